@@ -1,0 +1,52 @@
+// One thread-local word holds every mode that an operator has to look at. With the usual value (gradients
+// on, nothing else) a call costs one load and one comparison.
+#pragma once
+
+#include <cstdint>
+
+#include "tapegrad/c10/macros.h"
+
+namespace tapegrad {
+
+enum Mode : uint32_t {
+  kModeNoGrad = 1u << 0,     // no_grad: nothing is recorded
+  kModeInference = 1u << 1,  // inference_mode: results can never take part in a recording
+  kModeAutocast = 1u << 2,   // operators marked so run in a lower precision
+  kModeCapture = 1u << 3,    // a step is being recorded for replay
+  kModeProfile = 1u << 4,    // operators report begin and end
+  kModeAnomaly = 1u << 5,    // nodes are checked for NaN in backward
+  kModeGradMask = kModeNoGrad | kModeInference,
+};
+
+namespace detail {
+TG_API extern thread_local uint32_t modes __attribute__((tls_model("initial-exec")));
+}
+
+inline uint32_t modes() noexcept { return detail::modes; }
+inline bool grad_enabled() noexcept { return (detail::modes & kModeGradMask) == 0; }
+
+// Sets and clears bits for a scope.
+class ModeGuard {
+ public:
+  ModeGuard(uint32_t set, uint32_t clear) noexcept : saved_(detail::modes) {
+    detail::modes = (saved_ & ~clear) | set;
+  }
+  ~ModeGuard() { detail::modes = saved_; }
+  ModeGuard(const ModeGuard&) = delete;
+  ModeGuard& operator=(const ModeGuard&) = delete;
+
+ private:
+  uint32_t saved_;
+};
+
+struct NoGradGuard : ModeGuard {
+  NoGradGuard() noexcept : ModeGuard(kModeNoGrad, 0) {}
+};
+struct EnableGradGuard : ModeGuard {
+  EnableGradGuard() noexcept : ModeGuard(0, kModeGradMask) {}
+};
+struct InferenceGuard : ModeGuard {
+  InferenceGuard() noexcept : ModeGuard(kModeInference, 0) {}
+};
+
+}  // namespace tapegrad

@@ -1,0 +1,56 @@
+#include "tapegrad/c10/storage.h"
+
+#include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/object_pool.h"
+
+namespace tapegrad {
+
+namespace {
+
+void free_cpu(void* context, void* data, size_t nbytes) noexcept {
+  static_cast<Allocator*>(context)->deallocate(data, nbytes);
+}
+
+Storage allocate_cpu(size_t nbytes, Device device) {
+  static Allocator& allocator = cpu_allocator();
+  void* data = nbytes == 0 ? nullptr : allocator.allocate(nbytes);
+  return make_intrusive<StorageImpl>(data, nbytes, device, data ? free_cpu : nullptr, &allocator);
+}
+
+Storage allocate_meta(size_t nbytes, Device device) {
+  return make_intrusive<StorageImpl>(nullptr, nbytes, device, nullptr, nullptr);
+}
+
+AllocateStorage allocators[kNumDeviceTypes] = {allocate_cpu, nullptr, allocate_meta};
+
+}  // namespace
+
+void* StorageImpl::operator new(size_t n) { return pool_allocate(n); }
+void StorageImpl::operator delete(void* p, size_t n) noexcept { pool_free(p, n); }
+
+void StorageImpl::release_resources() noexcept {
+  if (deleter_) deleter_(context_, data_, nbytes_);
+  data_ = nullptr;
+  deleter_ = nullptr;
+}
+
+void StorageImpl::replace(void* data, size_t nbytes, Deleter deleter, void* context) noexcept {
+  release_resources();
+  data_ = data;
+  nbytes_ = nbytes;
+  deleter_ = deleter;
+  context_ = context;
+}
+
+void set_storage_allocator(DeviceType type, AllocateStorage allocate) {
+  allocators[static_cast<int>(type)] = allocate;
+}
+
+Storage allocate_storage(size_t nbytes, Device device) {
+  auto allocate = allocators[static_cast<int>(device.type)];
+  TG_CHECK(allocate != nullptr, Runtime,
+           "{}: this device is not available: tapegrad was built without CUDA or found no usable GPU", device);
+  return allocate(nbytes, device);
+}
+
+}  // namespace tapegrad
