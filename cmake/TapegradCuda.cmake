@@ -1,0 +1,1 @@
+# The CUDA backend is not built yet.

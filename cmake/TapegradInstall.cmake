@@ -1,0 +1,43 @@
+# `cmake --install` gives a tree that find_package(tapegrad) works from. `pip install` lays the same tree into the
+# package's own folder (site-packages/tapegrad/{lib,include}), beside the Python files.
+
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+if(SKBUILD)
+  set(CMAKE_INSTALL_LIBDIR lib)
+endif()
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tapegrad")
+
+if(SKBUILD)
+  # site-packages/tapegrad/lib: OpenBLAS is a package beside tapegrad; oneDNN travels with it, because its own
+  # package unpacks three copies of the same 54 MB.
+  set_target_properties(tapegrad PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../scipy_openblas32/lib")
+  install(FILES "${TG_DNNL_LIBRARY}" DESTINATION lib RENAME "${TG_DNNL_SONAME}"
+    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+else()
+  set_target_properties(tapegrad PROPERTIES INSTALL_RPATH "${TG_OPENBLAS_LIBRARY_DIR};${TG_DNNL_LIBRARY_DIR}")
+endif()
+
+install(TARGETS tapegrad EXPORT tapegradTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(EXPORT tapegradTargets NAMESPACE tapegrad:: DESTINATION "${package_dir}")
+configure_package_config_file(cmake/tapegradConfig.cmake.in "${PROJECT_BINARY_DIR}/tapegradConfig.cmake"
+  INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/tapegradConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/tapegradConfig.cmake" "${PROJECT_BINARY_DIR}/tapegradConfigVersion.cmake"
+  DESTINATION "${package_dir}")
+
+foreach(room ${TG_ROOMS})
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${room}")
+    install(DIRECTORY "${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tapegrad" FILES_MATCHING PATTERN "*.h")
+  endif()
+endforeach()
+install(DIRECTORY include/ "${TG_GEN_DIR}/tapegrad" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  OPTIONAL FILES_MATCHING PATTERN "*.h")
+
+if(TARGET _C AND SKBUILD)
+  install(TARGETS _C LIBRARY DESTINATION .)
+  install(DIRECTORY bindings/tapegrad/ DESTINATION .
+    PATTERN "__pycache__" EXCLUDE)
+  install(DIRECTORY "${TG_GEN_DIR}/python/tapegrad/" DESTINATION . OPTIONAL
+    PATTERN "__pycache__" EXCLUDE)
+endif()

@@ -1,0 +1,69 @@
+# libtapegrad.so: everything below Python. Kernel files (*_cpu.cpp) are compiled once per instruction set, with
+# TG_ISA naming the namespace they land in; which one runs is decided at start-up.
+
+if(TG_X86)
+  set(TG_ISAS "avx2;avx512" CACHE STRING "Instruction sets to compile kernels for")
+else()
+  set(TG_ISAS "generic" CACHE STRING "Instruction sets to compile kernels for")
+endif()
+set(TG_ISA_FLAGS_avx2 -march=x86-64-v3)
+set(TG_ISA_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+set(TG_ISA_FLAGS_generic "")
+
+if(NOT TG_SOURCES)
+  message(FATAL_ERROR "no sources found under ${PROJECT_SOURCE_DIR}")
+endif()
+
+# What every translation unit of ours is compiled with.
+add_library(tapegrad_private INTERFACE)
+target_include_directories(tapegrad_private INTERFACE ${TG_INCLUDE_DIRS})
+target_include_directories(tapegrad_private SYSTEM INTERFACE
+  $<TARGET_PROPERTY:OpenBLAS::OpenBLAS,INTERFACE_INCLUDE_DIRECTORIES>
+  $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
+target_link_libraries(tapegrad_private INTERFACE tapegrad_flags fmt::fmt Threads::Threads)
+target_compile_definitions(tapegrad_private INTERFACE TG_VERSION="${PROJECT_VERSION}")
+foreach(isa ${TG_ISAS})
+  string(TOUPPER "TG_HAVE_ISA_${isa}" define)
+  target_compile_definitions(tapegrad_private INTERFACE ${define}=1)
+endforeach()
+
+# Order matters: the first copy of an inline function that the linker meets is kept for everybody, so the baseline
+# objects come first and the widest instruction set last.
+add_library(tapegrad_baseline OBJECT ${TG_SOURCES})
+target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS})
+target_link_libraries(tapegrad_baseline PRIVATE tapegrad_private)
+set(objects $<TARGET_OBJECTS:tapegrad_baseline>)
+if(TG_KERNEL_SOURCES)
+  foreach(isa ${TG_ISAS})
+    add_library(tapegrad_${isa} OBJECT ${TG_KERNEL_SOURCES})
+    target_compile_definitions(tapegrad_${isa} PRIVATE TG_ISA=${isa})
+    target_compile_options(tapegrad_${isa} PRIVATE -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast
+      ${TG_ISA_FLAGS_${isa}})
+    target_link_libraries(tapegrad_${isa} PRIVATE tapegrad_private)
+    list(APPEND objects $<TARGET_OBJECTS:tapegrad_${isa}>)
+  endforeach()
+endif()
+
+add_library(tapegrad SHARED ${objects})
+add_library(tapegrad::tapegrad ALIAS tapegrad)
+set_target_properties(tapegrad PROPERTIES
+  LINKER_LANGUAGE CXX
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+  LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+if(SKBUILD)
+  set_target_properties(tapegrad PROPERTIES VERSION "" SOVERSION "")  # a wheel cannot hold links
+endif()
+target_include_directories(tapegrad PUBLIC
+  "$<BUILD_INTERFACE:${TG_INCLUDE_DIRS}>" "$<INSTALL_INTERFACE:include>")
+target_compile_features(tapegrad PUBLIC cxx_std_20)
+target_link_libraries(tapegrad PUBLIC fmt::fmt Threads::Threads)
+# SLEEF stands before libm, whose libmvec has the same names at four times the error.
+target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags> $<BUILD_INTERFACE:SLEEF::gnuabi>
+  $<BUILD_INTERFACE:OpenBLAS::OpenBLAS> $<BUILD_INTERFACE:DNNL::dnnl> $<BUILD_INTERFACE:${OpenMP_gomp_LIBRARY}>
+  ${CMAKE_DL_LIBS})
+if(NOT TG_SANITIZE)
+  target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
+endif()
+
+# Where the third-party libraries are, in the build tree and after installation.
+set_target_properties(tapegrad PROPERTIES BUILD_RPATH "${TG_OPENBLAS_LIBRARY_DIR};${TG_DNNL_LIBRARY_DIR}")

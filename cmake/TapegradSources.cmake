@@ -1,0 +1,68 @@
+# Which files are compiled: hand-written ones by glob, generated ones as the generator lists them.
+# Sets TG_SOURCES (compiled once), TG_KERNEL_SOURCES (*_cpu.cpp, compiled once per ISA), TG_BINDING_SOURCES,
+# TG_GENERATED_PYTHON (relative to TG_GEN_DIR/python) and the include path TG_INCLUDE_DIRS.
+
+set(TG_GEN_DIR "${PROJECT_BINARY_DIR}/gen")
+set(TG_ROOMS c10 aten autograd nn multiprocessing)  # compiled into libtapegrad
+
+# Includes are written "tapegrad/c10/dtype.h": a link per room makes that true of the source tree.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include/tapegrad")
+foreach(room ${TG_ROOMS} cuda bindings)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${room}" "${PROJECT_BINARY_DIR}/include/tapegrad/${room}" SYMBOLIC)
+endforeach()
+set(TG_INCLUDE_DIRS "${PROJECT_BINARY_DIR}/include" "${TG_GEN_DIR}" "${PROJECT_SOURCE_DIR}/include")
+
+# The generator runs while configuring and writes only what changed, so that its output is known here and a change of
+# one row recompiles little. A change of a table or of the generator makes the build configure again.
+file(GLOB_RECURSE tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/*.toml" "${PROJECT_SOURCE_DIR}/nn/*.toml")
+file(GLOB_RECURSE generator CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/gen/*.py")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables} ${generator})
+
+function(tg_generate result)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -E env PYTHONDONTWRITEBYTECODE=1
+            "${Python_EXECUTABLE}" -m aten.gen --ops aten/ops --nn nn/modules.toml --out "${TG_GEN_DIR}" ${ARGN}
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    OUTPUT_VARIABLE output ERROR_VARIABLE error RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "the generator failed:\n${output}\n${error}")
+  endif()
+  set(${result} "${output}" PARENT_SCOPE)
+endfunction()
+
+set(TG_GENERATED "")
+if(EXISTS "${PROJECT_SOURCE_DIR}/aten/gen/__main__.py")
+  tg_generate(ignored)
+  tg_generate(TG_GENERATED --list)
+  string(REPLACE "\n" ";" TG_GENERATED "${TG_GENERATED}")
+endif()
+
+# What an earlier table gave and this one does not must not be found by an include or an import.
+file(GLOB_RECURSE on_disk RELATIVE "${TG_GEN_DIR}" "${TG_GEN_DIR}/*")
+foreach(file ${on_disk})
+  if(NOT file IN_LIST TG_GENERATED AND file MATCHES "\\.(h|cpp|cu|py|pyi)$")
+    file(REMOVE "${TG_GEN_DIR}/${file}")
+  endif()
+endforeach()
+
+set(TG_SOURCES "")
+foreach(room ${TG_ROOMS})
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${room}/*.cpp")
+  list(APPEND TG_SOURCES ${found})
+endforeach()
+file(GLOB_RECURSE TG_BINDING_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bindings/*.cpp")
+
+set(TG_GENERATED_PYTHON "")
+foreach(file ${TG_GENERATED})
+  if(file MATCHES "^python/tapegrad/(.*\\.pyi?)$")
+    list(APPEND TG_GENERATED_PYTHON "${CMAKE_MATCH_1}")
+  elseif(file MATCHES "^bindings/.*\\.cpp$")
+    list(APPEND TG_BINDING_SOURCES "${TG_GEN_DIR}/${file}")
+  elseif(file MATCHES "\\.cpp$")
+    list(APPEND TG_SOURCES "${TG_GEN_DIR}/${file}")
+  endif()
+endforeach()
+
+set(TG_KERNEL_SOURCES ${TG_SOURCES})
+list(FILTER TG_KERNEL_SOURCES INCLUDE REGEX "_cpu\\.cpp$")
+list(FILTER TG_SOURCES EXCLUDE REGEX "_cpu\\.cpp$")

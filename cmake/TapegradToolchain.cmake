@@ -1,0 +1,49 @@
+# Flags that every target gets, the compiler cache and the linker.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# -O2 everywhere; only the kernels get -O3 (TapegradLibrary.cmake).
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of Release builds" FORCE)
+
+find_program(CCACHE_PROGRAM ccache)
+mark_as_advanced(CCACHE_PROGRAM)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Paths relative to the sources, so that every checkout and work tree of one machine shares the cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+
+add_library(tapegrad_flags INTERFACE)
+target_compile_options(tapegrad_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${TG_WARNINGS_AS_ERRORS}>:-Werror>
+  -fno-plt -fno-semantic-interposition>)
+target_link_options(tapegrad_flags INTERFACE -Wl,-z,now)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(TG_X86 ON)
+  set(TG_BASELINE_FLAGS $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v2>)  # what everything but the kernels may use
+else()
+  set(TG_X86 OFF)
+  set(TG_BASELINE_FLAGS "")
+endif()
+
+find_program(MOLD_PROGRAM mold)
+mark_as_advanced(MOLD_PROGRAM)
+if(MOLD_PROGRAM AND NOT TG_SANITIZE)
+  target_link_options(tapegrad_flags INTERFACE -fuse-ld=mold)
+endif()
+
+if(TG_SANITIZE)
+  # One report is one failure; -O1 and frame pointers keep the stacks readable and the build short.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1" CACHE STRING "Flags of Release builds" FORCE)
+  target_compile_options(tapegrad_flags INTERFACE
+    -fsanitize=${TG_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_definitions(tapegrad_flags INTERFACE TG_SANITIZED=1)
+  target_link_options(tapegrad_flags INTERFACE -fsanitize=${TG_SANITIZE})
+endif()
