@@ -1,0 +1,244 @@
+#include "tapegrad/aten/tensor.h"
+
+#include <atomic>
+#include <bit>
+#include <numeric>
+
+#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/object_pool.h"
+
+namespace tapegrad {
+
+int64_t Tensor::size(int64_t d) const { return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size"))); }
+
+int64_t Tensor::stride(int64_t d) const {
+  TG_CHECK(impl_->ndim() > 0, Index, "stride: a tensor without dimensions has no strides: got dimension {}", d);
+  return impl_->stride(static_cast<int>(wrap_dim(d, impl_->ndim(), "stride")));
+}
+
+Scalar Tensor::item() const {
+  TG_CHECK(defined(), Runtime, "item: the tensor is undefined");
+  TG_CHECK(numel() == 1, Runtime, "item: a tensor with {} elements cannot be converted to a number: its sizes are {}",
+           numel(), format_ints(sizes()));
+  TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
+  const void* p = data_ptr();
+  return dispatch_dtype(dtype(), [&]<class T>() {
+    T value = *static_cast<const T*>(p);
+    if constexpr (is_half_type<T>)
+      return Scalar(static_cast<float>(value));
+    else if constexpr (is_complex_type<T>)
+      return Scalar(complex128_t(value));
+    else
+      return Scalar(value);
+  });
+}
+
+namespace {
+
+// Wrapped numbers are immutable and programs use few of them again and again, so each thread keeps the last one
+// of every slot. A slot is used again only when nobody has written to its tensor.
+struct NumberCache {
+  static constexpr size_t kSlots = 64;
+  struct Slot {
+    TensorImpl* tensor;
+    uint64_t bits;
+    uint64_t imaginary;
+    Scalar::Kind kind;
+  };
+  Slot slots[kSlots];
+  bool has_janitor;
+  bool closed;
+};
+constinit thread_local NumberCache number_cache{};
+
+// Its destructor, at the end of the thread, drops what the cache holds. A separate object, because a thread-local
+// one with a destructor costs a check at each use.
+struct NumberCacheJanitor {
+  ~NumberCacheJanitor() {
+    number_cache.closed = true;
+    for (auto& slot : number_cache.slots)
+      intrusive_ptr<TensorImpl>::reclaim(std::exchange(slot.tensor, nullptr)).reset();
+  }
+};
+
+void free_number(void*, void* data, size_t) noexcept { pool_free(data, sizeof(complex128_t)); }
+
+Tensor make_number(const Scalar& s) {
+  DType dtype = s.exact_dtype();
+  void* data = pool_allocate(sizeof(complex128_t));
+  dispatch_dtype(dtype, [&]<class T>() { *static_cast<T*>(data) = s.to<T>(); });
+  auto storage = make_intrusive<StorageImpl>(data, element_size(dtype), Device(), free_number, nullptr);
+  storage->set_resizable(false);
+  auto impl = make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan());
+  impl->set_wrapped_number(true);
+  return Tensor(std::move(impl));
+}
+
+TG_NOINLINE Tensor fill_slot(NumberCache::Slot& slot, const Scalar& s, uint64_t bits, uint64_t imaginary) {
+  Tensor number = make_number(s);
+  if (number_cache.closed) return number;
+  if (!number_cache.has_janitor) {
+    static thread_local NumberCacheJanitor janitor;
+    (void)janitor;
+    number_cache.has_janitor = true;
+  }
+  intrusive_ptr<TensorImpl>::reclaim(slot.tensor).reset();
+  slot = {intrusive_ptr<TensorImpl>(number.ptr()).release(), bits, imaginary, s.kind()};
+  return number;
+}
+
+}  // namespace
+
+Tensor wrapped_number(const Scalar& s) {
+  uint64_t bits, imaginary = 0;
+  if (s.is_integral()) {
+    bits = static_cast<uint64_t>(s.to<int64_t>());
+  } else {
+    bits = std::bit_cast<uint64_t>(s.to<double>());
+    if (s.is_complex()) imaginary = std::bit_cast<uint64_t>(s.to<complex128_t>().imag());
+  }
+  uint64_t hash = (bits ^ imaginary ^ (static_cast<uint64_t>(s.kind()) << 32)) * 0x9e3779b97f4a7c15u;
+  auto& slot = number_cache.slots[hash >> 58];
+  static_assert(NumberCache::kSlots == 1u << 6);
+  TensorImpl* t = slot.tensor;
+  if (TG_LIKELY(t != nullptr && slot.bits == bits && slot.kind == s.kind() && slot.imaginary == imaginary &&
+                t->is_wrapped_number() && t->version() == 0 && t->autograd() == nullptr))
+    return Tensor(intrusive_ptr<TensorImpl>(t));
+  return fill_slot(slot, s, bits, imaginary);
+}
+
+Tensor Operand::wrap(const Scalar& s) { return wrapped_number(s); }
+
+Tensor empty_tensor(IntSpan sizes, DType dtype, Device device) {
+  size_t nbytes = static_cast<size_t>(checked_nbytes(sizes, dtype, "empty"));
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(nbytes, device), dtype, sizes);
+  if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
+  return Tensor(std::move(impl));
+}
+
+Tensor empty_tensor(const TensorSpec& spec) {
+  if (spec.strides.empty()) return empty_tensor(spec.sizes, spec.dtype, spec.device);
+  TG_CHECK(spec.sizes.size() == spec.strides.size(), Runtime,
+           "empty_strided: sizes and strides differ in length: {} and {}", format_ints(spec.sizes),
+           format_ints(spec.strides));
+  int64_t last = -1;  // offset of the last element
+  bool overflow = false;
+  if (checked_numel(spec.sizes, "empty_strided") > 0) {
+    last = 0;
+    for (size_t d = 0; d < spec.sizes.size(); ++d) {
+      int64_t span;
+      TG_CHECK(spec.strides[d] >= 0, Runtime, "empty_strided: strides must not be negative: got {}",
+               format_ints(spec.strides));
+      overflow |= __builtin_mul_overflow(spec.sizes[d] - 1, spec.strides[d], &span) ||
+                  __builtin_add_overflow(last, span, &last);
+    }
+  }
+  int64_t nbytes;
+  overflow |= __builtin_add_overflow(last, int64_t{1}, &last) ||
+              __builtin_mul_overflow(last, static_cast<int64_t>(element_size(spec.dtype)), &nbytes);
+  TG_CHECK(!overflow, Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
+           format_ints(spec.sizes), format_ints(spec.strides));
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), spec.device), spec.dtype,
+                                         spec.sizes, spec.strides, 0);
+  if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
+  return Tensor(std::move(impl));
+}
+
+Tensor alias_tensor(const Tensor& base, IntSpan sizes, IntSpan strides, int64_t offset) {
+  const TensorImpl& from = *base.impl();
+  auto impl = make_intrusive<TensorImpl>(from.storage(), from.dtype(), sizes, strides, offset);
+  impl->share_version(from);
+  if (TG_UNLIKELY(from.is_inference())) impl->set_inference(true);
+  return Tensor(std::move(impl));
+}
+
+Tensor alias_tensor(const Tensor& base, const ViewSpec& view) {
+  return alias_tensor(base, view.sizes, view.strides, view.offset);
+}
+
+int64_t wrap_dim(int64_t d, int64_t ndim, const char* op) {
+  int64_t n = std::max<int64_t>(ndim, 1);
+  TG_CHECK(d >= -n && d < n, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -n, n - 1, d);
+  return d < 0 ? d + n : d;
+}
+
+uint64_t dim_mask(OptionalInts dims, int64_t ndim, const char* op) {
+  if (!dims || dims->empty()) return ndim >= 64 ? ~uint64_t{0} : (uint64_t{1} << ndim) - 1;
+  uint64_t mask = 0;
+  for (int64_t d : *dims) {
+    uint64_t bit = uint64_t{1} << wrap_dim(d, ndim, op);
+    TG_CHECK((mask & bit) == 0, Runtime, "{}: dimension {} appears multiple times in the list of dims: {}", op, d,
+             format_ints(*dims));
+    mask |= bit;
+  }
+  return mask;
+}
+
+namespace {
+[[noreturn]] TG_COLD void throw_no_broadcast(IntSpan a, IntSpan b, size_t from_end, const char* op) {
+  int64_t x = a[a.size() - from_end], y = b[b.size() - from_end];
+  if (from_end == 1)
+    TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: last sizes are {} and {}", op, format_ints(a),
+             format_ints(b), x, y);
+  TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: sizes at dimension -{} are {} and {}", op, format_ints(a),
+           format_ints(b), from_end, x, y);
+}
+}  // namespace
+
+DimVector broadcast_sizes(IntSpan a, IntSpan b, const char* op) {
+  if (a.size() < b.size()) {
+    DimVector r(b);
+    for (size_t i = 1; i <= a.size(); ++i) {
+      int64_t x = a[a.size() - i], y = b[b.size() - i];
+      if (x != y && x != 1 && y != 1) throw_no_broadcast(a, b, i, op);
+      if (y == 1) r[b.size() - i] = x;
+    }
+    return r;
+  }
+  DimVector r(a);
+  for (size_t i = 1; i <= b.size(); ++i) {
+    int64_t x = a[a.size() - i], y = b[b.size() - i];
+    if (x != y && x != 1 && y != 1) throw_no_broadcast(a, b, i, op);
+    if (x == 1) r[a.size() - i] = y;
+  }
+  return r;
+}
+
+// Exact for pairs of dimensions: elements (i, 0) and (0, j) coincide for some i, j in range. Overlaps that need
+// three dimensions at once are not seen; no view operator makes one.
+bool has_internal_overlap(const Tensor& t) {
+  const TensorImpl& impl = *t.impl();
+  if (impl.is_contiguous() || impl.numel() <= 1) return false;
+  int n = impl.ndim();
+  for (int i = 0; i < n; ++i) {
+    if (impl.size(i) == 1) continue;
+    int64_t si = std::abs(impl.stride(i));
+    if (si == 0) return true;
+    for (int j = 0; j < i; ++j) {
+      if (impl.size(j) == 1) continue;
+      int64_t sj = std::abs(impl.stride(j));
+      if (sj == 0) return true;
+      int64_t g = std::gcd(si, sj);
+      if (sj / g < impl.size(i) && si / g < impl.size(j)) return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+std::atomic<DType> the_default_dtype{DType::float32};
+std::atomic<Device> the_default_device{Device()};
+static_assert(std::atomic<Device>::is_always_lock_free);
+}  // namespace
+
+DType default_dtype() noexcept { return the_default_dtype.load(std::memory_order_relaxed); }
+
+void set_default_dtype(DType t) {
+  TG_CHECK(is_floating_point(t), Type, "set_default_dtype: only floating-point types can be the default: got {}", t);
+  the_default_dtype.store(t, std::memory_order_relaxed);
+}
+
+Device default_device() noexcept { return the_default_device.load(std::memory_order_relaxed); }
+void set_default_device(Device d) { the_default_device.store(d, std::memory_order_relaxed); }
+
+}  // namespace tapegrad
