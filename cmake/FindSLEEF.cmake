@@ -1,9 +1,10 @@
-# SLEEF's libsleefgnuabi: the vector forms of expf, tanhf, ... under the names that gcc calls when it vectorises a
-# plain loop (_ZGVeN16v_expf). Gives SLEEF::gnuabi, and SLEEF_VERSION from sleef.h.
+# SLEEF, the vector forms of exp, tanh, ... Gives SLEEF::sleef (its own names, Sleef_expf16_u10avx512f), SLEEF::gnuabi
+# where that is installed (the names that gcc calls when it vectorises a loop, _ZGVnN4v_expf), and SLEEF_VERSION.
 
 find_path(SLEEF_INCLUDE_DIR sleef.h)
+find_library(SLEEF_LIBRARY sleef)
 find_library(SLEEF_GNUABI_LIBRARY sleefgnuabi)
-mark_as_advanced(SLEEF_INCLUDE_DIR SLEEF_GNUABI_LIBRARY)
+mark_as_advanced(SLEEF_INCLUDE_DIR SLEEF_LIBRARY SLEEF_GNUABI_LIBRARY)
 
 if(SLEEF_INCLUDE_DIR)
   foreach(part MAJOR MINOR PATCHLEVEL)
@@ -14,11 +15,14 @@ if(SLEEF_INCLUDE_DIR)
 endif()
 
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(SLEEF
-  REQUIRED_VARS SLEEF_GNUABI_LIBRARY SLEEF_INCLUDE_DIR VERSION_VAR SLEEF_VERSION)
+find_package_handle_standard_args(SLEEF REQUIRED_VARS SLEEF_LIBRARY SLEEF_INCLUDE_DIR VERSION_VAR SLEEF_VERSION)
 
-if(SLEEF_FOUND AND NOT TARGET SLEEF::gnuabi)
-  add_library(SLEEF::gnuabi SHARED IMPORTED)
-  set_target_properties(SLEEF::gnuabi PROPERTIES
-    IMPORTED_LOCATION "${SLEEF_GNUABI_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${SLEEF_INCLUDE_DIR}")
+if(SLEEF_FOUND AND NOT TARGET SLEEF::sleef)
+  add_library(SLEEF::sleef SHARED IMPORTED)
+  set_target_properties(SLEEF::sleef PROPERTIES
+    IMPORTED_LOCATION "${SLEEF_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${SLEEF_INCLUDE_DIR}")
+  if(SLEEF_GNUABI_LIBRARY)
+    add_library(SLEEF::gnuabi SHARED IMPORTED)
+    set_target_properties(SLEEF::gnuabi PROPERTIES IMPORTED_LOCATION "${SLEEF_GNUABI_LIBRARY}")
+  endif()
 endif()

@@ -48,19 +48,20 @@ add_library(tapegrad SHARED ${objects})
 add_library(tapegrad::tapegrad ALIAS tapegrad)
 set_target_properties(tapegrad PROPERTIES
   LINKER_LANGUAGE CXX
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
-if(SKBUILD)
-  set_target_properties(tapegrad PROPERTIES VERSION "" SOVERSION "")  # a wheel cannot hold links
+if(NOT SKBUILD)  # a wheel cannot hold the links that versions bring
+  set_target_properties(tapegrad PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 endif()
 target_include_directories(tapegrad PUBLIC
   "$<BUILD_INTERFACE:${TG_INCLUDE_DIRS}>" "$<INSTALL_INTERFACE:include>")
 target_compile_features(tapegrad PUBLIC cxx_std_20)
 target_link_libraries(tapegrad PUBLIC fmt::fmt Threads::Threads)
-# SLEEF stands before libm, whose libmvec has the same names at four times the error.
-target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags> $<BUILD_INTERFACE:SLEEF::gnuabi>
-  $<BUILD_INTERFACE:OpenBLAS::OpenBLAS> $<BUILD_INTERFACE:DNNL::dnnl> $<BUILD_INTERFACE:${OpenMP_gomp_LIBRARY}>
-  ${CMAKE_DL_LIBS})
+# The paths of third parties, not their targets: whoever links an installed libtapegrad needs to know none of them.
+# On x86 the vector names are ours (aten/vector_math_x86.cpp).
+target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
+  "${SLEEF_LIBRARY}" $<$<NOT:$<BOOL:${TG_X86}>>:${SLEEF_GNUABI_LIBRARY}>
+  "${TG_OPENBLAS_LIBRARY}" "${TG_DNNL_LIBRARY}" "${OpenMP_gomp_LIBRARY}" ${CMAKE_DL_LIBS})
 if(NOT TG_SANITIZE)
   target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
 endif()

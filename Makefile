@@ -1,0 +1,63 @@
+# The front door. Every target installs what it misses (tools/setup.sh), so that `make demo` and `make test` work on
+# a fresh Debian or Ubuntu machine with Python 3.10+ and make; second runs find the stamps and start at once.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+export PYTHON VENV
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test smoke bench build asan lint format docs meter clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
+
+demo:  ## train a small convolutional network on handwritten digits (ARGS="--resume" continues)
+	@tools/setup.sh build demo
+	@tools/build.sh cpu _C
+	@PYTHONPATH=build/python $(VENV)/bin/python examples/mnist.py $(ARGS)
+
+test:  ## build, C++ tests (plain and under sanitizers), budgets, Python tests (ARGS go to pytest)
+	@tools/setup.sh build test torch
+	@tools/test.sh $(ARGS)
+
+smoke:  ## build and run the tests marked as smoke tests: five seconds
+	@tools/setup.sh build test
+	@tools/build.sh cpu _C
+	@$(VENV)/bin/python -m pytest -q -m smoke $(ARGS)
+
+bench:  ## time tapegrad against torch and NumPy; writes a table and a plot
+	@tools/setup.sh build bench torch
+	@tools/build.sh cpu _C
+	@PYTHONPATH=build/python $(VENV)/bin/python -m benchmarks $(ARGS)
+
+build:  ## build everything for the CPU into build/
+	@tools/setup.sh build
+	@tools/build.sh cpu
+
+asan:  ## run the C++ tests under AddressSanitizer and UBSan
+	@tools/setup.sh build
+	@tools/build.sh asan
+	@tools/ctest.sh asan
+
+lint:  ## clang-format and ruff on everything, clang-tidy on what changed since main
+	@tools/setup.sh build dev
+	@tools/lint.sh
+
+format:  ## let clang-format and ruff rewrite the files that make lint complains about
+	@tools/setup.sh dev
+	@tools/lint.sh --fix
+
+docs:  ## write the operator reference and the pages as HTML into build/docs
+	@tools/setup.sh build docs
+	@tools/build.sh cpu --configure
+	@$(VENV)/bin/python tools/docs.py build build/docs
+
+meter:  ## compare the budgets with what this checkout measures
+	@tools/setup.sh build
+	@tools/build.sh cpu
+	@$(VENV)/bin/python tools/meter.py --build build
+
+clean:  ## remove every build folder (.venv stays)
+	rm -rf build build-*

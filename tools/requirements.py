@@ -1,0 +1,51 @@
+"""Prints what pip must install for groups named on the command line: "build", or an extra of pyproject.toml.
+
+pyproject.toml is the only list of packages; this reads it without building the project.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10: pip carries the same parser
+    from pip._vendor import tomli as tomllib
+
+PYPROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+
+
+def version_of(tool):
+    """The version of a program on the path as a tuple; (0, 0) where it is absent or does not start."""
+    if not shutil.which(tool):
+        return 0, 0
+    run = subprocess.run([tool, "--version"], capture_output=True, text=True)
+    found = re.search(r"(\d+)\.(\d+)", run.stdout)
+    return tuple(map(int, found.groups())) if run.returncode == 0 and found else (0, 0)
+
+
+def build_requirements():
+    yield from PYPROJECT["build-system"]["requires"]
+    yield from PYPROJECT["project"]["dependencies"]
+    if sys.version_info < (3, 11):
+        yield "tomli>=2.0"  # the generator reads TOML
+    for tool, least in (("cmake", (3, 24)), ("ninja", (1, 10))):
+        if version_of(tool) < least:
+            yield tool
+
+
+def extra_requirements(extra):
+    for requirement in PYPROJECT["project"]["optional-dependencies"][extra]:
+        own = re.fullmatch(r"tapegrad\[(.*)\]", requirement)
+        if own:
+            for other in own.group(1).split(","):
+                yield from extra_requirements(other)
+        else:
+            yield requirement
+
+
+if __name__ == "__main__":
+    for group in sys.argv[1:]:
+        print("\n".join(build_requirements() if group == "build" else extra_requirements(group)))
