@@ -27,6 +27,9 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/tapegradConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/tapegradConfig.cmake" "${PROJECT_BINARY_DIR}/tapegradConfigVersion.cmake"
   DESTINATION "${package_dir}")
 
+if(TARGET tapegrad_cuda)
+  install(TARGETS tapegrad_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 foreach(room ${TG_ROOMS})
   if(EXISTS "${PROJECT_SOURCE_DIR}/${room}")
     install(DIRECTORY "${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tapegrad" FILES_MATCHING PATTERN "*.h")

@@ -1,0 +1,34 @@
+#include "tapegrad/cuda/runtime/check.h"
+#include "tapegrad/cuda/runtime/driver.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+__global__ void write_architecture(int* out) {
+#if defined(__CUDA_ARCH__)
+  *out = __CUDA_ARCH__ / 10;
+#else
+  (void)out;
+#endif
+}
+
+}  // namespace
+
+int running_architecture(int device) {
+  Driver& driver = cuda_driver();
+  const int before = driver.current_device();
+  driver.set_device(device);
+  int* on_device = nullptr;
+  int architecture = 0;
+  TG_CUDA_CHECK(cudaMalloc(&on_device, sizeof(int)));
+  write_architecture<<<1, 1>>>(on_device);
+  const cudaError_t launched = cudaGetLastError();
+  const cudaError_t copied = cudaMemcpy(&architecture, on_device, sizeof(int), cudaMemcpyDeviceToHost);
+  (void)cudaFree(on_device);
+  driver.set_device(before);
+  TG_CUDA_CHECK(launched);
+  TG_CUDA_CHECK(copied);
+  return architecture;
+}
+
+}  // namespace tapegrad::cuda
