@@ -152,3 +152,4 @@ TG_API void set_default_device(Device d);
 }  // namespace tapegrad
 
 #include "tapegrad/aten/functions.h"  // generated: every operator as a free function
+#include "tapegrad/aten/operators.h"

@@ -19,6 +19,8 @@
 namespace tapegrad::autograd {
 
 struct Node;
+class SavedTensor;
+using SavedVisitor = std::function<void(const char* name, const SavedTensor& saved)>;
 
 struct Edge {
   intrusive_ptr<Node> node;  // null: no gradient wanted
@@ -56,6 +58,8 @@ struct TG_API Node : intrusive_ptr_target {
   virtual GradList apply(GradList grads) = 0;
   // Drops what was saved; `apply` then raises through SavedTensor::unpack.
   virtual void release_saved() noexcept {}
+  // Shows what is saved, by name: for Python's collector and for `grad_fn._saved_NAME`.
+  virtual void visit_saved(const SavedVisitor&) const {}
   // AccumulateGrad: runs in any case and after all others.
   virtual bool is_accumulator() const noexcept { return false; }
 

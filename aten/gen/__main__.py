@@ -1,0 +1,100 @@
+"""`python -m aten.gen --ops aten/ops --nn nn/modules.toml --out build/gen [--list]`
+
+Writes only what changed, so that a build recompiles little. `--list` prints the output paths instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import emit_api, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
+from .cpp import HEAD, chunks, families
+from .model import Op, RowError, load_table
+
+
+def _restore_lines(text: str, path: str) -> str:
+    """Replaces `#line @` by the place where the generated text goes on."""
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        if line == "#line @":
+            lines[i] = f'#line {i + 2} "{path}"'
+    return "\n".join(lines)
+
+
+def _operator_file(family: str, ops: list[Op], source_root: str) -> str:
+    nodes, public, raw = [], [], []
+    for op in ops:
+        if op.kind == "overload":
+            continue
+        here = f"// {op.where}: {op.name}"
+        raw += [here, *emit_raw.emit_raw(op)]
+        if emit_tape.has_node(op):
+            nodes += [here, *emit_tape.emit_node(op, source_root)]
+        public += [here, *emit_tape.emit_public(op)]
+    return "\n".join([
+        HEAD, '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
+        '#include "tapegrad/aten/iterate/reduce.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
+        '#include "tapegrad/autograd/formulas/all.h"', '#include "tapegrad/autograd/generated_support.h"',
+        '#include "tapegrad/c10/modes.h"', "", "namespace tapegrad {", "", "namespace raw {", *raw, "}  // namespace raw", "",
+        "using namespace autograd;", "namespace {", *nodes, "}  // namespace", "", *public, "", "}  // namespace tapegrad", ""])
+
+
+def outputs(ops: list[Op], ops_folder: Path):
+    """(path relative to --out, text) of everything but the layers."""
+    root = ops_folder.parent.parent
+    yield "tapegrad/aten/functions.h", emit_api.emit_functions(ops)
+    yield "tapegrad/aten/tensor_methods.inc", emit_api.emit_methods(ops)
+    by_name = {op.name: op for op in ops}
+    formula_headers = sorted(p.name for p in (root / "autograd" / "formulas").glob("*.h"))
+    yield "tapegrad/autograd/formulas/all.h", "\n".join(
+        [HEAD + "#pragma once", *(f'#include "tapegrad/autograd/formulas/{h}"' for h in formula_headers if h != "all.h"), ""])
+    for family, members in families(ops).items():
+        yield f"tapegrad/aten/kernels_{family}.h", emit_kernels.emit_declarations(family, members)
+        for number, part in enumerate(chunks(members, 8)):
+            path = f"src/ops_{family}_{number}.cpp"
+            yield path, _restore_lines(_operator_file(family, part, ops_folder.as_posix()), path)
+        yield f"bindings/py_{family}.cpp", emit_python.emit_family(family, members, by_name)
+    yield "src/kernel_table.cpp", emit_kernels.emit_table(ops)
+    yield from emit_kernels.emit_loops(ops, root / "aten" / "functors")
+    yield "bindings/registry.cpp", emit_python.emit_registry(ops)
+    yield from emit_text.emit_stubs(ops)
+    yield "docs/operators.md", emit_text.emit_reference(ops)
+    yield "test/op_records.json", emit_text.emit_records(ops)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="aten.gen")
+    parser.add_argument("--ops", type=Path, required=True)
+    parser.add_argument("--nn", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    written = []
+
+    def write(relative: str, text: str):
+        written.append(relative)
+        path = options.out / relative
+        if options.list or (path.exists() and path.read_text() == text):
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    try:
+        ops = load_table(options.ops)
+        for relative, text in outputs(ops, options.ops.resolve()):
+            write(relative, text)
+        if options.nn and options.nn.exists():
+            from .emit_nn import emit_nn
+            emit_nn(options.nn, options.out, write)
+    except (RowError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.list:
+        print("\n".join(written))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The C++ front: `functions.h` (free functions, `raw::` ones, method bodies) and `tensor_methods.inc`."""
+
+from __future__ import annotations
+
+from .cpp import HEAD, join_params, names, out_args, params, return_type
+from .model import Arg, Op
+
+
+def _inplace_params(op: Op, default: bool) -> str:
+    return join_params("const Tensor& self", params(op.args[1:], default))
+
+
+def _out_params(op: Op) -> str:
+    return join_params(params(op.args), ", ".join(f"const Tensor& {o}" for o in out_args(op)))
+
+
+def _declarations(op: Op, default: bool) -> list[str]:
+    if op.is_inplace_only:
+        return [f"TG_API const Tensor& {op.name}({params(op.args, default)});"]
+    lines = [f"TG_API {return_type(op)} {op.name}({params(op.args, default)});"]
+    if op.has_inplace:
+        lines.append(f"TG_API const Tensor& {op.name}_({_inplace_params(op, default)});")
+    if op.has_out:
+        result = "const Tensor&" if op.num_outputs == 1 else return_type(op)
+        lines.append(f"TG_API {result} {op.name}_out({_out_params(op)});")
+    return lines
+
+
+def _method_head(name: str, result: str, args: list[Arg], default: bool, qualifier: str = "") -> str:
+    return f"{result} {qualifier}{name}({params(args, default)}) const"
+
+
+def _methods(op: Op):
+    """(name, result, arguments behind self, function to call) of each method."""
+    rest = op.args[1:]
+    if op.is_inplace_only:
+        return [(op.name, "const Tensor&", rest, op.name)]
+    found = []
+    if op.has_method and op.kind != "overload":
+        found.append((op.get("method_name", op.name), return_type(op), rest, op.name))
+    if op.has_inplace:
+        found.append((op.get("method_name", op.name) + "_", "const Tensor&", rest, op.name + "_"))
+    return found
+
+
+def _overload_methods(op: Op, by_name):
+    if not op.has_method:
+        return []
+    return [(op.name, return_type(t), t.args[1:], t.name) for t in (by_name[o] for o in op.get("overloads"))]
+
+
+def all_methods(ops: list[Op]):
+    by_name = {op.name: op for op in ops}
+    for op in ops:
+        yield from ((op, m) for m in (_overload_methods(op, by_name) if op.kind == "overload" else _methods(op)))
+
+
+def emit_methods(ops: list[Op]) -> str:
+    lines = [HEAD]
+    for _, (name, result, rest, _) in all_methods(ops):
+        # Operand is incomplete inside the class: such parameters cannot have defaults here.
+        lines.append(f"  {_method_head(name, result, rest, default=True)};")
+    return "\n".join(lines) + "\n"
+
+
+def emit_functions(ops: list[Op]) -> str:
+    by_name = {op.name: op for op in ops}
+    public, raw, methods = [], [], []
+    for op in ops:
+        if op.kind == "overload":
+            for target in (by_name[o] for o in op.get("overloads")):
+                if target.name != op.name:
+                    public.append(f"inline {return_type(target)} {op.name}({params(target.args, True)}) "
+                                  f"{{ return {target.name}({names(target.args)}); }}")
+            continue
+        public += _declarations(op, default=True)
+        raw += _declarations(op, default=True)
+    for _, (name, result, rest, target) in all_methods(ops):
+        methods.append(f"inline {_method_head(name, result, rest, False, 'Tensor::')} "
+                       f"{{ return tapegrad::{target}({join_params('*this', names(rest))}); }}")
+    return "\n".join([
+        HEAD + "#pragma once", "", "#include <limits>", "#include <tuple>", "#include <vector>", "",
+        "#include \"tapegrad/aten/tensor.h\"", "#include \"tapegrad/c10/generator.h\"", "", "namespace tapegrad {", "",
+        "// With checks and tape.", *public, "", "// Without tape: what kernels and shape functions call.", "namespace raw {", *raw,
+        "}  // namespace raw", "", *methods, "", "}  // namespace tapegrad", ""])

@@ -1,0 +1,282 @@
+"""Python functions and methods: one fast-call function per row over the shared argument helpers."""
+
+from __future__ import annotations
+
+from .cpp import HEAD, families
+from .cpp_types import cpp_default, fixed_length
+from .model import Arg, Op
+
+KIND_OF = {"Tensor": "Tensor", "Tensor|Scalar": "Operand", "Tensor[]": "Tensors", "Scalar": "Scalar", "int": "Int", "float": "Float",
+           "bool": "Bool", "int[]": "Ints", "float[]": "Floats", "str": "Str", "DType": "DType", "Device": "Device",
+           "MemoryFormat": "MemoryFormat", "Generator": "Generator"}
+PLAIN = {"Scalar": "scalar", "int": "integer", "float": "real", "bool": "boolean", "str": "str", "DType": "dtype"}
+
+
+def signature_text(args: list[Arg]) -> str:
+    parts, star = [], False
+    for a in args:
+        if a.keyword_only and not star:
+            parts.append("*")
+            star = True
+        parts.append(f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else ""))
+    return "(" + ", ".join(parts) + ")"
+
+
+def _kind(arg: Arg) -> str:
+    base = arg.type.rstrip("?")
+    if fixed_length(arg.type):
+        base = "int[]"
+    return KIND_OF[base]
+
+
+def _extra_args(op: Op) -> list[str]:
+    """Keyword-only slots that exist in Python alone."""
+    extra = []
+    if op.has_out:
+        extra.append(('out', 'Tensor' if op.num_outputs == 1 else 'Tensors'))
+    if op.kind == "create" or (op.kind == "random" and not op.is_inplace_only and any(a.type == "Device?" for a in op.args)):
+        extra += [("layout", "Layout"), ("pin_memory", "Bool"), ("requires_grad", "Bool")]
+    return extra
+
+
+def _value(arg: Arg, i: int) -> str:
+    base, optional = arg.type.rstrip("?"), arg.type.endswith("?")
+    n = fixed_length(arg.type)
+    if base == "Tensor":
+        return f"a.optional_tensor({i})" if optional else f"a.tensor({i})"
+    if base == "Tensor|Scalar":
+        if arg.default is not None:
+            return f"(a.object({i}) ? a.operand({i}) : Operand({cpp_default(arg.type, arg.default)}))"
+        return f"a.operand({i})"
+    if base == "Tensor[]":
+        return f"a.tensors({i})"
+    if base == "Generator":
+        return f"a.generator({i})"
+    if optional:
+        # An absent argument takes the row's default, which need not be None.
+        kind = {"Device": "device", "MemoryFormat": "memory_format", **PLAIN}.get(base)
+        call = f"a.optional_ints_n({i}, {n})" if n else f"a.optional_ints({i})" if base == "int[]" else f"a.optional_{kind}({i})"
+        if arg.default not in (None, "None"):
+            cpp = {"int[]": "OptionalDims"}.get(base)
+            fallback = f"OptionalDims{{DimVector({cpp_default(arg.type, arg.default)}), true}}" if cpp or n \
+                else f"decltype({call})({cpp_default(arg.type, arg.default)})"
+            return f"(a.object({i}) ? {call} : {fallback})"
+        return call
+    if base == "int[]" or n:
+        call = f"ints_n({i}, {n}" if n else f"ints({i}"
+        return f"a.{call}" + (f", {cpp_default(arg.type, arg.default)})" if arg.default is not None else ")")
+    default = f", {cpp_default(arg.type, arg.default)}" if arg.default is not None else ""
+    return f"a.{PLAIN[base]}({i}{default})"
+
+
+def _wrapped(op: Op, expression: str) -> str:
+    if op.returns[0][0] == "None":
+        return f"({expression}, Py_NewRef(Py_None))"
+    if op.num_outputs > 1:
+        return f"wrap_named(return_type_{op.name}, {expression})"
+    return f"wrap({expression})"
+
+
+def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
+    entries = []
+    for a in args:
+        flags = []
+        if a.default is None:
+            flags.append("kRequired")
+        if a.type.endswith("?"):
+            flags.append("kNone")
+        entries.append(f'{{"{a.name}", ArgKind::{_kind(a)}, {" | ".join(flags) or "0"}}}')
+    entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
+    positional = sum(not a.keyword_only for a in args)
+    varargs = next((i for i, a in enumerate(args) if _kind(a) == "Ints" and i <= 1 and not fixed_length(a.type)
+                    and all(b.is_tensor for b in args[:i])), -1)
+    if sum(_kind(a) == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
+        varargs = -1
+    shown = name.strip("_") if op.hidden else name
+    arity = len(entries)
+    array = f"args_{name}" if entries else "nullptr"
+    lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
+    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {arity}, {positional}, {varargs}, "{signature_text(args).replace(chr(34), chr(39))}"}};']
+
+
+def _after(op: Op, extra, first: int) -> tuple[list[str], list[str]]:
+    """Lines before and behind the call for the slots that only Python has."""
+    before, behind = [], []
+    for k, (name, _) in enumerate(extra):
+        if name == "layout":
+            before.append(f"  a.strided_layout({first + k});")
+        if name == "requires_grad":
+            behind.append(f"  if (a.boolean({first + k}, false)) result.set_requires_grad(true);")
+    return before, behind
+
+
+def _body(op: Op) -> list[str]:
+    """`static PyObject* call_NAME(const ArgumentsBase& a)`: conversions and the call."""
+    extra = _extra_args(op)
+    values = [_value(a, i) for i, a in enumerate(op.args)]
+    n = len(op.args)
+    before, behind = _after(op, extra, n)
+    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *before]
+    if op.has_out:
+        if op.num_outputs == 1:
+            lines.append(f"  if (a.has({n})) return wrap(tapegrad::{op.name}_out({', '.join([*values, f'a.tensor({n})'])}));")
+        else:
+            outs = [f"outs[{i}]" for i in range(op.num_outputs)]
+            lines += [f"  if (const auto outs = a.out_tensors({n}, {op.num_outputs}); !outs.empty())",
+                      f"    return {_wrapped(op, f'tapegrad::{op.name}_out({chr(44).join([*values, *outs])})')};"]
+    call = f"tapegrad::{op.name}({', '.join(values)})"
+    if behind:
+        lines += [f"  Tensor result = {call};", *behind, "  return wrap(std::move(result));", "}"]
+    else:
+        lines += [f"  return {_wrapped(op, call)};", "}"]
+    return lines
+
+
+def _entry(op: Op, name: str, call: str, size: int, method: bool) -> list[str]:
+    prefix = "method" if method else "function"
+    self = "self" if method else "nullptr"
+    return [f"PyObject* {prefix}_{name}(PyObject*{' self' if method else ''}, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
+            "  TG_PY_TRY", f"  Arguments<{size}> a(signature_{name});",
+            f"  if (!a.unpack({self}, args, nargs, kwnames)) return nullptr;", f"  return {call};", "  TG_PY_CATCH", "}"]
+
+
+def _inplace(op: Op) -> list[str]:
+    name = op.name + "_"
+    values = [_value(a, i) for i, a in enumerate(op.args)]
+    args = op.args
+    lines = [*_signature(op, name, args, []),
+             f"PyObject* method_{name}(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{", "  TG_PY_TRY",
+             f"  Arguments<{len(args)}> a(signature_{name});", "  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;",
+             f"  tapegrad::{name}({', '.join(values)});", "  return return_self(a.object(0));", "  TG_PY_CATCH", "}",
+             f"PyObject* function_{name}(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{", "  TG_PY_TRY",
+             f"  Arguments<{len(args)}> a(signature_{name});", "  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;",
+             f"  tapegrad::{name}({', '.join(values)});", "  return return_self(a.object(0));", "  TG_PY_CATCH", "}"]
+    return lines
+
+
+def _overload(op: Op, by_name) -> list[str]:
+    targets = [by_name[o] for o in op.get("overloads")]
+    lines = []
+    for method in (False, True):
+        if method and not op.has_method:
+            continue
+        prefix, self = ("method", "self") if method else ("function", "nullptr")
+        lines += [f"PyObject* {prefix}_{op.name}([[maybe_unused]] PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
+                  "  TG_PY_TRY"]
+        for t in targets:
+            size = len(t.args) + len(_extra_args(t))
+            lines += ["  {", f"    Arguments<{size}> a(signature_{t.name});",
+                      f"    if (a.try_unpack({self}, args, nargs, kwnames)) return call_{t.name}(a);", "  }"]
+        listed = ", ".join(f"&signature_{t.name}" for t in targets)
+        lines += [f'  return no_overload("{op.name}", {{{listed}}}, {self}, args, nargs, kwnames);', "  TG_PY_CATCH", "}"]
+    return lines
+
+
+def python_names(op: Op) -> list[str]:
+    return [op.name, *op.get("alias", [])]
+
+
+def modules_of(op: Op) -> list[str]:
+    if op.hidden:
+        return ["_C._ops"]
+    if "method_only" in op.variants:
+        return []
+    return op.get("module", [""])
+
+
+def _doc(op: Op, args: list[Arg]) -> str:
+    text = f"{op.name}{signature_text(args)}\n\n{op.get('doc').strip()}\n"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _entry_row(python: str, function: str, doc: str) -> str:
+    return f'    {{"{python}", as_method({function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
+
+
+def emit_family(family: str, ops: list[Op], by_name) -> str:
+    lines = [HEAD, '#include "tapegrad/bindings/args.h"', '#include "tapegrad/bindings/registry.h"', "",
+             "namespace tapegrad::python {", "namespace {", "",
+             "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
+             "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]
+    tables: dict[str, list[str]] = {}
+    methods: list[str] = []
+    local = {op.name for op in ops}
+    for op in ops:  # an overload of another family's row needs its signature and call here, too
+        for target in (by_name[o] for o in op.get("overloads", []) if o not in local):
+            local.add(target.name)
+            if target.num_outputs > 1:
+                raise ValueError(f"{op.where}: {op.name}: overload {target.name} with several results: expected in the same file")
+            lines += [*_signature(target, target.name, target.args, _extra_args(target)), *_body(target)]
+    for op in sorted(ops, key=lambda o: o.kind == "overload"):
+        if op.kind == "overload":
+            lines += _overload(op, by_name)
+            doc = _doc(op, by_name[op.get("overloads")[0]].args)
+        else:
+            extra = _extra_args(op)
+            size = len(op.args) + len(extra)
+            if op.num_outputs > 1 and not op.returns_list:
+                lines.append(f"PyTypeObject* return_type_{op.name} = nullptr;")
+            lines += _signature(op, op.name, op.args, extra)
+            lines += _body(op)
+            if modules_of(op):
+                lines += _entry(op, op.name, f"call_{op.name}(a)", size, False)
+            if op.has_method or op.is_inplace_only:
+                lines += _entry(op, op.name, f"call_{op.name}(a)", size, True)
+            if op.has_inplace:
+                lines += _inplace(op)
+            doc = _doc(op, op.args)
+        if op.is_inplace_only and not op.hidden:
+            methods.append(_entry_row(op.get("method_name", op.name), f"method_{op.name}", doc))
+        elif op.has_method:
+            for name in python_names(op):
+                methods.append(_entry_row(op.get("method_name", name), f"method_{op.name}", doc))
+        for module in modules_of(op):
+            for name in python_names(op):
+                tables.setdefault(module, []).append(_entry_row(name, f"function_{op.name}", doc))
+        if op.has_inplace:
+            for name in python_names(op):
+                shown = op.get("method_name", name)
+                methods.append(_entry_row(f"{shown}_", f"method_{op.name}_", doc))
+                for module in modules_of(op) if "method_only" not in op.variants else []:
+                    if module in ("", "nn.functional") or op.hidden:
+                        tables.setdefault(module, []).append(_entry_row(f"{name}_", f"function_{op.name}_", doc))
+    lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *methods,
+              "    {nullptr, nullptr, 0, nullptr}};"]
+    for module, rows in tables.items():
+        tag = module.replace(".", "_") or "root"
+        lines += [f"extern PyMethodDef functions_{family}_{tag}[];", f"PyMethodDef functions_{family}_{tag}[] = {{", *rows,
+                  "    {nullptr, nullptr, 0, nullptr}};"]
+    lines += [f"bool init_return_types_{family}(PyObject* module);", f"bool init_return_types_{family}([[maybe_unused]] PyObject* module) {{"]
+    for op in ops:
+        if op.kind != "overload" and op.num_outputs > 1:
+            public = op.get("method_name", op.name).strip("_")
+            fields = ", ".join(f'"{n}"' for n in op.output_names)
+            lines += [f'  return_type_{op.name} = make_return_type("{public}", {{{fields}}});',
+                      f"  if (!return_type_{op.name} || PyModule_AddObjectRef(module, \"{public}\", "
+                      f"reinterpret_cast<PyObject*>(return_type_{op.name})) < 0)", "    return false;"]
+    lines += ["  return true;", "}", "", "}  // namespace tapegrad::python", ""]
+    return "\n".join(lines)
+
+
+def emit_registry(ops: list[Op]) -> str:
+    groups = families(ops)
+    lines = [HEAD, '#include "tapegrad/bindings/registry.h"', "", "namespace tapegrad::python {", ""]
+    functions = []
+    for family, members in groups.items():
+        lines += [f"extern PyMethodDef methods_{family}[];", f"bool init_return_types_{family}(PyObject* module);"]
+        modules = []
+        for op in members:
+            for module in modules_of(op):
+                if module not in modules:
+                    modules.append(module)
+        for module in modules:
+            tag = module.replace(".", "_") or "root"
+            lines.append(f"extern PyMethodDef functions_{family}_{tag}[];")
+            functions.append(f'      {{"{module}", functions_{family}_{tag}}},')
+    lines += ["", "std::span<PyMethodDef* const> tensor_methods() {", "  static PyMethodDef* const tables[] = {"]
+    lines += [f"      methods_{f}," for f in groups] + ["  };", "  return tables;", "}", ""]
+    lines += ["std::span<const ModuleFunctions> module_functions() {", "  static const ModuleFunctions tables[] = {", *functions, "  };",
+              "  return tables;", "}", "", "bool init_return_types(PyObject* module) {",
+              "  return " + (" && ".join(f"init_return_types_{f}(module)" for f in groups) or "true") + ";", "}", "",
+              "}  // namespace tapegrad::python", ""]
+    return "\n".join(lines)

@@ -1,0 +1,251 @@
+"""`raw::` functions: checks, shape, allocation and the call through the kernel table; no tape."""
+
+from __future__ import annotations
+
+import re
+
+from .cpp import join_params, names, out_args, param, params, return_type
+from .model import POINTWISE_RESULTS, PROMOTIONS, REDUCE_RESULTS, Op
+
+ALL_DTYPES = ["bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
+              "complex128"]
+
+
+def dtype_mask(op: Op) -> int:
+    return sum(1 << ALL_DTYPES.index(t) for t in op.dtype_names)
+
+
+def check_lines(op: Op) -> list[str]:
+    lines = []
+    for check in op.get("checks", []):
+        condition, message, kind = (*check, "Runtime")[:3]
+        found = re.findall(r"\{([^{}]+)\}", message)
+        text = re.sub(r"\{[^{}]+\}", "{}", message)
+        args = "".join(f", {e}" for e in found)
+        lines.append(f'  TG_CHECK({condition}, {kind}, "{op.name.strip("_")}: {text}"{args});')
+    return lines
+
+
+def _scalar(arg) -> str:
+    return arg.name if arg.type == "Scalar" else f"Scalar({arg.name})"
+
+
+def _parameters(op: Op, skip: int = 0) -> str:
+    scalars = [_scalar(a) for a in op.args[skip:] if not a.is_tensor]
+    return f"  const std::array<Scalar, {len(scalars)}> scalars{{{', '.join(scalars)}}};"
+
+
+def _pointwise(op: Op) -> list[str]:
+    first = op.tensor_args[0].name
+    inputs = [f"&{a.name}.tensor()" if a.type == "Tensor|Scalar" else f"&{a.name}" for a in op.tensor_args]
+    lines = [
+        f'static const pointwise::Op k_{op.name}{{"{op.name.strip("_")}", {op.index}, '
+        f"pointwise::Promotion::{PROMOTIONS[op.get('promotion', 'promote')]}, "
+        f"pointwise::Result::{POINTWISE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}}};",
+    ]
+
+    def body(tail: str, values: list[str]) -> list[str]:
+        return [*check_lines(op), f"  const Tensor* const inputs[] = {{{', '.join(values)}}};", _parameters(op),
+                f"  return pointwise::run(k_{op.name}, inputs, scalars{tail});", "}"]
+
+    lines += [f"Tensor {op.name}({params(op.args)}) {{", *body("", inputs)]
+    if op.has_inplace:
+        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
+                  f"  const Tensor& {first} = self;" if op.get("checks") else "",
+                  *[line.replace("return ", "") for line in body(", self", ["&self", *inputs[1:]])[:-1]], "  return self;", "}"]
+    if op.has_out:
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
+                  *[line.replace("return ", "") for line in body(", out, true", inputs)[:-1]], "  return out;", "}"]
+    return lines
+
+
+def _reduce(op: Op) -> list[str]:
+    by_name = {a.name: a for a in op.args}
+    lines = [
+        f'static const reduce::Op k_{op.name}{{"{op.name.strip("_")}", {op.index}, '
+        f"reduce::Result::{REDUCE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}, "
+        f"{'true' if op.get('empty') else 'false'}}};",
+    ]
+    prepare = [*check_lines(op)]
+    dim = "dim"
+    if "dim" not in by_name:
+        dim = "std::nullopt"
+    elif by_name["dim"].type in ("int?", "int"):
+        value = "dim.value_or(0)" if by_name["dim"].type == "int?" else "dim"
+        given = "dim.has_value()" if by_name["dim"].type == "int?" else "true"
+        prepare += [f"  const int64_t dim_value = {value};",
+                    f"  const OptionalInts dims = {given} ? OptionalInts(IntSpan(&dim_value, 1)) : OptionalInts();"]
+        dim = "dims"
+    scalars = [_scalar(a) for a in op.args[1:] if a.name not in ("dim", "keepdim", "dtype")]
+    prepare.append(f"  const std::array<Scalar, {len(scalars)}> scalars{{{', '.join(scalars)}}};")
+    keepdim = "keepdim" if "keepdim" in by_name else "false"
+    dtype = "dtype" if "dtype" in by_name else "std::nullopt"
+    call = f"reduce::run(k_{op.name}, {op.args[0].name}, {dim}, {keepdim}, {dtype}, scalars"
+    lines += [f"Tensor {op.name}({params(op.args)}) {{", *prepare, f"  return {call});", "}"]
+    if op.has_out:
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *prepare,
+                  f"  {call}, out);", "  return out;", "}"]
+    return lines
+
+
+def _view(op: Op) -> list[str]:
+    base = op.args[0].name
+    call = f"{op.get('view')}({names(op.args)})"
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *check_lines(op)]
+    if op.returns_list:
+        lines += ["  std::vector<Tensor> views;", f"  for (const ViewSpec& view : {call}) views.push_back(alias_tensor({base}, view));",
+                  "  return views;", "}"]
+    else:
+        lines += [f"  return alias_tensor({base}, {call});", "}"]
+    if op.has_inplace:
+        inner = f"{op.get('view')}({join_params('self', names(op.args[1:]))})"
+        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
+                  f"  const ViewSpec view = {inner};", "  self.impl()->set_geometry(view.sizes, view.strides, view.offset);",
+                  "  return self;", "}"]
+    return lines
+
+
+def kernel_type(op: Op) -> str:
+    """The C++ function type of a kernel or random row's kernel."""
+    types = [a.info.cpp for a in op.args]
+    if op.is_random:
+        types.append("const PhiloxState&")
+    if op.get("dynamic"):
+        return f"{return_type(op)}({', '.join(types)})"
+    if not op.is_inplace_only:
+        types += ["const Tensor&"] * op.num_outputs
+    return f"void({', '.join(types)})"
+
+
+def _device_check(op: Op) -> list[str]:
+    strict = [a for a in op.tensor_args if a.type in ("Tensor", "Tensor?")]
+    if len(strict) < 2:
+        return []
+    return [f'  check_same_device("{op.name.strip("_")}", {{{", ".join("&" + a.name for a in strict)}}});']
+
+
+def _prepared(op: Op, rename=None) -> tuple[list[str], list[str]]:
+    """Lines that make arguments contiguous, and the argument expressions for the kernel."""
+    lines, values = [], []
+    for a in op.args:
+        name = (rename or {}).get(a.name, a.name)
+        if a.name in op.get("contiguous", []):
+            lines.append(f"  const Tensor {a.name}_dense = contiguous_or_copy({name});")
+            name = f"{a.name}_dense"
+        values.append(name)
+    return lines, values
+
+
+def _call(op: Op, device: str, values: list[str], outs: list[str], numel: str) -> list[str]:
+    lines = []
+    if op.is_random:
+        lines.append(f"  const PhiloxState state = {_generator(op)}.next(static_cast<uint64_t>({numel}));")
+        values = [*values, "state"]
+    result = "return " if op.get("dynamic") else ""
+    lines.append(f"  {result}kernel_for<{kernel_type(op).replace('(', '(*)(', 1)}>({op.index}, {device})({', '.join(values + outs)});")
+    return lines
+
+
+def _generator(op: Op) -> str:
+    generators = [a.name for a in op.args if a.type == "Generator?"]
+    return f"generator_or_default({generators[0]})" if generators else "default_generator()"
+
+
+def _kernel_inplace_only(op: Op) -> list[str]:
+    self = op.args[0].name
+    lines = [f"const Tensor& {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
+    if op.get("shape"):
+        lines.append(f"  {op.get('shape')}({names(op.args)});")
+    prepare, values = _prepared(op)
+    lines += [f"  if ({self}.is_meta()) return {self};", *prepare,
+              *_call(op, f"{self}.device()", values, [], f"{self}.numel()"), f"  return {self};", "}"]
+    return lines
+
+
+def _kernel(op: Op) -> list[str]:
+    if op.is_inplace_only:
+        return _kernel_inplace_only(op)
+    prepare, values = _prepared(op)
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
+    first = op.tensor_args[0].name if op.tensor_args else None
+    if op.get("dynamic"):
+        device = f"{first}.device()" if first else "Device()"
+        return [*lines, *prepare, *_call(op, device, values, [], f"{first}.numel()" if first else "0"), "}"]
+    shape = op.get("shape") or "create_shape"
+    n = op.num_outputs
+    has_kernel = bool(op.get("cpu") or op.get("cpu_once"))
+    if n == 1:
+        lines += [f"  const TensorSpec spec = {shape}({names(op.args)});", "  const Tensor out = empty_tensor(spec);"]
+        outs = ["out"]
+        back = "out"
+    else:
+        lines += [f"  const std::array<TensorSpec, {n}> specs = {shape}({names(op.args)});"]
+        lines += [f"  const Tensor {o} = empty_tensor(specs[{i}]);" for i, o in enumerate(out_args(op))]
+        outs = out_args(op)
+        back = "{" + ", ".join(outs) + "}"
+    if has_kernel:
+        body = [*prepare, *_call(op, f"{outs[0]}.device()", values, outs, f"{outs[0]}.numel()")]
+        lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
+    lines += [f"  return {back};", "}"]
+    if op.has_out:
+        lines += _kernel_out(op, shape, prepare, values, has_kernel)
+    if op.has_inplace:
+        lines += _kernel_inplace(op, shape, prepare, values)
+    return lines
+
+
+def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
+    outs = out_args(op)
+    n = len(outs)
+    result = "const Tensor&" if n == 1 else return_type(op)
+    inputs = ", ".join(f"&{a.name}" for a in op.tensor_args if a.type in ("Tensor", "Tensor?"))
+    lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
+             *check_lines(op), *_device_check(op)]
+    lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
+    for i, o in enumerate(outs):
+        spec = "spec" if n == 1 else f"specs[{i}]"
+        lines.append(f'  const Tensor target_{o} = out_target("{op.name.strip("_")}", {o}, {spec}, {{{inputs}}});')
+    if has_kernel:
+        body = [*prepare, *_call(op, f"{outs[0]}.device()", values, [f"target_{o}" for o in outs], f"target_{outs[0]}.numel()")]
+        lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
+    lines += [f"  finish_out({o}, target_{o});" for o in outs]
+    return [*lines, f"  return {outs[0] if n == 1 else '{' + ', '.join(outs) + '}'};", "}"]
+
+
+def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
+    first = op.args[0].name
+    rest = op.args[1:]
+    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  const Tensor& {first} = self;",
+             *check_lines(op), *_device_check(op), f"  const TensorSpec spec = {shape}({names(op.args)});",
+             f'  check_inplace_result("{op.name.strip("_")}_", self, spec);', "  if (self.is_meta()) return self;"]
+    if op.is_random or op.get("inplace") == "direct":
+        body = [*prepare, *_call(op, "self.device()", values, ["self"], "self.numel()")]
+        lines += ["  if (self.is_contiguous() && self.dtype() == spec.dtype) {", *("  " + line for line in body), "    return self;", "  }"]
+    body = [*prepare, *_call(op, "self.device()", values, ["out"], "out.numel()")]
+    return [*lines, "  const Tensor out = empty_tensor(spec);", *body, "  return copy_(self, out);", "}"]
+
+
+def _composite(op: Op) -> list[str]:
+    # Without tape, but through the same parts.
+    call = f"tapegrad::{op.name}({names(op.args)})"
+    if op.is_inplace_only:
+        return [f"const Tensor& {op.name}({params(op.args)}) {{", "  NoGradGuard guard;", f"  return {call};", "}"]
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", "  NoGradGuard guard;", f"  return {call};", "}"]
+    if op.has_inplace:
+        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{", "  NoGradGuard guard;",
+                  f"  return tapegrad::{op.name}_({join_params('self', names(op.args[1:]))});", "}"]
+    if op.has_out:
+        outs = out_args(op)
+        result = "const Tensor&" if len(outs) == 1 else return_type(op)
+        lines += [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
+                  "  NoGradGuard guard;", f"  return tapegrad::{op.name}_out({join_params(names(op.args), ', '.join(outs))});", "}"]
+    return lines
+
+
+def emit_raw(op: Op) -> list[str]:
+    makers = {"pointwise": _pointwise, "reduce": _reduce, "view": _view, "kernel": _kernel, "create": _kernel, "random": _kernel,
+              "composite": _composite}
+    return [line for line in makers[op.kind](op) if line]
+
+
+__all__ = ["emit_raw", "kernel_type", "param"]

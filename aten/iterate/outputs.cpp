@@ -1,0 +1,102 @@
+#include "tapegrad/aten/iterate/outputs.h"
+
+#include <cstdint>
+
+namespace tapegrad {
+
+void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
+  const Tensor* first = nullptr;
+  for (const Tensor* t : tensors) {
+    if (!t->defined() || (t->is_cpu() && t->ndim() == 0)) continue;
+    if (first == nullptr) first = t;
+    TG_CHECK(t->device() == first->device(), Runtime, "{}: expected all tensors on one device: got {} and {}", op,
+             first->device(), t->device());
+  }
+}
+
+Tensor contiguous_or_copy(const Tensor& t) {
+  if (!t.defined() || t.is_contiguous()) return t;
+  Tensor copy = empty_tensor(t.sizes(), t.dtype(), t.device());
+  if (!t.is_meta()) raw::copy_(copy, t);
+  return copy;
+}
+
+bool may_overlap(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0) return false;
+  auto extent = [](const Tensor& t) {
+    int64_t low = 0, high = 0;
+    for (int d = 0; d < t.ndim(); ++d) {
+      int64_t span = (t.impl()->size(d) - 1) * t.impl()->stride(d);
+      (span < 0 ? low : high) += span;
+    }
+    const auto item = static_cast<int64_t>(t.itemsize());
+    const auto base = reinterpret_cast<intptr_t>(t.data_ptr());
+    return std::pair(base + low * item, base + (high + 1) * item);
+  };
+  if (a.data_ptr() == nullptr || b.data_ptr() == nullptr) return false;
+  auto [a_low, a_high] = extent(a);
+  auto [b_low, b_high] = extent(b);
+  return a_low < b_high && b_low < a_high;
+}
+
+void resize_output(const Tensor& out, IntSpan sizes, const char* op) {
+  if (out.sizes() == sizes) return;
+  TG_CHECK(out.numel() == 0, Runtime,
+           "{}: out has sizes {} but the result has {}\nhint: give an `out` of those sizes, or an empty one", op,
+           format_ints(out.sizes()), format_ints(sizes));
+  const auto nbytes = static_cast<size_t>(checked_nbytes(sizes, out.dtype(), op));
+  TensorImpl& impl = *out.impl();
+  if (impl.storage()->nbytes() < nbytes) impl.set_storage(allocate_storage(nbytes, out.device()), out.dtype());
+  impl.set_geometry(sizes, contiguous_strides(sizes), 0);
+}
+
+namespace {
+
+bool strides_match(const Tensor& t, const TensorSpec& spec) {
+  if (spec.strides.empty()) return t.is_contiguous();
+  for (int d = 0; d < t.ndim(); ++d)
+    if (t.impl()->size(d) > 1 && t.impl()->stride(d) != spec.strides[d]) return false;
+  return true;
+}
+
+}  // namespace
+
+Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
+                  std::initializer_list<const Tensor*> inputs) {
+  TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
+           op, spec.dtype, out.dtype());
+  TG_CHECK(out.device() == spec.device, Runtime, "{}: expected out on {}: got {}", op, spec.device, out.device());
+  resize_output(out, spec.sizes, op);
+  bool direct = out.dtype() == spec.dtype && strides_match(out, spec);
+  for (const Tensor* input : inputs) direct = direct && !may_overlap(out, *input);
+  return direct ? out : empty_tensor(spec);
+}
+
+void finish_out(const Tensor& out, const Tensor& target) {
+  if (!out.is_same(target) && !out.is_meta()) raw::copy_(out, target);
+}
+
+void write_out(const char* op, const Tensor& out, const Tensor& result) {
+  const TensorSpec spec{DimVector(result.sizes()), result.dtype(), result.device(), {}};
+  TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
+           op, spec.dtype, out.dtype());
+  resize_output(out, spec.sizes, op);
+  finish_out(out, result);
+}
+
+void check_inplace_result(const char* op, const Tensor& self, const TensorSpec& spec) {
+  TG_CHECK(self.sizes() == IntSpan(spec.sizes), Runtime,
+           "{}: the result has sizes {}, which do not fit into a tensor of sizes {}", op, format_ints(spec.sizes),
+           format_ints(self.sizes()));
+  TG_CHECK(can_cast(spec.dtype, self.dtype()), Runtime, "{}: a result of dtype {} cannot be written to {}", op, spec.dtype,
+           self.dtype());
+  TG_CHECK(!has_internal_overlap(self), Runtime,
+           "{}: elements of the written tensor share memory\nhint: write to a clone() of it", op);
+}
+
+TensorSpec create_spec(IntSpan size, std::optional<DType> dtype, std::optional<Device> device, const char* op) {
+  checked_nbytes(size, dtype.value_or(default_dtype()), op);
+  return {DimVector(size), dtype.value_or(default_dtype()), device.value_or(default_device()), {}};
+}
+
+}  // namespace tapegrad
