@@ -9,15 +9,21 @@ failed=()
 part() {  # part NAME COMMAND...
   local name=$1 start=$SECONDS
   shift
-  if "$@"; then say "$name: ok, $((SECONDS - start)) s"; else say "$name: FAILED"; failed+=("$name"); fi
+  if "$@"; then
+    say "$name: ok, $((SECONDS - start)) s"
+  else
+    say "$name: FAILED"
+    failed+=("$name")
+    return 1
+  fi
 }
 
 start=$SECONDS
 tools/build.sh cpu || exit 1
 say "build: ok, $((SECONDS - start)) s"
 part "C++ tests" tools/ctest.sh cpu
-part "build with AddressSanitizer and UBSan" tools/build.sh asan
-part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan
+part "build with AddressSanitizer and UBSan" tools/build.sh asan \
+  && part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan
 part "budgets" "$VENV/bin/python" tools/meter.py --build build
 say "Python tests"
 "$VENV/bin/python" -m pytest -q "$@" || failed+=("Python tests")
