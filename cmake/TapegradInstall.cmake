@@ -32,11 +32,11 @@ if(TARGET tapegrad_cuda)
 endif()
 foreach(room ${TG_ROOMS})
   if(EXISTS "${PROJECT_SOURCE_DIR}/${room}")
-    install(DIRECTORY "${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tapegrad" FILES_MATCHING PATTERN "*.h")
+    install(DIRECTORY "${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tapegrad" FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
   endif()
 endforeach()
 install(DIRECTORY include/ "${TG_GEN_DIR}/tapegrad" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  OPTIONAL FILES_MATCHING PATTERN "*.h")
+  OPTIONAL FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
 
 if(TARGET _C AND SKBUILD)
   install(TARGETS _C LIBRARY DESTINATION .)

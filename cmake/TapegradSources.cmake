@@ -40,7 +40,7 @@ endif()
 # What an earlier table gave and this one does not must not be found by an include or an import.
 file(GLOB_RECURSE on_disk RELATIVE "${TG_GEN_DIR}" "${TG_GEN_DIR}/*")
 foreach(file ${on_disk})
-  if(NOT file IN_LIST TG_GENERATED AND file MATCHES "\\.(h|cpp|cu|py|pyi)$")
+  if(NOT file IN_LIST TG_GENERATED AND file MATCHES "\\.(h|inc|cpp|cu|py|pyi)$")
     file(REMOVE "${TG_GEN_DIR}/${file}")
   endif()
 endforeach()

@@ -1,0 +1,67 @@
+"""Who may include whom (docs/architecture.md): downwards only."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A room may include itself and the rooms named here. bindings sees all and is in nobody's list; cuda is in nobody's
+# list but theirs: from above it is reached through the kernel table and the interfaces of c10.
+BELOW = {
+    "c10": set(),
+    "aten": {"c10"},
+    "autograd": {"c10", "aten"},
+    "nn": {"c10", "aten", "autograd"},
+    "multiprocessing": {"c10", "aten", "autograd"},
+    "cuda": {"c10", "aten"},
+    "bindings": {"c10", "aten", "autograd", "nn", "multiprocessing", "cuda"},
+}
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
+
+
+def included_rooms(path):
+    """(line number, room) for each include of ours; generated headers lie in the room that their path names."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*["<](?:tapegrad/)?([a-z0-9_]+)/', line)
+        if match and match.group(1) in BELOW and (ROOT / match.group(1)).is_dir():
+            yield number, match.group(1)
+
+
+def sources(room):
+    return [p for p in (ROOT / room).rglob("*") if p.suffix in SUFFIXES]
+
+
+@pytest.mark.parametrize("room", BELOW)
+def test_rooms_include_downwards_only(room):
+    allowed = BELOW[room] | {room}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number} includes {other}"
+        for path in sources(room)
+        for number, other in included_rooms(path)
+        if other not in allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("room", [r for r in BELOW if r != "bindings"])
+def test_the_core_knows_nothing_of_python(room):
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in sources(room)
+        if re.search(r"#\s*include\s*[<\"](Python\.h|pybind11/|numpy/)", path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_includes_are_written_in_one_way():
+    """`#include "tapegrad/room/file.h"`, so that the source tree and an installed tree read the same."""
+    wrong = []
+    for room in BELOW:
+        for path in sources(room):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+                if match and not match.group(1).startswith("tapegrad/"):
+                    wrong.append(f"{path.relative_to(ROOT)}:{number} {match.group(1)}")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,248 @@
+"""The budgets of docs/architecture.md as a meter: measures this checkout and its build, prints a table and exits with 1
+where a budget is passed.
+
+usage: meter.py [--build DIR] [--full]     --full also times an incremental build and the smoke tests
+
+Sizes are compared exactly. Times get the tolerance below, because machines differ and are shared: a passed budget has
+to mean that something of ours grew, not that a neighbour was busy. Each time is the best of several.
+"""
+
+import argparse
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+TIME_TOLERANCE = 1.5
+CORES = 2  # the machine the build budgets are written for
+
+
+class Row:
+    """One line of the table. A value of None means that there was nothing to measure."""
+
+    def __init__(self, what, value, budget, unit, note="", timed=False):
+        self.what, self.value, self.budget, self.unit, self.note, self.timed = what, value, budget, unit, note, timed
+
+    @property
+    def ok(self):
+        return self.value is None or self.value <= self.budget * (TIME_TOLERANCE if self.timed else 1)
+
+    @property
+    def verdict(self):
+        if self.value is None:
+            return "-"
+        if not self.ok:
+            return "OVER"
+        return "ok" if self.value <= self.budget else "ok (noise)"
+
+    def cells(self):
+        number = "-" if self.value is None else f"{self.value:.3g}" if self.timed else f"{self.value:,.0f}"
+        return self.what, f"{number} {self.unit}", f"{self.budget:,} {self.unit}", self.verdict, self.note
+
+
+def tracked_files(*suffixes):
+    """Hand-written files: what git knows, and what it would add."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0:
+        paths = [ROOT / line for line in listed.stdout.splitlines()]
+    else:  # an unpacked source distribution
+        paths = [
+            p for p in ROOT.rglob("*") if not any(part.startswith((".", "build")) for part in p.relative_to(ROOT).parts)
+        ]
+    return [p for p in paths if p.suffix in suffixes and p.is_file()]
+
+
+def longest_file():
+    lengths = {p: p.read_bytes().count(b"\n") for p in tracked_files(".h", ".cpp", ".cu", ".py", ".toml")}
+    longest = max(lengths, key=lengths.get)
+    return Row("longest hand-written file", lengths[longest], 800, "lines", str(longest.relative_to(ROOT)))
+
+
+def generator_rows():
+    files = [p for p in tracked_files(".py") if p.is_relative_to(ROOT / "aten/gen")]
+    lines = sum(p.read_bytes().count(b"\n") for p in files)
+    found = sorted(operator_names_in(files))
+    yield Row("generator", lines, 3000, "lines")
+    yield Row("operator names in the generator", len(found), 0, "", ", ".join(found))
+
+
+def operator_names_in(files):
+    """Operators that the generator treats specially, which takes a string that is, or holds, the operator's name.
+
+    A name of one ordinary word ("add", "where") only counts where it is the whole string; the kinds of rows share
+    words with operators ("view"), and are the generator's own vocabulary.
+    """
+    names, kinds = set(), set()
+    for table in (ROOT / "aten/ops").rglob("*.toml"):
+        for row in tomllib.loads(table.read_text()).get("op", []):
+            names.add(row["name"].strip("_"))
+            kinds.add(row.get("kind", ""))
+    distinctive = {n for n in names if re.search(r"[_\d]", n)}
+    for path in files:
+        tree = ast.parse(path.read_text())
+        documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+                if node.value in names - kinds:
+                    yield f"{path.name}:{node.lineno} {node.value}"
+                else:
+                    for word in set(re.findall(r"\w+", node.value)) & distinctive:
+                        yield f"{path.name}:{node.lineno} {word}"
+
+
+def best_of(count, function):
+    best = float("inf")
+    for _ in range(count):
+        start = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def parse_time(build):
+    """Seconds that the compiler needs for the header that everything includes."""
+    commands = json.loads((build / "compile_commands.json").read_text())
+    command = next((c for c in commands if c["file"].endswith("/aten/tensor.cpp")), None)
+    if command is None:
+        return Row("parse time of aten/tensor.h", None, 1, "s")
+    words = shlex.split(command["command"])
+    compiler = next(i for i, w in enumerate(words) if re.search(r"(\+\+|cc|clang)(-\d+)?$", w) and "ccache" not in w)
+    flags = [w for w in words[compiler + 1 :] if w.startswith(("-D", "-I", "-std", "-march", "-isystem", "/"))]
+    flags = [w for w in flags if not w.endswith(".cpp")]
+    with tempfile.NamedTemporaryFile("w", suffix=".cpp") as source:
+        source.write('#include "tapegrad/aten/tensor.h"\n')
+        source.flush()
+        argv = [words[compiler], *flags, "-fsyntax-only", source.name]
+        seconds = best_of(3, lambda: subprocess.run(argv, cwd=command["directory"], check=True))
+    return Row("parse time of aten/tensor.h", seconds, 1, "s", timed=True)
+
+
+def build_rows(build):
+    """From ninja's log: how long the last compilation of each file took (next to nothing where ccache had it)."""
+    seconds = {}
+    log = build / ".ninja_log"
+    for line in log.read_text().splitlines() if log.exists() else []:
+        fields = line.split("\t")
+        if len(fields) == 5:
+            seconds[fields[3]] = (int(fields[1]) - int(fields[0])) / 1000
+    for suffix, budget in ((".cpp", 20), (".cu", 60)):
+        compiled = {name: s for name, s in seconds.items() if name.endswith(suffix + ".o")}
+        slowest = max(compiled, key=compiled.get, default=None)
+        if slowest or suffix == ".cpp":
+            note = re.sub(r"CMakeFiles/(\w+)\.dir/(.*)\.o", r"\2 (\1)", slowest or "")
+            yield Row(
+                f"slowest {suffix}", compiled.get(slowest), budget, "s", note.replace(str(build) + "/", ""), timed=True
+            )
+    total = sum(seconds.values()) / 60 / CORES
+    cuda = any(name.endswith(".cu.o") for name in seconds)
+    yield Row(
+        f"cold build on {CORES} cores", total or None, 20 if cuda else 6, "min", "sum of the steps / cores", timed=True
+    )
+
+
+def python(build, code):
+    environment = dict(os.environ, PYTHONPATH=str(build / "python"))
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(run.stderr.strip().splitlines()[-1])
+    return float(run.stdout)
+
+
+def import_time(build):
+    code = "import time, numpy; t = time.perf_counter(); import tapegrad; print((time.perf_counter() - t) * 1e3)"
+    return Row("import tapegrad beyond import numpy", min(python(build, code) for _ in range(7)), 60, "ms", timed=True)
+
+
+def size_of(paths):
+    return sum(p.stat().st_size for p in {p.resolve() for p in paths if p.is_file()})
+
+
+def installed_size(build):
+    """What `pip install` lays down: the package, libtapegrad, its headers, oneDNN and OpenBLAS."""
+    import scipy_openblas32
+
+    package = [p for p in (build / "python/tapegrad").rglob("*") if "__pycache__" not in p.parts]
+    libraries = [*(build / "lib").glob("libtapegrad*.so*"), *Path(scipy_openblas32.get_lib_dir()).glob("*.so*")]
+    linked = subprocess.run(["ldd", str(build / "lib/libtapegrad.so")], capture_output=True, text=True).stdout
+    libraries += [Path(p) for p in re.findall(r"=> (\S+(?:dnnl|sleef|fmt)\S*)", linked)]
+    headers = [p for p in tracked_files(".h") if p.relative_to(ROOT).parts[0] in ("c10", "aten", "autograd", "nn")]
+    headers += (p for p in (build / "gen/tapegrad").rglob("*") if p.suffix in (".h", ".inc"))
+    megabytes = size_of(package + libraries + headers) / 1e6
+    return Row("installed CPU package with its maths libraries", megabytes, 120, "MB")
+
+
+ADD = """
+import time, tapegrad
+a = tapegrad.ones(4){tape}
+b = tapegrad.ones(4)
+best = 1.0
+for _ in range(15):
+    start = time.perf_counter()
+    for _ in range(20000):
+        a + b
+    best = min(best, time.perf_counter() - start)
+print(best / 20000 * 1e6)
+"""
+
+
+def overhead_rows(build):
+    for what, tape, budget in (("without the tape", "", 0.2), ("with the tape", ".requires_grad_()", 0.35)):
+        microseconds = min(python(build, ADD.replace("{tape}", tape)) for _ in range(3))
+        yield Row(f"adding two 4-element tensors {what}", microseconds, budget, "us", timed=True)
+
+
+def full_rows(build):
+    kernels = sorted((ROOT / "aten").rglob("*_cpu.cpp"), key=lambda p: p.stat().st_size)
+    if kernels:
+        kernels[-1].touch()
+        command = ["cmake", "--build", str(build)]
+        environment = dict(os.environ, CCACHE_DISABLE="1")
+        seconds = best_of(1, lambda: subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL))
+        note = f"after a change of {kernels[-1].relative_to(ROOT)}"
+        yield Row("incremental build", seconds, 30, "s", note, timed=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "smoke"]
+    seconds = best_of(1, lambda: subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL))
+    yield Row("smoke tests", seconds, 5, "s", timed=True)
+
+
+def measure(build, full):
+    yield longest_file()
+    yield from generator_rows()
+    yield parse_time(build)
+    yield from build_rows(build)
+    yield import_time(build)
+    yield installed_size(build)
+    yield from overhead_rows(build)
+    if full:
+        yield from full_rows(build)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description="measures the budgets of docs/architecture.md")
+    arguments.add_argument("--build", type=Path, default=ROOT / "build", help="the build folder to measure")
+    arguments.add_argument("--full", action="store_true", help="also time an incremental build and the smoke tests")
+    options = arguments.parse_args()
+
+    rows = list(measure(options.build.resolve(), options.full))
+    table = [("what", "value", "budget", "", ""), *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(4)]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip((*line[:4],), widths)), line[4], sep="  ")
+    print(f"times may pass their budget by {TIME_TOLERANCE - 1:.0%} before the meter fails")
+    return 0 if all(row.ok for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
