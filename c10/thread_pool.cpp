@@ -1,0 +1,222 @@
+#include "tapegrad/c10/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tapegrad::detail {
+
+namespace {
+
+constexpr uint32_t kCallerSleeps = 1u << 31;
+constexpr int64_t kLongestSpin = 50'000;     // ns
+constexpr int64_t kStall = 1'000'000;        // ns, see crowded()
+constexpr int64_t kCrowdedFor = 20'000'000;  // ns
+
+thread_local bool in_region = false;
+thread_local bool pool_thread = false;
+
+void relax() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+// The address may belong to an object that is gone by now: the kernel does not read it.
+void futex_wake(std::atomic<uint32_t>* word, int count) noexcept {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+int64_t now_ns() noexcept {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+bool is_pool_thread() noexcept { return pool_thread; }
+
+RegionGuard::RegionGuard() noexcept : before_(in_region) { in_region = true; }
+RegionGuard::~RegionGuard() { in_region = before_; }
+
+bool Job::run_one() noexcept {
+  const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+  if (i >= split.count) return false;
+  const int64_t first = begin + i * split.chunk;
+  try {
+    function(context, first, std::min(end, first + split.chunk), i);
+  } catch (...) {
+    // Chunks are taken in order, so all before this one will still be run: which error wins does not depend
+    // on timing.
+    std::exception_ptr dropped = std::current_exception();
+    error_lock.lock();
+    if (i < error_index) {
+      error_index = i;
+      std::swap(error, dropped);
+    }
+    error_lock.unlock();
+    drop_rest();
+  }
+  return true;
+}
+
+ThreadPool::ThreadPool()
+    : generation_(fork_generation()),
+      spin_limit_(std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) - 1)) {}
+
+ThreadPool& ThreadPool::instance() {
+  static std::atomic<ThreadPool*> current{nullptr};
+  static ForkSafeLock lock;
+  ThreadPool* pool = current.load(std::memory_order_acquire);
+  if (TG_LIKELY(pool != nullptr && pool->generation_ == fork_generation())) return *pool;
+  lock.lock();
+  pool = current.load(std::memory_order_relaxed);
+  if (pool == nullptr || pool->generation_ != fork_generation()) {
+    // The parent's pool is abandoned: its threads do not exist here, its state may be half written.
+    pool = new ThreadPool;
+    current.store(pool, std::memory_order_release);
+  }
+  lock.unlock();
+  return *pool;
+}
+
+void ThreadPool::add_workers(int wanted) noexcept {
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (num_workers_ < wanted) {
+    pthread_t thread;
+    auto entry = [](void* pool) -> void* { static_cast<ThreadPool*>(pool)->work(); };
+    // A thread that cannot be had is no error: the caller does the work.
+    if (pthread_create(&thread, nullptr, entry, this) != 0) break;
+    pthread_setname_np(thread, "tapegrad");
+    pthread_detach(thread);
+    ++num_workers_;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ThreadPool::post(Job& job, int num_helpers) {
+  job.room = num_helpers;
+  lock_.lock();
+  if (num_workers_ < num_helpers) add_workers(num_helpers);
+  job.previous = last_;
+  (last_ != nullptr ? last_->following : first_) = &job;
+  last_ = &job;
+  lock_.unlock();
+  posted_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void ThreadPool::wake(int wanted) noexcept {
+  // Sequentially consistent with work(): either we see the sleeper or it sees the new count and stays awake.
+  if (sleeping_.load(std::memory_order_seq_cst) == 0 || spinning_.load(std::memory_order_seq_cst) >= wanted)
+    return;
+  const int64_t before = now_ns();
+  futex_wake(&posted_, std::min(wanted, 2));
+  const int64_t cost = std::clamp<int64_t>(now_ns() - before, 500, 20'000);
+  const int64_t old = wake_cost_ns_.load(std::memory_order_relaxed);
+  wake_cost_ns_.store(old + (cost - old) / 8, std::memory_order_relaxed);
+}
+
+void ThreadPool::finish(Job& job, int64_t chunk_ns) noexcept {
+  lock_.lock();
+  (job.previous != nullptr ? job.previous->following : first_) = job.following;
+  (job.following != nullptr ? job.following->previous : last_) = job.previous;
+  lock_.unlock();
+  if (job.helpers.load(std::memory_order_acquire) == 0) return;
+  const int64_t start = now_ns(), spin_until = start + kLongestSpin;
+  for (uint32_t inside; (inside = job.helpers.load(std::memory_order_acquire)) != 0;) {
+    if (generation_ != fork_generation()) return;  // forked inside a chunk: the helpers stayed behind
+    if (now_ns() < spin_until) {
+      for (int i = 0; i < 8; ++i) relax();
+    } else if ((inside & kCallerSleeps) != 0 ||
+               job.helpers.compare_exchange_weak(inside, inside | kCallerSleeps, std::memory_order_acq_rel)) {
+      if ((inside & ~kCallerSleeps) == 0) break;
+      futex_wait(job.helpers, inside | kCallerSleeps);
+    }
+  }
+  const int64_t now = now_ns();
+  if (now - start > kStall + 4 * chunk_ns)
+    crowded_until_ns_.store(now + kCrowdedFor, std::memory_order_relaxed);
+}
+
+Job* ThreadPool::enter() noexcept {
+  Job* found = nullptr;
+  int more = 0;
+  lock_.lock();
+  for (Job* job = first_; job != nullptr; job = job->following) {
+    if (job->room == 0 || job->next.load(std::memory_order_relaxed) >= job->split.count) continue;
+    if (found == nullptr) {
+      found = job;
+      --job->room;
+      job->helpers.fetch_add(1, std::memory_order_relaxed);
+    }
+    more += job->room;
+  }
+  lock_.unlock();
+  if (found != nullptr && more > 0) wake(more);
+  return found;
+}
+
+void ThreadPool::leave(Job& job) noexcept {
+  // The job may be gone as soon as the count drops: only its address is used after that.
+  std::atomic<uint32_t>* word = &job.helpers;
+  if (word->fetch_sub(1, std::memory_order_acq_rel) == (kCallerSleeps | 1)) futex_wake(word, 1);
+}
+
+// True as soon as a job was posted.
+bool ThreadPool::spin(uint32_t seen) noexcept {
+  bool found = false;
+  if (spinning_.fetch_add(1, std::memory_order_seq_cst) < spin_limit_) {
+    const int64_t until =
+        now_ns() + std::min(kLongestSpin, 3 * wake_cost_ns_.load(std::memory_order_relaxed));
+    while (!(found = posted_.load(std::memory_order_acquire) != seen) && now_ns() < until)
+      for (int i = 0; i < 8; ++i) relax();
+  }
+  spinning_.fetch_sub(1, std::memory_order_seq_cst);
+  return found;
+}
+
+void ThreadPool::work() noexcept {
+  pool_thread = in_region = true;
+  for (;;) {
+    const uint32_t seen = posted_.load(std::memory_order_acquire);
+    if (Job* job = enter()) {
+      while (job->run_one()) {
+      }
+      leave(*job);
+      continue;
+    }
+    if (spin(seen)) continue;
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+    futex_wait(posted_, seen);  // returns at once if a job was posted since
+    sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+}  // namespace tapegrad::detail
+
+namespace tapegrad {
+
+bool in_parallel_region() noexcept { return detail::in_region; }
+
+}  // namespace tapegrad
