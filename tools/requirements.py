@@ -29,8 +29,6 @@ def version_of(tool):
 def build_requirements():
     yield from PYPROJECT["build-system"]["requires"]
     yield from PYPROJECT["project"]["dependencies"]
-    if sys.version_info < (3, 11):
-        yield "tomli>=2.0"  # the generator reads TOML
     for tool, least in (("cmake", (3, 24)), ("ninja", (1, 10))):
         if version_of(tool) < least:
             yield tool
