@@ -9,18 +9,23 @@
 
 namespace tapegrad {
 
-int64_t Tensor::size(int64_t d) const { return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size"))); }
+int64_t Tensor::size(int64_t d) const {
+  return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size")));
+}
 
 int64_t Tensor::stride(int64_t d) const {
-  TG_CHECK(impl_->ndim() > 0, Index, "stride: a tensor without dimensions has no strides: got dimension {}", d);
+  TG_CHECK(impl_->ndim() > 0, Index, "stride: a tensor without dimensions has no strides: got dimension {}",
+           d);
   return impl_->stride(static_cast<int>(wrap_dim(d, impl_->ndim(), "stride")));
 }
 
 Scalar Tensor::item() const {
   TG_CHECK(defined(), Runtime, "item: the tensor is undefined");
-  TG_CHECK(numel() == 1, Runtime, "item: a tensor with {} elements cannot be converted to a number: its sizes are {}",
-           numel(), format_ints(sizes()));
-  TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
+  TG_CHECK(numel() == 1, Runtime,
+           "item: a tensor with {} elements cannot be converted to a number: its sizes are {}", numel(),
+           format_ints(sizes()));
+  TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host",
+           device());
   const void* p = data_ptr();
   return dispatch_dtype(dtype(), [&]<class T>() {
     T value = *static_cast<const T*>(p);
@@ -35,8 +40,8 @@ Scalar Tensor::item() const {
 
 namespace {
 
-// Wrapped numbers are immutable and programs use few of them again and again, so each thread keeps the last one
-// of every slot. A slot is used again only when nobody has written to its tensor.
+// Wrapped numbers are immutable and programs use few of them again and again, so each thread keeps the last
+// one of every slot. A slot is used again only when nobody has written to its tensor.
 struct NumberCache {
   static constexpr size_t kSlots = 64;
   struct Slot {
@@ -51,8 +56,8 @@ struct NumberCache {
 };
 constinit thread_local NumberCache number_cache{};
 
-// Its destructor, at the end of the thread, drops what the cache holds. A separate object, because a thread-local
-// one with a destructor costs a check at each use.
+// Its destructor, at the end of the thread, drops what the cache holds. A separate object, because a
+// thread-local one with a destructor costs a check at each use.
 struct NumberCacheJanitor {
   ~NumberCacheJanitor() {
     number_cache.closed = true;
@@ -136,10 +141,11 @@ Tensor empty_tensor(const TensorSpec& spec) {
   int64_t nbytes;
   overflow |= __builtin_add_overflow(last, int64_t{1}, &last) ||
               __builtin_mul_overflow(last, static_cast<int64_t>(element_size(spec.dtype)), &nbytes);
-  TG_CHECK(!overflow, Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
+  TG_CHECK(!overflow, Runtime,
+           "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
            format_ints(spec.sizes), format_ints(spec.strides));
-  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), spec.device), spec.dtype,
-                                         spec.sizes, spec.strides, 0);
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), spec.device),
+                                         spec.dtype, spec.sizes, spec.strides, 0);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
   return Tensor(std::move(impl));
 }
@@ -158,7 +164,8 @@ Tensor alias_tensor(const Tensor& base, const ViewSpec& view) {
 
 int64_t wrap_dim(int64_t d, int64_t ndim, const char* op) {
   int64_t n = std::max<int64_t>(ndim, 1);
-  TG_CHECK(d >= -n && d < n, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -n, n - 1, d);
+  TG_CHECK(d >= -n && d < n, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -n, n - 1,
+           d);
   return d < 0 ? d + n : d;
 }
 
@@ -167,8 +174,8 @@ uint64_t dim_mask(OptionalInts dims, int64_t ndim, const char* op) {
   uint64_t mask = 0;
   for (int64_t d : *dims) {
     uint64_t bit = uint64_t{1} << wrap_dim(d, ndim, op);
-    TG_CHECK((mask & bit) == 0, Runtime, "{}: dimension {} appears multiple times in the list of dims: {}", op, d,
-             format_ints(*dims));
+    TG_CHECK((mask & bit) == 0, Runtime, "{}: dimension {} appears multiple times in the list of dims: {}",
+             op, d, format_ints(*dims));
     mask |= bit;
   }
   return mask;
@@ -180,8 +187,8 @@ namespace {
   if (from_end == 1)
     TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: last sizes are {} and {}", op, format_ints(a),
              format_ints(b), x, y);
-  TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: sizes at dimension -{} are {} and {}", op, format_ints(a),
-           format_ints(b), from_end, x, y);
+  TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: sizes at dimension -{} are {} and {}", op,
+           format_ints(a), format_ints(b), from_end, x, y);
 }
 }  // namespace
 
@@ -204,8 +211,8 @@ DimVector broadcast_sizes(IntSpan a, IntSpan b, const char* op) {
   return r;
 }
 
-// Exact for pairs of dimensions: elements (i, 0) and (0, j) coincide for some i, j in range. Overlaps that need
-// three dimensions at once are not seen; no view operator makes one.
+// Exact for pairs of dimensions: elements (i, 0) and (0, j) coincide for some i, j in range. Overlaps that
+// need three dimensions at once are not seen; no view operator makes one.
 bool has_internal_overlap(const Tensor& t) {
   const TensorImpl& impl = *t.impl();
   if (impl.is_contiguous() || impl.numel() <= 1) return false;
@@ -234,7 +241,8 @@ static_assert(std::atomic<Device>::is_always_lock_free);
 DType default_dtype() noexcept { return the_default_dtype.load(std::memory_order_relaxed); }
 
 void set_default_dtype(DType t) {
-  TG_CHECK(is_floating_point(t), Type, "set_default_dtype: only floating-point types can be the default: got {}", t);
+  TG_CHECK(is_floating_point(t), Type,
+           "set_default_dtype: only floating-point types can be the default: got {}", t);
   the_default_dtype.store(t, std::memory_order_relaxed);
 }
 

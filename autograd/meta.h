@@ -1,5 +1,10 @@
-// AutogradMeta: what the tape knows of one tensor. Allocated when a tensor first takes part in a recording, is
-// asked to, or is a view of something that might.
+// AutogradMeta: what the tape knows of one tensor. Allocated when a tensor first takes part in a recording,
+// is asked to, or is a view.
+//
+// Ownership: the TensorImpl owns its metadata, which owns the gradient and the node that made the tensor. A
+// leaf does not own its accumulator (that one owns the leaf). Threads: `grad` of a leaf is written under
+// `grad_mutex`; the rest follows the rules of the tensor itself, but grad_fn_of and accumulator_of may be
+// called by several threads at once.
 #pragma once
 
 #include <mutex>
@@ -8,38 +13,82 @@
 
 namespace tapegrad::autograd {
 
-// The relation of a view to its base (never itself a view).
-struct ViewInfo {
-  Tensor base;
-  uint32_t version = 0;       // of the storage when grad_fn was last valid; older: grad_fn is made anew
-  bool multi_output = false;  // from split, unbind ...: in-place writes are refused
+// Hooks of a leaf; those of other tensors are with the node that made them.
+struct LeafHooks {
+  std::vector<std::pair<uint64_t, NodeHooks::Hook>> grad;
+  std::vector<std::pair<uint64_t, std::function<void(const Tensor& leaf)>>> post_accumulate;
 };
 
-struct TG_API AutogradMeta final : AutogradMetaBase {
+struct TG_API AutogradMeta : AutogradMetaBase {
   Tensor grad;
   intrusive_ptr<Node> grad_fn;
-  uint32_t output = 0;                       // which output of grad_fn this is
-  bool requires_grad = false;                // the user's wish, for a leaf
+  weak_intrusive_ptr<Node> accumulator;  // AccumulateGrad of a leaf; made on demand, owned by the graph
+  std::unique_ptr<LeafHooks> hooks;
+  uint32_t output = 0;  // which output of grad_fn this is
   bool retains_grad = false;
-  weak_intrusive_ptr<Node> accumulator;      // AccumulateGrad of a leaf; made on demand, owned by the graph
-  std::unique_ptr<ViewInfo> view;
-  std::unique_ptr<NodeHooks> leaf_hooks;     // hooks of a leaf, handed to its accumulator
-  std::vector<std::pair<uint64_t, std::function<void(const Tensor&)>>> post_accumulate_hooks;
-  std::mutex mutex;
+  bool is_view = false;  // then this is a ViewMeta
+
+  AutogradMeta() = default;
+  ~AutogradMeta() override;
+  LeafHooks& ensure_hooks() {
+    if (!hooks) hooks = std::make_unique<LeafHooks>();
+    return *hooks;
+  }
+  static void* operator new(size_t n);
+  static void operator delete(void* p, size_t n) noexcept;
+};
+
+// How a view came about, when in-place writes to it cannot be recorded.
+enum class ViewOrigin : uint8_t { Ordinary, MultiOutput, NoGrad, Inference, CustomFunction };
+
+// The metadata of a view.
+struct TG_API ViewMeta final : AutogradMeta {
+  Tensor base;  // never itself a view
+  // The base's node that grad_fn accounts for. When the base has another one, it was written to since and
+  // grad_fn is made anew. An address only: where grad_fn is set, it keeps this node alive.
+  const Node* base_fn = nullptr;
+  ViewOrigin origin = ViewOrigin::Ordinary;
+
+  bool stale() const noexcept;
+  bool view_needs_grad() const noexcept override { return stale(); }
 };
 
 // The metadata, or null. `ensure_meta` makes it.
-inline AutogradMeta* meta(const Tensor& t) noexcept { return static_cast<AutogradMeta*>(t.impl()->autograd()); }
+inline AutogradMeta* meta(const Tensor& t) noexcept {
+  return static_cast<AutogradMeta*>(t.impl()->autograd());
+}
+inline ViewMeta* view_meta(const Tensor& t) noexcept {
+  AutogradMeta* m = meta(t);
+  return m && m->is_view ? static_cast<ViewMeta*>(m) : nullptr;
+}
 TG_API AutogradMeta& ensure_meta(const Tensor& t);
 // grad_fn, made anew for a view whose base was written to since.
 TG_API intrusive_ptr<Node> grad_fn_of(const Tensor& t);
 TG_API intrusive_ptr<Node> accumulator_of(const Tensor& leaf);
-TG_API bool is_view(const Tensor& t) noexcept;
+inline bool is_view(const Tensor& t) noexcept { return view_meta(t) != nullptr; }
+// Guards `grad` of a leaf; one of a few mutexes shared by all tensors.
+TG_API std::mutex& grad_mutex(const TensorImpl& leaf) noexcept;
 
-// Hooks on tensors; the id removes them.
-TG_API uint64_t add_tensor_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook);
-TG_API void remove_tensor_hook(const Tensor& t, uint64_t id);
-TG_API uint64_t add_post_accumulate_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook);
-TG_API void remove_post_accumulate_hook(const Tensor& leaf, uint64_t id);
+// A hook that can be removed. Does not keep anything alive.
+class TG_API HookHandle {
+ public:
+  HookHandle() = default;
+  HookHandle(uint64_t id, const intrusive_ptr<Node>& node, const Tensor& leaf)
+      : id_(id), node_(node), leaf_(leaf.ptr()) {}
+  uint64_t id() const noexcept { return id_; }
+  void remove();
+
+ private:
+  uint64_t id_ = 0;
+  weak_intrusive_ptr<Node> node_;
+  weak_intrusive_ptr<TensorImpl> leaf_;
+};
+
+// Hooks see the gradient of a tensor once it is complete and may replace it. Those of a leaf run before it is
+// accumulated; post-accumulate hooks of a leaf see the leaf afterwards.
+TG_API HookHandle add_tensor_hook(const Tensor& t, NodeHooks::Hook hook);
+TG_API HookHandle add_post_accumulate_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook);
+TG_API HookHandle add_node_prehook(Node& node, NodeHooks::Pre hook);
+TG_API HookHandle add_node_hook(Node& node, NodeHooks::Post hook);
 
 }  // namespace tapegrad::autograd

@@ -3,18 +3,21 @@
 //
 // Ownership: a tensor owns the node that made it, a node owns the nodes of its inputs and what it saved.
 // Saved outputs are stored without their node (saved_tensor.h), so there is no cycle. Releasing a long chain
-// does not recurse: `release_resources` hands the edges to a thread-local work list.
-// Threads: a node is immutable after the forward pass but for `release_saved`, hooks and the grad accumulator,
-// each of which takes `mutex`.
+// does not recurse: a node that dies while another one is dying waits in a thread-local list (node.cpp).
+// Threads: a node is immutable after the forward pass but for what it saved and its hooks; both are guarded
+// by the node's lock, which is held for a few instructions only (never while an operator or a hook runs).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/c10/inline_vector.h"
+#include "tapegrad/c10/modes.h"
 
 namespace tapegrad::autograd {
 
@@ -29,16 +32,23 @@ struct Edge {
 };
 
 // Gradients travel in this: entries may be undefined (no gradient).
-using GradList = std::vector<Tensor>;
+using GradList = InlineVector<Tensor, 4>;
 
-// Hooks of a node or tensor. `pre` see and may replace the gradients that arrive, `post` those that leave.
+// Hooks of a node and of the tensors it made. `tensor`, `pre` and `retain` see and may replace the gradients
+// that arrive, in this order; `post` those that leave.
 struct NodeHooks {
   using Pre = std::function<void(GradList& grads)>;
-  using Post = std::function<void(GradList& inputs_grads, const GradList& outputs_grads)>;
-  std::vector<std::pair<uint64_t, Pre>> tensor_pre;  // from Tensor.register_hook; run before the others
+  using Post = std::function<void(GradList& input_grads, const GradList& output_grads)>;
+  using Hook = std::function<Tensor(const Tensor& grad)>;  // an undefined result keeps the gradient
+  struct TensorHook {
+    uint64_t id;
+    uint32_t output;
+    Hook hook;
+  };
+  std::vector<TensorHook> tensor;
   std::vector<std::pair<uint64_t, Pre>> pre;
+  std::vector<TensorHook> retain;  // retain_grad
   std::vector<std::pair<uint64_t, Post>> post;
-  std::vector<std::pair<uint64_t, Pre>> retain;      // retain_grad; run last of the pre hooks
 };
 
 // What a result looked like, so that its gradient can be checked and zeros made for it.
@@ -46,64 +56,119 @@ struct OutputMeta {
   DimVector sizes;
   DType dtype = DType::float32;
   Device device;
+
+  OutputMeta() = default;
+  OutputMeta(IntSpan s, DType t, Device d) : sizes(s), dtype(t), device(d) {}
+  explicit OutputMeta(const Tensor& t) : OutputMeta(t.sizes(), t.dtype(), t.device()) {}
+  bool matches(const Tensor& t) const noexcept {
+    return t.dtype() == dtype && t.device() == device && t.sizes() == IntSpan(sizes);
+  }
 };
 
+namespace detail {
+// Nodes made by this thread so far.
+TG_API extern constinit thread_local uint64_t node_sequence __attribute__((tls_model("initial-exec")));
+}  // namespace detail
+
 struct TG_API Node : intrusive_ptr_target {
-  Node();  // takes the sequence number and the call site
+  Node() noexcept : sequence(++detail::node_sequence), site(current_site()) {}
   ~Node() override;
 
   virtual const char* name() const = 0;
   // grads.size() == outputs.size(); returns one entry per edge. Runs under the grad mode that the engine sets
-  // (enabled for create_graph).
+  // (enabled for create_graph). Not called when no gradient arrived, unless `runs_without_grads`.
   virtual GradList apply(GradList grads) = 0;
-  // Drops what was saved; `apply` then raises through SavedTensor::unpack.
+  // Drops what was saved; `apply` then raises through SavedTensor::unpack. Called with the lock held.
   virtual void release_saved() noexcept {}
   // Shows what is saved, by name: for Python's collector and for `grad_fn._saved_NAME`.
   virtual void visit_saved(const SavedVisitor&) const {}
-  // AccumulateGrad: runs in any case and after all others.
+  // AccumulateGrad: takes the gradient of a leaf. Runs as soon as its gradient is complete.
   virtual bool is_accumulator() const noexcept { return false; }
+  virtual bool runs_without_grads() const noexcept { return false; }
 
   bool needs(size_t i) const noexcept { return edges[i].defined(); }
+  NodeHooks& ensure_hooks() {
+    if (!hooks) hooks = std::make_unique<NodeHooks>();
+    return *hooks;
+  }
 
-  std::vector<Edge> edges;          // one per differentiable input
-  std::vector<OutputMeta> outputs;  // one per differentiable output
-  uint64_t sequence;                // larger is newer; the engine runs newest first
-  uint32_t site;                    // call-site id of the forward call (call_site.h); 0: unknown
+  InlineVector<Edge, 2> edges;              // one per differentiable input
+  InlineVector<OutputMeta, 1> outputs;      // one per differentiable output
+  uint64_t sequence;                        // larger is newer (within a thread); the engine runs newest first
+  uint32_t site;                            // call-site id of the forward call (call_site.h); 0: unknown
+  mutable std::atomic<bool> locked{false};  // see NodeLock
   std::unique_ptr<NodeHooks> hooks;
-  std::mutex mutex;
-  void* python = nullptr;           // the wrapper object that Python sees, borrowed; owned by the bindings
-  std::unique_ptr<AutogradMetaBase> metadata;  // Python's node.metadata dictionary, anomaly mode's record
+  Node* copy_slices = nullptr;  // the CopySlices node that owns this one: an in-place write to a view
+  void* python = nullptr;       // the wrapper object that Python sees, borrowed; owned by the bindings
+  std::unique_ptr<AutogradMetaBase> metadata;  // Python's node.metadata dictionary
 
   static void* operator new(size_t n);
   static void operator delete(void* p, size_t n) noexcept;
 
  protected:
   void release_resources() noexcept override;
+
+ private:
+  Node* next_dying_ = nullptr;
 };
 
-// Appends the edges of an input of a node: its node, its accumulator (a leaf that asks for a gradient), or none.
+// Holds a node's lock for a scope.
+class NodeLock {
+ public:
+  explicit NodeLock(const Node& node) noexcept : node_(node) {
+    if (TG_UNLIKELY(node_.locked.exchange(true, std::memory_order_acquire))) wait();
+  }
+  ~NodeLock() { node_.locked.store(false, std::memory_order_release); }
+  NodeLock(const NodeLock&) = delete;
+  NodeLock& operator=(const NodeLock&) = delete;
+
+ private:
+  TG_API TG_COLD void wait() noexcept;
+  const Node& node_;
+};
+
+// "exp" for ExpBackward0: how messages call a node.
+TG_API std::string operator_of(const Node& node);
+
+// Appends the edge of an input of a node: its node, its accumulator (a leaf that asks for a gradient), or
+// none. For an in-place operator the first edge is that of the tensor written to.
 TG_API Edge edge_of(const Tensor& t);
 TG_API void add_edge(Node& node, const Tensor& t);
 TG_API void add_edges(Node& node, TensorSpan tensors);
 
-// Makes `t` an output of `node`: sets grad_fn and output number. The tensor must be fresh.
-TG_API void set_history(const Tensor& t, const intrusive_ptr<Node>& node);
-// The same for every tensor of a list that is floating or complex.
+// Makes `t` an output of `node`: sets grad_fn and output number. The tensor must be fresh. A tensor that
+// cannot carry a gradient (integers) takes an output number and stays outside the tape.
+TG_API void set_history(const Tensor& t, intrusive_ptr<Node>&& node);
+inline void set_history(const Tensor& t, const intrusive_ptr<Node>& node) {
+  set_history(t, intrusive_ptr<Node>(node));
+}
+template <class T>
+void set_history(const Tensor& t, const intrusive_ptr<T>& node) {
+  set_history(t, intrusive_ptr<Node>(node));
+}
+// The same for every tensor of a list.
 TG_API void set_history(TensorSpan tensors, const intrusive_ptr<Node>& node);
 
 // In-place operators. `check_inplace` raises before anything is written: a leaf that requires grad, a view of
 // such a leaf, a view from a multi-output operator, an inference tensor, internal overlap.
 // `rebase_history` makes `self` an output of `node`; when self is a view, its base is rebased through a
 // CopySlices node and the views' nodes are made anew on demand.
-TG_API void check_inplace(const Tensor& self, const char* op, bool recording);
+TG_API TG_COLD void check_inplace_slow(const Tensor& self, const char* op, bool recording);
+inline void check_inplace(const Tensor& self, const char* op, bool recording) {
+  const TensorImpl* impl = self.impl();
+  if (TG_LIKELY(impl && !recording && impl->is_contiguous() && !impl->is_inference())) return;
+  check_inplace_slow(self, op, recording);
+}
 TG_API void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node);
 // A write noticed by nobody else: bumps the version with the operator's name and the call site.
-TG_API void bump_version(const Tensor& self, const char* op);
+inline void bump_version(const Tensor& self, const char* op) {
+  self.impl()->bump_version(op, current_site());
+}
 
 // Makes `view` a differentiable view of `base` (view rows do so through the generated wrapper).
-// `node` is null when nothing is recorded; the relation is kept all the same, since the base may come to require
-// grad later and since in-place operators on the view have to find the base.
-TG_API void set_view(const Tensor& view, const Tensor& base, const intrusive_ptr<Node>& node,
+// `node` is null when nothing is recorded; the relation is kept all the same, since the base may come to
+// require grad later and since in-place operators on the view have to find the base.
+TG_API void set_view(const Tensor& view, const Tensor& base, intrusive_ptr<Node> node,
                      bool multi_output = false);
 
 inline bool needs_grad(const Tensor& t) noexcept { return t.defined() && t.impl()->needs_grad(); }
@@ -112,8 +177,12 @@ TG_API bool needs_grad(TensorSpan tensors) noexcept;
 
 // Helpers that generated gradient code uses.
 // Sums a gradient over the dimensions that broadcasting added, and casts it to the dtype of the input.
-TG_API Tensor reduce_to(const Tensor& grad, const OutputMeta& meta);
-TG_API OutputMeta meta_of(const Tensor& t);
+TG_API TG_COLD Tensor reduce_to_slow(const Tensor& grad, const OutputMeta& meta);
+inline Tensor reduce_to(Tensor grad, const OutputMeta& meta) {
+  if (TG_LIKELY(!grad.defined() || meta.matches(grad))) return grad;
+  return reduce_to_slow(grad, meta);
+}
+inline OutputMeta meta_of(const Tensor& t) { return OutputMeta(t); }
 // `grad`, or zeros of the output's shape when it is undefined.
 TG_API Tensor grad_or_zeros(const Tensor& grad, const OutputMeta& meta);
 

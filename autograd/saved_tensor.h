@@ -3,6 +3,7 @@
 // wrote), or when the node has already been run and freed (naming the line that built it).
 // An output of the node itself is kept without its grad_fn, so that node and tensor do not own each other.
 // Saved-tensor hooks (pack, unpack) of the current thread apply.
+// Threads: unpack and Node::release_saved take the node's lock.
 #pragma once
 
 #include "tapegrad/autograd/node.h"
@@ -11,31 +12,51 @@ namespace tapegrad::autograd {
 
 class TG_API SavedTensor {
  public:
-  SavedTensor() = default;
-  // is_output: the tensor is (or will be) an output of the saving node.
+  SavedTensor() noexcept = default;
+  // is_output: the tensor is an output of the saving node (set_history or rebase_history came before).
   explicit SavedTensor(const Tensor& t, bool is_output = false);
-  ~SavedTensor();
-  SavedTensor(SavedTensor&&) noexcept = default;
-  SavedTensor& operator=(SavedTensor&&) noexcept = default;
+  ~SavedTensor() {
+    if (TG_UNLIKELY(packed_ != nullptr)) drop_packed();
+  }
+  SavedTensor(SavedTensor&& o) noexcept
+      : tensor_(std::move(o.tensor_)),
+        packed_(std::exchange(o.packed_, nullptr)),
+        version_(o.version_),
+        output_(o.output_),
+        state_(std::exchange(o.state_, State::Empty)),
+        is_output_(o.is_output_) {}
+  SavedTensor& operator=(SavedTensor&& o) noexcept {
+    if (this == &o) return *this;
+    this->~SavedTensor();
+    return *new (this) SavedTensor(std::move(o));
+  }
 
-  // The tensor, with its place on the tape. `owner` is the node that saved it (for outputs, and for messages).
-  Tensor unpack(Node& owner) const;
+  // The tensor. `owner` is the node that saved it. Where gradients of gradients may be wanted (grad mode is
+  // on) an output comes with its place on the tape.
+  Tensor unpack(Node& owner) const { return unpack(owner, grad_enabled()); }
+  Tensor unpack(Node& owner, bool with_history) const;
   // Whether something was saved and not released (an optional argument that was absent unpacks to undefined).
   bool defined() const noexcept { return state_ == State::Saved; }
   void release() noexcept;
   // For Python's collector: the tensor held, without checks; undefined when packed by hooks or released.
   const Tensor& held() const noexcept { return tensor_; }
+  bool is_output() const noexcept { return is_output_; }
+  // What the pack hook returned, or null.
+  const void* packed() const noexcept;
 
  private:
   enum class State : uint8_t { Empty, Saved, Released };
-  struct Packed;  // what a pack hook returned
+  struct Packed;  // what a pack hook returned, and what puts the tensor back on the tape
+  void drop_packed() noexcept;
+  TG_COLD void throw_released(const Node& owner) const;
+  TG_COLD void throw_overwritten(const Tensor& t, const Node& owner) const;
+
   Tensor tensor_;
-  std::shared_ptr<Packed> packed_;
+  Packed* packed_ = nullptr;
   uint32_t version_ = 0;
   uint32_t output_ = 0;
   State state_ = State::Empty;
   bool is_output_ = false;
-  bool needs_grad_ = false;
 };
 
 // Lists of saved tensors (Tensor[] arguments).
@@ -43,7 +64,7 @@ using SavedList = std::vector<SavedTensor>;
 TG_API SavedList save_list(TensorSpan tensors);
 TG_API std::vector<Tensor> unpack_list(const SavedList& list, Node& owner);
 
-// Pack and unpack hooks, a stack per thread. The packed object is opaque and owned by the hook's closure.
+// Pack and unpack hooks, a stack per thread; the innermost pair applies. The packed object is opaque.
 struct SavedTensorHooks {
   virtual ~SavedTensorHooks() = default;
   virtual std::shared_ptr<void> pack(const Tensor& t) = 0;

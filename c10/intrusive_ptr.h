@@ -21,8 +21,11 @@ class intrusive_ptr_target {
   intrusive_ptr_target(const intrusive_ptr_target&) = delete;
   intrusive_ptr_target& operator=(const intrusive_ptr_target&) = delete;
 
-  uint32_t use_count() const noexcept { return strong_.load(std::memory_order_acquire); }
-  uint32_t weak_count() const noexcept { return weak_.load(std::memory_order_acquire) - 1; }
+  uint32_t use_count() const noexcept { return owners(counts_.load(std::memory_order_acquire)); }
+  uint32_t weak_count() const noexcept {
+    uint64_t n = counts_.load(std::memory_order_acquire);
+    return static_cast<uint32_t>(n >> 32) - (owners(n) != 0 ? 1 : 0);
+  }
 
  protected:
   virtual ~intrusive_ptr_target() = default;
@@ -35,29 +38,46 @@ class intrusive_ptr_target {
   template <class>
   friend class weak_intrusive_ptr;
 
-  void retain() const noexcept { strong_.fetch_add(1, std::memory_order_relaxed); }
+  // Both counts in one word, so that "nobody else knows this object" is one load: owners in the low half,
+  // weak references in the high one (all owners together hold one).
+  static constexpr uint64_t kOwner = 1;
+  static constexpr uint64_t kWeak = uint64_t{1} << 32;
+  static constexpr uint32_t owners(uint64_t n) { return static_cast<uint32_t>(n); }
+
+  void retain() const noexcept { counts_.fetch_add(kOwner, std::memory_order_relaxed); }
+  // The first owner of a new object: nobody else can see it yet, so a plain store does.
+  void retain_new() const noexcept {
+    counts_.store(counts_.load(std::memory_order_relaxed) + kOwner, std::memory_order_relaxed);
+  }
   void release() const noexcept {
-    if (strong_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      auto* self = const_cast<intrusive_ptr_target*>(this);
-      self->release_resources();
-      // The usual case, nobody watches: skip the second atomic operation.
-      if (weak_.load(std::memory_order_acquire) == 1 || weak_.fetch_sub(1, std::memory_order_acq_rel) == 1)
-        delete self;
+    auto* self = const_cast<intrusive_ptr_target*>(this);
+    if (counts_.load(std::memory_order_acquire) == kWeak + kOwner) {
+      // The usual end: one owner, nobody watches, hence nobody to race with; no atomic operation is needed.
+      counts_.store(kWeak, std::memory_order_relaxed);
+    } else if (owners(counts_.fetch_sub(kOwner, std::memory_order_acq_rel)) != 1) {
+      return;
+    }
+    self->release_resources();
+    // release_resources may have made weak references, to put the deletion off.
+    if (counts_.load(std::memory_order_acquire) == kWeak) {
+      delete self;
+    } else {
+      weak_release();
     }
   }
-  void weak_retain() const noexcept { weak_.fetch_add(1, std::memory_order_relaxed); }
+  void weak_retain() const noexcept { counts_.fetch_add(kWeak, std::memory_order_relaxed); }
   void weak_release() const noexcept {
-    if (weak_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete const_cast<intrusive_ptr_target*>(this);
+    if (counts_.fetch_sub(kWeak, std::memory_order_acq_rel) == kWeak)
+      delete const_cast<intrusive_ptr_target*>(this);
   }
   bool try_retain() const noexcept {
-    uint32_t n = strong_.load(std::memory_order_relaxed);
-    while (n != 0)
-      if (strong_.compare_exchange_weak(n, n + 1, std::memory_order_acq_rel)) return true;
+    uint64_t n = counts_.load(std::memory_order_relaxed);
+    while (owners(n) != 0)
+      if (counts_.compare_exchange_weak(n, n + kOwner, std::memory_order_acq_rel)) return true;
     return false;
   }
 
-  mutable std::atomic<uint32_t> strong_{0};
-  mutable std::atomic<uint32_t> weak_{1};
+  mutable std::atomic<uint64_t> counts_{kWeak};
 };
 
 template <class T>
@@ -73,11 +93,11 @@ class intrusive_ptr {
   }
   intrusive_ptr(intrusive_ptr&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  intrusive_ptr(const intrusive_ptr<U>& o) noexcept : intrusive_ptr(static_cast<T*>(o.get())) {}
+  requires std::is_convertible_v<U*, T*> intrusive_ptr(const intrusive_ptr<U>& o)
+  noexcept : intrusive_ptr(static_cast<T*>(o.get())) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  intrusive_ptr(intrusive_ptr<U>&& o) noexcept : p_(o.release()) {}
+  requires std::is_convertible_v<U*, T*> intrusive_ptr(intrusive_ptr<U>&& o)
+  noexcept : p_(o.release()) {}
   ~intrusive_ptr() { reset(); }
 
   intrusive_ptr& operator=(const intrusive_ptr& o) noexcept {
@@ -107,6 +127,11 @@ class intrusive_ptr {
     r.p_ = p;
     return r;
   }
+  // The first owner of an object that no other thread knows.
+  static intrusive_ptr adopt_new(T* p) noexcept {
+    static_cast<const intrusive_ptr_target*>(p)->retain_new();
+    return reclaim(p);
+  }
 
  private:
   T* p_ = nullptr;
@@ -114,7 +139,7 @@ class intrusive_ptr {
 
 template <class T, class... Args>
 intrusive_ptr<T> make_intrusive(Args&&... args) {
-  return intrusive_ptr<T>(new T(std::forward<Args>(args)...));
+  return intrusive_ptr<T>::adopt_new(new T(std::forward<Args>(args)...));
 }
 
 template <class T>
@@ -139,7 +164,8 @@ class weak_intrusive_ptr {
   bool expired() const noexcept { return p_ == nullptr || p_->use_count() == 0; }
   // The object, owned again, or null when its last owner has gone.
   intrusive_ptr<T> lock() const noexcept {
-    if (p_ && static_cast<const intrusive_ptr_target*>(p_)->try_retain()) return intrusive_ptr<T>::reclaim(p_);
+    if (p_ && static_cast<const intrusive_ptr_target*>(p_)->try_retain())
+      return intrusive_ptr<T>::reclaim(p_);
     return {};
   }
   // Identity only; must not be dereferenced without `lock`.

@@ -19,9 +19,11 @@
 
 namespace tapegrad {
 
-// Base of autograd::AutogradMeta; c10 knows only that it can be deleted.
+// Base of autograd::AutogradMeta; c10 knows only that it can be deleted and asked.
 struct TG_API AutogradMetaBase {
   virtual ~AutogradMetaBase() = default;
+  // Whether a view that was made without the tape needs a gradient by now, because its base was written to.
+  virtual bool view_needs_grad() const noexcept { return false; }
 };
 
 // Installed once by the Python bindings: called when a TensorImpl that owns its Python object dies.
@@ -73,9 +75,14 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   bool is_wrapped_number() const noexcept { return wrapped_number_; }
   void set_wrapped_number(bool value) noexcept { wrapped_number_ = value; }
 
-  // True when a gradient flows here: a leaf that asks for one, or the result of a recorded operator.
-  bool needs_grad() const noexcept { return needs_grad_; }
-  void set_needs_grad(bool value) noexcept { needs_grad_ = value; }
+  // True when a gradient flows here: a leaf that asks for one, or the result of a recorded operator. A view made
+  // without the tape follows its base: each time, its metadata is asked.
+  bool needs_grad() const noexcept {
+    if (TG_LIKELY(needs_grad_ != NeedsGrad::Ask)) return needs_grad_ == NeedsGrad::Yes;
+    return autograd_->view_needs_grad();
+  }
+  void set_needs_grad(bool value) noexcept { needs_grad_ = value ? NeedsGrad::Yes : NeedsGrad::No; }
+  void set_needs_grad_of_view() noexcept { needs_grad_ = NeedsGrad::Ask; }
   // Made under inference_mode: never recorded, has no version.
   bool is_inference() const noexcept { return inference_; }
   void set_inference(bool value) noexcept { inference_ = value; }
@@ -101,6 +108,8 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   void release_resources() noexcept override;
 
  private:
+  enum class NeedsGrad : uint8_t { No, Yes, Ask };
+
   int64_t* dims() noexcept { return capacity_ == kInlineDims ? inline_dims_ : heap_dims_; }
   const int64_t* dims() const noexcept { return capacity_ == kInlineDims ? inline_dims_ : heap_dims_; }
   void set_dims(IntSpan sizes, IntSpan strides);
@@ -119,7 +128,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   uint8_t capacity_ = kInlineDims;
   bool contiguous_ = true;
   bool wrapped_number_ = false;
-  bool needs_grad_ = false;
+  NeedsGrad needs_grad_ = NeedsGrad::No;
   bool inference_ = false;
   bool owns_python_ = false;
   union {
