@@ -1,0 +1,55 @@
+"""`python -m benchmarks [GROUP ...] [--rounds N] [--out FOLDER]`; without GROUP all of them."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+from pathlib import Path
+
+from . import convolution, digits, importing, matmul, memory, overhead, report
+from .harness import duration, measure
+
+GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "digits": digits}
+
+
+def libraries() -> dict:
+    found = {}
+    for name in ("tapegrad", "torch", "numpy"):
+        try:
+            found[name] = importlib.import_module(name)
+        except ImportError:
+            print(f"{name} is not installed: left out")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", []], help="which groups; default all")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    libs = libraries()
+    done = []
+    for name, module in GROUPS.items():
+        if options.groups and name not in options.groups:
+            continue
+        for case in module.cases(libs):
+            done.append(measure(case, options.rounds))
+            ratios = "  ".join(f"{p} {case.ratio(p):.2f}x" for p in case.seconds if p != "tapegrad")
+            print(f"{case.group:28} {case.name:56} {duration(case.median('tapegrad')):>9}  {ratios}", flush=True)
+    if not options.groups or "import" in options.groups:
+        done += importing.measure_imports(libs)
+    versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}
+    text = report.table(done, versions, libs["tapegrad"].get_num_threads())
+    options.out.mkdir(parents=True, exist_ok=True)
+    stem = options.out / f"{datetime.date.today().isoformat()}-cpu"
+    stem.with_suffix(".md").write_text(f"# Benchmarks of {datetime.date.today().isoformat()}\n\n`make bench`\n\n" + text)
+    if "torch" in libs:
+        report.plot([c for c in done if "memory (" not in c.name], "torch", stem.with_suffix(".png"))
+    print(text)
+    print(f"written: {stem}.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Import time beyond NumPy's and memory after import, each in a fresh process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from .harness import Case
+
+PROBE = "import numpy, time, resource; t = time.perf_counter(); {}print(time.perf_counter() - t, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+
+
+def probe(module: str) -> tuple[float, float]:
+    """Seconds that `import module` takes behind `import numpy`, and the process's peak memory in MB."""
+    statement = f"import {module}; " if module != "numpy" else ""
+    out = subprocess.run([sys.executable, "-c", PROBE.format(statement)], capture_output=True, text=True, check=True).stdout.split()
+    return float(out[0]), float(out[1]) / 1024
+
+
+
+def measure_imports(libraries, rounds: int = 5):
+    time_case = Case("import", "seconds beyond numpy", {})
+    memory_case = Case("import", "peak memory (MB, shown as seconds)", {})
+    for case in (time_case, memory_case):
+        case.seconds = {name: [] for name in libraries if name != "numpy"}
+    for _ in range(rounds):
+        for name in time_case.seconds:
+            seconds, megabytes = probe(name)
+            time_case.seconds[name].append(seconds)
+            memory_case.seconds[name].append(megabytes)
+        time.sleep(0)
+    return [time_case, memory_case]
