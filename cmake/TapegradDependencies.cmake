@@ -39,8 +39,14 @@ find_package(OpenBLAS 0.3.34 REQUIRED MODULE)
 
 set(dnnl_ROOT "${TG_ONEDNN_PACKAGE}")
 find_package(dnnl 3.2 REQUIRED CONFIG PATHS "${TG_ONEDNN_PACKAGE}")
-# oneDNN's own runtime; nothing of tapegrad is compiled with -fopenmp.
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+# The runtime that oneDNN is linked to, whatever compiler is used; nothing of tapegrad is compiled with -fopenmp.
+find_package(OpenMP QUIET COMPONENTS CXX)
+find_library(TG_GOMP_LIBRARY NAMES libgomp.so.1)
+if(OpenMP_gomp_LIBRARY)
+  set(TG_GOMP_LIBRARY "${OpenMP_gomp_LIBRARY}")
+elseif(NOT TG_GOMP_LIBRARY)
+  message(FATAL_ERROR "oneDNN's OpenMP runtime, libgomp, was not found (Debian: libgomp1)")
+endif()
 
 if(TG_BUILD_PYTHON)
   set(PYBIND11_FINDPYTHON ON)
