@@ -1,0 +1,138 @@
+"""The generator: rows that are wrong are reported with file, line and what was expected; rows that are right give
+the text under golden/; a change of one row changes few files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = Path(__file__).parent / "golden"
+sys.path.insert(0, str(ROOT))
+
+from aten.gen.__main__ import outputs  # noqa: E402
+from aten.gen.formulas import analyse  # noqa: E402
+from aten.gen.model import RowError, load_table, parse_args  # noqa: E402
+
+GOOD = '''
+[[op]]
+name = "lerp"
+args = "Tensor input, Tensor end, Tensor|Scalar weight"
+variants = ["method", "inplace", "out"]
+kind = "pointwise"
+grad.input = "grad * (1 - weight)"
+grad.end = "grad * weight"
+grad.weight = "grad * (end - input)"
+doc = "Linear interpolation."
+'''
+
+
+def table(folder: Path, text: str, name: str = "demo.toml"):
+    ops = folder / "aten" / "ops"
+    ops.mkdir(parents=True, exist_ok=True)
+    (ops / name).write_text(text)
+    return load_table(ops)
+
+
+WRONG = [
+    ('name = "lerp"', 'nam = "lerp"', "demo.toml:2: ?: name is missing: expected"),
+    ('kind = "pointwise"', 'kind = "pointless"', "demo.toml:6: lerp: kind 'pointless': expected one of pointwise, reduce"),
+    ("Tensor end", "Tenzor end", "demo.toml:4: lerp: argument 'end': unknown type 'Tenzor': expected one of Tensor"),
+    ("Tensor end,", "Tensor input,", "demo.toml:4: lerp: argument 'input' appears twice"),
+    ('"out"]', '"outt"]', "lerp: unknown variant 'outt': expected one of method"),
+    ("grad.end", "grad.start", "lerp: grad.start: not a tensor argument: expected one of end, input, weight"),
+    ('grad.end = "grad * weight"\n', "", "lerp: no gradient for end: expected grad.NAME"),
+    ('doc = "Linear interpolation."', "", "lerp: doc is missing: expected a sentence"),
+    ('doc = "Linear', 'dtypes = ["fractional"]\ndoc = "Linear', "demo.toml:10: lerp: dtypes 'fractional': expected one of bool"),
+    ('doc = "Linear', 'colour = "red"\ndoc = "Linear', "demo.toml:10: lerp: unknown key 'colour': expected one of alias"),
+    ('doc = "Linear', 'differentiable = ["other"]\ndoc = "Linear', "lerp: differentiable 'other': not a result"),
+    ('kind = "pointwise"', 'kind = "kernel"', "lerp: kind kernel needs the key 'shape'"),
+    ('kind = "pointwise"', 'kind = "composite"', "lerp: kind composite needs the key 'body' or 'impl'"),
+    ("Tensor|Scalar weight", "Scalar a=1, Tensor weight", "lerp: argument 'weight' without default follows one with a default"),
+    ("[[op]]", "[[op]\n", "demo.toml: not TOML:"),
+]
+
+
+@pytest.mark.parametrize("old, new, message", WRONG, ids=[m.split(": ", 1)[-1][:40] for _, _, m in WRONG])
+def test_a_wrong_row_is_reported(tmp_path, old, new, message):
+    assert old in GOOD
+    with pytest.raises(RowError) as error:
+        table(tmp_path, GOOD.replace(old, new))
+    assert message in str(error.value)
+
+
+def test_every_mistake_is_reported_at_once(tmp_path):
+    text = GOOD.replace("lerp", "a").replace("Tensor end", "Tenzor end") + GOOD.replace("lerp", "b").replace('"out"]', '"oot"]')
+    with pytest.raises(RowError) as error:
+        table(tmp_path, text)
+    assert ": a: " in str(error.value) and ": b: " in str(error.value)
+
+
+def test_a_name_stands_once(tmp_path):
+    with pytest.raises(RowError, match="lerp: already a row at demo.toml:2"):
+        table(tmp_path, GOOD + GOOD)
+
+
+def test_the_command_prints_the_mistake_and_fails(tmp_path):
+    with pytest.raises(RowError):
+        table(tmp_path, GOOD.replace("Tensor end", "Tenzor end"))
+    run = subprocess.run([sys.executable, "-m", "aten.gen", "--ops", tmp_path / "aten" / "ops", "--out", tmp_path / "gen"],
+                         cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "demo.toml:4: lerp: argument 'end'" in run.stderr
+    assert not (tmp_path / "gen").exists()
+
+
+def test_signatures():
+    args = parse_args("Tensor input, int[2] stride=1, *, str mode=\"a, b\", float p=-inf, Tensor? out=None")
+    assert [(a.name, a.default, a.keyword_only) for a in args] == [
+        ("input", None, False), ("stride", "1", False), ("mode", '"a, b"', True), ("p", "-inf", True), ("out", "None", True)]
+
+
+def test_a_node_saves_only_what_its_formulas_name(tmp_path):
+    op = table(tmp_path, GOOD)[0]
+    saved = {s.name: (s.kind, s.needed_by) for s in analyse(op)[1]}
+    # weight is needed by the gradients of input and end, input and end by that of weight
+    assert saved == {"weight": ("tensor", [0, 1]), "input": ("tensor", [2]), "end": ("tensor", [2])}
+
+
+def test_a_question_about_the_shape_saves_the_shape(tmp_path):
+    op = table(tmp_path, GOOD.replace("grad * (end - input)", "expand(grad, end.sizes()) * input"))[0]
+    saved = {s.name: s.kind for s in analyse(op)[1]}
+    assert saved["end"] == "meta" and saved["input"] == "tensor"
+
+
+def test_a_change_of_one_row_changes_few_files(tmp_path):
+    text = "".join(GOOD.replace("lerp", f"op{i}") for i in range(40))
+    before = dict(outputs(table(tmp_path, text), tmp_path / "aten" / "ops"))
+    changed = text.replace('name = "op7"', 'name = "op7"', 1).replace("grad * (1 - weight)", "grad - grad * weight", 1)
+    after = dict(outputs(table(tmp_path, changed), tmp_path / "aten" / "ops"))
+    different = {p for p in before if before[p] != after[p] and p.endswith((".cpp", ".h", ".inc"))}
+    assert len(different) == 1 and different.pop().startswith("src/ops_demo_")
+
+
+@pytest.mark.parametrize("kind", sorted(p.stem for p in GOLDEN.glob("*.toml")))
+def test_golden_text(tmp_path, kind):
+    """The generated C++ of one row per kind, reviewed as text. Rewrite with: python test/python/gen/test_generator.py"""
+    got = golden_text(tmp_path, kind)
+    assert got == (GOLDEN / f"{kind}.txt").read_text()
+
+
+def golden_text(folder: Path, kind: str) -> str:
+    ops = table(folder, (GOLDEN / f"{kind}.toml").read_text(), f"{kind}.toml")
+    wanted = ("src/ops_", "bindings/py_", "src/pointwise", "src/reduce", "tapegrad/aten/kernels_", "tapegrad/aten/functions.h")
+    parts = []
+    for path, text in outputs(ops, folder / "aten" / "ops"):
+        if path.startswith(wanted):
+            parts.append(f"==== {path}\n{text}")
+    return "\n".join(parts).replace(str(folder), "TABLE")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    for source in sorted(GOLDEN.glob("*.toml")):
+        with tempfile.TemporaryDirectory() as folder:
+            (GOLDEN / f"{source.stem}.txt").write_text(golden_text(Path(folder), source.stem))
+            print("wrote", source.with_suffix(".txt"))
