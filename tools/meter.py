@@ -54,13 +54,15 @@ class Row:
 
 def tracked_files(*suffixes):
     """Hand-written files: what git knows, and what it would add."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode == 0:
-        paths = [ROOT / line for line in listed.stdout.splitlines()]
-    else:  # an unpacked source distribution
-        paths = [
-            p for p in ROOT.rglob("*") if not any(part.startswith((".", "build")) for part in p.relative_to(ROOT).parts)
+    try:
+        argv = ["git", "ls-files", "-co", "--exclude-standard"]
+        listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        paths = [ROOT / line for line in listed.splitlines()]
+    except (OSError, subprocess.CalledProcessError):  # no git, or an unpacked source distribution
+        rooms = [
+            p for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith((".", "build-")) and p.name != "build"
         ]
+        paths = [p for room in rooms for p in room.rglob("*")]
     return [p for p in paths if p.suffix in suffixes and p.is_file()]
 
 
