@@ -1,0 +1,197 @@
+"""The Python layers: <gen>/python/tapegrad/nn/_layers.py."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+from .emit_nn_model import Layer
+from .emit_nn_translate import Scope, format_pieces, python_body, python_expression
+
+HEADER = '''"""The layers of nn/modules.toml. Generated: change the row, not this file."""
+
+from __future__ import annotations
+
+import math
+
+from .. import empty, ones, zeros
+from . import functional as F
+from . import init
+from ._bases import *  # noqa: F403
+from .module import Module
+from .parameter import Parameter
+
+'''
+
+# Functions that rows may call and where Python finds them; everything else is an operator (nn.functional).
+MATH = {"sqrt": "math", "log": "math"}
+INIT = {"kaiming_uniform_", "uniform_", "normal_", "constant_", "ones_", "zeros_"}
+HELPERS = {"calculate_fan_in", "zero_row_", "any_nonzero", "any_not_one", "reset_running_stats", "zeros", "ones",
+           "scalar_int64", "isinstance", "float", "int", "len", "conv_padding"}
+CONVERSIONS = {"tuple": "_tuple({0}, {1})", "shape": "_shape({0})"}
+HINTS = {"int": "int", "float": "float", "bool": "bool", "str": "str", "shape": "int | list[int] | tuple[int, ...]",
+         "float[]": "float | tuple[float, ...]", "legacy": "object", "padding": "str | int | tuple[int, ...]"}
+
+
+def _prefixes(text: str) -> dict[str, str]:
+    """Where each function that the text calls comes from."""
+    prefixes = {}
+    for node in ast.walk(ast.parse(text.strip())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            if name in MATH:
+                prefixes[name] = MATH[name]
+            elif name in INIT:
+                prefixes[name] = "init"
+            elif name not in HELPERS:
+                prefixes[name] = "F"
+    return prefixes
+
+
+def _attribute_scope(layer: Layer, text: str) -> Scope:
+    names = {layer.attribute_of(a.name) for a in layer.args if layer.is_stored(a)}
+    names |= layer.tensors | set(layer.get("attributes", {})) | {"training"}
+    names -= {i.name for i in layer.inputs}
+    if "init" in {a.name for a in layer.args}:
+        names.add("init")
+    return Scope(python={n: f"self.{n}" for n in names}, function_prefix=_prefixes(text), where=layer.where)
+
+
+def _hint(a) -> str:
+    base = HINTS.get(a.kind, "int | tuple[int, ...]" if a.length else "Tensor")
+    return f"{base} | None" if a.optional or a.same_as or a.default == "None" else base
+
+
+def _signature(layer: Layer) -> str:
+    if layer.get("args") == "ignored":
+        return "self, *args, **kwargs"
+    def text(a):
+        default = "None" if a.same_as else a.default
+        return f"{a.name}: {_hint(a)}" + (f" = {default}" if default is not None else "")
+    parts = ["self", *(text(a) for a in layer.args if not a.keyword_only)]
+    if layer.has_factory:
+        parts += ["device=None", "dtype=None"]
+    keyword = [text(a) for a in layer.args if a.keyword_only]
+    return ", ".join(parts + (["*", *keyword] if keyword else []))
+
+
+def _constructor(layer: Layer) -> list[str]:
+    generated_base = not layer.base.startswith("_") and layer.base not in ("Module", "RNNCellBase")
+    lines = ["Module.__init__(self)" if generated_base else "super().__init__()"]
+    checks = []
+    for condition, message in layer.get("checks", []):
+        check = python_expression(f"not ({condition})", Scope())
+        checks += [f"if {check}:", f"    raise ValueError({'f' if '{' in message else ''}{message!r})"]
+    lines += checks
+    names = {a.name for a in layer.args}
+    for a in layer.args:
+        if not layer.is_stored(a):
+            continue
+        value = a.name
+        if a.same_as:
+            value = f"{a.name} if {a.name} is not None else {a.same_as}"
+        if a.kind == "tuple":
+            value = f"_tuple({value}, {a.length})"
+        elif a.kind == "padding":
+            value = f"_padding({value}, {a.length})"
+        elif a.type == "shape":
+            value = f"_shape({value})"
+        elif layer.legacy and a.name == "reduction" and {"size_average", "reduce"} <= names:
+            value = "_reduction(size_average, reduce, reduction)"
+        lines.append(f"self.{layer.attribute_of(a.name)} = {value}")
+    lines += [f"self.{name} = {value}" for name, value in layer.get("attributes", {}).items()]
+    if layer.get("check_py"):
+        lines.append(layer.get("check_py"))
+    for name in layer.tensor_args:
+        lines.append(f"self.register_buffer({name!r}, {name})")
+    shapes = {a.name: f"self.{a.name}" for a in layer.args if a.kind in ("tuple", "shape") and layer.is_stored(a)}
+    for name, (shape, condition) in layer.parameters.items():
+        shape = python_expression(shape, Scope(python=shapes))
+        made = f"self.{name} = Parameter(empty({shape}, device=device, dtype=dtype))"
+        if condition:
+            lines += [f"if {condition}:", f"    {made}", "else:", f'    self.register_parameter("{name}", None)']
+        else:
+            lines.append(made)
+    for name, (value, condition) in layer.buffers.items():
+        value = value[:-1] + (", device=device)" if "int64" in value else ", device=device, dtype=dtype)")
+        lines.append(f"self.register_buffer({name!r}, {value}" + (f" if {condition} else None)" if condition else ")"))
+    if layer.get("reset"):
+        lines.append("self.reset_parameters()")
+    return lines
+
+
+def _repr(layer: Layer) -> list[str]:
+    pieces = layer.get("repr", [])
+    if not pieces:
+        return []
+    def literal(text: str) -> str:
+        out = ""
+        for constant, expression, wants_repr in format_pieces(text):
+            if expression is None:
+                out += constant
+            else:
+                scope = _attribute_scope(layer, expression)
+                out += "{" + python_expression(expression, scope) + ("!r" if wants_repr else "") + "}"
+        return ("f" if "{" in out else "") + '"' + out.replace('"', "'") + '"'
+    if all(isinstance(p, str) for p in pieces):
+        return [f"return {literal(', '.join(pieces))}"]
+    lines = ["parts = []"]
+    for piece in pieces:
+        if isinstance(piece, str):
+            lines.append(f"parts.append({literal(piece)})")
+        else:
+            condition, text = piece
+            lines.append(f"if {python_expression(condition, _attribute_scope(layer, condition))}:")
+            lines.append(f"    parts.append({literal(text)})")
+    return [*lines, 'return ", ".join(parts)']
+
+
+def _method(name: str, signature: str, body: list[str]) -> list[str]:
+    return ["", f"    def {name}({signature}):", *("        " + line for line in body)]
+
+
+def python_layer(layer: Layer) -> str:
+    doc = layer.get("doc")
+    if len(doc) > 110:
+        doc = "\n".join(textwrap.wrap(doc, 112, subsequent_indent="    ")) + "\n    "
+    lines = [f"class {layer.name}({layer.base}):", f'    """{doc}"""']
+    if layer.get("constructor") != "custom":
+        lines += _method("__init__", _signature(layer), _constructor(layer))
+    if layer.get("reset"):
+        text = layer.get("reset")
+        scope = _attribute_scope(layer, text)
+        body = [line for line in python_body(text, scope)]
+        if len(body) == 1 and body[0].startswith("return "):
+            body[0] = body[0][len("return "):]
+        lines += _method("reset_parameters", "self", body)
+    def argument(i):
+        return i.name + (f"={i.default}" if i.default is not None else "")
+    inputs = ", ".join(["self", *(argument(i) for i in layer.inputs)])
+    body = []
+    for condition, message in layer.get("input_checks", []):
+        scope = _attribute_scope(layer, condition)
+        body += [f"if not ({python_expression(condition, scope)}):", f"    raise ValueError(f{message!r})"]
+    if layer.get("forward_py"):
+        text = layer.get("forward_py").strip()
+        body += python_body(text, Scope())
+    else:
+        text = layer.get("forward")
+        body += python_body(text, _attribute_scope(layer, text))
+    lines += _method("forward", inputs, body)
+    if _repr(layer):
+        lines += _method("extra_repr", "self", _repr(layer))
+    return "\n".join(lines) + "\n"
+
+
+def python_module(layers: list[Layer]) -> str:
+    ordered, done = [], set()
+    pending = list(layers)
+    while pending:  # a generated base comes before what derives from it
+        names = {layer.name for layer in pending}
+        ready = [layer for layer in pending if layer.base not in names]
+        ordered += ready
+        done |= {layer.name for layer in ready}
+        pending = [layer for layer in pending if layer.name not in done]
+    names = sorted(layer.name for layer in layers)
+    listing = "\n".join(textwrap.wrap(", ".join(f'"{n}"' for n in names), 112, initial_indent="    ", subsequent_indent="    "))
+    return HEADER + f"__all__ = [\n{listing},\n]\n\n\n" + "\n\n".join(python_layer(layer) for layer in ordered)

@@ -1,0 +1,193 @@
+"""Turns the expressions of nn/modules.toml, which are written in a subset of Python, into the two languages.
+
+Names are looked up in a Scope: attributes become `self.x` in Python and an option or member in C++. The subset:
+calls, attributes, arithmetic, comparisons, and/or/not, `x is None`, conditional expressions, tuples, subscripts, f-strings
+without format specifications; statements: expression, assignment, if, return.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Scope:
+    """What the names of an expression mean."""
+
+    python: dict[str, str] = field(default_factory=dict)    # name -> Python text
+    cpp: dict[str, str] = field(default_factory=dict)       # name -> C++ text
+    tensors: set[str] = field(default_factory=set)          # names that are (optional) tensors
+    order: dict[str, list[tuple[str, str | None]]] = field(default_factory=dict)  # function -> its (argument, C++ default)
+    function_prefix: dict[str, str] = field(default_factory=dict)  # Python: function -> module it is called from
+    where: str = ""
+
+
+class _Python(ast.NodeTransformer):
+    def __init__(self, scope: Scope):
+        self.scope = scope
+
+    def visit_Call(self, node: ast.Call):
+        if isinstance(node.func, ast.Name):
+            prefix = self.scope.function_prefix.get(node.func.id)
+            if prefix:
+                node.func = ast.copy_location(ast.parse(f"{prefix}.{node.func.id}", mode="eval").body, node.func)
+        else:
+            node.func = self.visit(node.func)
+        node.args = [self.visit(a) for a in node.args]
+        node.keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
+        return node
+
+    def visit_Name(self, node: ast.Name):
+        text = self.scope.python.get(node.id)
+        return ast.parse(text, mode="eval").body if text and isinstance(node.ctx, ast.Load) else node
+
+
+def python_expression(text: str, scope: Scope) -> str:
+    return ast.unparse(_Python(scope).visit(ast.parse(text.strip(), mode="eval")))
+
+
+def python_body(text: str, scope: Scope) -> list[str]:
+    """Lines of a function's body; a text that is one expression is returned."""
+    tree = _Python(scope).visit(ast.parse(text.strip()))
+    if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
+        tree.body = [ast.Return(tree.body[0].value)]
+    return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
+
+
+_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.Mod: "%"}
+_COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+class Cpp:
+    """Expressions and statements as C++ text."""
+
+    def __init__(self, scope: Scope):
+        self.scope = scope
+
+    def fail(self, node, why="is not in the subset that turns into C++"):
+        raise ValueError(f"{self.scope.where}: `{ast.unparse(node)}` {why}")
+
+    def expression(self, text: str) -> str:
+        return self.visit(ast.parse(text.strip(), mode="eval").body)
+
+    def visit(self, node) -> str:
+        method = getattr(self, "visit_" + type(node).__name__, None)
+        return method(node) if method else self.fail(node)
+
+    def visit_Constant(self, node):
+        value = node.value
+        if value is None:
+            return "{}"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, str):
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return repr(value)
+
+    def visit_Name(self, node):
+        return self.scope.cpp.get(node.id, node.id)
+
+    def visit_Attribute(self, node):
+        return f"{self.visit(node.value)}.{node.attr}"
+
+    def visit_Tuple(self, node):
+        return "{" + ", ".join(self.visit(e) for e in node.elts) + "}"
+
+    visit_List = visit_Tuple
+
+    def visit_Subscript(self, node):
+        return f"{self.visit(node.value)}[{self.visit(node.slice)}]"
+
+    def visit_UnaryOp(self, node):
+        operator = {ast.USub: "-", ast.Not: "!"}.get(type(node.op)) or self.fail(node)
+        return f"{operator}{self.paren(node.operand)}"
+
+    def visit_BinOp(self, node):
+        operator = _BINARY.get(type(node.op)) or self.fail(node)
+        left, right = self.paren(node.left), self.paren(node.right)
+        if isinstance(node.op, ast.Div):  # true division
+            left = f"static_cast<double>({left})"
+        return f"{left} {operator} {right}"
+
+    def visit_BoolOp(self, node):
+        operator = " && " if isinstance(node.op, ast.And) else " || "
+        return operator.join(self.paren(v) for v in node.values)
+
+    def visit_IfExp(self, node):
+        return f"{self.paren(node.test)} ? {self.visit(node.body)} : {self.visit(node.orelse)}"
+
+    def visit_Compare(self, node):
+        if len(node.ops) != 1:
+            self.fail(node)
+        operator, right = node.ops[0], node.comparators[0]
+        if isinstance(operator, (ast.Is, ast.IsNot)):
+            subject = self.visit(node.left)
+            tensor = isinstance(node.left, ast.Name) and node.left.id in self.scope.tensors
+            text = f"{subject}.defined()" if tensor else f"{subject}.has_value()"
+            return text if isinstance(operator, ast.IsNot) else f"!{text}"
+        return f"{self.paren(node.left)} {_COMPARE[type(operator)]} {self.paren(right)}"
+
+    def visit_Call(self, node):
+        if isinstance(node.func, ast.Attribute):
+            return f"{self.paren(node.func.value)}.{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
+        name = node.func.id
+        args = [self.visit(a) for a in node.args]
+        if node.keywords:  # C++ has no keywords: put them where the operator's row has them
+            order = self.scope.order.get(name)
+            if order is None:
+                self.fail(node, f"has keywords, and no operator `{name}` is known")
+            given = {k.arg: self.visit(k.value) for k in node.keywords}
+            for argument, default in order[len(args):]:
+                if not given:
+                    break
+                if argument not in given and default is None:
+                    self.fail(node, f"does not give `{argument}`")
+                args.append(given.pop(argument, default))
+            if given:
+                self.fail(node, f"names arguments that `{name}` does not have: {', '.join(given)}")
+        return f"{name}({', '.join(args)})"
+
+    def paren(self, node) -> str:
+        text = self.visit(node)
+        compound = isinstance(node, (ast.BinOp, ast.BoolOp, ast.IfExp, ast.Compare, ast.UnaryOp))
+        return f"({text})" if compound else text
+
+    # Statements.
+    def body(self, text: str, returns: bool) -> list[str]:
+        tree = ast.parse(text.strip())
+        if returns and len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
+            return [f"return {self.visit(tree.body[0].value)};"]
+        return self.statements(tree.body)
+
+    def statements(self, nodes) -> list[str]:
+        lines: list[str] = []
+        for node in nodes:
+            if isinstance(node, ast.Expr):
+                lines.append(self.visit(node.value) + ";")
+            elif isinstance(node, ast.Return):
+                lines.append(f"return {self.visit(node.value)};")
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                lines.append(f"const auto {node.targets[0].id} = {self.visit(node.value)};")
+            elif isinstance(node, ast.If):
+                lines.append(f"if ({self.visit(node.test)}) {{")
+                lines += ["  " + line for line in self.statements(node.body)]
+                if node.orelse:
+                    lines.append("} else {")
+                    lines += ["  " + line for line in self.statements(node.orelse)]
+                lines.append("}")
+            else:
+                self.fail(node)
+        return lines
+
+
+def format_pieces(text: str) -> list[tuple[str, str | None, bool]]:
+    """The pieces of a text with {expressions}: (literal, expression or None, wants repr)."""
+    tree = ast.parse("f" + repr(text), mode="eval").body
+    pieces = []
+    for value in tree.values:
+        if isinstance(value, ast.Constant):
+            pieces.append((value.value, None, False))
+        else:
+            pieces.append(("", ast.unparse(value.value), value.conversion == ord("r")))
+    return pieces

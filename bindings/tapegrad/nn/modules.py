@@ -1,0 +1,64 @@
+"""Layers under the paths that PyTorch's source gives them: nn.modules.batchnorm._BatchNorm and the like.
+
+Each path is a module object made here and entered into sys.modules, so that imports of it work.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from . import _bases, _layers, container, module
+
+__path__: list = []  # so that `import tapegrad.nn.modules.conv` asks for children
+
+_ALL = {name: value for source in (container, _layers) for name, value in vars(source).items()
+        if isinstance(value, type) and issubclass(value, module.Module)}
+_ALL.update({name: getattr(_bases, name) for name in _bases.__all__ if isinstance(getattr(_bases, name), type)})
+globals().update(_ALL)
+Module = module.Module
+
+_PLACES = {
+    "linear": ("Linear", "Bilinear", "Identity"),
+    "conv": ("_ConvNd", "_ConvTranspose", "Conv"),
+    "batchnorm": ("_NormBase", "_BatchNorm", "BatchNorm"),
+    "instancenorm": ("_InstanceNorm", "InstanceNorm"),
+    "normalization": ("LayerNorm", "GroupNorm", "LocalResponseNorm", "RMSNorm"),
+    "sparse": ("Embedding",),
+    "dropout": ("_DropoutNd", "Dropout", "AlphaDropout", "FeatureAlphaDropout"),
+    "pooling": ("_MaxPool", "_AvgPool", "_LPPool", "_Adaptive", "MaxPool", "AvgPool", "LPPool", "Adaptive"),
+    "padding": ("ZeroPad", "ConstantPad", "ReflectionPad", "ReplicationPad", "CircularPad"),
+    "flatten": ("Flatten", "Unflatten"),
+    "fold": ("Fold", "Unfold"),
+    "upsampling": ("Upsampl",),
+    "pixelshuffle": ("PixelShuffle", "PixelUnshuffle"),
+    "channelshuffle": ("ChannelShuffle",),
+    "distance": ("CosineSimilarity", "PairwiseDistance"),
+    "loss": ("_Loss", "_WeightedLoss"),
+    "rnn": ("RNNCell", "GRUCell", "LSTMCell", "RNNCellBase", "RNN", "GRU", "LSTM"),
+}
+
+
+def _make(name: str, members: dict) -> None:
+    made = types.ModuleType(f"{__name__}.{name}", f"The classes of nn that PyTorch keeps in nn/modules/{name}.py.")
+    vars(made).update(members)
+    sys.modules[made.__name__] = made
+    globals()[name] = made
+
+
+def _make_all() -> None:
+    placed = set()
+    for name, starts in _PLACES.items():
+        members = {k: v for k, v in _ALL.items() if k.startswith(starts)}
+        placed |= set(members)
+        _make(name, members)
+    vars(globals()["loss"]).update({k: v for k, v in _ALL.items() if k.endswith("Loss")})
+    layers = set(_layers.__all__) - placed
+    _make("activation", {k: _ALL[k] for k in layers if not k.endswith("Loss")})
+    for real in (container, module):
+        name = real.__name__.rpartition(".")[2]
+        sys.modules[f"{__name__}.{name}"] = real
+        globals()[name] = real
+
+
+_make_all()
