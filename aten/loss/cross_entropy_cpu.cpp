@@ -1,0 +1,99 @@
+// Cross entropy of rows in one pass: the maximum, the sum of exponentials, the loss. The softmax is not stored; the
+// gradient makes it anew from the saved normaliser.
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/kernels_loss.h"
+#include "tapegrad/aten/loss/label.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements
+constexpr int64_t kBlock = 512;
+
+// exp(x - shift) of a row, block by block, through `use(block, length)`.
+template <class T, class C, class F>
+void exponentials(const T* x, int64_t n, C shift, F&& use) {
+  C block[kBlock];
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t length = std::min(kBlock, n - first);
+    for (int64_t i = 0; i < length; ++i) block[i] = math::exp(static_cast<C>(x[first + i]) - shift);
+    use(block, first, length);
+  }
+}
+
+template <class T>
+compute_t<T> log_normaliser_of(const T* x, int64_t n) {
+  using C = compute_t<T>;
+  C largest = -std::numeric_limits<C>::infinity();
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<C>(x[i]));
+  if (!std::isfinite(largest)) largest = 0;
+  C total = 0;
+  exponentials<T, C>(x, n, largest, [&](const C* e, int64_t, int64_t length) {
+    C partial = 0;
+    for (int64_t i = 0; i < length; ++i) partial += e[i];
+    total += partial;
+  });
+  return largest + std::log(total);
+}
+
+}  // namespace
+
+void cross_entropy_cpu(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction,
+                       int64_t ignore_index, const Tensor& out, const Tensor& out_log, const Tensor& out_total) {
+  const int64_t rows = input.size(0), classes = input.size(1);
+  const std::vector<int64_t> labels = label::read(target, classes, ignore_index, "cross_entropy");
+  label::dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const T* x = static_cast<const T*>(input.data_ptr());
+    const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
+    C* normaliser = static_cast<C*>(out_log.data_ptr());
+    std::vector<C> losses(labels.size()), weights(labels.size());
+    parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* row = x + r * classes;
+        normaliser[r] = log_normaliser_of(row, classes);
+        const int64_t t = labels[static_cast<size_t>(r)];
+        if (t == ignore_index) continue;
+        const C wr = w ? static_cast<C>(w[t]) : C(1);
+        weights[static_cast<size_t>(r)] = wr;
+        losses[static_cast<size_t>(r)] = wr * (normaliser[r] - static_cast<C>(row[t]));
+      }
+    });
+    label::write_reduced<T, C>(losses, weights, reduction, out, out_total);
+  });
+}
+
+void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, const Tensor& target,
+                                const Tensor& weight, const Tensor& log_normaliser, const Tensor& total_weight,
+                                int64_t reduction, int64_t ignore_index, const Tensor& out) {
+  const int64_t rows = input.size(0), classes = input.size(1);
+  const std::vector<int64_t> labels = label::read(target, classes, ignore_index, "cross_entropy");
+  label::dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const label::GradientScale<T> scale(grad_output, total_weight, reduction);
+    const T* x = static_cast<const T*>(input.data_ptr());
+    const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
+    const C* normaliser = static_cast<const C*>(log_normaliser.data_ptr());
+    T* o = static_cast<T*>(out.data_ptr());
+    parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t t = labels[static_cast<size_t>(r)];
+        T* result = o + r * classes;
+        if (t == ignore_index) {
+          std::fill(result, result + classes, T(C(0)));
+          continue;
+        }
+        const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
+        C at_target = 0;
+        exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
+          for (int64_t i = 0; i < length; ++i) result[first + i] = T(p[i] * factor);
+          if (t >= first && t < first + length) at_target = p[t - first];
+        });
+        result[t] = T((at_target - C(1)) * factor);
+      }
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,100 @@
+// Losses of margins and distances.
+#include "tapegrad/aten/kernels_loss.h"
+#include "tapegrad/aten/loss/reduction.h"
+
+namespace tapegrad::composite {
+
+using Flag = std::optional<bool>;
+
+namespace {
+
+Tensor sum_over(const Tensor& t, int64_t dim, bool keepdim = false) {
+  const int64_t dims[] = {dim};
+  return sum(t, OptionalInts(IntSpan(dims, 1)), keepdim);
+}
+
+}  // namespace
+
+Tensor margin_ranking_loss(const Tensor& input1, const Tensor& input2, const Tensor& target, double margin,
+                           Flag size_average, Flag reduce, std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "margin_ranking_loss");
+  return apply_reduction(clamp_min(-target * (input1 - input2) + margin, 0), r);
+}
+
+Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, double margin, Flag size_average, Flag reduce,
+                            std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "hinge_embedding_loss");
+  const Tensor zero = zeros_like(input);
+  const Tensor loss = where(target != 1, clamp_min(margin - input, 0), zero) + where(target != -1, input, zero);
+  return apply_reduction(loss, r);
+}
+
+Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, int64_t dim, double eps) {
+  TG_CHECK(x1.is_floating_point() && x2.is_floating_point(), Runtime,
+           "cosine_similarity: expected floating tensors: got {} and {}", x1.dtype(), x2.dtype());
+  const DimVector shape = broadcast_sizes(x1.sizes(), x2.sizes(), "cosine_similarity");
+  const Tensor a = expand(x1, shape), b = expand(x2, shape);
+  // Normalising before the product keeps its square from overflowing.
+  const Tensor norm_a = clamp_min(sqrt(sum_over(square(a), dim, true)), eps);
+  const Tensor norm_b = clamp_min(sqrt(sum_over(square(b), dim, true)), eps);
+  return sum_over((a / norm_a) * (b / norm_b), dim);
+}
+
+Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const Tensor& target, double margin,
+                             Flag size_average, Flag reduce, std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "cosine_embedding_loss");
+  TG_CHECK(target.ndim() <= 1 && input1.ndim() == target.ndim() + 1 && input2.ndim() == target.ndim() + 1, Runtime,
+           "cosine_embedding_loss: expected inputs (N, D) with target (N), or (D) with (): got {}, {} and {}",
+           format_ints(input1.sizes()), format_ints(input2.sizes()), format_ints(target.sizes()));
+  const Tensor cosine = cosine_similarity(input1, input2, target.ndim(), 1e-12);
+  const Tensor zero = zeros_like(cosine);
+  const Tensor loss = where(target == 1, 1 - cosine, zero) + where(target == -1, clamp_min(cosine - margin, 0), zero);
+  return apply_reduction(loss, r);
+}
+
+Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, double p, double eps, bool keepdim) {
+  const int64_t last[] = {-1};
+  return norm(x1 - x2 + eps, Scalar(p), OptionalInts(IntSpan(last, 1)), keepdim);
+}
+
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin, double p,
+                           double eps, bool swap, Flag size_average, Flag reduce, std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "triplet_margin_loss");
+  TG_CHECK(margin > 0, Value, "triplet_margin_loss: margin must be positive: got {}", margin);
+  const Tensor near = pairwise_distance(anchor, positive, p, eps, false);
+  Tensor far = pairwise_distance(anchor, negative, p, eps, false);
+  if (swap) far = minimum(far, pairwise_distance(positive, negative, p, eps, false));
+  return apply_reduction(clamp_min(near - far + margin, 0), r);
+}
+
+Tensor soft_margin_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce,
+                        std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "soft_margin_loss");
+  return apply_reduction(-logsigmoid(target * input), r);
+}
+
+Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, const Tensor& weight, Flag size_average,
+                                   Flag reduce, std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "multilabel_soft_margin_loss");
+  TG_CHECK(input.ndim() > 0, Runtime, "multilabel_soft_margin_loss: expected at least one dimension: got a scalar");
+  Tensor loss = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input));
+  if (weight.defined()) loss = loss * weight;
+  return apply_reduction(sum_over(loss, -1) / input.size(-1), r);
+}
+
+Tensor multi_margin_loss(const Tensor& input, const Tensor& target, int64_t p, double margin, const Tensor& weight,
+                         Flag size_average, Flag reduce, std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "multi_margin_loss");
+  TG_CHECK(p == 1 || p == 2, Value, "multi_margin_loss: p must be 1 or 2: got {}", p);
+  TG_CHECK(input.ndim() == 2 && target.ndim() == 1 && target.size(0) == input.size(0), Runtime,
+           "multi_margin_loss: expected input (N, C) and target (N): got {} and {}", format_ints(input.sizes()),
+           format_ints(target.sizes()));
+  const Tensor index = unsqueeze(target, 1);
+  Tensor terms = clamp_min(margin - gather(input, 1, index) + input, 0);
+  if (p == 2) terms = square(terms);
+  if (weight.defined()) terms = terms * unsqueeze(index_select(weight, 0, target), 1);
+  terms = scatter(terms, 1, index, zeros_like(gather(terms, 1, index)));  // the target itself does not count
+  return apply_reduction(sum_over(terms, 1) / input.size(1), r);
+}
+
+}  // namespace tapegrad::composite

@@ -1,0 +1,86 @@
+// Losses between values of one shape.
+#include <numbers>
+
+#include "tapegrad/aten/kernels_loss.h"
+#include "tapegrad/aten/loss/reduction.h"
+#include "tapegrad/c10/modes.h"
+
+namespace tapegrad::composite {
+
+namespace {
+
+using Flag = std::optional<bool>;
+
+// With weights, the mean divides by their sum, as PyTorch's weighted losses do.
+Tensor weighted(const Tensor& loss, const Tensor& weight, Reduction reduction) {
+  if (!weight.defined()) return apply_reduction(loss, reduction);
+  const Tensor scaled = loss * weight;
+  if (reduction == Reduction::Mean) return sum(scaled) / sum(expand_as(weight, loss));
+  return apply_reduction(scaled, reduction);
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
+                const Tensor& weight) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "mse_loss");
+  return weighted(square(input - target), weight, r);
+}
+
+Tensor l1_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
+               const Tensor& weight) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "l1_loss");
+  return weighted(abs(input - target), weight, r);
+}
+
+Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce,
+                      std::string_view reduction, double beta) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "smooth_l1_loss");
+  TG_CHECK(beta >= 0, Runtime, "smooth_l1_loss: beta must not be negative: got {}", beta);
+  const Tensor d = abs(input - target);
+  if (beta == 0) return apply_reduction(d, r);
+  return apply_reduction(where(d < beta, square(d) * (0.5 / beta), d - 0.5 * beta), r);
+}
+
+Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view reduction, double delta,
+                  const Tensor& weight) {
+  const Reduction r = parse_reduction(reduction, "huber_loss");
+  TG_CHECK(delta > 0, Runtime, "huber_loss: delta must be positive: got {}", delta);
+  const Tensor d = abs(input - target);
+  return weighted(where(d <= delta, square(d) * 0.5, (d - 0.5 * delta) * delta), weight, r);
+}
+
+Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, bool log_input, bool full, Flag size_average,
+                        double eps, Flag reduce, std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "poisson_nll_loss");
+  Tensor loss = log_input ? exp(input) - target * input : input - target * log(input + eps);
+  if (full) {
+    const Tensor stirling = target * log(target) - target + 0.5 * log(2 * std::numbers::pi * target);
+    loss = loss + where(target > 1, stirling, zeros_like(target));
+  }
+  return apply_reduction(loss, r);
+}
+
+Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Operand& var, bool full, double eps,
+                         std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, "gaussian_nll_loss");
+  Tensor variance = var.tensor();
+  if (variance.is_wrapped_number()) variance = full_like(input, variance.item());
+  // A variance per sample: (N, D) input with (N) variances.
+  if (variance.sizes() != input.sizes() && variance.ndim() + 1 == input.ndim() &&
+      IntSpan(input.sizes().first(variance.ndim())) == variance.sizes())
+    variance = unsqueeze(variance, -1);
+  if (!variance.is_meta() && variance.numel() > 0)
+    TG_CHECK(!any(variance < 0).item<bool>(), Value, "gaussian_nll_loss: var has a negative entry");
+  Tensor clamped;
+  {
+    NoGradGuard guard;
+    clamped = maximum(variance, eps) - variance;
+  }
+  const Tensor v = variance + clamped;  // the value of the clamp, the gradient of the variance
+  Tensor loss = 0.5 * (log(v) + square(input - target) / v);
+  if (full) loss = loss + 0.5 * std::log(2 * std::numbers::pi);
+  return apply_reduction(loss, r);
+}
+
+}  // namespace tapegrad::composite

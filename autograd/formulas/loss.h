@@ -1,0 +1,17 @@
+// Gradients of losses over class labels.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::autograd {
+
+// The gradient of nll_loss's backward for its incoming gradient.
+Tensor nll_loss_double_backward(const Tensor& grad, const Tensor& target, const Tensor& weight,
+                                const Tensor& total_weight, int64_t reduction, int64_t ignore_index);
+
+// One fused kernel; under create_graph built of differentiable operators instead.
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& input, const Tensor& target, const Tensor& weight,
+                              const Tensor& log_normaliser, const Tensor& total_weight, int64_t reduction,
+                              int64_t ignore_index);
+
+}  // namespace tapegrad::autograd
