@@ -1,0 +1,104 @@
+#include "tapegrad/c10/generator.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <mutex>
+
+#include "tapegrad/c10/error.h"
+
+namespace tapegrad {
+
+namespace {
+
+constexpr uint64_t kTag = 0x01006E6567736774u;  // "tgsgen", format 1
+
+void put(uint8_t* bytes, uint64_t value) {
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(value >> (8 * i));
+}
+
+uint64_t get(const uint8_t* bytes) {
+  uint64_t value = 0;
+  for (int i = 0; i < 8; ++i) value |= uint64_t{bytes[i]} << (8 * i);
+  return value;
+}
+
+}  // namespace
+
+uint64_t entropy64() {
+  uint64_t value = 0;
+  auto* bytes = reinterpret_cast<unsigned char*>(&value);
+  for (size_t done = 0; done < sizeof(value);) {
+    const ssize_t n = getrandom(bytes + done, sizeof(value) - done, 0);
+    TG_CHECK(n > 0 || errno == EINTR, Runtime, "seed: the system gives no random numbers: error {}", errno);
+    if (n > 0) done += static_cast<size_t>(n);
+  }
+  return value;
+}
+
+void Generator::manual_seed(uint64_t seed) noexcept {
+  std::lock_guard lock(lock_);
+  seed_ = seed;
+  offset_ = 0;
+}
+
+uint64_t Generator::seed() {
+  // 53 bits, so that the seed survives a trip through a double (JSON, Lua, spreadsheets).
+  const uint64_t fresh = entropy64() >> 11;
+  manual_seed(fresh);
+  return fresh;
+}
+
+uint64_t Generator::initial_seed() const noexcept {
+  std::lock_guard lock(lock_);
+  return seed_;
+}
+
+PhiloxState Generator::next(uint64_t n_elements, uint64_t rounds) noexcept {
+  std::lock_guard lock(lock_);
+  const PhiloxState state{seed_, offset_};
+  if (n_elements != 0) offset_ += rounds;
+  return state;
+}
+
+uint64_t Generator::offset() const noexcept {
+  std::lock_guard lock(lock_);
+  return offset_;
+}
+
+void Generator::set_offset(uint64_t offset) noexcept {
+  std::lock_guard lock(lock_);
+  offset_ = offset;
+}
+
+std::vector<uint8_t> Generator::get_state() const {
+  std::vector<uint8_t> bytes(kStateBytes);
+  std::lock_guard lock(lock_);
+  put(bytes.data(), kTag);
+  put(bytes.data() + 8, seed_);
+  put(bytes.data() + 16, offset_);
+  return bytes;
+}
+
+void Generator::set_state(const uint8_t* bytes, size_t n) {
+  TG_CHECK(n == kStateBytes, Value, "set_state: a generator's state has {} bytes: got {}", kStateBytes, n);
+  TG_CHECK(get(bytes) == kTag, Value,
+           "set_state: not the state of a tapegrad generator: the first 8 bytes are {:#018x}", get(bytes));
+  std::lock_guard lock(lock_);
+  seed_ = get(bytes + 8);
+  offset_ = get(bytes + 16);
+}
+
+intrusive_ptr<Generator> Generator::clone() const {
+  std::lock_guard lock(lock_);
+  auto copy = make_intrusive<Generator>(seed_);
+  copy->offset_ = offset_;
+  return copy;
+}
+
+const intrusive_ptr<Generator>& default_cpu_generator() {
+  static const auto& instance = *new intrusive_ptr<Generator>(make_intrusive<Generator>());
+  return instance;
+}
+
+}  // namespace tapegrad
