@@ -1,6 +1,7 @@
 // The engine: micrograd's loop. Count how many gradients each node waits for, then take the newest ready
 // node, run it, add its results to the nodes that made its inputs. It runs on the calling thread, without
-// recursion; several threads may run over one graph at the same time.
+// recursion; several threads may run over one graph at the same time, and a node may call backward itself. A
+// bindings layer calls it without the lock of its language; hooks take that lock where they need it.
 #pragma once
 
 #include "tapegrad/autograd/node.h"
@@ -14,8 +15,8 @@ struct BackwardOptions {
   bool allow_unused = false;
 };
 
-// Gradients of `roots`, weighted with `grads` (undefined: ones, for one-element roots). With `inputs`,
-// returns their gradients (accumulate false) or accumulates into those only.
+// Gradients of `roots`, weighted with `grads` (undefined or absent: one, for roots with one element). With
+// `inputs`, returns their gradients (accumulate false) or accumulates into those only.
 TG_API std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan inputs,
                                         const BackwardOptions& options);
 
@@ -23,12 +24,16 @@ TG_API std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpa
                                 bool retain_graph = false, bool create_graph = false,
                                 bool allow_unused = false);
 
-// True on a thread that is inside run_backward.
+// True on a thread that is inside run_backward; the node that it is running.
 TG_API bool in_backward() noexcept;
-// Runs at the end of the outermost backward of this thread.
+TG_API Node* current_node() noexcept;
+// Runs at the end of the outermost backward of this thread, unless that one fails.
 TG_API void queue_callback(std::function<void()> callback);
-// Polled now and then by long loops; true: stop with Error(Interrupt).
-TG_API bool anomaly_check_nan() noexcept;
+
+// Anomaly mode, of the whole process: an error in a node's backward, or a NaN that it returns, names the line
+// of the forward call.
 TG_API void set_anomaly(bool enabled, bool check_nan = true) noexcept;
+TG_API bool anomaly_enabled() noexcept;
+TG_API bool anomaly_check_nan() noexcept;
 
 }  // namespace tapegrad::autograd

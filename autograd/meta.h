@@ -26,7 +26,8 @@ struct TG_API AutogradMeta : AutogradMetaBase {
   std::unique_ptr<LeafHooks> hooks;
   uint32_t output = 0;  // which output of grad_fn this is
   bool retains_grad = false;
-  bool is_view = false;  // then this is a ViewMeta
+  bool is_view = false;             // then this is a ViewMeta
+  std::atomic<bool> locked{false};  // guards `accumulator`
 
   AutogradMeta() = default;
   ~AutogradMeta() override;

@@ -82,9 +82,6 @@ struct TG_API Node : intrusive_ptr_target {
   virtual void release_saved() noexcept {}
   // Shows what is saved, by name: for Python's collector and for `grad_fn._saved_NAME`.
   virtual void visit_saved(const SavedVisitor&) const {}
-  // AccumulateGrad: takes the gradient of a leaf. Runs as soon as its gradient is complete.
-  virtual bool is_accumulator() const noexcept { return false; }
-  virtual bool runs_without_grads() const noexcept { return false; }
 
   bool needs(size_t i) const noexcept { return edges[i].defined(); }
   NodeHooks& ensure_hooks() {
@@ -96,7 +93,9 @@ struct TG_API Node : intrusive_ptr_target {
   InlineVector<OutputMeta, 1> outputs;      // one per differentiable output
   uint64_t sequence;                        // larger is newer (within a thread); the engine runs newest first
   uint32_t site;                            // call-site id of the forward call (call_site.h); 0: unknown
-  mutable std::atomic<bool> locked{false};  // see NodeLock
+  mutable std::atomic<bool> locked{false};  // see SpinGuard
+  bool is_accumulator = false;              // AccumulateGrad: runs as soon as its gradient is complete
+  bool runs_without_grads = false;
   std::unique_ptr<NodeHooks> hooks;
   Node* copy_slices = nullptr;  // the CopySlices node that owns this one: an in-place write to a view
   void* python = nullptr;       // the wrapper object that Python sees, borrowed; owned by the bindings
@@ -112,19 +111,19 @@ struct TG_API Node : intrusive_ptr_target {
   Node* next_dying_ = nullptr;
 };
 
-// Holds a node's lock for a scope.
-class NodeLock {
+// Holds a lock byte for a scope. Only for a few instructions: who waits, spins.
+class SpinGuard {
  public:
-  explicit NodeLock(const Node& node) noexcept : node_(node) {
-    if (TG_UNLIKELY(node_.locked.exchange(true, std::memory_order_acquire))) wait();
+  explicit SpinGuard(std::atomic<bool>& locked) noexcept : locked_(locked) {
+    if (TG_UNLIKELY(locked_.exchange(true, std::memory_order_acquire))) wait();
   }
-  ~NodeLock() { node_.locked.store(false, std::memory_order_release); }
-  NodeLock(const NodeLock&) = delete;
-  NodeLock& operator=(const NodeLock&) = delete;
+  ~SpinGuard() { locked_.store(false, std::memory_order_release); }
+  SpinGuard(const SpinGuard&) = delete;
+  SpinGuard& operator=(const SpinGuard&) = delete;
 
  private:
   TG_API TG_COLD void wait() noexcept;
-  const Node& node_;
+  std::atomic<bool>& locked_;
 };
 
 // "exp" for ExpBackward0: how messages call a node.

@@ -168,6 +168,13 @@ class weak_intrusive_ptr {
       return intrusive_ptr<T>::reclaim(p_);
     return {};
   }
+  // Gives the weak reference away and takes it back, as intrusive_ptr does.
+  T* release() noexcept { return std::exchange(p_, nullptr); }
+  static weak_intrusive_ptr reclaim(T* p) noexcept {
+    weak_intrusive_ptr r;
+    r.p_ = p;
+    return r;
+  }
   // Identity only; must not be dereferenced without `lock`.
   T* unsafe_get() const noexcept { return p_; }
 

@@ -1,0 +1,93 @@
+#include "tapegrad/autograd/accumulate.h"
+
+namespace tapegrad::autograd {
+
+AccumulateGrad::AccumulateGrad(const Tensor& leaf) : variable(leaf) {
+  is_accumulator = true;
+  outputs.emplace_back(leaf);
+}
+
+bool owned_alone(const Tensor& t) noexcept {
+  const TensorImpl& impl = *t.impl();
+  if (impl.use_count() != 1 || impl.weak_count() != 0 || impl.python_object() != nullptr) return false;
+  const StorageImpl& storage = *impl.storage();
+  if (!storage.resizable() || storage.read_only()) return false;
+  uint32_t owners = storage.use_count();
+  if (owners == 1) return true;
+  // A reshaped gradient is a view of a tensor that only the view itself keeps.
+  ViewMeta* view = view_meta(t);
+  return owners == 2 && view && view->base.ptr().use_count() == 1 &&
+         view->base.impl()->python_object() == nullptr;
+}
+
+void add_gradient(Tensor& sum, Tensor&& grad, bool reuse) {
+  if (!sum.defined()) {
+    sum = std::move(grad);
+    return;
+  }
+  auto writable = [](const Tensor& t, const Tensor& other) {
+    return t.dtype() == other.dtype() && t.sizes() == other.sizes() && owned_alone(t) &&
+           t.impl()->is_non_overlapping_and_dense();
+  };
+  if (reuse && writable(sum, grad))
+    raw::add_(sum, grad);
+  else if (reuse && writable(grad, sum))
+    sum = raw::add_(grad, sum);
+  else
+    sum = tapegrad::add(sum, grad);
+}
+
+namespace {
+
+// A leaf's first gradient has the leaf's layout when that is dense, so that optimizers walk both alike.
+bool has_layout_of(const Tensor& grad, const Tensor& leaf) {
+  if (leaf.impl()->is_non_overlapping_and_dense()) {
+    for (int d = 0; d < leaf.ndim(); ++d)
+      if (leaf.impl()->size(d) != 1 && leaf.impl()->stride(d) != grad.impl()->stride(d)) return false;
+    return true;
+  }
+  return grad.is_contiguous();
+}
+
+Tensor copy_in_layout_of(const Tensor& leaf, const Tensor& grad) {
+  TensorSpec spec{grad.sizes(), grad.dtype(), grad.device(), {}};
+  if (leaf.impl()->is_non_overlapping_and_dense()) spec.strides = leaf.strides();
+  Tensor copy = empty_tensor(spec);
+  tapegrad::copy_(copy, grad);  // on the tape when gradients of gradients are wanted
+  return copy;
+}
+
+void accumulate(const Tensor& leaf, Tensor&& grad) {
+  AutogradMeta& m = ensure_meta(leaf);
+  const bool recording = grad_enabled();
+  std::lock_guard lock(grad_mutex(*leaf.impl()));
+  if (!m.grad.defined()) {
+    if (!recording && owned_alone(grad) && has_layout_of(grad, leaf) && grad.dtype() == leaf.dtype()) {
+      grad.impl()->set_needs_grad(false);
+      grad.impl()->set_autograd(nullptr);
+      m.grad = std::move(grad);
+    } else {
+      m.grad = copy_in_layout_of(leaf, grad);
+    }
+  } else if (!recording) {
+    raw::add_(m.grad, grad);
+    bump_version(m.grad, "AccumulateGrad");
+  } else {
+    m.grad = tapegrad::add(m.grad, grad);
+  }
+}
+
+}  // namespace
+
+GradList AccumulateGrad::apply(GradList grads) {
+  if (!grads[0].defined()) return {};
+  if (!needs_grad(variable)) return {};  // the wish was taken back after the forward pass
+  accumulate(variable, std::move(grads[0]));
+  if (LeafHooks* h = meta(variable)->hooks.get(); h && !h->post_accumulate.empty()) {
+    auto hooks = h->post_accumulate;  // a hook may remove itself
+    for (auto& [id, hook] : hooks) hook(variable);
+  }
+  return {};
+}
+
+}  // namespace tapegrad::autograd

@@ -1,0 +1,25 @@
+// AccumulateGrad: the end of the tape at a leaf; it adds the gradient to the leaf's `.grad`. And the rules by
+// which gradients are added up without copies.
+#pragma once
+
+#include "tapegrad/autograd/meta.h"
+
+namespace tapegrad::autograd {
+
+// Owns the leaf, which knows its accumulator only weakly: the tape keeps its leaves alive.
+struct AccumulateGrad final : Node {
+  explicit AccumulateGrad(const Tensor& leaf);
+  const char* name() const override { return "AccumulateGrad"; }
+  GradList apply(GradList grads) override;
+
+  Tensor variable;
+};
+
+// Whether nobody but the holder of this handle can see the tensor or its bytes, so that it may be written to.
+TG_API bool owned_alone(const Tensor& t) noexcept;
+
+// sum += grad for gradients in flight; either side's memory is used where it is owned alone and `reuse` is
+// set.
+TG_API void add_gradient(Tensor& sum, Tensor&& grad, bool reuse);
+
+}  // namespace tapegrad::autograd

@@ -1,0 +1,104 @@
+#include "tapegrad/autograd/function.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "tapegrad/autograd/meta.h"
+
+namespace tapegrad::autograd {
+
+namespace {
+bool contains(TensorSpan list, const Tensor& t) {
+  return std::any_of(list.begin(), list.end(), [&](const Tensor& x) { return x.is_same(t); });
+}
+}  // namespace
+
+TensorList FunctionContext::saved_tensors() const {
+  TensorList tensors;
+  for (const SavedTensor& s : saved_) tensors.push_back(s.unpack(*node_));
+  return tensors;
+}
+
+FunctionNode::FunctionNode() noexcept {
+  context.node_ = this;
+  runs_without_grads = true;
+}
+
+void FunctionNode::release_saved() noexcept {
+  for (SavedTensor& s : context.saved_) s.release();
+}
+
+void FunctionNode::visit_saved(const SavedVisitor& visit) const {
+  for (const SavedTensor& s : context.saved_) visit("saved", s);
+}
+
+void FunctionNode::materialize(TensorList& grads) const {
+  if (!context.materialize_grads_) return;
+  for (size_t i = 0; i < grads.size(); ++i) grads[i] = grad_or_zeros(grads[i], outputs[i]);
+}
+
+void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool recording) {
+  intrusive_ptr<Node> self(this);
+  for (const Tensor& t : context.dirty_) {
+    TG_CHECK(contains(inputs, t), Runtime, "{}: mark_dirty: only inputs of forward can be marked", name());
+    TG_CHECK(contains(results, t), Runtime,
+             "{}: mark_dirty: an input that was written to in place must be returned by forward", name());
+    if (recording) check_inplace(t, name(), true);
+    bump_version(t, name());
+  }
+  for (Tensor& t : results) {
+    const bool dirty = t.defined() && contains(context.dirty_, t);
+    const bool differentiable =
+        t.defined() && is_differentiable(t.dtype()) && !contains(context.non_differentiable_, t);
+    if (!recording || !differentiable) {
+      if (t.defined() && !dirty && contains(inputs, t)) t = t.detach();
+      outputs.emplace_back(t.defined() ? OutputMeta(t) : OutputMeta());
+      continue;
+    }
+    if (dirty) {
+      TG_CHECK(!is_view(t) || (results.size() == 1 && inputs[0].is_same(t)), Runtime,
+               "{}: a Function that writes to a view in place must take it first and return nothing else",
+               name());
+      rebase_history(t, self);
+    } else if (contains(inputs, t)) {
+      // The caller gets a handle of its own, whose history is this node.
+      Tensor input = t;
+      t = input.detach();
+      set_view(t, input, self);
+      view_meta(t)->origin = ViewOrigin::CustomFunction;
+    } else if (ViewMeta* view = view_meta(t)) {
+      view->origin = ViewOrigin::CustomFunction;
+      const AutogradMeta* b = meta(view->base);
+      view->base_fn = b ? b->grad_fn.get() : nullptr;
+      set_history(t, self);
+    } else {
+      if (meta(t) != nullptr && needs_grad(t)) t = t.detach();
+      set_history(t, self);
+    }
+  }
+  if (recording) {
+    for (const Tensor& t : context.to_save_) {
+      const bool own =
+          t.defined() && (contains(context.dirty_, t) || (meta(t) && meta(t)->grad_fn.get() == this));
+      context.saved_.emplace_back(t, own);
+    }
+  }
+  context.to_save_.clear();
+  context.dirty_.clear();
+  context.non_differentiable_.clear();
+}
+
+namespace detail {
+std::string function_name(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : type.name();
+  std::free(text);
+  if (auto colon = name.rfind("::"); colon != std::string::npos) name = name.substr(colon + 2);
+  return name + "Backward";
+}
+}  // namespace detail
+
+}  // namespace tapegrad::autograd
