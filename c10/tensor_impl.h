@@ -89,6 +89,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
 
   AutogradMetaBase* autograd() const noexcept { return autograd_.get(); }
   void set_autograd(std::unique_ptr<AutogradMetaBase> meta) noexcept { autograd_ = std::move(meta); }
+  std::unique_ptr<AutogradMetaBase> take_autograd() noexcept { return std::move(autograd_); }
 
   uint32_t version() const noexcept { return counter().version.load(std::memory_order_relaxed); }
   VersionCounter& counter() const noexcept { return own_version_ ? own_version_->counter : storage_->version(); }

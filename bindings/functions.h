@@ -1,0 +1,15 @@
+// Tables of hand-written functions of the module `tapegrad`, each ending with an empty entry.
+#pragma once
+
+#include "tapegrad/bindings/object.h"
+
+namespace tapegrad::python {
+
+extern PyMethodDef exchange_functions[];  // from_numpy, from_dlpack, frombuffer (exchange.cpp)
+extern PyMethodDef new_functions[];       // tensor, as_tensor, asarray (new_tensor.cpp)
+extern PyMethodDef global_functions[];    // defaults, threads, dtype questions (globals.cpp)
+
+// Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
+bool init_interpreter_hooks();
+
+}  // namespace tapegrad::python

@@ -1,0 +1,16 @@
+// Nested Python lists of numbers as a tensor.
+#pragma once
+
+#include <optional>
+
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/bindings/object.h"
+
+namespace tapegrad::python {
+
+// A new CPU tensor with the numbers of `data`: a number, a 0-dimensional tensor, or lists, tuples and arrays of such,
+// nested to one depth everywhere. Without a dtype the one that holds them all: bool, int64, the default floating
+// dtype, complex; NumPy scalars and tensors bring their own. Raises Value with the path of a ragged element.
+Tensor tensor_from_nested(PyObject* data, std::optional<DType> dtype);
+
+}  // namespace tapegrad::python

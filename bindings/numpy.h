@@ -1,0 +1,21 @@
+// NumPy arrays and tensors over the same memory, both ways.
+#pragma once
+
+#include <optional>
+
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/bindings/numpy_scalar.h"
+
+namespace tapegrad::python {
+
+// A tensor over the array's memory; the storage keeps the array alive. Raises Type for an element type without a
+// counterpart and Value for negative or odd strides. `warn`: say so when the array is not writable (once).
+Tensor tensor_from_array(PyObject* array, bool warn);
+// An array over the tensor's memory; keeps the tensor alive. The tensor is on the CPU and needs no gradient.
+PyRef array_from_tensor(PyObject* tensor);
+// The dtype of an array or NumPy scalar, or nothing when tensors have no such dtype.
+std::optional<DType> array_dtype(PyObject* o) noexcept;
+// Puts an object's reference into a storage over memory that the object owns.
+Storage storage_over(PyObject* owner, void* data, size_t nbytes, bool read_only);
+
+}  // namespace tapegrad::python
