@@ -11,5 +11,7 @@ extern PyMethodDef global_functions[];    // defaults, threads, dtype questions 
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();
+// Lines of the program for messages of the tape (call_site.cpp).
+bool init_call_sites();
 
 }  // namespace tapegrad::python

@@ -1,0 +1,32 @@
+// What the interpreter gives to the core: other threads run while long work is done, Ctrl-C stops long loops.
+#include <pthread.h>
+
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+pthread_t main_thread;
+
+void* release_gil() { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+void acquire_gil(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
+
+// Python's signal handlers run on the main thread only. What they raise stays set for translate_exception().
+bool interrupted() {
+  if (!pthread_equal(pthread_self(), main_thread)) return false;
+  GilGuard gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+}  // namespace
+
+bool init_interpreter_hooks() {
+  main_thread = pthread_self();
+  set_blocking_hooks({release_gil, acquire_gil});
+  interrupt_hook.store(interrupted);
+  return true;
+}
+
+}  // namespace tapegrad::python

@@ -1,0 +1,74 @@
+// The extension module tapegrad._C.
+#include <cstring>
+
+#include "tapegrad/bindings/fast_call.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/module_type.h"
+#include "tapegrad/bindings/numpy_scalar.h"
+#include "tapegrad/bindings/registry.h"
+#include "tapegrad/bindings/tensor_type.h"
+#include "tapegrad/bindings/value_objects.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+// `_C._functions`: {"nn.functional": {"relu": <function>, ...}, ...}, from which the package fills its modules.
+bool add_functions(PyObject* tables, const char* module, PyMethodDef* defs) {
+  PyRef key(PyUnicode_FromString(module));
+  PyRef full_name(PyUnicode_FromFormat(*module ? "tapegrad.%s" : "tapegrad%s", module));
+  if (!key || !full_name) return false;
+  PyObject* table = PyDict_GetItemWithError(tables, key.get());
+  PyRef fresh;
+  if (!table) {
+    fresh = PyRef(table = PyDict_New());
+    if (!table || PyDict_SetItem(tables, key.get(), table) < 0) return false;
+  }
+  for (; defs->ml_name; ++defs) {
+    if (PyDict_GetItemString(table, defs->ml_name)) continue;  // hand-written ones come first
+    PyRef function(PyCFunction_NewEx(defs, nullptr, full_name.get()));
+    if (!function || PyDict_SetItemString(table, defs->ml_name, function.get()) < 0) return false;
+  }
+  return true;
+}
+
+bool init_functions(PyObject* module) {
+  PyRef tables(PyDict_New());
+  if (!tables) return false;
+  for (PyMethodDef* defs : {new_functions, exchange_functions, global_functions})
+    if (!add_functions(tables.get(), "", defs)) return false;
+  for (const ModuleFunctions& f : module_functions())
+    if (!add_functions(tables.get(), f.module, f.defs)) return false;
+  return PyModule_AddObjectRef(module, "_functions", tables.get()) == 0;
+}
+
+bool init_return_type_module(PyObject* module) {
+  PyRef types(PyModule_New("tapegrad.return_types"));
+  return types && init_return_types(types.get()) && PyModule_AddObjectRef(module, "return_types", types.get()) == 0;
+}
+
+bool init_all(PyObject* module) {
+  return init_numpy() && init_errors(module) && init_value_objects(module) && init_device(module) &&
+         init_size(module) && init_generator(module) && init_tensor_type(module) && init_module_type(module) &&
+         init_functions(module) && init_return_type_module(module) && init_interpreter_hooks() &&
+         init_call_sites() && PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
+}
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tapegrad._C", "The native part of tapegrad.", -1, nullptr,
+                          nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+}  // namespace tapegrad::python
+
+PyMODINIT_FUNC PyInit__C() {
+  using namespace tapegrad::python;
+  PyRef module(PyModule_Create(&definition));
+  if (!module) return nullptr;
+  try {
+    if (!init_all(module.get())) return nullptr;
+  } catch (...) {
+    return translate_exception();
+  }
+  return module.release();
+}
