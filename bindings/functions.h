@@ -8,6 +8,7 @@ namespace tapegrad::python {
 extern PyMethodDef exchange_functions[];  // from_numpy, from_dlpack, frombuffer (exchange.cpp)
 extern PyMethodDef new_functions[];       // tensor, as_tensor, asarray (new_tensor.cpp)
 extern PyMethodDef global_functions[];    // defaults, threads, dtype questions (globals.cpp)
+extern PyMethodDef random_functions[];    // seeds of the default generator (generator_object.cpp)
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();

@@ -35,7 +35,7 @@ bool add_functions(PyObject* tables, const char* module, PyMethodDef* defs) {
 bool init_functions(PyObject* module) {
   PyRef tables(PyDict_New());
   if (!tables) return false;
-  for (PyMethodDef* defs : {new_functions, exchange_functions, global_functions})
+  for (PyMethodDef* defs : {new_functions, exchange_functions, global_functions, random_functions})
     if (!add_functions(tables.get(), "", defs)) return false;
   for (const ModuleFunctions& f : module_functions())
     if (!add_functions(tables.get(), f.module, f.defs)) return false;

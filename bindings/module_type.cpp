@@ -3,6 +3,7 @@
 #include <structmember.h>
 
 #include <cstring>
+#include <string>
 
 #include "tapegrad/bindings/errors.h"
 #include "tapegrad/bindings/tensor_object.h"
@@ -64,6 +65,17 @@ bool has_hooks(PyObject* dict) {
   return false;
 }
 
+// Calls self.NAME(...); all[0] is self. A plain function of the class, the usual `forward`, is called without a bound
+// method.
+PyObject* call_named(PyObject* dict, PyObject* name, PyObject* const* all, size_t n, PyObject* kwnames) {
+  PyObject* function = _PyType_Lookup(Py_TYPE(all[0]), name);
+  if (TG_LIKELY(function && PyFunction_Check(function) && !PyDict_GetItemWithError(dict, name))) {
+    PyRef keep = PyRef::borrow(function);
+    return PyObject_Vectorcall(function, all, n, kwnames);
+  }
+  return PyObject_VectorcallMethod(name, all, n, kwnames);
+}
+
 PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   if (TG_UNLIKELY(!fetched) && !fetch_globals()) return nullptr;
   PyObject* dict = dict_of(self);
@@ -75,8 +87,7 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
     auto** writable = const_cast<PyObject**>(args) - 1;
     PyObject* saved = *writable;
     *writable = self;
-    PyObject* result =
-        PyObject_VectorcallMethod(name, writable, n + 1, kwnames);
+    PyObject* result = call_named(dict, name, writable, n + 1, kwnames);
     *writable = saved;
     return result;
   }
@@ -86,7 +97,7 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
   if (!all) return PyErr_NoMemory();
   all[0] = self;
   std::memcpy(all + 1, args, total * sizeof(PyObject*));
-  PyObject* result = PyObject_VectorcallMethod(name, all, n + 1, kwnames);
+  PyObject* result = call_named(dict, name, all, n + 1, kwnames);
   if (all != small) PyMem_Free(all);
   return result;
 }

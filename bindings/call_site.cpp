@@ -1,0 +1,111 @@
+// Call sites: which line of the user's program called an operator. Taken whenever a node is made, so the usual case
+// must be cheap: the top frame's code object and instruction number are looked up in a small table; only a new pair
+// costs more. Lines inside this package are skipped: the message should name the line that the user wrote.
+#include "tapegrad/autograd/call_site.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tapegrad/bindings/functions.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+struct Site {
+  PyCodeObject* code;  // owned, so that the address names one code object only
+  int instruction;
+  uint32_t id;  // of the text; 0 for a line inside the package
+};
+
+// Open addressing; everything under the GIL.
+std::vector<Site> table(1024, Site{nullptr, 0, 0});
+size_t used = 0;
+std::vector<std::string>& texts() {
+  static auto* all = new std::vector<std::string>{""};
+  return *all;
+}
+std::string package_folder;
+
+constexpr size_t kMostSites = 1 << 17;
+
+size_t slot_of(const PyCodeObject* code, int instruction) {
+  size_t h = (reinterpret_cast<size_t>(code) >> 4) * 0x9e3779b97f4a7c15ull + static_cast<size_t>(instruction) * 0x85ebca6bull;
+  h ^= h >> 29;
+  size_t i = h & (table.size() - 1);
+  while (table[i].code && (table[i].code != code || table[i].instruction != instruction)) i = (i + 1) & (table.size() - 1);
+  return i;
+}
+
+void grow() {
+  std::vector<Site> old(table.size() * 2, Site{nullptr, 0, 0});
+  old.swap(table);
+  for (const Site& s : old)
+    if (s.code) table[slot_of(s.code, s.instruction)] = s;
+}
+
+// The entry of a frame's present line, made when it is new. Null when no more are kept.
+const Site* site_of(PyFrameObject* frame) {
+  PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+  auto* c = reinterpret_cast<PyCodeObject*>(code.get());
+  const int instruction = PyFrame_GetLasti(frame);
+  size_t i = slot_of(c, instruction);
+  if (TG_LIKELY(table[i].code != nullptr)) return &table[i];
+  if (used >= kMostSites) return nullptr;
+  if (2 * ++used > table.size()) {
+    grow();
+    i = slot_of(c, instruction);
+  }
+  const char* file = PyUnicode_AsUTF8(c->co_filename);
+  if (!file) {
+    PyErr_Clear();
+    file = "?";
+  }
+  uint32_t id = 0;
+  if (std::strncmp(file, package_folder.c_str(), package_folder.size()) != 0) {
+    id = static_cast<uint32_t>(texts().size());
+    texts().push_back(std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)));
+  }
+  code.release();  // now the table's
+  table[i] = {c, instruction, id};
+  return &table[i];
+}
+
+uint32_t capture() noexcept {
+  if (!PyGILState_Check()) return 0;
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (!frame) return 0;
+  try {
+    const Site* site = site_of(frame);
+    if (TG_LIKELY(site && site->id)) return site->id;
+    PyRef outer;
+    for (int depth = 0; site && depth < 64; ++depth) {
+      outer = PyRef(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+      if (!outer) return 0;
+      frame = reinterpret_cast<PyFrameObject*>(outer.get());
+      site = site_of(frame);
+      if (site && site->id) return site->id;
+    }
+  } catch (...) {
+  }
+  return 0;
+}
+
+std::string describe(uint32_t id) { return id < texts().size() ? texts()[id] : std::string(); }
+
+}  // namespace
+
+bool init_call_sites() {
+  PyRef spec(PyImport_ImportModule("tapegrad"));
+  PyRef path(spec ? PyObject_GetAttrString(spec.get(), "__path__") : nullptr);
+  PyRef first(path ? PySequence_GetItem(path.get(), 0) : nullptr);
+  const char* folder = first ? PyUnicode_AsUTF8(first.get()) : nullptr;
+  if (!folder) return false;
+  package_folder = std::string(folder) + "/";
+  autograd::capture_site = capture;
+  autograd::describe_site_hook = describe;
+  return true;
+}
+
+}  // namespace tapegrad::python
