@@ -50,6 +50,7 @@ class TG_API Generator final : public intrusive_ptr_target {
 
 // What random operators on the CPU use when they are given no generator. Never destroyed.
 TG_API const intrusive_ptr<Generator>& default_cpu_generator();
+inline Generator& default_generator() { return *default_cpu_generator(); }
 
 // 64 bits from the system's entropy.
 TG_API uint64_t entropy64();
