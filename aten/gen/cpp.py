@@ -27,12 +27,13 @@ def param(arg: Arg, default: bool = False) -> str:
     return text
 
 
-def params(args: list[Arg], default: bool = False) -> str:
+def params(args: list[Arg], default: bool = False, in_class: bool = False) -> str:
     # C++ wants every parameter behind a default to have one, too; keyword-only ones may lack it in the table.
+    # Inside the class Operand is incomplete and can have none.
     texts = []
-    with_default = [default and all(b.default is not None for b in args[i:]) for i in range(len(args))]
-    for arg, d in zip(args, with_default):
-        texts.append(param(arg, d))
+    for i, arg in enumerate(args):
+        with_default = default and all(b.default is not None and not (in_class and b.type.startswith("Tensor|")) for b in args[i:])
+        texts.append(param(arg, with_default))
     return ", ".join(texts)
 
 

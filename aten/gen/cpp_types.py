@@ -18,6 +18,7 @@ def _types():
         ("Tensor", "const Tensor&", "SavedTensor", "Tensor", True, False),
         ("Tensor?", "const Tensor&", "SavedTensor", "Tensor | None", True, True),
         ("Tensor|Scalar", "const Operand&", "SavedTensor", "Tensor | Number", True, False),
+        ("Tensor|Scalar?", "const Operand&", "SavedTensor", "Tensor | Number | None", True, True),
         ("Tensor[]", "TensorSpan", "SavedList", "Sequence[Tensor]", True, False),
         ("Scalar", "const Scalar&", "Scalar", "Number"),
         ("Scalar?", "const std::optional<Scalar>&", "std::optional<Scalar>", "Number | None"),
@@ -64,7 +65,7 @@ def fixed_length(row_type: str) -> int:
 def cpp_default(arg_type: str, text: str) -> str:
     """A default of the table as a C++ default argument."""
     if text == "None":
-        return "{}"
+        return "Operand(Tensor())" if arg_type == "Tensor|Scalar?" else "{}"
     if text in ("True", "False"):
         return text.lower()
     if text == "[]":

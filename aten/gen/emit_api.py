@@ -27,7 +27,7 @@ def _declarations(op: Op, default: bool) -> list[str]:
 
 
 def _method_head(name: str, result: str, args: list[Arg], default: bool, qualifier: str = "") -> str:
-    return f"{result} {qualifier}{name}({params(args, default)}) const"
+    return f"{result} {qualifier}{name}({params(args, default, in_class=True)}) const"
 
 
 def _methods(op: Op):

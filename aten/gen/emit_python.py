@@ -46,7 +46,8 @@ def _value(arg: Arg, i: int) -> str:
         return f"a.optional_tensor({i})" if optional else f"a.tensor({i})"
     if base == "Tensor|Scalar":
         if arg.default is not None:
-            return f"(a.object({i}) ? a.operand({i}) : Operand({cpp_default(arg.type, arg.default)}))"
+            default = "Tensor()" if optional else cpp_default(arg.type, arg.default)
+            return f"(a.object({i}) ? a.operand({i}) : Operand({default}))"
         return f"a.operand({i})"
     if base == "Tensor[]":
         return f"a.tensors({i})"

@@ -51,7 +51,7 @@ def _pointwise(op: Op) -> list[str]:
     lines += [f"Tensor {op.name}({params(op.args)}) {{", *body("", inputs)]
     if op.has_inplace:
         lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
-                  f"  const Tensor& {first} = self;" if op.get("checks") else "",
+                  f"  [[maybe_unused]] const Tensor& {first} = self;" if op.get("checks") else "",
                   *[line.replace("return ", "") for line in body(", self", ["&self", *inputs[1:]])[:-1]], "  return self;", "}"]
     if op.has_out:
         lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
@@ -215,7 +215,7 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
 def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
     first = op.args[0].name
     rest = op.args[1:]
-    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  const Tensor& {first} = self;",
+    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  [[maybe_unused]] const Tensor& {first} = self;",
              *check_lines(op), *_device_check(op), f"  const TensorSpec spec = {shape}({names(op.args)});",
              f'  check_inplace_result("{op.name.strip("_")}_", self, spec);', "  if (self.is_meta()) return self;"]
     if op.is_random or op.get("inplace") == "direct":

@@ -246,12 +246,16 @@ def _composite(op: Op) -> list[str]:
     body = f"composite::{op.get('impl')}({names(op.args)})" if op.get("impl") else op.get("body")
     result = "const Tensor&" if op.is_inplace_only else return_type(op)
     lines = [f"{result} {op.name}({params(op.args)}) {{"]
-    if op.get("checks"):
-        from .emit_raw import check_lines
-        lines += check_lines(op)
+    from .emit_raw import check_lines
+    lines += check_lines(op)
     lines += [f"  return {body};", "}"]
     if op.has_inplace:
-        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
+        head = f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{"
+        if op.get("inplace"):  # an expression of in-place operators on self
+            first = op.args[0].name
+            check = [f"  [[maybe_unused]] const Tensor& {first} = self;", *check_lines(op)] if op.get("checks") else []
+            return [*lines, head, *check, f"  return {op.get('inplace')};", "}"]
+        lines += [head,
                   f"  const Tensor result = tapegrad::{op.name}({join_params('self', names(op.args[1:]))});",
                   f'  check_inplace_result("{op.name}_", self, {{result.sizes(), result.dtype(), result.device(), {{}}}});',
                   "  return tapegrad::copy_(self, result);", "}"]

@@ -3,6 +3,7 @@
 // same bits for any number of threads.
 #pragma once
 
+#include "tapegrad/aten/iterate/reduce_iterator.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/kernel_table.h"
 
@@ -24,25 +25,6 @@ struct Op {
   uint16_t dtypes;      // bit i: compute dtype i has a kernel
   bool empty_allowed;   // has an identity: sum of nothing is 0, max of nothing raises
 };
-
-// Seen by kernels: the input as [outer..., reduced...] with byte strides, the output contiguous over outer.
-struct Iterator {
-  DType compute;
-  DType input_dtype;
-  DType output_dtype;
-  int outer_ndim = 0;
-  int reduced_ndim = 0;
-  int64_t outer_numel = 1;
-  int64_t reduced_numel = 1;
-  int64_t outer_shape[kMaxDims];
-  int64_t reduced_shape[kMaxDims];
-  int64_t outer_strides[kMaxDims];
-  int64_t reduced_strides[kMaxDims];
-  const char* input;
-  char* output;
-  Scalar params[4];
-};
-using Kernel = void (*)(const Iterator& it);
 
 // `dim` absent or empty: all dimensions. `dtype`: the input is converted first. No tape.
 TG_API Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype,

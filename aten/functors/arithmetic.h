@@ -1,0 +1,258 @@
+// Sums, products, quotients, powers and their relatives.
+#pragma once
+
+#include "tapegrad/aten/functors/math.h"
+
+namespace tapegrad::fn {
+
+template <class T>
+struct add {
+  T alpha;
+  TG_HD T operator()(T a, T b) const { return math::add(a, math::mul(alpha, b)); }
+};
+template <class T>
+struct sub {
+  T alpha;
+  TG_HD T operator()(T a, T b) const { return math::sub(a, math::mul(alpha, b)); }
+};
+template <class T>
+struct rsub {
+  T alpha;
+  TG_HD T operator()(T a, T b) const { return math::sub(b, math::mul(alpha, a)); }
+};
+template <class T>
+struct mul {
+  TG_HD T operator()(T a, T b) const { return math::mul(a, b); }
+};
+template <class T>
+struct true_divide {
+  TG_HD T operator()(T a, T b) const { return math::div(a, b); }
+};
+
+// Integer division by zero has no value to return. It is found in the loop, since a pass over the divisor
+// before would cost as much as the operator.
+[[noreturn]] TG_API TG_COLD void throw_zero_division();
+
+template <class T>
+struct trunc_divide {
+  static constexpr int kCost = 2;
+  TG_HD T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) throw_zero_division();
+      if constexpr (std::is_signed_v<T>)
+        if (b == -1) return math::neg(a);
+      return static_cast<T>(a / b);
+    } else {
+      return math::trunc(a / b);
+    }
+  }
+};
+// Rounds towards minus infinity. Floating point: the quotient that fits the remainder, as Python's //.
+template <class T>
+struct floor_divide {
+  static constexpr int kCost = 4;
+  TG_HD T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) throw_zero_division();
+      if constexpr (std::is_signed_v<T>) {
+        if (b == -1) return math::neg(a);
+        const T quotient = static_cast<T>(a / b);
+        const T rest = static_cast<T>(a % b);
+        return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(quotient - 1) : quotient;
+      } else {
+        return static_cast<T>(a / b);
+      }
+    } else {
+      if (b == 0) return a / b;
+      const T rest = math::fmod(a, b);
+      T quotient = (a - rest) / b;
+      if (rest != 0 && (b < 0) != (rest < 0)) quotient -= T(1);
+      if (quotient == 0) return math::copysign(T(0), a / b);
+      const T floored = math::floor(quotient);
+      return quotient - floored > T(0.5) ? floored + T(1) : floored;
+    }
+  }
+};
+template <class T>
+struct fmod {
+  static constexpr int kCost = 8;
+  TG_HD T operator()(T a, T b) const {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) throw_zero_division();
+      if constexpr (std::is_signed_v<T>)
+        if (b == -1) return 0;
+      return static_cast<T>(a % b);
+    } else {
+      return math::fmod(a, b);
+    }
+  }
+};
+// The remainder with the sign of the divisor, as Python's %.
+template <class T>
+struct remainder {
+  static constexpr int kCost = 8;
+  TG_HD T operator()(T a, T b) const {
+    const T rest = fmod<T>{}(a, b);
+    if constexpr (std::is_unsigned_v<T>)
+      return rest;
+    else
+      return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(rest + b) : rest;
+  }
+};
+template <class T>
+struct pow {
+  static constexpr int kCost = 16;
+  TG_HD T operator()(T a, T b) const { return math::pow(a, b); }
+};
+
+template <class T>
+struct neg {
+  TG_HD T operator()(T a) const { return math::neg(a); }
+};
+template <class T>
+struct abs {
+  TG_HD math::real_t<T> operator()(T a) const { return math::abs(a); }
+};
+template <class T>
+struct sign {
+  TG_HD T operator()(T a) const {
+    if constexpr (std::is_same_v<T, bool>)
+      return a;
+    else if constexpr (std::is_floating_point_v<T>)
+      return a > 0 ? T(1) : a < 0 ? T(-1) : a == a ? T(0) : a;
+    else
+      return static_cast<T>((a > 0) - (a < 0));
+  }
+};
+// z / |z|, and 0 for 0.
+template <class T>
+struct sgn {
+  TG_HD T operator()(T a) const {
+    if constexpr (is_complex_type<T>) {
+      const auto m = math::abs(a);
+      if (m == 0) return T(0);
+      return T(a.real() / m, a.imag() / m);
+    } else {
+      return sign<T>{}(a);
+    }
+  }
+};
+template <class T>
+struct square {
+  TG_HD T operator()(T a) const { return math::mul(a, a); }
+};
+template <class T>
+struct cube {
+  TG_HD T operator()(T a) const { return math::mul(math::mul(a, a), a); }
+};
+template <class T>
+struct reciprocal {
+  TG_HD T operator()(T a) const { return math::div(T(1), a); }
+};
+template <class T>
+struct identity {
+  TG_HD T operator()(T a) const { return a; }
+};
+
+template <class T>
+struct maximum {
+  TG_HD T operator()(T a, T b) const { return math::maximum(a, b); }
+};
+template <class T>
+struct minimum {
+  TG_HD T operator()(T a, T b) const { return math::minimum(a, b); }
+};
+// As maximum and minimum, but NaN loses.
+template <class T>
+struct fmax {
+  TG_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return (a >= b) | (b != b) ? a : b;
+    else
+      return a > b ? a : b;
+  }
+};
+template <class T>
+struct fmin {
+  TG_HD T operator()(T a, T b) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return (a <= b) | (b != b) ? a : b;
+    else
+      return a < b ? a : b;
+  }
+};
+// NaN in the input or a bound stays NaN; where low > high the result is high.
+template <class T>
+struct clamp {
+  TG_HD T operator()(T x, T low, T high) const { return math::minimum(math::maximum(x, low), high); }
+};
+// The gradient passes where low <= x <= high.
+template <class T>
+struct clamp_backward {
+  TG_HD T operator()(T grad, T x, T low, T high) const { return (x >= low) & (x <= high) ? grad : T(0); }
+};
+
+template <class T>
+struct lerp {
+  TG_HD T operator()(T a, T b, T weight) const {
+    // From the nearer end, so that weight 1 gives b exactly.
+    const T d = b - a;
+    if constexpr (is_complex_type<T>)
+      return math::abs(weight) < 0.5 ? a + math::mul(weight, d) : b - math::mul(d, T(1) - weight);
+    else
+      return weight < T(0.5) ? a + weight * d : b - d * (T(1) - weight);
+  }
+};
+template <class T>
+struct addcmul {
+  T value;
+  TG_HD T operator()(T a, T b, T c) const { return math::add(a, math::mul(value, math::mul(b, c))); }
+};
+template <class T>
+struct addcdiv {
+  T value;
+  TG_HD T operator()(T a, T b, T c) const { return math::add(a, math::mul(value, math::div(b, c))); }
+};
+
+template <class T>
+struct bitwise_and {
+  TG_HD T operator()(T a, T b) const { return static_cast<T>(a & b); }
+};
+template <class T>
+struct bitwise_or {
+  TG_HD T operator()(T a, T b) const { return static_cast<T>(a | b); }
+};
+template <class T>
+struct bitwise_xor {
+  TG_HD T operator()(T a, T b) const { return static_cast<T>(a ^ b); }
+};
+template <class T>
+struct bitwise_not {
+  TG_HD T operator()(T a) const {
+    if constexpr (std::is_same_v<T, bool>)
+      return !a;
+    else
+      return static_cast<T>(~a);
+  }
+};
+// A shift by the width or more gives what shifting bit by bit would.
+template <class T>
+struct bitwise_left_shift {
+  TG_HD T operator()(T a, T b) const {
+    using U = std::make_unsigned_t<T>;
+    const bool inside = static_cast<U>(b) < sizeof(T) * 8;
+    return inside ? static_cast<T>(static_cast<uint64_t>(static_cast<U>(a)) << (b & 63)) : T(0);
+  }
+};
+template <class T>
+struct bitwise_right_shift {
+  TG_HD T operator()(T a, T b) const {
+    using U = std::make_unsigned_t<T>;
+    const bool inside = static_cast<U>(b) < sizeof(T) * 8;
+    const int shift = inside ? static_cast<int>(b) : static_cast<int>(sizeof(T) * 8 - 1);
+    const T shifted = static_cast<T>(a >> shift);
+    return inside || std::is_signed_v<T> ? shifted : T(0);
+  }
+};
+
+}  // namespace tapegrad::fn

@@ -1,0 +1,94 @@
+#include "tapegrad/aten/iterate/convert.h"
+
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "tapegrad/aten/iterate/cast.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+template <class To, class From>
+[[gnu::flatten]] void convert_contiguous(const From* src, To* dst, int64_t n) {
+  if constexpr (std::is_same_v<To, From>) {
+    std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(To));
+  } else {
+    int64_t i = 0;
+    // The processor's own conversions of float16 round as Half does; NaNs keep more of their payload.
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<From, Half> && std::is_same_v<To, float>) {
+      for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(dst + i, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i))));
+    } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Half>) {
+      for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
+                            _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+#elif defined(__F16C__)
+    if constexpr (std::is_same_v<From, Half> && std::is_same_v<To, float>) {
+      for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
+    } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Half>) {
+      for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+    }
+#endif
+#pragma GCC ivdep
+    for (; i < n; ++i) dst[i] = cast_element<To>(src[i]);
+  }
+}
+
+template <class T>
+void fill(T* dst, T value, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) dst[i] = value;
+}
+
+// Gathers and scatters are limited by loads, not by the conversion: one element at a time.
+template <class To, class From>
+[[gnu::flatten, gnu::optimize("no-tree-vectorize")]] void convert_strided(const char* src, int64_t src_stride, char* dst,
+                                                              int64_t dst_stride, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    *reinterpret_cast<To*>(dst + i * dst_stride) =
+        cast_element<To>(*reinterpret_cast<const From*>(src + i * src_stride));
+}
+
+template <class To, class From>
+void convert(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
+  if (ds0 == sizeof(To) && ss0 == sizeof(From)) {
+    if (ss1 == n0 * ss0 && ds1 == n0 * ds0) {
+      n0 *= n1;
+      n1 = 1;
+    }
+    for (int64_t j = 0; j < n1; ++j)
+      convert_contiguous(reinterpret_cast<const From*>(src + j * ss1), reinterpret_cast<To*>(dst + j * ds1), n0);
+  } else if (ds0 == sizeof(To) && ss0 == 0) {
+    for (int64_t j = 0; j < n1; ++j)
+      fill(reinterpret_cast<To*>(dst + j * ds1), cast_element<To>(*reinterpret_cast<const From*>(src + j * ss1)), n0);
+  } else {
+    for (int64_t j = 0; j < n1; ++j) convert_strided<To, From>(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
+  }
+}
+
+#define TG_TYPE(name, type) , type
+using Types = std::tuple<void TG_FORALL_DTYPES(TG_TYPE)>;
+#undef TG_TYPE
+template <int I>
+using type_at = std::tuple_element_t<I + 1, Types>;
+
+template <int... I>
+constexpr ConvertTable make_table(std::integer_sequence<int, I...>) {
+  return {{&convert<type_at<I % kNumDTypes>, type_at<I / kNumDTypes>>...}};
+}
+
+}  // namespace
+
+const ConvertTable convert_table = make_table(std::make_integer_sequence<int, kNumDTypes * kNumDTypes>{});
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,26 @@
+// Extreme values of dtypes.
+#pragma once
+
+#include "tapegrad/c10/dtype.h"
+
+namespace tapegrad {
+
+// The largest finite number of a dtype (of the parts of a complex one).
+inline double largest_number(DType t) {
+  switch (t) {
+    case DType::float16:
+      return 65504.0;
+    case DType::bfloat16:
+      return static_cast<double>(static_cast<float>(BFloat16::from_bits(0x7f7f)));
+    case DType::float32:
+    case DType::complex64:
+      return std::numeric_limits<float>::max();
+    case DType::float64:
+    case DType::complex128:
+      return std::numeric_limits<double>::max();
+    default:
+      return 0;  // integers have no infinities to replace
+  }
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,211 @@
+#include "tapegrad/aten/iterate/pointwise.h"
+
+#include <algorithm>
+
+#include "tapegrad/aten/iterate/layout.h"
+#include "tapegrad/aten/iterate/promotion.h"
+#include "tapegrad/aten/iterate/targets.h"
+
+namespace tapegrad::pointwise {
+namespace {
+
+using Inputs = std::span<const Tensor* const>;
+
+struct Types {
+  DType compute;  // as kernels see it: never a 16-bit format
+  DType returned; // what the functor returns
+  DType result;   // of a fresh output
+};
+
+[[noreturn]] TG_COLD void throw_no_dtype(const Op& op, DType dtype) {
+  TG_THROW(NotImplemented, "{}: not implemented for dtype {}", op.name, dtype);
+}
+
+[[noreturn]] TG_COLD void throw_devices(const Op& op, Device a, Device b) {
+  TG_THROW(Runtime, "{}: expected all tensors on one device: got {} and {}", op.name, a, b);
+}
+
+DType common_dtype(Promotion rule, Inputs inputs) {
+  DType common = inputs[0]->dtype();
+  if (rule != Promotion::KeepFirst) {
+    bool same = !inputs[0]->is_wrapped_number();
+    for (size_t i = 1; i < inputs.size(); ++i)
+      same &= inputs[i]->dtype() == common && !inputs[i]->is_wrapped_number();
+    if (!same) {
+      PromotionState state;
+      for (const Tensor* t : inputs) state.add(*t);
+      common = state.result();
+    }
+    if (rule == Promotion::Float && !is_differentiable(common)) common = default_dtype();
+  } else if (inputs[0]->is_wrapped_number() && is_differentiable(common)) {
+    common = is_complex(common) ? to_complex(default_dtype()) : default_dtype();
+  }
+  return common;
+}
+
+Types types_for(const Op& op, Inputs inputs) {
+  const DType common = common_dtype(op.promotion, inputs);
+  const DType compute = compute_dtype(common);
+  if (TG_UNLIKELY(((op.dtypes >> static_cast<int>(compute)) & 1) == 0)) throw_no_dtype(op, common);
+  switch (op.result) {
+    case Result::Bool:
+      return {compute, DType::bool_, DType::bool_};
+    case Result::Real:
+      return {compute, to_real(compute), to_real(common)};
+    default:
+      return {compute, compute, common};
+  }
+}
+
+// A CPU tensor of one element and no dimensions may stand beside tensors of any device.
+bool is_host_scalar(const Tensor& t) { return t.ndim() == 0 && t.is_cpu(); }
+
+Device common_device(const Op& op, Inputs inputs) {
+  const Tensor* reference = inputs[0];
+  for (const Tensor* t : inputs)
+    if (!is_host_scalar(*t)) {
+      reference = t;
+      break;
+    }
+  const Device device = reference->device();
+  for (const Tensor* t : inputs)
+    if (TG_UNLIKELY(t->device() != device && !is_host_scalar(*t))) throw_devices(op, device, t->device());
+  return device;
+}
+
+void fill_parameters(Iterator& it, std::span<const Scalar> params) {
+  for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];
+}
+
+void run_kernel(const Op& op, const Iterator& it) {
+  if (it.numel == 0 || it.device.is_meta()) return;
+  kernel_for<Kernel>(op.id, it.device)(it);
+}
+
+// Operands that need no look at single dimensions: the first one with dimensions sets the shape, all others
+// have it, too, and are contiguous, or have no dimensions. Returns the one that sets the shape, or null.
+const Tensor* simple_shape(Inputs inputs) {
+  const Tensor* reference = inputs[0];
+  if (reference->ndim() == 0)
+    for (const Tensor* t : inputs)
+      if (t->ndim() > 0) {
+        reference = t;
+        break;
+      }
+  if (!reference->is_contiguous()) return nullptr;
+  for (const Tensor* t : inputs) {
+    if (t == reference || t->ndim() == 0) continue;
+    if (!t->is_contiguous() || !(t->sizes() == reference->sizes())) return nullptr;
+  }
+  return reference;
+}
+
+// Whether the target may be written straight away: the same tensor as an input or a stranger to all.
+bool simple_target(const Tensor& out, const Tensor& reference, Inputs inputs) {
+  if (!out.is_contiguous() || !(out.sizes() == reference.sizes())) return false;
+  if (out.impl()->storage()->read_only()) return false;
+  for (const Tensor* t : inputs) {
+    if (t->impl() == out.impl() || t->impl()->storage() != out.impl()->storage()) continue;
+    return false;
+  }
+  return true;
+}
+
+// The iteration over contiguous operands and scalars, all of it in one dimension.
+void fill_flat(Iterator& it, const Types& types, const Tensor& out, Inputs inputs, Device device) {
+  it.ndim = 1;
+  it.num_inputs = static_cast<int>(inputs.size());
+  it.compute = types.compute;
+  it.result = types.returned;
+  it.numel = out.numel();
+  it.shape[0] = it.numel;
+  it.device = device;
+  it.data[0] = static_cast<char*>(out.data_ptr());
+  it.dtype[0] = out.dtype();
+  it.strides[0][0] = static_cast<int64_t>(element_size(out.dtype()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& t = *inputs[i];
+    it.data[i + 1] = static_cast<char*>(t.data_ptr());
+    it.dtype[i + 1] = t.dtype();
+    it.strides[i + 1][0] = t.ndim() == 0 && t.numel() != it.numel ? 0 : static_cast<int64_t>(t.itemsize());
+    if (t.device() != device) it.on_host |= static_cast<uint8_t>(2u << i);
+  }
+}
+
+// The general case: any strides, any broadcasting.
+void fill_strided(Iterator& it, const Types& types, const Layout& layout, const Tensor& out, Inputs inputs,
+                  Device device) {
+  it.num_inputs = static_cast<int>(inputs.size());
+  it.compute = types.compute;
+  it.result = types.returned;
+  it.device = device;
+  const Tensor* operands[1 + kMaxInputs] = {&out};
+  std::copy(inputs.begin(), inputs.end(), operands + 1);
+  const int count = 1 + it.num_inputs;
+  int64_t* strides[1 + kMaxInputs];
+  for (int k = 0; k < count; ++k) {
+    it.data[k] = static_cast<char*>(operands[k]->data_ptr());
+    it.dtype[k] = operands[k]->dtype();
+    strides[k] = it.strides[k];
+    if (operands[k]->device() != device) it.on_host |= static_cast<uint8_t>(1u << k);
+  }
+  it.ndim = iteration_space({operands, static_cast<size_t>(count)}, layout.sizes, it.shape, strides);
+  it.numel = 1;
+  for (int d = 0; d < it.ndim; ++d) it.numel *= it.shape[d];
+}
+
+TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scalar> params, const Tensor& out,
+                               bool resize_out) {
+  const Device device = common_device(op, inputs);
+  const Types types = types_for(op, inputs);
+  const Layout layout = broadcast_layout(inputs, op.name, !out.defined());
+  Tensor target = out;
+  Tensor copies[kMaxInputs];
+  const Tensor* sources[kMaxInputs];
+  std::copy(inputs.begin(), inputs.end(), sources);
+  if (out.defined()) {
+    if (TG_UNLIKELY(out.device() != device)) throw_devices(op, device, out.device());
+    check_target(op.name, out, layout.sizes, types.result, resize_out);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (must_copy_source(op.name, out, *inputs[i])) {
+        copies[i] = dense_copy(*inputs[i]);
+        sources[i] = &copies[i];
+      }
+    prepare_target(out, layout.sizes, resize_out);
+  } else {
+    target = empty_tensor(TensorSpec{layout.sizes, types.result, device, layout.strides});
+  }
+  Iterator it;
+  fill_parameters(it, params);
+  fill_strided(it, types, layout, target, {sources, inputs.size()}, device);
+  run_kernel(op, it);
+  return target;
+}
+
+}  // namespace
+
+Tensor run(const Op& op, Inputs inputs, std::span<const Scalar> params, const Tensor& out, bool resize_out) {
+  const Tensor* reference = simple_shape(inputs);
+  if (TG_UNLIKELY(reference == nullptr)) return run_general(op, inputs, params, out, resize_out);
+  const Device device = reference->device();
+  for (const Tensor* t : inputs)
+    if (TG_UNLIKELY(t->device() != device && !is_host_scalar(*t)))
+      return run_general(op, inputs, params, out, resize_out);
+  if (out.defined() && (!simple_target(out, *reference, inputs) || out.device() != device))
+    return run_general(op, inputs, params, out, resize_out);
+  const Types types = types_for(op, inputs);
+  Tensor target = out;
+  if (!out.defined())
+    target = empty_tensor(reference->sizes(), types.result, device);
+  else if (TG_UNLIKELY(!can_cast(types.result, out.dtype())))
+    throw_cannot_cast(op.name, types.result, out.dtype());
+  Iterator it;
+  fill_parameters(it, params);
+  fill_flat(it, types, target, inputs, device);
+  run_kernel(op, it);
+  return target;
+}
+
+DType promoted_dtype(Promotion rule, Inputs inputs) { return common_dtype(rule, inputs); }
+
+}  // namespace tapegrad::pointwise

@@ -1,0 +1,215 @@
+// The strided, threaded outer loop of all pointwise kernels; see rows.h.
+#include "tapegrad/aten/iterate/rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA::rows {
+namespace {
+
+using pointwise::Iterator;
+inline constexpr int kMaxOperands = 1 + pointwise::kMaxInputs;
+inline constexpr int64_t kTileBytes = 4096;           // staging buffer per operand
+inline constexpr int64_t kMaxItem = 16;               // complex128
+inline constexpr int64_t kGrain = 32768;              // additions worth a thread
+
+enum class Access : uint8_t {
+  Direct,    // contiguous over the whole iteration, of the right dtype: no copy
+  Row,       // contiguous within a row: no copy while a tile stays in its row
+  Constant,  // one element: its buffer is filled once
+  Staged,    // converted or gathered into the buffer, tile by tile
+};
+
+struct Plan {
+  const Iterator& it;
+  Loop loop;
+  const void* functor;
+  int64_t item[kMaxOperands];  // size of an element as the loop sees it
+  Access access[kMaxOperands];
+  int64_t tile;                // elements per tile, a multiple of kLane
+  bool stay_in_row = false;
+  bool whole = true;           // every operand is Direct: no tiles needed
+};
+
+DType seen_dtype(const Iterator& it, int k) { return k == 0 ? it.result : it.compute; }
+
+Access classify(const Iterator& it, int k, int64_t item) {
+  const int64_t* strides = it.strides[k];
+  const int last = it.ndim - 1;
+  bool constant = true;
+  bool contiguous = true;
+  int64_t expected = item;
+  for (int d = last; d >= 0; --d) {
+    constant &= strides[d] == 0;
+    contiguous &= strides[d] == expected;
+    expected *= it.shape[d];
+  }
+  if (k > 0 && constant && it.numel > 1) return Access::Constant;
+  if (it.dtype[k] != seen_dtype(it, k)) return Access::Staged;
+  if (contiguous || it.numel == 1) return Access::Direct;
+  return strides[last] == item ? Access::Row : Access::Staged;
+}
+
+// Position in the iteration space, carried along so that no tile divides.
+struct Cursor {
+  int64_t at[kMaxDims];
+
+  Cursor(const Iterator& it, int64_t linear) {
+    for (int d = it.ndim - 1; d > 0; --d) {
+      at[d] = linear % it.shape[d];
+      linear /= it.shape[d];
+    }
+    at[0] = linear;
+  }
+  void advance(const Iterator& it, int64_t n) {
+    int d = it.ndim - 1;
+    at[d] += n;
+    while (d > 0 && at[d] >= it.shape[d]) {
+      at[d - 1] += at[d] / it.shape[d];
+      at[d] %= it.shape[d];
+      --d;
+    }
+  }
+  int64_t offset(const Iterator& it, int k) const {
+    int64_t bytes = 0;
+    for (int d = 0; d < it.ndim; ++d) bytes += at[d] * it.strides[k][d];
+    return bytes;
+  }
+};
+
+// Copies n elements of operand k between its memory and a contiguous buffer, in iteration order from `start`:
+// the rest of the first row, whole rows in blocks, the beginning of the last one.
+template <bool kLoad>
+void transfer(const Iterator& it, int k, const Cursor& start, int64_t n, char* buffer, int64_t item) {
+  const Convert convert =
+      kLoad ? convert_for(it.dtype[k], seen_dtype(it, k)) : convert_for(seen_dtype(it, k), it.dtype[k]);
+  const int last = it.ndim - 1;
+  const int64_t row = it.shape[last];
+  const int64_t s0 = it.strides[k][last];
+  const int64_t s1 = last > 0 ? it.strides[k][last - 1] : 0;
+  auto move = [&](char* memory, int64_t n0, int64_t n1) {
+    if constexpr (kLoad)
+      convert(memory, s0, s1, buffer, item, n0 * item, n0, n1);
+    else
+      convert(buffer, item, n0 * item, memory, s0, s1, n0, n1);
+    buffer += n0 * n1 * item;
+  };
+  if (n <= row - start.at[last]) {
+    move(it.data[k] + start.offset(it, k), n, 1);
+    return;
+  }
+  Cursor c = start;
+  while (n > 0) {
+    int64_t n0 = std::min(n, row - c.at[last]);
+    int64_t n1 = 1;
+    if (n0 == row && last > 0) n1 = std::max<int64_t>(1, std::min(n / row, it.shape[last - 1] - c.at[last - 1]));
+    move(it.data[k] + c.offset(it, k), n0, n1);
+    n -= n0 * n1;
+    if (n > 0) c.advance(it, n0 * n1);
+  }
+}
+
+void copy_small(char* dst, const char* src, int64_t bytes) { std::memcpy(dst, src, static_cast<size_t>(bytes)); }
+
+// Fills buffer[from, to) with copies of the element before: numbers that occur in the data raise no trap and
+// take no slow path that the data did not take.
+void pad(char* buffer, int64_t from, int64_t to, int64_t item) {
+  const char* value = buffer + (from - 1) * item;
+  for (int64_t i = from; i < to; ++i) std::memcpy(buffer + i * item, value, static_cast<size_t>(item));
+}
+
+// Fewer elements than kLane: through padded buffers.
+void run_rest(const Plan& plan, char* out, const char* const* in, int64_t n) {
+  alignas(64) char buffer[kMaxOperands][kLane * kMaxItem];
+  const char* padded[pointwise::kMaxInputs];
+  for (int k = 1; k <= plan.it.num_inputs; ++k) {
+    copy_small(buffer[k], in[k - 1], n * plan.item[k]);
+    pad(buffer[k], n, kLane, plan.item[k]);
+    padded[k - 1] = buffer[k];
+  }
+  plan.loop(plan.functor, buffer[0], padded, kLane);
+  copy_small(out, buffer[0], n * plan.item[0]);
+}
+
+void run_contiguous(const Plan& plan, char* out, const char* const* in, int64_t n) {
+  const int64_t main = n & ~(kLane - 1);
+  if (main > 0) plan.loop(plan.functor, out, in, main);
+  if (main == n) return;
+  const char* rest[pointwise::kMaxInputs];
+  for (int k = 1; k <= plan.it.num_inputs; ++k) rest[k - 1] = in[k - 1] + main * plan.item[k];
+  run_rest(plan, out + main * plan.item[0], rest, n - main);
+}
+
+void run_tiles(const Plan& plan, int64_t begin, int64_t end) {
+  const Iterator& it = plan.it;
+  const int last = it.ndim - 1;
+  const int inputs = it.num_inputs;
+  alignas(64) char buffer[kMaxOperands][kTileBytes];
+  const char* in[pointwise::kMaxInputs];
+  Cursor cursor(it, begin);
+  for (int k = 1; k <= inputs; ++k) {
+    if (plan.access[k] != Access::Constant) continue;
+    const int64_t n = std::min(plan.tile, (end - begin + kLane - 1) & ~(kLane - 1));
+    convert_for(it.dtype[k], it.compute)(it.data[k], 0, 0, buffer[k], plan.item[k], 0, n, 1);
+    in[k - 1] = buffer[k];
+  }
+  for (int64_t position = begin; position < end;) {
+    int64_t n = std::min(plan.tile, end - position);
+    const int64_t left_in_row = it.shape[last] - cursor.at[last];
+    if (plan.stay_in_row) n = std::min(n, left_in_row);
+    auto pointer = [&](int k) -> char* {
+      if (plan.access[k] == Access::Direct) return it.data[k] + position * plan.item[k];
+      if (plan.access[k] == Access::Row && n <= left_in_row) return it.data[k] + cursor.offset(it, k);
+      return nullptr;
+    };
+    for (int k = 1; k <= inputs; ++k) {
+      if (plan.access[k] == Access::Constant) continue;
+      const char* direct = pointer(k);
+      if (direct == nullptr) {
+        transfer<true>(it, k, cursor, n, buffer[k], plan.item[k]);
+        direct = buffer[k];
+      }
+      in[k - 1] = direct;
+    }
+    char* out = pointer(0);
+    run_contiguous(plan, out ? out : buffer[0], in, n);
+    if (out == nullptr) transfer<false>(it, 0, cursor, n, buffer[0], plan.item[0]);
+    position += n;
+    cursor.advance(it, n);
+  }
+}
+
+void run_range(const Plan& plan, int64_t begin, int64_t end) {
+  if (!plan.whole) return run_tiles(plan, begin, end);
+  const char* in[pointwise::kMaxInputs];
+  for (int k = 1; k <= plan.it.num_inputs; ++k) in[k - 1] = plan.it.data[k] + begin * plan.item[k];
+  run_contiguous(plan, plan.it.data[0] + begin * plan.item[0], in, end - begin);
+}
+
+}  // namespace
+
+void run_loop(const Iterator& it, Loop loop, const void* functor, int cost, detail::CostHint& hint) {
+  Plan plan{it, loop, functor, {}, {}, 0};
+  int64_t largest = 1;
+  for (int k = 0; k <= it.num_inputs; ++k) {
+    plan.item[k] = static_cast<int64_t>(element_size(seen_dtype(it, k)));
+    plan.access[k] = classify(it, k, plan.item[k]);
+    plan.whole &= plan.access[k] == Access::Direct;
+    largest = std::max(largest, plan.item[k]);
+  }
+  plan.tile = kTileBytes / std::max<int64_t>(largest, 4);
+  for (int k = 0; k <= it.num_inputs; ++k)
+    plan.stay_in_row |= plan.access[k] == Access::Row && it.shape[it.ndim - 1] >= plan.tile / 4;
+  const int64_t grain = kGrain / cost;
+  if (it.numel <= grain) return run_range(plan, 0, it.numel);
+  detail::parallel_run(
+      0, it.numel, grain,
+      [](void* context, int64_t begin, int64_t end, int64_t) {
+        run_range(*static_cast<const Plan*>(context), begin, end);
+      },
+      &plan, hint);
+}
+
+}  // namespace tapegrad::cpu::TG_ISA::rows

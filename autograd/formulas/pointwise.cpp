@@ -1,0 +1,93 @@
+#include "tapegrad/autograd/formulas/pointwise.h"
+
+namespace tapegrad::autograd {
+namespace {
+constexpr double kPi = 3.14159265358979323846;
+constexpr double kInvSqrt2Pi = 0.39894228040143267794;
+constexpr double kSqrt2OverPi = 0.79788456080286535588;
+constexpr double kGeluCubic = 0.044715;
+}  // namespace
+
+Tensor scaled(const Tensor& grad, const Scalar& factor) {
+  if (factor == Scalar(1)) return grad;
+  if (factor == Scalar(-1)) return neg(grad);
+  return mul(grad, factor.is_complex() ? Scalar(std::conj(factor.to<complex128_t>())) : factor);
+}
+
+Tensor pow_backward(const Tensor& grad, const Tensor& input, const Tensor& exponent) {
+  if (exponent.is_wrapped_number()) {
+    const Scalar p = exponent.item();
+    if (p == Scalar(0)) return zeros_like(grad);
+    return grad * (tapegrad::pow(input, exponent - 1) * exponent).conj();
+  }
+  return where(exponent == 0, 0, grad * (exponent * tapegrad::pow(input, exponent - 1)).conj());
+}
+
+Tensor pow_backward_exponent(const Tensor& grad, const Tensor& input, const Tensor& exponent, const Tensor& result) {
+  // 0^x is constant for x > 0, and log(0) must not reach the product.
+  Tensor flat = input == 0;
+  if (!exponent.is_complex()) flat = logical_and(flat, exponent >= 0);
+  const Tensor base = is_differentiable(input.dtype()) ? input : input.to(result.dtype());
+  return grad * where(flat, 0, result * log(base)).conj();
+}
+
+Tensor sgn_backward(const Tensor& grad, const Tensor& input, const Tensor& sgn) {
+  if (!input.is_complex()) return zeros_like(grad);
+  // Only the part of grad across the direction of input turns it.
+  const Tensor across = grad - real(grad * sgn.conj()) * sgn;
+  return where(input == 0, 0, across / input.abs());
+}
+
+Tensor angle_backward(const Tensor& grad, const Tensor& input) {
+  if (!input.is_complex()) return zeros_like(grad);
+  const Tensor turned = input * Scalar(complex128_t(0, 1)) / square(input.abs());
+  return where(input == 0, 0, grad * turned);
+}
+
+Tensor sinc_backward(const Tensor& grad, const Tensor& input) {
+  const Tensor p = input * kPi;
+  // At 0 a series keeps the second derivative, -pi^2 / 3, right.
+  const Tensor near_zero = input * (-kPi * kPi / 3);
+  return grad * where(input == 0, near_zero, (p * cos(p) - sin(p)) / (p * input));
+}
+
+Tensor logit_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input, double eps) {
+  const Tensor slope = (2 * input - 1) / square(input * (1 - input));
+  const Tensor inner = grad * grad_output * slope;
+  if (eps < 0) return inner;
+  return where(logical_or(input < eps, input > 1 - eps), 0, inner);
+}
+
+// gelu'' = pdf(x) (2 - x^2)
+Tensor gelu_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input) {
+  const Tensor s = square(input);
+  return grad * grad_output * exp(s * -0.5) * ((2 - s) * kInvSqrt2Pi);
+}
+
+Tensor gelu_tanh_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input) {
+  // With u = c (x + k x^3) and t = tanh u: f' = (1 + t) / 2 + x t' / 2, f'' = t' + x t'' / 2, where
+  // t' = (1 - t^2) u' and t'' = (1 - t^2)(u'' - 2 t u'^2).
+  const Tensor s = square(input);
+  const Tensor t = tanh(input * (s * kGeluCubic + 1) * kSqrt2OverPi);
+  const Tensor u1 = (s * (3 * kGeluCubic) + 1) * kSqrt2OverPi;
+  const Tensor u2 = input * (6 * kGeluCubic * kSqrt2OverPi);
+  const Tensor sech = 1 - square(t);
+  const Tensor second = sech * (u1 + input * 0.5 * (u2 - t * square(u1) * 2));
+  return grad * grad_output * second;
+}
+
+Tensor silu_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input) {
+  const Tensor s = sigmoid(input);
+  return grad * grad_output * (s * (1 - s) * (2 + input * (1 - 2 * s)));
+}
+
+Tensor mish_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input) {
+  // f = x t with t = tanh(softplus x): f'' = 2 t' + x t'', where s is the sigmoid, t' = (1 - t^2) s and
+  // t'' = (1 - t^2) (s (1 - s) - 2 t s^2).
+  const Tensor s = sigmoid(input);
+  const Tensor t = tanh(softplus(input));
+  const Tensor sech = 1 - square(t);
+  return grad * grad_output * sech * (2 * s + input * (s * (1 - s) - 2 * t * square(s)));
+}
+
+}  // namespace tapegrad::autograd
