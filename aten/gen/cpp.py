@@ -50,8 +50,13 @@ def camel(name: str) -> str:
 
 
 def node_name(op: Op) -> str:
-    """PyTorch prints `AddBackward0`; hidden rows keep their name without the underscore."""
+    """What PyTorch prints: `AddBackward0`; hidden rows show their name without the underscore."""
     return camel(op.get("method_name", op.name)) + "Backward0"
+
+
+def node_type(op: Op) -> str:
+    """The node's C++ type; a hidden row may share its shown name with a public one."""
+    return ("Hidden" if op.hidden else "") + camel(op.name) + ("_" if op.is_inplace_only else "") + "Backward0"
 
 
 def uses(expression: str, name: str) -> bool:

@@ -148,7 +148,7 @@ def _call(op: Op, device: str, values: list[str], outs: list[str], numel: str) -
 
 def _generator(op: Op) -> str:
     generators = [a.name for a in op.args if a.type == "Generator?"]
-    return f"generator_or_default({generators[0]})" if generators else "default_generator()"
+    return f"generator_or_default({generators[0]})" if generators else "*default_cpu_generator()"
 
 
 def _kernel_inplace_only(op: Op) -> list[str]:
@@ -222,7 +222,7 @@ def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
         body = [*prepare, *_call(op, "self.device()", values, ["self"], "self.numel()")]
         lines += ["  if (self.is_contiguous() && self.dtype() == spec.dtype) {", *("  " + line for line in body), "    return self;", "  }"]
     body = [*prepare, *_call(op, "self.device()", values, ["out"], "out.numel()")]
-    return [*lines, "  const Tensor out = empty_tensor(spec);", *body, "  return copy_(self, out);", "}"]
+    return [*lines, "  const Tensor out = empty_tensor(spec);", *body, "  return raw::copy_(self, out);", "}"]
 
 
 def _composite(op: Op) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cpp import join_params, names, node_name, out_args, params, return_type
+from .cpp import join_params, names, node_name, node_type, out_args, params, return_type
 from .formulas import Formula, Saved, analyse, grad_names
 from .model import Op
 
@@ -90,11 +90,11 @@ def _gradient_locals(op: Op, formulas: list[Formula]) -> list[str]:
 
 def emit_node(op: Op, source_root: str) -> list[str]:
     formulas, members = analyse(op)
-    node = node_name(op)
+    node = node_type(op)
     lines = [f"struct {node} final : GeneratedNode {{"]
     lines += [f"  size_t {a.name}_count_ = 0;" for a in op.tensor_args if a.is_list]
     lines += [f"  {_member_type(m)} {m.member}{'' if 'Saved' in _member_type(m) else '{}'};" for m in members]
-    lines.append(f'  const char* name() const override {{ return "{node}"; }}')
+    lines.append(f'  const char* name() const override {{ return "{node_name(op)}"; }}')
     releasable = [m for m in members if m.kind in ("tensor", "output", "list")]
     if releasable:
         parts = " ".join(f"{m.member}.release();" if m.kind != "list" else f"release_list({m.member});" for m in releasable)
@@ -189,7 +189,7 @@ def _forward(op: Op, members: list[Saved]) -> list[str]:
     if not op.returns_list:
         test = " && ".join(f"!is_differentiable({variable(i)}.dtype())" for i in outputs)
         lines.append(f"  if ({test}) return result;")
-    lines += [f"  auto node = make_intrusive<{node_name(op)}>();", *_edge_lines(op, {}), *_save_inputs(op, members, {}, False)]
+    lines += [f"  auto node = make_intrusive<{node_type(op)}>();", *_edge_lines(op, {}), *_save_inputs(op, members, {}, False)]
     if is_view:
         if op.returns_list:
             lines.append(f"  for (const Tensor& t : result) set_view(t, {base}, node, true);")
@@ -217,7 +217,7 @@ def _inplace(op: Op, members: list[Saved]) -> list[str]:
                 f"  return {self};", "}"]
     lines += [f"  const bool recording = grad_enabled() && ({needs});", f'  check_inplace({self}, "{name}", recording);',
               "  if (TG_LIKELY(!recording)) {", f"    {call}", f'    bump_version({self}, "{name}");', f"    return {self};", "  }",
-              f"  auto node = make_intrusive<{node_name(op)}>();", *_edge_lines(op, rename),
+              f"  auto node = make_intrusive<{node_type(op)}>();", *_edge_lines(op, rename),
               *_save_inputs(op, members, rename if not only else {first: "self"} if first == "self" else {}, True), f"  {call}",
               f'  bump_version({self}, "{name}");', f"  rebase_history({self}, node);", *_save_outputs(op, members, lambda i: self),
               f"  return {self};", "}"]

@@ -1,6 +1,7 @@
 // Losses of probabilities and class labels.
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
+#include "tapegrad/c10/modes.h"
 
 namespace tapegrad::composite {
 
@@ -17,7 +18,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Ten
     TG_CHECK(all((input >= 0) & (input <= 1)).item<bool>(), Runtime,
              "binary_cross_entropy: input must lie between 0 and 1\nhint: use binary_cross_entropy_with_logits");
   }
-  Tensor loss = (target - 1) * clamp(log1p(-input), -100, std::nullopt) - target * clamp(log(input), -100, std::nullopt);
+  Tensor loss = (target - 1) * clamp_min(log1p(-input), -100) - target * clamp_min(log(input), -100);
   if (weight.defined()) loss = loss * weight;
   return apply_reduction(loss, r);
 }
@@ -71,7 +72,7 @@ Batched batched(const Tensor& input, const Tensor& target, const char* op) {
 }
 
 Tensor unbatched(const Tensor& loss, bool single, Reduction r) {
-  return single && r == Reduction::None ? squeeze(loss, {0}) : loss;
+  return single && r == Reduction::None ? reshape(loss, {}) : loss;
 }
 
 }  // namespace

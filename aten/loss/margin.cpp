@@ -46,7 +46,7 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
   TG_CHECK(target.ndim() <= 1 && input1.ndim() == target.ndim() + 1 && input2.ndim() == target.ndim() + 1, Runtime,
            "cosine_embedding_loss: expected inputs (N, D) with target (N), or (D) with (): got {}, {} and {}",
            format_ints(input1.sizes()), format_ints(input2.sizes()), format_ints(target.sizes()));
-  const Tensor cosine = cosine_similarity(input1, input2, target.ndim(), 1e-12);
+  const Tensor cosine = tapegrad::cosine_similarity(input1, input2, target.ndim(), 1e-12);
   const Tensor zero = zeros_like(cosine);
   const Tensor loss = where(target == 1, 1 - cosine, zero) + where(target == -1, clamp_min(cosine - margin, 0), zero);
   return apply_reduction(loss, r);
@@ -54,16 +54,16 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
 
 Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, double p, double eps, bool keepdim) {
   const int64_t last[] = {-1};
-  return norm(x1 - x2 + eps, Scalar(p), OptionalInts(IntSpan(last, 1)), keepdim);
+  return tapegrad::norm(x1 - x2 + eps, Scalar(p), OptionalInts(IntSpan(last, 1)), keepdim);
 }
 
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin, double p,
                            double eps, bool swap, Flag size_average, Flag reduce, std::string_view reduction) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "triplet_margin_loss");
   TG_CHECK(margin > 0, Value, "triplet_margin_loss: margin must be positive: got {}", margin);
-  const Tensor near = pairwise_distance(anchor, positive, p, eps, false);
-  Tensor far = pairwise_distance(anchor, negative, p, eps, false);
-  if (swap) far = minimum(far, pairwise_distance(positive, negative, p, eps, false));
+  const Tensor near = tapegrad::pairwise_distance(anchor, positive, p, eps, false);
+  Tensor far = tapegrad::pairwise_distance(anchor, negative, p, eps, false);
+  if (swap) far = minimum(far, tapegrad::pairwise_distance(positive, negative, p, eps, false));
   return apply_reduction(clamp_min(near - far + margin, 0), r);
 }
 

@@ -75,7 +75,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Operan
   Tensor clamped;
   {
     NoGradGuard guard;
-    clamped = maximum(variance, eps) - variance;
+    clamped = clamp_min(variance, eps) - variance;
   }
   const Tensor v = variance + clamped;  // the value of the clamp, the gradient of the variance
   Tensor loss = 0.5 * (log(v) + square(input - target) / v);
