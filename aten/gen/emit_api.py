@@ -46,13 +46,20 @@ def _methods(op: Op):
 def _overload_methods(op: Op, by_name):
     if not op.has_method:
         return []
-    return [(op.name, return_type(t), t.args[1:], t.name) for t in (by_name[o] for o in op.get("overloads"))]
+    targets = [by_name[o] for o in op.get("overloads")]
+    return [(op.name, "const Tensor&" if t.is_inplace_only else return_type(t), t.args[1:], t.name) for t in targets]
 
 
 def all_methods(ops: list[Op]):
+    """Each once: an overload may list a row that has the method under that name anyway."""
     by_name = {op.name: op for op in ops}
+    seen = set()
     for op in ops:
-        yield from ((op, m) for m in (_overload_methods(op, by_name) if op.kind == "overload" else _methods(op)))
+        for method in _overload_methods(op, by_name) if op.kind == "overload" else _methods(op):
+            key = (method[0], tuple(a.info.cpp for a in method[2]))
+            if key not in seen:
+                seen.add(key)
+                yield op, method
 
 
 def emit_methods(ops: list[Op]) -> str:
@@ -70,7 +77,8 @@ def emit_functions(ops: list[Op]) -> str:
         if op.kind == "overload":
             for target in (by_name[o] for o in op.get("overloads")):
                 if target.name != op.name:
-                    public.append(f"inline {return_type(target)} {op.name}({params(target.args, True)}) "
+                    result = "const Tensor&" if target.is_inplace_only else return_type(target)
+                    public.append(f"inline {result} {op.name}({params(target.args, True)}) "
                                   f"{{ return {target.name}({names(target.args)}); }}")
             continue
         public += _declarations(op, default=True)
