@@ -81,8 +81,8 @@ int set_data(PyObject* o, PyObject* value, void*) {
 }
 
 PyObject* base_of(const Tensor& t) {
-  const autograd::AutogradMeta* meta = t.impl()->autograd() ? autograd::meta(t) : nullptr;
-  return wrap(meta && meta->view ? meta->view->base : Tensor());
+  const autograd::ViewMeta* view = autograd::view_meta(t);
+  return wrap(view ? view->base : Tensor());
 }
 
 // Views that swap dimensions: the last two, or all of them.

@@ -75,10 +75,9 @@ PyObject* detach_(PyObject* self, PyObject*) {
   TG_PY_TRY
   const Tensor& t = unwrap(self);
   if (autograd::AutogradMeta* meta = t.impl()->autograd() ? autograd::meta(t) : nullptr) {
-    TG_CHECK(!meta->view, Runtime, "detach_: a view cannot be detached in place\nuse detach()");
+    TG_CHECK(!meta->is_view, Runtime, "detach_: a view cannot be detached in place\nuse detach()");
     meta->grad_fn.reset();
     meta->output = 0;
-    meta->requires_grad = false;
   }
   t.impl()->set_needs_grad(false);
   return return_self(self);
