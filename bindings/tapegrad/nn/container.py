@@ -355,8 +355,6 @@ class ParameterDict(Module):
         return key
 
     def __getitem__(self, key):
-        if key not in self._keys:
-            raise KeyError(key)
         return getattr(self, self._attribute(key))
 
     def __setitem__(self, key, value) -> None:

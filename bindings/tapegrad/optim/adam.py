@@ -1,0 +1,61 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from .. import _C, Tensor, float32, tensor
+from .optimizer import Optimizer, _check_lr, _check_supported
+
+__all__ = ["Adam", "AdamW"]
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015); with decoupled_weight_decay it is AdamW.
+
+    A step is one native pass over all parameters.
+    """
+
+    def __init__(self, params, lr=1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
+                 amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+                 differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
+        _check_lr(lr)
+        if not eps >= 0.0:
+            raise ValueError(f"Invalid epsilon value: {eps}")
+        for i in (0, 1):
+            if not 0.0 <= betas[i] < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {betas[i]}")
+        if not weight_decay >= 0.0:
+            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        _check_supported(foreach, fused, differentiable)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
+            "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay})
+
+    def __setstate__(self, state) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for key in ("amsgrad", "maximize", "capturable", "differentiable"):
+                group.setdefault(key, False)
+            group.setdefault("decoupled_weight_decay", isinstance(self, AdamW))
+            for key in ("foreach", "fused"):
+                group.setdefault(key, None)
+            for p in group["params"]:
+                own = self.state.get(p)
+                if own and not isinstance(own.get("step"), Tensor):  # files from before steps were tensors
+                    own["step"] = tensor(float(own["step"]), dtype=float32)
+
+    def step(self, closure=None):
+        """One step. Returns the loss when a closure is given."""
+        loss = None if closure is None else self._loss(closure)
+        _C._adam_step(self.param_groups, self.state)
+        return loss
+
+
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
+
+    def __init__(self, params, lr=1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None,
+                 capturable: bool = False, differentiable: bool = False, fused: bool | None = None) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+                         capturable=capturable, differentiable=differentiable, fused=fused, decoupled_weight_decay=True)

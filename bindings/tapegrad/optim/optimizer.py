@@ -1,0 +1,276 @@
+"""Optimizer: parameter groups, state, hooks. What a step computes is in the subclasses."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections import OrderedDict, defaultdict
+from copy import deepcopy
+
+from .. import _C, Tensor, enable_grad
+from ..utils.hooks import RemovableHandle
+
+__all__ = ["Optimizer", "required"]
+
+
+class _Required:
+    """Stands for a default that has to be given."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+def _check_lr(lr) -> None:
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        lr = lr.item()
+    if not lr >= 0.0:
+        raise ValueError(f"Invalid learning rate: {lr}")
+
+
+def _check_supported(foreach, fused, differentiable) -> None:
+    """`foreach` and `fused` choose among PyTorch's implementations; here there is one, and it is fused."""
+    if fused and foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+    if differentiable:
+        raise NotImplementedError("optimizer: differentiable=True is not there: a step is not recorded on the tape\n"
+                                  "write the update with tensor operators where a gradient has to flow through it")
+
+
+class Optimizer:
+    """Holds parameters in groups, each with its options, and one state dictionary per parameter.
+
+    `params` is a list of tensors, of (name, tensor) pairs or of dictionaries with the key `params` (groups).
+    """
+
+    def __init__(self, params, defaults: dict) -> None:
+        self.defaults = defaults
+        self._init_hooks()
+        if isinstance(params, Tensor):
+            raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                            + params.type())
+        self.state: defaultdict = defaultdict(dict)
+        self.param_groups: list[dict] = []
+        groups = list(params)
+        if len(groups) == 0:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(dict(group) if isinstance(group, dict) else group)
+
+    def _init_hooks(self) -> None:
+        self._optimizer_step_pre_hooks: OrderedDict = OrderedDict()
+        self._optimizer_step_post_hooks: OrderedDict = OrderedDict()
+        self._optimizer_state_dict_pre_hooks: OrderedDict = OrderedDict()
+        self._optimizer_state_dict_post_hooks: OrderedDict = OrderedDict()
+        self._optimizer_load_state_dict_pre_hooks: OrderedDict = OrderedDict()
+        self._optimizer_load_state_dict_post_hooks: OrderedDict = OrderedDict()
+
+    def __getstate__(self):
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state) -> None:
+        self.__dict__.update(state)
+        if "_optimizer_step_pre_hooks" not in self.__dict__:
+            self._init_hooks()
+        self.defaults.setdefault("differentiable", False)
+
+    def __repr__(self) -> str:
+        lines = [type(self).__name__ + " ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+    # Groups.
+    def add_param_group(self, param_group: dict) -> None:
+        """Adds parameters with options of their own; options that are left out take the optimizer's defaults."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, Tensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but the ordering of tensors in "
+                            "sets will change between runs. Please use a list instead.")
+        params = list(params)
+        names = [p[0] for p in params if isinstance(p, tuple)]
+        if names and len(names) != len(params):
+            raise ValueError("all optimizer params should be with/without names. Some param names are missing")
+        params = [p[1] for p in params] if names else params
+        param_group["params"] = params
+        if names:
+            param_group["param_names"] = names
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
+            if not (p.is_leaf or p.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        for key, default in self.defaults.items():
+            if default is required and key not in param_group:
+                raise ValueError(f"parameter group didn't specify a value of required optimization parameter {key}")
+            param_group.setdefault(key, default)
+        ours = set(params)
+        if len(ours) != len(params):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
+                          "see github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3)
+        for group in self.param_groups:
+            if ("param_names" in param_group) != ("param_names" in group):
+                kind = "with names" if "param_names" in param_group else "without names"
+                raise ValueError("all optimizer param groups should be with/without names. cannot add param group "
+                                 f"{kind} to the optimizer")
+            if not ours.isdisjoint(group["params"]):
+                raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients of all parameters, or fills them with zeros."""
+        _C._zero_grad(self.param_groups, set_to_none)
+
+    def step(self, closure=None):
+        """One step; closure, when given, computes the loss anew and is called with gradients on."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _loss(closure):
+        if closure is None:
+            return None
+        with enable_grad():
+            return closure()
+
+    # State.
+    def state_dict(self) -> dict:
+        """The state by number of parameter, and the groups with numbers in place of parameters."""
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
+        number: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                number.setdefault(id(p), len(number))
+            packed = {key: value for key, value in group.items() if key != "params"}
+            packed["params"] = [number[id(p)] for p in group["params"]]
+            groups.append(packed)
+        state = {(number[id(k)] if isinstance(k, Tensor) else k): v for k, v in self.state.items()}
+        result = {"state": state, "param_groups": groups}
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            changed = hook(self, result)
+            if changed is not None:
+                result = changed
+        return result
+
+    def _cast(self, param, value, key=None):
+        """A value of the state as this parameter needs it: its dtype and device; step counters stay as they are."""
+        if isinstance(value, Tensor):
+            if key == "step":
+                return value.clone()
+            return value.to(device=param.device, dtype=param.dtype if param.is_floating_point() else value.dtype, copy=True)
+        if isinstance(value, dict):
+            return {k: self._cast(param, v, k) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._cast(param, v, key) for v in value)
+        return value
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Takes over a state. Parameters are matched by name where both sides have names, else by position."""
+        state_dict = dict(state_dict)
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            changed = hook(self, state_dict)
+            if changed is not None:
+                state_dict = changed
+        groups, saved_groups = self.param_groups, deepcopy(state_dict["param_groups"])
+        if len(groups) != len(saved_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        for own, saved in zip(groups, saved_groups, strict=True):
+            if len(own["params"]) != len(saved["params"]):
+                raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+        params = {}
+        for own, saved in zip(groups, saved_groups, strict=True):
+            params.update(self._match(own, saved))
+        state: defaultdict = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            if key in params:
+                state[params[key]] = self._cast(params[key], value)
+            else:
+                state[key] = value
+        merged = []
+        for own, saved in zip(groups, saved_groups, strict=True):
+            names = {"param_names": own["param_names"]} if "param_names" in own else {}
+            saved.pop("param_names", None)
+            merged.append({**saved, **names, "params": own["params"]})
+        self.__setstate__({"state": state, "param_groups": merged})
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
+
+    @staticmethod
+    def _match(own: dict, saved: dict) -> dict:
+        """Saved number -> parameter."""
+        names, saved_names = own.get("param_names"), saved.get("param_names")
+        if names is None or saved_names is None or names == saved_names:
+            return dict(zip(saved["params"], own["params"], strict=True))
+        by_name = dict(zip(names, own["params"], strict=True))
+        unknown = [name for name in saved_names if name not in by_name]
+        if unknown:
+            raise ValueError(f"loaded state dict has parameters that the optimizer does not: {', '.join(unknown)}")
+        return {n: by_name[name] for n, name in zip(saved["params"], saved_names, strict=True)}
+
+    # Hooks. `step` is wrapped only from the first hook on, so that a step without hooks costs nothing.
+    def _wrap_step(self) -> None:
+        if getattr(self.step, "_runs_hooks", False):
+            return
+        step = self.step
+
+        @functools.wraps(step)
+        def with_hooks(*args, **kwargs):
+            for hook in list(self._optimizer_step_pre_hooks.values()):
+                changed = hook(self, args, kwargs)
+                if changed is None:
+                    continue
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
+                args, kwargs = changed
+            result = step(*args, **kwargs)
+            for hook in list(self._optimizer_step_post_hooks.values()):
+                hook(self, args, kwargs)
+            return result
+
+        with_hooks._runs_hooks = True
+        self.step = with_hooks
+
+    def _add_hook(self, hooks, hook, prepend=False) -> RemovableHandle:
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def register_step_pre_hook(self, hook) -> RemovableHandle:
+        """Calls hook(optimizer, args, kwargs) before each step."""
+        self._wrap_step()
+        return self._add_hook(self._optimizer_step_pre_hooks, hook)
+
+    def register_step_post_hook(self, hook) -> RemovableHandle:
+        """Calls hook(optimizer, args, kwargs) after each step."""
+        self._wrap_step()
+        return self._add_hook(self._optimizer_step_post_hooks, hook)
+
+    def register_state_dict_pre_hook(self, hook, prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer) before state_dict."""
+        return self._add_hook(self._optimizer_state_dict_pre_hooks, hook, prepend)
+
+    def register_state_dict_post_hook(self, hook, prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer, state_dict) after state_dict; what it returns replaces the result."""
+        return self._add_hook(self._optimizer_state_dict_post_hooks, hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook, prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer, state_dict) before load_state_dict; what it returns is loaded instead."""
+        return self._add_hook(self._optimizer_load_state_dict_pre_hooks, hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook, prepend: bool = False) -> RemovableHandle:
+        """Calls hook(optimizer) after load_state_dict."""
+        return self._add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend)

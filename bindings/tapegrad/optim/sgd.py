@@ -1,0 +1,44 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from .. import _C
+from .optimizer import Optimizer, _check_lr, _check_supported
+
+__all__ = ["SGD"]
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum, dampening, weight decay and Nesterov's form.
+
+    A step is one native pass over all parameters.
+    """
+
+    def __init__(self, params, lr=1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
+                 nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
+                 fused: bool | None = None) -> None:
+        _check_lr(lr)
+        if momentum < 0.0:
+            raise ValueError(f"Invalid momentum value: {momentum}")
+        if weight_decay < 0.0:
+            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        _check_supported(foreach, fused, differentiable)
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+            "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused})
+
+    def __setstate__(self, state) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for key in ("nesterov", "maximize", "differentiable"):
+                group.setdefault(key, False)
+            for key in ("foreach", "fused"):
+                group.setdefault(key, None)
+
+    def step(self, closure=None):
+        """One step. Returns the loss when a closure is given."""
+        loss = None if closure is None else self._loss(closure)
+        _C._sgd_step(self.param_groups, self.state)
+        return loss
