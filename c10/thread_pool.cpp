@@ -20,9 +20,10 @@ namespace tapegrad::detail {
 namespace {
 
 constexpr uint32_t kCallerSleeps = 1u << 31;
-constexpr int64_t kLongestSpin = 50'000;     // ns
-constexpr int64_t kStall = 1'000'000;        // ns, see crowded()
-constexpr int64_t kCrowdedFor = 20'000'000;  // ns
+constexpr int64_t kLongestSpin = 50'000;    // ns
+constexpr int64_t kStall = 1'000'000;       // ns, see crowded()
+constexpr int64_t kShortTime = 50'000'000;  // ns between two stalls that are no accident
+constexpr int64_t kCrowdedLeast = 20'000'000, kCrowdedMost = 160'000'000;  // ns
 
 thread_local bool in_region = false;
 thread_local bool pool_thread = false;
@@ -155,8 +156,19 @@ void ThreadPool::finish(Job& job, int64_t chunk_ns) noexcept {
     }
   }
   const int64_t now = now_ns();
-  if (now - start > kStall + 4 * chunk_ns)
-    crowded_until_ns_.store(now + kCrowdedFor, std::memory_order_relaxed);
+  if (now - start > kStall + 4 * chunk_ns) note_stall(now);
+}
+
+void ThreadPool::note_stall(int64_t now) noexcept {
+  // A single stall may be anything. Racing callers may lose an update, which only delays the decision.
+  const bool again = now - last_stall_ns_.load(std::memory_order_relaxed) < kShortTime;
+  const bool after_crowd = now - crowded_until_ns_.load(std::memory_order_relaxed) < kShortTime;
+  last_stall_ns_.store(now, std::memory_order_relaxed);
+  if (!again && !after_crowd) return;
+  const int64_t before = after_crowd ? crowded_for_ns_.load(std::memory_order_relaxed) : 0;
+  const int64_t length = std::clamp(2 * before, kCrowdedLeast, kCrowdedMost);
+  crowded_for_ns_.store(length, std::memory_order_relaxed);
+  crowded_until_ns_.store(now + length, std::memory_order_relaxed);
 }
 
 Job* ThreadPool::enter() noexcept {

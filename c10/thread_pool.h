@@ -54,8 +54,9 @@ class ThreadPool {
 
   // Below this much remaining work waking a helper costs more than it brings.
   int64_t worthwhile_ns() const noexcept { return 8 * wake_cost_ns_.load(std::memory_order_relaxed); }
-  // Set after a helper took far longer for a chunk than the caller does: the processors are busy with
-  // something else, so for a while waiting for helpers would cost more than they give.
+  // Set after helpers took far longer for a chunk than the caller does, twice within a short time: the
+  // processors are busy with something else, so for a while waiting for helpers would cost more than they
+  // give.
   bool crowded(int64_t now_ns) const noexcept {
     return now_ns < crowded_until_ns_.load(std::memory_order_relaxed);
   }
@@ -64,6 +65,7 @@ class ThreadPool {
   ThreadPool();
   void add_workers(int wanted) noexcept;
   [[noreturn]] void work() noexcept;
+  void note_stall(int64_t now) noexcept;
   Job* enter() noexcept;
   void leave(Job& job) noexcept;
   bool spin(uint32_t seen) noexcept;
@@ -76,6 +78,8 @@ class ThreadPool {
   int num_workers_ = 0;
   std::atomic<int64_t> wake_cost_ns_{5000};
   std::atomic<int64_t> crowded_until_ns_{0};
+  std::atomic<int64_t> crowded_for_ns_{0};  // doubles while stalls go on
+  std::atomic<int64_t> last_stall_ns_{INT64_MIN / 2};
   alignas(64) std::atomic<uint32_t> posted_{0};  // counts jobs; idle helpers wait for it to change
   alignas(64) std::atomic<int> sleeping_{0};
   std::atomic<int> spinning_{0};
