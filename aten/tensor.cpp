@@ -159,7 +159,9 @@ Tensor alias_tensor(const Tensor& base, IntSpan sizes, IntSpan strides, int64_t 
 }
 
 Tensor alias_tensor(const Tensor& base, const ViewSpec& view) {
-  return alias_tensor(base, view.sizes, view.strides, view.offset);
+  Tensor alias = alias_tensor(base, view.sizes, view.strides, view.offset);
+  if (view.dtype) alias.impl()->set_storage(Storage(base.impl()->storage()), *view.dtype);
+  return alias;
 }
 
 int64_t wrap_dim(int64_t d, int64_t ndim, const char* op) {

@@ -127,6 +127,7 @@ struct ViewSpec {
   DimVector sizes;
   DimVector strides;
   int64_t offset = 0;
+  std::optional<DType> dtype{};  // set where the bytes are read as another type; sizes are in elements of it
 };
 
 // New tensor without initial values; no tape.

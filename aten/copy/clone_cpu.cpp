@@ -1,0 +1,12 @@
+#include "tapegrad/aten/kernels_copy.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+void clone_cpu(const Tensor& input, std::optional<MemoryFormat>, const Tensor& out) { copy_cpu(out, input, false); }
+
+void to_copy_cpu(const Tensor& input, std::optional<DType>, std::optional<Device>, bool, std::optional<MemoryFormat>,
+                 const Tensor& out) {
+  copy_cpu(out, input, false);
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

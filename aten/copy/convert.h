@@ -1,0 +1,69 @@
+// Conversion of dense rows from one dtype to another, compiled per instruction set: a table of 12 x 12 row
+// functions, filled by the convert_*_cpu.cpp files (one per group of targets, to keep compile times short).
+#pragma once
+
+#include "tapegrad/c10/dtype.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+using ConvertRow = void (*)(void* to, const void* from, int64_t n);
+
+// The row functions to one target, indexed by source dtype.
+using ConvertColumn = ConvertRow[kNumDTypes];
+const ConvertColumn& convert_to_integers(DType to);  // bool and the integer types
+const ConvertColumn& convert_to_reals(DType to);
+const ConvertColumn& convert_to_complex(DType to);
+
+inline ConvertRow convert_row(DType to, DType from) {
+  const int f = static_cast<int>(from);
+  if (is_complex(to)) return convert_to_complex(to)[f];
+  if (is_floating_point(to)) return convert_to_reals(to)[f];
+  return convert_to_integers(to)[f];
+}
+
+// One value. Complex to real keeps the real part; everything to bool asks for "not zero" (NaN is not zero).
+// Values that the target cannot hold come out as the processor's conversion has them: small integer types take
+// the low bits of the 32-bit result, as vector instructions do.
+template <class To, class From>
+inline To convert_value(From v) {
+  if constexpr (std::is_same_v<To, From>) {
+    return v;
+  } else if constexpr (is_half_type<From>) {
+    return convert_value<To>(static_cast<float>(v));
+  } else if constexpr (is_complex_type<To>) {
+    using R = typename To::value_type;
+    if constexpr (is_complex_type<From>)
+      return To(static_cast<R>(v.real()), static_cast<R>(v.imag()));
+    else
+      return To(static_cast<R>(v), R(0));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return v != From(0);
+  } else if constexpr (is_complex_type<From>) {
+    return convert_value<To>(v.real());
+  } else if constexpr (is_half_type<To>) {
+    return To(static_cast<float>(v));
+  } else if constexpr (std::is_floating_point_v<From> && sizeof(To) < 4) {
+    return static_cast<To>(static_cast<int32_t>(v));
+  } else {
+    return static_cast<To>(v);
+  }
+}
+
+template <class To, class From>
+void convert_dense(void* to, const void* from, int64_t n) {
+  To* __restrict t = static_cast<To*>(to);
+  const From* __restrict f = static_cast<const From*>(from);
+  for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i]);
+}
+
+template <class To>
+const ConvertColumn& convert_column() {
+  static constexpr ConvertColumn kColumn = {
+#define TG_ROW(name, type) convert_dense<To, type>,
+      TG_FORALL_DTYPES(TG_ROW)
+#undef TG_ROW
+  };
+  return kColumn;
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

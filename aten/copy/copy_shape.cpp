@@ -1,0 +1,53 @@
+#include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/view/geometry.h"
+
+namespace tapegrad {
+
+namespace {
+void check_writable(const Tensor& self, const char* op) {
+  TG_CHECK(!self.impl()->storage()->read_only(), Runtime, "{}: the memory of the tensor is read-only", op);
+}
+}  // namespace
+
+void copy_check(const Tensor& self, const Operand& src, bool) {
+  const Tensor& from = src.tensor();
+  DimVector common = broadcast_sizes(self.sizes(), from.sizes(), "copy_");
+  TG_CHECK(IntSpan(common) == self.sizes(), Runtime, "copy_: shape {} does not broadcast to the target's {}",
+           format_ints(from.sizes()), format_ints(self.sizes()));
+  TG_CHECK(!from.is_meta() || self.is_meta(), NotImplemented, "copy_: a tensor on meta has no values to copy");
+  check_writable(self, "copy_");
+}
+
+void fill_check(const Tensor& self, const Operand& value) {
+  TG_CHECK(value.tensor().ndim() == 0, Runtime, "fill_: expected a number or a tensor without dimensions: got sizes {}",
+           format_ints(value.tensor().sizes()));
+  TG_CHECK(!value.tensor().is_meta() || self.is_meta(), NotImplemented, "fill_: a tensor on meta has no value");
+  check_writable(self, "fill_");
+}
+
+TensorSpec clone_shape(const Tensor& input, std::optional<MemoryFormat> memory_format) {
+  MemoryFormat format = memory_format.value_or(MemoryFormat::Preserve);
+  if (input.is_contiguous() && format != MemoryFormat::ChannelsLast)
+    return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
+  return {DimVector(input.sizes()), input.dtype(), input.device(),
+          geometry::format_strides(input.sizes(), format, input, "clone")};
+}
+
+TensorSpec to_copy_shape(const Tensor& input, std::optional<DType> dtype, std::optional<Device> device, bool,
+                         std::optional<MemoryFormat> memory_format) {
+  TensorSpec spec = clone_shape(input, memory_format);
+  spec.dtype = dtype.value_or(input.dtype());
+  spec.device = device.value_or(input.device());
+  TG_CHECK(!input.is_meta() || spec.device.is_meta(), NotImplemented,
+           "to: a tensor on meta has no values to copy to {}", spec.device);
+  return spec;
+}
+
+TensorSpec masked_scatter_shape(const Tensor& input, const Tensor& mask, const Tensor& source) {
+  TG_CHECK(mask.dtype() == DType::bool_, Runtime, "masked_scatter: expected a mask of dtype bool: got {}", mask.dtype());
+  TG_CHECK(source.dtype() == input.dtype(), Runtime, "masked_scatter: input and source differ in dtype: {} and {}",
+           input.dtype(), source.dtype());
+  return {broadcast_sizes(input.sizes(), mask.sizes(), "masked_scatter"), input.dtype(), input.device(), {}};
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,16 @@
+// Operations on storages. A storage that a tensor sees never loses bytes (promise: no live view is left behind).
+// Needs exclusive use of the storage.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+
+// Gives the storage `nbytes` bytes; the old content is kept as far as it fits, new bytes are uninitialised.
+// Shrinking is refused (Runtime) while anything but `storage` itself refers to the bytes.
+TG_API void resize_storage(const Storage& storage, size_t nbytes);
+
+// Exchanges the geometry of `self` for a dense one of `sizes`, growing the storage where needed.
+TG_API void resize_tensor(const Tensor& self, IntSpan sizes, std::optional<MemoryFormat> format, const char* op);
+
+}  // namespace tapegrad

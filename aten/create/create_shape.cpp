@@ -1,0 +1,148 @@
+// Sizes, dtypes and devices of created tensors. Absent dtypes are inferred as PyTorch does: whole numbers give
+// int64, others the default floating dtype.
+#include <cmath>
+
+#include "tapegrad/aten/kernels_create.h"
+#include "tapegrad/aten/view/geometry.h"
+
+namespace tapegrad {
+
+using OptDType = std::optional<DType>;
+using OptDevice = std::optional<Device>;
+using OptFormat = std::optional<MemoryFormat>;
+
+namespace {
+
+DType natural(const Scalar& s) { return s.natural_dtype(default_dtype()); }
+
+TensorSpec vector_spec(int64_t n, DType dtype, OptDevice device) {
+  return {DimVector{n}, dtype, device.value_or(default_device()), {}};
+}
+
+DimVector checked_sizes(IntSpan size, const char* op) {
+  for (int64_t s : size) TG_CHECK(s >= 0, Runtime, "{}: sizes must not be negative: got {}", op, format_ints(size));
+  return DimVector(size);
+}
+
+// ceil((end - start) / step), exact for integers.
+int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype) {
+  auto check_direction = [](bool ok, const auto& a, const auto& b, const auto& s) {
+    TG_CHECK(ok, Runtime, "arange: the end must lie in the direction of the step: start {}, end {}, step {}", a, b, s);
+  };
+  bool whole = start.is_integral() && end.is_integral() && step.is_integral();
+  if (whole || (dtype && *dtype == DType::int64)) {
+    int64_t a = start.to<int64_t>(), b = end.to<int64_t>(), s = step.to<int64_t>();
+    TG_CHECK(s != 0, Runtime, "arange: step must not be zero");
+    check_direction(s > 0 ? b >= a : b <= a, a, b, s);
+    // Unsigned, so that neither the distance nor -INT64_MIN overflows.
+    uint64_t distance = s > 0 ? static_cast<uint64_t>(b) - static_cast<uint64_t>(a)
+                              : static_cast<uint64_t>(a) - static_cast<uint64_t>(b);
+    uint64_t size = s > 0 ? static_cast<uint64_t>(s) : 0 - static_cast<uint64_t>(s);
+    uint64_t n = distance / size + (distance % size != 0);
+    TG_CHECK(n <= static_cast<uint64_t>(INT64_MAX), Runtime, "arange: too many elements: start {}, end {}, step {}", a, b, s);
+    return static_cast<int64_t>(n);
+  }
+  TG_CHECK(!start.is_complex() && !end.is_complex() && !step.is_complex(), Runtime,
+           "arange: complex numbers have no order: got {}, {}, {}", to_string(start), to_string(end), to_string(step));
+  double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
+  TG_CHECK(s != 0, Runtime, "arange: step must not be zero");
+  TG_CHECK(std::isfinite(a) && std::isfinite(b) && !std::isnan(s), Runtime, "arange: the range must be finite: start {}, end {}, step {}", a, b, s);
+  check_direction(s > 0 ? b >= a : b <= a, a, b, s);
+  double n = std::ceil((b - a) / s);
+  TG_CHECK(n >= 0 && n < 9.2e18, Runtime, "arange: too many elements: start {}, end {}, step {}", a, b, s);
+  return static_cast<int64_t>(n);
+}
+
+int64_t checked_steps(int64_t steps, const char* op) {
+  TG_CHECK(steps >= 0, Runtime, "{}: the number of steps must not be negative: got {}", op, steps);
+  return steps;
+}
+
+DType spaced_dtype(const Scalar& start, const Scalar& end, OptDType dtype, const char* op) {
+  bool complex = start.is_complex() || end.is_complex();
+  DType result = dtype.value_or(complex ? to_complex(default_dtype()) : default_dtype());
+  TG_CHECK(!complex || is_complex(result), Runtime, "{}: complex ends need a complex dtype: got {}", op, result);
+  return result;
+}
+
+}  // namespace
+
+TensorSpec empty_shape(IntSpan size, OptDType dtype, OptDevice device, OptFormat format) {
+  TensorSpec spec = create_spec(size, dtype, device, "empty");
+  TG_CHECK(format != MemoryFormat::Preserve, Runtime, "empty: memory format preserve is not a layout");
+  if (format == MemoryFormat::ChannelsLast) spec.strides = geometry::format_strides(size, *format, {}, "empty");
+  return spec;
+}
+
+TensorSpec empty_strided_shape(IntSpan size, IntSpan stride, OptDType dtype, OptDevice device) {
+  TG_CHECK(size.size() == stride.size(), Runtime, "empty_strided: sizes and strides differ in length: {} and {}",
+           format_ints(size), format_ints(stride));
+  TensorSpec spec = create_spec(size, dtype, device, "empty_strided");
+  spec.strides = DimVector(stride);
+  return spec;
+}
+
+TensorSpec zeros_shape(IntSpan size, OptDType dtype, OptDevice device) { return create_spec(size, dtype, device, "zeros"); }
+TensorSpec ones_shape(IntSpan size, OptDType dtype, OptDevice device) { return create_spec(size, dtype, device, "ones"); }
+
+TensorSpec full_shape(IntSpan size, const Scalar& fill_value, OptDType dtype, OptDevice device) {
+  return create_spec(size, dtype.value_or(natural(fill_value)), device, "full");
+}
+
+TensorSpec scalar_tensor_shape(const Scalar&, OptDType dtype, OptDevice device) {
+  return create_spec({}, dtype, device, "scalar_tensor");
+}
+
+TensorSpec empty_like_shape(const Tensor& input, OptDType dtype, OptDevice device, OptFormat format) {
+  TensorSpec spec{DimVector(input.sizes()), dtype.value_or(input.dtype()), device.value_or(input.device()), {}};
+  MemoryFormat wanted = format.value_or(MemoryFormat::Preserve);
+  if (wanted == MemoryFormat::ChannelsLast || (wanted == MemoryFormat::Preserve && !input.is_contiguous()))
+    spec.strides = geometry::format_strides(input.sizes(), wanted, input, "empty_like");
+  return spec;
+}
+
+TensorSpec full_like_shape(const Tensor& input, const Scalar&, OptDType dtype, OptDevice device, OptFormat format) {
+  return empty_like_shape(input, dtype, device, format);
+}
+
+TensorSpec new_shape(const Tensor& input, IntSpan size, OptDType dtype, OptDevice device) {
+  return {checked_sizes(size, "new"), dtype.value_or(input.dtype()), device.value_or(input.device()), {}};
+}
+
+TensorSpec new_empty_strided_shape(const Tensor& input, IntSpan size, IntSpan stride, OptDType dtype, OptDevice device) {
+  TG_CHECK(size.size() == stride.size(), Runtime, "new_empty_strided: sizes and strides differ in length: {} and {}",
+           format_ints(size), format_ints(stride));
+  TensorSpec spec = new_shape(input, size, dtype, device);
+  spec.strides = DimVector(stride);
+  return spec;
+}
+
+TensorSpec new_full_shape(const Tensor& input, IntSpan size, const Scalar&, OptDType dtype, OptDevice device) {
+  return new_shape(input, size, dtype, device);
+}
+
+TensorSpec arange_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {
+  int64_t n = arange_length(start, end, step, dtype);
+  bool whole = start.is_integral() && end.is_integral() && step.is_integral();
+  DType result = dtype.value_or(whole ? DType::int64 : default_dtype());
+  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "arange: not implemented for dtype {}", result);
+  return vector_spec(n, result, device);
+}
+
+TensorSpec arange_end_shape(const Scalar& end, OptDType dtype, OptDevice device) {
+  return arange_shape(0, end, 1, dtype, device);
+}
+
+TensorSpec linspace_shape(const Scalar& start, const Scalar& end, int64_t steps, OptDType dtype, OptDevice device) {
+  return vector_spec(checked_steps(steps, "linspace"), spaced_dtype(start, end, dtype, "linspace"), device);
+}
+
+TensorSpec logspace_shape(const Scalar& start, const Scalar& end, int64_t steps, double, OptDType dtype, OptDevice device) {
+  return vector_spec(checked_steps(steps, "logspace"), spaced_dtype(start, end, dtype, "logspace"), device);
+}
+
+TensorSpec eye_shape(int64_t n, std::optional<int64_t> m, OptDType dtype, OptDevice device) {
+  return create_spec({n, m.value_or(n)}, dtype, device, "eye");
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,296 @@
+#include <limits>
+
+#include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/index/places.h"
+#include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/aten/view/geometry.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+namespace {
+
+Tensor dense_as(const Tensor& t, IntSpan sizes, DType dtype) {
+  Tensor part = t.sizes() == sizes ? t : alias_tensor(t, sizes, t.ndim() ? t.strides() : IntSpan(contiguous_strides(sizes)), t.storage_offset());
+  if (part.is_contiguous() && part.dtype() == dtype) return part;
+  Tensor copy = empty_tensor(sizes, dtype);
+  copy_cpu(copy, part, false);
+  return copy;
+}
+
+// The tensor that an index points into, along one dimension, walked in the index's shape: [outer, length, inner].
+struct Lines {
+  StridedLoop<1> outer, inner;
+  char* base;
+  int64_t length = 1;  // of the index along dim
+  int64_t stride = 0;  // of the tensor along dim, in bytes
+  Tensor index;        // dense, int64, all in range
+
+  Lines(const Tensor& t, int64_t dim, const Tensor& given, const char* op) : base(static_cast<char*>(t.data_ptr())) {
+    const int64_t d = wrap_dim(dim, t.ndim(), op);
+    const int64_t item = static_cast<int64_t>(t.itemsize());
+    const int64_t size = t.ndim() ? t.size(d) : 1;
+    index = dense_as(given, given.sizes(), DType::int64);
+    outer.data[0] = inner.data[0] = base;
+    const int64_t n = index.numel();
+    if (n == 0) return;
+    for (int k = 0; k < t.ndim() && k < index.ndim(); ++k) {
+      if (k == d) continue;
+      StridedLoop<1>& loop = k < d ? outer : inner;
+      loop.shape[loop.ndim] = index.impl()->size(k);
+      loop.strides[0][loop.ndim] = t.impl()->stride(k) * item;
+      loop.numel *= index.impl()->size(k);
+      ++loop.ndim;
+    }
+    length = index.ndim() ? index.size(d) : 1;
+    stride = t.ndim() ? t.stride(d) * item : 0;
+    outer.collapse(false);
+    inner.collapse(false);
+    const int64_t* p = at();
+    parallel_for(0, n, 32768, [&](int64_t begin, int64_t end) {
+      bool bad = false;
+      for (int64_t i = begin; i < end; ++i) bad |= p[i] < 0 || p[i] >= size;
+      if (TG_UNLIKELY(bad))
+        for (int64_t i = begin; i < end; ++i)
+          if (p[i] < 0 || p[i] >= size) throw_bad_index(op, p[i], d, size);
+    });
+  }
+  const int64_t* at() const { return static_cast<const int64_t*>(index.data_ptr()); }
+  bool empty() const { return index.numel() == 0; }
+
+  static int64_t offset(const StridedLoop<1>& loop, int64_t i) {
+    int64_t result = 0;
+    for (int d = loop.ndim - 1; d >= 0; --d) {
+      result += i % loop.shape[d] * loop.strides[0][d];
+      i /= loop.shape[d];
+    }
+    return result;
+  }
+  int64_t inner_stride() const { return inner.strides[0][inner.ndim - 1]; }
+};
+
+// f(element of the tensor, position in the index) in the order of the index for each element of the tensor; work
+// is shared out by outer and inner elements, so that no two threads write one element.
+template <class T, class F>
+void for_targets(const Lines& lines, F&& f) {
+  if (lines.empty()) return;
+  const int64_t inner = lines.inner.numel, length = lines.length;
+  const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / 64, 64));
+  const int64_t piece = (inner + pieces - 1) / pieces;
+  const int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>(1, piece * length));
+  const int64_t* index = lines.at();
+  parallel_for(0, lines.outer.numel * pieces, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
+      char* base = lines.base + Lines::offset(lines.outer, o);
+      for (int64_t j = 0; j < length && i0 < i1; ++j) {
+        int64_t at = (o * length + j) * inner + i0;
+        if (inner == 1) {
+          f(*reinterpret_cast<T*>(base + index[at] * lines.stride), at);
+          continue;
+        }
+        const int64_t step = lines.inner_stride();
+        lines.inner.for_runs(i0, i1, [&](char* const* p, int64_t n) {
+          char* to = base + (p[0] - lines.base);
+          for (int64_t i = 0; i < n; ++i, ++at) f(*reinterpret_cast<T*>(to + index[at] * lines.stride + i * step), at);
+        });
+      }
+    }
+  });
+}
+
+void start_from(const Tensor& input, const Tensor& out) {
+  if (!out.is_same(input)) copy_cpu(out, input, false);
+}
+
+// Src in the shape of the index, apart from `out`'s memory.
+Tensor source_rows(const Tensor& src, const Lines& lines, const Tensor& out) {
+  if (lines.empty()) return {};
+  Tensor rows = dense_as(src, lines.index.sizes(), src.dtype());
+  if (geometry::may_overlap(out, rows) || rows.data_ptr() == out.data_ptr()) {
+    Tensor copy = empty_tensor(rows.sizes(), rows.dtype());
+    copy_cpu(copy, rows, false);
+    return copy;
+  }
+  return rows;
+}
+
+template <class T>
+const T* typed(const Tensor& t) {
+  return t.defined() ? static_cast<const T*>(t.data_ptr()) : nullptr;
+}
+
+template <class F>
+void for_source(const Tensor& out, const Lines& lines, const Tensor& rows, F&& f) {
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    const T* from = typed<T>(rows);
+    for_targets<T>(lines, [&](T& to, int64_t at) { to = f(to, from[at]); });
+  });
+}
+
+struct Add {
+  template <class T>
+  T operator()(T a, T b) const {
+    return add_values(a, b);
+  }
+};
+struct Multiply {
+  template <class T>
+  T operator()(T a, T b) const {
+    return mul_values(a, b);
+  }
+};
+// NaN wins.
+template <bool kMax>
+struct Extreme {
+  template <class T>
+  T operator()(T a, T b) const {
+    if constexpr (is_complex_type<T>) {
+      return a;
+    } else {
+      using C = compute_t<T>;
+      const C x = static_cast<C>(a), y = static_cast<C>(b);
+      if constexpr (std::is_floating_point_v<C>) {
+        if (std::isnan(x)) return a;
+        if (std::isnan(y)) return b;
+      }
+      return (kMax ? y > x : y < x) ? b : a;
+    }
+  }
+};
+
+// What a reduction starts from where the tensor's own element does not count.
+template <class T>
+T identity(std::string_view reduce) {
+  using C = compute_t<T>;
+  if (reduce == "prod") return convert_value<T>(1);
+  if constexpr (!is_complex_type<T>) {
+    const bool max = reduce == "amax";
+    if (max || reduce == "amin") {
+      if constexpr (std::is_floating_point_v<C>)
+        return T(max ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity());
+      else
+        return max ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max();
+    }
+  }
+  return convert_value<T>(0);
+}
+
+}  // namespace
+
+void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
+  const Lines lines(input, dim, index, "gather");
+  if (lines.empty()) return;
+  const int64_t inner = lines.inner.numel, length = lines.length;
+  const int64_t* p = lines.at();
+  with_bits(out.itemsize(), [&]<class T>() {
+    T* to = static_cast<T*>(out.data_ptr());
+    // Lines along the last dimension that has a length: dim itself, or the elements behind it.
+    const int64_t line = inner == 1 ? length : inner, lines_per_outer = inner == 1 ? 1 : length;
+    parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t row = begin / line, first = begin % line, n = std::min(line - first, end - begin);
+        const char* base = lines.base + Lines::offset(lines.outer, row / lines_per_outer);
+        if (inner == 1) {
+          for (int64_t i = begin; i < begin + n; ++i) to[i] = *reinterpret_cast<const T*>(base + p[i] * lines.stride);
+        } else {
+          const int64_t step = lines.inner_stride();
+          int64_t at = begin;
+          lines.inner.for_runs(first, first + n, [&](char* const* q, int64_t m) {
+            const char* from = base + (q[0] - lines.base);
+            for (int64_t i = 0; i < m; ++i, ++at) to[at] = *reinterpret_cast<const T*>(from + p[at] * lines.stride + i * step);
+          });
+        }
+        begin += n;
+      }
+    });
+  });
+}
+
+void scatter_src_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
+  const Lines lines(out, dim, index, "scatter");
+  const Tensor rows = source_rows(src, lines, out);
+  start_from(input, out);
+  with_bits(out.itemsize(), [&]<class T>() {
+    const T* from = typed<T>(rows);
+    for_targets<T>(lines, [&](T& to, int64_t at) { to = from[at]; });
+  });
+}
+
+void scatter_value_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value, const Tensor& out) {
+  const Lines lines(out, dim, index, "scatter");
+  start_from(input, out);
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    const T v = value.to<T>();
+    for_targets<T>(lines, [v](T& to, int64_t) { to = v; });
+  });
+}
+
+void scatter_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
+  const Lines lines(out, dim, index, "scatter_add");
+  const Tensor rows = source_rows(src, lines, out);
+  start_from(input, out);
+  for_source(out, lines, rows, Add());
+}
+
+void scatter_src_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
+                            std::string_view reduce, const Tensor& out) {
+  if (reduce == "add") return scatter_add_cpu(input, dim, index, src, out);
+  const Lines lines(out, dim, index, "scatter");
+  const Tensor rows = source_rows(src, lines, out);
+  start_from(input, out);
+  for_source(out, lines, rows, Multiply());
+}
+
+void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value,
+                              std::string_view reduce, const Tensor& out) {
+  const Lines lines(out, dim, index, "scatter");
+  start_from(input, out);
+  const bool add = reduce == "add";
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    const T v = value.to<T>();
+    for_targets<T>(lines, [v, add](T& to, int64_t) { to = add ? add_values(to, v) : mul_values(to, v); });
+  });
+}
+
+void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, std::string_view reduce,
+                        bool include_self, const Tensor& out) {
+  const Lines lines(out, dim, index, "scatter_reduce");
+  const Tensor rows = source_rows(src, lines, out);
+  start_from(input, out);
+  if (lines.empty()) return;
+  if (!include_self)
+    dispatch_dtype(out.dtype(), [&]<class T>() {
+      const T start = identity<T>(reduce);
+      for_targets<T>(lines, [start](T& to, int64_t) { to = start; });
+    });
+  if (reduce == "sum" || reduce == "mean")
+    for_source(out, lines, rows, Add());
+  else if (reduce == "prod")
+    for_source(out, lines, rows, Multiply());
+  else if (reduce == "amax")
+    for_source(out, lines, rows, Extreme<true>());
+  else
+    for_source(out, lines, rows, Extreme<false>());
+  if (reduce != "mean") return;
+  Tensor count = empty_tensor(out.sizes(), DType::int64);
+  fill_cpu(count, Operand(include_self ? 1 : 0));
+  for_targets<int64_t>(Lines(count, dim, index, "scatter_reduce"), [](int64_t& n, int64_t) { ++n; });
+  const int64_t* n = static_cast<const int64_t*>(count.data_ptr());
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    T* p = static_cast<T*>(out.data_ptr());
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      if (n[i] <= 1) continue;
+      if constexpr (std::is_integral_v<T>) {  // towards minus infinity, as floor division
+        const int64_t v = static_cast<int64_t>(p[i]);
+        p[i] = static_cast<T>(v / n[i] - (v % n[i] < 0));
+      } else if constexpr (is_complex_type<T>) {
+        p[i] /= static_cast<typename T::value_type>(n[i]);
+      } else {
+        p[i] = T(static_cast<compute_t<T>>(p[i]) / static_cast<compute_t<T>>(n[i]));
+      }
+    }
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,170 @@
+// Index operators that are made of others.
+#include <functional>
+
+#include "tapegrad/aten/index/index_plan.h"
+#include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/modes.h"
+
+namespace tapegrad::composite {
+
+namespace {
+
+bool is_mask(const Tensor& t) { return t.defined() && (t.dtype() == DType::bool_ || t.dtype() == DType::uint8); }
+
+// The position of the only index, where it is a mask with dimensions; else -1.
+int only_mask(TensorSpan indices) {
+  int at = -1;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (!indices[i].defined()) continue;
+    if (at >= 0 || !is_mask(indices[i]) || indices[i].ndim() == 0) return -1;
+    at = static_cast<int>(i);
+  }
+  return at;
+}
+
+// A mask over several dimensions is one over their joined dimension, where a view can join them.
+struct JoinedMask {
+  Tensor input;
+  std::vector<Tensor> indices;
+};
+std::optional<JoinedMask> join_mask(const Tensor& input, TensorSpan indices, int at) {
+  const Tensor& mask = indices[static_cast<size_t>(at)];
+  if (mask.ndim() < 2 || at + mask.ndim() > input.ndim()) return std::nullopt;
+  DimVector sizes;
+  int64_t joined = 1;
+  for (int d = 0; d < input.ndim(); ++d) {
+    const int k = d - at;
+    if (k >= 0 && k < mask.ndim()) {
+      if (mask.size(k) != input.size(d)) return std::nullopt;  // the ordinary way raises
+      joined *= input.size(d);
+      if (k == mask.ndim() - 1) sizes.push_back(joined);
+    } else {
+      sizes.push_back(input.size(d));
+    }
+  }
+  if (!geometry::view_strides(input.sizes(), input.strides(), sizes)) return std::nullopt;
+  JoinedMask result{view(input, sizes), {indices.begin(), indices.end()}};
+  result.indices[static_cast<size_t>(at)] = raw::reshape(mask, {-1});
+  return result;
+}
+
+}  // namespace
+
+Tensor index(const Tensor& input, TensorSpan indices) {
+  const int at = only_mask(indices);
+  if (at >= 0)
+    if (auto joined = join_mask(input, indices, at))
+      return _index_tensor(joined->input, expand_masks(joined->input, joined->indices, "index"));
+  return _index_tensor(input, expand_masks(input, indices, "index"));
+}
+
+Tensor index_put(const Tensor& input, TensorSpan indices, const Tensor& values, bool accumulate) {
+  return _index_put(input, expand_masks(input, indices, "index_put"), values, accumulate);
+}
+
+const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& values, bool accumulate) {
+  const int at = only_mask(indices);
+  if (at >= 0) {
+    const Tensor& mask = indices[static_cast<size_t>(at)];
+    bool fits = at + mask.ndim() <= self.ndim() && mask.dtype() == DType::bool_ && mask.device() == self.device();
+    for (int k = 0; fits && k < mask.ndim(); ++k) fits = mask.size(k) == self.size(at + k);
+    if (fits && values.ndim() == 0 && !accumulate && values.dtype() == self.dtype()) {
+      // One value for all: no list of places is needed.
+      DimVector sizes(mask.sizes());
+      for (int d = at + mask.ndim(); d < self.ndim(); ++d) sizes.push_back(1);
+      masked_fill_(self, raw::reshape(mask, sizes), values);
+      return self;
+    }
+    if (auto joined = join_mask(self, indices, at)) {
+      _index_put_(joined->input, expand_masks(joined->input, joined->indices, "index_put"), values, accumulate);
+      return self;
+    }
+  }
+  _index_put_(self, expand_masks(self, indices, "index_put"), values, accumulate);
+  return self;
+}
+
+Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
+  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: expected indices of dtype int64: got {}", indices.dtype());
+  if (!dim) return gather(reshape(input, {-1}), 0, reshape(indices, {-1}));
+  TG_CHECK(input.ndim() == indices.ndim(), Runtime, "take_along_dim: expected as many dimensions in input and indices: got {} and {}",
+           format_ints(input.sizes()), format_ints(indices.sizes()));
+  const int64_t d = wrap_dim(*dim, input.ndim(), "take_along_dim");
+  if (input.ndim() == 0) return gather(input, 0, indices);
+  // Broadcast everything but dim.
+  DimVector a(input.sizes()), b(indices.sizes());
+  const int64_t length = a[d], wanted = b[d];
+  a[d] = b[d] = 1;
+  DimVector common = broadcast_sizes(a, b, "take_along_dim");
+  DimVector input_sizes(common), index_sizes(common);
+  input_sizes[d] = length;
+  index_sizes[d] = wanted;
+  return gather(expand(input, input_sizes), d, expand(indices, index_sizes));
+}
+
+Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx, std::optional<double> max_norm,
+                 double norm_type, bool scale_grad_by_freq, bool sparse) {
+  TG_CHECK(!sparse, NotImplemented, "embedding: sparse gradients are not supported");
+  TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}", format_ints(weight.sizes()));
+  int64_t padding = -1;
+  if (padding_idx) {
+    TG_CHECK(*padding_idx >= -weight.size(0) && *padding_idx < weight.size(0), Index,
+             "embedding: padding_idx {} is out of bounds for {} rows", *padding_idx, weight.size(0));
+    padding = *padding_idx < 0 ? *padding_idx + weight.size(0) : *padding_idx;
+  }
+  if (max_norm) {
+    NoGradGuard guard;
+    Tensor rows = std::get<0>(raw::_unique(raw::to(raw::reshape(input, {-1}), DType::int64)));
+    Tensor used = index_select(weight, 0, rows);
+    Tensor norms = pow(sum(pow(abs(used), norm_type), IntSpan({1}), true), 1 / norm_type);
+    Tensor scale = where(gt(norms, *max_norm), mul(reciprocal(add(norms, 1e-7)), *max_norm), 1.0);
+    index_copy_(weight, 0, rows, mul(used, to(scale, weight.dtype())));
+  }
+  return _embedding(weight, input, padding, scale_grad_by_freq);
+}
+
+Tensor one_hot(const Tensor& tensor, int64_t num_classes) {
+  TG_CHECK(tensor.dtype() == DType::int64, Runtime, "one_hot: expected class indices of dtype int64: got {}", tensor.dtype());
+  NoGradGuard guard;
+  DimVector sizes(tensor.sizes());
+  TG_CHECK(tensor.numel() > 0 || num_classes > 0, Runtime,
+           "one_hot: the number of classes cannot be inferred from a tensor without elements");
+  if (num_classes == -1) num_classes = max(tensor).item<int64_t>() + 1;
+  TG_CHECK(num_classes > 0, Runtime, "one_hot: expected at least one class: got {}", num_classes);
+  sizes.push_back(num_classes);
+  Tensor out = zeros(sizes, DType::int64, tensor.device());
+  return scatter_(out, -1, unsqueeze(tensor, -1), Scalar(1));
+}
+
+Tensor diag(const Tensor& input, int64_t diagonal) {
+  TG_CHECK(input.ndim() == 1 || input.ndim() == 2, Runtime, "diag: expected 1 or 2 dimensions: got {}", format_ints(input.sizes()));
+  if (input.ndim() == 1) return diag_embed(input, diagonal);
+  return clone(tapegrad::diagonal(input, diagonal), MemoryFormat::Contiguous);
+}
+
+namespace {
+Tensor copy_with(const Tensor& input, const Tensor& src, const char* op, const std::function<Tensor(const Tensor&)>& part) {
+  Tensor out = clone(input);
+  Tensor target = part(out);
+  TG_CHECK(target.sizes() == src.sizes(), Runtime, "{}: expected src of sizes {}: got {}", op, format_ints(target.sizes()),
+           format_ints(src.sizes()));
+  copy_(target, src);
+  return out;
+}
+}  // namespace
+
+Tensor diagonal_scatter(const Tensor& input, const Tensor& src, int64_t offset, int64_t dim1, int64_t dim2) {
+  return copy_with(input, src, "diagonal_scatter", [&](const Tensor& t) { return diagonal(t, offset, dim1, dim2); });
+}
+
+Tensor select_scatter(const Tensor& input, const Tensor& src, int64_t dim, int64_t index) {
+  return copy_with(input, src, "select_scatter", [&](const Tensor& t) { return select(t, dim, index); });
+}
+
+Tensor slice_scatter(const Tensor& input, const Tensor& src, int64_t dim, std::optional<int64_t> start,
+                     std::optional<int64_t> end, int64_t step) {
+  return copy_with(input, src, "slice_scatter", [&](const Tensor& t) { return _slice(t, dim, start, end, step); });
+}
+
+}  // namespace tapegrad::composite

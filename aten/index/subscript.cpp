@@ -1,0 +1,191 @@
+#include "tapegrad/aten/index/subscript.h"
+
+#include "tapegrad/aten/view/geometry.h"
+
+namespace tapegrad {
+
+namespace {
+
+using Kind = Subscript::Kind;
+
+// The basic part of a subscript as one view, with the tensors that index it. `place_*` is the same view on a
+// contiguous tensor of the input's sizes, which the gradient writes to.
+struct Basic {
+  DimVector sizes, strides, place_strides;
+  int64_t offset, place_offset = 0;
+  std::vector<Tensor> tensors;  // one per dimension of the view as far as there are any; undefined: the whole one
+  bool changed = false;         // false: the view is the input itself
+  bool indexed = false;
+};
+
+// Dimensions that a subscript stands for.
+int64_t dims_of(const Subscript& s) {
+  switch (s.kind) {
+    case Kind::Int:
+    case Kind::Slice:
+      return 1;
+    case Kind::Tensor:
+      if (s.tensor.dtype() == DType::bool_ || s.tensor.dtype() == DType::uint8) return s.tensor.ndim();
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+class Walk {
+ public:
+  Walk(const Tensor& input, Basic& out) : input_(*input.impl()), places_(contiguous_strides(input.sizes())), out_(out) {
+    out_.offset = input_.offset();
+  }
+
+  void keep() {
+    push(size(), stride(), place());
+    ++dim_;
+  }
+
+  void integer(int64_t i) {
+    TG_CHECK(input_.ndim() > 0, Index, "index: a tensor without dimensions takes no index\nuse item() for its value");
+    i = geometry::wrap_index(i, size(), dim_, "index");
+    out_.offset += i * stride();
+    out_.place_offset += i * place();
+    out_.changed = true;
+    ++dim_;
+  }
+
+  void slice(const Subscript& s) {
+    const int64_t step = s.step.value_or(1);
+    auto range = geometry::slice_range(size(), s.start, s.stop, step, "index");
+    out_.changed |= range.length != size();
+    if (range.length > 0) {
+      out_.offset += range.start * stride();
+      out_.place_offset += range.start * place();
+    }
+    const int64_t by = range.length > 1 ? step : 1;
+    push(range.length, stride() * by, place() * by);
+    ++dim_;
+  }
+
+  void fresh() {
+    out_.changed = true;
+    const int64_t s = dim_ < input_.ndim() ? size() * stride() : 1;
+    push(1, s, dim_ < input_.ndim() ? size() * place() : 1);
+  }
+
+  // An index for the next `dims` dimensions, or for a new one of size 1.
+  void tensor(const Tensor& t, int64_t dims) {
+    out_.tensors.resize(entries_);
+    out_.tensors.push_back(t);
+    out_.indexed = true;
+    const size_t next = entries_ + 1;
+    if (dims == 0) fresh();
+    for (; dims > 0; --dims) keep();
+    entries_ = next;
+  }
+
+  int64_t dim() const { return dim_; }
+
+ private:
+  int64_t size() const { return input_.size(static_cast<int>(dim_)); }
+  int64_t stride() const { return input_.stride(static_cast<int>(dim_)); }
+  int64_t place() const { return places_[static_cast<size_t>(dim_)]; }
+  void push(int64_t size, int64_t stride, int64_t place) {
+    out_.sizes.push_back(size);
+    out_.strides.push_back(stride);
+    out_.place_strides.push_back(place);
+    ++entries_;
+  }
+
+  const TensorImpl& input_;
+  DimVector places_;
+  Basic& out_;
+  int64_t dim_ = 0;
+  size_t entries_ = 0;  // of the list of indices: a mask is one, whatever its dimensions
+};
+
+// True and False are indices of a new dimension of size 1: into it, or nowhere.
+Tensor bool_index(bool flag, Device device) { return raw::zeros({flag ? 1 : 0}, DType::int64, device); }
+
+Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
+  int64_t consumed = 0;
+  int ellipses = 0;
+  for (const Subscript& s : subscripts) {
+    consumed += dims_of(s);
+    ellipses += s.kind == Kind::Ellipsis;
+  }
+  TG_CHECK(ellipses <= 1, Index, "index: at most one Ellipsis (...) can stand in a subscript");
+  TG_CHECK(consumed <= input.ndim(), Index, "index: too many indices for a tensor with {} dimensions: got {}", input.ndim(),
+           consumed);
+  Basic basic;
+  Walk walk(input, basic);
+  for (const Subscript& s : subscripts) {
+    switch (s.kind) {
+      case Kind::None:
+        walk.fresh();
+        break;
+      case Kind::Ellipsis:
+        for (int64_t n = input.ndim() - consumed; n > 0; --n) walk.keep();
+        break;
+      case Kind::Int:
+        walk.integer(s.index);
+        break;
+      case Kind::Slice:
+        walk.slice(s);
+        break;
+      case Kind::Bool:
+        walk.tensor(bool_index(s.flag, input.device()), 0);
+        break;
+      case Kind::Tensor: {
+        const DType t = s.tensor.dtype();
+        TG_CHECK(is_integral(t) || t == DType::bool_, Index,
+                 "index: tensors used as indices must be integer or bool tensors: got {}", t);
+        const bool mask = t == DType::bool_ || t == DType::uint8;
+        if (s.tensor.ndim() == 0 && !s.tensor.is_meta()) {
+          // A number in a tensor is that number.
+          if (mask) {
+            walk.tensor(bool_index(s.tensor.item<bool>(), input.device()), 0);
+          } else {
+            walk.integer(s.tensor.item<int64_t>());
+          }
+          break;
+        }
+        walk.tensor(t == DType::int8 || t == DType::int16 ? raw::to(s.tensor, DType::int64) : s.tensor, dims_of(s));
+        break;
+      }
+    }
+  }
+  while (walk.dim() < input.ndim()) walk.keep();
+  return basic;
+}
+
+Tensor basic_view(const Tensor& input, const Basic& b) {
+  return _strided_view(input, b.sizes, b.strides, b.offset, b.place_strides, b.place_offset);
+}
+
+}  // namespace
+
+Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts) {
+  const Basic basic = split_basic(input, subscripts);
+  if (!basic.indexed) return basic.changed ? basic_view(input, basic) : _alias(input);
+  return _index(basic.changed ? basic_view(input, basic) : input, basic.tensors);
+}
+
+void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, const Operand& value) {
+  const Basic basic = split_basic(self, subscripts);
+  const Tensor target = basic.changed ? basic_view(self, basic) : self;
+  const Tensor& v = value.tensor();
+  if (basic.indexed) {
+    Tensor values = v.dtype() == target.dtype() && v.device() == target.device() ? v : to(v, target.dtype(), target.device());
+    index_put_(target, basic.tensors, values, false);
+    return;
+  }
+  if (v.ndim() == 0 && v.is_cpu()) {
+    fill_(target, value);
+    return;
+  }
+  // NumPy lets a value have more leading dimensions than the target when their sizes are 1.
+  int extra = 0;
+  while (v.ndim() - extra > target.ndim() && v.impl()->size(extra) == 1) ++extra;
+  copy_(target, extra ? reshape(v, v.sizes().subspan(static_cast<size_t>(extra))) : v);
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,145 @@
+// unique and unique_consecutive. Values are compared as themselves, slices (with dim) element by element; NaN equals
+// nothing, as in PyTorch, and sorts last.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "tapegrad/aten/kernels_index.h"
+
+namespace tapegrad::cpu {
+
+namespace {
+
+using Result = std::tuple<Tensor, Tensor, Tensor>;
+
+template <class T>
+struct Slices {
+  const T* data;
+  int64_t width;
+  bool less(int64_t a, int64_t b) const {
+    for (int64_t i = 0; i < width; ++i) {
+      const T x = data[a * width + i], y = data[b * width + i];
+      if (before(x, y)) return true;
+      if (before(y, x)) return false;
+    }
+    return false;
+  }
+  bool equal(int64_t a, int64_t b) const {
+    for (int64_t i = 0; i < width; ++i)
+      if (!same(data[a * width + i], data[b * width + i])) return false;
+    return true;
+  }
+
+ private:
+  static bool before(T a, T b) {
+    if constexpr (is_half_type<T>)
+      return Slices<float>::before(static_cast<float>(a), static_cast<float>(b));
+    else if constexpr (is_complex_type<T>)
+      return a.real() != b.real() ? a.real() < b.real() : a.imag() < b.imag();
+    else if constexpr (std::is_floating_point_v<T>)
+      return a < b || (std::isnan(b) && !std::isnan(a));
+    else
+      return a < b;
+  }
+  static bool same(T a, T b) {
+    if constexpr (is_half_type<T>)
+      return static_cast<float>(a) == static_cast<float>(b);
+    else
+      return a == b;
+  }
+  template <class>
+  friend struct Slices;
+};
+
+// `rows`: dense, [n, width]. Groups are the runs of `order` whose neighbours are equal.
+template <class T>
+Result group(const Tensor& rows, int64_t n, int64_t width, const std::vector<int64_t>& order) {
+  const Slices<T> slices{static_cast<const T*>(rows.data_ptr()), width};
+  Tensor inverse = empty_tensor({n}, DType::int64);
+  int64_t* to = inverse.data<int64_t>();
+  std::vector<int64_t> firsts;
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < n; ++i) {
+    if (i == 0 || !slices.equal(order[i - 1], order[i])) {
+      firsts.push_back(order[i]);
+      counts.push_back(0);
+    }
+    ++counts.back();
+    to[order[i]] = static_cast<int64_t>(firsts.size()) - 1;
+  }
+  const int64_t found = static_cast<int64_t>(firsts.size());
+  Tensor values = empty_tensor({found, width}, rows.dtype());
+  T* v = static_cast<T*>(values.data_ptr());
+  for (int64_t g = 0; g < found; ++g) std::copy_n(slices.data + firsts[g] * width, width, v + g * width);
+  Tensor count = empty_tensor({found}, DType::int64);
+  std::copy(counts.begin(), counts.end(), count.data<int64_t>());
+  return {values, inverse, count};
+}
+
+Result unique_rows(const Tensor& rows, int64_t n, int64_t width, bool sort) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  return dispatch_dtype(rows.dtype(), [&]<class T>() {
+    if (sort) {
+      const Slices<T> slices{static_cast<const T*>(rows.data_ptr()), width};
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return slices.less(a, b); });
+    }
+    return group<T>(rows, n, width, order);
+  });
+}
+
+// Sorting the values themselves is several times faster than sorting indices.
+template <class T>
+Tensor sorted_values(const Tensor& flat) {
+  Tensor copy = raw::clone(flat, MemoryFormat::Contiguous);
+  T* p = static_cast<T*>(copy.data_ptr());
+  const int64_t n = copy.numel();
+  std::sort(p, p + n, [](T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+      return a < b || (std::isnan(b) && !std::isnan(a));
+    else
+      return a < b;
+  });
+  T* end = std::unique(p, p + n);
+  return raw::clone(alias_tensor(copy, {end - p}, {1}, 0));
+}
+
+Result unique_of(const Tensor& input, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
+  if (!dim) {
+    const Tensor flat = raw::contiguous(raw::reshape(input, {-1}));
+    if (sort && values_only && !is_complex(input.dtype()) && !is_half(input.dtype())) {
+      Tensor values = dispatch_dtype(input.dtype(), [&]<class T>() -> Tensor {
+        if constexpr (is_complex_type<T> || is_half_type<T>)
+          return {};
+        else
+          return sorted_values<T>(flat);
+      });
+      return {values, empty_tensor({0}, DType::int64), empty_tensor({0}, DType::int64)};
+    }
+    auto [values, inverse, count] = unique_rows(flat, flat.numel(), 1, sort);
+    return {raw::reshape(values, {-1}), raw::reshape(inverse, input.sizes()), count};
+  }
+  const int64_t d = wrap_dim(*dim, input.ndim(), op);
+  TG_CHECK(input.ndim() > 0, Runtime, "{}: a tensor without dimensions has no dimension {}", op, d);
+  const int64_t n = input.size(d);
+  TG_CHECK(input.numel() > 0 || n == 0, Runtime, "{}: slices of size 0 cannot be compared: got {}", op,
+           format_ints(input.sizes()));
+  const Tensor first = raw::contiguous(raw::transpose(input, d, 0));
+  const int64_t width = n == 0 ? 0 : first.numel() / n;
+  auto [values, inverse, count] = unique_rows(first, n, width, sort);
+  DimVector sizes(first.sizes());
+  sizes[0] = count.numel();
+  return {raw::transpose(raw::reshape(values, sizes), d, 0), inverse, count};
+}
+
+}  // namespace
+
+Result unique_cpu(const Tensor& input, bool, bool return_inverse, bool return_counts, std::optional<int64_t> dim) {
+  return unique_of(input, true, !return_inverse && !return_counts, dim, "unique");
+}
+
+Result unique_consecutive_cpu(const Tensor& input, bool, bool, std::optional<int64_t> dim) {
+  return unique_of(input, false, false, dim, "unique_consecutive");
+}
+
+}  // namespace tapegrad::cpu

@@ -1,0 +1,70 @@
+#include "tapegrad/aten/kernels_join.h"
+
+namespace tapegrad {
+
+namespace {
+
+// The dtype that holds them all, with the rules of arithmetic: zero-dimensional ones count by category only
+// where others have dimensions.
+DType common_dtype(TensorSpan tensors) {
+  auto category = [](DType t) { return is_complex(t) ? 3 : is_floating_point(t) ? 2 : is_integral(t) ? 1 : 0; };
+  std::optional<DType> with_dims, without;
+  for (const Tensor& t : tensors) {
+    auto& slot = t.ndim() > 0 ? with_dims : without;
+    slot = slot ? promote_types(*slot, t.dtype()) : t.dtype();
+  }
+  if (!with_dims) return *without;
+  if (without && category(*without) > category(*with_dims)) return promote_types(*with_dims, *without);
+  return *with_dims;
+}
+
+void check_devices(TensorSpan tensors, const char* op) {
+  for (const Tensor& t : tensors)
+    TG_CHECK(t.device() == tensors[0].device(), Runtime, "{}: expected all tensors on one device: got {} and {}", op,
+             tensors[0].device(), t.device());
+}
+
+bool counts_for_nothing(const Tensor& t) { return t.ndim() == 1 && t.numel() == 0; }
+
+}  // namespace
+
+TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
+  TG_CHECK(!tensors.empty(), Runtime, "cat: expected at least one tensor");
+  check_devices(tensors, "cat");
+  const Tensor* first = nullptr;
+  for (const Tensor& t : tensors) {
+    TG_CHECK(t.ndim() > 0, Runtime, "cat: tensors without dimensions cannot be joined\nuse stack");
+    if (!first || (counts_for_nothing(*first) && !counts_for_nothing(t))) first = &t;
+  }
+  const int64_t d = wrap_dim(dim, first->ndim(), "cat");
+  DimVector sizes(first->sizes());
+  sizes[d] = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& t = tensors[i];
+    if (counts_for_nothing(t) && first->ndim() != 1) continue;
+    TG_CHECK(t.ndim() == first->ndim(), Runtime, "cat: expected all tensors to have {} dimensions: got sizes {} at position {}",
+             first->ndim(), format_ints(t.sizes()), i);
+    for (int k = 0; k < t.ndim(); ++k)
+      TG_CHECK(k == d || t.impl()->size(k) == sizes[k], Runtime,
+               "cat: sizes must agree except in dimension {}: got {} at position {} where {} was expected", d,
+               format_ints(t.sizes()), i, format_ints(first->sizes()));
+    TG_CHECK(!__builtin_add_overflow(sizes[d], t.size(d), &sizes[d]), Runtime,
+             "cat: the number of elements does not fit into 63 bits");
+  }
+  return {sizes, common_dtype(tensors), first->device(), {}};
+}
+
+TensorSpec stack_shape(TensorSpan tensors, int64_t dim) {
+  TG_CHECK(!tensors.empty(), Runtime, "stack: expected at least one tensor");
+  check_devices(tensors, "stack");
+  const IntSpan sizes = tensors[0].sizes();
+  for (size_t i = 1; i < tensors.size(); ++i)
+    TG_CHECK(tensors[i].sizes() == sizes, Runtime, "stack: expected tensors of one shape: got {} at position 0 and {} at position {}",
+             format_ints(sizes), format_ints(tensors[i].sizes()), i);
+  const int64_t d = wrap_dim(dim, tensors[0].ndim() + 1, "stack");
+  DimVector result(sizes);
+  result.insert(d, static_cast<int64_t>(tensors.size()));
+  return {result, common_dtype(tensors), tensors[0].device(), {}};
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,63 @@
+#include "tapegrad/aten/copy/strided_loop.h"
+#include "tapegrad/aten/kernels_view.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+namespace {
+template <class T>
+void copy_elements(char* to, int64_t ts, const char* from, int64_t fs, int64_t n) {
+  constexpr int64_t kSize = sizeof(T);
+  if (ts == kSize && fs == -kSize) {  // a reversed row: the compiler reverses vectors
+    T* t = reinterpret_cast<T*>(to);
+    const T* f = reinterpret_cast<const T*>(from) - (n - 1);
+    for (int64_t i = 0; i < n; ++i) t[i] = f[n - 1 - i];
+  } else if (ts == kSize && fs == kSize) {
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+  } else {
+    for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(to + i * ts) = *reinterpret_cast<const T*>(from + i * fs);
+  }
+}
+
+struct Bytes16 {
+  uint64_t low, high;
+};
+
+template <class T>
+void flip_loop(const StridedLoop<2>& loop) {
+  const int last = loop.ndim - 1;
+  const int64_t ts = loop.strides[0][last], fs = loop.strides[1][last];
+  parallel_for(0, loop.numel, (128 << 10) / static_cast<int64_t>(sizeof(T)), [&](int64_t begin, int64_t end) {
+    loop.for_runs(begin, end, [&](char* const* p, int64_t n) { copy_elements<T>(p[0], ts, p[1], fs, n); });
+  });
+}
+}  // namespace
+
+void flip_cpu(const Tensor& input, IntSpan dims, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const uint64_t mask = dims.empty() ? 0 : dim_mask(dims, input.ndim(), "flip");
+  StridedLoop<2> loop;
+  loop.set_shape(out.sizes());
+  loop.set(0, out);
+  loop.set(1, input);
+  for (int d = 0; d < loop.ndim; ++d) {
+    if ((mask >> d & 1) == 0) continue;
+    loop.data[1] += (loop.shape[d] - 1) * loop.strides[1][d];
+    loop.strides[1][d] = -loop.strides[1][d];
+  }
+  loop.collapse();
+  switch (out.itemsize()) {
+    case 1:
+      return flip_loop<uint8_t>(loop);
+    case 2:
+      return flip_loop<uint16_t>(loop);
+    case 4:
+      return flip_loop<uint32_t>(loop);
+    case 8:
+      return flip_loop<uint64_t>(loop);
+    default:
+      return flip_loop<Bytes16>(loop);
+  }
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

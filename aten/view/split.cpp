@@ -1,0 +1,75 @@
+#include "tapegrad/aten/kernels_view.h"
+
+namespace tapegrad::composite {
+
+std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
+  TG_CHECK(input.ndim() > 0, Runtime, "chunk: cannot be applied to a tensor without dimensions");
+  TG_CHECK(chunks > 0, Runtime, "chunk: expected at least one chunk: got {}", chunks);
+  dim = wrap_dim(dim, input.ndim(), "chunk");
+  int64_t size = input.size(dim);
+  // All chunks of an empty dimension are empty, as many as were asked for.
+  if (size == 0) return split_with_sizes(input, DimVector(static_cast<size_t>(std::min<int64_t>(chunks, 1 << 20))), dim);
+  return split(input, (size - 1) / chunks + 1, dim);
+}
+
+std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections, int64_t dim) {
+  TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
+  TG_CHECK(sections > 0, Runtime, "tensor_split: expected at least one section: got {}", sections);
+  dim = wrap_dim(dim, input.ndim(), "tensor_split");
+  int64_t size = input.size(dim), least = size / sections, longer = size % sections;
+  std::vector<Tensor> pieces;
+  int64_t start = 0;
+  for (int64_t i = 0; i < sections; ++i) {
+    int64_t length = least + (i < longer);
+    pieces.push_back(_slice(input, dim, start, start + length));
+    start += length;
+  }
+  return pieces;
+}
+
+std::vector<Tensor> tensor_split_indices(const Tensor& input, IntSpan indices, int64_t dim) {
+  TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
+  dim = wrap_dim(dim, input.ndim(), "tensor_split");
+  std::vector<Tensor> pieces;
+  int64_t start = 0;
+  for (int64_t i : indices) {
+    pieces.push_back(_slice(input, dim, start, i));
+    start = i;
+  }
+  pieces.push_back(_slice(input, dim, start));
+  return pieces;
+}
+
+std::vector<Tensor> tensor_split_tensor(const Tensor& input, const Tensor& indices_or_sections, int64_t dim) {
+  TG_CHECK(indices_or_sections.dtype() == DType::int64 && indices_or_sections.is_cpu() && indices_or_sections.ndim() <= 1,
+           Runtime, "tensor_split: expected an int64 tensor on the CPU with at most 1 dimension: got {} on {}, sizes {}",
+           indices_or_sections.dtype(), indices_or_sections.device(), format_ints(indices_or_sections.sizes()));
+  if (indices_or_sections.ndim() == 0) return tensor_split_sections(input, indices_or_sections.item<int64_t>(), dim);
+  Tensor dense = raw::contiguous(indices_or_sections);
+  DimVector indices;
+  indices.assign(dense.data<int64_t>(), static_cast<size_t>(dense.numel()));
+  return tensor_split_indices(input, indices, dim);
+}
+
+namespace {
+// `sections` equal pieces along dim; raises where they do not come out even or dimensions are missing.
+std::vector<Tensor> split_evenly(const Tensor& input, int64_t sections, int64_t dim, int min_ndim, const char* op) {
+  TG_CHECK(input.ndim() >= min_ndim, Runtime, "{}: expected at least {} dimensions: got {}", op, min_ndim,
+           format_ints(input.sizes()));
+  TG_CHECK(sections > 0 && input.size(dim) % sections == 0, Runtime,
+           "{}: dimension {} with size {} does not split into {} equal sections", op, dim, input.size(dim), sections);
+  return tensor_split_sections(input, sections, dim);
+}
+}  // namespace
+
+std::vector<Tensor> hsplit_sections(const Tensor& input, int64_t sections) {
+  return split_evenly(input, sections, input.ndim() == 1 ? 0 : 1, 1, "hsplit");
+}
+std::vector<Tensor> vsplit_sections(const Tensor& input, int64_t sections) {
+  return split_evenly(input, sections, 0, 2, "vsplit");
+}
+std::vector<Tensor> dsplit_sections(const Tensor& input, int64_t sections) {
+  return split_evenly(input, sections, 2, 3, "dsplit");
+}
+
+}  // namespace tapegrad::composite

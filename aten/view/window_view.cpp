@@ -1,0 +1,117 @@
+// View functions that cut pieces out of dimensions.
+#include "tapegrad/aten/kernels_view.h"
+#include "tapegrad/aten/view/geometry.h"
+
+namespace tapegrad {
+
+namespace {
+
+ViewSpec whole(const Tensor& t) { return {DimVector(t.sizes()), DimVector(t.strides()), t.storage_offset(), {}}; }
+
+ViewSpec piece(const Tensor& input, int64_t dim, int64_t start, int64_t length) {
+  ViewSpec v = whole(input);
+  // An empty piece may begin one past the end; its offset stays inside.
+  if (length > 0) v.offset += start * v.strides[dim];
+  v.sizes[dim] = length;
+  return v;
+}
+
+int64_t dim_of(const Tensor& input, int64_t dim, const char* op) {
+  TG_CHECK(input.ndim() > 0, Runtime, "{}: cannot be applied to a tensor without dimensions", op);
+  return wrap_dim(dim, input.ndim(), op);
+}
+
+}  // namespace
+
+ViewSpec narrow_view(const Tensor& input, int64_t dim, int64_t start, int64_t length) {
+  dim = dim_of(input, dim, "narrow");
+  int64_t size = input.impl()->size(static_cast<int>(dim));
+  TG_CHECK(length >= 0, Runtime, "narrow: length must not be negative: got {}", length);
+  TG_CHECK(start >= -size && start <= size, Index, "narrow: start {} is out of bounds for dimension {} with size {}",
+           start, dim, size);
+  if (start < 0) start += size;
+  TG_CHECK(start <= size - length, Runtime, "narrow: start {} and length {} exceed dimension {} with size {}", start,
+           length, dim, size);
+  return piece(input, dim, start, length);
+}
+
+ViewSpec select_view(const Tensor& input, int64_t dim, int64_t index) {
+  TG_CHECK(input.ndim() > 0, Index, "select: cannot be applied to a tensor without dimensions");
+  dim = wrap_dim(dim, input.ndim(), "select");
+  ViewSpec v = whole(input);
+  v.offset += geometry::wrap_index(index, v.sizes[dim], dim, "select") * v.strides[dim];
+  v.sizes.erase(dim);
+  v.strides.erase(dim);
+  return v;
+}
+
+ViewSpec slice_view(const Tensor& input, int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end,
+                    int64_t step) {
+  dim = dim_of(input, dim, "slice");
+  auto range = geometry::slice_range(input.impl()->size(static_cast<int>(dim)), start, end, step, "slice");
+  ViewSpec v = piece(input, dim, range.start, range.length);
+  // The product can only overflow where at most one element is left, and then the stride means nothing.
+  if (range.length > 1) v.strides[dim] *= step;
+  return v;
+}
+
+ViewSpec unfold_view(const Tensor& input, int64_t dimension, int64_t size, int64_t step) {
+  dimension = wrap_dim(dimension, input.ndim(), "unfold");
+  int64_t length = input.ndim() == 0 ? 1 : input.impl()->size(static_cast<int>(dimension));
+  TG_CHECK(size >= 0 && size <= length, Runtime, "unfold: the window size {} does not fit dimension {} with size {}",
+           size, dimension, length);
+  TG_CHECK(step > 0, Runtime, "unfold: step must be greater than zero: got {}", step);
+  ViewSpec v = whole(input);
+  int64_t stride = input.ndim() == 0 ? 1 : v.strides[dimension];
+  v.sizes.push_back(size);
+  v.strides.push_back(stride);
+  if (input.ndim() == 0) return v;
+  v.sizes[dimension] = (length - size) / step + 1;
+  if (v.sizes[dimension] > 1) v.strides[dimension] = stride * step;
+  return v;
+}
+
+std::vector<ViewSpec> split_view(const Tensor& input, int64_t split_size, int64_t dim) {
+  dim = dim_of(input, dim, "split");
+  TG_CHECK(split_size >= 0, Runtime, "split: the size of the pieces must not be negative: got {}", split_size);
+  int64_t size = input.impl()->size(static_cast<int>(dim));
+  TG_CHECK(split_size > 0 || size == 0, Runtime, "split: pieces of size 0 cannot cover dimension {} with size {}", dim,
+           size);
+  std::vector<ViewSpec> pieces;
+  for (int64_t start = 0; start < size; start += std::min(split_size, size - start))
+    pieces.push_back(piece(input, dim, start, std::min(split_size, size - start)));
+  if (pieces.empty()) pieces.push_back(whole(input));
+  return pieces;
+}
+
+std::vector<ViewSpec> split_with_sizes_view(const Tensor& input, IntSpan split_sizes, int64_t dim) {
+  dim = dim_of(input, dim, "split_with_sizes");
+  int64_t size = input.impl()->size(static_cast<int>(dim));
+  int64_t left = size;
+  for (int64_t s : split_sizes) {
+    TG_CHECK(s >= 0, Runtime, "split_with_sizes: sizes must not be negative: got {}", format_ints(split_sizes));
+    left = s > left ? -1 : left - s;
+    if (left < 0) break;
+  }
+  TG_CHECK(left == 0, Runtime, "split_with_sizes: sizes {} must sum to {}, the size of dimension {}",
+           format_ints(split_sizes), size, dim);
+  std::vector<ViewSpec> pieces;
+  int64_t start = 0;
+  for (int64_t s : split_sizes) {
+    pieces.push_back(piece(input, dim, start, s));
+    start += s;
+  }
+  return pieces;
+}
+
+std::vector<ViewSpec> unbind_view(const Tensor& input, int64_t dim) {
+  TG_CHECK(input.ndim() > 0, Index, "unbind: cannot be applied to a tensor without dimensions");
+  dim = wrap_dim(dim, input.ndim(), "unbind");
+  int64_t size = input.impl()->size(static_cast<int>(dim));
+  std::vector<ViewSpec> pieces;
+  pieces.reserve(static_cast<size_t>(size));
+  for (int64_t i = 0; i < size; ++i) pieces.push_back(select_view(input, dim, i));
+  return pieces;
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,27 @@
+#include "tapegrad/autograd/formulas/copy.h"
+
+#include "tapegrad/autograd/node.h"
+
+namespace tapegrad {
+
+Tensor copy_grad(const Tensor& grad, IntSpan sizes, DType dtype, Device device) {
+  if (!is_differentiable(dtype)) return {};
+  Tensor g = autograd::reduce_to(grad, {DimVector(sizes), grad.dtype(), grad.device()});
+  return to(g, dtype, device);
+}
+
+Tensor masked_scatter_self_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes) {
+  return autograd::reduce_to(masked_fill(grad, mask, 0), {DimVector(sizes), grad.dtype(), grad.device()});
+}
+
+Tensor masked_scatter_source_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes) {
+  int64_t numel = checked_numel(sizes, "masked_scatter");
+  Tensor taken = masked_select(grad, mask);
+  if (taken.numel() < numel) {
+    Tensor parts[] = {taken, zeros({numel - taken.numel()}, grad.dtype(), grad.device())};
+    taken = cat(parts, 0);
+  }
+  return reshape(taken, sizes);
+}
+
+}  // namespace tapegrad

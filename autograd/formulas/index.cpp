@@ -1,0 +1,130 @@
+#include "tapegrad/autograd/formulas/index.h"
+
+#include "tapegrad/autograd/node.h"
+
+namespace tapegrad {
+
+namespace {
+Tensor zeros_of(IntSpan sizes, const Tensor& grad) { return zeros(sizes, grad.dtype(), grad.device()); }
+}  // namespace
+
+Tensor index_grad(const Tensor& grad, IntSpan sizes, TensorSpan indices) {
+  return _index_put_(zeros_of(sizes, grad), indices, grad, true);
+}
+
+Tensor index_put_self_grad(const Tensor& grad, TensorSpan indices, bool accumulate) {
+  return accumulate ? grad : _index_put(grad, indices, zeros_of({}, grad), false);
+}
+
+Tensor index_put_values_grad(const Tensor& grad, TensorSpan indices, IntSpan sizes) {
+  return autograd::reduce_to(_index_tensor(grad, indices), {DimVector(sizes), grad.dtype(), grad.device()});
+}
+
+Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index) {
+  return index_add_(zeros_of(sizes, grad), dim, index, grad);
+}
+
+Tensor index_add_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes, const Scalar& alpha) {
+  Tensor g = index_select(grad, dim, index);
+  if (!(alpha == Scalar(1))) g = mul(g, alpha);
+  return g.sizes() == sizes ? g : reshape(g, sizes);
+}
+
+Tensor index_unwrapped(const Tensor& index, const Tensor& t, int64_t dim) {
+  return raw::remainder(index, t.ndim() ? t.size(dim) : 1);
+}
+
+Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index) {
+  return scatter_add_(zeros_of(sizes, grad), dim, index, grad);
+}
+
+Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes) {
+  if (index.numel() == 0) return zeros_of(sizes, grad);
+  Tensor g = gather(grad, dim, index);
+  if (g.sizes() == sizes) return g;
+  if (g.ndim() != static_cast<int>(sizes.size())) return reshape(g, sizes);
+  return _embed_view(g, sizes, g.sizes(), contiguous_strides(sizes), 0);
+}
+
+Tensor scatter_src_reduce_self_grad(const Tensor& grad, std::string_view reduce) {
+  TG_CHECK(reduce == "add", NotImplemented, "scatter: reduce=\"multiply\" is not differentiable\nuse scatter_reduce with \"prod\"");
+  return grad;
+}
+
+std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor& input, int64_t dim, const Tensor& index,
+                                               const Tensor& src, std::string_view reduce, bool include_self,
+                                               const Tensor& result, std::array<bool, 2>) {
+  Tensor for_input, for_src;
+  auto source = [&](const Tensor& per_element) {  // from elements of the index's shape to src's
+    return per_element.sizes() == src.sizes() ? per_element
+           : index.numel() == 0               ? zeros_of(src.sizes(), grad)
+                                              : _embed_view(per_element, src.sizes(), per_element.sizes(),
+                                                            contiguous_strides(src.sizes()), 0);
+  };
+  auto picked = [&](const Tensor& t) { return index.numel() == 0 ? t : gather(t, dim, index); };
+  // The part of src that the index covers.
+  Tensor used = src;
+  if (index.numel() != 0 && src.sizes() != index.sizes())
+    used = as_strided(contiguous(src), index.sizes(), contiguous_strides(src.sizes()), contiguous(src).storage_offset());
+  if (index.numel() == 0) return {grad, zeros_of(src.sizes(), grad)};
+  if (reduce == "sum") {
+    for_input = grad;
+    for_src = picked(grad);
+  } else if (reduce == "mean") {
+    Tensor ones_used = ones(index.sizes(), grad.dtype(), grad.device());
+    Tensor count = include_self ? ones_like(grad) : zeros_like(grad);
+    count = scatter_add(count, dim, index, ones_used);
+    count = masked_fill(count, eq(count, 0), 1);
+    Tensor share = div(grad, count);
+    for_input = share;
+    for_src = picked(share);
+  } else if (reduce == "prod") {
+    // Divide the product by each factor; where one factor is zero, the others' product without it.
+    Tensor input_zero = eq(input, 0);
+    Tensor input_safe = masked_fill(input, input_zero, 1);
+    Tensor without_input = scatter_reduce(ones_like(input), dim, index, src, "prod", true);
+    for_input = mul(grad, without_input);
+    Tensor zero_src = eq(used, 0);
+    Tensor zeros_seen = scatter_add(include_self ? to(input_zero, grad.dtype()) : zeros_like(grad), dim, index, to(zero_src, grad.dtype()));
+    Tensor safe = masked_fill(used, zero_src, 1);
+    Tensor safe_result = scatter_reduce(include_self ? input_safe : scatter(ones_like(input), dim, index, Scalar(1)), dim, index, safe, "prod", true);
+    Tensor others_zero = sub(picked(zeros_seen), to(zero_src, grad.dtype()));
+    Tensor others = div(picked(safe_result), safe);
+    for_src = mul(picked(grad), masked_fill(others, ne(others_zero, 0), 0));
+  } else {
+    Tensor hit_src = to(eq(used, picked(result)), grad.dtype());
+    Tensor hit_input = to(eq(input, result), grad.dtype());
+    if (!include_self) hit_input = scatter(hit_input, dim, index, Scalar(0));
+    // Equal extremes share the gradient.
+    Tensor count = scatter_add(hit_input, dim, index, hit_src);
+    count = masked_fill(count, eq(count, 0), 1);
+    Tensor share = div(grad, count);
+    for_input = mul(share, hit_input);
+    for_src = mul(picked(share), hit_src);
+    if (!include_self) return {scatter(grad, dim, index, Scalar(0)), source(for_src)};
+    // Elements that no index touches keep all of their gradient: they are their own extreme.
+    return {for_input, source(for_src)};
+  }
+  if (!include_self) for_input = scatter(for_input, dim, index, Scalar(0));
+  return {for_input, source(for_src)};
+}
+
+Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes) {
+  const DimVector common = broadcast_sizes(sizes, mask.sizes(), "masked_select");
+  Tensor full = masked_scatter(zeros_of(common, grad), mask, grad);
+  return autograd::reduce_to(full, {DimVector(sizes), grad.dtype(), grad.device()});
+}
+
+Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq) {
+  Tensor g = grad;
+  if (scale_grad_by_freq) {
+    Tensor flat = raw::reshape(indices, {-1});
+    Tensor count = raw::clamp_min(raw::bincount(flat, {}, grad.size(0)), 1);
+    g = div(g, raw::unsqueeze(raw::to(count, grad.dtype()), 1));
+  }
+  if (padding_idx >= 0 && padding_idx < grad.size(0))
+    g = index_fill(g, 0, raw::full({1}, padding_idx, DType::int64, grad.device()), 0);
+  return _embedding(g, indices);
+}
+
+}  // namespace tapegrad
