@@ -9,6 +9,8 @@ extern PyMethodDef exchange_functions[];  // from_numpy, from_dlpack, frombuffer
 extern PyMethodDef new_functions[];       // tensor, as_tensor, asarray (new_tensor.cpp)
 extern PyMethodDef global_functions[];    // defaults, threads, dtype questions (globals.cpp)
 extern PyMethodDef random_functions[];    // seeds of the default generator (generator_object.cpp)
+// Steps of the optimizers, in tapegrad._C itself (optim.cpp).
+extern PyMethodDef optim_functions[];
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();
