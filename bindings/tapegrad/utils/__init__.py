@@ -1,1 +1,5 @@
 """Utilities: data loading, hooks."""
+
+from . import data, hooks
+
+__all__ = ["data", "hooks"]

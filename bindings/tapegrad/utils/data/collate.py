@@ -1,0 +1,77 @@
+"""Making a batch of samples."""
+
+from __future__ import annotations
+
+import collections.abc
+import copy
+
+import numpy as np
+
+from ... import Tensor, as_tensor, float64, stack, tensor
+
+__all__ = ["default_collate", "default_convert"]
+
+_TEXT_KINDS = "SU"  # NumPy's kinds of strings
+
+
+def default_convert(data):
+    """NumPy arrays inside a sample become tensors; everything else stays."""
+    if isinstance(data, Tensor) or (isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind in _TEXT_KINDS + "O"):
+        return data
+    if isinstance(data, (np.ndarray, np.generic)):
+        return as_tensor(data)
+    if isinstance(data, collections.abc.Mapping):
+        return _like(data, {key: default_convert(value) for key, value in data.items()})
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(default_convert(d) for d in data))
+    if isinstance(data, tuple):
+        return [default_convert(d) for d in data]
+    if isinstance(data, collections.abc.Sequence) and not isinstance(data, (str, bytes)):
+        return _like(data, [default_convert(d) for d in data])
+    return data
+
+
+def _like(original, values):
+    """The values in a container of the original's type, or a plain one where that cannot be made."""
+    try:
+        if isinstance(original, collections.abc.MutableMapping):
+            clone = copy.copy(original)
+            clone.update(values)
+            return clone
+        return type(original)(values)
+    except TypeError:
+        return values
+
+
+def default_collate(batch):
+    """One batch of a list of samples: tensors, arrays and numbers are stacked, containers are gone into."""
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return stack(list(batch), 0)
+    if isinstance(first, np.ndarray):
+        if first.dtype.kind in _TEXT_KINDS + "O":
+            raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
+                            f"{first.dtype}")
+        return as_tensor(np.stack(batch))
+    if isinstance(first, np.generic) and first.dtype.kind not in _TEXT_KINDS:
+        return as_tensor(np.asarray(batch))
+    if isinstance(first, bool):
+        return tensor(batch)
+    if isinstance(first, float):
+        return tensor(batch, dtype=float64)
+    if isinstance(first, int):
+        return tensor(batch)
+    if isinstance(first, (str, bytes)):
+        return batch
+    if isinstance(first, collections.abc.Mapping):
+        return _like(first, {key: default_collate([sample[key] for sample in batch]) for key in first})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(default_collate(values) for values in zip(*batch, strict=True)))
+    if isinstance(first, collections.abc.Sequence):
+        size = len(first)
+        if any(len(sample) != size for sample in batch):
+            raise RuntimeError("each element in list of batch should be of equal size")
+        columns = [default_collate(values) for values in zip(*batch, strict=True)]
+        return columns if isinstance(first, tuple) else _like(first, columns)
+    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
+                    f"{type(first)}")
