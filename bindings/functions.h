@@ -12,6 +12,8 @@ extern PyMethodDef random_functions[];    // seeds of the default generator (gen
 // Steps of the optimizers, in tapegrad._C itself (optim.cpp).
 extern PyMethodDef optim_functions[];
 
+extern PyMethodDef internal_functions[];  // of tapegrad._C itself (internals.cpp)
+
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();
 // Lines of the program for messages of the tape (call_site.cpp).

@@ -1,4 +1,5 @@
 // Settings and questions about dtypes: the defaults, threads, promotion.
+#include "tapegrad/aten/iterate/pointwise.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
@@ -78,6 +79,18 @@ PyObject* promote(PyObject*, PyObject* args) {
   TG_PY_CATCH
 }
 
+PyObject* result_type(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject* a;
+  PyObject* b;
+  if (!PyArg_ParseTuple(args, "OO:result_type", &a, &b)) return nullptr;
+  const Operand x = to_operand(a, {"result_type", "tensor1", 1});
+  const Operand y = to_operand(b, {"result_type", "tensor2", 2});
+  const Tensor* both[] = {&x.tensor(), &y.tensor()};
+  return wrap(pointwise::promoted_dtype(pointwise::Promotion::Promote, both));
+  TG_PY_CATCH
+}
+
 PyObject* may_cast(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
   static constexpr Arg rows[] = {{"from_", ArgKind::DType, kRequired}, {"to", ArgKind::DType, kRequired}};
@@ -109,6 +122,8 @@ PyMethodDef global_functions[] = {
     {"numel", numel, METH_O, "The number of elements."},
     {"is_nonzero", is_nonzero, METH_O, nullptr},
     {"promote_types", promote, METH_VARARGS, "promote_types(type1, type2)\n\nThe dtype that holds values of both."},
+    {"result_type", result_type, METH_VARARGS,
+     "result_type(tensor1, tensor2)\n\nThe dtype of an operation on two tensors or numbers."},
     {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)"},
     {"_cpu_capability", cpu_capability, METH_NOARGS, nullptr},
     {},

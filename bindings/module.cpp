@@ -55,7 +55,7 @@ bool init_all(PyObject* module) {
          init_call_sites() && PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tapegrad._C", "The native part of tapegrad.", -1, nullptr,
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tapegrad._C", "The native part of tapegrad.", -1, internal_functions,
                           nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace

@@ -1,0 +1,81 @@
+// Functions of tapegrad._C for the package's own Python code: storages, memory statistics.
+#include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/allocator.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+// The whole storage of a tensor as bytes.
+PyObject* storage_bytes(PyObject*, PyObject* o) {
+  TG_PY_TRY
+  const Tensor& t = to_tensor(o, {"_storage_bytes", "tensor", 1});
+  const Storage& storage = t.impl()->storage();
+  return wrap(Tensor(make_intrusive<TensorImpl>(storage, DType::uint8,
+                                                IntSpan(DimVector{static_cast<int64_t>(storage->nbytes())}))));
+  TG_PY_CATCH
+}
+
+// _tensor_over(bytes, dtype, sizes, strides, offset): a tensor over the storage of another, checked.
+PyObject* tensor_over(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject *bytes, *dtype_object, *size_object, *stride_object, *offset_object;
+  if (!PyArg_ParseTuple(args, "OOOOO:_tensor_over", &bytes, &dtype_object, &size_object, &stride_object, &offset_object))
+    return nullptr;
+  const char* op = "_tensor_over";
+  const Storage& storage = to_tensor(bytes, {op, "bytes", 1}).impl()->storage();
+  const DType dtype = to_dtype(dtype_object, {op, "dtype", 2});
+  const DimVector sizes = to_ints(size_object, {op, "sizes", 3});
+  const DimVector strides = to_ints(stride_object, {op, "strides", 4});
+  const int64_t offset = to_int(offset_object, {op, "offset", 5});
+  TG_CHECK(sizes.size() == strides.size(), Runtime, "{}: {} sizes and {} strides", op, sizes.size(), strides.size());
+  checked_numel(sizes, op);
+  check_in_bounds(sizes, strides, offset, dtype, storage->nbytes(), op);
+  return wrap(Tensor(make_intrusive<TensorImpl>(storage, dtype, IntSpan(sizes), IntSpan(strides), offset)));
+  TG_PY_CATCH
+}
+
+PyObject* memory_stats(PyObject*, PyObject*) {
+  TG_PY_TRY
+  const MemoryStats s = cpu_allocator().stats();
+  return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsK}", "allocated", s.allocated, "max_allocated", s.max_allocated, "reserved",
+                       s.reserved, "max_reserved", s.max_reserved, "cached", s.cached, "largest_free_block",
+                       s.largest_free_block, "num_allocs", s.num_allocs, "num_frees", s.num_frees, "num_system_allocs",
+                       s.num_system_allocs, "num_system_frees", s.num_system_frees, "num_retries", s.num_retries);
+  TG_PY_CATCH
+}
+
+PyObject* memory_summary(PyObject*, PyObject*) {
+  TG_PY_TRY
+  return PyUnicode_FromString(cpu_allocator().summary().c_str());
+  TG_PY_CATCH
+}
+
+PyObject* reset_peak(PyObject*, PyObject*) {
+  TG_PY_TRY
+  cpu_allocator().reset_peak();
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+PyObject* empty_cache(PyObject*, PyObject*) {
+  TG_PY_TRY
+  cpu_allocator().empty_cache();
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+PyMethodDef internal_functions[] = {
+    {"_storage_bytes", storage_bytes, METH_O, nullptr},
+    {"_tensor_over", tensor_over, METH_VARARGS, nullptr},
+    {"_cpu_memory_stats", memory_stats, METH_NOARGS, nullptr},
+    {"_cpu_memory_summary", memory_summary, METH_NOARGS, nullptr},
+    {"_cpu_reset_peak", reset_peak, METH_NOARGS, nullptr},
+    {"_cpu_empty_cache", empty_cache, METH_NOARGS, nullptr},
+    {},
+};
+
+}  // namespace tapegrad::python

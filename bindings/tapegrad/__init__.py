@@ -1,0 +1,78 @@
+"""tapegrad: tensors with tape autograd.
+
+The names are PyTorch's: a script moves over by changing its import. What is not needed at once (nn, optim, datasets ...)
+is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+
+
+def _load_native():
+    """Imports the extension with OpenMP's idle threads asleep; the environment of child processes stays as it was."""
+    import os
+
+    quiet = not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+    if quiet:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+    try:
+        return _importlib.import_module(f"{__name__}._C")
+    finally:
+        if quiet:
+            del os.environ["OMP_WAIT_POLICY"]
+
+
+_C = _load_native()
+
+from math import e, inf, nan, pi  # noqa: E402
+
+from ._C import (  # noqa: E402
+    Generator, OutOfMemoryError, Size, Tensor, bfloat16, bool, cdouble, cfloat, channels_last, complex64, complex128,
+    contiguous_format, default_generator, device, double, dtype, float, float16, float32, float64, half, int, int8, int16,
+    int32, int64, layout, long, memory_format, preserve_format, return_types, short, sparse_coo, sparse_csr, strided,
+    uint8,
+)
+
+newaxis = None
+__version__ = _C.__version__
+
+globals().update((name, function) for name, function in _C._functions[""].items())
+
+from . import _tensor  # noqa: E402, F401
+from ._legacy import *  # noqa: E402, F403
+from ._settings import (  # noqa: E402
+    are_deterministic_algorithms_enabled, compile, get_float32_matmul_precision, get_num_interop_threads, is_storage,
+    set_default_tensor_type, set_float32_matmul_precision, set_flush_denormal, set_num_interop_threads, typename,
+    use_deterministic_algorithms,
+)
+from ._tensor_str import get_printoptions, printoptions, set_printoptions  # noqa: E402
+from ._type_info import finfo, iinfo  # noqa: E402
+from .storage import TypedStorage, UntypedStorage  # noqa: E402
+from .autograd import (  # noqa: E402
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
+)
+
+_LAZY = frozenset(("autocast", "cpu", "cuda", "datasets", "distributed", "fft", "jit", "linalg", "multiprocessing", "nn", "optim",
+                   "profiler", "random", "serialization", "special", "testing", "utils", "version"))
+_LAZY_NAMES = {"save": "serialization", "load": "serialization"}
+
+
+def __getattr__(name: str):
+    if name in _LAZY_NAMES:
+        value = getattr(_importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
+    elif name in _LAZY:
+        try:
+            value = _importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'") from None
+    else:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_LAZY, *_LAZY_NAMES} - {"annotations"})

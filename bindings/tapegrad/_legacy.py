@@ -1,0 +1,37 @@
+"""The old tensor classes: FloatTensor(2, 3), isinstance(x, LongTensor)."""
+
+from __future__ import annotations
+
+from . import _C
+
+
+class _TensorType(type):
+    """Classes that stand for Tensor with a dtype; calling one makes such a tensor."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, _C.Tensor) and instance.is_cpu and instance.dtype == cls.dtype
+
+    def __call__(cls, *args):
+        return _C._functions[""]["_legacy_tensor"](cls.dtype, cls.__name__, args)
+
+    def __repr__(cls) -> str:
+        return f"<class 'tapegrad.{cls.__name__}'>"
+
+
+def _make(name, dtype):
+    return _TensorType(name, (), {"dtype": dtype, "__module__": "tapegrad", "__doc__": f"A tensor of dtype {dtype}."})
+
+
+FloatTensor = _make("FloatTensor", _C.float32)
+DoubleTensor = _make("DoubleTensor", _C.float64)
+HalfTensor = _make("HalfTensor", _C.float16)
+BFloat16Tensor = _make("BFloat16Tensor", _C.bfloat16)
+ByteTensor = _make("ByteTensor", _C.uint8)
+CharTensor = _make("CharTensor", _C.int8)
+ShortTensor = _make("ShortTensor", _C.int16)
+IntTensor = _make("IntTensor", _C.int32)
+LongTensor = _make("LongTensor", _C.int64)
+BoolTensor = _make("BoolTensor", _C.bool)
+
+__all__ = ["BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
+           "LongTensor", "ShortTensor"]

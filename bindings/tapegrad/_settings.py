@@ -1,0 +1,81 @@
+"""Settings that PyTorch has and that tapegrad accepts: most of them are how it works anyway."""
+
+from __future__ import annotations
+
+from . import _C
+from .storage import TypedStorage, UntypedStorage
+
+
+def typename(obj) -> str:
+    """The full name of an object's type; of a tensor that of its old class."""
+    if isinstance(obj, _C.Tensor):
+        return obj.type()
+    kind = obj if isinstance(obj, type) else type(obj)
+    module = getattr(obj, "__module__", None) or kind.__module__
+    name = getattr(obj, "__qualname__", None) or kind.__qualname__
+    return name if module in ("builtins", "__builtin__", None) else f"{module}.{name}"
+
+
+def is_storage(obj) -> bool:
+    """Whether an object is a storage."""
+    return isinstance(obj, (TypedStorage, UntypedStorage))
+
+
+def set_default_tensor_type(t) -> None:
+    """Sets the default dtype by an old class or its name ("tapegrad.DoubleTensor")."""
+    if isinstance(t, str):
+        from . import _legacy
+
+        name = t.rpartition(".")[2]
+        if name not in _legacy.__all__:
+            raise TypeError(f"set_default_tensor_type: unknown type: {t!r}")
+        t = getattr(_legacy, name)
+    _C._functions[""]["set_default_dtype"](getattr(t, "dtype", t))
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Accepted: on the CPU every result has the same bits from run to run and for any number of threads."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Always true."""
+    return True
+
+
+_matmul_precision = "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Accepted: matrix products of float32 are computed in float32."""
+    global _matmul_precision
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f"set_float32_matmul_precision: expected highest, high or medium: got {precision!r}")
+    _matmul_precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What set_float32_matmul_precision was given."""
+    return _matmul_precision
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Refused (False): denormal numbers are kept."""
+    return not mode
+
+
+def get_num_interop_threads() -> int:
+    """One: operators run one after the other."""
+    return 1
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Accepted for 1 and more; operators run one after the other."""
+    if not isinstance(num, int) or num < 1:
+        raise RuntimeError(f"set_num_interop_threads: expected a positive number: got {num}")
+
+
+def compile(model=None, **options):
+    """The model or function itself: every operator is compiled already."""
+    if model is None:
+        return lambda f: f
+    return model

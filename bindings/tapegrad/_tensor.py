@@ -1,0 +1,180 @@
+"""Methods of Tensor that are not hot: copies, pickling, printing, storages, types by name."""
+
+from __future__ import annotations
+
+import copy as _copy
+
+from . import _C
+from ._tensor_str import tensor_str
+from .storage import UntypedStorage, TypedStorage, storage_of
+
+Tensor = _C.Tensor
+Parameter = _C.Parameter
+_rebuild = _C._tensor_over
+
+
+def _rebuild_tensor(storage, dtype, sizes, strides, offset, requires_grad):
+    """A tensor over a storage, as pickle keeps it."""
+    tensor = _rebuild(storage._bytes, dtype, sizes, strides, offset)
+    if requires_grad:
+        tensor.requires_grad_(True)
+    return tensor
+
+
+def _rebuild_subclass(cls, args, state):
+    """An instance of a subclass with its attributes."""
+    if cls is Parameter:
+        result = Parameter(_rebuild_tensor(*args[:-1], False), args[-1])
+    else:
+        result = Tensor._make_subclass(cls, _rebuild_tensor(*args[:-1], False), args[-1])
+    if state:
+        result.__dict__.update(state)
+    return result
+
+
+def _storage_args(tensor):
+    if tensor.is_meta:
+        raise NotImplementedError("pickle: a meta tensor has no data")
+    source = tensor.detach().cpu()
+    return (storage_of(source), source.dtype, tuple(source.shape), source.stride(), source.storage_offset(),
+            tensor.requires_grad)
+
+
+def __reduce_ex__(self, protocol):
+    state = getattr(self, "__dict__", None)
+    args = _storage_args(self)
+    if type(self) is Tensor and not state:
+        return _rebuild_tensor, args
+    return _rebuild_subclass, (type(self), args, dict(state) if state else None)
+
+
+def __deepcopy__(self, memo):
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        raise RuntimeError("deepcopy: only tensors that the user made (leaves) can be copied with their place on the tape: "
+                           f"got the result of {self.grad_fn.name() if hasattr(self.grad_fn, 'name') else self.grad_fn}\n"
+                           "use tensor.detach().clone()")
+    if self.is_meta:
+        result = self.detach().clone()
+        if self.requires_grad:
+            result.requires_grad_(True)
+        memo[id(self)] = result
+        return result
+    args = _storage_args(self)
+    storage = _copy.deepcopy(storage_of(self), memo)
+    if type(self) is Tensor:
+        result = _rebuild_tensor(storage, *args[1:])
+    else:
+        result = _rebuild_subclass(type(self), (storage, *args[1:]), None)
+    memo[id(self)] = result
+    if self.grad is not None:
+        result.grad = _copy.deepcopy(self.grad, memo)
+    for name, value in (getattr(self, "__dict__", None) or {}).items():
+        setattr(result, name, _copy.deepcopy(value, memo))
+    return result
+
+
+def __repr__(self, *, tensor_contents=None):
+    return tensor_str(self)
+
+
+def __format__(self, spec):
+    if self.dim() == 0 and not self.is_meta and type(self) in (Tensor, Parameter):
+        return self.item().__format__(spec)
+    return object.__format__(self, spec)
+
+
+def _parameter_repr(self):
+    return "Parameter containing:\n" + tensor_str(self)
+
+
+def __contains__(self, element):
+    if not isinstance(element, (Tensor, int, float, complex)):
+        raise RuntimeError(f"contains: expected a tensor or a number: got {type(element).__name__}")
+    return bool((self == element).any())
+
+
+def __array_wrap__(self, array, context=None, return_scalar=False):
+    if array.dtype == bool:
+        array = array.astype("uint8")
+    return _C._functions[""]["from_numpy"](array.copy() if not array.flags.writeable else array)
+
+
+def __dir__(self):
+    return sorted({*dir(type(self)), *(getattr(self, "__dict__", None) or ())})
+
+
+def _repr_html_(self):
+    from ._html import tensor_html
+
+    return tensor_html(self)
+
+
+def untyped_storage(self):
+    """The bytes that this tensor looks into."""
+    return storage_of(self)
+
+
+def storage(self):
+    """The elements that this tensor looks into, in the order of memory."""
+    return TypedStorage(storage_of(self), self.dtype)
+
+
+_TYPE_NAMES = {_C.float32: "Float", _C.float64: "Double", _C.float16: "Half", _C.bfloat16: "BFloat16", _C.uint8: "Byte",
+               _C.int8: "Char", _C.int16: "Short", _C.int32: "Int", _C.int64: "Long", _C.bool: "Bool",
+               _C.complex64: "ComplexFloat", _C.complex128: "ComplexDouble"}
+
+
+def type_(self, dtype=None, non_blocking=False):
+    """Without arguments the name of the type ("tapegrad.FloatTensor"); else the tensor in that type."""
+    if dtype is None:
+        place = "tapegrad.cuda" if self.is_cuda else "tapegrad"
+        return f"{place}.{_TYPE_NAMES[self.dtype]}Tensor"
+    if isinstance(dtype, str):
+        name = dtype.rpartition(".")[2]
+        found = [t for t, n in _TYPE_NAMES.items() if f"{n}Tensor" == name]
+        if not found:
+            raise ValueError(f"type: unknown type: {dtype!r}")
+        dtype = found[0]
+    return self.to(getattr(dtype, "dtype", dtype))
+
+
+def is_shared(self):
+    """Whether the memory is shared with child processes."""
+    return storage_of(self).is_shared()
+
+
+def share_memory_(self):
+    """Moves the data to memory that child processes share; returns the tensor."""
+    old = storage_of(self)
+    if not old.is_shared():
+        shared = UntypedStorage._new_shared(old.nbytes())
+        shared._bytes.copy_(old._bytes)
+        self.data = _rebuild(shared._bytes, self.dtype, tuple(self.shape), self.stride(), self.storage_offset())
+    return self
+
+
+def pin_memory(self, device=None):
+    """The tensor itself: only transfers to a GPU need pinned memory."""
+    return self
+
+
+def dim_order(self):
+    """The dimensions from the slowest to the fastest."""
+    return tuple(sorted(range(self.dim()), key=lambda d: (-self.stride(d), d)))
+
+
+def _install():
+    methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __contains__, __array_wrap__, __dir__, _repr_html_,
+               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order]
+    for method in methods:
+        method.__qualname__ = f"Tensor.{method.__name__}"
+        setattr(Tensor, method.__name__, method)
+    type_.__name__, type_.__qualname__ = "type", "Tensor.type"
+    Tensor.type = type_
+    Tensor.__array_priority__ = 1000
+    Parameter.__repr__ = _parameter_repr
+
+
+_install()

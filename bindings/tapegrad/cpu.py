@@ -1,0 +1,85 @@
+"""The CPU as a device: its memory, in the terms that GPUs use."""
+
+from __future__ import annotations
+
+import contextlib
+
+from . import _C
+
+__all__ = ["Stream", "current_device", "current_stream", "device_count", "empty_cache", "is_available", "max_memory_allocated",
+           "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats", "memory_summary",
+           "reset_peak_memory_stats", "stream", "synchronize"]
+
+
+def is_available() -> bool:
+    """Always true."""
+    return True
+
+
+def device_count() -> int:
+    """One."""
+    return 1
+
+
+def current_device() -> str:
+    return "cpu"
+
+
+def synchronize(device=None) -> None:
+    """Returns at once: operators on the CPU are done when they return."""
+
+
+class Stream:
+    """Stands where a stream is expected; work on the CPU has one order only."""
+
+    def wait_stream(self, stream) -> None:
+        """Returns at once."""
+
+
+def current_stream(device=None) -> Stream:
+    return Stream()
+
+
+def stream(stream):
+    """A context without effect."""
+    return contextlib.nullcontext()
+
+
+def memory_stats(device=None) -> dict:
+    """Counts of bytes and calls of the allocator."""
+    return _C._cpu_memory_stats()
+
+
+def memory_allocated(device=None) -> int:
+    """Bytes that tensors hold now."""
+    return _C._cpu_memory_stats()["allocated"]
+
+
+def max_memory_allocated(device=None) -> int:
+    """The most bytes that tensors held at one time."""
+    return _C._cpu_memory_stats()["max_allocated"]
+
+
+def memory_reserved(device=None) -> int:
+    """Bytes taken from the system."""
+    return _C._cpu_memory_stats()["reserved"]
+
+
+def max_memory_reserved(device=None) -> int:
+    """The most bytes taken from the system at one time."""
+    return _C._cpu_memory_stats()["max_reserved"]
+
+
+def reset_peak_memory_stats(device=None) -> None:
+    """Lets the maxima start from what is held now."""
+    _C._cpu_reset_peak()
+
+
+def memory_summary(device=None, abbreviated: bool = False) -> str:
+    """A table of the numbers."""
+    return _C._cpu_memory_summary()
+
+
+def empty_cache() -> None:
+    """Gives free memory back to the system."""
+    _C._cpu_empty_cache()

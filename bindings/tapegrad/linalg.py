@@ -1,0 +1,7 @@
+"""Linear algebra."""
+
+from ._C import _functions
+
+_table = _functions.get("linalg", {})
+globals().update(_table)
+__all__ = sorted(_table)
