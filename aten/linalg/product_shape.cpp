@@ -115,8 +115,7 @@ TensorSpec linear_shape(const Tensor& input, const Tensor& weight, const Tensor&
   TG_CHECK(input.size(-1) == features, Runtime, "linear: input of shape {} does not fit weight of shape {}\nexpected (*, {})",
            format_ints(input.sizes()), format_ints(weight.sizes()), features);
   check_factors("linear", input, weight);
-  DimVector sizes(input.sizes());
-  sizes.resize(sizes.size() - 1);
+  DimVector sizes(IntSpan(input.sizes().data(), input.sizes().size() - 1));
   if (weight.ndim() == 2) sizes.push_back(weight.size(0));
   if (bias.defined()) {
     bool fits = weight.ndim() == 2 ? bias.ndim() == 1 && bias.size(0) == weight.size(0) : bias.numel() == 1 && bias.ndim() <= 1;
