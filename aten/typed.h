@@ -1,5 +1,6 @@
 // Calls a generic lambda with the C++ type of a dtype, for subsets of the dtypes, so that a kernel is not
-// compiled for types that its shape function refuses. A dtype outside of the subset is a bug of that shape function.
+// compiled for types that its shape function refuses. A dtype outside of the subset is a bug of that shape
+// function.
 #pragma once
 
 #include "tapegrad/c10/dtype.h"

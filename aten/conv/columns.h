@@ -1,5 +1,5 @@
-// Moving between an image (channels x spatial) and the matrix of its patches: row (channel, kernel element), column
-// output element. Zero stands for what padding adds.
+// Moving between an image (channels x spatial) and the matrix of its patches: row (channel, kernel element),
+// column output element. Zero stands for what padding adds.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,16 @@
 namespace tapegrad::cpu::TG_ISA {
 
 // The output positions [first, last) of one dimension whose input position out * stride + offset lies inside.
-inline void valid_range(int64_t offset, int64_t stride, int64_t in, int64_t out, int64_t& first, int64_t& last) {
+inline void valid_range(int64_t offset, int64_t stride, int64_t in, int64_t out, int64_t& first,
+                        int64_t& last) {
   first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
   last = in - offset <= 0 ? 0 : (in - offset - 1) / stride + 1;
   last = std::min(last, out);
   first = std::min(first, last);
 }
 
-// Calls f(row, z, y, in_z, in_y, x_first, x_last, x_offset) for each row of the matrix and line of the output;
-// x_first == x_last where the whole line lies in the padding.
+// Calls f(row, z, y, in_z, in_y, x_first, x_last, x_offset) for each row of the matrix and line of the
+// output; x_first == x_last where the whole line lies in the padding.
 template <class F>
 inline void for_patch_lines(const conv::Geometry& g, int64_t channels, F&& f) {
   int64_t row = 0;

@@ -22,12 +22,12 @@ struct Pieces {
 
 // The activations of a piece and their reordered copies should stay in the second-level cache.
 constexpr double kPieceBytes = 768 * 1024;
-constexpr double kPieceWork = 1e6;        // multiplications, about 10 us
+constexpr double kPieceWork = 1e6;  // multiplications, about 10 us
 constexpr double kChannelPieceWork = 8e6;
 constexpr int64_t kWantedPieces = 8;
 
-// The channels (of the output in a forward pass, of the input in a gradient of the input) are cut only where there
-// are too few images for several threads.
+// The channels (of the output in a forward pass, of the input in a gradient of the input) are cut only where
+// there are too few images for several threads.
 Pieces cut(const Geometry& g, int64_t channels, double bytes_per_piece, int64_t most_images) {
   Pieces p;
   double per_image = g.work() / static_cast<double>(g.n);
@@ -122,7 +122,8 @@ void run_piece(const Plan& plan, const float* source, const float* weight, const
         args = {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_DST, w}, {DNNL_ARG_DIFF_WEIGHTS, y}};
         break;
     }
-    if (size_t bytes = plan.scratchpad.get_size()) args.emplace(DNNL_ARG_SCRATCHPAD, wrap(plan.scratchpad, take(hp, bytes)));
+    if (size_t bytes = plan.scratchpad.get_size())
+      args.emplace(DNNL_ARG_SCRATCHPAD, wrap(plan.scratchpad, take(hp, bytes)));
     plan.primitive.execute(stream(), args);
     if (d.needs_reorder)
       d.reorder.execute(stream(), {{DNNL_ARG_FROM, y}, {DNNL_ARG_TO, wrap(d.user, destination)}});
@@ -158,8 +159,8 @@ struct Weights {
   std::vector<dnnl::memory> memory;  // [channel piece][last images]
   std::vector<Buffer> holders;
 
-  Weights(const Plans& plans, const Pieces& p, const float* weight, int64_t step) : memory(static_cast<size_t>(2 * p.channel_count)),
-        holders(memory.size()) {
+  Weights(const Plans& plans, const Pieces& p, const float* weight, int64_t step)
+      : memory(static_cast<size_t>(2 * p.channel_count)), holders(memory.size()) {
     OneThread one;
     try {
       for (int64_t c = 0; c < p.channel_count; ++c) {
@@ -181,9 +182,11 @@ struct Weights {
 
 }  // namespace
 
-bool conv_forward(const Geometry& g, const float* input, const float* weight, const float* bias, float* output) {
+bool conv_forward(const Geometry& g, const float* input, const float* weight, const float* bias,
+                  float* output) {
   Pieces p = cut(g, g.oc, kPieceBytes, g.n);
-  Plans plans(key_of(g, Pass::Forward, bias != nullptr), g, p, g.oc, [](PlanKey& k, int64_t width) { k.oc = width; });
+  Plans plans(key_of(g, Pass::Forward, bias != nullptr), g, p, g.oc,
+              [](PlanKey& k, int64_t width) { k.oc = width; });
   if (!plans.complete) return false;
   Weights weights(plans, p, weight, p.channels * (g.ic / g.groups) * g.kernel_spatial());
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
@@ -205,7 +208,8 @@ bool conv_grad_input(const Geometry& g, const float* output, const float* weight
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       int64_t i = t / p.channel_count, c = t % p.channel_count;
-      run_piece(plans.of(p, i, c), output + i * p.images * g.oc * g.out_spatial(), nullptr, weights.of(p, i, c), nullptr,
+      run_piece(plans.of(p, i, c), output + i * p.images * g.oc * g.out_spatial(), nullptr,
+                weights.of(p, i, c), nullptr,
                 input + (i * p.images * g.ic + c * p.channels) * g.in_spatial());
     }
   });
@@ -213,17 +217,19 @@ bool conv_grad_input(const Geometry& g, const float* output, const float* weight
 }
 
 bool conv_grad_weight(const Geometry& g, const float* output, const float* input, float* weight) {
-  // Every piece of images gives a sum over its images; the sums are added in order. At most 8 of them, and few
-  // enough to keep them within 32 MB.
+  // Every piece of images gives a sum over its images; the sums are added in order. At most 8 of them, and
+  // few enough to keep them within 32 MB.
   int64_t size = g.weight_numel();
   int64_t sums = std::clamp<int64_t>((int64_t{8} << 20) / std::max<int64_t>(size, 1), 2, 8);
   int64_t least = (g.n + sums - 1) / sums;
   double image_bytes = 4.0 * static_cast<double>(g.ic * g.in_spatial() + g.oc * g.out_spatial());
   Pieces p = cut(g, g.oc, std::max(kPieceBytes, image_bytes * static_cast<double>(least)), g.n);
-  Plans plans(key_of(g, Pass::GradWeight, false), g, p, g.oc, [](PlanKey& k, int64_t width) { k.oc = width; });
+  Plans plans(key_of(g, Pass::GradWeight, false), g, p, g.oc,
+              [](PlanKey& k, int64_t width) { k.oc = width; });
   if (!plans.complete) return false;
   Buffer holder;
-  float* partial = p.image_count > 1 ? take(holder, static_cast<size_t>(p.image_count * size) * sizeof(float)) : weight;
+  float* partial =
+      p.image_count > 1 ? take(holder, static_cast<size_t>(p.image_count * size) * sizeof(float)) : weight;
   int64_t row = (g.ic / g.groups) * g.kernel_spatial();
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {

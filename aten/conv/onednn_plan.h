@@ -11,8 +11,9 @@ namespace tapegrad::onednn {
 
 enum class Pass : uint8_t { Forward, GradInput, GradWeight };
 
-// What a plan is made for: a piece of a convolution, `n` images, `ic` input and `oc` output channels of all groups
-// of the piece; the strides between images are those of the whole tensors (`ic_all`, `oc_all` channels).
+// What a plan is made for: a piece of a convolution, `n` images, `ic` input and `oc` output channels of all
+// groups of the piece; the strides between images are those of the whole tensors (`ic_all`, `oc_all`
+// channels).
 struct PlanKey {
   int64_t n, ic, oc, groups, ic_all, oc_all;
   int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
@@ -44,7 +45,8 @@ dnnl::engine& engine();
 // This thread's stream.
 dnnl::stream& stream();
 
-// oneDNN asks OpenMP how many threads there are, when a primitive is made and when it runs: one, for this scope.
+// oneDNN asks OpenMP how many threads there are, when a primitive is made and when it runs: one, for this
+// scope.
 class OneThread {
  public:
   OneThread();

@@ -127,7 +127,8 @@ Term contract(Term a, Term b, Needed needed) {
   // A size of 1 broadcasts against the other's: drop it from the side that has it, unless both do.
   auto drop_ones = [](Term& x, const Term& other) {
     for (size_t i = 0; i < x.labels.size();) {
-      if (x.tensor.size(static_cast<int64_t>(i)) == 1 && size_of(other, x.labels[i]) != 1 && has(other.labels, x.labels[i])) {
+      if (x.tensor.size(static_cast<int64_t>(i)) == 1 && size_of(other, x.labels[i]) != 1 &&
+          has(other.labels, x.labels[i])) {
         x.tensor = squeeze(x.tensor, IntSpan{static_cast<int64_t>(i)});
         x.labels.erase(x.labels.begin() + static_cast<long>(i));
       } else {
@@ -196,8 +197,8 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
     output = equation.substr(arrow + 2);
   }
   std::vector<std::string_view> parts = split(inputs, ',');
-  TG_CHECK(parts.size() == operands.size(), Runtime, "einsum: '{}' has {} subscripts for {} operands", equation,
-           parts.size(), operands.size());
+  TG_CHECK(parts.size() == operands.size(), Runtime, "einsum: '{}' has {} subscripts for {} operands",
+           equation, parts.size(), operands.size());
 
   std::vector<Term> terms;
   std::array<int64_t, kEllipsis + kMaxDims> size;
@@ -209,7 +210,8 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
     const Tensor& t = operands[i];
     int named = static_cast<int>(s.before.size() + s.after.size());
     TG_CHECK(s.ellipsis ? named <= t.ndim() : named == t.ndim(), Runtime,
-             "einsum: subscript '{}' names {} dimensions of operand {}, which has {}", parts[i], named, i, t.ndim());
+             "einsum: subscript '{}' names {} dimensions of operand {}, which has {}", parts[i], named, i,
+             t.ndim());
     int hidden = t.ndim() - named;
     widest = std::max(widest, hidden);
     Term term{t, expand_labels(s, hidden)};
@@ -217,8 +219,9 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
       size_t l = static_cast<size_t>(term.labels[d]);
       int64_t n = t.size(static_cast<int64_t>(d));
       TG_CHECK(size[l] < 0 || size[l] == 1 || n == 1 || size[l] == n, Runtime,
-               "einsum: dimension {} of operand {} has size {}, which does not broadcast with {} seen before: '{}'", d, i,
-               n, size[l], equation);
+               "einsum: dimension {} of operand {} has size {}, which does not broadcast with {} seen "
+               "before: '{}'",
+               d, i, n, size[l], equation);
       size[l] = size[l] < 0 || size[l] == 1 ? n : size[l];
       ++count[l];
     }
@@ -226,7 +229,8 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
       for (size_t y = x + 1; y < term.labels.size(); ++y)
         TG_CHECK(term.labels[x] != term.labels[y] ||
                      t.size(static_cast<int64_t>(x)) == t.size(static_cast<int64_t>(y)),
-                 Runtime, "einsum: operand {} has different sizes under one repeated subscript: '{}' and shape {}", i,
+                 Runtime,
+                 "einsum: operand {} has different sizes under one repeated subscript: '{}' and shape {}", i,
                  parts[i], format_ints(t.sizes()));
     terms.push_back(take_diagonals(std::move(term)));
   }

@@ -1,5 +1,5 @@
-// Padding: every dimension has a table of source indices (-1: padding by a constant); lines along the last dimension
-// are gathered through them.
+// Padding: every dimension has a table of source indices (-1: padding by a constant); lines along the last
+// dimension are gathered through them.
 #include <vector>
 
 #include "tapegrad/aten/kernels_pad.h"
@@ -92,7 +92,9 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
         continue;
       }
       const T* p = x + s;
-      auto edge = [&](int64_t j) { q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]]; };
+      auto edge = [&](int64_t j) {
+        q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]];
+      };
       for (int64_t j = 0; j < first_inside; ++j) edge(j);
       for (int64_t j = first_inside; j < end_inside; ++j) q[j] = p[j - before];
       for (int64_t j = end_inside; j < n; ++j) edge(j);
@@ -103,16 +105,18 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
 }  // namespace
 
 void constant_pad_cpu(const Tensor& input, IntSpan pad, const Scalar& value, const Tensor& out) {
-  dispatch_dtype(out.dtype(), [&]<class T>() { fill_padded<T>(input, pad, Mode::Constant, value.to<T>(), out); });
+  dispatch_dtype(out.dtype(),
+                 [&]<class T>() { fill_padded<T>(input, pad, Mode::Constant, value.to<T>(), out); });
 }
 
 void pad_mode_cpu(const Tensor& input, IntSpan pad, std::string_view mode, const Tensor& out) {
   dispatch_bytes(out.dtype(), [&]<class T>() { fill_padded<T>(input, pad, parse(mode), T(), out); });
 }
 
-// Every padded element adds its gradient to where it came from. Shared out by the leading dimension that padding
-// leaves alone (channels), so no two threads add to one element.
-void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, std::string_view mode, const Tensor& out) {
+// Every padded element adds its gradient to where it came from. Shared out by the leading dimension that
+// padding leaves alone (channels), so no two threads add to one element.
+void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, std::string_view mode,
+                       const Tensor& out) {
   dispatch_floating_complex(out.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     T* x = static_cast<T*>(out.data_ptr());
@@ -123,8 +127,8 @@ void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, st
       (d < leading ? outer : inner_in) *= input_size[d];
       if (d >= leading) inner_out *= output.impl()->size(static_cast<int>(d));
     }
-    Lines m(IntSpan(input_size.data() + leading, padded), IntSpan(output.sizes().data() + leading, padded), pad,
-            parse(mode));
+    Lines m(IntSpan(input_size.data() + leading, padded), IntSpan(output.sizes().data() + leading, padded),
+            pad, parse(mode));
     parallel_for(0, outer, 32768 / std::max<int64_t>(inner_out, 1) + 1, [&](int64_t from, int64_t to) {
       std::vector<C> sum(static_cast<size_t>(inner_in));
       for (int64_t o = from; o < to; ++o) {
