@@ -1,0 +1,126 @@
+// Shapes and checks of `_conv` and of its two gradients, which are operators, too.
+#include "tapegrad/aten/kernels_conv.h"
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+namespace {
+
+void check_parameters(const char* op, int64_t spatial, IntSpan stride, IntSpan padding, IntSpan dilation,
+                      int64_t groups) {
+  auto check = [&](IntSpan values, const char* name, int64_t least) {
+    TG_CHECK(static_cast<int64_t>(values.size()) == spatial, Runtime, "{}: {} must have {} elements: got {}",
+             op, name, spatial, format_ints(values));
+    for (int64_t v : values)
+      TG_CHECK(v >= least && v < (int64_t{1} << 31), Runtime, "{}: {} must be at least {}: got {}", op, name,
+               least, format_ints(values));
+  };
+  check(stride, "stride", 1);
+  check(padding, "padding", 0);
+  check(dilation, "dilation", 1);
+  TG_CHECK(groups > 0, Runtime, "{}: groups must be positive: got {}", op, groups);
+}
+
+void check_pair(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
+  TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: {} of dtype {} and {} of dtype {}", op, name_a, a.dtype(),
+           name_b, b.dtype());
+  TG_CHECK(a.dtype() != DType::bool_, Runtime, "{}: not implemented for bool", op);
+  TG_CHECK(a.device() == b.device(), Runtime, "{}: {} on {} and {} on {}", op, name_a, a.device(), name_b,
+           b.device());
+}
+
+void check_ndim(const char* op, const char* name, IntSpan sizes, size_t ndim) {
+  TG_CHECK(sizes.size() == ndim && ndim >= 3 && ndim <= 5, Runtime,
+           "{}: {} must have 3, 4 or 5 dimensions, as many as the others: got shape {}", op, name,
+           format_ints(sizes));
+}
+
+void check_channels(const char* op, IntSpan input, IntSpan weight, int64_t groups) {
+  TG_CHECK(weight[0] % groups == 0 && weight[0] > 0, Runtime,
+           "{}: {} output channels cannot be divided into {} groups: weight of shape {}", op, weight[0],
+           groups, format_ints(weight));
+  TG_CHECK(input[1] == weight[1] * groups, Runtime,
+           "{}: weight of shape {} and {} groups expect {} input channels: got {} in shape {}", op,
+           format_ints(weight), groups, weight[1] * groups, input[1], format_ints(input));
+  for (size_t i = 2; i < weight.size(); ++i)
+    TG_CHECK(weight[i] > 0, Runtime, "{}: kernel sizes must be positive: weight of shape {}", op,
+             format_ints(weight));
+}
+
+DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan stride, IntSpan padding,
+                       IntSpan dilation) {
+  DimVector sizes{input[0], weight[0]};
+  for (size_t d = 0; d < stride.size(); ++d) {
+    int64_t reach = dilation[d] * (weight[d + 2] - 1) + 1, padded = input[d + 2] + 2 * padding[d];
+    TG_CHECK(padded >= reach, Runtime,
+             "{}: the kernel is larger than the padded input: {} and {} in dimension {}: input of shape {}, "
+             "weight of shape {}",
+             op, reach, padded, d + 2, format_ints(input), format_ints(weight));
+    sizes.push_back((padded - reach) / stride[d] + 1);
+  }
+  return sizes;
+}
+
+// Whether a convolution from `input` could have written `output`.
+void check_output(const char* op, IntSpan input, IntSpan weight, IntSpan output, IntSpan stride,
+                  IntSpan padding, IntSpan dilation) {
+  TG_CHECK(output[0] == input[0] && output[1] == weight[0], Runtime,
+           "{}: output of shape {} does not fit input of shape {} and weight of shape {}", op,
+           format_ints(output), format_ints(input), format_ints(weight));
+  DimVector most = output_sizes(op, input, weight, stride, padding, dilation);
+  for (size_t d = 2; d < output.size(); ++d)
+    TG_CHECK(output[d] <= most[d], Runtime,
+             "{}: output of shape {} is larger than {}, which input of shape {} gives", op,
+             format_ints(output), format_ints(most), format_ints(input));
+}
+
+}  // namespace
+
+TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride,
+                      IntSpan padding, IntSpan dilation, int64_t groups) {
+  const char* op = "conv";
+  size_t ndim = static_cast<size_t>(weight.ndim());
+  check_ndim(op, "weight", weight.sizes(), ndim);
+  check_ndim(op, "input", input.sizes(), ndim);
+  check_pair(op, "input", input, "weight", weight);
+  check_parameters(op, weight.ndim() - 2, stride, padding, dilation, groups);
+  check_channels(op, input.sizes(), weight.sizes(), groups);
+  if (bias.defined()) {
+    check_pair(op, "input", input, "bias", bias);
+    TG_CHECK(bias.ndim() == 1 && bias.size(0) == weight.size(0), Runtime,
+             "conv: bias of shape {} does not fit weight of shape {}\nexpected ({})",
+             format_ints(bias.sizes()), format_ints(weight.sizes()), weight.size(0));
+  }
+  return {output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation),
+          input.dtype(),
+          input.device(),
+          {}};
+}
+
+TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, IntSpan input_size,
+                                 IntSpan stride, IntSpan padding, IntSpan dilation, int64_t groups) {
+  const char* op = "conv_transpose";
+  size_t ndim = static_cast<size_t>(weight.ndim());
+  check_ndim(op, "weight", weight.sizes(), ndim);
+  check_ndim(op, "input", output.sizes(), ndim);
+  check_ndim(op, "the result", input_size, ndim);
+  check_pair(op, "input", output, "weight", weight);
+  check_parameters(op, weight.ndim() - 2, stride, padding, dilation, groups);
+  check_channels(op, input_size, weight.sizes(), groups);
+  check_output(op, input_size, weight.sizes(), output.sizes(), stride, padding, dilation);
+  return {DimVector(input_size), output.dtype(), output.device(), {}};
+}
+
+TensorSpec conv_grad_weight_shape(const Tensor& output, const Tensor& input, IntSpan weight_size,
+                                  IntSpan stride, IntSpan padding, IntSpan dilation, int64_t groups) {
+  const char* op = "conv_grad_weight";
+  size_t ndim = weight_size.size();
+  check_ndim(op, "output", output.sizes(), ndim);
+  check_ndim(op, "input", input.sizes(), ndim);
+  check_pair(op, "output", output, "input", input);
+  check_parameters(op, static_cast<int64_t>(ndim) - 2, stride, padding, dilation, groups);
+  check_channels(op, input.sizes(), weight_size, groups);
+  check_output(op, input.sizes(), weight_size, output.sizes(), stride, padding, dilation);
+  return {DimVector(weight_size), input.dtype(), input.device(), {}};
+}
+
+}  // namespace tapegrad

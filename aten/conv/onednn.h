@@ -1,0 +1,20 @@
+// float32 convolutions by oneDNN. Each call is cut into pieces of images and channels whose borders depend on
+// sizes only; a piece is one single-threaded oneDNN primitive on a thread of our own pool, with its
+// activations reordered to the blocked layout while they are in cache. So results have the same bits for any
+// number of threads, libgomp never starts a thread (nothing to survive a fork, nothing that spins), and no
+// barrier waits for a descheduled thread. Primitives are kept by shape in a bounded cache. Thread rules: any
+// thread, several at once.
+#pragma once
+
+#include "tapegrad/aten/conv/geometry.h"
+
+namespace tapegrad::onednn {
+
+// Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are
+// contiguous; bias may be null.
+bool conv_forward(const conv::Geometry& g, const float* input, const float* weight, const float* bias,
+                  float* output);
+bool conv_grad_input(const conv::Geometry& g, const float* output, const float* weight, float* input);
+bool conv_grad_weight(const conv::Geometry& g, const float* output, const float* input, float* weight);
+
+}  // namespace tapegrad::onednn

@@ -1,0 +1,61 @@
+// One oneDNN convolution primitive of a fixed shape with the reorders around it, and the cache of such plans.
+#pragma once
+
+#include <dnnl.hpp>
+
+#include <memory>
+
+#include "tapegrad/aten/conv/geometry.h"
+
+namespace tapegrad::onednn {
+
+enum class Pass : uint8_t { Forward, GradInput, GradWeight };
+
+// What a plan is made for: a piece of a convolution, `n` images, `ic` input and `oc` output channels of all
+// groups of the piece; the strides between images are those of the whole tensors (`ic_all`, `oc_all`
+// channels).
+struct PlanKey {
+  int64_t n, ic, oc, groups, ic_all, oc_all;
+  int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
+  int32_t spatial;
+  Pass pass;
+  bool bias;
+  bool operator==(const PlanKey&) const = default;
+};
+
+// An argument of the primitive: as the user has it and as the primitive wants it.
+struct PlanArg {
+  dnnl::memory::desc user, inner;
+  dnnl::reorder reorder;  // user -> inner for what is read, inner -> user for what is written
+  bool needs_reorder = false;
+  size_t inner_bytes = 0;  // 0 without a reorder
+};
+
+struct Plan {
+  PlanKey key;
+  dnnl::primitive primitive;
+  PlanArg source, weight, destination;
+  dnnl::memory::desc bias, scratchpad;
+};
+
+// The plan for a key, from the cache or made now; null when oneDNN has none. Plans are immutable.
+std::shared_ptr<const Plan> plan_for(const PlanKey& key);
+
+dnnl::engine& engine();
+// This thread's stream.
+dnnl::stream& stream();
+
+// oneDNN asks OpenMP how many threads there are, when a primitive is made and when it runs: one, for this
+// scope.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int saved_;
+};
+
+}  // namespace tapegrad::onednn

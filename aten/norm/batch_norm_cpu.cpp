@@ -1,0 +1,227 @@
+// Batch normalisation. Sums over a channel run plane by plane where a channel has planes, and along whole rows of
+// channels where each sample holds one number per channel (N, C).
+#include <cmath>
+#include <vector>
+
+#include "tapegrad/aten/kernels_norm.h"
+#include "tapegrad/aten/norm/lane_sums.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+template <class T>
+T* ptr(const Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
+
+struct Layout {
+  int64_t n, channels, spatial;
+  int64_t count() const { return n * spatial; }
+};
+
+Layout layout_of(const Tensor& input) {
+  Layout m{input.size(0), input.size(1), 1};
+  for (int64_t d = 2; d < input.ndim(); ++d) m.spatial *= input.size(d);
+  return m;
+}
+
+template <class C>
+std::vector<C> load(const Tensor& t, int64_t channels, C absent) {
+  std::vector<C> r(static_cast<size_t>(channels), absent);
+  if (t.defined())
+    dispatch_floating(t.dtype(), [&]<class P>() {
+      for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(ptr<P>(t)[i]);
+    });
+  return r;
+}
+
+// How samples are cut so that few channels still make enough work: pieces of samples per channel.
+int64_t sample_pieces(const Layout& m) {
+  if (m.channels >= 64 || m.count() < 65536) return 1;
+  return std::min<int64_t>({m.n, 64 / std::max<int64_t>(m.channels, 1) + 1, 16});
+}
+
+// Two sums per channel of term_a(x, g, c) and term_b(x, g, c), where g may be absent.
+template <class T, class A, class B>
+void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, std::vector<double>& sum_a,
+                  std::vector<double>& sum_b) {
+  using C = compute_t<T>;
+  size_t channels = static_cast<size_t>(m.channels);
+  sum_a.assign(channels, 0);
+  sum_b.assign(channels, 0);
+  if (m.spatial == 1) {
+    // Rows of channels; a block of 256 rows is summed in C, blocks in double. Threads share the columns.
+    parallel_for(0, m.channels, std::max<int64_t>(64, 32768 / std::max<int64_t>(m.n, 1)), [&](int64_t first, int64_t last) {
+      std::vector<C> a(static_cast<size_t>(last - first)), b(a.size());
+      for (int64_t from = 0; from < m.n; from += 256) {
+        std::fill(a.begin(), a.end(), C(0));
+        std::fill(b.begin(), b.end(), C(0));
+        for (int64_t i = from; i < std::min(m.n, from + 256); ++i) {
+          const T* p = x + i * m.channels;
+          const T* q = g ? g + i * m.channels : p;
+          for (int64_t c = first; c < last; ++c) {
+            a[static_cast<size_t>(c - first)] += term_a(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
+            b[static_cast<size_t>(c - first)] += term_b(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
+          }
+        }
+        for (int64_t c = first; c < last; ++c) {
+          sum_a[static_cast<size_t>(c)] += static_cast<double>(a[static_cast<size_t>(c - first)]);
+          sum_b[static_cast<size_t>(c)] += static_cast<double>(b[static_cast<size_t>(c - first)]);
+        }
+      }
+    });
+    return;
+  }
+  int64_t pieces = sample_pieces(m), per = (m.n + pieces - 1) / pieces;
+  std::vector<double> part(2 * channels * static_cast<size_t>(pieces));
+  int64_t grain = 32768 / std::max<int64_t>(m.spatial * per, 1) + 1;
+  parallel_for(0, m.channels * pieces, grain, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      int64_t c = t / pieces, piece = t % pieces;
+      double a = 0, b = 0;
+      for (int64_t i = piece * per; i < std::min(m.n, (piece + 1) * per); ++i) {
+        const T* p = x + (i * m.channels + c) * m.spatial;
+        const T* q = g ? g + (i * m.channels + c) * m.spatial : p;
+        double pa, pb;
+        lane_sums<C>(
+            m.spatial, [=](int64_t j) { return term_a(static_cast<C>(p[j]), static_cast<C>(q[j]), c); },
+            [=](int64_t j) { return term_b(static_cast<C>(p[j]), static_cast<C>(q[j]), c); }, pa, pb);
+        a += pa;
+        b += pb;
+      }
+      part[2 * static_cast<size_t>(t)] = a;
+      part[2 * static_cast<size_t>(t) + 1] = b;
+    }
+  });
+  for (size_t c = 0; c < channels; ++c)
+    for (size_t piece = 0; piece < static_cast<size_t>(pieces); ++piece) {
+      sum_a[c] += part[2 * (c * static_cast<size_t>(pieces) + piece)];
+      sum_b[c] += part[2 * (c * static_cast<size_t>(pieces) + piece) + 1];
+    }
+}
+
+// Calls f(p, q, r, c, n) for lines of one channel, or f_row(p, q, r) for rows of all channels.
+template <class Line, class Row>
+void for_lines(const Layout& m, Line line, Row row) {
+  if (m.spatial == 1) {
+    parallel_for(0, m.n, 32768 / std::max<int64_t>(m.channels, 1) + 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) row(i * m.channels);
+    });
+    return;
+  }
+  parallel_for(0, m.n * m.channels, 32768 / std::max<int64_t>(m.spatial, 1) + 1, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) line(t * m.spatial, t % m.channels);
+  });
+}
+
+template <class T>
+void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mean, const std::vector<compute_t<T>>& scale,
+               const std::vector<compute_t<T>>& shift, T* y) {
+  using C = compute_t<T>;
+  const C *mp = mean.data(), *sp = scale.data(), *bp = shift.data();
+  for_lines(
+      m,
+      [&](int64_t at, int64_t c) {
+        C a = mp[c], s = sp[c], b = bp[c];
+        const T* p = x + at;
+        T* q = y + at;
+        for (int64_t i = 0; i < m.spatial; ++i) q[i] = T((static_cast<C>(p[i]) - a) * s + b);
+      },
+      [&](int64_t at) {
+        const T* p = x + at;
+        T* q = y + at;
+        for (int64_t c = 0; c < m.channels; ++c) q[c] = T((static_cast<C>(p[c]) - mp[c]) * sp[c] + bp[c]);
+      });
+}
+
+}  // namespace
+
+void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps, const Tensor& output,
+                          const Tensor& mean, const Tensor& invstd, const Tensor& var) {
+  Layout m = layout_of(input);
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const T* x = ptr<T>(input);
+    size_t channels = static_cast<size_t>(m.channels);
+    std::vector<double> sum, squares;
+    double count = static_cast<double>(m.count());
+    // Shifted by the first element of the channel, the squares lose nothing to a large mean; one pass gives both.
+    std::vector<C> pivot(channels);
+    for (size_t c = 0; c < channels && m.count() > 0; ++c) pivot[c] = static_cast<C>(x[static_cast<int64_t>(c) * m.spatial]);
+    const C* pv = pivot.data();
+    channel_sums<T>(
+        m, x, nullptr, [pv](C v, C, int64_t c) { return v - pv[c]; },
+        [pv](C v, C, int64_t c) { return (v - pv[c]) * (v - pv[c]); }, sum, squares);
+    std::vector<C> centre(channels), scale = load<C>(weight, m.channels, C(1)), shift = load<C>(bias, m.channels, C(0));
+    for (size_t c = 0; c < channels; ++c) {
+      double d = sum[c] / count, v = std::max(squares[c] / count - d * d, 0.0);
+      double is = 1.0 / std::sqrt(v + eps);
+      if (!(squares[c] == squares[c])) is = squares[c];  // NaN stays NaN
+      centre[c] = static_cast<C>(static_cast<double>(pivot[c]) + d);
+      ptr<C>(mean)[c] = centre[c];
+      ptr<C>(invstd)[c] = static_cast<C>(is);
+      ptr<C>(var)[c] = static_cast<C>(v * count / (count - 1));
+      scale[c] = static_cast<C>(static_cast<double>(scale[c]) * is);
+    }
+    normalise<T>(m, x, centre, scale, shift, ptr<T>(output));
+  });
+}
+
+void batch_norm_eval_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                         const Tensor& var, double eps, const Tensor& out) {
+  Layout m = layout_of(input);
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    std::vector<C> centre = load<C>(mean, m.channels, C(0)), scale = load<C>(weight, m.channels, C(1)),
+                   shift = load<C>(bias, m.channels, C(0)), v = load<C>(var, m.channels, C(1));
+    for (size_t c = 0; c < scale.size(); ++c)
+      scale[c] = static_cast<C>(static_cast<double>(scale[c]) / std::sqrt(static_cast<double>(v[c]) + eps));
+    normalise<T>(m, ptr<T>(input), centre, scale, shift, ptr<T>(out));
+  });
+}
+
+void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const Tensor& weight, const Tensor& mean,
+                               const Tensor& invstd, const Tensor& input_grad, const Tensor& weight_grad,
+                               const Tensor& bias_grad) {
+  Layout m = layout_of(input);
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const T *x = ptr<T>(input), *g = ptr<T>(output);
+    const C *mp = ptr<C>(mean), *is = ptr<C>(invstd);
+    size_t channels = static_cast<size_t>(m.channels);
+    std::vector<double> sum_g, sum_gx;
+    channel_sums<T>(
+        m, x, g, [](C, C gv, int64_t) { return gv; }, [mp](C v, C gv, int64_t c) { return gv * (v - mp[c]); }, sum_g, sum_gx);
+    std::vector<C> scale = load<C>(weight, m.channels, C(1)), slope(channels), shift(channels);
+    double count = static_cast<double>(m.count());
+    for (size_t c = 0; c < channels; ++c) {
+      double s = static_cast<double>(is[c]), w = static_cast<double>(scale[c]);
+      ptr<C>(weight_grad)[c] = static_cast<C>(sum_gx[c] * s);
+      ptr<C>(bias_grad)[c] = static_cast<C>(sum_g[c]);
+      scale[c] = static_cast<C>(w * s);
+      slope[c] = static_cast<C>(w * s * s * s * sum_gx[c] / count);
+      shift[c] = static_cast<C>(w * s * sum_g[c] / count);
+    }
+    T* out = ptr<T>(input_grad);
+    const C *sc = scale.data(), *sl = slope.data(), *sh = shift.data();
+    for_lines(
+        m,
+        [&](int64_t at, int64_t c) {
+          C a = sc[c], b = sl[c], d = sh[c], mu = mp[c];
+          const T *p = x + at, *q = g + at;
+          T* o = out + at;
+          for (int64_t i = 0; i < m.spatial; ++i)
+            o[i] = T(static_cast<C>(q[i]) * a - (static_cast<C>(p[i]) - mu) * b - d);
+        },
+        [&](int64_t at) {
+          const T *p = x + at, *q = g + at;
+          T* o = out + at;
+          for (int64_t c = 0; c < m.channels; ++c)
+            o[c] = T(static_cast<C>(q[c]) * sc[c] - (static_cast<C>(p[c]) - mp[c]) * sl[c] - sh[c]);
+        });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

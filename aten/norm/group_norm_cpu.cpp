@@ -1,0 +1,196 @@
+// Normalisation over groups of channels of one sample, which layer norm (every element of the row a channel of one
+// element), group norm, instance norm (one channel a group) and RMS norm (no mean) are cases of.
+#include <cmath>
+#include <vector>
+
+#include "tapegrad/aten/kernels_norm.h"
+#include "tapegrad/aten/norm/lane_sums.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+template <class T>
+T* ptr(const Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
+
+// Sizes of a call: rows of `channels` x `spatial` elements, one per (sample, group).
+struct Layout {
+  int64_t rows, groups, channels, spatial, all_channels;
+  int64_t length() const { return channels * spatial; }
+  int64_t grain() const { return 16384 / std::max<int64_t>(length(), 1) + 1; }
+};
+
+Layout layout_of(const Tensor& input, int64_t samples, int64_t channels, int64_t groups) {
+  int64_t all = samples * channels;
+  return {samples * groups, groups, channels / groups, all == 0 ? 0 : input.numel() / all, channels};
+}
+
+// A parameter in the type that is computed in; empty when absent.
+template <class C>
+std::vector<C> load(const Tensor& t) {
+  std::vector<C> r;
+  if (!t.defined()) return r;
+  r.resize(static_cast<size_t>(t.numel()));
+  dispatch_floating(t.dtype(), [&]<class P>() {
+    for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(ptr<P>(t)[i]);
+  });
+  return r;
+}
+
+template <class T>
+void forward(const Layout& m, const T* input, const std::vector<compute_t<T>>& weight,
+             const std::vector<compute_t<T>>& bias, double eps, bool center, T* output, compute_t<T>* means,
+             compute_t<T>* rstds) {
+  using C = compute_t<T>;
+  int64_t n = m.length();
+  parallel_for(0, m.rows, m.grain(), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const T* x = input + r * n;
+      T* y = output + r * n;
+      C mean = 0;
+      if (center) mean = static_cast<C>(lane_sum<C>(n, [x](int64_t i) { return static_cast<C>(x[i]); }) / static_cast<double>(n));
+      double squares = lane_sum<C>(n, [x, mean](int64_t i) {
+        C d = static_cast<C>(x[i]) - mean;
+        return d * d;
+      });
+      C rstd = static_cast<C>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
+      means[r] = mean;
+      rstds[r] = rstd;
+      int64_t at = r % m.groups * m.channels;
+      const C* w = weight.empty() ? nullptr : weight.data() + at;
+      const C* b = bias.empty() ? nullptr : bias.data() + at;
+      if (m.spatial == 1) {
+        if (w && b) {
+          for (int64_t i = 0; i < n; ++i) y[i] = T((static_cast<C>(x[i]) - mean) * rstd * w[i] + b[i]);
+        } else if (w) {
+          for (int64_t i = 0; i < n; ++i) y[i] = T((static_cast<C>(x[i]) - mean) * rstd * w[i]);
+        } else {
+          for (int64_t i = 0; i < n; ++i) y[i] = T((static_cast<C>(x[i]) - mean) * rstd + (b ? b[i] : C(0)));
+        }
+      } else {
+        for (int64_t c = 0; c < m.channels; ++c) {
+          C scale = w ? rstd * w[c] : rstd, shift = b ? b[c] : C(0);
+          const T* p = x + c * m.spatial;
+          T* q = y + c * m.spatial;
+          for (int64_t i = 0; i < m.spatial; ++i) q[i] = T((static_cast<C>(p[i]) - mean) * scale + shift);
+        }
+      }
+    }
+  });
+}
+
+template <class T>
+struct Backward {
+  using C = compute_t<T>;
+  const Layout& m;
+  const T *grad, *input;
+  const C *weight, *means, *rstds;  // weight: all channels, or null
+  bool center;
+  T* grad_input;
+
+  // One row; adds to the sums per channel of g * xhat and of g.
+  void row(int64_t r, C* sum_gx, C* sum_g) const {
+    int64_t n = m.length(), s = m.spatial, at = r % m.groups * m.channels;
+    const T *g = grad + r * n, *x = input + r * n;
+    T* out = grad_input + r * n;
+    C mean = means[r], rstd = rstds[r];
+    const C* w = weight ? weight + at : nullptr;
+    double a = 0, b = 0;  // sums of g * w and of g * w * (x - mean)
+    if (s == 1) {
+      if (w) {
+        lane_sums<C>(
+            n, [=](int64_t i) { return static_cast<C>(g[i]) * w[i]; },
+            [=](int64_t i) { return static_cast<C>(g[i]) * w[i] * (static_cast<C>(x[i]) - mean); }, a, b);
+      } else {
+        lane_sums<C>(
+            n, [=](int64_t i) { return static_cast<C>(g[i]); },
+            [=](int64_t i) { return static_cast<C>(g[i]) * (static_cast<C>(x[i]) - mean); }, a, b);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        sum_gx[at + i] += static_cast<C>(g[i]) * (static_cast<C>(x[i]) - mean) * rstd;
+        sum_g[at + i] += static_cast<C>(g[i]);
+      }
+    } else {
+      for (int64_t c = 0; c < m.channels; ++c) {
+        const T *gc = g + c * s, *xc = x + c * s;
+        double ga = 0, gb = 0;
+        lane_sums<C>(
+            s, [=](int64_t i) { return static_cast<C>(gc[i]); },
+            [=](int64_t i) { return static_cast<C>(gc[i]) * (static_cast<C>(xc[i]) - mean); }, ga, gb);
+        double scale = w ? static_cast<double>(w[c]) : 1.0;
+        a += ga * scale;
+        b += gb * scale;
+        sum_gx[at + c] += static_cast<C>(gb * static_cast<double>(rstd));
+        sum_g[at + c] += static_cast<C>(ga);
+      }
+    }
+    double rd = static_cast<double>(rstd), count = static_cast<double>(n);
+    C shift = center ? static_cast<C>(a / count * rd) : C(0);
+    C slope = static_cast<C>(b / count * rd * rd * rd);
+    if (s == 1) {
+      if (w) {
+        for (int64_t i = 0; i < n; ++i)
+          out[i] = T(static_cast<C>(g[i]) * w[i] * rstd - shift - (static_cast<C>(x[i]) - mean) * slope);
+      } else {
+        for (int64_t i = 0; i < n; ++i)
+          out[i] = T(static_cast<C>(g[i]) * rstd - shift - (static_cast<C>(x[i]) - mean) * slope);
+      }
+    } else {
+      for (int64_t c = 0; c < m.channels; ++c) {
+        C scale = w ? rstd * w[c] : rstd;
+        const T *gc = g + c * s, *xc = x + c * s;
+        T* oc = out + c * s;
+        for (int64_t i = 0; i < s; ++i)
+          oc[i] = T(static_cast<C>(gc[i]) * scale - shift - (static_cast<C>(xc[i]) - mean) * slope);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void group_norm_cpu(const Tensor& input, int64_t samples, int64_t channels, int64_t groups, const Tensor& weight,
+                    const Tensor& bias, double eps, bool center, const Tensor& output, const Tensor& mean,
+                    const Tensor& rstd) {
+  Layout m = layout_of(input, samples, channels, groups);
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    forward<T>(m, ptr<T>(input), load<C>(weight), load<C>(bias), eps, center, ptr<T>(output), ptr<C>(mean), ptr<C>(rstd));
+  });
+}
+
+void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samples, int64_t channels, int64_t groups,
+                         const Tensor& weight, const Tensor& mean, const Tensor& rstd, bool center,
+                         const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
+  Layout m = layout_of(input, samples, channels, groups);
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    std::vector<C> w = load<C>(weight);
+    Backward<T> step{m,           ptr<T>(output), ptr<T>(input), w.empty() ? nullptr : w.data(), ptr<C>(mean), ptr<C>(rstd),
+                     center, ptr<T>(input_grad)};
+    // Every chunk of rows sums into a line of its own; at most 64 lines, added in order.
+    int64_t grain = std::max(m.grain(), (m.rows + 15) / 16);
+    Split split = split_range(m.rows, grain);
+    size_t c = static_cast<size_t>(channels), lines = static_cast<size_t>(std::max<int64_t>(split.count, 1));
+    std::vector<C> sums(2 * c * lines, C(0));
+    parallel_for(0, m.rows, grain, [&](int64_t first, int64_t last, int64_t chunk) {
+      C* line = sums.data() + 2 * c * static_cast<size_t>(chunk);
+      for (int64_t r = first; r < last; ++r) step.row(r, line, line + c);
+    });
+    C *gw = ptr<C>(weight_grad), *gb = ptr<C>(bias_grad);
+    for (size_t i = 0; i < c; ++i) {
+      gw[i] = sums[i];
+      gb[i] = sums[c + i];
+    }
+    for (size_t l = 1; l < lines; ++l)
+      for (size_t i = 0; i < c; ++i) {
+        gw[i] += sums[2 * c * l + i];
+        gb[i] += sums[2 * c * l + c + i];
+      }
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

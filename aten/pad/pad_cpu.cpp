@@ -1,0 +1,148 @@
+// Padding: every dimension has a table of source indices (-1: padding by a constant); lines along the last
+// dimension are gathered through them.
+#include <vector>
+
+#include "tapegrad/aten/kernels_pad.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+enum class Mode { Constant, Reflect, Replicate, Circular };
+
+Mode parse(std::string_view mode) {
+  return mode == "reflect" ? Mode::Reflect : mode == "replicate" ? Mode::Replicate : Mode::Circular;
+}
+
+// Where position i of the padded line comes from, in a line of n elements.
+int64_t source(int64_t i, int64_t n, Mode mode) {
+  if (i >= 0 && i < n) return i;
+  switch (mode) {
+    case Mode::Constant:
+      return -1;
+    case Mode::Reflect:
+      return i < 0 ? -i : 2 * (n - 1) - i;
+    case Mode::Replicate:
+      return i < 0 ? 0 : n - 1;
+    default:
+      return i < 0 ? i + n : i - n;
+  }
+}
+
+struct Lines {
+  std::vector<std::vector<int64_t>> table;  // per dimension, for every position of the padded tensor
+  DimVector in_strides;                     // of the unpadded tensor, contiguous
+  int64_t lines = 1;                        // of the padded tensor
+  int64_t length = 1;                       // of a padded line
+  int64_t in_length = 1;
+
+  Lines(IntSpan in, IntSpan out, IntSpan pad, Mode mode) : in_strides(contiguous_strides(in)) {
+    size_t n = in.size();
+    for (size_t d = 0; d < n; ++d) {
+      size_t i = n - 1 - d;
+      int64_t before = 2 * i < pad.size() ? pad[2 * i] : 0;
+      std::vector<int64_t> t(static_cast<size_t>(out[d]));
+      for (int64_t j = 0; j < out[d]; ++j) t[static_cast<size_t>(j)] = source(j - before, in[d], mode);
+      table.push_back(std::move(t));
+    }
+    for (size_t d = 0; d + 1 < n; ++d) lines *= out[d];
+    if (n > 0) {
+      length = out[n - 1];
+      in_length = in[n - 1];
+    }
+  }
+  // The offset of the source line of padded line `l`, or -1.
+  int64_t line_source(int64_t l) const {
+    int64_t offset = 0;
+    for (size_t d = table.size() - 1; d-- > 0;) {
+      int64_t n = static_cast<int64_t>(table[d].size());
+      int64_t s = table[d][static_cast<size_t>(l % n)];
+      if (s < 0) return -1;
+      offset += s * in_strides[d];
+      l /= n;
+    }
+    return offset;
+  }
+  int64_t grain() const { return 32768 / std::max<int64_t>(length, 1) + 1; }
+};
+
+template <class T>
+void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Tensor& out) {
+  const T* x = static_cast<const T*>(input.data_ptr());
+  T* y = static_cast<T*>(out.data_ptr());
+  if (out.numel() == 0) return;
+  if (out.ndim() == 0) {
+    *y = *x;
+    return;
+  }
+  Lines m(input.sizes(), out.sizes(), pad, mode);
+  const std::vector<int64_t>& last = m.table.back();
+  // The middle of a line is a plain copy.
+  int64_t first_inside = 0, n = m.length;
+  int64_t before = pad.empty() ? 0 : pad[0];
+  first_inside = std::clamp<int64_t>(before, 0, n);
+  int64_t end_inside = std::clamp<int64_t>(before + m.in_length, first_inside, n);
+  parallel_for(0, m.lines, m.grain(), [&](int64_t from, int64_t to) {
+    for (int64_t l = from; l < to; ++l) {
+      int64_t s = m.line_source(l);
+      T* q = y + l * n;
+      if (s < 0) {
+        for (int64_t j = 0; j < n; ++j) q[j] = value;
+        continue;
+      }
+      const T* p = x + s;
+      auto edge = [&](int64_t j) {
+        q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]];
+      };
+      for (int64_t j = 0; j < first_inside; ++j) edge(j);
+      for (int64_t j = first_inside; j < end_inside; ++j) q[j] = p[j - before];
+      for (int64_t j = end_inside; j < n; ++j) edge(j);
+    }
+  });
+}
+
+}  // namespace
+
+void constant_pad_cpu(const Tensor& input, IntSpan pad, const Scalar& value, const Tensor& out) {
+  dispatch_dtype(out.dtype(),
+                 [&]<class T>() { fill_padded<T>(input, pad, Mode::Constant, value.to<T>(), out); });
+}
+
+void pad_mode_cpu(const Tensor& input, IntSpan pad, std::string_view mode, const Tensor& out) {
+  dispatch_bytes(out.dtype(), [&]<class T>() { fill_padded<T>(input, pad, parse(mode), T(), out); });
+}
+
+// Every padded element adds its gradient to where it came from. Shared out by the leading dimension that
+// padding leaves alone (channels), so no two threads add to one element.
+void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, std::string_view mode,
+                       const Tensor& out) {
+  dispatch_floating_complex(out.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    T* x = static_cast<T*>(out.data_ptr());
+    const T* y = static_cast<const T*>(output.data_ptr());
+    size_t padded = pad.size() / 2, leading = input_size.size() - padded;
+    int64_t outer = 1, inner_in = 1, inner_out = 1;
+    for (size_t d = 0; d < input_size.size(); ++d) {
+      (d < leading ? outer : inner_in) *= input_size[d];
+      if (d >= leading) inner_out *= output.impl()->size(static_cast<int>(d));
+    }
+    Lines m(IntSpan(input_size.data() + leading, padded), IntSpan(output.sizes().data() + leading, padded),
+            pad, parse(mode));
+    parallel_for(0, outer, 32768 / std::max<int64_t>(inner_out, 1) + 1, [&](int64_t from, int64_t to) {
+      std::vector<C> sum(static_cast<size_t>(inner_in));
+      for (int64_t o = from; o < to; ++o) {
+        std::fill(sum.begin(), sum.end(), C(0));
+        const T* g = y + o * inner_out;
+        for (int64_t l = 0; l < m.lines; ++l) {
+          C* line = sum.data() + m.line_source(l);
+          for (int64_t j = 0; j < m.length; ++j)
+            line[m.table.back()[static_cast<size_t>(j)]] += static_cast<C>(g[l * m.length + j]);
+        }
+        for (int64_t j = 0; j < inner_in; ++j) x[o * inner_in + j] = T(sum[static_cast<size_t>(j)]);
+      }
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,194 @@
+// Maximum pooling with the position of each maximum, and the moves of values by those positions.
+#include <cstring>
+#include <limits>
+
+#include "tapegrad/aten/kernels_pool.h"
+#include "tapegrad/aten/pool/windows.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+using pool::Window;
+using pool::Windows;
+
+template <class T>
+T* ptr(const Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
+
+int64_t plane_grain(int64_t work) { return 32768 / std::max<int64_t>(work, 1) + 1; }
+
+
+// Plain pooling of one plane, line by line of the output: for each element of the window the whole line is compared
+// at once. Equal values keep the first position; a NaN wins and stays.
+template <class T, class Index>
+void max_plane(const Windows& w, int64_t stride_x, int64_t pad_x, int64_t kernel_x, const T* x, T* y, int64_t* indices,
+               std::vector<compute_t<T>>& best, std::vector<Index>& where) {
+  using C = compute_t<T>;
+  constexpr C kLowest = std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity()
+                                                               : std::numeric_limits<C>::lowest();
+  int64_t n = w.out[2];
+  for (int64_t oz = 0; oz < w.out[0]; ++oz)
+    for (int64_t oy = 0; oy < w.out[1]; ++oy) {
+      const Window &wz = w.table[0][static_cast<size_t>(oz)], &wy = w.table[1][static_cast<size_t>(oy)];
+      C* b = best.data();
+      Index* at = where.data();
+      for (int64_t o = 0; o < n; ++o) {
+        b[o] = kLowest;
+        at[o] = static_cast<Index>((wz.first * w.in[1] + wy.first) * w.in[2] + w.table[2][static_cast<size_t>(o)].first);
+      }
+      for (int64_t z = wz.first; z < wz.last; z += w.step[0])
+        for (int64_t yy = wy.first; yy < wy.last; yy += w.step[1]) {
+          int64_t line = (z * w.in[1] + yy) * w.in[2];
+          for (int64_t k = 0; k < kernel_x; ++k) {
+            int64_t shift = k * w.step[2] - pad_x, first = 0, last = n;
+            while (first < n && first * stride_x + shift < 0) ++first;
+            while (last > first && (last - 1) * stride_x + shift >= w.in[2]) --last;
+            const T* p = x + line + shift;
+            Index from = static_cast<Index>(line + shift), step = static_cast<Index>(stride_x);
+            auto compare = [&](int64_t o, C v) {
+              bool take = v > b[o] || v != v;
+              b[o] = take ? v : b[o];
+              at[o] = take ? static_cast<Index>(from + static_cast<Index>(o) * step) : at[o];
+            };
+            if (stride_x == 1) {
+              for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o]));
+            } else if (stride_x == 2) {
+              for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[2 * o]));
+            } else {
+              for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o * stride_x]));
+            }
+          }
+        }
+      int64_t to = (oz * w.out[1] + oy) * n;
+      for (int64_t o = 0; o < n; ++o) y[to + o] = T(b[o]);
+      for (int64_t o = 0; o < n; ++o) indices[to + o] = at[o];
+    }
+}
+
+template <class T>
+void max_window(const Windows& w, const T* x, T* y, int64_t* indices) {
+  using C = compute_t<T>;
+  for (int64_t oz = 0, to = 0; oz < w.out[0]; ++oz)
+    for (int64_t oy = 0; oy < w.out[1]; ++oy)
+      for (int64_t ox = 0; ox < w.out[2]; ++ox, ++to) {
+        const Window &wz = w.table[0][static_cast<size_t>(oz)], &wy = w.table[1][static_cast<size_t>(oy)],
+                     &wx = w.table[2][static_cast<size_t>(ox)];
+        int64_t at = (wz.first * w.in[1] + wy.first) * w.in[2] + wx.first;
+        C best = static_cast<C>(x[at]);
+        for (int64_t z = wz.first; z < wz.last; ++z)
+          for (int64_t yy = wy.first; yy < wy.last; ++yy)
+            for (int64_t xx = wx.first; xx < wx.last; ++xx) {
+              int64_t i = (z * w.in[1] + yy) * w.in[2] + xx;
+              C v = static_cast<C>(x[i]);
+              if (v > best || v != v) {
+                best = v;
+                at = i;
+              }
+            }
+        y[to] = T(best);
+        indices[to] = at;
+      }
+}
+
+// Bounds are the caller's promise for our own indices; those a user gives to max_unpool are checked here.
+void check_indices(const char* op, const int64_t* p, int64_t n, int64_t plane) {
+  int64_t least = 0, most = -1;
+  for (int64_t i = 0; i < n; ++i) {
+    least = std::min(least, p[i]);
+    most = std::max(most, p[i]);
+  }
+  TG_CHECK(least >= 0 && most < plane, Index, "{}: index {} is out of range for planes of {} elements", op,
+           least < 0 ? least : most, plane);
+}
+
+int64_t last_sizes(IntSpan sizes, int64_t spatial) {
+  int64_t n = 1;
+  for (int64_t d = 0; d < spatial; ++d) n *= sizes[sizes.size() - 1 - static_cast<size_t>(d)];
+  return n;
+}
+
+}  // namespace
+
+void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntSpan padding, IntSpan dilation,
+                  [[maybe_unused]] bool ceil_mode, const Tensor& values, const Tensor& indices) {
+  if (values.numel() == 0) return;
+  Windows w = pool::plain_windows(input.sizes(), values.sizes(), kernel_size, stride, padding, dilation, true);
+  int64_t kernel_x = kernel_size.back(), stride_x = stride.back(), pad_x = padding.back();
+  dispatch_real(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    auto run = [&]<class Index>() {
+      int64_t work = w.out_plane() * kernel_x * kernel_size[0];
+      parallel_for(0, w.planes, plane_grain(work), [&](int64_t first, int64_t last) {
+        std::vector<C> best(static_cast<size_t>(w.out[2]));
+        std::vector<Index> where(static_cast<size_t>(w.out[2]));
+        for (int64_t p = first; p < last; ++p)
+          max_plane<T, Index>(w, stride_x, pad_x, kernel_x, ptr<T>(input) + p * w.in_plane(),
+                              ptr<T>(values) + p * w.out_plane(), ptr<int64_t>(indices) + p * w.out_plane(), best, where);
+      });
+    };
+    // Positions as wide as the values, so that both fill the same vectors.
+    if (sizeof(C) <= 4 && w.in_plane() < (int64_t{1} << 30))
+      run.template operator()<int32_t>();
+    else
+      run.template operator()<int64_t>();
+  });
+}
+
+void adaptive_max_pool_cpu(const Tensor& input, IntSpan output_size, const Tensor& values, const Tensor& indices) {
+  if (values.numel() == 0) return;
+  Windows w = pool::adaptive_windows(input.sizes(), values.sizes(), output_size.size());
+  dispatch_real(input.dtype(), [&]<class T>() {
+    parallel_for(0, w.planes, plane_grain(w.in_plane()), [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        max_window<T>(w, ptr<T>(input) + p * w.in_plane(), ptr<T>(values) + p * w.out_plane(),
+                      ptr<int64_t>(indices) + p * w.out_plane());
+    });
+  });
+}
+
+void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatial, const Tensor& out) {
+  if (out.numel() == 0) return;
+  int64_t in = last_sizes(input.sizes(), spatial), n = last_sizes(indices.sizes(), spatial);
+  const int64_t* at = ptr<int64_t>(indices);
+  check_indices("max_unpool", at, indices.numel(), in);
+  dispatch_bytes(out.dtype(), [&]<class T>() {
+    const T* x = ptr<T>(input);
+    T* y = ptr<T>(out);
+    parallel_for(0, out.numel() / n, plane_grain(n), [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p)
+        for (int64_t i = 0; i < n; ++i) y[p * n + i] = x[p * in + at[p * n + i]];
+    });
+  });
+}
+
+void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial, bool accumulate,
+                       const Tensor& out) {
+  int64_t in = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
+  const int64_t* at = ptr<int64_t>(indices);
+  if (output.numel() > 0) check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in);
+  if (out.numel() == 0) return;
+  dispatch_real(out.dtype(), [&]<class T>() {
+    const T* y = ptr<T>(output);
+    T* x = ptr<T>(out);
+    parallel_for(0, out.numel() / in, plane_grain(in + n), [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p) {
+        T* plane = x + p * in;
+        std::memset(static_cast<void*>(plane), 0, static_cast<size_t>(in) * sizeof(T));
+        if (accumulate) {
+          using C = compute_t<T>;
+          for (int64_t i = 0; i < n; ++i) {
+            T& to = plane[at[p * n + i]];
+            to = T(static_cast<C>(to) + static_cast<C>(y[p * n + i]));
+          }
+        } else {
+          for (int64_t i = 0; i < n; ++i) plane[at[p * n + i]] = y[p * n + i];
+        }
+      }
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

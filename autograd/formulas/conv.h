@@ -1,0 +1,17 @@
+// Gradients of convolutions. `_conv` (input, weight), `_conv_grad_input` (output, weight) and
+// `_conv_grad_weight` (output, input) are the three faces of one trilinear form, so the gradients of each are
+// the other two.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+
+// Sum over everything but the channels.
+Tensor conv_grad_bias(const Tensor& grad);
+// `_conv` cut to the sizes of the output whose gradient this is: an output padding beyond the stride makes
+// the formula of the sizes give more.
+Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride,
+                 IntSpan padding, IntSpan dilation, int64_t groups);
+
+}  // namespace tapegrad

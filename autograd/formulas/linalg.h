@@ -1,0 +1,23 @@
+// Gradients of the matrix products that are longer than a line. Written in tapegrad's own operators.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+
+// The conjugate of a complex tensor; a real one is returned as it is.
+Tensor conj_of(const Tensor& t);
+// Transposed in the last two dimensions and conjugated.
+Tensor adjoint_of(const Tensor& t);
+// t * s, without an operation where s is 1.
+Tensor scaled(const Tensor& t, const Scalar& s);
+// The conjugate of a number.
+Scalar conj_of(const Scalar& s);
+// Sums over the dimensions that broadcasting added.
+Tensor sum_to(const Tensor& t, IntSpan sizes);
+
+Tensor linear_grad_input(const Tensor& grad, const Tensor& weight);
+Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weight_sizes);
+Tensor linear_grad_bias(const Tensor& grad, IntSpan bias_sizes);
+
+}  // namespace tapegrad
