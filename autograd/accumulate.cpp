@@ -60,6 +60,7 @@ Tensor copy_in_layout_of(const Tensor& leaf, const Tensor& grad) {
 void accumulate(const Tensor& leaf, Tensor&& grad) {
   AutogradMeta& m = ensure_meta(leaf);
   const bool recording = grad_enabled();
+  Tensor old;  // dropped after the lock: its end may run code of the program
   std::lock_guard lock(grad_mutex(*leaf.impl()));
   if (!m.grad.defined()) {
     if (!recording && owned_alone(grad) && has_layout_of(grad, leaf) && grad.dtype() == leaf.dtype()) {
@@ -73,7 +74,7 @@ void accumulate(const Tensor& leaf, Tensor&& grad) {
     raw::add_(m.grad, grad);
     bump_version(m.grad, "AccumulateGrad");
   } else {
-    m.grad = tapegrad::add(m.grad, grad);
+    old = std::exchange(m.grad, tapegrad::add(m.grad, grad));
   }
 }
 

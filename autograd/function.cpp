@@ -17,7 +17,7 @@ bool contains(TensorSpan list, const Tensor& t) {
 
 TensorList FunctionContext::saved_tensors() const {
   TensorList tensors;
-  for (const SavedTensor& s : saved_) tensors.push_back(s.unpack(*node_));
+  for (const SavedTensor& s : saved_) tensors.push_back(s.unpack(*node_, true));
   return tensors;
 }
 
@@ -36,7 +36,8 @@ void FunctionNode::visit_saved(const SavedVisitor& visit) const {
 
 void FunctionNode::materialize(TensorList& grads) const {
   if (!context.materialize_grads_) return;
-  for (size_t i = 0; i < grads.size(); ++i) grads[i] = grad_or_zeros(grads[i], outputs[i]);
+  for (size_t i = 0; i < grads.size(); ++i)
+    if (!absent_[i]) grads[i] = grad_or_zeros(grads[i], outputs[i]);
 }
 
 void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool recording) {
@@ -49,6 +50,7 @@ void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool rec
     bump_version(t, name());
   }
   for (Tensor& t : results) {
+    absent_.push_back(!t.defined());
     const bool dirty = t.defined() && contains(context.dirty_, t);
     const bool differentiable =
         t.defined() && is_differentiable(t.dtype()) && !contains(context.non_differentiable_, t);

@@ -34,7 +34,7 @@ struct SavedTensor::Packed {
   Edge edge;  // of an input that needs a gradient; outputs are found through their node
 };
 
-const void* SavedTensor::packed() const noexcept { return packed_ ? packed_->object.get() : nullptr; }
+const std::shared_ptr<void>* SavedTensor::packed() const noexcept { return packed_ ? &packed_->object : nullptr; }
 
 void SavedTensor::drop_packed() noexcept { delete std::exchange(packed_, nullptr); }
 

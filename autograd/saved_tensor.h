@@ -42,7 +42,7 @@ class TG_API SavedTensor {
   const Tensor& held() const noexcept { return tensor_; }
   bool is_output() const noexcept { return is_output_; }
   // What the pack hook returned, or null.
-  const void* packed() const noexcept;
+  const std::shared_ptr<void>* packed() const noexcept;
 
  private:
   enum class State : uint8_t { Empty, Saved, Released };
