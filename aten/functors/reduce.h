@@ -1,0 +1,202 @@
+// The parts of reductions. A functor has an accumulator type Acc, `identity()` (the value of nothing), `step` (takes
+// one element in), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result).
+// step and merge must not care about order beyond rounding. Fields are the row's further scalar arguments.
+#pragma once
+
+#include "tapegrad/aten/functors/math.h"
+
+namespace tapegrad::fn {
+
+// Sums are accumulated in this type: double for the floating types, int64 for integers.
+template <class T>
+using sum_t = std::conditional_t<
+    is_complex_type<T>, complex128_t,
+    std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>;
+// And come out as this one.
+template <class T>
+using sum_result_t = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
+
+template <class To, class From>
+TG_HD inline To widen(From x) {
+  if constexpr (is_complex_type<From>)
+    return To(x.real(), x.imag());
+  else
+    return static_cast<To>(x);
+}
+
+template <class T>
+struct sum {
+  using Acc = sum_t<T>;
+  TG_HD Acc identity() const { return Acc(0); }
+  TG_HD Acc step(Acc a, T x) const { return math::add(a, widen<Acc>(x)); }
+  TG_HD Acc merge(Acc a, Acc b) const { return math::add(a, b); }
+  TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
+};
+template <class T>
+struct nansum : sum<T> {
+  using Acc = sum_t<T>;
+  TG_HD Acc step(Acc a, T x) const { return a + (x == x ? widen<Acc>(x) : Acc(0)); }
+};
+template <class T>
+struct mean : sum<T> {
+  using Acc = sum_t<T>;
+  TG_HD T finish(Acc a, int64_t n) const { return static_cast<T>(a / static_cast<double>(n)); }
+};
+template <class T>
+struct prod {
+  using Acc = sum_t<T>;
+  TG_HD Acc identity() const { return Acc(1); }
+  TG_HD Acc step(Acc a, T x) const { return math::mul(a, widen<Acc>(x)); }
+  TG_HD Acc merge(Acc a, Acc b) const { return math::mul(a, b); }
+  TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
+};
+template <class T>
+struct count_nonzero {
+  using Acc = int64_t;
+  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc step(Acc a, T x) const { return a + (x != T(0)); }
+  TG_HD Acc merge(Acc a, Acc b) const { return a + b; }
+  TG_HD int64_t finish(Acc a, int64_t) const { return a; }
+};
+
+// The largest and the smallest element; NaN wins. The accumulator of float is float: nothing is rounded.
+template <class T>
+struct amax {
+  using Acc = T;
+  TG_HD Acc identity() const {
+    if constexpr (std::is_floating_point_v<T>)
+      return -std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::lowest();
+  }
+  TG_HD Acc step(Acc a, T x) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return (x > a) | (x != x) ? x : a;
+    else
+      return x > a ? x : a;
+  }
+  TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
+  TG_HD T finish(Acc a, int64_t) const { return a; }
+};
+template <class T>
+struct amin {
+  using Acc = T;
+  TG_HD Acc identity() const {
+    if constexpr (std::is_floating_point_v<T>)
+      return std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::max();
+  }
+  TG_HD Acc step(Acc a, T x) const {
+    if constexpr (std::is_floating_point_v<T>)
+      return (x < a) | (x != x) ? x : a;
+    else
+      return x < a ? x : a;
+  }
+  TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
+  TG_HD T finish(Acc a, int64_t) const { return a; }
+};
+// Bytes rather than bool as accumulators: loops over them vectorise.
+template <class T>
+struct any {
+  using Acc = uint8_t;
+  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc step(Acc a, T x) const { return static_cast<Acc>(a | static_cast<Acc>(x != T(0))); }
+  TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(a | b); }
+  TG_HD bool finish(Acc a, int64_t) const { return a != 0; }
+};
+template <class T>
+struct all {
+  using Acc = uint8_t;
+  TG_HD Acc identity() const { return 1; }
+  TG_HD Acc step(Acc a, T x) const { return static_cast<Acc>(a & static_cast<Acc>(x != T(0))); }
+  TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(a & b); }
+  TG_HD bool finish(Acc a, int64_t) const { return a != 0; }
+};
+
+// Norms: of the magnitudes of the elements. Squares of float fit into double without overflow.
+template <class T>
+TG_HD inline double magnitude_of(T x) {
+  if constexpr (is_complex_type<T>)
+    return math::hypot(static_cast<double>(x.real()), static_cast<double>(x.imag()));
+  else
+    return math::magnitude(static_cast<double>(x));
+}
+template <class T>
+struct norm_sum {
+  using Acc = double;
+  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc merge(Acc a, Acc b) const { return a + b; }
+};
+template <class T>
+struct norm_0 : norm_sum<T> {
+  TG_HD double step(double a, T x) const { return a + (x != T(0) ? 1.0 : 0.0); }
+  TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(a); }
+};
+template <class T>
+struct norm_1 : norm_sum<T> {
+  TG_HD double step(double a, T x) const { return a + magnitude_of(x); }
+  TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(a); }
+};
+template <class T>
+struct norm_2 : norm_sum<T> {
+  TG_HD double step(double a, T x) const {
+    if constexpr (is_complex_type<T>) {
+      const double re = x.real(), im = x.imag();
+      return a + (re * re + im * im);
+    } else {
+      const double v = x;
+      return a + v * v;
+    }
+  }
+  TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::sqrt(a)); }
+};
+template <class T>
+struct norm_p : norm_sum<T> {
+  double p;
+  explicit norm_p(double exponent) : p(exponent) {}
+  TG_HD double step(double a, T x) const { return a + math::pow(magnitude_of(x), p); }
+  TG_HD math::real_t<T> finish(double a, int64_t) const {
+    return static_cast<math::real_t<T>>(math::pow(a, 1 / p));
+  }
+};
+template <class T>
+struct norm_max {
+  using Acc = double;
+  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc step(Acc a, T x) const { return merge(a, magnitude_of(x)); }
+  TG_HD Acc merge(Acc a, Acc b) const { return (b > a) | (b != b) ? b : a; }
+  TG_HD math::real_t<T> finish(Acc a, int64_t) const { return static_cast<math::real_t<T>>(a); }
+};
+template <class T>
+struct norm_min {
+  using Acc = double;
+  TG_HD Acc identity() const { return std::numeric_limits<double>::infinity(); }
+  TG_HD Acc step(Acc a, T x) const { return merge(a, magnitude_of(x)); }
+  TG_HD Acc merge(Acc a, Acc b) const { return (b < a) | (b != b) ? b : a; }
+  TG_HD math::real_t<T> finish(Acc a, int64_t) const { return static_cast<math::real_t<T>>(a); }
+};
+
+// Variance from the sums of d and d^2, the distances from the mean; `correction` is taken off the count.
+template <class T>
+struct var {
+  double correction;
+  static constexpr bool kCentered = true;
+  TG_HD T finish(double sum, double squares, int64_t n) const {
+    const double count = static_cast<double>(n);
+    const double freedom = count - correction;
+    return static_cast<T>((squares - sum * sum / count) / (freedom > 0 ? freedom : 0.0));
+  }
+};
+template <class T>
+struct std_dev {
+  double correction;
+  static constexpr bool kCentered = true;
+  TG_HD T finish(double sum, double squares, int64_t n) const {
+    const double count = static_cast<double>(n);
+    const double freedom = count - correction;
+    return static_cast<T>(math::sqrt((squares - sum * sum / count) / (freedom > 0 ? freedom : 0.0)));
+  }
+};
+
+}  // namespace tapegrad::fn

@@ -1,0 +1,125 @@
+#include "tapegrad/aten/iterate/reduce.h"
+
+#include "tapegrad/aten/iterate/outputs.h"
+
+namespace tapegrad::reduce {
+namespace {
+
+struct Types {
+  DType compute;  // elements are converted to this
+  DType result;
+};
+
+Types types_for(const Op& op, const Tensor& input, std::optional<DType> dtype) {
+  const DType converted = dtype.value_or(input.dtype());
+  const DType compute = compute_dtype(converted);
+  if (op.result == Result::Float)
+    TG_CHECK(is_differentiable(converted), Runtime,
+             "{}: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", op.name, converted);
+  TG_CHECK((op.dtypes >> static_cast<int>(compute)) & 1, NotImplemented, "{}: not implemented for dtype {}", op.name,
+           converted);
+  switch (op.result) {
+    case Result::SumLike:
+      return {compute, is_differentiable(converted) || dtype ? converted : DType::int64};
+    case Result::Bool:
+      return {compute, converted == DType::uint8 ? DType::uint8 : DType::bool_};
+    case Result::Index:
+      return {compute, DType::int64};
+    case Result::Real:
+      return {compute, to_real(converted)};
+    default:
+      return {compute, converted};
+  }
+}
+
+DimVector result_sizes(const Tensor& input, uint64_t mask, bool keepdim) {
+  DimVector sizes;
+  for (int d = 0; d < input.ndim(); ++d) {
+    if ((mask >> d & 1) == 0)
+      sizes.push_back(input.impl()->size(d));
+    else if (keepdim)
+      sizes.push_back(1);
+  }
+  return sizes;
+}
+
+// What has no value for nothing must not be asked of nothing.
+void check_not_empty(const Op& op, const Tensor& input, uint64_t mask, bool dims_given) {
+  if (op.empty_allowed || input.numel() > 0) return;
+  TG_CHECK(dims_given, Runtime, "{}: a tensor without elements has none: got shape {}\ngive dim= to reduce over others", op.name,
+           format_ints(input.sizes()));
+  for (int d = 0; d < input.ndim(); ++d)
+    if (mask >> d & 1)
+      TG_CHECK(input.impl()->size(d) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}", op.name, d,
+               format_ints(input.sizes()));
+}
+
+// Adds a dimension behind the last one, merged with it where their strides allow.
+void append(int& ndim, int64_t* shape, int64_t* strides, int64_t size, int64_t stride) {
+  if (size == 1) return;
+  if (ndim > 0 && strides[ndim - 1] == stride * size) {
+    shape[ndim - 1] *= size;
+    strides[ndim - 1] = stride;
+    return;
+  }
+  shape[ndim] = size;
+  strides[ndim++] = stride;
+}
+
+void fill_iterator(Iterator& it, const Tensor& input, uint64_t mask) {
+  const TensorImpl& t = *input.impl();
+  const auto item = static_cast<int64_t>(t.itemsize());
+  int reduced[kMaxDims];
+  int count = 0;
+  for (int d = 0; d < t.ndim(); ++d) {
+    if (mask >> d & 1) {
+      reduced[count++] = d;
+      it.reduced_numel *= t.size(d);
+    } else {
+      it.outer_numel *= t.size(d);
+      append(it.outer_ndim, it.outer_shape, it.outer_strides, t.size(d), t.stride(d) * item);
+    }
+  }
+  // The order of the reduced ones is free: walk memory forwards.
+  std::stable_sort(reduced, reduced + count,
+                   [&](int a, int b) { return std::abs(t.stride(a)) > std::abs(t.stride(b)); });
+  for (int i = 0; i < count; ++i)
+    append(it.reduced_ndim, it.reduced_shape, it.reduced_strides, t.size(reduced[i]), t.stride(reduced[i]) * item);
+  // Kernels find at least one dimension of each kind.
+  if (it.outer_ndim == 0) {
+    it.outer_shape[0] = 1;
+    it.outer_strides[0] = item;
+    it.outer_ndim = 1;
+  }
+  if (it.reduced_ndim == 0) {
+    it.reduced_shape[0] = 1;
+    it.reduced_strides[0] = item;
+    it.reduced_ndim = 1;
+  }
+}
+
+}  // namespace
+
+Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype,
+           std::span<const Scalar> params, const Tensor& out) {
+  const uint64_t mask = dim_mask(dim, input.ndim(), op.name);
+  const Types types = types_for(op, input, dtype);
+  check_not_empty(op, input, mask, dim && !dim->empty());
+  const TensorSpec spec{result_sizes(input, mask, keepdim), types.result, input.device(), {}};
+  const Tensor target = out.defined() ? out_target(op.name, out, spec, {&input}) : empty_tensor(spec);
+  if (!input.is_meta() && target.numel() > 0) {
+    Iterator it;
+    it.compute = types.compute;
+    it.input_dtype = input.dtype();
+    it.output_dtype = types.result;
+    it.input = static_cast<const char*>(input.data_ptr());
+    it.output = static_cast<char*>(target.data_ptr());
+    for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];
+    fill_iterator(it, input, mask);
+    kernel_for<Kernel>(op.id, input.device())(it);
+  }
+  if (out.defined()) finish_out(out, target);
+  return out.defined() ? out : target;
+}
+
+}  // namespace tapegrad::reduce
