@@ -155,13 +155,20 @@ void finish(const Work& w, const Unit& u, const char* acc) {
   convert_for(w.loops.result, w.it.output_dtype)(buffer, item, 0, out, out_item, 0, n, 1);
 }
 
+// Keeps what a pass left in the first lanes for the start of the next.
+void save(const Work& w, const Unit& u, const char* acc, char* before) {
+  const int64_t plane = static_cast<int64_t>(kBlock) * w.loops.acc_size;
+  for (int p = 0; p < w.loops.planes; ++p)
+    std::copy_n(acc + p * plane, u.count * w.loops.acc_size, before + p * plane);
+}
+
 void run_units(const Work& w, int64_t begin, int64_t end) {
   alignas(64) char acc[kMaxBlockBytes];
   alignas(64) char before[kMaxBlockBytes];
   for (int64_t i = begin; i < end; ++i) {
     const Unit u = unit_at(w, i);
     for (int pass = 0; pass < w.loops.passes; ++pass) {
-      if (pass > 0) std::copy_n(acc, w.block_bytes(), before);
+      if (pass > 0) save(w, u, acc, before);
       start(w, u, pass, acc, before);
       take(w, u, pass, acc, 0, w.it.reduced_numel);
       fold(w, u, pass, acc);
@@ -186,7 +193,7 @@ void run_split(const Work& w) {
   for (int64_t i = 0; i < w.units(); ++i) {
     const Unit u = unit_at(w, i);
     for (int pass = 0; pass < w.loops.passes; ++pass) {
-      if (pass > 0) std::copy_n(blocks.get(), bytes, before);
+      if (pass > 0) save(w, u, blocks.get(), before);
       parallel_for(0, chunks, 1, [&](int64_t first, int64_t last) {
         for (int64_t c = first; c < last; ++c) {
           char* acc = blocks.get() + step * static_cast<size_t>(c);

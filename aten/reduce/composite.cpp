@@ -1,0 +1,40 @@
+// Reductions made of others; see aten/ops/reduce.toml.
+#include <cmath>
+
+#include "tapegrad/aten/kernels_reduce.h"
+
+namespace tapegrad::composite {
+
+Tensor nanmean(const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype) {
+  TG_CHECK(input.is_floating_point(), Runtime, "nanmean: needs a floating point tensor: got dtype {}", input.dtype());
+  return nansum(input, dim, keepdim, dtype) / sum(logical_not(isnan(input)), dim, keepdim);
+}
+
+std::tuple<Tensor, Tensor> aminmax(const Tensor& input, std::optional<int64_t> dim, bool keepdim) {
+  const int64_t d = dim.value_or(0);
+  const OptionalInts dims = dim ? OptionalInts(IntSpan(&d, 1)) : OptionalInts();
+  return {amin(input, dims, keepdim), amax(input, dims, keepdim)};
+}
+
+Tensor logsumexp(const Tensor& input, IntSpan dim, bool keepdim) {
+  const Tensor x = is_differentiable(input.dtype()) ? input : input.to(default_dtype());
+  if (x.numel() == 0) return log(sum(exp(x), dim, keepdim));
+  // The shift is constant for the tape: its gradient cancels. Infinite maxima stay out of the difference.
+  const Tensor highest = amax(x.detach(), dim, true);
+  const Tensor shift = where(isinf(highest), 0, highest);
+  const Tensor result = log(sum(exp(x - shift), dim, true)) + shift;
+  return keepdim ? result : sum(result, dim, false);
+}
+
+Tensor vector_norm(const Tensor& input, const Scalar& ord, OptionalInts dim, bool keepdim, std::optional<DType> dtype) {
+  TG_CHECK(is_differentiable(dtype.value_or(input.dtype())), Runtime,
+           "norm: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", input.dtype());
+  const double p = ord.to<double>();
+  if (p == 2) return _norm_2(input, dim, keepdim, dtype);
+  if (p == 1) return _norm_1(input, dim, keepdim, dtype);
+  if (p == 0) return _norm_0(input, dim, keepdim, dtype);
+  if (std::isinf(p)) return p > 0 ? _norm_max(input, dim, keepdim, dtype) : _norm_min(input, dim, keepdim, dtype);
+  return _norm_p(input, p, dim, keepdim, dtype);
+}
+
+}  // namespace tapegrad::composite

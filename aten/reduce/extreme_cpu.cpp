@@ -1,0 +1,186 @@
+// argmax, argmin, and max and min along a dimension with their places. The input is contiguous, seen as [outer, n,
+// inner]. A row (inner = 1) is searched block by block for its extreme, in vectors, and only the block that holds
+// it is searched for the place. Columns are compared side by side.
+#include <algorithm>
+#include <limits>
+
+#include "tapegrad/aten/iterate/along_dim.h"
+#include "tapegrad/aten/iterate/convert.h"
+#include "tapegrad/aten/kernels_reduce.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+inline constexpr int64_t kBlock = 512;
+inline constexpr int kLanes = 32;
+inline constexpr int64_t kGrain = 32768;
+
+template <class T>
+bool is_nan(T x) {
+  return x != x;
+}
+
+template <class T, bool kMax>
+bool beats(T x, T best) {
+  if constexpr (std::is_floating_point_v<T>)
+    return (kMax ? x > best : x < best) | ((x != x) & (best == best));
+  else
+    return kMax ? x > best : x < best;
+}
+
+template <class T, bool kMax>
+[[gnu::flatten]] T extreme_of(const T* x, int64_t n) {
+  T lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = x[0];
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) lane[l] = beats<T, kMax>(x[i + l], lane[l]) ? x[i + l] : lane[l];
+  for (int l = 0; i + l < n; ++l) lane[l] = beats<T, kMax>(x[i + l], lane[l]) ? x[i + l] : lane[l];
+  T best = lane[0];
+  for (int l = 1; l < kLanes; ++l) best = beats<T, kMax>(lane[l], best) ? lane[l] : best;
+  return best;
+}
+
+// T is the compute type, S the stored one: they differ for the 16-bit formats.
+template <class T, class S>
+const T* block_at(const S* x, int64_t n, T* buffer) {
+  if constexpr (std::is_same_v<T, S>) {
+    return x;
+  } else {
+    convert_for(dtype_of_v<S>, dtype_of_v<T>)(reinterpret_cast<const char*>(x), sizeof(S), 0,
+                                              reinterpret_cast<char*>(buffer), sizeof(T), 0, n, 1);
+    return buffer;
+  }
+}
+
+template <class S, bool kMax>
+int64_t place_in_row(const S* x, int64_t n) {
+  using T = compute_t<S>;
+  T buffer[kBlock];
+  int64_t best_block = 0;
+  T best{};
+  for (int64_t b = 0; b < n; b += kBlock) {
+    const int64_t m = std::min(kBlock, n - b);
+    const T value = extreme_of<T, kMax>(block_at<T>(x + b, m, buffer), m);
+    if (b == 0 || beats<T, kMax>(value, best)) {
+      best = value;
+      best_block = b;
+    }
+  }
+  const T* p = block_at<T>(x + best_block, std::min(kBlock, n - best_block), buffer);
+  int64_t i = 0;
+  while (!(p[i] == best || (is_nan(best) && is_nan(p[i])))) ++i;
+  return best_block + i;
+}
+
+// One long row: chunks by size, the first of equal ones wins.
+template <class S, bool kMax>
+int64_t place_in_long_row(const S* x, int64_t n) {
+  using T = compute_t<S>;
+  constexpr int64_t kMaxChunks = 64;
+  const int64_t per_chunk = std::max<int64_t>((n + kMaxChunks - 1) / kMaxChunks, 2 * kGrain);
+  const int64_t chunks = (n + per_chunk - 1) / per_chunk;
+  int64_t place[kMaxChunks];
+  parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t first = c * per_chunk;
+      place[c] = first + place_in_row<S, kMax>(x + first, std::min(per_chunk, n - first));
+    }
+  });
+  int64_t best = place[0];
+  for (int64_t c = 1; c < chunks; ++c)
+    if (beats<T, kMax>(static_cast<T>(x[place[c]]), static_cast<T>(x[best]))) best = place[c];
+  return best;
+}
+
+// Columns [0, m) of n rows that are `stride` elements apart. Index: int32 where n allows, as wide as a float.
+template <class S, bool kMax, class Index>
+[[gnu::flatten]] void places_in_columns(const S* x, int64_t n, int64_t stride, int64_t m, int64_t* places) {
+  using T = compute_t<S>;
+  T buffer[kBlock];
+  T best[kBlock];
+  Index place[kBlock];
+  std::copy_n(block_at<T>(x, m, buffer), m, best);
+  std::fill_n(place, m, Index(0));
+  for (int64_t k = 1; k < n; ++k) {
+    const T* row = block_at<T>(x + k * stride, m, buffer);
+    const Index here = static_cast<Index>(k);
+#pragma GCC ivdep
+    for (int64_t j = 0; j < m; ++j) {
+      const bool better = beats<T, kMax>(row[j], best[j]);
+      best[j] = better ? row[j] : best[j];
+      place[j] = better ? here : place[j];
+    }
+  }
+  std::copy_n(place, m, places);
+}
+
+template <class S, bool kMax>
+void places_along(const Extent& e, const S* x, S* values, int64_t* places) {
+  if (e.outer * e.inner == 0) return;
+  if (e.inner == 1) {
+    if (e.outer == 1) {
+      places[0] = place_in_long_row<S, kMax>(x, e.n);
+    } else {
+      parallel_for(0, e.outer, std::max<int64_t>(1, kGrain / e.n), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) places[o] = place_in_row<S, kMax>(x + o * e.n, e.n);
+      });
+    }
+  } else {
+    const int64_t strips = (e.inner + kBlock - 1) / kBlock;
+    const int64_t grain = std::max<int64_t>(1, kGrain / (e.n * std::min(e.inner, kBlock)));
+    parallel_for(0, e.outer * strips, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t u = begin; u < end; ++u) {
+        const int64_t o = u / strips, first = u % strips * kBlock;
+        const int64_t m = std::min(kBlock, e.inner - first);
+        const S* p = x + o * e.n * e.inner + first;
+        int64_t* out = places + o * e.inner + first;
+        if (e.n <= std::numeric_limits<int32_t>::max())
+          places_in_columns<S, kMax, int32_t>(p, e.n, e.inner, m, out);
+        else
+          places_in_columns<S, kMax, int64_t>(p, e.n, e.inner, m, out);
+      }
+    });
+  }
+  if (values == nullptr) return;
+  parallel_for(0, e.outer * e.inner, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      values[i] = x[(i / e.inner * e.n + places[i]) * e.inner + i % e.inner];
+  });
+}
+
+template <bool kMax>
+void find(const Tensor& input, const Extent& e, void* values, int64_t* places) {
+  dispatch_dtype(input.dtype(), [&]<class S>() {
+    if constexpr (!is_complex_type<S>)
+      places_along<S, kMax>(e, static_cast<const S*>(input.data_ptr()), static_cast<S*>(values), places);
+  });
+}
+
+Extent extent_of(const Tensor& input, std::optional<int64_t> dim) {
+  Extent e(input, dim.value_or(0));
+  if (!dim) {
+    e.outer = e.inner = 1;
+    e.n = input.numel();
+  }
+  return e;
+}
+
+}  // namespace
+
+void argmax_cpu(const Tensor& input, std::optional<int64_t> dim, bool, const Tensor& out) {
+  find<true>(input, extent_of(input, dim), nullptr, static_cast<int64_t*>(out.data_ptr()));
+}
+void argmin_cpu(const Tensor& input, std::optional<int64_t> dim, bool, const Tensor& out) {
+  find<false>(input, extent_of(input, dim), nullptr, static_cast<int64_t*>(out.data_ptr()));
+}
+void max_dim_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  find<true>(input, Extent(input, dim), values.data_ptr(), static_cast<int64_t*>(indices.data_ptr()));
+}
+void min_dim_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  find<false>(input, Extent(input, dim), values.data_ptr(), static_cast<int64_t*>(indices.data_ptr()));
+}
+
+}  // namespace tapegrad::cpu::TG_ISA
