@@ -76,7 +76,10 @@ def _read(file, place):
             file.seek(-8, os.SEEK_CUR)
             return torch_archive.read(file, place)
         return torch_archive.read(io.BytesIO(start + file.read()), place)
-    if start[:1] == b"\x80":
-        raise RuntimeError("load: this is a bare pickle, which could run code and is not read\n"
-                           "old .pt files: load and save them again with a torch of version 1.6 or newer")
-    return container.read(file, start, place)
+    try:
+        return container.read(file, start, place)
+    except container.UnknownFormat:
+        if start[0] == 0x80 and start[1] <= 5:
+            raise RuntimeError("load: this is a bare pickle, which could run code and is not read\nold .pt files: load and save "
+                               "them again with a torch of version 1.6 or newer") from None
+        raise

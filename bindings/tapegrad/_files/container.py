@@ -186,6 +186,10 @@ def _table_checksum(header: dict) -> int:
 
 
 # Reading.
+class UnknownFormat(RuntimeError):
+    """The file is not what this module reads."""
+
+
 def read_exactly(file, n: int, what: str) -> bytearray:
     """n bytes, or an error that says what is cut off."""
     data = bytearray(n)
@@ -210,7 +214,7 @@ def read_header(file, start: bytes) -> tuple[dict, dict | None]:
     """The table of tensors and, where tapegrad wrote the file, its own part. `start`: the first eight bytes."""
     (length,) = struct.unpack("<Q", start)
     if length > _MOST_HEADER or length < 2:
-        raise RuntimeError("load: this is neither a safetensors file nor a PyTorch archive")
+        raise UnknownFormat("load: this is neither a safetensors file nor a PyTorch archive")
     try:
         header = json.loads(bytes(read_exactly(file, length, "the header")))
         metadata = header.pop("__metadata__", {})
@@ -219,11 +223,11 @@ def read_header(file, start: bytes) -> tuple[dict, dict | None]:
         for entry in header.values():
             entry["dtype"], entry["shape"], entry["data_offsets"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise RuntimeError("load: the header is damaged, or this is neither a safetensors file nor a PyTorch archive") from None
+        raise UnknownFormat("load: the header is damaged, or this is neither a safetensors file nor a PyTorch archive") from None
     text = metadata.get("tapegrad")
-    if text is None:
+    if text is None and "tapegrad_crc32" not in metadata:
         return header, None
-    if str(zlib.crc32(text.encode(errors="replace"))) != metadata.get("tapegrad_crc32"):
+    if text is None or str(zlib.crc32(text.encode(errors="replace"))) != metadata.get("tapegrad_crc32"):
         raise _damaged("the header")
     own = json.loads(text)
     if own["version"] > VERSION:

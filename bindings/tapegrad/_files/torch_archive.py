@@ -40,11 +40,19 @@ def _parameter_with_state(data, requires_grad, hooks=None, state=None):
     return Parameter(data, requires_grad)
 
 
+def _encode(text: str, encoding: str) -> bytes:
+    """How old pickle protocols write bytes."""
+    if encoding != "latin1":
+        raise RuntimeError(f"load: unexpected encoding in the archive: {encoding}")
+    return text.encode(encoding)
+
+
 _FUNCTIONS = {
+    ("_codecs", "encode"): _encode,
     ("collections", "OrderedDict"): OrderedDict, ("collections", "Counter"): Counter,
     ("collections", "defaultdict"): defaultdict, ("torch", "Size"): Size, ("torch", "device"): device,
     ("builtins", "set"): set, ("__builtin__", "set"): set, ("builtins", "dict"): dict, ("builtins", "list"): list,
-    ("builtins", "complex"): complex, ("builtins", "bytearray"): bytearray,
+    ("builtins", "complex"): complex, ("__builtin__", "complex"): complex, ("builtins", "bytearray"): bytearray,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor, ("torch._utils", "_rebuild_tensor"): _tensor,
     ("torch._utils", "_rebuild_parameter"): _parameter,
     ("torch._utils", "_rebuild_parameter_with_state"): _parameter_with_state,

@@ -1,0 +1,320 @@
+"""save and load: what comes back, ties and views, files of others, damage, interruption."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter, OrderedDict
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+
+def again(obj, **options):
+    buffer = io.BytesIO()
+    tg.save(obj, buffer)
+    buffer.seek(0)
+    return tg.load(buffer, **options)
+
+
+@pytest.mark.parametrize("value", [
+    None, True, 3, -(2**70), 2.5, float("inf"), float("-inf"), 1 + 2j, "text", "\u00e4\u2713", b"bytes", [], [1, [2, None]], (), (1, ("a",)),
+    {}, {"a": 1}, {1: "x", (2, 3): [4]}, {"$t": 1}, OrderedDict([("b", 1), ("a", 2)]), Counter("hello"), {1, 2}, frozenset([3]),
+])
+def test_plain_data(value):
+    back = again(value)
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_nan_and_library_values():
+    assert np.isnan(again(float("nan")))
+    assert again(tg.float32) is tg.float32
+    assert again(tg.device("cpu")) == tg.device("cpu")
+    size = again(tg.ones(2, 3).shape)
+    assert size == (2, 3)
+    assert type(size) is tg.Size
+    assert again(np.float32(1.5)) == 1.5
+    assert again({"rng": np.random.default_rng(0).integers(0, 9, 5)})["rng"].tolist() == np.random.default_rng(0).integers(0, 9, 5).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+                                   "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0, 3), (2, 3, 4)])
+def test_tensors(dtype, shape):
+    x = (tg.rand(shape) * 5).to(getattr(tg, dtype))
+    back = again({"x": x, "y": [x.clone()]})
+    for y in (back["x"], back["y"][0]):
+        assert y.dtype == x.dtype
+        assert y.shape == x.shape
+        assert tg.equal(y, x)
+
+
+def test_state_of_a_network_and_its_optimizer(tmp_path):
+    model = tg.nn.Sequential(tg.nn.Linear(4, 3), tg.nn.BatchNorm1d(3))
+    optimizer = tg.optim.Adam(model.parameters(), lr=0.1)
+    model(tg.randn(5, 4)).sum().backward()
+    optimizer.step()
+    schedule = tg.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5])
+    path = tmp_path / "run.tape"
+    tg.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(), "epoch": 3}, path)
+    data = tg.load(path)
+    assert data["epoch"] == 3
+    assert data["model"]._metadata[""] == {"version": 1}
+    other = tg.nn.Sequential(tg.nn.Linear(4, 3), tg.nn.BatchNorm1d(3))
+    other.load_state_dict(data["model"])
+    for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        assert tg.equal(a, b)
+    second = tg.optim.Adam(other.parameters(), lr=9.0)
+    second.load_state_dict(data["optimizer"])
+    assert second.param_groups[0]["lr"] == 0.1
+    assert second.param_groups[0]["betas"] == (0.9, 0.999)
+    assert tg.equal(second.state[other[0].weight]["exp_avg"], optimizer.state[model[0].weight]["exp_avg"])
+    tg.optim.lr_scheduler.MultiStepLR(second, [1]).load_state_dict(data["schedule"])
+
+
+def test_parameters_and_gradients_flags():
+    p, x = tg.nn.Parameter(tg.ones(2)), tg.ones(2, requires_grad=True)
+    back = again([p, x, tg.nn.Parameter(tg.ones(1), requires_grad=False), (x * 2)])
+    assert [type(t).__name__ for t in back] == ["Parameter", "Tensor", "Parameter", "Tensor"]
+    assert [t.requires_grad for t in back] == [True, True, False, False]
+
+
+def test_ties_are_kept():
+    w = tg.nn.Parameter(tg.randn(3, 2))
+    x = tg.arange(10.0)
+    back = again({"a": w, "b": w, "data": w.detach(), "low": x[:6], "high": x[4:], "turned": x.reshape(2, 5).t()})
+    assert back["a"] is back["b"]
+    back["data"].fill_(7.0)
+    assert back["a"].detach().tolist() == [[7, 7]] * 3
+    back["low"][5] = 100.0
+    assert back["high"].tolist() == [4, 100, 6, 7, 8, 9]
+    assert back["turned"].tolist() == x.reshape(2, 5).t().tolist()[:0] + [[0, 100], [1, 6], [2, 7], [3, 8], [4, 9]]
+
+
+def test_views_are_cut_to_what_they_need():
+    big = tg.zeros(1_000_000)
+    for view in (big[10:20], big[::100_000], big.reshape(1000, 1000)[:, 3][:10]):
+        buffer = io.BytesIO()
+        tg.save(view, buffer)
+        assert tg.load(io.BytesIO(buffer.getvalue())).tolist() == [0.0] * 10
+        assert buffer.tell() < 1000
+    buffer = io.BytesIO()
+    tg.save([big[:5], big[500_000:500_005]], buffer)  # no byte in common: two small tensors
+    assert buffer.tell() < 2000
+    assert again(tg.ones(1).expand(1000)).shape == (1000,)
+
+
+def test_layouts():
+    x = tg.randn(3, 4)
+    back = again([x.t(), x[:, 1:3], x[0], x.t()[1:]])
+    for a, b in zip(back, [x.t(), x[:, 1:3], x[0], x.t()[1:]], strict=True):
+        assert a.tolist() == b.tolist()
+
+
+class Something:
+    pass
+
+
+@pytest.mark.parametrize(("value", "hint"), [
+    ({"a": Something()}, "Something at 'a'"), ([Something], "at '0'"), ({"f": len}, "functions and classes"),
+    ({"model": tg.nn.Linear(1, 1)}, r"state_dict\(\)"), (object(), "plain data only")])
+def test_other_objects_are_refused(value, hint, tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    with pytest.raises(TypeError, match=hint.split(" at ")[-1]):
+        tg.save(value, path)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_cycles_are_refused():
+    loop: list = []
+    loop.append(loop)
+    with pytest.raises(ValueError, match="holds itself"):
+        tg.save(loop, io.BytesIO())
+
+
+def test_every_safetensors_reader_opens_it(tmp_path):
+    model = tg.nn.Linear(3, 2)
+    path = tmp_path / "m"
+    tg.save({"model": model.state_dict(), "more": {"h": tg.ones(3, dtype=tg.float16), "f": tg.ones(1, dtype=tg.int64)}}, path)
+    raw = path.read_bytes()
+    (n,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8:8 + n])
+    assert n % 8 == 0
+    metadata = header.pop("__metadata__")
+    assert all(isinstance(v, str) for v in metadata.values())
+    assert set(header) == {"model.weight", "model.bias", "more.h", "more.f"}
+    spans = sorted(e["data_offsets"] for e in header.values())
+    assert spans[0][0] == 0
+    assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert spans[-1][1] == len(raw) - 8 - n
+    begin, end = header["model.weight"]["data_offsets"]
+    assert np.frombuffer(raw[8 + n + begin:8 + n + end], np.float32).reshape(2, 3).tolist() == model.weight.tolist()
+    library = pytest.importorskip("safetensors.numpy")
+    assert library.load_file(path)["model.bias"].tolist() == model.bias.tolist()
+
+
+def test_reads_other_safetensors_files():
+    header = {"b": {"dtype": "I32", "shape": [2], "data_offsets": [4, 12]}, "a": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}
+    head = json.dumps(header).encode()
+    raw = struct.pack("<Q", len(head)) + head + struct.pack("<fii", 1.5, 2, 3)
+    back = tg.load(io.BytesIO(raw))
+    assert list(back) == ["b", "a"]
+    assert back["a"].item() == 1.5
+    assert back["b"].tolist() == [2, 3]
+
+
+def test_a_flipped_byte_is_reported_with_the_name(tmp_path):
+    path = tmp_path / "x"
+    tg.save({"first": tg.ones(50), "second": tg.zeros(50, dtype=tg.int64)}, path)
+    good = path.read_bytes()
+    (n,) = struct.unpack("<Q", good[:8])
+    seen = set()
+    for at in [*range(8, 8 + n, 7), *range(8 + n, len(good), 31), len(good) - 1]:
+        bad = bytearray(good)
+        bad[at] ^= 0x10
+        if at >= 8 + n:
+            with pytest.raises(RuntimeError, match="'(first|second)' is damaged") as error:
+                tg.load(io.BytesIO(bytes(bad)))
+            seen.add("first" if "first" in str(error.value) else "second")
+        elif bytes(bad[8:8 + n]).strip() != good[8:8 + n].strip():
+            with pytest.raises(RuntimeError, match="load: "):
+                tg.load(io.BytesIO(bytes(bad)))
+    assert seen == {"first", "second"}
+    for cut in (0, 5, 8, 20, 8 + n, len(good) - 1):
+        with pytest.raises(RuntimeError, match="load: "):
+            tg.load(io.BytesIO(good[:cut]))
+    with pytest.raises(RuntimeError, match="neither"):
+        tg.load(io.BytesIO(b"hello, this is a text and nothing else"))
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x"
+    tg.save({"v": 1}, path)
+    with pytest.raises(TypeError):
+        tg.save({"t": tg.ones(1000), "bad": object()}, path)
+    assert tg.load(path) == {"v": 1}
+    with pytest.raises(RuntimeError, match="does not exist"):
+        tg.save(1, tmp_path / "no" / "x")
+    with pytest.raises(FileNotFoundError):
+        tg.load(tmp_path / "nothing")
+    with pytest.raises(AttributeError, match="write"):
+        tg.save(1, 3)
+
+
+KILLED = """
+import sys, tapegrad as tg
+x = tg.zeros(200_000)
+path = sys.argv[1]
+tg.save({"x": x, "n": 0}, path)
+print("ready", flush=True)
+for n in range(1, 100000):
+    tg.save({"x": x + n, "n": n}, path)
+"""
+
+
+def test_killed_at_any_moment_the_file_loads(tmp_path):
+    path = tmp_path / "x"
+    numbers = []
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        child = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE,
+                                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        assert child.stdout.readline() == b"ready\n"
+        time.sleep(0.02 + 0.1 * rng.random())
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        data = tg.load(path)
+        assert data["x"].min().item() == data["x"].max().item() == data["n"]
+        numbers.append(data["n"])
+    assert max(numbers) > 0
+
+
+def test_map_location():
+    x = [tg.ones(2), tg.nn.Parameter(tg.ones(1))]
+    assert again(x, map_location="cpu")[0].device.type == "cpu"
+    assert again(x, map_location=tg.device("meta"))[0].device.type == "meta"
+    assert again(x, map_location={"cpu": "cpu"})[1].device.type == "cpu"
+    assert again(x, map_location=lambda storage, location: storage)[0].tolist() == [1, 1]
+    with pytest.raises(TypeError, match="map_location"):
+        again(x, map_location=[1])
+
+
+def test_file_objects_in_a_row():
+    buffer = io.BytesIO()
+    for i in range(3):
+        tg.save({"i": i, "t": tg.full((3,), float(i))}, buffer)
+    buffer.seek(0)
+    assert [tg.load(buffer)["i"] for _ in range(3)] == [0, 1, 2]
+
+
+# PyTorch's archives.
+def theirs(obj):
+    torch = pytest.importorskip("torch")
+    buffer = io.BytesIO()
+    torch.save(obj, buffer)
+    buffer.seek(0)
+    return buffer
+
+
+def test_reads_pytorch_files(tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    w = torch.randn(4, 4)
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "w": w, "row": w[1], "t": w.t(),
+             "p": torch.nn.Parameter(w), "size": w.shape, "dtype": torch.float16, "device": torch.device("cpu"),
+             "numbers": [1, 2.5, None, True, "x", (1, 2), {3}, 1j, b"y"],
+             "kinds": [torch.ones(2).to(d) for d in (torch.bfloat16, torch.float16, torch.int8, torch.bool, torch.complex64)]}
+    path = tmp_path / "theirs.pt"
+    torch.save(saved, path)
+    back = tg.load(path)
+    assert list(back["model"]) == list(saved["model"])
+    assert back["model"]._metadata == saved["model"]._metadata
+    for a, b in zip(back["model"].values(), saved["model"].values(), strict=True):
+        assert a.tolist() == b.tolist()
+    mine = tg.nn.Sequential(tg.nn.Linear(3, 2), tg.nn.BatchNorm1d(2))
+    mine.load_state_dict(back["model"])
+    tg.optim.AdamW(mine.parameters()).load_state_dict(back["optimizer"])
+    assert back["t"].tolist() == w.t().tolist()
+    back["w"].fill_(3.0)
+    assert back["row"].tolist() == [3.0] * 4
+    assert isinstance(back["p"], tg.nn.Parameter)
+    assert back["size"] == (4, 4)
+    assert back["dtype"] is tg.float16
+    assert back["numbers"] == saved["numbers"]
+    assert [str(t.dtype).rpartition(".")[2] for t in back["kinds"]] == ["bfloat16", "float16", "int8", "bool", "complex64"]
+    assert back["kinds"][0].float().tolist() == [1, 1]
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/tapegrad-was-here",)
+
+
+def test_pytorch_files_cannot_run_code():
+    with pytest.raises(RuntimeError, match="only tensors and plain data"):
+        tg.load(theirs({"x": Evil()}))
+    assert not os.path.exists("/tmp/tapegrad-was-here")
+    torch = pytest.importorskip("torch")
+    with pytest.raises(RuntimeError, match="only tensors and plain data"):
+        tg.load(theirs(torch.nn.Linear(1, 1)))
+    with pytest.raises(RuntimeError, match="bare pickle"):
+        import pickle
+
+        tg.load(io.BytesIO(pickle.dumps(list(range(100)))))
+    whole = theirs({"x": torch.ones(100)}).getvalue()
+    with pytest.raises(RuntimeError, match="load: "):
+        tg.load(io.BytesIO(whole[:-50]))
