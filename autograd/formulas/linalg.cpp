@@ -6,8 +6,6 @@ Tensor conj_of(const Tensor& t) { return t.is_complex() ? conj(t) : t; }
 
 Tensor adjoint_of(const Tensor& t) { return conj_of(transpose(t, -2, -1)); }
 
-Tensor scaled(const Tensor& t, const Scalar& s) { return s == Scalar(1) ? t : mul(t, s); }
-
 Scalar conj_of(const Scalar& s) { return s.is_complex() ? Scalar(std::conj(s.to<complex128_t>())) : s; }
 
 Tensor sum_to(const Tensor& t, IntSpan sizes) {

@@ -9,8 +9,6 @@ namespace tapegrad {
 Tensor conj_of(const Tensor& t);
 // Transposed in the last two dimensions and conjugated.
 Tensor adjoint_of(const Tensor& t);
-// t * s, without an operation where s is 1.
-Tensor scaled(const Tensor& t, const Scalar& s);
 // The conjugate of a number.
 Scalar conj_of(const Scalar& s);
 // Sums over the dimensions that broadcasting added.
