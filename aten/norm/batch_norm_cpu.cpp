@@ -37,6 +37,13 @@ std::vector<C> load(const Tensor& t, int64_t channels, C absent) {
   return r;
 }
 
+// One result per channel, in the dtype of the parameter.
+void store(const std::vector<double>& values, const Tensor& to) {
+  dispatch_floating(to.dtype(), [&]<class P>() {
+    for (size_t i = 0; i < values.size(); ++i) ptr<P>(to)[i] = static_cast<P>(static_cast<compute_t<P>>(values[i]));
+  });
+}
+
 // How samples are cut so that few channels still make enough work: pieces of samples per channel.
 int64_t sample_pieces(const Layout& m) {
   if (m.channels >= 64 || m.count() < 65536) return 1;
@@ -183,7 +190,7 @@ void batch_norm_eval_cpu(const Tensor& input, const Tensor& weight, const Tensor
 }
 
 void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const Tensor& weight, const Tensor& mean,
-                               const Tensor& invstd, const Tensor& input_grad, const Tensor& weight_grad,
+                               const Tensor& invstd, [[maybe_unused]] double eps, const Tensor& input_grad, const Tensor& weight_grad,
                                const Tensor& bias_grad) {
   Layout m = layout_of(input);
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -198,12 +205,13 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
     double count = static_cast<double>(m.count());
     for (size_t c = 0; c < channels; ++c) {
       double s = static_cast<double>(is[c]), w = static_cast<double>(scale[c]);
-      ptr<C>(weight_grad)[c] = static_cast<C>(sum_gx[c] * s);
-      ptr<C>(bias_grad)[c] = static_cast<C>(sum_g[c]);
       scale[c] = static_cast<C>(w * s);
       slope[c] = static_cast<C>(w * s * s * s * sum_gx[c] / count);
       shift[c] = static_cast<C>(w * s * sum_g[c] / count);
     }
+    for (size_t c = 0; c < channels; ++c) sum_gx[c] *= static_cast<double>(is[c]);
+    store(sum_gx, weight_grad);
+    store(sum_g, bias_grad);
     T* out = ptr<T>(input_grad);
     const C *sc = scale.data(), *sl = slope.data(), *sh = shift.data();
     for_lines(

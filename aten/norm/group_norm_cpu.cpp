@@ -40,6 +40,14 @@ std::vector<C> load(const Tensor& t) {
   return r;
 }
 
+// One result per channel, in the dtype of the parameter.
+template <class C>
+void store(const C* values, const Tensor& to) {
+  dispatch_floating(to.dtype(), [&]<class P>() {
+    for (int64_t i = 0; i < to.numel(); ++i) ptr<P>(to)[i] = static_cast<P>(static_cast<compute_t<P>>(values[i]));
+  });
+}
+
 template <class T>
 void forward(const Layout& m, const T* input, const std::vector<compute_t<T>>& weight,
              const std::vector<compute_t<T>>& bias, double eps, bool center, T* output, compute_t<T>* means,
@@ -163,7 +171,7 @@ void group_norm_cpu(const Tensor& input, int64_t samples, int64_t channels, int6
 }
 
 void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samples, int64_t channels, int64_t groups,
-                         const Tensor& weight, const Tensor& mean, const Tensor& rstd, bool center,
+                         const Tensor& weight, const Tensor& mean, const Tensor& rstd, [[maybe_unused]] double eps, bool center,
                          const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
   Layout m = layout_of(input, samples, channels, groups);
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -180,16 +188,10 @@ void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samp
       C* line = sums.data() + 2 * c * static_cast<size_t>(chunk);
       for (int64_t r = first; r < last; ++r) step.row(r, line, line + c);
     });
-    C *gw = ptr<C>(weight_grad), *gb = ptr<C>(bias_grad);
-    for (size_t i = 0; i < c; ++i) {
-      gw[i] = sums[i];
-      gb[i] = sums[c + i];
-    }
     for (size_t l = 1; l < lines; ++l)
-      for (size_t i = 0; i < c; ++i) {
-        gw[i] += sums[2 * c * l + i];
-        gb[i] += sums[2 * c * l + c + i];
-      }
+      for (size_t i = 0; i < 2 * c; ++i) sums[i] += sums[2 * c * l + i];
+    store(sums.data(), weight_grad);
+    store(sums.data() + c, bias_grad);
   });
 }
 

@@ -24,6 +24,11 @@ TensorSpec channel_spec(const Tensor& input, int64_t channels) {
   return {{channels}, stats_dtype(input), input.device(), {}};
 }
 
+// The gradient of a parameter: its dtype, which is the input's where there is no weight to ask.
+TensorSpec parameter_spec(const Tensor& input, const Tensor& weight, int64_t channels) {
+  return {{channels}, weight.defined() ? weight.dtype() : input.dtype(), input.device(), {}};
+}
+
 void check_batch_input(const Tensor& input) {
   check_floating("batch_norm", input);
   TG_CHECK(input.ndim() >= 2, Runtime, "batch_norm: input must have at least 2 dimensions: got shape {}",
@@ -45,15 +50,15 @@ std::array<TensorSpec, 4> batch_norm_train_shape(const Tensor& input, const Tens
 }
 
 std::array<TensorSpec, 3> batch_norm_train_grad_shape(const Tensor& output, const Tensor& input,
-                                                      [[maybe_unused]] const Tensor& weight, const Tensor& mean,
-                                                      const Tensor& invstd) {
+                                                      const Tensor& weight, const Tensor& mean,
+                                                      const Tensor& invstd, [[maybe_unused]] double eps) {
   check_batch_input(input);
   int64_t c = input.size(1);
   TG_CHECK(output.sizes() == input.sizes() && mean.numel() == c && invstd.numel() == c, Runtime,
            "batch_norm: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
            format_ints(input.sizes()));
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, channel_spec(input, c),
-          channel_spec(input, c)};
+  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, parameter_spec(input, weight, c),
+          parameter_spec(input, weight, c)};
 }
 
 TensorSpec batch_norm_eval_shape(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
@@ -83,13 +88,14 @@ std::array<TensorSpec, 3> group_norm_shape(const Tensor& input, int64_t samples,
 }
 
 std::array<TensorSpec, 3> group_norm_grad_shape(const Tensor& output, const Tensor& input, int64_t samples,
-                                                int64_t channels, int64_t groups, [[maybe_unused]] const Tensor& weight,
-                                                const Tensor& mean, const Tensor& rstd, [[maybe_unused]] bool center) {
+                                                int64_t channels, int64_t groups, const Tensor& weight,
+                                                const Tensor& mean, const Tensor& rstd, [[maybe_unused]] double eps,
+                                                [[maybe_unused]] bool center) {
   TG_CHECK(output.sizes() == input.sizes() && mean.numel() == samples * groups && rstd.numel() == samples * groups, Runtime,
            "group_norm: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
            format_ints(input.sizes()));
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, channel_spec(input, channels),
-          channel_spec(input, channels)};
+  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, parameter_spec(input, weight, channels),
+          parameter_spec(input, weight, channels)};
 }
 
 }  // namespace tapegrad
