@@ -1,4 +1,5 @@
 // Custom Functions written in Python: their context, their node, and `Function.apply`.
+#include <Python.h>
 #include <structmember.h>
 
 #include "tapegrad/bindings/args.h"

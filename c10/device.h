@@ -30,9 +30,10 @@ TG_API Device parse_device(std::string_view text);   // raises Runtime on anythi
 }  // namespace tapegrad
 
 template <>
-struct fmt::formatter<tapegrad::Device> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<tapegrad::Device> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(tapegrad::Device d, Context& context) const {
-    return fmt::formatter<fmt::string_view>::format(tapegrad::to_string(d), context);
+    return fmt::format_to(context.out(), "{}", tapegrad::to_string(d));
   }
 };

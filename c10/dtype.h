@@ -116,10 +116,10 @@ decltype(auto) dispatch_dtype(DType t, F&& f) {
 }  // namespace tapegrad
 
 template <>
-struct fmt::formatter<tapegrad::DType> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<tapegrad::DType> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(tapegrad::DType t, Context& context) const {
-    auto name = tapegrad::dtype_name(t);
-    return fmt::formatter<fmt::string_view>::format(fmt::string_view(name.data(), name.size()), context);
+    return fmt::format_to(context.out(), "{}", tapegrad::dtype_name(t));
   }
 };

@@ -156,8 +156,9 @@ Tensor dense_copy(const Tensor& src, DType dtype) {
 
 }  // namespace
 
-void copy_cpu(const Tensor& self, const Tensor& src, bool /*non_blocking*/) {
+void copy_cpu(const Tensor& self, const Operand& source, bool /*non_blocking*/) {
   if (self.numel() == 0) return;
+  const Tensor& src = source.tensor();
   if (geometry::may_overlap(self, src)) return copy_cpu(self, dense_copy(src, src.dtype()), false);
   StridedLoop<2> loop = loop_of(self, src);
   if (self.dtype() == src.dtype()) {

@@ -159,7 +159,7 @@ def _overload(op: Op, by_name) -> list[str]:
     targets = [by_name[o] for o in op.get("overloads")]
     lines = []
     for method in (False, True):
-        if method and not op.has_method:
+        if not (op.has_method if method else modules_of(op)):
             continue
         prefix, self = ("method", "self") if method else ("function", "nullptr")
         lines += [f"PyObject* {prefix}_{op.name}([[maybe_unused]] PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
@@ -221,7 +221,7 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
             lines += _body(op)
             if modules_of(op):
                 lines += _entry(op, op.name, f"call_{op.name}(a)", size, False)
-            if op.has_method or op.is_inplace_only:
+            if op.has_method or (op.is_inplace_only and not op.hidden):
                 lines += _entry(op, op.name, f"call_{op.name}(a)", size, True)
             if op.has_inplace:
                 lines += _inplace(op)

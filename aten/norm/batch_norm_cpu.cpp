@@ -32,7 +32,7 @@ std::vector<C> load(const Tensor& t, int64_t channels, C absent) {
   std::vector<C> r(static_cast<size_t>(channels), absent);
   if (t.defined())
     dispatch_floating(t.dtype(), [&]<class P>() {
-      for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(ptr<P>(t)[i]);
+      for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(static_cast<compute_t<P>>(ptr<P>(t)[i]));
     });
   return r;
 }

@@ -35,7 +35,7 @@ std::vector<C> load(const Tensor& t) {
   if (!t.defined()) return r;
   r.resize(static_cast<size_t>(t.numel()));
   dispatch_floating(t.dtype(), [&]<class P>() {
-    for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(ptr<P>(t)[i]);
+    for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(static_cast<compute_t<P>>(ptr<P>(t)[i]));
   });
   return r;
 }

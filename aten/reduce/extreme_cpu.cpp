@@ -82,7 +82,7 @@ int64_t place_in_long_row(const S* x, int64_t n) {
   constexpr int64_t kMaxChunks = 64;
   const int64_t per_chunk = std::max<int64_t>((n + kMaxChunks - 1) / kMaxChunks, 2 * kGrain);
   const int64_t chunks = (n + per_chunk - 1) / per_chunk;
-  int64_t place[kMaxChunks];
+  int64_t place[kMaxChunks] = {};
   parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
       const int64_t first = c * per_chunk;
