@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <bit>
+#include <memory>
 #include <numeric>
 
 #include "tapegrad/c10/modes.h"
@@ -51,18 +52,22 @@ struct NumberCache {
     Scalar::Kind kind;
   };
   Slot slots[kSlots];
-  bool has_janitor;
-  bool closed;
 };
-constinit thread_local NumberCache number_cache{};
+// What a thread starts with, never written to. The caches are on the heap: space for thread-local variables that
+// are reached without a call is small in a library that is loaded late.
+constinit NumberCache no_numbers{};
+constinit thread_local NumberCache* number_cache = &no_numbers;
+constinit thread_local bool numbers_closed = false;
 
 // Its destructor, at the end of the thread, drops what the cache holds. A separate object, because a
 // thread-local one with a destructor costs a check at each use.
 struct NumberCacheJanitor {
+  std::unique_ptr<NumberCache> cache = std::make_unique<NumberCache>();
+  NumberCacheJanitor() { number_cache = cache.get(); }
   ~NumberCacheJanitor() {
-    number_cache.closed = true;
-    for (auto& slot : number_cache.slots)
-      intrusive_ptr<TensorImpl>::reclaim(std::exchange(slot.tensor, nullptr)).reset();
+    numbers_closed = true;
+    number_cache = &no_numbers;
+    for (auto& slot : cache->slots) intrusive_ptr<TensorImpl>::reclaim(std::exchange(slot.tensor, nullptr)).reset();
   }
 };
 
@@ -79,14 +84,11 @@ Tensor make_number(const Scalar& s) {
   return Tensor(std::move(impl));
 }
 
-TG_NOINLINE Tensor fill_slot(NumberCache::Slot& slot, const Scalar& s, uint64_t bits, uint64_t imaginary) {
+TG_NOINLINE Tensor fill_slot(size_t index, const Scalar& s, uint64_t bits, uint64_t imaginary) {
   Tensor number = make_number(s);
-  if (number_cache.closed) return number;
-  if (!number_cache.has_janitor) {
-    static thread_local NumberCacheJanitor janitor;
-    (void)janitor;
-    number_cache.has_janitor = true;
-  }
+  if (numbers_closed) return number;
+  static thread_local NumberCacheJanitor janitor;
+  auto& slot = janitor.cache->slots[index];
   intrusive_ptr<TensorImpl>::reclaim(slot.tensor).reset();
   slot = {intrusive_ptr<TensorImpl>(number.ptr()).release(), bits, imaginary, s.kind()};
   return number;
@@ -103,13 +105,14 @@ Tensor wrapped_number(const Scalar& s) {
     if (s.is_complex()) imaginary = std::bit_cast<uint64_t>(s.to<complex128_t>().imag());
   }
   uint64_t hash = (bits ^ imaginary ^ (static_cast<uint64_t>(s.kind()) << 32)) * 0x9e3779b97f4a7c15u;
-  auto& slot = number_cache.slots[hash >> 58];
+  const size_t index = hash >> 58;
+  const auto& slot = number_cache->slots[index];
   static_assert(NumberCache::kSlots == 1u << 6);
   TensorImpl* t = slot.tensor;
   if (TG_LIKELY(t != nullptr && slot.bits == bits && slot.kind == s.kind() && slot.imaginary == imaginary &&
                 t->is_wrapped_number() && t->version() == 0 && t->autograd() == nullptr))
     return Tensor(intrusive_ptr<TensorImpl>(t));
-  return fill_slot(slot, s, bits, imaginary);
+  return fill_slot(index, s, bits, imaginary);
 }
 
 Tensor Operand::wrap(const Scalar& s) { return wrapped_number(s); }

@@ -32,7 +32,7 @@ struct Geometry {
 TG_API void refresh_view(const Tensor& view);
 
 // The history of a base after an in-place write to a view of it. Owns the node of the operator that wrote.
-struct CopySlices final : Node {
+struct TG_API CopySlices final : Node {
   CopySlices(const Tensor& base, const Tensor& view, intrusive_ptr<Node> fn);
   ~CopySlices() override;
   const char* name() const override { return "CopySlices"; }

@@ -2,6 +2,7 @@
 // independent columns: for inner = 1 a lane takes every kLanes-th element of one row, else a lane is a column. Either
 // way every loop has a constant count, so it is vectorised and each element goes through the same code.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -113,16 +114,17 @@ void dispatch_floating(DType t, F&& f) {
   });
 }
 
-// Calls f(offset, width) for each row (inner = 1: width 0) or strip of columns.
-template <class F>
+// Calls f(offset, width, workspace) for each row (inner = 1: width 0) or strip of columns.
+template <class Workspace, class F>
 void each_tile(const Extent& e, F&& f) {
   if (e.outer == 0 || e.n == 0 || e.inner == 0) return;
   const int64_t strips = e.inner == 1 ? 1 : (e.inner + kLanes - 1) / kLanes;
   const int64_t tile_elements = e.n * (e.inner == 1 ? 1 : kLanes);
   parallel_for(0, e.outer * strips, std::max<int64_t>(1, kGrain / tile_elements), [&](int64_t begin, int64_t end) {
+    Workspace workspace;
     for (int64_t t = begin; t < end; ++t) {
       const int64_t first = (t % strips) * kLanes;
-      f((t / strips) * e.n * e.inner + first, e.inner == 1 ? 0 : std::min(kLanes, e.inner - first));
+      f((t / strips) * e.n * e.inner + first, e.inner == 1 ? 0 : std::min(kLanes, e.inner - first), workspace);
     }
   });
 }
@@ -134,8 +136,7 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
     using C = compute_t<T>;
     const T* x = static_cast<const T*>(input.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
-    each_tile(e, [&](int64_t offset, int64_t width) {
-      thread_local Tile<C> tile;
+    each_tile<Tile<C>>(e, [&](int64_t offset, int64_t width, Tile<C>& tile) {
       if (width == 0) {
         tile.load_row(x + offset, e.n, -std::numeric_limits<C>::infinity());
         forward_tile<kLog>(tile, true);
@@ -157,8 +158,8 @@ void backward(const Tensor& grad_output, const Tensor& output, int64_t dim, cons
     const T* g = static_cast<const T*>(grad_output.data_ptr());
     const T* y = static_cast<const T*>(output.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
-    each_tile(e, [&](int64_t offset, int64_t width) {
-      thread_local Tile<C> grad, result;
+    each_tile<std::array<Tile<C>, 2>>(e, [&](int64_t offset, int64_t width, std::array<Tile<C>, 2>& tiles) {
+      auto& [grad, result] = tiles;
       if (width == 0) {
         grad.load_row(g + offset, e.n, C(0));
         result.load_row(y + offset, e.n, C(0));
