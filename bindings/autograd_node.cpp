@@ -15,6 +15,9 @@
 
 namespace tapegrad::python {
 
+int node_traverse(PyObject* o, visitproc visit, void* arg);  // autograd_gc.cpp
+int node_clear(PyObject* o);
+
 namespace {
 
 PyTypeObject* node_type = nullptr;
@@ -161,7 +164,10 @@ PyTypeObject* type_for(const char* name) {
   auto& type = types[name];
   if (type) return type;
   auto* full_name = new std::string(std::string("tapegrad.autograd.") + name);
-  PyType_Slot slots[] = {{0, nullptr}};
+  PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc)},
+                         {Py_tp_traverse, reinterpret_cast<void*>(node_traverse)},
+                         {Py_tp_clear, reinterpret_cast<void*>(node_clear)},
+                         {0, nullptr}};
   PyType_Spec spec{full_name->c_str(), sizeof(PyNode), 0,
                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   PyRef bases = own(PyTuple_Pack(1, node_type));
@@ -170,9 +176,6 @@ PyTypeObject* type_for(const char* name) {
 }
 
 }  // namespace
-
-int node_traverse(PyObject* o, visitproc visit, void* arg);  // autograd_gc.cpp
-int node_clear(PyObject* o);
 
 bool is_node(PyObject* o) noexcept { return PyObject_TypeCheck(o, node_type); }
 

@@ -1,6 +1,7 @@
 // The extension module tapegrad._C.
 #include <cstring>
 
+#include "tapegrad/bindings/autograd_types.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/module_type.h"
@@ -51,7 +52,7 @@ bool init_return_type_module(PyObject* module) {
 bool init_all(PyObject* module) {
   return init_numpy() && init_errors(module) && init_value_objects(module) && init_device(module) &&
          init_size(module) && init_generator(module) && init_tensor_type(module) && init_module_type(module) &&
-         init_functions(module) && init_return_type_module(module) && init_interpreter_hooks() &&
+         init_autograd(module) && init_functions(module) && init_return_type_module(module) && init_interpreter_hooks() &&
          init_call_sites() && PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
 }
 

@@ -1,3 +1,4 @@
+#include "tapegrad/bindings/autograd_types.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 #include <structmember.h>
@@ -33,7 +34,7 @@ std::vector<PyMethodDef>& all_methods() {
       }
     };
     for (PyMethodDef* table : {tensor_basic_methods, tensor_convert_methods, tensor_new_methods,
-                               tensor_exchange_methods, tensor_tape_methods})
+                               tensor_exchange_methods, tensor_tape_methods, tensor_hook_methods})
       append(table);
     for (PyMethodDef* table : tensor_methods()) append(table);
     result.push_back({});

@@ -1,0 +1,106 @@
+"""The tape: backward, gradients, custom functions, grad modes, hooks, checks."""
+
+from __future__ import annotations
+
+from .._C import _autograd
+from .._C import Tensor as _Tensor
+from . import anomaly_mode, function, grad_mode, graph
+from .anomaly_mode import detect_anomaly, set_detect_anomaly
+from .function import Function
+from .grad_mode import (
+    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
+)
+from .gradcheck import GradcheckError, gradcheck, gradgradcheck
+from .variable import Variable
+
+__all__ = [
+    "Function", "GradcheckError", "Variable", "anomaly_mode", "backward", "detect_anomaly", "enable_grad",
+    "function", "grad", "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_grad_enabled",
+    "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+]
+
+
+def _tensor_of(item, where: str) -> _Tensor:
+    if isinstance(item, _Tensor):
+        return item
+    if isinstance(item, graph.GradientEdge):
+        return item.tensor
+    raise TypeError(f"{where}: expected a Tensor or a sequence of them: got {type(item).__name__}")
+
+
+def _tensors(value, where: str) -> tuple:
+    if isinstance(value, (_Tensor, graph.GradientEdge)):
+        return (_tensor_of(value, where),)
+    return tuple(_tensor_of(item, where) for item in value)
+
+
+def _weights(value, count: int, where: str) -> tuple:
+    """One gradient per root; None stands for ones, which only a root with one element may have."""
+    if value is None:
+        return (None,) * count
+    weights = (value,) if isinstance(value, _Tensor) else tuple(value)
+    if len(weights) != count:
+        raise RuntimeError(f"{where}: expected one gradient per tensor: got {len(weights)} for {count}")
+    return weights
+
+
+def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None) -> None:
+    """Adds the gradient of the sum of `tensors`, weighted with `grad_tensors`, to `.grad` of the leaves (or of `inputs`).
+
+    Raises RuntimeError for a tensor that needs no gradient, for a root with more than one element and no weight, and
+    when the graph has been freed by an earlier backward.
+    """
+    if grad_variables is not None:
+        if grad_tensors is not None:
+            raise RuntimeError("backward: give grad_tensors or grad_variables (its old name), not both")
+        grad_tensors = grad_variables
+    roots = _tensors(tensors, "backward")
+    if inputs is not None:
+        inputs = _tensors(inputs, "backward: inputs")
+        if not inputs:
+            raise RuntimeError("backward: argument 'inputs' must not be empty")
+    keep = create_graph if retain_graph is None else retain_graph
+    _autograd.run_backward(roots, _weights(grad_tensors, len(roots), "backward"), inputs or (), keep, create_graph)
+
+
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
+         is_grads_batched=False, materialize_grads=False) -> tuple:
+    """The gradients of the sum of `outputs`, weighted with `grad_outputs`, with respect to `inputs`: a tuple.
+
+    An input that outputs do not depend on raises RuntimeError, is None with `allow_unused`, and zeros with
+    `materialize_grads`. `is_grads_batched` takes weights with a first dimension over which it goes one by one.
+    """
+    if not only_inputs:
+        raise ValueError("grad: only_inputs=False is not supported\nuse backward() to accumulate into the leaves")
+    if materialize_grads and allow_unused is False:
+        raise ValueError("grad: with materialize_grads=True, allow_unused must not be False")
+    allow = materialize_grads if allow_unused is None else allow_unused
+    keep = create_graph if retain_graph is None else retain_graph
+    roots, wanted = _tensors(outputs, "grad"), _tensors(inputs, "grad: inputs")
+    weights = _weights(grad_outputs, len(roots), "grad")
+    if is_grads_batched:
+        return _batched(roots, wanted, weights, keep, create_graph, allow, materialize_grads)
+    return _zeros_for_none(_autograd.grad(roots, wanted, weights, keep, create_graph, allow), wanted, materialize_grads)
+
+
+def _zeros_for_none(grads: tuple, wanted: tuple, materialize: bool) -> tuple:
+    if not materialize:
+        return grads
+    from .. import zeros_like
+
+    return tuple(zeros_like(x, requires_grad=True) if g is None else g for g, x in zip(grads, wanted, strict=True))
+
+
+def _batched(roots, wanted, weights, keep, create_graph, allow, materialize) -> tuple:
+    from .. import stack
+
+    sizes = {w.shape[0] for w in weights if w is not None}
+    if len(sizes) != 1:
+        raise ValueError(f"grad: is_grads_batched needs weights with one first dimension in common: got {sorted(sizes)}")
+    (count,) = sizes
+    rows = []
+    for i in range(count):
+        row = tuple(None if w is None else w[i] for w in weights)
+        last = i + 1 == count
+        rows.append(_zeros_for_none(_autograd.grad(roots, wanted, row, keep or not last, create_graph, allow), wanted, materialize))
+    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))

@@ -1,0 +1,116 @@
+"""Custom functions: operators with a forward and a backward of their own."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+from .._C import Tensor
+from .._C._autograd import FunctionCtx, apply as _apply
+from .grad_mode import no_grad
+
+__all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
+
+
+class _FunctionMeta(type):
+    """Gives each subclass the class of its contexts, whose name is that of the node: NameBackward."""
+
+    def __init__(cls, name, bases, namespace) -> None:
+        super().__init__(name, bases, namespace)
+        if not bases:
+            return
+        sets_context = cls.setup_context is not Function.setup_context if "Function" in globals() else False
+        if "vjp" in namespace and "backward" not in namespace:
+            cls.backward = staticmethod(namespace["vjp"].__func__ if isinstance(namespace["vjp"], staticmethod) else namespace["vjp"])
+        cls._sets_context = sets_context
+        cls._backward_cls = types.new_class(
+            f"{name}Backward", (FunctionCtx,), {}, lambda ns: ns.update(_forward_cls=cls, __module__=cls.__module__))
+
+
+class _Apply:
+    """`Function.apply`: the native entry, bound to the class it is taken from."""
+
+    def __get__(self, instance, owner):
+        if owner.forward is Function.forward:
+            raise NotImplementedError(f"{owner.__name__}: a custom Function must implement a static forward(ctx, *args)")
+        return functools.partial(_call, owner)
+
+
+def _call(cls, *args, **kwargs):
+    if kwargs:
+        raise TypeError(f"{cls.__name__}.apply: takes no keyword arguments: got {', '.join(kwargs)}")
+    return _apply(cls, *args)
+
+
+class Function(metaclass=_FunctionMeta):
+    """Base class of custom operators.
+
+    Derive from it and write static methods `forward(ctx, *args)` and `backward(ctx, *grad_outputs)`; call it as
+    `MyFunction.apply(*args)`. forward runs unrecorded. backward returns one gradient per argument of forward, None for
+    those without. In a second form forward takes no ctx and `setup_context(ctx, inputs, output)` fills it.
+    Raises RuntimeError when backward returns the wrong number of gradients.
+    """
+
+    apply = _Apply()
+
+    @staticmethod
+    def forward(*args, **kwargs):
+        """The operator: `forward(ctx, *args)`, or `forward(*args)` together with setup_context."""
+        raise NotImplementedError("a custom Function must implement a static forward")
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Keeps in `ctx` what backward needs."""
+        raise NotImplementedError("setup_context is not implemented")
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        """The gradients of the arguments of forward, given those of its outputs."""
+        raise NotImplementedError("a custom Function must implement a static backward to be differentiated")
+
+
+Function._backward_cls = FunctionCtx
+Function._sets_context = False
+
+
+class InplaceFunction(Function):
+    """Function with an `inplace` attribute, as older scripts use it."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = inplace
+
+
+NestedIOFunction = Function
+
+
+def once_differentiable(backward):
+    """Decorates a backward that is not made of differentiable operators: differentiating its results raises."""
+
+    @functools.wraps(backward)
+    def wrapper(ctx, *grads):
+        from .grad_mode import is_grad_enabled
+
+        with no_grad():
+            results = backward(ctx, *grads)
+        if not is_grad_enabled() or not any(isinstance(g, Tensor) and g.requires_grad for g in grads):
+            return results
+        single = not isinstance(results, tuple)
+        marked = _RaiseWhenDifferentiated.apply(*[g for g in ((results,) if single else results) if isinstance(g, Tensor)],
+                                                *[g for g in grads if isinstance(g, Tensor)])
+        marked = iter(marked if isinstance(marked, tuple) else (marked,))
+        replaced = tuple(next(marked) if isinstance(g, Tensor) else g for g in ((results,) if single else results))
+        return replaced[0] if single else replaced
+
+    return wrapper
+
+
+class _RaiseWhenDifferentiated(Function):
+    """Passes tensors through; its backward raises."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(t.detach() for t in tensors)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise RuntimeError("trying to differentiate twice a function that was marked with @once_differentiable")

@@ -1,0 +1,129 @@
+"""The recorded graph: nodes, hooks on what is saved for backward, edges."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .._C import Tensor, _autograd
+from .._C._autograd import Node
+
+__all__ = ["GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "register_multi_grad_hook",
+           "save_on_cpu", "saved_tensors_hooks"]
+
+
+class GradientEdge(NamedTuple):
+    """An output of a node. backward and grad take it in place of its tensor."""
+
+    node: Node
+    output_nr: int
+    tensor: Tensor
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """The edge of a tensor that needs a gradient; raises RuntimeError for others."""
+    if not tensor.requires_grad:
+        raise RuntimeError("get_gradient_edge: the tensor does not require a gradient")
+    node = tensor.grad_fn
+    if node is None:  # a leaf: the node that accumulates its gradient
+        node = tensor.view_as(tensor).grad_fn.next_functions[0][0]
+    return GradientEdge(node, tensor.output_nr, tensor)
+
+
+class saved_tensors_hooks:
+    """Inside, `pack_hook(tensor)` runs for each tensor saved for backward and `unpack_hook(packed)` when it is used.
+
+    unpack_hook must return a tensor of the same contents; pack_hook may return anything.
+    """
+
+    def __init__(self, pack_hook, unpack_hook) -> None:
+        self.pack_hook = pack_hook
+        self.unpack_hook = unpack_hook
+
+    def __enter__(self) -> None:
+        if _disabled is not None:
+            raise RuntimeError(_disabled)
+        _autograd.push_saved_tensors_hooks(self.pack_hook, self.unpack_hook)
+
+    def __exit__(self, *exception) -> None:
+        _autograd.pop_saved_tensors_hooks()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """Inside, what is saved for backward is kept in CPU memory."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        def pack(tensor):
+            return (tensor.device, tensor.cpu())
+
+        def unpack(packed):
+            device, tensor = packed
+            return tensor.to(device)
+
+        super().__init__(pack, unpack)
+
+
+class disable_saved_tensors_hooks(saved_tensors_hooks):
+    """Inside, saving a tensor under saved_tensors_hooks raises RuntimeError with the given message."""
+
+    def __init__(self, error_message: str) -> None:
+        self.error_message = error_message
+
+    def __enter__(self) -> None:
+        global _disabled
+        self._outer, _disabled = _disabled, self.error_message
+
+    def __exit__(self, *exception) -> None:
+        global _disabled
+        _disabled = self._outer
+
+
+_disabled: str | None = None
+
+
+class _MultiHandle:
+    def __init__(self, handles) -> None:
+        self._handles = tuple(handles)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> _MultiHandle:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.remove()
+
+
+def register_multi_grad_hook(tensors, fn, *, mode: str = "all"):
+    """Calls fn(grads) once all gradients of `tensors` are there ("all"; one whose gradient never comes counts as None
+    at the end of backward), or fn(grad) at the first ("any"), once in each backward. Returns a handle with remove()."""
+    if mode not in ("all", "any"):
+        raise ValueError(f"register_multi_grad_hook: expected mode 'all' or 'any': got {mode!r}")
+    tensors = tuple(tensors)
+    state = {"grads": [None] * len(tensors), "armed": False, "done": False}
+
+    def reset() -> None:
+        grads, done = state["grads"], state["done"]
+        state.update(grads=[None] * len(tensors), armed=False, done=False)
+        if mode == "all" and not done:
+            fn(grads)
+
+    def hook_for(index):
+        def hook(grad):
+            if not state["armed"]:
+                state["armed"] = True
+                _autograd.queue_callback(reset)
+            if mode == "any":
+                if not state["done"]:
+                    state["done"] = True
+                    fn(grad)
+                return
+            state["grads"][index] = grad
+            if not state["done"] and all(g is not None for g in state["grads"]):
+                state["done"] = True
+                fn(state["grads"])
+
+        return hook
+
+    return _MultiHandle(t.register_hook(hook_for(i)) for i, t in enumerate(tensors))
