@@ -1,0 +1,89 @@
+"""Functions of layers and losses: rows of the operator table, and names that PyTorch keeps here, too."""
+
+from __future__ import annotations
+
+import functools as _functools
+import warnings as _warnings
+
+from .._C import _functions
+
+_table = _functions["nn.functional"]
+globals().update(_table)
+
+# Rows of the root module that are also found here.
+_ALSO_HERE = ("tanh", "sigmoid", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "conv_tbc", "cosine_similarity",
+              "pairwise_distance", "celu_", "selu_", "rrelu", "rrelu_", "pdist")
+globals().update((name, _functions[""][name]) for name in _ALSO_HERE if name in _functions[""] and name not in _table)
+
+# Losses whose old arguments size_average and reduce still appear in scripts.
+_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
+           "hinge_embedding_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
+           "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss",
+           "soft_margin_loss", "triplet_margin_loss")
+
+
+def _reduction_of(size_average, reduce) -> str:
+    """The reduction that the two old flags stand for."""
+    average = True if size_average is None else size_average
+    reduce = True if reduce is None else reduce
+    return ("mean" if average else "sum") if reduce else "none"
+
+
+def _with_old_flags(name: str, function):
+    @_functools.wraps(function, assigned=("__name__", "__doc__"))
+    def loss(*args, size_average=None, reduce=None, **kwargs):
+        if size_average is not None or reduce is not None:
+            kwargs["reduction"] = _reduction_of(size_average, reduce)
+            _warnings.warn(f"{name}: size_average and reduce are old: use reduction={kwargs['reduction']!r}", stacklevel=2)
+        return function(*args, **kwargs)
+
+    loss.__module__ = __name__
+    return loss
+
+
+globals().update((name, _with_old_flags(name, _table[name])) for name in _LOSSES if name in _table)
+
+
+def _default_dim(name: str, ndim: int) -> int:
+    _warnings.warn(f"{name}: the implicit choice of dim is old: give dim", stacklevel=3)
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """exp(x) / sum(exp(x)) along `dim`; without it, dimension 0 of 0-, 1- and 3-dimensional tensors and 1 of others."""
+    return input.softmax(_default_dim("softmax", input.dim()) if dim is None else dim, dtype=dtype)
+
+
+def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
+    """log(softmax(x)) along `dim`, computed without overflow; without `dim`, as softmax chooses it."""
+    return input.log_softmax(_default_dim("log_softmax", input.dim()) if dim is None else dim, dtype=dtype)
+
+
+def softmin(input, dim=None, _stacklevel=3, dtype=None):
+    """softmax of -x along `dim`."""
+    return (-input).softmax(_default_dim("softmin", input.dim()) if dim is None else dim, dtype=dtype)
+
+
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """Samples of the Gumbel-Softmax distribution: softmax((logits + Gumbel noise) / tau) along `dim`.
+
+    `hard`: one-hot in forward, with the gradient of the soft sample. Source: Jang, Gu, Poole, "Categorical
+    reparameterization with Gumbel-Softmax", 2017, equation 2.
+    """
+    from .. import empty_like, zeros_like
+
+    gumbels = -empty_like(logits).exponential_().log()
+    soft = ((logits + gumbels) / tau).softmax(dim)
+    if not hard:
+        return soft
+    index = soft.max(dim, keepdim=True)[1]
+    return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
+
+
+def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    """The old name of interpolate."""
+    return interpolate(input, size, scale_factor, mode, align_corners)  # noqa: F821
+
+
+def __dir__():
+    return sorted(name for name in globals() if not name.startswith("_"))
