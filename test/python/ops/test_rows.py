@@ -26,6 +26,11 @@ def each(records):
     return pytest.mark.parametrize("record", records, ids=ids)
 
 
+def test_samples_that_rows_name_exist():
+    missing = sorted({(r.test["samples"], r.where) for r in RECORDS if r.test.get("samples") and not r.samples})
+    assert not missing, f"no function of test/python/samples: {missing}"
+
+
 def test_every_public_row_has_samples_or_a_reason():
     missing = [r.name for r in RECORDS if not r.name.startswith("_") and not r.samples and r.kind != "overload"
                and not r.test.get("reason")]
@@ -93,7 +98,7 @@ def _gradient_cases(record):
             yield f, leaves
 
 
-GRADIENTS = [r for r in DETERMINISTIC if r.differentiable and r.test.get("grad", True) and r.modules]
+GRADIENTS = [r for r in DETERMINISTIC if r.differentiable and r.test.get("grad", True) and (r.modules or r.method)]
 
 
 @each(GRADIENTS)
@@ -109,7 +114,7 @@ def test_second_gradient(record):
             assert tapegrad.autograd.gradgradcheck(f, leaves)
 
 
-@each([r for r in DETERMINISTIC if r.out and r.modules])
+@each([r for r in DETERMINISTIC if r.out and (r.modules or r.method)])
 def test_out_form(record):
     for n, (args, kwargs) in enumerate(record.make_samples(tapegrad.float32)):
         expected = record.function(*args, **kwargs)
@@ -158,7 +163,7 @@ def test_method_form(record):
                 assert_equal(got, expected, f"Tensor.{record.name} sample {n}")
 
 
-@each([r for r in SAMPLED if r.modules and r.test.get("meta", True)])
+@each([r for r in SAMPLED if (r.modules or r.method) and r.test.get("meta", True)])
 def test_meta_device(record):
     for n, (args, kwargs) in enumerate(record.make_samples(tapegrad.float32)):
         if not tensors_of([args, kwargs]):
@@ -186,7 +191,7 @@ def _relaid(t):
     return view.copy_(t.detach()) if view.shape == t.shape else t
 
 
-@each([r for r in DETERMINISTIC if r.modules and r.kind != "view" and r.test.get("layout", True)])
+@each([r for r in DETERMINISTIC if (r.modules or r.method) and r.kind != "view" and r.test.get("layout", True)])
 def test_layout_does_not_matter(record):
     for n, (args, kwargs) in enumerate(record.make_samples(tapegrad.float32)):
         expected = record.function(*args, **kwargs)
@@ -198,7 +203,7 @@ def test_layout_does_not_matter(record):
                 assert (as_numpy(g) == as_numpy(e)).all(), f"{record.name} with other strides, sample {n}"
 
 
-@each([r for r in DETERMINISTIC if r.modules])
+@each([r for r in DETERMINISTIC if r.modules or r.method])
 def test_inputs_are_left_alone(record):
     if record.name.endswith("_"):
         pytest.skip("writes to its argument by definition")
