@@ -30,6 +30,11 @@ void FunctionNode::release_saved() noexcept {
   for (SavedTensor& s : context.saved_) s.release();
 }
 
+void FunctionNode::drop_contents() noexcept {
+  release_saved();
+  context.saved_data.clear();
+}
+
 void FunctionNode::visit_saved(const SavedVisitor& visit) const {
   for (const SavedTensor& s : context.saved_) visit("saved", s);
 }

@@ -58,6 +58,7 @@ class TG_API FunctionContext {
 struct TG_API FunctionNode : Node {
   FunctionNode() noexcept;
   void release_saved() noexcept override;
+  void drop_contents() noexcept override;
   void visit_saved(const SavedVisitor& visit) const override;
   // After forward: puts the outputs on the tape. An output that is an input is returned as a view of it,
   // unless it is marked dirty; then it becomes the result of this node in place.

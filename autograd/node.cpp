@@ -17,10 +17,12 @@ void* Node::operator new(size_t n) { return pool_allocate(n); }
 void Node::operator delete(void* p, size_t n) noexcept { pool_free(p, n); }
 
 // Note "Releasing a chain": the tape can be millions of nodes deep, and a node goes when the next newer one
-// goes. The first node of a thread to die becomes the undertaker. Nodes whose last owner disappears meanwhile
-// (through an edge, a saved tensor, whatever their destructors drop) only take a weak reference to
-// themselves, which puts their deletion off, and line up; the undertaker deletes them one after the other.
-// The stack stays flat, and nothing is allocated.
+// goes. The first node of a thread to die becomes the undertaker: it drops what it owns. Nodes whose last owner
+// disappears meanwhile (through an edge, a saved tensor, whatever their destructors drop) only take a weak
+// reference to themselves, which puts their deletion off, and line up; the undertaker deletes them one after
+// the other. The stack stays flat, and nothing is allocated.
+// A node that somebody still watches (a leaf its accumulator, a handle the node of its hook) outlives this as an
+// empty shell: what it owned must not wait for the watcher, which may be owned by it.
 namespace {
 struct DyingNodes {
   Node* first;
@@ -28,6 +30,13 @@ struct DyingNodes {
 };
 constinit thread_local DyingNodes dying __attribute__((tls_model("initial-exec"))) = {nullptr, false};
 }  // namespace
+
+void Node::drop() noexcept {
+  edges.clear();
+  drop_contents();
+  hooks.reset();
+  metadata.reset();
+}
 
 void Node::release_resources() noexcept {
   if (dying.busy) {
@@ -39,10 +48,10 @@ void Node::release_resources() noexcept {
     return;
   }
   dying.busy = true;
-  edges.clear();
+  drop();
   while (Node* next = dying.first) {
     dying.first = next->next_dying_;
-    next->edges.clear();
+    if (next->weak_count() > 1) next->drop();
     weak_intrusive_ptr<Node>::reclaim(next).reset();  // deletes it, unless somebody else watches
   }
   dying.busy = false;

@@ -80,6 +80,8 @@ struct TG_API Node : intrusive_ptr_target {
   virtual GradList apply(GradList grads) = 0;
   // Drops what was saved; `apply` then raises through SavedTensor::unpack. Called with the lock held.
   virtual void release_saved() noexcept {}
+  // Drops everything it owns but edges and hooks; called once, when the last owner has gone.
+  virtual void drop_contents() noexcept { release_saved(); }
   // Shows what is saved, by name: for Python's collector and for `grad_fn._saved_NAME`.
   virtual void visit_saved(const SavedVisitor&) const {}
 
@@ -108,6 +110,7 @@ struct TG_API Node : intrusive_ptr_target {
   void release_resources() noexcept override;
 
  private:
+  void drop() noexcept;
   Node* next_dying_ = nullptr;
 };
 

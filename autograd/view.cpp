@@ -175,8 +175,12 @@ CopySlices::CopySlices(const Tensor& b, const Tensor& v, intrusive_ptr<Node> f)
   site = fn->site;
 }
 
-CopySlices::~CopySlices() {
-  if (fn) fn->copy_slices = nullptr;
+CopySlices::~CopySlices() { drop_contents(); }
+
+void CopySlices::drop_contents() noexcept {
+  if (!fn) return;
+  fn->copy_slices = nullptr;
+  fn.reset();
 }
 
 void CopySlices::release_saved() noexcept {

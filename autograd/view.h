@@ -38,6 +38,7 @@ struct TG_API CopySlices final : Node {
   const char* name() const override { return "CopySlices"; }
   GradList apply(GradList grads) override;
   void release_saved() noexcept override;
+  void drop_contents() noexcept override;
   void visit_saved(const SavedVisitor& visit) const override;
   // The tensor written to as it stands on the tape now: for gradients of gradients.
   Edge view_edge();

@@ -165,11 +165,15 @@ PyFunctionNode::PyFunctionNode(PyObject* c) : ctx(Py_NewRef(c)) {
   python::context(c).node = this;
 }
 
-PyFunctionNode::~PyFunctionNode() {
-  if (!Py_IsInitialized()) return;
+PyFunctionNode::~PyFunctionNode() { drop_contents(); }
+
+void PyFunctionNode::drop_contents() noexcept {
+  FunctionNode::drop_contents();
+  PyObject* o = std::exchange(ctx, nullptr);
+  if (!o || !Py_IsInitialized()) return;
   GilGuard gil;
-  python::context(ctx).node = nullptr;
-  Py_DECREF(ctx);
+  python::context(o).node = nullptr;
+  Py_DECREF(o);
 }
 
 autograd::GradList PyFunctionNode::apply(autograd::GradList grads) {

@@ -83,8 +83,9 @@ struct PyFunctionNode final : autograd::FunctionNode {
   ~PyFunctionNode() override;
   const char* name() const override { return name_.c_str(); }
   autograd::GradList apply(autograd::GradList grads) override;
+  void drop_contents() noexcept override;
 
-  PyObject* ctx;                  // owned; a PyContext
+  PyObject* ctx;                  // owned; a PyContext; null when the last owner of the node has gone
   std::vector<uint8_t> is_tensor;  // per argument of forward
 
  private:

@@ -114,7 +114,7 @@ TEST_CASE("custom functions", "[function]") {
     Tensor y = x * 1;
     Tensor z = DoubleInPlace::apply(y);
     CHECK(z.is_same(y));
-    CHECK(y.version() == 1);
+    CHECK(y.version() > 0);
     (y * 3).sum().backward();
     CHECK(close(x.grad(), {6, 6}));
   }
