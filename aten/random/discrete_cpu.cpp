@@ -1,0 +1,221 @@
+// Integers, coin tosses, permutations and dropout.
+#include <algorithm>
+#include <bit>
+#include <memory>
+
+#include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/kernels_random.h"
+#include "tapegrad/aten/random/fill.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+using OptDType = std::optional<DType>;
+using OptDevice = std::optional<Device>;
+using OptFormat = std::optional<MemoryFormat>;
+using Gen = const GeneratorPtr&;
+
+namespace {
+
+// Integers in [low, low + range); a range of 0 is all of 2^64.
+void fill_integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState state) {
+  Tensor out = t;
+  const bool direct = t.is_contiguous() && !is_half(t.dtype()) && !t.is_complex();
+  if (!direct) out = empty_tensor(t.sizes(), t.is_complex() || is_half(t.dtype()) ? DType::float32 : t.dtype());
+  const uint64_t base = static_cast<uint64_t>(low);
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (!is_half_type<T> && !is_complex_type<T>) {
+      T* p = static_cast<T*>(out.data_ptr());
+      const bool narrow = range != 0 && range <= UINT32_MAX;
+      for_words<2>(out.numel(), state, [&](int64_t first, int64_t many, const uint32_t* words) {
+        T* __restrict to = p + first;
+        if (narrow) {
+          const uint32_t r = static_cast<uint32_t>(range);
+          for (int64_t i = 0; i < many; ++i)
+            to[i] = convert_value<T>(static_cast<int64_t>(base + philox_bounded32(word64(words, i), r)));
+        } else {
+          for (int64_t i = 0; i < many; ++i)
+            to[i] = convert_value<T>(static_cast<int64_t>(base + philox_bounded(word64(words, i), range)));
+        }
+      });
+    }
+  });
+  if (!direct) copy_cpu(t, out, false);
+}
+
+uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
+
+// The largest integer up to which a dtype holds all integers, plus one.
+uint64_t exact_range(DType t) {
+  switch (t) {
+    case DType::bool_:
+      return 2;
+    case DType::uint8:
+      return uint64_t{1} << 8;
+    case DType::int8:
+      return uint64_t{1} << 7;
+    case DType::int16:
+      return uint64_t{1} << 15;
+    case DType::int32:
+      return uint64_t{1} << 31;
+    case DType::int64:
+      return uint64_t{1} << 63;
+    case DType::float16:
+      return (uint64_t{1} << 11) + 1;
+    case DType::bfloat16:
+      return (uint64_t{1} << 8) + 1;
+    case DType::float32:
+    case DType::complex64:
+      return (uint64_t{1} << 24) + 1;
+    default:
+      return (uint64_t{1} << 53) + 1;
+  }
+}
+
+// One byte per element: 1 with probability p.
+void toss(bool* to, int64_t n, double p, PhiloxState state) {
+  const float limit = static_cast<float>(p);
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(to);
+  for_words<1>(n, state, [&](int64_t first, int64_t many, const uint32_t* words) {
+    uint8_t* __restrict b = bytes + first;
+    for (int64_t i = 0; i < many; ++i) b[i] = philox_uniform(words[i]) < limit;
+  });
+}
+
+void toss_into(const Tensor& self, double p, PhiloxState state) {
+  Tensor tosses = self;
+  const bool direct = self.dtype() == DType::bool_ && self.is_contiguous();
+  if (!direct) tosses = empty_tensor(self.sizes(), DType::bool_);
+  toss(static_cast<bool*>(tosses.data_ptr()), tosses.numel(), p, state);
+  if (!direct) copy_cpu(self, tosses, false);
+}
+
+// Probabilities per element, dense, as double: checked, then compared with 64-bit draws.
+void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state) {
+  Tensor p = empty_tensor(out.sizes(), DType::float64);
+  copy_cpu(p, probabilities, false);
+  const double* limit = static_cast<const double*>(p.data_ptr());
+  for (int64_t i = 0; i < p.numel(); ++i)
+    TG_CHECK(limit[i] >= 0 && limit[i] <= 1, Runtime, "bernoulli: probabilities lie in [0, 1]: got {} at element {}", limit[i], i);
+  Tensor tosses = empty_tensor(out.sizes(), DType::bool_);
+  bool* to = static_cast<bool*>(tosses.data_ptr());
+  for_words<2>(out.numel(), state, [&](int64_t first, int64_t many, const uint32_t* words) {
+    for (int64_t i = 0; i < many; ++i) to[first + i] = philox_uniform(word64(words, i)) < limit[first + i];
+  });
+  copy_cpu(out, tosses, false);
+}
+
+}  // namespace
+
+void randint_cpu(int64_t low, int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  fill_integers(out, low, width(low, high), state);
+}
+void randint_high_cpu(int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  fill_integers(out, 0, width(0, high), state);
+}
+void randint_like_cpu(const Tensor&, int64_t low, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
+                      const Tensor& out) {
+  fill_integers(out, low, width(low, high), state);
+}
+void randint_like_high_cpu(const Tensor&, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
+                           const Tensor& out) {
+  fill_integers(out, 0, width(0, high), state);
+}
+void random_all_cpu(const Tensor& self, Gen, const PhiloxState& state) { fill_integers(self, 0, exact_range(self.dtype()), state); }
+void random_to_cpu(const Tensor& self, int64_t to, Gen, const PhiloxState& state) { fill_integers(self, 0, width(0, to), state); }
+void random_from_cpu(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen, const PhiloxState& state) {
+  if (to) return fill_integers(self, from, width(from, *to), state);
+  fill_integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), state);
+}
+
+void bernoulli_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) { toss_each(input, out, state); }
+void bernoulli_p_cpu(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) { toss_into(out, p, state); }
+void bernoulli_float_fill_cpu(const Tensor& self, double p, Gen, const PhiloxState& state) { toss_into(self, p, state); }
+void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const PhiloxState& state) { toss_each(p, self, state); }
+
+// Each number gets random bits in front and all are sorted: the order that the bits give, which a device can find,
+// too. Least significant digit first; as the numbers start in order, only the random bits are sorted by.
+void randperm_cpu(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  if (n == 0) return;
+  const int index_bits = std::bit_width(static_cast<uint64_t>(n - 1));
+  const int random_bits = std::min(64 - index_bits, 40);
+  const uint64_t mask = index_bits == 0 ? 0 : ~uint64_t{0} >> (64 - index_bits);
+  Tensor first = empty_tensor({n}, DType::int64), second = empty_tensor({n}, DType::int64);
+  uint64_t* a = static_cast<uint64_t*>(first.data_ptr());
+  uint64_t* b = static_cast<uint64_t*>(second.data_ptr());
+  for_words<2>(n, state, [&](int64_t start, int64_t many, const uint32_t* words) {
+    for (int64_t i = 0; i < many; ++i) {
+      const uint64_t draw = word64(words, i) >> (64 - random_bits);
+      a[start + i] = draw << index_bits | static_cast<uint64_t>(start + i);
+    }
+  });
+  if (n <= 256) {
+    std::sort(a, a + n);
+  } else {
+    constexpr int kDigit = 10;
+    std::unique_ptr<int64_t[]> counts(new int64_t[1 << kDigit]);
+    for (int shift = index_bits; shift < index_bits + random_bits; shift += kDigit) {
+      const uint64_t digit_mask = (uint64_t{1} << std::min(kDigit, index_bits + random_bits - shift)) - 1;
+      std::fill_n(counts.get(), 1 << kDigit, 0);
+      for (int64_t i = 0; i < n; ++i) ++counts[a[i] >> shift & digit_mask];
+      int64_t at = 0;
+      for (int64_t d = 0; d < 1 << kDigit; ++d) at += std::exchange(counts[d], at);
+      for (int64_t i = 0; i < n; ++i) b[counts[a[i] >> shift & digit_mask]++] = a[i];
+      std::swap(a, b);
+    }
+  }
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    T* to = static_cast<T*>(out.data_ptr());
+    for (int64_t i = 0; i < n; ++i) to[i] = convert_value<T>(static_cast<int64_t>(a[i] & mask));
+  });
+}
+
+void dropout_cpu(const Tensor& input, double p, Gen, const PhiloxState& state, const Tensor& out, const Tensor& mask) {
+  if (out.numel() == 0) return;
+  const float keep = static_cast<float>(1 - p);
+  uint8_t* kept = static_cast<uint8_t*>(mask.data_ptr());
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>) {
+      using C = compute_t<T>;
+      const T* from = static_cast<const T*>(input.data_ptr());
+      T* to = static_cast<T*>(out.data_ptr());
+      double scale_value = 1 / (1 - p);
+      for_words<1>(out.numel(), state, [&](int64_t first, int64_t many, const uint32_t* words) {
+        const T* __restrict f = from + first;
+        T* __restrict t = to + first;
+        uint8_t* __restrict k = kept + first;
+        for (int64_t i = 0; i < many; ++i) k[i] = philox_uniform(words[i]) < keep;
+        if constexpr (is_complex_type<T>) {
+          const typename T::value_type scale = static_cast<typename T::value_type>(scale_value);
+          for (int64_t i = 0; i < many; ++i) t[i] = philox_uniform(words[i]) < keep ? f[i] * scale : T(0);
+        } else {
+          const C scale = static_cast<C>(scale_value);
+          for (int64_t i = 0; i < many; ++i)
+            t[i] = static_cast<T>(philox_uniform(words[i]) < keep ? static_cast<C>(f[i]) * scale : C(0));
+        }
+      });
+    }
+  });
+}
+
+void masked_scale_cpu(const Tensor& input, const Tensor& mask, double scale, const Tensor& out) {
+  const uint8_t* kept = static_cast<const uint8_t*>(mask.data_ptr());
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>) {
+      const T* from = static_cast<const T*>(input.data_ptr());
+      T* to = static_cast<T*>(out.data_ptr());
+      parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
+        if constexpr (is_complex_type<T>) {
+          const typename T::value_type s = static_cast<typename T::value_type>(scale);
+          for (int64_t i = begin; i < end; ++i) to[i] = kept[i] ? from[i] * s : T(0);
+        } else {
+          using C = compute_t<T>;
+          const C s = static_cast<C>(scale);
+          for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(kept[i] ? static_cast<C>(from[i]) * s : C(0));
+        }
+      });
+    }
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

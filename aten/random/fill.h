@@ -1,0 +1,93 @@
+// Random fills: every element is a function of its number and of the call's state, so pieces can be made in any
+// order by any thread. A fill works on chunks that begin at a multiple of four elements; a full buffer of words is
+// transformed at once by a plain loop. Compiled per instruction set.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/philox_fill.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+inline constexpr int64_t kWordBuffer = 1024;
+inline constexpr int64_t kRandomGrain = 8192;
+
+// f(first element, how many, words): `words` holds kPerElement words for each of the elements, `many` is at most
+// kWordBuffer / kPerElement and even but at the end of the tensor. Behind the last element there are the words up to
+// the end of its block.
+template <int kPerElement, class F>
+void for_words(int64_t numel, PhiloxState state, F&& f) {
+  constexpr int64_t kStep = kWordBuffer / kPerElement;
+  parallel_for(0, (numel + kStep - 1) / kStep, std::max<int64_t>(1, kRandomGrain / kStep), [&](int64_t begin, int64_t end) {
+    alignas(64) uint32_t words[kWordBuffer];
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t first = c * kStep, many = std::min(kStep, numel - first);
+      for (int64_t w = 0; w < many * kPerElement; w += detail::kPhiloxTile)
+        detail::philox_tile(words + w, static_cast<uint64_t>((first * kPerElement + w) / 4), state);
+      f(first, many, static_cast<const uint32_t*>(words));
+    }
+  });
+}
+
+// The 64-bit draw of element i of the buffer.
+inline uint64_t word64(const uint32_t* words, int64_t i) {
+  return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
+}
+
+// out[i] = f(uniform in [0, 1)); T is float (32-bit draws) or double (64-bit draws).
+template <class T, class F>
+void fill_uniform(T* out, int64_t numel, PhiloxState state, F&& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    for_words<1>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
+      T* __restrict to = out + first;
+      for (int64_t i = 0; i < many; ++i) to[i] = f(philox_uniform(words[i]));
+    });
+  } else {
+    for_words<2>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
+      T* __restrict to = out + first;
+      for (int64_t i = 0; i < many; ++i) to[i] = f(philox_uniform(word64(words, i)));
+    });
+  }
+}
+
+// out[i] = f(standard normal).
+template <class T, class F>
+void fill_normal(T* out, int64_t numel, PhiloxState state, F&& f) {
+  constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
+  for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
+    T* __restrict to = out + first;
+    auto pair = [&](int64_t k) {
+      if constexpr (kPer == 1)
+        return philox_normal_pair(words[2 * k], words[2 * k + 1]);
+      else
+        return philox_normal_pair(word64(words, 2 * k), word64(words, 2 * k + 1));
+    };
+    for (int64_t k = 0; k < many / 2; ++k) {
+      const auto p = pair(k);
+      to[2 * k] = f(p.first);
+      to[2 * k + 1] = f(p.second);
+    }
+    if (many % 2) to[many - 1] = f(pair(many / 2).first);
+  });
+}
+
+// Uniform in (0, 1), as logarithms want it.
+inline float open_uniform(uint32_t x) { return std::fma(static_cast<float>(static_cast<int32_t>(x >> 1)), 0x1p-31f, 0x1p-32f); }
+inline double open_uniform(uint64_t x) { return std::bit_cast<double>(x >> 12 | 0x3FF0000000000000u) - (1.0 - 0x1p-53); }
+
+// out[i] = f(uniform in (0, 1)).
+template <class T, class F>
+void fill_open_uniform(T* out, int64_t numel, PhiloxState state, F&& f) {
+  constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
+  for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
+    T* __restrict to = out + first;
+    for (int64_t i = 0; i < many; ++i) {
+      if constexpr (kPer == 1)
+        to[i] = f(open_uniform(words[i]));
+      else
+        to[i] = f(open_uniform(word64(words, i)));
+    }
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,43 @@
+"""Samples of random operators; their values are tested in test_random.py."""
+
+import tapegrad
+
+
+def random_sizes(make):
+    return [(((2, 3),), {"dtype": make.dtype}), (((),), {}), (((0, 2),), {})]
+
+
+def random_like(make):
+    return [((make((2, 3)),), {}), ((make((3, 2)).t(),), {}), ((make(()),), {"dtype": tapegrad.float64})]
+
+
+def randperm(make):
+    return [((5,), {}), ((0,), {}), ((300,), {"dtype": tapegrad.int32})]
+
+
+def multinomial(make):
+    return [((make((5,), low=0.1), 3), {}), ((make((2, 5), low=0.1), 7, True), {})]
+
+
+def dropout(make):
+    return [((make((3, 4)), 0.3), {}), ((make((3, 4)), 0.3, False), {}), ((make(()),), {}), ((make((4, 0)),), {})]
+
+
+def dropout1d(make):
+    return [((make((2, 3, 4)), 0.3), {}), ((make((3, 4)),), {})]
+
+
+def dropout2d(make):
+    return [((make((2, 3, 4, 2)), 0.3), {}), ((make((2, 3, 1, 2)), 0.3, False), {})]
+
+
+def dropout3d(make):
+    return [((make((2, 3, 4, 2, 2)), 0.3), {}), ((make((3, 1, 2, 2)),), {})]
+
+
+def fill_random(make):
+    return [((make((2, 3)),), {}), ((make((4, 3)).t(),), {}), ((make(()),), {})]
+
+
+def fill_geometric(make):
+    return [((make((2, 3)), 0.4), {}), ((make((0,)), 0.4), {})]
