@@ -19,10 +19,18 @@ else()
   set_target_properties(tapegrad PROPERTIES INSTALL_RPATH "${TG_OPENBLAS_LIBRARY_DIR};${TG_DNNL_LIBRARY_DIR}")
 endif()
 
+# The digits that come with tapegrad: the Python package has them where it looks for them, C++ programs in share/.
+set(data_dir "${CMAKE_INSTALL_DATADIR}/tapegrad")
+if(SKBUILD)
+  set(data_dir datasets)
+else()
+  install(DIRECTORY bindings/tapegrad/datasets/data/ DESTINATION "${data_dir}/mnist")
+endif()
+
 install(TARGETS tapegrad EXPORT tapegradTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT tapegradTargets NAMESPACE tapegrad:: DESTINATION "${package_dir}")
 configure_package_config_file(cmake/tapegradConfig.cmake.in "${PROJECT_BINARY_DIR}/tapegradConfig.cmake"
-  INSTALL_DESTINATION "${package_dir}")
+  INSTALL_DESTINATION "${package_dir}" PATH_VARS data_dir)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/tapegradConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/tapegradConfig.cmake" "${PROJECT_BINARY_DIR}/tapegradConfigVersion.cmake"
   DESTINATION "${package_dir}")

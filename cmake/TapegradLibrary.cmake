@@ -61,7 +61,7 @@ target_link_libraries(tapegrad PUBLIC fmt::fmt Threads::Threads)
 # On x86 the vector names are ours (aten/vector_math_x86.cpp).
 target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
   "${SLEEF_LIBRARY}" $<$<NOT:$<BOOL:${TG_X86}>>:${SLEEF_GNUABI_LIBRARY}>
-  "${TG_DNNL_LIBRARY}" "${TG_GOMP_LIBRARY}" ${CMAKE_DL_LIBS})
+  "${TG_DNNL_LIBRARY}" "${TG_GOMP_LIBRARY}" "${ZLIB_LIBRARIES}" ${CMAKE_DL_LIBS})
 if(NOT TG_SANITIZE)
   target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
 endif()

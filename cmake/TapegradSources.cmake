@@ -21,7 +21,7 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables} ${gener
 function(tg_generate result)
   execute_process(
     COMMAND "${CMAKE_COMMAND}" -E env PYTHONDONTWRITEBYTECODE=1
-            "${Python_EXECUTABLE}" -m aten.gen --ops aten/ops --nn nn/modules.toml --out "${TG_GEN_DIR}" ${ARGN}
+            "${Python_EXECUTABLE}" -m aten.gen --ops aten/ops --nn nn --out "${TG_GEN_DIR}" ${ARGN}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     OUTPUT_VARIABLE output ERROR_VARIABLE error RESULT_VARIABLE status OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT status EQUAL 0)

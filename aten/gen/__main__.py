@@ -1,4 +1,4 @@
-"""`python -m aten.gen --ops aten/ops --nn nn/modules.toml --out build/gen [--list]`
+"""`python -m aten.gen --ops aten/ops --nn nn --out build/gen [--list]`
 
 Writes only what changed, so that a build recompiles little. `--list` prints the output paths instead.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import emit_api, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
 from .cpp import HEAD, chunks, families
+from .emit_nn import emit_nn
 from .model import Op, RowError, load_table
 
 
@@ -86,8 +87,8 @@ def main() -> int:
         for relative, text in outputs(ops, options.ops.resolve()):
             write(relative, text)
         if options.nn and options.nn.exists():
-            from .emit_nn import emit_nn
-            emit_nn(options.nn, options.out, write)
+            for relative, text in emit_nn(options.nn, ops):
+                write(relative, text)
     except (RowError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

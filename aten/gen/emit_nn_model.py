@@ -1,12 +1,16 @@
-"""Rows of nn/modules.toml as validated objects. Every mistake is reported as `file:line: layer: what: expected`."""
+"""Rows of nn/*.toml as validated objects. Every mistake is reported as `file:line: layer: what: expected`."""
 
 from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
 KEYS = {
     "name", "expand", "args", "keyword_args", "base", "checks", "check_py", "check_cpp", "parameters", "buffers", "reset",
@@ -15,7 +19,7 @@ KEYS = {
 }
 
 
-class LayerError(Exception):
+class LayerError(ValueError):
     """A wrong row; the text says where, what and what was expected."""
 
 
@@ -158,8 +162,18 @@ def _layer(row: dict, where: str) -> Layer:
         parameters=_conditional(row.get("parameters", {}), fail), buffers=_conditional(row.get("buffers", {}), fail))
 
 
-def load_layers(path: str | Path) -> list[Layer]:
-    path = Path(path)
+def load_layers(folder: str | Path) -> list[Layer]:
+    """The rows of every table in the folder."""
+    layers: dict[str, Layer] = {}
+    for path in sorted(Path(folder).glob("*.toml")):
+        for layer in _load_table(path):
+            if layer.name in layers:
+                raise LayerError(f"{layer.where}: {layer.name}: defined twice: {layers[layer.name].where}")
+            layers[layer.name] = layer
+    return list(layers.values())
+
+
+def _load_table(path: Path) -> list[Layer]:
     text = path.read_text()
     try:
         rows = tomllib.loads(text).get("layer", [])
@@ -172,9 +186,4 @@ def load_layers(path: str | Path) -> list[Layer]:
         expand = row.pop("expand", None)
         for value in expand["d"] if expand else [None]:
             layers.append(_layer(row if value is None else _fill(row, value), where))
-    seen: set[str] = set()
-    for layer in layers:
-        if layer.name in seen:
-            raise LayerError(f"{layer.where}: {layer.name}: defined twice")
-        seen.add(layer.name)
     return layers

@@ -23,11 +23,8 @@ from .parameter import Parameter
 
 '''
 
-# Functions that rows may call and where Python finds them; everything else is an operator (nn.functional).
-MATH = {"sqrt": "math", "log": "math"}
-INIT = {"kaiming_uniform_", "uniform_", "normal_", "constant_", "ones_", "zeros_"}
-HELPERS = {"calculate_fan_in", "zero_row_", "any_nonzero", "any_not_one", "reset_running_stats", "zeros", "ones",
-           "scalar_int64", "isinstance", "float", "int", "len", "conv_padding"}
+# Functions of nn/_bases.py that rows may call; everything else without a room before it is an operator (nn.functional).
+HELPERS = {"zero_row_", "any_nonzero", "any_not_one", "reset_running_stats", "scalar_int64"}
 CONVERSIONS = {"tuple": "_tuple({0}, {1})", "shape": "_shape({0})"}
 HINTS = {"int": "int", "float": "float", "bool": "bool", "str": "str", "shape": "int | list[int] | tuple[int, ...]",
          "float[]": "float | tuple[float, ...]", "legacy": "object", "padding": "str | int | tuple[int, ...]"}
@@ -35,17 +32,8 @@ HINTS = {"int": "int", "float": "float", "bool": "bool", "str": "str", "shape": 
 
 def _prefixes(text: str) -> dict[str, str]:
     """Where each function that the text calls comes from."""
-    prefixes = {}
-    for node in ast.walk(ast.parse(text.strip())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            name = node.func.id
-            if name in MATH:
-                prefixes[name] = MATH[name]
-            elif name in INIT:
-                prefixes[name] = "init"
-            elif name not in HELPERS:
-                prefixes[name] = "F"
-    return prefixes
+    calls = (node.func for node in ast.walk(ast.parse(text.strip())) if isinstance(node, ast.Call))
+    return {f.id: "F" for f in calls if isinstance(f, ast.Name) and f.id not in HELPERS}
 
 
 def _attribute_scope(layer: Layer, text: str) -> Scope:

@@ -20,7 +20,15 @@ class Scope:
     tensors: set[str] = field(default_factory=set)          # names that are (optional) tensors
     order: dict[str, list[tuple[str, str | None]]] = field(default_factory=dict)  # function -> its (argument, C++ default)
     function_prefix: dict[str, str] = field(default_factory=dict)  # Python: function -> module it is called from
+    operators: set[str] = field(default_factory=set)        # C++: functions of the namespace tapegrad
     where: str = ""
+
+
+ROOMS = {"init": "init::", "math": "std::"}  # names before a dot that are rooms, not objects; and what they are in C++
+
+
+def _in_room(function) -> bool:
+    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id in ROOMS
 
 
 class _Python(ast.NodeTransformer):
@@ -32,7 +40,7 @@ class _Python(ast.NodeTransformer):
             prefix = self.scope.function_prefix.get(node.func.id)
             if prefix:
                 node.func = ast.copy_location(ast.parse(f"{prefix}.{node.func.id}", mode="eval").body, node.func)
-        else:
+        elif not _in_room(node.func):
             node.func = self.visit(node.func)
         node.args = [self.visit(a) for a in node.args]
         node.keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
@@ -129,6 +137,8 @@ class Cpp:
         return f"{self.paren(node.left)} {_COMPARE[type(operator)]} {self.paren(right)}"
 
     def visit_Call(self, node):
+        if _in_room(node.func):
+            return f"{ROOMS[node.func.value.id]}{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
         if isinstance(node.func, ast.Attribute):
             return f"{self.paren(node.func.value)}.{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
         name = node.func.id
@@ -146,7 +156,11 @@ class Cpp:
                 args.append(given.pop(argument, default))
             if given:
                 self.fail(node, f"names arguments that `{name}` does not have: {', '.join(given)}")
-        return f"{name}({', '.join(args)})"
+        room = "tapegrad::" if name in self.scope.operators else ""
+        return f"{room}{name}({', '.join(args)})"
+
+    def visit_Starred(self, node):
+        return self.visit(node.value)
 
     def paren(self, node) -> str:
         text = self.visit(node)

@@ -15,7 +15,7 @@ __all__ = [
     "RNNCellBase", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd", "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeNd",
     "_DropoutNd", "_Embedding", "_InstanceNorm", "_LPPoolNd", "_Loss", "_MaxPoolNd", "_NormBase", "_Upsample",
     "_WeightedLoss", "_check_conv", "_old_limits", "_padding", "_reduction", "_shape", "_tuple", "any_nonzero", "any_not_one",
-    "calculate_fan_in", "reset_running_stats", "scalar_int64", "zero_row_",
+    "reset_running_stats", "scalar_int64", "zero_row_",
 ]
 
 
@@ -61,10 +61,6 @@ def any_nonzero(values) -> bool:
 
 def any_not_one(values) -> bool:
     return values != (1,) * len(values)
-
-
-def calculate_fan_in(weight) -> int:
-    return init._calculate_fan_in_and_fan_out(weight)[0]
 
 
 def zero_row_(weight, row: int) -> None:

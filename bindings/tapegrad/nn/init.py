@@ -39,6 +39,11 @@ def _calculate_fan_in_and_fan_out(tensor) -> tuple[int, int]:
     return tensor.size(1) * field, tensor.size(0) * field
 
 
+def calculate_fan_in(tensor) -> int:
+    """How many inputs reach one output of a weight."""
+    return _calculate_fan_in_and_fan_out(tensor)[0]
+
+
 def _calculate_correct_fan(tensor, mode: str) -> int:
     mode = mode.lower()
     if mode not in ("fan_in", "fan_out"):

@@ -1,4 +1,4 @@
-"""Every row of nn/modules.toml against PyTorch: text, state, values and gradients, with the same weights."""
+"""Every row of nn/*.toml against PyTorch: text, state, values and gradients, with the same weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aten.gen.emit_nn_model import load_layers  # noqa: E402
 
 torch = pytest.importorskip("torch")
 
-LAYERS = {layer.name: layer for layer in load_layers(Path(__file__).resolve().parents[3] / "nn" / "modules.toml")}
+LAYERS = {layer.name: layer for layer in load_layers(Path(__file__).resolve().parents[3] / "nn")}
 CASES = [(name, i) for name, layer in LAYERS.items() for i in range(len(layer.get("test")))]
 
 
