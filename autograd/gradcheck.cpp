@@ -27,21 +27,27 @@ std::vector<Tensor> differentiable(std::vector<Tensor> outputs) {
   std::erase_if(outputs, [](const Tensor& t) { return !t.defined() || !t.requires_grad(); });
   return outputs;
 }
+std::vector<Tensor> defined(std::vector<Tensor> outputs) {
+  std::erase_if(outputs, [](const Tensor& t) { return !t.defined(); });
+  return outputs;
+}
 
 void check_float64(const Tensor& t, const char* what) {
   TG_CHECK(t.is_cpu() && (t.dtype() == DType::float64 || t.dtype() == DType::complex128), Value,
            "gradcheck: needs {} of float64 or complex128 on the CPU: got {} on {}", what, t.dtype(), t.device());
 }
 
+using Pick = std::vector<Tensor> (*)(std::vector<Tensor>);
+
 // d outputs / d (coordinate i of input): every coordinate of every output, by central differences.
 std::vector<std::vector<double>> numerical(const GradcheckFunction& f, TensorSpan inputs, const Tensor& input,
-                                           int64_t i, double eps) {
+                                           int64_t i, double eps, Pick pick) {
   double* x = coordinate(input, i);
   const double original = *x;
   auto evaluate = [&](double value) {
     *x = value;
     std::vector<std::vector<double>> result;
-    for (const Tensor& out : differentiable(f(inputs))) {
+    for (const Tensor& out : pick(f(inputs))) {
       result.emplace_back();
       for (int64_t k = 0; k < coordinates(out); ++k) result.back().push_back(*coordinate(out, k));
     }
@@ -72,9 +78,9 @@ Tensor weights(const Tensor& like, uint64_t seed) {
   return t;
 }
 
-}  // namespace
-
-void gradcheck(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOptions& options) {
+// An output that `pick` keeps and that is not on the tape is a constant as far as backward knows: its derivatives are
+// zero, and finite differences must say so, too.
+void compare(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOptions& options, Pick pick) {
   std::vector<Tensor> wanted;
   std::vector<size_t> positions;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -85,7 +91,7 @@ void gradcheck(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOpt
   }
   TG_CHECK(!wanted.empty(), Value, "gradcheck: at least one input must require a gradient");
   EnableGradGuard enable;
-  std::vector<Tensor> outputs = differentiable(f(inputs));
+  std::vector<Tensor> outputs = pick(f(inputs));
   TG_CHECK(!outputs.empty(), Runtime, "gradcheck: no output requires a gradient");
   for (const Tensor& out : outputs) check_float64(out, "outputs");
 
@@ -94,12 +100,14 @@ void gradcheck(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOpt
   for (size_t o = 0; o < outputs.size(); ++o)
     for (int64_t k = 0; k < coordinates(outputs[o]); ++k) {
       const Tensor weight = unit(outputs[o], k);
-      analytical[o].push_back(grad({&outputs[o], 1}, wanted, {&weight, 1}, true, false, true));
+      analytical[o].push_back(outputs[o].requires_grad()
+                                  ? grad({&outputs[o], 1}, wanted, {&weight, 1}, true, false, true)
+                                  : std::vector<Tensor>(wanted.size()));
     }
 
   for (size_t w = 0; w < wanted.size(); ++w)
     for (int64_t i = 0; i < coordinates(wanted[w]); ++i) {
-      auto expected = numerical(f, inputs, wanted[w], i, options.eps);
+      auto expected = numerical(f, inputs, wanted[w], i, options.eps, pick);
       for (size_t o = 0; o < outputs.size(); ++o)
         for (size_t k = 0; k < expected[o].size(); ++k) {
           const Tensor& g = analytical[o][k][w];
@@ -111,6 +119,12 @@ void gradcheck(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOpt
                    expected[o][k]);
         }
     }
+}
+
+}  // namespace
+
+void gradcheck(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOptions& options) {
+  compare(f, inputs, options, differentiable);
 }
 
 void gradgradcheck(const GradcheckFunction& f, TensorSpan inputs, const GradcheckOptions& options) {
@@ -135,7 +149,7 @@ void gradgradcheck(const GradcheckFunction& f, TensorSpan inputs, const Gradchec
     std::erase_if(grads, [](const Tensor& t) { return !t.defined(); });
     return grads;
   };
-  gradcheck(gradient, all, options);
+  compare(gradient, all, options, defined);
 }
 
 }  // namespace tapegrad::autograd

@@ -38,8 +38,12 @@ int find_name(const Signature& signature, PyObject* keyword) noexcept {
   return -1;
 }
 
-// An argument that starts a spelled-out list: `view(2, 3)`. Tensors count only where they could be an int.
-bool starts_varargs(PyObject* o) noexcept { return PyLong_Check(o) || matches(o, ArgKind::Int); }
+// An argument that starts a spelled-out list: `view(2, 3)`, `meshgrid(x, y)`. Among ints, tensors count only where they
+// could be one.
+bool starts_varargs(PyObject* o, ArgKind list) noexcept {
+  if (list == ArgKind::Tensors) return is_tensor(o);
+  return PyLong_Check(o) || matches(o, ArgKind::Int);
+}
 
 }  // namespace
 
@@ -52,7 +56,7 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
   int fixed = static_cast<int>(nargs < 64 ? nargs : 64);
   if (TG_UNLIKELY(s.varargs >= 0)) {
     const int before = s.varargs - at;
-    if (nargs > before && (nargs > room || starts_varargs(args[before]))) {
+    if (nargs > before && (nargs > room || starts_varargs(args[before], s.args[s.varargs].kind))) {
       varargs_ = args + before;
       num_varargs_ = nargs - before;
       fixed = before + 1;
@@ -102,7 +106,7 @@ bool ArgumentsBase::try_unpack(PyObject* self, PyObject* const* args, Py_ssize_t
     const Arg& arg = signature_.args[i];
     if (num_varargs_ >= 0 && i == signature_.varargs) {
       for (Py_ssize_t k = 0; k < num_varargs_; ++k)
-        if (!matches(varargs_[k], ArgKind::Int)) return false;
+        if (!matches(varargs_[k], arg.kind == ArgKind::Tensors ? ArgKind::Tensor : ArgKind::Int)) return false;
       continue;
     }
     if (o == Py_None && (arg.flags & kNone)) continue;
@@ -170,6 +174,18 @@ std::vector<Tensor> ArgumentsBase::out_tensors(int i, size_t n) const {
   TG_CHECK(out.size() == n, Type, "{}(): argument 'out' must be a tuple of {} tensors: got {}", signature_.name, n,
            out.size());
   return out;
+}
+
+std::vector<Tensor> ArgumentsBase::tensors(int i) const {
+  if (TG_LIKELY(num_varargs_ < 0 || i != signature_.varargs)) return to_tensors(slots_[i], ctx(i));
+  std::vector<Tensor> values;
+  values.reserve(static_cast<size_t>(num_varargs_));
+  for (Py_ssize_t k = 0; k < num_varargs_; ++k) {
+    Ctx where = ctx(i);
+    where.position += static_cast<int>(k);
+    values.push_back(to_tensor(varargs_[k], where));
+  }
+  return values;
 }
 
 DimVector ArgumentsBase::ints(int i) const {

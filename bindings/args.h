@@ -60,7 +60,7 @@ struct Signature {
   const Arg* args;
   uint8_t num_args;
   uint8_t num_positional;  // before the `*`; self included
-  int8_t varargs;          // slot of the int[] argument that may be spelled out (`x.view(2, 3)`), or -1
+  int8_t varargs;          // slot of the list that may be spelled out (`x.view(2, 3)`, `meshgrid(x, y)`), or -1
   const char* text;        // "(Tensor input, *, Scalar alpha=1)", for the list of overloads in a message
   PyObject** interned = nullptr;  // names as interned strings, made at the first call with a keyword
 };
@@ -141,7 +141,7 @@ class ArgumentsBase {
     return TG_LIKELY(is_exact_tensor(o)) ? Operand(unwrap(o)) : to_operand(o, ctx(i));
   }
   std::optional<Operand> optional_operand(int i) const;
-  std::vector<Tensor> tensors(int i) const { return to_tensors(slots_[i], ctx(i)); }
+  std::vector<Tensor> tensors(int i) const;
   // `out=` of an operator with several results: exactly n tensors, or an empty vector when absent.
   std::vector<Tensor> out_tensors(int i, size_t n) const;
 

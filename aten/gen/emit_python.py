@@ -93,6 +93,8 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
                     and all(b.is_tensor for b in args[:i])), -1)
     if sum(_kind(a) == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
         varargs = -1
+    if op.get("variadic"):
+        varargs = next(i for i, a in enumerate(args) if a.type == "Tensor[]")
     shown = name.strip("_") if op.hidden else name
     arity = len(entries)
     array = f"args_{name}" if entries else "nullptr"

@@ -67,6 +67,7 @@ Unit unit_at(const Work& w, int64_t index) {
 // reduced indices that lie along the last reduced dimension.
 template <class F>
 void walk_reduced(const Iterator& it, const char* base, int64_t begin, int64_t end, F&& run) {
+  if (begin == end) return;  // of an empty tensor a size may be zero
   const int last = it.reduced_ndim - 1;
   int64_t at[kMaxDims];
   int64_t rest = begin;

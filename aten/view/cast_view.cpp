@@ -53,6 +53,14 @@ ViewSpec view_as_complex_view(const Tensor& input) {
            "view_as_complex: expected float32 or float64: got {}", input.dtype());
   TG_CHECK(input.ndim() > 0 && input.size(-1) == 2, Runtime, "view_as_complex: expected a last dimension of size 2: got {}",
            format_ints(input.sizes()));
+  if (input.numel() == 0) {  // the strides of an empty tensor mean nothing
+    ViewSpec v = whole(input);
+    v.sizes.erase(v.sizes.size() - 1);
+    v.strides = contiguous_strides(v.sizes);
+    v.offset /= 2;
+    v.dtype = to_complex(input.dtype());
+    return v;
+  }
   TG_CHECK(input.stride(-1) == 1, Runtime, "view_as_complex: expected a dense last dimension: its stride is {}",
            input.stride(-1));
   ViewSpec v = whole(input);

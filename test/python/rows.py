@@ -77,8 +77,15 @@ class Record:
     samples: object = field(default=None, repr=False)
 
     @property
+    def writes(self) -> bool:
+        """Only an in-place method: its function and PyTorch's write to a copy."""
+        return self.name.endswith("_") and not self.name.startswith("_") and not self.modules
+
+    @property
     def function(self):
         """The row as a function; of a row that is only a method, a call of the method."""
+        if self.writes:
+            return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
         if not self.modules:
             return lambda first, *args, **kwargs: getattr(first, self.name)(*args, **kwargs)
         return tapegrad._C._functions[self.modules[0]][self.name]
@@ -90,6 +97,8 @@ class Record:
         if not self.modules:
             if not hasattr(torch.Tensor, self.name):
                 return None
+            if self.writes:
+                return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
             return lambda first, *args, **kwargs: getattr(first, self.name)(*args, **kwargs)
         return lookup(torch, self.modules[0], self.name)
 
@@ -153,7 +162,7 @@ def to_torch(value):
             t = torch.from_numpy(np.array(wide.float().numpy())).to(torch.bfloat16)
         else:
             t = torch.from_numpy(np.array(wide.numpy(), copy=True, order="K"))
-        if tuple(t.stride()) != tuple(value.stride()) and value.numel() and 0 not in value.stride():
+        if tuple(t.stride()) != tuple(value.stride()) and 0 not in value.stride():
             base = torch.empty_strided(tuple(value.shape), tuple(value.stride()), dtype=t.dtype)
             t = base.copy_(t)
         return t.requires_grad_(value.requires_grad)
