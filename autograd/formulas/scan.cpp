@@ -40,7 +40,11 @@ Tensor cumprod_backward(const Tensor& grad, const Tensor& input, int64_t dim, co
 
 Tensor logcumsumexp_backward(const Tensor& grad, const Tensor& input, const Tensor& output, int64_t dim) {
   if (grad.ndim() == 0 || grad.numel() == 0) return grad;
-  const Tensor nothing = full_like(grad, -std::numeric_limits<double>::infinity());
+  // The lowest number stands for log(0): infinities would cancel to NaN in derivatives of this formula.
+  const double lowest = grad.dtype() == DType::float64 ? std::numeric_limits<double>::lowest()
+                        : grad.dtype() == DType::float16 ? -65504.0
+                                                         : -3.3e38;
+  const Tensor nothing = full_like(grad, lowest);
   auto reverse = [&](const Tensor& log_grad) {
     return exp(flip(logcumsumexp(flip(log_grad - output, {dim}), dim), {dim}) + input);
   };
