@@ -44,6 +44,33 @@ def _with_old_flags(name: str, function):
 globals().update((name, _with_old_flags(name, _table[name])) for name in _LOSSES if name in _table)
 
 
+def _with_indices(name: str, plain, both):
+    """PyTorch's form of a pooling: return_indices chooses between two rows of the table."""
+    def pool(*args, return_indices=False, **kwargs):
+        return (both if return_indices else plain)(*args, **kwargs)
+
+    pool.__name__ = pool.__qualname__ = name
+    pool.__module__ = __name__
+    pool.__doc__ = plain.__doc__
+    return pool
+
+
+def _adaptive_with_indices(name: str, plain, both):
+    def pool(input, output_size, return_indices=False):
+        return (both if return_indices else plain)(input, output_size)
+
+    pool.__name__ = pool.__qualname__ = name
+    pool.__module__ = __name__
+    pool.__doc__ = plain.__doc__
+    return pool
+
+
+for _name in [n for n in _table if n.endswith("_with_indices")]:
+    _plain = _name.removesuffix("_with_indices")
+    _make = _adaptive_with_indices if _plain.startswith("adaptive") else _with_indices
+    globals()[_plain] = _make(_plain, _table[_plain], _table[_name])
+
+
 def _default_dim(name: str, ndim: int) -> int:
     _warnings.warn(f"{name}: the implicit choice of dim is old: give dim", stacklevel=3)
     return 0 if ndim in (0, 1, 3) else 1

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from .. import Tensor, empty
+from .. import _C, Tensor, empty
 
 
-class Parameter(Tensor):
-    """A tensor that is trained. Assigned to an attribute of a Module it joins the module's parameters."""
+Parameter = _C.Parameter  # the type is native, so that operators recognise it at once; its cold methods are these
 
-    def __new__(cls, data=None, requires_grad: bool = True):
-        if data is None:
-            data = empty(0)
-        return Tensor._make_subclass(cls, data, requires_grad)
 
-    def __repr__(self) -> str:
-        return "Parameter containing:\n" + super().__repr__()
+def _repr(self) -> str:
+    return "Parameter containing:\n" + Tensor.__repr__(self)
 
-    def __deepcopy__(self, memo):
-        if id(self) in memo:
-            return memo[id(self)]
-        copy = type(self)(self.data.clone(), self.requires_grad)
-        memo[id(self)] = copy
-        return copy
 
-    def __reduce_ex__(self, protocol):
-        return _rebuild, (type(self), self.data, self.requires_grad)
+def _deepcopy(self, memo):
+    if id(self) in memo:
+        return memo[id(self)]
+    copy = type(self)(self.data.clone(), self.requires_grad)
+    memo[id(self)] = copy
+    return copy
+
+
+def _reduce_ex(self, protocol):
+    return _rebuild, (type(self), self.data, self.requires_grad)
+
+
+Parameter.__repr__ = _repr
+Parameter.__deepcopy__ = _deepcopy
+Parameter.__reduce_ex__ = _reduce_ex
 
 
 class Buffer(Tensor):
