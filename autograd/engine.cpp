@@ -20,6 +20,8 @@ std::vector<std::function<void()>>& callbacks_of_thread() {
   return callbacks;
 }
 
+std::atomic<int> runs{0};  // of all threads
+
 std::atomic<bool> anomaly{false};
 std::atomic<bool> anomaly_nan{true};
 
@@ -235,8 +237,12 @@ Tensor root_gradient(const Tensor& root, const Tensor* given, size_t i) {
 }
 
 struct ThreadScope {
-  ThreadScope() : saved(thread_state) { ++thread_state.depth; }
+  ThreadScope() : saved(thread_state) {
+    ++thread_state.depth;
+    runs.fetch_add(1, std::memory_order_relaxed);
+  }
   ~ThreadScope() {
+    runs.fetch_sub(1, std::memory_order_release);
     thread_state = saved;
     if (saved.depth == 0 && !callbacks_of_thread().empty()) callbacks_of_thread().clear();
   }
@@ -334,6 +340,7 @@ std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpan grad_
                        .allow_unused = allow_unused});
 }
 
+bool backward_running() noexcept { return runs.load(std::memory_order_acquire) != 0; }
 bool in_backward() noexcept { return thread_state.depth > 0; }
 Node* current_node() noexcept { return thread_state.node; }
 

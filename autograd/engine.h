@@ -26,6 +26,8 @@ TG_API std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpa
 
 // True on a thread that is inside run_backward; the node that it is running.
 TG_API bool in_backward() noexcept;
+// Whether any thread is inside run_backward.
+TG_API bool backward_running() noexcept;
 TG_API Node* current_node() noexcept;
 // Runs at the end of the outermost backward of this thread, unless that one fails.
 TG_API void queue_callback(std::function<void()> callback);

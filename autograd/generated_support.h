@@ -92,6 +92,9 @@ inline OptionalInts as_optional_ints(const std::optional<DimVector>& v) {
   return v ? OptionalInts(IntSpan(*v)) : OptionalInts();
 }
 
+// A copy of what an in-place operator is about to overwrite, in the place of the original on the tape.
+TG_API Tensor before_write(const Tensor& self);
+
 [[noreturn]] TG_API TG_COLD void throw_recorded_out(const char* op);
 
 }  // namespace tapegrad::autograd

@@ -28,14 +28,6 @@ void pop_saved_tensor_hooks() {
   --hooks_depth;
 }
 
-struct SavedTensor::Packed {
-  std::shared_ptr<SavedTensorHooks> hooks;
-  std::shared_ptr<void> object;
-  Edge edge;  // of an input that needs a gradient; outputs are found through their node
-};
-
-const std::shared_ptr<void>* SavedTensor::packed() const noexcept { return packed_ ? &packed_->object : nullptr; }
-
 void SavedTensor::drop_packed() noexcept { delete std::exchange(packed_, nullptr); }
 
 SavedTensor::SavedTensor(const Tensor& t, bool is_output) {

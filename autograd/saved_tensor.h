@@ -10,6 +10,8 @@
 
 namespace tapegrad::autograd {
 
+struct SavedTensorHooks;
+
 class TG_API SavedTensor {
  public:
   SavedTensor() noexcept = default;
@@ -41,12 +43,16 @@ class TG_API SavedTensor {
   // For Python's collector: the tensor held, without checks; undefined when packed by hooks or released.
   const Tensor& held() const noexcept { return tensor_; }
   bool is_output() const noexcept { return is_output_; }
-  // What the pack hook returned, or null.
-  const std::shared_ptr<void>* packed() const noexcept;
+  // What a pack hook returned, and what puts the tensor back on the tape. Null without hooks.
+  struct Packed {
+    std::shared_ptr<SavedTensorHooks> hooks;
+    std::shared_ptr<void> object;
+    Edge edge;  // of an input that needs a gradient; outputs are found through their node
+  };
+  const Packed* packed() const noexcept { return packed_; }
 
  private:
   enum class State : uint8_t { Empty, Saved, Released };
-  struct Packed;  // what a pack hook returned, and what puts the tensor back on the tape
   void drop_packed() noexcept;
   TG_COLD void throw_released(const Node& owner) const;
   TG_COLD void throw_overwritten(const Tensor& t, const Node& owner) const;

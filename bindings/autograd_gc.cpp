@@ -5,9 +5,14 @@
 // when as many references to it were found as it has owners. So nothing is reported that somebody outside keeps
 // alive, and cycles through hooks, contexts, attributes and saved tensors are found. The walk is bounded: a cycle that
 // runs through a longer piece of tape is freed when backward frees the tape.
+//
+// A tensor that C++ owns as well (the tape keeps its leaves) reports what it keeps only when the walk from it comes
+// back to it along all these owners: then it is alive through itself alone. Its Python object may then be kept by the
+// TensorImpl (tensor_object.h), and is reported, too.
 #include <array>
 
 #include "tapegrad/autograd/accumulate.h"
+#include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/view.h"
 #include "tapegrad/bindings/autograd_types.h"
 #include "tapegrad/bindings/tensor_type.h"
@@ -18,7 +23,34 @@ namespace {
 
 class Walk {
  public:
-  Walk(visitproc visit, void* arg) noexcept : visit_(visit), arg_(arg) {}
+  // `known` references to the root come from Python.
+  void from_tensor(TensorImpl& root, uint32_t known) {
+    root_ = &root;
+    root_found_ = known;
+    tensor_contents(root);
+    follow();
+  }
+  void from_node(autograd::Node& node) {
+    node_contents(node);
+    follow();
+  }
+  // Whether all owners of the root were met.
+  bool complete() const noexcept { return root_ == nullptr || root_found_ == root_->use_count(); }
+
+  int visit_all(visitproc visit, void* arg) const {
+    for (size_t i = 0; i < num_objects_; ++i)
+      if (int result = visit(objects_[i], arg)) return result;
+    return 0;
+  }
+
+ private:
+  static constexpr size_t kMost = 128;
+  enum class Kind : uint8_t { Node, Tensor, Hooks };
+  struct Item {
+    Kind kind;
+    uint32_t found;
+    void* object;
+  };
 
   void tensor_contents(const TensorImpl& impl) {
     auto* m = static_cast<autograd::AutogradMeta*>(impl.autograd());
@@ -48,55 +80,66 @@ class Walk {
       reach(slices->fn.get());
     } else {
       autograd::SpinGuard guard(node.locked);
-      node.visit_saved([this](const char*, const autograd::SavedTensor& saved) {
-        reach(saved.held().impl());
-        if (auto* packed = saved.packed(); packed && packed->use_count() == 1)
-          object(static_cast<SharedObject*>(packed->get())->get());
-      });
+      node.visit_saved([this](const char*, const autograd::SavedTensor& saved) { saved_contents(saved); });
     }
     for (const autograd::Edge& e : node.edges) reach(e.node.get());
   }
 
-  // Enters what the walk has reached completely.
-  int finish() {
-    for (size_t i = 0; i < num_ready_ && !result_; ++i) {
-      if (ready_[i].node)
-        node_contents(*ready_[i].node);
-      else
-        enter(*ready_[i].tensor);
+  void saved_contents(const autograd::SavedTensor& saved) {
+    reach(saved.held().impl());
+    const auto* packed = saved.packed();
+    if (!packed) return;
+    reach(packed->edge.node.get());
+    reach_item(Kind::Hooks, packed->hooks.get(), static_cast<uint32_t>(packed->hooks.use_count()));
+    if (packed->object.use_count() == 1) object(static_cast<SharedObject*>(packed->object.get())->get());
+  }
+
+  void follow() {
+    for (size_t i = 0; i < num_ready_; ++i) {
+      void* o = ready_[i].object;
+      switch (ready_[i].kind) {
+        case Kind::Node:
+          node_contents(*static_cast<autograd::Node*>(o));
+          break;
+        case Kind::Tensor: {
+          auto& impl = *static_cast<TensorImpl*>(o);
+          if (impl.owns_python_object()) object(static_cast<PyObject*>(impl.python_object()));
+          tensor_contents(impl);
+          break;
+        }
+        case Kind::Hooks:
+          if (auto* hooks = dynamic_cast<PythonSavedTensorHooks*>(static_cast<autograd::SavedTensorHooks*>(o))) {
+            shared(hooks->pack_callable);
+            shared(hooks->unpack_callable);
+          }
+          break;
+      }
     }
-    return result_;
   }
 
- private:
-  static constexpr size_t kMost = 64;
-  struct Item {
-    autograd::Node* node;
-    TensorImpl* tensor;
-    uint32_t found;
-  };
-
-  void enter(TensorImpl& impl) {
-    if (impl.owns_python_object()) object(static_cast<PyObject*>(impl.python_object()));
-    tensor_contents(impl);
+  void reach(autograd::Node* node) {
+    if (node) reach_item(Kind::Node, node, node->use_count());
   }
-
-  void reach(autograd::Node* node) { reach_item({node, nullptr, 1}, node ? node->use_count() : 0); }
-  void reach(TensorImpl* tensor) { reach_item({nullptr, tensor, 1}, tensor ? tensor->use_count() : 0); }
-  void reach_item(Item item, uint32_t owners) {
-    if (!item.node && !item.tensor) return;
+  void reach(TensorImpl* tensor) {
+    if (!tensor) return;
+    if (tensor == root_)
+      ++root_found_;
+    else
+      reach_item(Kind::Tensor, tensor, tensor->use_count());
+  }
+  void reach_item(Kind kind, void* o, uint32_t owners) {
     uint32_t found = 1;
     if (owners > 1) {
       size_t i = 0;
-      while (i < num_partial_ && (partial_[i].node != item.node || partial_[i].tensor != item.tensor)) ++i;
+      while (i < num_partial_ && partial_[i].object != o) ++i;
       if (i == num_partial_) {
         if (num_partial_ == kMost) return;
-        partial_[num_partial_++] = item;
+        partial_[num_partial_++] = {kind, 1, o};
       } else {
         found = ++partial_[i].found;
       }
     }
-    if (found == owners && num_ready_ < kMost) ready_[num_ready_++] = item;
+    if (found == owners && num_ready_ < kMost) ready_[num_ready_++] = {kind, found, o};
   }
 
   template <class Hook, class Function>
@@ -108,25 +151,39 @@ class Walk {
     if (p && p.use_count() == 1) object(p->get());
   }
   void object(PyObject* o) {
-    if (o && !result_) result_ = visit_(o, arg_);
+    if (o && num_objects_ < kMost) objects_[num_objects_++] = o;
   }
 
-  visitproc visit_;
-  void* arg_;
-  int result_ = 0;
+  TensorImpl* root_ = nullptr;
+  uint32_t root_found_ = 0;
   size_t num_ready_ = 0;
   size_t num_partial_ = 0;
+  size_t num_objects_ = 0;
   std::array<Item, kMost> ready_;
   std::array<Item, kMost> partial_;
+  std::array<PyObject*, kMost> objects_;
 };
 
+// While a thread runs backward, without the GIL, it changes what a walk would read. None starts during a collection.
 int traverse_tensor(const Tensor& t, visitproc visit, void* arg) {
-  Walk walk(visit, arg);
-  walk.tensor_contents(*t.impl());
-  return walk.finish();
+  if (autograd::backward_running()) return 0;
+  TensorImpl& impl = *t.impl();
+  const bool owns = impl.owns_python_object();
+  Walk walk;
+  walk.from_tensor(impl, owns ? 0 : 1);
+  if (!walk.complete()) return 0;
+  if (owns)
+    if (int result = visit(static_cast<PyObject*>(impl.python_object()), arg)) return result;
+  return walk.visit_all(visit, arg);
 }
 
 void clear_tensor(const Tensor& t) noexcept {
+  {  // What others own as well stays as it is.
+    Walk walk;
+    walk.from_tensor(*t.impl(), t.impl()->owns_python_object() ? 0 : 1);
+    if (!walk.complete()) return;
+  }
+  intrusive_ptr<TensorImpl> alive = t.ptr();  // the last owner may be what is dropped here
   auto* m = autograd::meta(t);
   auto hooks = std::move(m->hooks);
   auto grad_fn = std::move(m->grad_fn);
@@ -138,10 +195,10 @@ void clear_tensor(const Tensor& t) noexcept {
 int node_traverse(PyObject* o, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(o));
   auto& node = reinterpret_cast<PyNode*>(o)->node;
-  if (!node || node.use_count() != 1) return 0;
-  Walk walk(visit, arg);
-  walk.node_contents(*node);
-  return walk.finish();
+  if (!node || node.use_count() != 1 || autograd::backward_running()) return 0;
+  Walk walk;
+  walk.from_node(*node);
+  return walk.visit_all(visit, arg);
 }
 
 int node_clear(PyObject* o) {

@@ -131,14 +131,21 @@ PyObject* node_getattr(PyObject* o, PyObject* name) {
   }
   const char* text = PyUnicode_AsUTF8(name);
   if (!text || std::strncmp(text, "_saved_", 7) != 0) return nullptr;
+  const char* wanted = std::strcmp(text + 7, "self") == 0 ? "input" : text + 7;  // rows call it input
   const autograd::SavedTensor* saved = nullptr;
   node.visit_saved([&](const char* n, const autograd::SavedTensor& s) {
-    if (std::strcmp(n, text + 7) == 0) saved = &s;
+    if (std::strcmp(n, wanted) == 0) saved = &s;
   });
   if (!saved) return nullptr;
   PyErr_Clear();
   return wrap(saved->unpack(node, true));
   TG_PY_CATCH
+}
+
+int node_setattr(PyObject* o, PyObject* name, PyObject* value) {
+  if (auto* function = dynamic_cast<PyFunctionNode*>(&node_of(o)))
+    if (!PyObject_HasAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), name)) return PyObject_SetAttr(function->ctx, name, value);
+  return PyObject_GenericSetAttr(o, name, value);
 }
 
 PyMethodDef node_methods[] = {
@@ -198,6 +205,7 @@ bool init_nodes(PyObject* module) {
       {Py_tp_repr, reinterpret_cast<void*>(node_repr)},
       {Py_tp_call, reinterpret_cast<void*>(node_call)},
       {Py_tp_getattro, reinterpret_cast<void*>(node_getattr)},
+      {Py_tp_setattro, reinterpret_cast<void*>(node_setattr)},
       {Py_tp_methods, node_methods},
       {Py_tp_getset, node_properties},
       {Py_tp_doc, const_cast<char*>("A recorded operator of the tape.")},

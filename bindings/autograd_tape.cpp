@@ -10,32 +10,6 @@ namespace tapegrad::python {
 
 namespace {
 
-// Pack and unpack of tapegrad.autograd.graph.saved_tensors_hooks.
-struct PythonSavedTensorHooks final : autograd::SavedTensorHooks {
-  PythonSavedTensorHooks(PyObject* pack_function, PyObject* unpack_function)
-      : pack_(share(pack_function)), unpack_(share(unpack_function)) {}
-
-  std::shared_ptr<void> pack(const Tensor& t) override {
-    GilGuard gil;
-    autograd::SiteGuard site;
-    PyRef argument = own(wrap(t));
-    PyRef packed = own(PyObject_CallOneArg(pack_->get(), argument.get()));
-    return share(packed.get());
-  }
-  Tensor unpack(const std::shared_ptr<void>& packed) override {
-    GilGuard gil;
-    autograd::SiteGuard site;
-    PyRef result = own(PyObject_CallOneArg(unpack_->get(), static_cast<SharedObject*>(packed.get())->get()));
-    TG_CHECK(is_tensor(result.get()), Type, "saved_tensors_hooks: the unpack hook must return a Tensor: got {}",
-             Py_TYPE(result.get())->tp_name);
-    return unwrap(result.get());
-  }
-
- private:
-  SharedObjectPtr pack_;
-  SharedObjectPtr unpack_;
-};
-
 // Tensors of a tuple, None as undefined.
 std::vector<Tensor> tensors_of(PyObject* tuple, const Ctx& ctx) {
   std::vector<Tensor> list;
@@ -189,6 +163,23 @@ PyMethodDef functions[] = {
 };
 
 }  // namespace
+
+std::shared_ptr<void> PythonSavedTensorHooks::pack(const Tensor& t) {
+  GilGuard gil;
+  autograd::SiteGuard site;
+  PyRef argument = own(wrap(t));
+  PyRef packed = own(PyObject_CallOneArg(pack_callable->get(), argument.get()));
+  return share(packed.get());
+}
+
+Tensor PythonSavedTensorHooks::unpack(const std::shared_ptr<void>& packed) {
+  GilGuard gil;
+  autograd::SiteGuard site;
+  PyRef result = own(PyObject_CallOneArg(unpack_callable->get(), static_cast<SharedObject*>(packed.get())->get()));
+  TG_CHECK(is_tensor(result.get()), Type, "saved_tensors_hooks: the unpack hook must return a Tensor: got {}",
+           Py_TYPE(result.get())->tp_name);
+  return unwrap(result.get());
+}
 
 std::shared_ptr<autograd::SavedTensorHooks> make_saved_tensor_hooks(PyObject* pack, PyObject* unpack) {
   return std::make_shared<PythonSavedTensorHooks>(pack, unpack);

@@ -92,7 +92,16 @@ struct PyFunctionNode final : autograd::FunctionNode {
   std::string name_;
 };
 
-// What `hooks_of_python` keeps for a saved tensor is a SharedObject.
+// Pack and unpack of tapegrad.autograd.graph.saved_tensors_hooks; what it keeps for a saved tensor is a SharedObject.
+struct PythonSavedTensorHooks final : autograd::SavedTensorHooks {
+  PythonSavedTensorHooks(PyObject* pack_function, PyObject* unpack_function)
+      : pack_callable(share(pack_function)), unpack_callable(share(unpack_function)) {}
+  std::shared_ptr<void> pack(const Tensor& t) override;
+  Tensor unpack(const std::shared_ptr<void>& packed) override;
+
+  SharedObjectPtr pack_callable;
+  SharedObjectPtr unpack_callable;
+};
 std::shared_ptr<autograd::SavedTensorHooks> make_saved_tensor_hooks(PyObject* pack, PyObject* unpack);
 
 // Parts of `tapegrad._C._autograd`, each adding to the module; false with an exception set.

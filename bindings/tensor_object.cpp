@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <new>
 
+#include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
@@ -58,10 +59,16 @@ void free_plain(PyTensor* self) noexcept {
 void drop_count(PyTensor* self) noexcept { intrusive_ptr<TensorImpl>::reclaim(self->tensor.impl()); }
 void forget_pointer(PyTensor* self) noexcept { new (&self->tensor) Tensor(); }
 
+// A gradient with a history (create_graph) usually leads back to its leaf: only the collector can free the two.
+bool grad_has_history(const TensorImpl& impl) noexcept {
+  auto* m = static_cast<const autograd::AutogradMeta*>(impl.autograd());
+  return m && m->grad.defined() && m->grad.impl()->needs_grad();
+}
+
 bool must_preserve(PyTensor* self) noexcept {
   const TensorImpl* impl = self->tensor.impl();
   return impl && impl->use_count() > 1 && impl->python_object() == self && !impl->owns_python_object() &&
-         (self->dict || self->weakrefs || Py_TYPE(self) != tensor_type);
+         (self->dict || self->weakrefs || Py_TYPE(self) != tensor_type || grad_has_history(*impl));
 }
 
 // The caller has given the TensorImpl one Python reference.
@@ -167,7 +174,8 @@ void tensor_dealloc(PyObject* o) noexcept {
   PyTypeObject* type = Py_TYPE(o);
   const bool plain = type == tensor_type;
   // Instances of subclasses had their chance in tp_finalize.
-  if (plain && TG_UNLIKELY(self->dict || self->weakrefs) && must_preserve(self)) {
+  const TensorImpl* kept = self->tensor.impl();
+  if (plain && TG_UNLIKELY(self->dict || self->weakrefs || (kept && kept->autograd())) && must_preserve(self)) {
     Py_SET_REFCNT(o, 1);
     preserve(self);
     return;
@@ -198,10 +206,8 @@ int tensor_traverse(PyObject* o, visitproc visit, void* arg) {
   auto* self = reinterpret_cast<PyTensor*>(o);
   Py_VISIT(Py_TYPE(o));
   Py_VISIT(self->dict);
-  // What C++ owns as well is alive for reasons that the collector cannot see.
   const TensorImpl* impl = self->tensor.impl();
-  if (traverse_tape && impl && impl->autograd() && impl->use_count() == 1 && !impl->owns_python_object())
-    return traverse_tape(self->tensor, visit, arg);
+  if (traverse_tape && impl && impl->autograd()) return traverse_tape(self->tensor, visit, arg);
   return 0;
 }
 
@@ -209,8 +215,7 @@ int tensor_clear(PyObject* o) {
   auto* self = reinterpret_cast<PyTensor*>(o);
   Py_CLEAR(self->dict);
   const TensorImpl* impl = self->tensor.impl();
-  if (clear_tape && impl && impl->autograd() && impl->use_count() == 1 && !impl->owns_python_object())
-    clear_tape(self->tensor);
+  if (clear_tape && impl && impl->autograd()) clear_tape(self->tensor);
   return 0;
 }
 

@@ -17,7 +17,7 @@ int tensor_clear(PyObject* self);
 void install_release_hook() noexcept;
 
 // The collector's way into the tape: the part of it that only this tensor keeps alive. Installed by the bindings of
-// autograd; called only for tensors that nobody else owns.
+// autograd.
 extern int (*traverse_tape)(const Tensor& tensor, visitproc visit, void* arg);
 extern void (*clear_tape)(const Tensor& tensor) noexcept;
 

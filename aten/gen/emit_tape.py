@@ -143,7 +143,7 @@ def _save_inputs(op: Op, members: list[Saved], rename, inplace: bool) -> list[st
         name = rename.get(m.name, m.name)
         if m.kind == "tensor":
             # An in-place operator overwrites what its own gradient needs: keep a copy.
-            value = f"raw::clone({name})" if inplace and name == "self" else name
+            value = f"before_write({name})" if inplace and name == "self" else name
             lines.append(f"  {_save_condition(op, m)}node->{m.member} = SavedTensor({value});")
         elif m.kind == "list":
             lines.append(f"  {_save_condition(op, m)}node->{m.member} = save_list({name});")

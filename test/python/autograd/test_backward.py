@@ -1,0 +1,309 @@
+"""backward, autograd.grad and what they leave behind."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad import autograd
+
+
+def leaf(*values):
+    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
+
+
+@pytest.mark.smoke
+def test_backward_accumulates_into_leaves():
+    x, c = leaf(1, 2, 3), tg.tensor([1.0, 1.0, 1.0], dtype=tg.float64)
+    (x * x + c).sum().backward()
+    (3 * x).sum().backward()
+    assert x.grad.tolist() == [5, 7, 9]
+    assert c.grad is None
+    assert x.grad is x.grad
+
+
+def test_backward_of_a_vector_needs_weights():
+    x = leaf(1, 2)
+    with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+        (x * 2).backward()
+    (x * 2).backward(tg.tensor([1.0, 10.0], dtype=tg.float64))
+    assert x.grad.tolist() == [2, 20]
+    with pytest.raises(RuntimeError, match="shape"):
+        (x * 2).backward(tg.ones(3, dtype=tg.float64))
+
+
+def test_backward_of_something_off_the_tape():
+    with pytest.raises(RuntimeError, match="does not require grad and does not have a grad_fn"):
+        tg.ones(1).backward()
+
+
+def test_several_roots_and_several_paths():
+    x = leaf(1, 2)
+    y = x * x
+    autograd.backward([y.sum(), (y * x).sum()], [None, tg.tensor(2.0, dtype=tg.float64)])
+    assert x.grad.tolist() == [2 + 6, 4 + 24]
+
+
+def test_inputs_confine_the_accumulation():
+    x, w = leaf(1, 2), leaf(3, 4)
+    mid = x * w
+    (mid * mid).sum().backward(inputs=[w])
+    assert x.grad is None and w.grad.tolist() == [2 * 3, 2 * 4 * 4]
+    with pytest.raises(RuntimeError, match="must not be empty"):
+        (x * w).sum().backward(inputs=[])
+
+
+def test_inputs_may_be_inside_the_graph():
+    x = leaf(1, 2)
+    mid = x * 3
+    (mid * mid).sum().backward(inputs=[mid])
+    assert mid.grad.tolist() == [6, 12] and x.grad is None
+
+
+def test_second_backward_names_node_and_line():
+    x = leaf(1, 2)
+    y = tg.exp(x).sum()  # the line looked for
+    y.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time") as caught:
+        y.backward()
+    line = test_second_backward_names_node_and_line.__code__.co_firstlineno + 2
+    assert "ExpBackward0" in str(caught.value) and f"test_backward.py:{line}" in str(caught.value)
+    assert "retain_graph=True" in str(caught.value)
+
+
+def test_retain_graph():
+    x = leaf(1, 2)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [4, 8]
+
+
+def test_what_saved_nothing_can_be_run_again():
+    x = leaf(1, 2)
+    y = (x + 1).sum()
+    y.backward()
+    y.backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_grad():
+    x, w = leaf(1, 2), leaf(3, 4)
+    y = x * w
+    gx, gw = autograd.grad(y.sum(), (x, w), retain_graph=True)
+    assert gx.tolist() == [3, 4] and gw.tolist() == [1, 2]
+    assert x.grad is None and w.grad is None
+    assert autograd.grad(y, x, tg.tensor([2.0, 0.5], dtype=tg.float64))[0].tolist() == [6, 2]
+
+
+def test_grad_of_intermediates_and_of_the_root():
+    x = leaf(1, 2)
+    y = x * x
+    z = y.sum()
+    gy, gz = autograd.grad(z, [y, z])
+    assert gy.tolist() == [1, 1] and gz.item() == 1
+
+
+def test_grad_of_what_was_not_used():
+    x, w = leaf(1, 2), leaf(3, 4)
+    y = (x * x).sum()
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        autograd.grad(y, [x, w], retain_graph=True)
+    gx, gw = autograd.grad(y, [x, w], allow_unused=True, retain_graph=True)
+    assert gx.tolist() == [2, 4] and gw is None
+    _, gw = autograd.grad(y, [x, w], materialize_grads=True)
+    assert gw.tolist() == [0, 0]
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        autograd.grad((x * x).sum(), tg.ones(2))
+
+
+def test_batched_grad():
+    x = leaf(1, 2, 3)
+    y = x * x
+    rows, = autograd.grad(y, x, tg.eye(3, dtype=tg.float64), is_grads_batched=True)
+    assert rows.tolist() == [[2, 0, 0], [0, 4, 0], [0, 0, 6]]
+
+
+def test_create_graph_to_the_third_order():
+    x = leaf(0.5)
+    g = tg.sin(x).sum()
+    expected = [np.cos(0.5), -np.sin(0.5), -np.cos(0.5), np.sin(0.5)]
+    for value in expected:
+        g, = autograd.grad(g, x, create_graph=True)
+        assert g.item() == pytest.approx(value)
+        assert g.requires_grad
+
+
+def test_create_graph_with_backward():
+    x = leaf(1, 2)
+    (x ** 3).sum().backward(create_graph=True)
+    g = x.grad
+    assert g.requires_grad
+    x.grad = None
+    g.sum().backward()
+    assert x.grad.tolist() == [6, 12]
+
+
+def test_retain_grad():
+    x = leaf(1, 2)
+    y = x * 2
+    y.retain_grad()
+    y.retain_grad()
+    assert y.retains_grad and not y.is_leaf
+    (y * y).sum().backward()
+    assert y.grad.tolist() == [4, 8] and x.grad.tolist() == [8, 16]
+    x.retain_grad()  # of a leaf: nothing to do
+    with pytest.raises(RuntimeError):
+        tg.ones(1).retain_grad()
+
+
+def test_grad_of_a_non_leaf_is_none():
+    x = leaf(1)
+    y = x * 2
+    y.backward()
+    assert y.grad is None
+
+
+def test_assigning_grad():
+    x = leaf(1, 2)
+    x.grad = tg.tensor([3.0, 4.0], dtype=tg.float64)
+    (x * 1).sum().backward()
+    assert x.grad.tolist() == [4, 5]
+    with pytest.raises(RuntimeError, match="shape"):
+        x.grad = tg.ones(3, dtype=tg.float64)
+    with pytest.raises(RuntimeError, match="float32"):
+        x.grad = tg.ones(2)
+    with pytest.raises((TypeError, RuntimeError)):
+        x.grad = 3
+    del x.grad
+    assert x.grad is None
+
+
+def test_gradients_do_not_share_memory():
+    x, w = leaf(1, 2), leaf(3, 4)
+    (x + w).sum().backward()
+    x.grad.add_(1)
+    assert x.grad.tolist() == [2, 2] and w.grad.tolist() == [1, 1]
+    weight = tg.ones(2, dtype=tg.float64)
+    y = leaf(1, 1)
+    y.view(2).backward(weight)
+    y.grad.add_(5)
+    assert weight.tolist() == [1, 1]
+
+
+def test_gradients_have_the_layout_of_the_leaf():
+    x = tg.rand(3, 4, dtype=tg.float64).t().requires_grad_()
+    (x * 2).sum().backward()
+    assert x.grad.stride() == x.stride()
+
+
+def test_broadcast_gradients_and_dtypes():
+    x = tg.ones(3, 1, requires_grad=True)
+    y = tg.ones(4, dtype=tg.float64, requires_grad=True)
+    (x * y).sum().backward()
+    assert x.grad.shape == (3, 1) and x.grad.dtype == tg.float32 and x.grad.tolist() == [[4]] * 3
+    assert y.grad.dtype == tg.float64 and y.grad.tolist() == [3] * 4
+
+
+def test_leaves():
+    x = leaf(1)
+    assert x.is_leaf and x.grad_fn is None and (x * 2).grad_fn is not None
+    with pytest.raises(RuntimeError, match="leaf"):
+        (x * 2).requires_grad_(False)
+    with pytest.raises(RuntimeError, match="floating point"):
+        tg.ones(1, dtype=tg.int64).requires_grad_()
+    assert not (x * 2).detach().requires_grad
+    x.requires_grad = False
+    assert not (x * 2).requires_grad
+
+
+def test_detach_shares_memory_and_version():
+    x = leaf(1, 2)
+    y = tg.exp(x)
+    y.detach().add_(1)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        y.sum().backward()
+
+
+def test_integers_stay_off_the_tape():
+    x = leaf(3, 1, 2)
+    values, index = x.sort()
+    assert values.requires_grad and not index.requires_grad
+    assert not (x > 1).requires_grad
+    values[0].backward()
+    assert x.grad.tolist() == [0, 1, 0]
+
+
+def test_nodes_show_the_graph():
+    x = leaf(1, 2)
+    y = (x * x).sum()
+    assert type(y.grad_fn).__name__ == "SumBackward0" and y.grad_fn.name() == "SumBackward0"
+    (mul, number), = y.grad_fn.next_functions
+    assert mul.name() == "MulBackward0" and number == 0
+    accumulate = mul.next_functions[0][0]
+    assert accumulate.name() == "AccumulateGrad" and accumulate.variable is x
+    assert mul is y.grad_fn.next_functions[0][0]
+    assert mul._saved_self.tolist() == [1, 2]
+    mul.metadata["key"] = 1
+    assert mul.metadata == {"key": 1}
+
+
+@pytest.mark.parametrize("length, step", [
+    pytest.param(1_000_000, lambda y, x: y + 1, id="add"), pytest.param(1_000_000, lambda y, x: y * x, id="mul"),
+    pytest.param(200_000, lambda y, x: y.view(1), id="view"), pytest.param(200_000, lambda y, x: y.mul_(x), id="inplace"),
+    pytest.param(100_000, lambda y, x: y[0:1].mul_(x), id="inplace_view")])
+def test_a_chain_of_a_million_nodes(length, step):
+    x = leaf(1)
+    y = x * 1
+    for _ in range(length):
+        y = step(y, x)
+    y.backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+    y = x * 1
+    for _ in range(length):
+        y = step(y, x)
+    del y
+    gc.collect()
+
+
+def test_a_long_chain_of_python_objects_is_freed():
+    x = leaf(1)
+    y, kept = x * 1, []
+    for _ in range(100_000):
+        y = y * x
+        kept.append(y)
+    kept.reverse()
+    kept.clear()
+    del y
+    assert x.grad is None
+
+
+def test_backward_inside_backward():
+    x = leaf(1, 2)
+
+    def hook(grad):
+        inner = leaf(3)
+        with tg.enable_grad():  # backward runs unrecorded
+            (inner * inner).sum().backward()
+        return grad * inner.grad
+
+    y = x * 2
+    y.register_hook(hook)
+    y.sum().backward()
+    assert x.grad.tolist() == [12, 12]
+
+
+def test_errors_in_hooks_reach_the_caller_and_leave_the_tape_usable():
+    x = leaf(1)
+    y = x * 2
+
+    def hook(grad):
+        raise KeyError("from a hook")
+
+    handle = y.register_hook(hook)
+    with pytest.raises(KeyError, match="from a hook"):
+        y.backward(retain_graph=True)
+    handle.remove()
+    y.backward()
+    assert x.grad.tolist() == [2]

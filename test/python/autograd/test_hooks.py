@@ -1,0 +1,188 @@
+"""Hooks on tensors, leaves and nodes."""
+
+import pytest
+
+import tapegrad as tg
+from tapegrad.autograd import graph
+
+
+def leaf(*values):
+    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
+
+
+def test_tensor_hooks_see_the_whole_gradient_once():
+    x, seen = leaf(1, 2), []
+    y = x * 1
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    (y * 2 + y * 3).sum().backward()
+    assert seen == [[5, 5]]
+
+
+def test_tensor_hooks_replace_the_gradient_in_order():
+    x = leaf(1, 2)
+    y = x * 1
+    y.register_hook(lambda g: g + 1)
+    y.register_hook(lambda g: g * 10)
+    y.sum().backward()
+    assert x.grad.tolist() == [20, 20]
+
+
+def test_leaf_hooks_run_before_accumulation():
+    x = leaf(1, 2)
+    x.register_hook(lambda g: g * 10)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [20, 20]
+    assert tg.autograd.grad((x * 2).sum(), x)[0].tolist() == [20, 20]
+
+
+def test_handles_remove():
+    x = leaf(1)
+    y = x * 1
+    handle = y.register_hook(lambda g: g * 10)
+    y.register_hook(lambda g: g * 3)
+    handle.remove()
+    handle.remove()
+    y.backward()
+    assert x.grad.tolist() == [3]
+    with x.register_hook(lambda g: g * 100):
+        pass
+    x.grad = None
+    (x * 1).backward()
+    assert x.grad.tolist() == [1]
+
+
+def test_hooks_may_remove_themselves_and_add_others():
+    x, seen = leaf(1), []
+    y = x * 1
+
+    def once(grad):
+        seen.append("once")
+        handle.remove()
+        y.register_hook(lambda g: seen.append("later"))
+
+    handle = y.register_hook(once)
+    y.backward(retain_graph=True)
+    y.backward()
+    assert seen == ["once", "later"]
+
+
+def test_retained_gradient_is_what_hooks_leave():
+    x = leaf(1)
+    y = x * 1
+    y.retain_grad()
+    y.register_hook(lambda g: g * 10)
+    y.backward()
+    assert y.grad.tolist() == [10]
+
+
+def test_hooks_of_a_tensor_written_in_place_stay_with_the_old_value():
+    x, seen = leaf(1.0), []
+    y = x * 1
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    y.mul_(3)
+    y.backward()
+    assert seen == [[3]]
+
+
+def test_wrong_hooks():
+    x = leaf(1, 2)
+    with pytest.raises(RuntimeError, match="doesn't require grad"):
+        tg.ones(1).register_hook(lambda g: g)
+    with pytest.raises(TypeError, match="callable"):
+        x.register_hook(3)
+    y = x * 1
+    y.register_hook(lambda g: "text")
+    with pytest.raises(TypeError, match="hook"):
+        y.sum().backward()
+    z = x * 1
+    z.register_hook(lambda g: g[:1])
+    with pytest.raises(RuntimeError, match="changed the size"):
+        z.sum().backward()
+
+
+def test_post_accumulate_hooks():
+    x, seen = leaf(1, 2), []
+    handle = x.register_post_accumulate_grad_hook(lambda t: seen.append((t is x, t.grad.tolist())))
+    (x * 2).sum().backward()
+    (x * 2).sum().backward()
+    assert seen == [(True, [2, 2]), (True, [4, 4])]
+    handle.remove()
+    (x * 2).sum().backward()
+    assert len(seen) == 2
+    with pytest.raises(RuntimeError, match="non-leaf"):
+        (x * 2).register_post_accumulate_grad_hook(print)
+
+
+def test_optimizer_in_the_hook():
+    x = leaf(1, 2)
+
+    def step(t):
+        with tg.no_grad():
+            t -= 0.5 * t.grad
+        t.grad = None
+
+    x.register_post_accumulate_grad_hook(step)
+    for _ in range(3):
+        (x * x).sum().backward()
+    assert x.grad is None and x.tolist() == [0, 0]
+
+
+def test_node_hooks():
+    x, w, seen = leaf(1, 2), leaf(3, 4), []
+    y = x * w
+    y.grad_fn.register_prehook(lambda grads: (grads[0] * 10,))
+
+    def post(inputs, outputs):
+        seen.append((len(inputs), outputs[0].tolist()))
+        return inputs[0] + 1, inputs[1]
+
+    y.grad_fn.register_hook(post)
+    y.sum().backward()
+    assert seen == [(2, [10, 10])]
+    assert x.grad.tolist() == [31, 41] and w.grad.tolist() == [10, 20]
+
+
+def test_node_hooks_must_return_as_many():
+    x = leaf(1)
+    y = x * 2
+    y.grad_fn.register_hook(lambda i, o: (None,) * 5)
+    with pytest.raises(RuntimeError, match="incorrect number of values"):
+        y.backward()
+
+
+def test_hooks_of_accumulators():
+    x, seen = leaf(1), []
+    y = x * 2
+    accumulator = y.grad_fn.next_functions[0][0]
+    accumulator.register_hook(lambda i, o: seen.append(o[0].item()))
+    y.backward()
+    assert seen == [2]
+
+
+def test_hooks_are_recorded_for_gradients_of_gradients():
+    x = leaf(2)
+    y = x * x
+    y.register_hook(lambda g: g * x)
+    g, = tg.autograd.grad(y, x, create_graph=True)
+    assert g.item() == 8 and g.requires_grad
+    assert tg.autograd.grad(g, x)[0].item() == 8  # d(2 x * x)/dx
+
+
+def test_multi_grad_hooks():
+    a, b, seen = leaf(1), leaf(2), []
+    handle = graph.register_multi_grad_hook([a, b], lambda grads: seen.append([None if g is None else g.item() for g in grads]))
+    (a * b).backward()
+    assert seen == [[2, 1]]
+    (a * 3).backward()
+    assert seen == [[2, 1], [3, None]]
+    handle.remove()
+    (a * b).backward()
+    assert len(seen) == 2
+
+
+def test_gradient_edges():
+    x = leaf(1, 2)
+    y = x * 2
+    edge = graph.get_gradient_edge(y)
+    assert edge.node is y.grad_fn and edge.output_nr == 0
+    assert tg.autograd.grad(y.sum(), [graph.get_gradient_edge(x)])[0].tolist() == [2, 2]

@@ -1,0 +1,243 @@
+"""In-place writes: histories of views and bases, what is refused, and errors that name both lines."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+
+def leaf(*values):
+    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
+
+
+def here(offset=0):
+    return inspect.currentframe().f_back.f_lineno + offset
+
+
+def test_history_of_a_written_tensor():
+    x = leaf(1, 2)
+    y = x * 1
+    y.mul_(3).add_(x)
+    y *= 2
+    y.sum().backward()
+    assert x.grad.tolist() == [8, 8]
+
+
+def test_writes_through_a_view_are_history_of_the_base():
+    x = leaf(1, 2, 3)
+    y = x * 1
+    y[1:].mul_(x[:2])
+    y.sum().backward()
+    assert x.grad.tolist() == [1 + 2, 1 + 3, 2]
+
+
+def test_writes_to_the_base_are_history_of_its_views():
+    x = leaf(1, 2, 3)
+    y = x * 1
+    view = y[1:]
+    y.mul_(10)
+    assert view.grad_fn.name() == "AsStridedBackward0"
+    view.sum().backward()
+    assert x.grad.tolist() == [0, 10, 10]
+
+
+def test_writes_through_one_view_are_history_of_another():
+    x = leaf(1, 2, 3, 4)
+    y = x * 1
+    a, b = y.view(2, 2), y[1:3]
+    b.mul_(5)
+    (a * a).sum().backward()
+    assert x.grad.tolist() == [2, 2 * 2 * 25, 2 * 3 * 25, 8]
+
+
+def test_views_of_views():
+    x = leaf(1, 2, 3, 4)
+    y = x * 1
+    inner = y.view(2, 2).t()[0]
+    inner.mul_(3)
+    y.sum().backward()
+    assert x.grad.tolist() == [3, 1, 3, 1]
+
+
+def test_a_constant_base_becomes_part_of_the_graph():
+    x, buffer = leaf(1, 2), tg.zeros(4, dtype=tg.float64)
+    buffer[1:3] = x * 3
+    assert buffer.requires_grad and buffer.grad_fn.name() == "CopySlices"
+    (buffer * tg.arange(4, dtype=tg.float64)).sum().backward()
+    assert x.grad.tolist() == [3, 6]
+
+
+def test_setitem_with_numbers_masks_and_indices():
+    x = leaf(1, 2, 3, 4)
+    y = x * 1
+    y[0] = 0
+    y[y > 3] = 7
+    y[tg.tensor([1])] = x[:1] * 2
+    assert y.tolist() == [0, 2, 3, 7]
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 0, 1, 0]
+
+
+def test_second_derivative_through_a_written_view():
+    x = leaf(1, 2)
+
+    def f(x):
+        y = x * x
+        y[0].mul_(x[1])
+        return (y * y).sum()
+
+    assert tg.autograd.gradcheck(f, x)
+    assert tg.autograd.gradgradcheck(f, x)
+
+
+def test_leaves_are_protected():
+    x = leaf(1, 2)
+    for write in (lambda: x.add_(1), lambda: x.mul_(x), lambda: x.zero_()):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            write()
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+        x[0].add_(1)
+    with pytest.raises(RuntimeError, match="a leaf|view of a leaf"):
+        x[0] = 1
+    assert x.tolist() == [1, 2] and x._version == 0
+
+
+def test_multi_output_views_are_protected():
+    y = leaf(1, 2, 3, 4) * 1
+    a, _ = y.split(2)
+    with pytest.raises(RuntimeError, match="multiple views"):
+        a.add_(1)
+    b = y.unbind(0)[0]
+    with pytest.raises(RuntimeError, match="multiple views"):
+        b.mul_(2)
+
+
+def test_views_made_in_no_grad_are_protected():
+    y = leaf(1, 2) * 1
+    with tg.no_grad():
+        view = y[0]
+    with pytest.raises(RuntimeError, match="no_grad"):
+        view.mul_(leaf(3)[0])
+    with tg.no_grad():
+        view.mul_(2)
+    assert y.tolist() == [2, 2]
+
+
+def test_overlapping_memory_is_protected():
+    y = tg.zeros(1).expand(3)
+    with pytest.raises(RuntimeError, match="single memory location"):
+        y.add_(1)
+
+
+def test_out_with_gradients_is_refused():
+    x, out = leaf(1, 2), tg.empty(2, dtype=tg.float64)
+    with pytest.raises(RuntimeError, match="out="):
+        tg.mul(x, x, out=out)
+    with tg.no_grad():
+        tg.mul(x, x, out=out)
+    assert out.tolist() == [1, 4]
+
+
+def test_versions():
+    x = tg.zeros(4)
+    view = x[1:]
+    assert x._version == view._version == 0
+    view.add_(1)
+    assert x._version == view._version == 1
+    x[0] = 3
+    assert view._version == 2
+    assert x.clone()._version == 0 and x.detach()._version == 2
+
+
+def message_of(call):
+    with pytest.raises(RuntimeError) as caught:
+        call()
+    return str(caught.value)
+
+
+def names(message, reader, reader_line, writer, writer_line):
+    """Both operators and both lines of this file are in the message."""
+    first = message.split("\n")[0]
+    pattern = rf"{reader}.*test_inplace\.py:{reader_line}\b.*{writer}.*test_inplace\.py:{writer_line}\b"
+    return re.search(pattern, first) is not None
+
+
+def test_overwritten_result_names_both_lines():
+    x = leaf(1, 2)
+    y = tg.exp(x); reader = here()
+    y.add_(1); writer = here()
+    message = message_of(y.sum().backward)
+    assert names(message, "exp", reader, "add_", writer), message
+    assert "modified by an inplace operation" in message
+
+
+def test_overwritten_input_names_both_lines():
+    x, w = leaf(1, 2), tg.ones(2, dtype=tg.float64)
+    y = x * w; reader = here()
+    w[0] = 5; writer = here()
+    message = message_of(y.sum().backward)
+    assert re.search(rf"mul.*:{reader}\b.*:{writer}\b", message.split("\n")[0]), message
+
+
+def test_overwritten_through_a_view_and_through_detach():
+    x = leaf(1, 2)
+    y = x * 1
+    z = y * y; reader = here()
+    y.view(2, 1)[0].mul_(3); writer = here()
+    assert names(message_of(z.sum().backward), "mul", reader, "mul_", writer)
+    y = tg.sigmoid(x); reader = here()
+    y.detach().zero_(); writer = here()
+    assert names(message_of(y.sum().backward), "sigmoid", reader, "fill_", writer)
+
+
+def test_the_line_of_the_caller_counts_not_the_library():
+    module = tg.nn.Tanh()
+    x = leaf(1, 2)
+    y = module(x); reader = here()
+    y.detach().zero_(); writer = here()
+    message = message_of(y.sum().backward)
+    assert names(message, "tanh", reader, "fill_", writer), message
+
+
+def test_overwritten_in_no_grad_is_found():
+    x = leaf(1, 2)
+    y = tg.tanh(x)
+    with tg.no_grad():
+        y += 1; writer = here()
+    assert f"test_inplace.py:{writer}" in message_of(y.sum().backward)
+
+
+def test_optimizer_steps_between_forward_and_backward_are_found():
+    x = leaf(1.0, 2.0)
+    loss = (x * x).sum()
+    x.grad = tg.ones(2, dtype=tg.float64)
+    tg.optim.SGD([x], lr=0.1).step()
+    assert "modified by an inplace operation" in message_of(loss.backward)
+
+
+def test_writes_of_what_is_not_needed_do_no_harm():
+    x = leaf(1, 2)
+    y = x + 1
+    y.add_(1)
+    z = tg.relu(y)
+    z.sum().backward()
+    assert x.grad.tolist() == [1, 1]
+
+
+def test_retained_gradient_follows_in_place_writes():
+    x = leaf(1.0)
+    y = x * 2
+    y.retain_grad()
+    y.mul_(3)
+    y.backward()
+    assert y.grad.tolist() == [1] and x.grad.tolist() == [6]
+
+
+def test_numpy_sees_writes():
+    x = tg.zeros(3)
+    array = x.numpy()
+    x.add_(1)
+    assert np.array_equal(array, [1, 1, 1])

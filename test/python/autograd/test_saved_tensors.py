@@ -1,0 +1,127 @@
+"""Hooks on what is saved for backward."""
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.autograd import graph
+
+
+def leaf(*values):
+    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
+
+
+def test_pack_and_unpack():
+    packed, unpacked = [], []
+
+    def pack(t):
+        packed.append(t.tolist())
+        return t.numpy().copy() * 2
+
+    def unpack(array):
+        unpacked.append(array.tolist())
+        assert isinstance(array, np.ndarray)
+        return tg.from_numpy(array)
+
+    x = leaf(1, 2)
+    with graph.saved_tensors_hooks(pack, unpack):
+        y = x * x
+    z = y * 3
+    z.sum().backward()
+    assert packed == [[1, 2], [1, 2]] and unpacked == [[2, 4], [2, 4]]
+    assert x.grad.tolist() == [12, 24]
+
+
+def test_results_are_packed_too_and_freed():
+    class Box:
+        alive = 0
+
+        def __init__(self, t):
+            self.t = t
+            Box.alive += 1
+
+        def __del__(self):
+            Box.alive -= 1
+
+    x = leaf(1, 2)
+    with graph.saved_tensors_hooks(Box, lambda b: b.t):
+        y = tg.exp(x)
+    assert Box.alive == 1
+    y.sum().backward()
+    assert Box.alive == 0
+    np.testing.assert_allclose(x.grad.numpy(), np.exp([1, 2]))
+    with graph.saved_tensors_hooks(Box, lambda b: b.t):
+        y = tg.exp(x)
+    del y
+    assert Box.alive == 0
+
+
+def test_the_innermost_pair_applies():
+    seen = []
+    x = leaf(1)
+    with graph.saved_tensors_hooks(lambda t: seen.append("outer") or t, lambda t: t):
+        with graph.saved_tensors_hooks(lambda t: seen.append("inner") or t, lambda t: t):
+            y = tg.exp(x)
+        z = tg.exp(y)
+    assert seen == ["inner", "outer"]
+    z.backward()
+
+
+def test_gradients_of_gradients_through_hooks():
+    x = leaf(1, 2)
+    with graph.saved_tensors_hooks(lambda t: t.numpy().copy(), tg.from_numpy):
+        y = (x * x * x).sum()
+        g, = tg.autograd.grad(y, x, create_graph=True)
+    h, = tg.autograd.grad(g.sum(), x)
+    assert h.tolist() == [6, 12]
+
+
+def test_save_on_cpu():
+    x = leaf(1, 2)
+    with graph.save_on_cpu():
+        y = (x * x).sum()
+    y.backward()
+    assert x.grad.tolist() == [2, 4]
+
+
+def test_custom_functions_use_them():
+    class Square(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2 * ctx.saved_tensors[0]
+
+    x = leaf(1, 2)
+    with graph.saved_tensors_hooks(lambda t: t + 1, lambda t: t):
+        y = Square.apply(x)
+    y.sum().backward()
+    assert x.grad.tolist() == [4, 6]
+
+
+def test_errors():
+    x = leaf(1)
+    with pytest.raises(ZeroDivisionError):
+        with graph.saved_tensors_hooks(lambda t: 1 / 0, lambda t: t):
+            tg.exp(x)
+    assert tg.exp(x).requires_grad  # the pair is gone
+    with graph.saved_tensors_hooks(lambda t: t, lambda t: "text"):
+        y = tg.exp(x)
+    with pytest.raises((TypeError, RuntimeError), match="tensor"):
+        y.backward()
+    with graph.disable_saved_tensors_hooks("not here"):
+        with pytest.raises(RuntimeError, match="not here"):
+            with graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+                pass
+
+
+def test_writes_are_not_seen_by_a_packed_copy():
+    x = leaf(1, 2)
+    with graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        y = tg.exp(x)
+    y.add_(1)
+    y.sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), np.exp([1, 2]))
