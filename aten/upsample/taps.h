@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tapegrad::upsample {
+namespace tapegrad::resampling {
 
 enum class Mode { Nearest, NearestExact, Linear, Cubic };
 
@@ -33,16 +33,28 @@ struct Taps {
   C weight_at(int64_t k, int64_t i) const { return weight[static_cast<size_t>(k * out + i)]; }
 };
 
-// Keys' cubic convolution with a = -0.75 for the four neighbours of a position t behind the second one.
+// Keys' cubic convolution with a = -0.75 for the four neighbours of a position t behind the second one, and its
+// derivative by t.
 template <class C>
 void cubic_weights(C t, C w[4]) {
   constexpr C a = C(-0.75);
-  auto inner = [](C x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };           // |x| <= 1
-  auto outer = [](C x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };     // 1 < |x| < 2
+  auto inner = [](C x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };        // |x| <= 1
+  auto outer = [](C x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };  // 1 < |x| < 2
   w[0] = outer(t + 1);
   w[1] = inner(t);
   w[2] = inner(1 - t);
   w[3] = outer(2 - t);
+}
+
+template <class C>
+void cubic_slopes(C t, C w[4]) {
+  constexpr C a = C(-0.75);
+  auto inner = [](C x) { return (3 * (a + 2) * x - 2 * (a + 3)) * x; };
+  auto outer = [](C x) { return (3 * a * x - 10 * a) * x + 8 * a; };
+  w[0] = outer(t + 1);
+  w[1] = inner(t);
+  w[2] = -inner(1 - t);
+  w[3] = -outer(2 - t);
 }
 
 template <class C>
@@ -86,4 +98,4 @@ Taps<C> make_taps(Mode mode, int64_t in, int64_t out, bool align_corners, double
   return t;
 }
 
-}  // namespace tapegrad::upsample
+}  // namespace tapegrad::resampling

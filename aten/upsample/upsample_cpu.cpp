@@ -10,8 +10,8 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-using upsample::Mode;
-using upsample::Taps;
+using resampling::Mode;
+using resampling::Taps;
 
 // The type that weights and sums have.
 template <class T>
@@ -37,8 +37,8 @@ struct Plan {
     for (size_t d = 0; d < 3; ++d) {
       bool real = d + n >= 3;
       size_t s = real ? d + n - 3 : 0;
-      taps[d] = real ? upsample::make_taps<C>(mode, in[s + 2], out[s + 2], align_corners, scales ? (*scales)[s] : 0.0)
-                     : upsample::make_taps<C>(Mode::Nearest, 1, 1, false, 0.0);
+      taps[d] = real ? resampling::make_taps<C>(mode, in[s + 2], out[s + 2], align_corners, scales ? (*scales)[s] : 0.0)
+                     : resampling::make_taps<C>(Mode::Nearest, 1, 1, false, 0.0);
     }
   }
   int64_t in_plane() const { return taps[0].in * taps[1].in * taps[2].in; }
@@ -143,7 +143,7 @@ void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
 void upsample_cpu(const Tensor& input, [[maybe_unused]] IntSpan output_size, std::string_view mode, bool align_corners,
                   const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
-  Mode m = *upsample::mode_of(mode);
+  Mode m = *resampling::mode_of(mode);
   auto run = [&]<class T>() {
     Plan<sum_t<T>> plan(m, input.sizes(), out.sizes(), align_corners, scales);
     resample<T>(plan, m == Mode::Nearest || m == Mode::NearestExact, static_cast<const T*>(input.data_ptr()),
@@ -157,7 +157,7 @@ void upsample_grad_cpu(const Tensor& output, [[maybe_unused]] IntSpan input_size
                        bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
   dispatch_floating(out.dtype(), [&]<class T>() {
-    Plan<sum_t<T>> plan(*upsample::mode_of(mode), out.sizes(), output.sizes(), align_corners, scales);
+    Plan<sum_t<T>> plan(*resampling::mode_of(mode), out.sizes(), output.sizes(), align_corners, scales);
     spread<T>(plan, static_cast<const T*>(output.data_ptr()), static_cast<T*>(out.data_ptr()));
   });
 }

@@ -16,7 +16,7 @@ void check_sizes(IntSpan in, IntSpan out) {
 
 void check_arguments(size_t spatial, std::string_view mode, const std::optional<std::vector<double>>& scales) {
   TG_CHECK(spatial >= 1 && spatial <= 3, Runtime, "interpolate: expected 1 to 3 spatial dimensions: got {}", spatial);
-  TG_CHECK(upsample::mode_of(mode), Value, "interpolate: unknown mode '{}'", mode);
+  TG_CHECK(resampling::mode_of(mode), Value, "interpolate: unknown mode '{}'", mode);
   TG_CHECK(!scales || scales->size() == spatial, Value, "interpolate: {} scales for {} spatial dimensions", scales->size(),
            spatial);
 }
