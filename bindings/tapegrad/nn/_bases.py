@@ -355,7 +355,7 @@ class RNNCellBase(Module):
         if hx is None:
             zeros = input.new_zeros((input.size(0), self.hidden_size))
             hx = (zeros, zeros)
-        h, c = F._lstm_cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        h, c = F.lstm_cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return (h, c) if batched else (h.squeeze(0), c.squeeze(0))
 
     def reset_parameters(self) -> None:

@@ -1,0 +1,269 @@
+// Attention in tiles over rows of the query and rows of the key, after Dao et al., "FlashAttention", 2022: forward
+// keeps a running maximum and sum per row, backward computes the weights again from the logarithm of that sum.
+// Everything is accumulated in the compute type; 16-bit inputs are converted tile by tile. A tile of scores is padded
+// to whole lanes with -inf, so that every row loop has a constant count.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/kernels_attention.h"
+#include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+constexpr int64_t kRows = 64;   // of the query in a tile
+constexpr int64_t kKeys = 256;  // of the key in a tile
+constexpr int64_t kLanes = 16;
+
+template <class C>
+constexpr C kMinusInfinity = -std::numeric_limits<C>::infinity();
+
+// Rows of a contiguous matrix in the compute type: in place, or converted into `room`.
+template <class C, class T>
+const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
+  if constexpr (std::is_same_v<C, T>) {
+    return p;
+  } else {
+    room.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) room[static_cast<size_t>(i)] = static_cast<C>(p[i]);
+    return room.data();
+  }
+}
+
+struct Sizes {
+  int64_t batch, heads, shared, rows, keys, width, value_width;
+  Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
+      : batch(query.size(0)), heads(query.size(1)), shared(key.size(1)), rows(query.size(2)), keys(key.size(2)),
+        width(query.size(3)), value_width(value.size(3)) {}
+  // Which head of key and value belongs to head `h` of the query, both counted over the batch.
+  int64_t shared_head(int64_t h) const { return h / heads * shared + h % heads * shared / heads; }
+};
+
+// What is added to scores or hides them. Strides are in elements and may be zero.
+template <class T>
+struct Mask {
+  const void* data = nullptr;
+  bool boolean = false, causal;
+  int64_t heads, stride[4] = {};
+
+  Mask(const Tensor& mask, bool is_causal, int64_t head_count) : causal(is_causal), heads(head_count) {
+    if (!mask.defined()) return;
+    data = mask.data_ptr();
+    boolean = mask.dtype() == DType::bool_;
+    for (int d = 0; d < 4; ++d) stride[d] = mask.stride(d);
+  }
+
+  // Scores (i, j) of a tile that begins at (row, key) of head `h`; -inf from `cols` to whole lanes.
+  template <class C>
+  void apply(C* scores, int64_t h, int64_t row, int64_t rows, int64_t key, int64_t cols) const {
+    int64_t padded = (cols + kLanes - 1) / kLanes * kLanes;
+    for (int64_t i = 0; i < rows; ++i) {
+      C* s = scores + i * kKeys;
+      int64_t seen = causal ? std::clamp<int64_t>(row + i + 1 - key, 0, cols) : cols;
+      if (data) {
+        int64_t at = h / heads * stride[0] + h % heads * stride[1] + (row + i) * stride[2] + key * stride[3], step = stride[3];
+        if (boolean) {
+          const uint8_t* m = static_cast<const uint8_t*>(data) + at;
+          for (int64_t j = 0; j < seen; ++j) s[j] = m[j * step] ? s[j] : kMinusInfinity<C>;
+        } else {
+          const T* m = static_cast<const T*>(data) + at;
+          for (int64_t j = 0; j < seen; ++j) s[j] += static_cast<C>(m[j * step]);
+        }
+      }
+      for (int64_t j = seen; j < padded; ++j) s[j] = kMinusInfinity<C>;
+    }
+  }
+  // How many keys the rows before `row_end` see at most.
+  int64_t key_end(int64_t row_end, int64_t keys) const { return causal ? std::min(keys, row_end) : keys; }
+};
+
+template <class C>
+C fold_max(const C* s, int64_t n) {
+  C lane[kLanes];
+  for (int64_t l = 0; l < kLanes; ++l) lane[l] = s[l];
+  for (int64_t j = kLanes; j < n; j += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l) lane[l] = s[j + l] > lane[l] ? s[j + l] : lane[l];
+  for (int64_t w = kLanes / 2; w > 0; w /= 2)
+    for (int64_t l = 0; l < w; ++l) lane[l] = lane[l + w] > lane[l] ? lane[l + w] : lane[l];
+  return lane[0];
+}
+
+template <class C>
+C fold_sum(C* lane) {
+  for (int64_t w = kLanes / 2; w > 0; w /= 2)
+    for (int64_t l = 0; l < w; ++l) lane[l] += lane[l + w];
+  return lane[0];
+}
+
+// s = exp(s - top) over whole lanes; the sum.
+template <class C>
+C exponentials(C* s, int64_t n, C top) {
+  C lane[kLanes] = {};
+  for (int64_t j = 0; j < n; j += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l) {
+      C e = math::exp(s[j + l] - top);
+      s[j + l] = e;
+      lane[l] += e;
+    }
+  return fold_sum(lane);
+}
+
+template <class C>
+C dot_rows(const C* a, const C* b, int64_t n) {
+  C lane[kLanes] = {};
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l) lane[l] += a[j + l] * b[j + l];
+  for (; j < n; ++j) lane[j % kLanes] += a[j] * b[j];
+  return fold_sum(lane);
+}
+
+template <class T>
+void forward(const Sizes& z, const Mask<T>& mask, double scale, const T* query, const T* key, const T* value, T* output,
+             compute_t<T>* logsumexp) {
+  using C = compute_t<T>;
+  int64_t tiles = (z.rows + kRows - 1) / kRows;
+  double work = static_cast<double>(kRows) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
+  parallel_for(0, z.batch * z.heads * tiles, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
+    std::vector<C> scores(kRows * kKeys), sums(static_cast<size_t>(kRows * z.value_width)), q_room, k_room, v_room;
+    C top[kRows], total[kRows];
+    for (int64_t t = first; t < last; ++t) {
+      int64_t h = t / tiles, row = t % tiles * kRows, rows = std::min(kRows, z.rows - row), hk = z.shared_head(h);
+      std::fill(top, top + rows, kMinusInfinity<C>);
+      std::fill(total, total + rows, C(0));
+      std::fill(sums.begin(), sums.end(), C(0));
+      const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
+      int64_t end = mask.key_end(row + rows, z.keys);
+      for (int64_t j = 0; j < end; j += kKeys) {
+        int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
+        const C* k = rows_of<C>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
+        const C* v = rows_of<C>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
+        gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(), kKeys);
+        mask.apply(scores.data(), h, row, rows, j, cols);
+        for (int64_t i = 0; i < rows; ++i) {
+          C* s = scores.data() + i * kKeys;
+          C highest = std::max(top[i], fold_max(s, padded));
+          C base = highest == kMinusInfinity<C> ? C(0) : highest;
+          C keep = std::exp(top[i] - base);
+          top[i] = highest;
+          total[i] = total[i] * keep + exponentials(s, padded, base);
+          if (keep != C(1)) {
+            C* o = sums.data() + i * z.value_width;
+            for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
+          }
+        }
+        gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, {v, z.value_width, 1}, C(1), sums.data(),
+                z.value_width);
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        C share = total[i] == C(0) ? C(0) : C(1) / total[i];
+        const C* o = sums.data() + i * z.value_width;
+        T* to = output + (h * z.rows + row + i) * z.value_width;
+        for (int64_t d = 0; d < z.value_width; ++d) to[d] = T(o[d] * share);
+        logsumexp[h * z.rows + row + i] = total[i] == C(0) ? kMinusInfinity<C> : top[i] + std::log(total[i]);
+      }
+    }
+  });
+}
+
+// One head of key and value with the query's heads that share it: nothing else touches their gradients.
+template <class T>
+struct Backward {
+  using C = compute_t<T>;
+  const Sizes& z;
+  const Mask<T>& mask;
+  C scale;
+  const T *grad, *query, *key, *value, *output;
+  const C* logsumexp;
+  T *query_grad, *key_grad, *value_grad;
+
+  void head(int64_t hk) const {
+    int64_t group = z.heads / z.shared, h0 = hk / z.shared * z.heads + hk % z.shared * group;
+    int64_t all = group * z.rows;
+    std::vector<C> scores(kRows * kKeys), slopes(kRows * kKeys), delta(static_cast<size_t>(all));
+    std::vector<C> dq(static_cast<size_t>(all * z.width)), dk(static_cast<size_t>(kKeys * z.width)),
+        dv(static_cast<size_t>(kKeys * z.value_width));
+    std::vector<C> q_room, k_room, v_room, g_room, o_room;
+    for (int64_t i = 0; i < all; ++i) {
+      int64_t at = (h0 * z.rows + i) * z.value_width;
+      delta[static_cast<size_t>(i)] = dot_rows(rows_of<C>(grad + at, z.value_width, g_room),
+                                               rows_of<C>(output + at, z.value_width, o_room), z.value_width);
+    }
+    for (int64_t j = 0; j < z.keys; j += kKeys) {
+      int64_t cols = std::min(kKeys, z.keys - j);
+      const C* k = rows_of<C>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
+      const C* v = rows_of<C>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
+      std::fill(dk.begin(), dk.end(), C(0));
+      std::fill(dv.begin(), dv.end(), C(0));
+      for (int64_t h = h0; h < h0 + group; ++h)
+        for (int64_t row = 0; row < z.rows; row += kRows) {
+          int64_t rows = std::min(kRows, z.rows - row), at = h * z.rows + row, local = (h - h0) * z.rows + row;
+          if (mask.causal && j >= row + rows) continue;
+          const C* q = rows_of<C>(query + at * z.width, rows * z.width, q_room);
+          const C* g = rows_of<C>(grad + at * z.value_width, rows * z.value_width, g_room);
+          gemm<C>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(), kKeys);
+          gemm<C>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, C(0), slopes.data(), kKeys);
+          mask.apply(scores.data(), h, row, rows, j, cols);
+          for (int64_t i = 0; i < rows; ++i) {
+            C *s = scores.data() + i * kKeys, *d = slopes.data() + i * kKeys;
+            C lse = logsumexp[at + i], minus = delta[static_cast<size_t>(local + i)];
+            if (lse == kMinusInfinity<C>) lse = C(0);
+            for (int64_t c = 0; c < cols; ++c) {
+              C w = math::exp(s[c] - lse);
+              s[c] = w;
+              d[c] = w * (d[c] - minus) * scale;
+            }
+          }
+          gemm<C>(cols, z.value_width, rows, C(1), {scores.data(), 1, kKeys}, {g, z.value_width, 1}, C(1), dv.data(), z.value_width);
+          gemm<C>(cols, z.width, rows, C(1), {slopes.data(), 1, kKeys}, {q, z.width, 1}, C(1), dk.data(), z.width);
+          gemm<C>(rows, z.width, cols, C(1), {slopes.data(), kKeys, 1}, {k, z.width, 1}, C(1), dq.data() + local * z.width, z.width);
+        }
+      store(dk.data(), cols * z.width, key_grad + (hk * z.keys + j) * z.width);
+      store(dv.data(), cols * z.value_width, value_grad + (hk * z.keys + j) * z.value_width);
+    }
+    store(dq.data(), all * z.width, query_grad + h0 * z.rows * z.width);
+  }
+
+  static void store(const C* from, int64_t n, T* to) {
+    for (int64_t i = 0; i < n; ++i) to[i] = T(from[i]);
+  }
+};
+
+}  // namespace
+
+void attention_cpu(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask, bool is_causal,
+                   double scale, const Tensor& output, const Tensor& logsumexp) {
+  Sizes z(query, key, value);
+  if (z.batch * z.heads * z.rows == 0) return;
+  dispatch_floating(query.dtype(), [&]<class T>() {
+    forward<T>(z, Mask<T>(attn_mask, is_causal, z.heads), scale, static_cast<const T*>(query.data_ptr()),
+               static_cast<const T*>(key.data_ptr()), static_cast<const T*>(value.data_ptr()),
+               static_cast<T*>(output.data_ptr()), static_cast<compute_t<T>*>(logsumexp.data_ptr()));
+  });
+}
+
+void attention_grad_cpu(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
+                        const Tensor& attn_mask, const Tensor& output, const Tensor& logsumexp, bool is_causal,
+                        double scale, const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
+  Sizes z(query, key, value);
+  if (z.batch * z.shared == 0) return;
+  double work = static_cast<double>(z.heads / z.shared * z.rows) * static_cast<double>(z.keys) *
+                    static_cast<double>(3 * z.width + 2 * z.value_width) + 1;
+  dispatch_floating(query.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    auto in = [](const Tensor& t) { return static_cast<const T*>(t.data_ptr()); };
+    auto out = [](const Tensor& t) { return static_cast<T*>(t.data_ptr()); };
+    Mask<T> mask(attn_mask, is_causal, z.heads);
+    Backward<T> backward{z, mask, static_cast<C>(scale), in(grad_output), in(query), in(key), in(value), in(output),
+                         static_cast<const C*>(logsumexp.data_ptr()), out(query_grad), out(key_grad), out(value_grad)};
+    parallel_for(0, z.batch * z.shared, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
+      for (int64_t hk = first; hk < last; ++hk) backward.head(hk);
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,165 @@
+// Resampling and its transpose. For an output row the input rows that it depends on are added into a buffer of the
+// input's width first, with their weights; the buffer is then resampled along the row.
+#include <cstring>
+
+#include "tapegrad/aten/kernels_upsample.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/aten/upsample/taps.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+using resampling::Mode;
+using resampling::Taps;
+
+// The type that weights and sums have.
+template <class T>
+using sum_t = typename std::conditional_t<std::is_integral_v<T>, std::type_identity<float>, std::type_identity<compute_t<T>>>::type;
+
+template <class T, class C>
+T rounded(C x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(std::clamp(std::nearbyint(x), C(std::numeric_limits<T>::min()), C(std::numeric_limits<T>::max())));
+  else
+    return T(x);
+}
+
+// Up to three spatial dimensions, fewer are widened by leading ones.
+template <class C>
+struct Plan {
+  Taps<C> taps[3];
+  int64_t planes = 1;
+
+  Plan(Mode mode, IntSpan in, IntSpan out, bool align_corners, const std::optional<std::vector<double>>& scales) {
+    size_t n = in.size() - 2;
+    planes = in[0] * in[1];
+    for (size_t d = 0; d < 3; ++d) {
+      bool real = d + n >= 3;
+      size_t s = real ? d + n - 3 : 0;
+      taps[d] = real ? resampling::make_taps<C>(mode, in[s + 2], out[s + 2], align_corners, scales ? (*scales)[s] : 0.0)
+                     : resampling::make_taps<C>(Mode::Nearest, 1, 1, false, 0.0);
+    }
+  }
+  int64_t in_plane() const { return taps[0].in * taps[1].in * taps[2].in; }
+  int64_t out_plane() const { return taps[0].out * taps[1].out * taps[2].out; }
+};
+
+template <class T>
+void nearest_row(const Taps<sum_t<T>>& taps, const T* from, T* to) {
+  const int32_t* index = taps.index.data();
+  for (int64_t x = 0; x < taps.out; ++x) to[x] = from[index[x]];
+}
+
+template <class T>
+void weighted_row(const Taps<sum_t<T>>& taps, const sum_t<T>* line, T* to) {
+  using C = sum_t<T>;
+  int64_t n = taps.out;
+  const int32_t* index = taps.index.data();
+  const C* weight = taps.weight.data();
+  if (taps.count == 1) {
+    for (int64_t x = 0; x < n; ++x) to[x] = rounded<T>(line[index[x]]);
+  } else if (taps.count == 2) {
+    for (int64_t x = 0; x < n; ++x)
+      to[x] = rounded<T>(weight[x] * line[index[x]] + weight[n + x] * line[index[n + x]]);
+  } else {
+    for (int64_t x = 0; x < n; ++x) {
+      C s = 0;
+      for (int64_t k = 0; k < 4; ++k) s += weight[k * n + x] * line[index[k * n + x]];
+      to[x] = rounded<T>(s);
+    }
+  }
+}
+
+template <class T>
+void resample(const Plan<sum_t<T>>& plan, bool nearest, const T* input, T* output) {
+  using C = sum_t<T>;
+  const auto& [tz, ty, tx] = plan.taps;
+  int64_t rows = tz.out * ty.out, width = tx.in;
+  int64_t work = nearest ? tx.out : tx.out * tx.count + width * ty.count * tz.count;
+  parallel_for(0, plan.planes * rows, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
+    std::vector<C> line(static_cast<size_t>(nearest ? 0 : width));
+    for (int64_t r = first; r < last; ++r) {
+      const T* plane = input + r / rows * plan.in_plane();
+      int64_t z = r % rows / ty.out, y = r % ty.out;
+      T* to = output + r * tx.out;
+      auto row = [&](int64_t kz, int64_t ky) { return plane + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * width; };
+      if (nearest) {
+        // Rows that repeat the one before them are copies of it.
+        if (r > first && y > 0 && ty.at(0, y) == ty.at(0, y - 1))
+          std::memcpy(to, to - tx.out, static_cast<size_t>(tx.out) * sizeof(T));
+        else
+          nearest_row<T>(tx, row(0, 0), to);
+        continue;
+      }
+      for (int64_t kz = 0; kz < tz.count; ++kz)
+        for (int64_t ky = 0; ky < ty.count; ++ky) {
+          const T* from = row(kz, ky);
+          C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
+          if (kz + ky == 0) {
+            for (int64_t x = 0; x < width; ++x) line[static_cast<size_t>(x)] = w * static_cast<C>(from[x]);
+          } else if (w != C(0)) {
+            for (int64_t x = 0; x < width; ++x) line[static_cast<size_t>(x)] += w * static_cast<C>(from[x]);
+          }
+        }
+      weighted_row<T>(tx, line.data(), to);
+    }
+  });
+}
+
+template <class T>
+void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
+  using C = sum_t<T>;
+  const auto& [tz, ty, tx] = plan.taps;
+  int64_t width = tx.in, size = plan.in_plane();
+  parallel_for(0, plan.planes, 32768 / std::max<int64_t>(size + plan.out_plane(), 1) + 1, [&](int64_t first, int64_t last) {
+    std::vector<C> sums(static_cast<size_t>(size)), line(static_cast<size_t>(width));
+    for (int64_t p = first; p < last; ++p) {
+      std::fill(sums.begin(), sums.end(), C(0));
+      const T* from = output + p * plan.out_plane();
+      for (int64_t z = 0; z < tz.out; ++z)
+        for (int64_t y = 0; y < ty.out; ++y, from += tx.out) {
+          std::fill(line.begin(), line.end(), C(0));
+          for (int64_t k = 0; k < tx.count; ++k) {
+            const int32_t* index = tx.index.data() + k * tx.out;
+            const C* weight = tx.weight.data() + k * tx.out;
+            for (int64_t x = 0; x < tx.out; ++x) line[static_cast<size_t>(index[x])] += weight[x] * static_cast<C>(from[x]);
+          }
+          for (int64_t kz = 0; kz < tz.count; ++kz)
+            for (int64_t ky = 0; ky < ty.count; ++ky) {
+              C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
+              C* to = sums.data() + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * width;
+              for (int64_t x = 0; x < width; ++x) to[x] += w * line[static_cast<size_t>(x)];
+            }
+        }
+      T* to = input + p * size;
+      for (int64_t i = 0; i < size; ++i) to[i] = T(sums[static_cast<size_t>(i)]);
+    }
+  });
+}
+
+}  // namespace
+
+void upsample_cpu(const Tensor& input, [[maybe_unused]] IntSpan output_size, std::string_view mode, bool align_corners,
+                  const std::optional<std::vector<double>>& scales, const Tensor& out) {
+  if (out.numel() == 0) return;
+  Mode m = *resampling::mode_of(mode);
+  auto run = [&]<class T>() {
+    Plan<sum_t<T>> plan(m, input.sizes(), out.sizes(), align_corners, scales);
+    resample<T>(plan, m == Mode::Nearest || m == Mode::NearestExact, static_cast<const T*>(input.data_ptr()),
+                static_cast<T*>(out.data_ptr()));
+  };
+  if (out.dtype() == DType::uint8) return run.template operator()<uint8_t>();
+  dispatch_floating(out.dtype(), run);
+}
+
+void upsample_grad_cpu(const Tensor& output, [[maybe_unused]] IntSpan input_size, std::string_view mode,
+                       bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& out) {
+  if (out.numel() == 0) return;
+  dispatch_floating(out.dtype(), [&]<class T>() {
+    Plan<sum_t<T>> plan(*resampling::mode_of(mode), out.sizes(), output.sizes(), align_corners, scales);
+    spread<T>(plan, static_cast<const T*>(output.data_ptr()), static_cast<T*>(out.data_ptr()));
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA
