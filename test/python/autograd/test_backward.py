@@ -4,7 +4,6 @@ import gc
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 from tapegrad import autograd
 

@@ -4,7 +4,6 @@ import gc
 import weakref
 
 import pytest
-
 import tapegrad as tg
 from tapegrad.autograd import Function
 
@@ -227,7 +226,7 @@ def test_hook_handles_keep_nothing_alive():
     marker = Marker()
     seen = weakref.ref(marker)
     y = leaf() * 2
-    handle = y.register_hook(lambda g: marker and None)
+    handle = y.register_hook(lambda g, marker=marker: [marker] and None)
     del marker
     memory = tg.cpu.memory_allocated()
     del y
