@@ -6,7 +6,8 @@ import functools
 import types
 
 from .._C import Tensor
-from .._C._autograd import FunctionCtx, apply as _apply
+from .._C._autograd import FunctionCtx
+from .._C._autograd import apply as _apply
 from .grad_mode import no_grad
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]

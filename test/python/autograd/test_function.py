@@ -1,7 +1,6 @@
 """Custom Functions: both forms, what ctx can do, and what is refused."""
 
 import pytest
-
 import tapegrad as tg
 from tapegrad.autograd import Function, gradcheck, gradgradcheck
 from tapegrad.autograd.function import once_differentiable

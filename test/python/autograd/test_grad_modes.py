@@ -4,7 +4,6 @@ import asyncio
 import threading
 
 import pytest
-
 import tapegrad as tg
 
 

@@ -1,7 +1,6 @@
 """gradcheck and gradgradcheck: what passes, and that what is wrong does not."""
 
 import pytest
-
 import tapegrad as tg
 from tapegrad.autograd import Function, GradcheckError, gradcheck, gradgradcheck
 

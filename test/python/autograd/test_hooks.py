@@ -1,7 +1,6 @@
 """Hooks on tensors, leaves and nodes."""
 
 import pytest
-
 import tapegrad as tg
 from tapegrad.autograd import graph
 

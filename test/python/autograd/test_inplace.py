@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 
 
@@ -13,8 +12,8 @@ def leaf(*values):
     return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
 
 
-def here(offset=0):
-    return inspect.currentframe().f_back.f_lineno + offset
+def here():
+    return inspect.currentframe().f_back.f_lineno
 
 
 def test_history_of_a_written_tensor():
@@ -167,8 +166,10 @@ def names(message, reader, reader_line, writer, writer_line):
 
 def test_overwritten_result_names_both_lines():
     x = leaf(1, 2)
-    y = tg.exp(x); reader = here()
-    y.add_(1); writer = here()
+    y = tg.exp(x)
+    reader = here() - 1
+    y.add_(1)
+    writer = here() - 1
     message = message_of(y.sum().backward)
     assert names(message, "exp", reader, "add_", writer), message
     assert "modified by an inplace operation" in message
@@ -176,8 +177,10 @@ def test_overwritten_result_names_both_lines():
 
 def test_overwritten_input_names_both_lines():
     x, w = leaf(1, 2), tg.ones(2, dtype=tg.float64)
-    y = x * w; reader = here()
-    w[0] = 5; writer = here()
+    y = x * w
+    reader = here() - 1
+    w[0] = 5
+    writer = here() - 1
     message = message_of(y.sum().backward)
     assert re.search(rf"mul.*:{reader}\b.*:{writer}\b", message.split("\n")[0]), message
 
@@ -185,19 +188,25 @@ def test_overwritten_input_names_both_lines():
 def test_overwritten_through_a_view_and_through_detach():
     x = leaf(1, 2)
     y = x * 1
-    z = y * y; reader = here()
-    y.view(2, 1)[0].mul_(3); writer = here()
+    z = y * y
+    reader = here() - 1
+    y.view(2, 1)[0].mul_(3)
+    writer = here() - 1
     assert names(message_of(z.sum().backward), "mul", reader, "mul_", writer)
-    y = tg.sigmoid(x); reader = here()
-    y.detach().zero_(); writer = here()
+    y = tg.sigmoid(x)
+    reader = here() - 1
+    y.detach().zero_()
+    writer = here() - 1
     assert names(message_of(y.sum().backward), "sigmoid", reader, "fill_", writer)
 
 
 def test_the_line_of_the_caller_counts_not_the_library():
     module = tg.nn.Tanh()
     x = leaf(1, 2)
-    y = module(x); reader = here()
-    y.detach().zero_(); writer = here()
+    y = module(x)
+    reader = here() - 1
+    y.detach().zero_()
+    writer = here() - 1
     message = message_of(y.sum().backward)
     assert names(message, "tanh", reader, "fill_", writer), message
 
@@ -206,7 +215,8 @@ def test_overwritten_in_no_grad_is_found():
     x = leaf(1, 2)
     y = tg.tanh(x)
     with tg.no_grad():
-        y += 1; writer = here()
+        y += 1
+        writer = here() - 1
     assert f"test_inplace.py:{writer}" in message_of(y.sum().backward)
 
 

@@ -4,7 +4,6 @@ import gc
 import weakref
 
 import pytest
-
 import tapegrad as tg
 from tapegrad.autograd import Function
 
@@ -127,7 +126,55 @@ def written_view(marker):
     return y
 
 
-CYCLES = [ctx_and_saved_output, ctx_attribute_is_the_output, hook_closure_and_tensor, hook_closure_and_leaf,
+class Keeping(Saving):
+    @staticmethod
+    def forward(ctx, x, marker):
+        ctx.result = Saving.forward(ctx, x, marker)
+        return ctx.result
+
+
+def ctx_keeps_the_output_in_forward(marker):
+    return Keeping.apply(leaf(), marker) * 2
+
+
+def hook_closure_and_later_result(marker):
+    y = leaf() * 2
+    z = (y * y).sum()
+    y.register_hook(lambda g: (z, marker) and None)
+    return z
+
+
+def input_attribute_and_output(marker):
+    class SavesInput(Saving):
+        @staticmethod
+        def forward(ctx, x, marker):
+            ctx.save_for_backward(x)
+            return x * 2
+
+    y = leaf() * 2
+    y.result = (SavesInput.apply(y, marker), marker)
+    return y.result[0]
+
+
+def views_of_each_other(marker):
+    y = leaf() * 2
+    a, b = y.view(4, 4), y[2:]
+    a.other, b.other, b.marker = b, a, marker
+    a.mul_(2)
+    return b
+
+
+def a_long_graph_and_its_leaf(marker):
+    x = leaf()
+    y = x
+    for _ in range(20):
+        y = (y * x).tanh()
+    x.result = (y, marker)
+    return y
+
+
+CYCLES = [ctx_keeps_the_output_in_forward, hook_closure_and_later_result, input_attribute_and_output, views_of_each_other,
+          a_long_graph_and_its_leaf, ctx_and_saved_output, ctx_attribute_is_the_output, hook_closure_and_tensor, hook_closure_and_leaf,
           post_accumulate_hook_and_leaf, tensor_attribute_and_graph, tensor_attribute_itself, node_hook_and_node,
           node_metadata_and_tensor, gradient_with_graph, module_and_hook, saved_by_a_hook_pair, pack_object_and_result,
           view_attribute_and_base, written_view]
@@ -227,7 +274,7 @@ def test_hook_handles_keep_nothing_alive():
     marker = Marker()
     seen = weakref.ref(marker)
     y = leaf() * 2
-    handle = y.register_hook(lambda g: marker and None)
+    handle = y.register_hook(lambda g, marker=marker: [marker] and None)
     del marker
     memory = tg.cpu.memory_allocated()
     del y

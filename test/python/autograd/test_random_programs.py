@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 
 torch = pytest.importorskip("torch")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 from tapegrad.autograd import graph
 
