@@ -7,10 +7,10 @@ import datetime
 import importlib
 from pathlib import Path
 
-from . import convolution, digits, importing, matmul, memory, overhead, report
+from . import convolution, digits, importing, layers, matmul, memory, overhead, report
 from .harness import duration, measure
 
-GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "digits": digits}
+GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "digits": digits}
 
 
 def libraries() -> dict:

@@ -107,10 +107,5 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
 
 
-def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
-    """The old name of interpolate."""
-    return interpolate(input, size, scale_factor, mode, align_corners)  # noqa: F821
-
-
 def __dir__():
     return sorted(name for name in globals() if not name.startswith("_"))
