@@ -1,0 +1,155 @@
+// One element of each row by its rank: kthvalue, median, nanmedian; and mode.
+#include "tapegrad/aten/kernels_sort.h"
+#include "tapegrad/aten/sort/rows.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+// Item k (from 0) of the sorted row. Long rows are counted by their top bits first, so that only the elements that
+// share them with the wanted one become items.
+template <class T>
+ItemOf<T> item_of_rank(const T* x, int64_t n, int64_t k, ItemOf<T>* items) {
+  using K = Keys<T>;
+  int64_t many = n;
+  if (n < 4096) {
+    fill_items(x, n, false, items);
+  } else {
+    constexpr int kTopBits = std::min(K::kBits, 11), kShift = K::kBits - kTopBits, kCounts = 1 << kTopBits;
+    constexpr int64_t kParts = 8;
+    const int64_t per_part = (n + kParts - 1) / kParts;
+    std::unique_ptr<int64_t[]> counts(new int64_t[kParts * kCounts]());
+    auto each_part = [&](auto&& f) {
+      parallel_for(0, kParts, std::max<int64_t>(1, kLongRow / per_part), [&](int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p)
+          f(std::min(p * per_part, n), std::min((p + 1) * per_part, n), counts.get() + p * kCounts);
+      });
+    };
+    each_part([&](int64_t first, int64_t last, int64_t* count) {
+      for (int64_t i = first; i < last; ++i) ++count[K::of(x[i]) >> kShift];
+    });
+    int64_t before = 0, bucket = 0;
+    for (; bucket < kCounts; ++bucket) {
+      int64_t here = 0;
+      for (int64_t p = 0; p < kParts; ++p) here += counts[p * kCounts + bucket];
+      if (k < before + here) {
+        many = here;
+        break;
+      }
+      before += here;
+    }
+    k -= before;
+    int64_t at = 0;
+    for (int64_t p = 0; p < kParts; ++p) at += std::exchange(counts[p * kCounts + bucket], at);
+    each_part([&](int64_t first, int64_t last, const int64_t* count) {
+      ItemOf<T>* to = items + count[bucket];
+      for (int64_t i = first; i < last; ++i) {
+        const typename K::U key = K::of(x[i]);
+        if (static_cast<int64_t>(key >> kShift) == bucket) *to++ = make_item(key, i);
+      }
+    });
+  }
+  std::nth_element(items, items + k, items + many);
+  return items[k];
+}
+
+template <class T>
+int64_t count_nan(const T* x, int64_t n) {
+  int64_t many = 0;
+  if constexpr (is_floating_type<T>)
+    for (int64_t i = 0; i < n; ++i) many += Keys<T>::of(x[i]) == Keys<T>::kAll;
+  return many;
+}
+
+enum class Wanted { rank, median, nanmedian };
+
+template <class T>
+int64_t place_of_wanted(const T* x, int64_t n, int64_t k, Wanted wanted, ItemOf<T>* items) {
+  int64_t rank = k;
+  if (wanted != Wanted::rank) {
+    const int64_t nan = count_nan(x, n);
+    if (nan > 0 && wanted == Wanted::median) {
+      int64_t i = 0;
+      while (Keys<T>::of(x[i]) != Keys<T>::kAll) ++i;
+      return i;
+    }
+    rank = std::max<int64_t>(n - nan - 1, 0) / 2;
+  }
+  return place_of(item_of_rank(x, n, rank, items));
+}
+
+void select(const RowsIn& in, int64_t k, Wanted wanted, void* values, int64_t* places) {
+  for_ordered(in.dense.dtype(), [&]<class T>() {
+    check_row_length<T>(in.n, "kthvalue");
+    for_rows<ItemOf<T>>(in.rows, in.n, in.n, [&](int64_t r, ItemOf<T>* a, ItemOf<T>*) {
+      const T* x = in.row<T>(r);
+      const int64_t place = place_of_wanted(x, in.n, k, wanted, a);
+      static_cast<T*>(values)[r] = x[place];
+      if (places != nullptr) places[r] = place;
+    });
+  });
+}
+
+// The most frequent key, the smallest of equally frequent ones, and the last place that has it. NaN equals nothing.
+template <class T>
+int64_t place_of_mode(const ItemOf<T>* sorted, int64_t n) {
+  int64_t best = 0, most = 0;
+  for (int64_t i = 0; i < n;) {
+    int64_t end = i + 1;
+    const auto key = key_of(sorted[i]);
+    if (!is_floating_type<T> || key != Keys<T>::kAll)
+      while (end < n && key_of(sorted[end]) == key) ++end;
+    if (end - i > most) {
+      most = end - i;
+      best = end - 1;
+    }
+    i = end;
+  }
+  return place_of(sorted[best]);
+}
+
+void median_of_all(const Tensor& input, Wanted wanted, const Tensor& out) {
+  RowsIn in(input, 0);
+  in.rows = 1;
+  in.n = input.numel();
+  if (in.n > 0) return select(in, 0, wanted, out.data_ptr(), nullptr);
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (!is_complex_type<T>) {
+      T* to = static_cast<T*>(out.data_ptr());
+      if constexpr (is_floating_type<T>)
+        *to = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+      else
+        *to = std::numeric_limits<T>::min();
+    }
+  });
+}
+
+}  // namespace
+
+void kthvalue_cpu(const Tensor& input, int64_t k, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  select(RowsIn(input, dim), k - 1, Wanted::rank, values.data_ptr(), static_cast<int64_t*>(indices.data_ptr()));
+}
+void median_dim_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  select(RowsIn(input, dim), 0, Wanted::median, values.data_ptr(), static_cast<int64_t*>(indices.data_ptr()));
+}
+void nanmedian_dim_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  select(RowsIn(input, dim), 0, Wanted::nanmedian, values.data_ptr(), static_cast<int64_t*>(indices.data_ptr()));
+}
+void median_cpu(const Tensor& input, const Tensor& out) { median_of_all(input, Wanted::median, out); }
+void nanmedian_cpu(const Tensor& input, const Tensor& out) { median_of_all(input, Wanted::nanmedian, out); }
+
+void mode_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  const RowsIn in(input, dim);
+  int64_t* places = static_cast<int64_t*>(indices.data_ptr());
+  for_ordered(input.dtype(), [&]<class T>() {
+    check_row_length<T>(in.n, "mode");
+    T* to = static_cast<T*>(values.data_ptr());
+    for_rows<ItemOf<T>>(in.rows, in.n, in.n, [&](int64_t r, ItemOf<T>* a, ItemOf<T>* b) {
+      const T* x = in.row<T>(r);
+      fill_items(x, in.n, false, a);
+      places[r] = place_of_mode<T>(sort_items(a, b, in.n, Keys<T>::kBits), in.n);
+      to[r] = x[places[r]];
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,130 @@
+// sort, argsort and topk.
+#include "tapegrad/aten/kernels_sort.h"
+#include "tapegrad/aten/sort/rows.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+template <class T>
+void sort_rows(const RowsIn& in, bool descending, T* values, int64_t* places) {
+  using Item = ItemOf<T>;
+  check_row_length<T>(in.n, "sort");
+  for_rows<Item>(in.rows, in.n, in.n, [&](int64_t r, Item* a, Item* b) {
+    const T* x = in.row<T>(r);
+    fill_items(x, in.n, descending, a);
+    const Item* sorted = sort_items(a, b, in.n, Keys<T>::kBits);
+    write_items(sorted, in.n, descending, x, values ? values + r * in.n : nullptr, places ? places + r * in.n : nullptr);
+  });
+}
+
+// The k smallest items of part of a row, in any order, at the front of `buffer`, which has room for `room` items,
+// at least k + 2 * kBlock. Most elements are only compared, a block at a time, with the worst one that is kept.
+inline constexpr int64_t kBlock = 32;
+template <class T>
+int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, ItemOf<T>* buffer, int64_t room) {
+  using K = Keys<T>;
+  using U = typename K::U;
+  const U mask = turn ? K::kAll : 0;
+  auto item_at = [&](int64_t i) { return make_item(static_cast<U>(K::of(x[i]) ^ mask), i); };
+  int64_t kept = std::min(room, end - begin);
+  for (int64_t i = 0; i < kept; ++i) buffer[i] = item_at(begin + i);
+  if (kept > k) {
+    std::nth_element(buffer, buffer + (k - 1), buffer + kept);
+    int64_t i = begin + kept;
+    kept = k;
+    U worst = key_of(buffer[k - 1]);
+    auto keep = [&](int64_t j) {
+      // Later elements lose against equal ones.
+      if ((K::of(x[j]) ^ mask) < worst) buffer[kept++] = item_at(j);
+    };
+    auto prune = [&] {
+      std::nth_element(buffer, buffer + (k - 1), buffer + kept);
+      kept = k;
+      worst = key_of(buffer[k - 1]);
+    };
+    for (; i + kBlock <= end; i += kBlock) {
+      U better = 0;
+      for (int64_t j = 0; j < kBlock; ++j) better |= (K::of(x[i + j]) ^ mask) < worst;
+      if (!better) continue;
+      for (int64_t j = i; j < i + kBlock; ++j) keep(j);
+      if (kept + kBlock > room) prune();
+    }
+    for (; i < end; ++i) keep(i);
+    if (kept > k) prune();
+  }
+  return kept;
+}
+
+template <class T>
+void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values, int64_t* places) {
+  using Item = ItemOf<T>;
+  check_row_length<T>(in.n, "topk");
+  const bool search = k * 8 <= in.n && in.n >= 128;
+  constexpr int64_t kParts = 16;
+  const int64_t room = std::min(in.n, 4 * k + 2 * kBlock);
+  const bool in_parts = search && in.n >= 4 * kLongRow && room * kParts * 4 <= in.n && in.rows < 2 * get_num_threads();
+  for_rows<Item>(in.rows, in.n, in_parts ? room * kParts : search ? room : in.n, [&](int64_t r, Item* a, Item* b) {
+    const T* x = in.row<T>(r);
+    int64_t kept = in.n;
+    if (in_parts) {
+      const int64_t per_part = (in.n + kParts - 1) / kParts;
+      int64_t found[kParts];
+      parallel_for(0, kParts, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p)
+          found[p] = smallest(x, p * per_part, std::min((p + 1) * per_part, in.n), k, largest, a + p * room, room);
+      });
+      kept = found[0];
+      for (int64_t p = 1; p < kParts; ++p) {
+        std::copy_n(a + p * room, found[p], a + kept);
+        kept += found[p];
+      }
+    } else if (search) {
+      kept = smallest(x, 0, in.n, k, largest, a, room);
+    } else {
+      fill_items(x, in.n, largest, a);
+    }
+    const Item* result = a;
+    if (2 * k > kept && sorted && kept == in.n) {
+      result = sort_items(a, b, in.n, Keys<T>::kBits);
+    } else {
+      if (k < kept) std::nth_element(a, a + k, a + kept);
+      if (sorted) std::sort(a, a + k);
+    }
+    write_items(result, k, largest, x, values + r * k, places + r * k);
+  });
+}
+
+}  // namespace
+
+void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& values, const Tensor& indices) {
+  const RowsIn in(input, dim);
+  const RowsOut v(values, dim), p(indices, dim);
+  for_ordered(input.dtype(), [&]<class T>() {
+    sort_rows(in, descending, static_cast<T*>(v.memory.data_ptr()), static_cast<int64_t*>(p.memory.data_ptr()));
+  });
+  v.finish();
+  p.finish();
+}
+
+void argsort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& out) {
+  const RowsIn in(input, dim);
+  const RowsOut p(out, dim);
+  for_ordered(input.dtype(), [&]<class T>() {
+    sort_rows(in, descending, static_cast<T*>(nullptr), static_cast<int64_t*>(p.memory.data_ptr()));
+  });
+  p.finish();
+}
+
+void topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest, bool sorted, const Tensor& values,
+              const Tensor& indices) {
+  if (k == 0) return;
+  const RowsIn in(input, dim);
+  const RowsOut v(values, dim), p(indices, dim);
+  for_ordered(input.dtype(), [&]<class T>() {
+    top_rows(in, k, largest, sorted, static_cast<T*>(v.memory.data_ptr()), static_cast<int64_t*>(p.memory.data_ptr()));
+  });
+  v.finish();
+  p.finish();
+}
+
+}  // namespace tapegrad::cpu::TG_ISA
