@@ -5,15 +5,52 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
+// Rows of 64-bit keys: by their upper halves, which share a word with the place, then runs of equal ones by their
+// lower halves. Half the memory is moved, and most keys differ in the upper half or not at all.
+template <class T>
+const uint64_t* sort_by_halves(const T* x, int64_t n, bool turn, uint64_t* a, uint64_t* b) {
+  const uint64_t mask = turn ? Keys<T>::kAll : 0;
+  parallel_for(0, n, kLongRow / 2, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) a[i] = make_item(static_cast<uint32_t>((Keys<T>::of(x[i]) ^ mask) >> 32), i);
+  });
+  uint64_t* sorted = sort_items(a, b, n, 32);
+  uint64_t* scratch = sorted == a ? b : a;
+  for (int64_t i = 0; i < n;) {
+    int64_t end = i + 1;
+    while (end < n && key_of(sorted[end]) == key_of(sorted[i])) ++end;
+    if (end - i > 1) {
+      for (int64_t j = i; j < end; ++j) {
+        const int64_t place = place_of(sorted[j]);
+        sorted[j] = make_item(static_cast<uint32_t>(Keys<T>::of(x[place]) ^ mask), place);
+      }
+      const uint64_t* run = sort_items(sorted + i, scratch + i, end - i, 32);
+      if (run != sorted + i) std::copy_n(run, end - i, sorted + i);
+    }
+    i = end;
+  }
+  return sorted;
+}
+
 template <class T>
 void sort_rows(const RowsIn& in, bool descending, T* values, int64_t* places) {
-  using Item = ItemOf<T>;
-  check_row_length<T>(in.n, "sort");
-  for_rows<Item>(in.rows, in.n, in.n, [&](int64_t r, Item* a, Item* b) {
+  TG_CHECK(in.n <= kMostPlaces, NotImplemented, "sort: rows of more than 2^32 elements: got {}", in.n);
+  for_rows<uint64_t>(in.rows, in.n, in.n, [&](int64_t r, uint64_t* a, uint64_t* b) {
     const T* x = in.row<T>(r);
-    fill_items(x, in.n, descending, a);
-    const Item* sorted = sort_items(a, b, in.n, Keys<T>::kBits);
-    write_items(sorted, in.n, descending, x, values ? values + r * in.n : nullptr, places ? places + r * in.n : nullptr);
+    T* v = values ? values + r * in.n : nullptr;
+    int64_t* p = places ? places + r * in.n : nullptr;
+    if constexpr (sizeof(T) == 8) {
+      const uint64_t* sorted = sort_by_halves(x, in.n, descending, a, b);
+      parallel_for(0, in.n, kLongRow / 2, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t place = place_of(sorted[i]);
+          if (v != nullptr) v[i] = x[place];
+          if (p != nullptr) p[i] = place;
+        }
+      });
+    } else {
+      fill_items(x, in.n, descending, a);
+      write_items(sort_items(a, b, in.n, Keys<T>::kBits), in.n, descending, x, v, p);
+    }
   });
 }
 

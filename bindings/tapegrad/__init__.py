@@ -48,6 +48,7 @@ from ._settings import (  # noqa: E402
 )
 from ._tensor_str import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from ._type_info import finfo, iinfo  # noqa: E402
+from ._unique import unique, unique_consecutive  # noqa: E402
 from .storage import TypedStorage, UntypedStorage  # noqa: E402
 from .autograd import (  # noqa: E402
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
