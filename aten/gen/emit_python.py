@@ -9,7 +9,7 @@ from .model import Arg, Op
 KIND_OF = {"Tensor": "Tensor", "Tensor|Scalar": "Operand", "Tensor[]": "Tensors", "Scalar": "Scalar", "int": "Int", "float": "Float",
            "bool": "Bool", "int[]": "Ints", "float[]": "Floats", "str": "Str", "DType": "DType", "Device": "Device",
            "MemoryFormat": "MemoryFormat", "Generator": "Generator"}
-PLAIN = {"Scalar": "scalar", "int": "integer", "float": "real", "bool": "boolean", "str": "str", "DType": "dtype"}
+PLAIN = {"Scalar": "scalar", "int": "integer", "float": "real", "float[]": "reals", "bool": "boolean", "str": "str", "DType": "dtype"}
 
 
 def signature_text(args: list[Arg]) -> str:

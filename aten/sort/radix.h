@@ -10,6 +10,7 @@
 
 namespace tapegrad::cpu::TG_ISA {
 
+inline constexpr int64_t kTinyRow = 32;         // up to it counting what is smaller is fastest
 inline constexpr int64_t kShortRow = 192;       // below it comparisons are faster than digits
 inline constexpr int64_t kLongRow = 1 << 16;    // from it on several threads sort one row
 inline constexpr int kDigit = 8, kBuckets = 1 << kDigit;
@@ -76,10 +77,26 @@ Item* radix_sort_parallel(Item* a, Item* b, int64_t n, int bits) {
   return a;
 }
 
+// Each item goes to the place that the number of smaller ones gives: no branches that depend on data.
+inline void sort_by_counting(const uint64_t* a, uint64_t* b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t item = a[i];
+    uint64_t smaller = 0;
+    for (int64_t j = 0; j < n; ++j) smaller += a[j] < item;
+    b[smaller] = item;
+  }
+}
+
 // Sorts a[0, n); b is scratch. Keys are below 2^bits. Returns the one of the two that has the result.
 // Items must come in the order of their places, which is kept among equal keys.
 template <class Item>
 Item* sort_items(Item* a, Item* b, int64_t n, int bits) {
+  if constexpr (std::is_same_v<Item, uint64_t>) {
+    if (n <= kTinyRow) {
+      sort_by_counting(a, b, n);
+      return b;
+    }
+  }
   if (n < kShortRow) {
     std::sort(a, a + n);
     return a;

@@ -1,56 +1,9 @@
 // One element of each row by its rank: kthvalue, median, nanmedian; and mode.
 #include "tapegrad/aten/kernels_sort.h"
-#include "tapegrad/aten/sort/rows.h"
+#include "tapegrad/aten/sort/rank.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
-
-// Item k (from 0) of the sorted row. Long rows are counted by their top bits first, so that only the elements that
-// share them with the wanted one become items.
-template <class T>
-ItemOf<T> item_of_rank(const T* x, int64_t n, int64_t k, ItemOf<T>* items) {
-  using K = Keys<T>;
-  int64_t many = n;
-  if (n < 4096) {
-    fill_items(x, n, false, items);
-  } else {
-    constexpr int kTopBits = std::min(K::kBits, 11), kShift = K::kBits - kTopBits, kCounts = 1 << kTopBits;
-    constexpr int64_t kParts = 8;
-    const int64_t per_part = (n + kParts - 1) / kParts;
-    std::unique_ptr<int64_t[]> counts(new int64_t[kParts * kCounts]());
-    auto each_part = [&](auto&& f) {
-      parallel_for(0, kParts, std::max<int64_t>(1, kLongRow / per_part), [&](int64_t begin, int64_t end) {
-        for (int64_t p = begin; p < end; ++p)
-          f(std::min(p * per_part, n), std::min((p + 1) * per_part, n), counts.get() + p * kCounts);
-      });
-    };
-    each_part([&](int64_t first, int64_t last, int64_t* count) {
-      for (int64_t i = first; i < last; ++i) ++count[K::of(x[i]) >> kShift];
-    });
-    int64_t before = 0, bucket = 0;
-    for (; bucket < kCounts; ++bucket) {
-      int64_t here = 0;
-      for (int64_t p = 0; p < kParts; ++p) here += counts[p * kCounts + bucket];
-      if (k < before + here) {
-        many = here;
-        break;
-      }
-      before += here;
-    }
-    k -= before;
-    int64_t at = 0;
-    for (int64_t p = 0; p < kParts; ++p) at += std::exchange(counts[p * kCounts + bucket], at);
-    each_part([&](int64_t first, int64_t last, const int64_t* count) {
-      ItemOf<T>* to = items + count[bucket];
-      for (int64_t i = first; i < last; ++i) {
-        const typename K::U key = K::of(x[i]);
-        if (static_cast<int64_t>(key >> kShift) == bucket) *to++ = make_item(key, i);
-      }
-    });
-  }
-  std::nth_element(items, items + k, items + many);
-  return items[k];
-}
 
 template <class T>
 int64_t count_nan(const T* x, int64_t n) {
@@ -74,7 +27,7 @@ int64_t place_of_wanted(const T* x, int64_t n, int64_t k, Wanted wanted, ItemOf<
     }
     rank = std::max<int64_t>(n - nan - 1, 0) / 2;
   }
-  return place_of(item_of_rank(x, n, rank, items));
+  return place_of(item_of_rank(x, n, rank, false, items));
 }
 
 void select(const RowsIn& in, int64_t k, Wanted wanted, void* values, int64_t* places) {

@@ -1,6 +1,6 @@
 // sort, argsort and topk.
 #include "tapegrad/aten/kernels_sort.h"
-#include "tapegrad/aten/sort/rows.h"
+#include "tapegrad/aten/sort/rank.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -92,38 +92,60 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
   return kept;
 }
 
+// The k smallest items of a row when k is a large part of it, as the first of what is returned.
+template <class T>
+const ItemOf<T>* smallest_by_rank(const T* x, int64_t n, int64_t k, bool turn, bool sorted, ItemOf<T>* a, ItemOf<T>* b) {
+  if (n <= kTinyRow || k == n) {
+    fill_items(x, n, turn, a);
+    return sort_items(a, b, n, Keys<T>::kBits);
+  }
+  if (n < 4096) {
+    fill_items(x, n, turn, a);
+    std::nth_element(a, a + k, a + n);
+    if (sorted) std::sort(a, a + k);
+    return a;
+  }
+  const typename Keys<T>::U mask = turn ? Keys<T>::kAll : 0;
+  const ItemOf<T> last = item_of_rank(x, n, k - 1, turn, b);
+  int64_t kept = 0;
+  for (int64_t i = 0; kept < k; ++i) {
+    const ItemOf<T> item = make_item(static_cast<typename Keys<T>::U>(Keys<T>::of(x[i]) ^ mask), i);
+    a[kept] = item;
+    kept += !(last < item);
+  }
+  return sorted ? sort_items(a, b, k, Keys<T>::kBits) : a;
+}
+
 template <class T>
 void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values, int64_t* places) {
   using Item = ItemOf<T>;
   check_row_length<T>(in.n, "topk");
-  const bool search = k * 8 <= in.n && in.n >= 128;
+  const bool by_rank = k * 32 > in.n || in.n < 128;
   constexpr int64_t kParts = 16;
-  const int64_t room = std::min(in.n, 4 * k + 2 * kBlock);
-  const bool in_parts = search && in.n >= 4 * kLongRow && room * kParts * 4 <= in.n && in.rows < 2 * get_num_threads();
-  for_rows<Item>(in.rows, in.n, in_parts ? room * kParts : search ? room : in.n, [&](int64_t r, Item* a, Item* b) {
+  const int64_t room = by_rank ? in.n : std::min(in.n, 4 * k + 2 * kBlock);
+  const bool in_parts = !by_rank && k <= 256 && in.n >= 4 * kLongRow && in.rows < 2 * get_num_threads();
+  for_rows<Item>(in.rows, in.n, in_parts ? room * kParts : room, [&](int64_t r, Item* a, Item* b) {
     const T* x = in.row<T>(r);
-    int64_t kept = in.n;
-    if (in_parts) {
-      const int64_t per_part = (in.n + kParts - 1) / kParts;
-      int64_t found[kParts];
-      parallel_for(0, kParts, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t p = begin; p < end; ++p)
-          found[p] = smallest(x, p * per_part, std::min((p + 1) * per_part, in.n), k, largest, a + p * room, room);
-      });
-      kept = found[0];
-      for (int64_t p = 1; p < kParts; ++p) {
-        std::copy_n(a + p * room, found[p], a + kept);
-        kept += found[p];
-      }
-    } else if (search) {
-      kept = smallest(x, 0, in.n, k, largest, a, room);
-    } else {
-      fill_items(x, in.n, largest, a);
-    }
     const Item* result = a;
-    if (2 * k > kept && sorted && kept == in.n) {
-      result = sort_items(a, b, in.n, Keys<T>::kBits);
+    if (by_rank) {
+      result = smallest_by_rank(x, in.n, k, largest, sorted, a, b);
     } else {
+      int64_t kept;
+      if (in_parts) {
+        const int64_t per_part = (in.n + kParts - 1) / kParts;
+        int64_t found[kParts];
+        parallel_for(0, kParts, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t p = begin; p < end; ++p)
+            found[p] = smallest(x, p * per_part, std::min((p + 1) * per_part, in.n), k, largest, a + p * room, room);
+        });
+        kept = found[0];
+        for (int64_t p = 1; p < kParts; ++p) {
+          std::copy_n(a + p * room, found[p], a + kept);
+          kept += found[p];
+        }
+      } else {
+        kept = smallest(x, 0, in.n, k, largest, a, room);
+      }
       if (k < kept) std::nth_element(a, a + k, a + kept);
       if (sorted) std::sort(a, a + k);
     }
