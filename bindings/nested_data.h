@@ -13,4 +13,8 @@ namespace tapegrad::python {
 // dtype, complex; NumPy scalars and tensors bring their own. Raises Value with the path of a ragged element.
 Tensor tensor_from_nested(PyObject* data, std::optional<DType> dtype);
 
+// The data of anything that tensor() takes: tensors, arrays, nested lists, with the wanted dtype and device. `copy`:
+// never over the same memory; otherwise shared where that is possible (new_tensor.cpp).
+Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optional<Device> device, bool copy);
+
 }  // namespace tapegrad::python

@@ -32,10 +32,17 @@ std::optional<Device> or_default(std::optional<Device> device) {
   return d.is_cpu() ? std::nullopt : std::optional<Device>(d);
 }
 
-// The data of anything that tensor() takes. `copy` false: shares memory where it can.
-Tensor from_data(PyObject* data, std::optional<DType> dtype, std::optional<Device> device, bool copy) {
+}  // namespace
+
+Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optional<Device> device, bool copy) {
   if (is_tensor(data)) return converted(unwrap(data), dtype, device, copy);
-  if (is_numpy_array(data) && array_dtype(data)) {
+  if (is_numpy_array(data)) {
+    if (!array_dtype(data)) {
+      PyRef element = own(PyObject_GetAttrString(data, "dtype"));
+      PyErr_Format(PyExc_TypeError, "tensor: tensors have no dtype for the elements of a NumPy array of %R\n"
+                   "convert it first, with array.astype(...)", element.get());
+      throw_python_error();
+    }
     // Strides that tensors do not have, foreign byte order: NumPy makes a plain copy.
     PyRef source = PyRef::borrow(data);
     Tensor t;
@@ -54,6 +61,8 @@ Tensor from_data(PyObject* data, std::optional<DType> dtype, std::optional<Devic
   return converted(tensor_from_nested(data, dtype), dtype, or_default(device), false);
 }
 
+namespace {
+
 constexpr Arg kTensorArgs[] = {{"data", ArgKind::Any, kRequired}, {"dtype", ArgKind::DType, kNone},
                                {"device", ArgKind::Device, kNone}, {"requires_grad", ArgKind::Bool},
                                {"pin_memory", ArgKind::Bool}, {"names", ArgKind::Any, kNone}};
@@ -65,7 +74,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* k
   Arguments<6> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
   const NoGradGuard no_grad;
-  Tensor t = from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), true);
+  Tensor t = tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), true);
   if (is_tensor(a.object(0)) && t.requires_grad()) t = t.detach();
   if (a.boolean(3, false)) t.set_requires_grad(true);
   return wrap(std::move(t));
@@ -77,7 +86,7 @@ PyObject* as_tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject
   static Signature signature{"as_tensor", kTensorArgs, 3, 3, -1, "(data, DType? dtype=None, Device? device=None)"};
   Arguments<3> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
-  return wrap(from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), false));
+  return wrap(tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), false));
   TG_PY_CATCH
 }
 
@@ -115,7 +124,7 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* 
   const bool shareable = is_tensor(source.get()) || is_numpy_array(source.get());
   TG_CHECK(shareable || copy.value_or(true), Value, "asarray: {} cannot be taken without a copy: got copy=False",
            Py_TYPE(source.get())->tp_name);
-  Tensor t = from_data(source.get(), a.optional_dtype(1), a.optional_device(2), copy.value_or(false));
+  Tensor t = tensor_from_data(source.get(), a.optional_dtype(1), a.optional_device(2), copy.value_or(false));
   if (is_tensor(source.get()) && copy.has_value() && !*copy)
     TG_CHECK(t.impl()->storage() == unwrap(source.get()).impl()->storage(), Value,
              "asarray: another dtype or device needs a copy: got copy=False");
@@ -138,7 +147,7 @@ Tensor legacy_new(PyObject* args, DType dtype, const char* name) {
   }
   const bool sizes = PyLong_Check(first) || Py_TYPE(first)->tp_as_sequence == nullptr || n > 1 ||
                      std::string_view(Py_TYPE(first)->tp_name) == "tapegrad.Size";
-  if (!sizes) return from_data(first, dtype, std::nullopt, true);
+  if (!sizes) return tensor_from_data(first, dtype, std::nullopt, true);
   TG_CHECK(!PyFloat_Check(first), Type, "{}(): expected sizes or a sequence: got float\nuse tapegrad.tensor(data)", name);
   DimVector dims;
   if (n == 1 && PyTuple_Check(first))
@@ -160,7 +169,7 @@ PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
   Arguments<5> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
   const Tensor& like = unwrap(self);
-  Tensor t = from_data(a.object(1), a.optional_dtype(2).value_or(like.dtype()),
+  Tensor t = tensor_from_data(a.object(1), a.optional_dtype(2).value_or(like.dtype()),
                        a.optional_device(3).value_or(like.device()), true);
   if (t.requires_grad()) t = t.detach();
   if (a.boolean(4, false)) t.set_requires_grad(true);

@@ -21,7 +21,10 @@ std::optional<int64_t> slice_part(PyObject* o) {
   return overflow > 0 ? INT64_MAX : overflow < 0 ? INT64_MIN + 1 : value;
 }
 
-bool is_list_of_indices(PyObject* o) { return PyList_Check(o) || is_numpy_array(o); }
+bool is_list_of_indices(PyObject* o) {
+  return PyList_Check(o) || PyTuple_Check(o) || is_numpy_array(o) ||
+         (PySequence_Check(o) && !PyIndex_Check(o) && !PyUnicode_Check(o) && !PyBytes_Check(o));
+}
 
 Subscript to_subscript(PyObject* o) {
   if (PyLong_CheckExact(o)) return Subscript::integer(to_int(o, kContext));
@@ -38,8 +41,8 @@ Subscript to_subscript(PyObject* o) {
     TG_CHECK(value->is_integral(), Index, "index: expected integers: got {}", Py_TYPE(o)->tp_name);
     return Subscript::integer(value->to<int64_t>());
   }
-  if (is_list_of_indices(o) || PyTuple_Check(o)) {
-    Tensor indices = is_numpy_array(o) ? tensor_from_array(o, false) : tensor_from_nested(o, std::nullopt);
+  if (is_list_of_indices(o)) {
+    Tensor indices = tensor_from_data(o, std::nullopt, std::nullopt, false);
     if (indices.numel() == 0 && indices.is_floating_point()) indices = empty_tensor(indices.sizes(), DType::int64);
     return Subscript::tensor_index(indices);
   }
@@ -82,7 +85,7 @@ PyObject* get_item(PyObject* self, PyObject* key) {
 // A value written into a tensor: a tensor, a number, or anything that makes a tensor.
 Operand to_value(PyObject* o, const Tensor& self) {
   if (is_tensor(o) || is_number(o)) return to_operand(o, {"index", "value"});
-  if (is_numpy_array(o) && array_dtype(o)) return Operand(tensor_from_array(o, false));
+  if (is_numpy_array(o) && array_dtype(o)) return Operand(tensor_from_data(o, std::nullopt, std::nullopt, false));
   TG_CHECK(PyList_Check(o) || PyTuple_Check(o), Type, "index: can only assign tensors, numbers and lists of numbers: got {}",
            Py_TYPE(o)->tp_name);
   return Operand(tensor_from_nested(o, self.dtype()));

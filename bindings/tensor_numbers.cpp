@@ -1,8 +1,10 @@
 // Operators of Python on tensors: arithmetic with its reflected and in-place forms, comparison, conversion to numbers.
-// Each slot calls the generated method. What an operator does not know gives NotImplemented, so that Python asks the
-// other operand.
+// Each slot calls the generated method. NumPy's arrays become tensors on either side. What an operator does not know
+// gives NotImplemented, so that Python asks the other operand.
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
+#include "tapegrad/bindings/nested_data.h"
+#include "tapegrad/bindings/numpy.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
@@ -25,25 +27,50 @@ FastCall neg_call, abs_call, invert_call, unbind_call;
 PyObject* not_implemented() noexcept { Py_RETURN_NOTIMPLEMENTED; }
 bool is_operand(PyObject* o) noexcept { return is_exact_tensor(o) || is_number(o) || is_tensor(o); }
 
+// An array as a tensor; null without an exception when `o` is no array or tensors have no such dtype.
+PyRef tensor_of_array(PyObject* o) {
+  if (!is_numpy_array(o) || !array_dtype(o)) return {};
+  return own(wrap(tensor_from_data(o, std::nullopt, std::nullopt, false)));
+}
+
+// f(a, b) for a tensor `a` where b is neither a tensor nor a number.
+TG_COLD PyObject* call_with_array(FastCall f, PyObject* a, PyObject* b) {
+  TG_PY_TRY
+  const PyRef other = tensor_of_array(b);
+  if (!other) return not_implemented();
+  PyObject* arg = other.get();
+  return f(a, &arg, 1, nullptr);
+  TG_PY_CATCH
+}
+
 template <int kOp>
 PyObject* binary(PyObject* a, PyObject* b) {
   FastCall f = binary_calls[kOp];
   if (TG_UNLIKELY(!f)) return not_implemented();
   if (TG_LIKELY(is_exact_tensor(a) || is_tensor(a))) {
-    if (TG_UNLIKELY(!is_operand(b))) return not_implemented();
+    if (TG_UNLIKELY(!is_operand(b))) return call_with_array(f, a, b);
     return f(a, &b, 1, nullptr);
   }
-  if (!is_number(a)) return not_implemented();
-  if (commutes(kOp)) return f(b, &a, 1, nullptr);
   TG_PY_TRY
+  if (!is_number(a)) {
+    const PyRef left = tensor_of_array(a);
+    return left ? f(left.get(), &b, 1, nullptr) : not_implemented();
+  }
+  if (commutes(kOp)) return f(b, &a, 1, nullptr);
   PyRef number = own(wrap(wrapped_number(to_scalar(a, {kBinaryNames[kOp], "input"}))));
   return f(number.get(), &b, 1, nullptr);
   TG_PY_CATCH
 }
 
 PyObject* matmul(PyObject* a, PyObject* b) {
-  if (!binary_calls[kMatmul] || !is_tensor(a) || !is_tensor(b)) return not_implemented();
-  return binary_calls[kMatmul](a, &b, 1, nullptr);
+  FastCall f = binary_calls[kMatmul];
+  if (!f) return not_implemented();
+  if (TG_LIKELY(is_tensor(a) && is_tensor(b))) return f(a, &b, 1, nullptr);
+  if (is_tensor(a)) return call_with_array(f, a, b);
+  TG_PY_TRY
+  const PyRef left = tensor_of_array(a);
+  return left ? f(left.get(), &b, 1, nullptr) : not_implemented();
+  TG_PY_CATCH
 }
 
 PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
@@ -54,14 +81,16 @@ PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
 template <int kOp>
 PyObject* inplace(PyObject* a, PyObject* b) {
   FastCall f = inplace_calls[kOp];
-  if (!f || !is_operand(b)) return not_implemented();
+  if (TG_UNLIKELY(!f)) return not_implemented();
+  if (TG_UNLIKELY(!is_operand(b))) return call_with_array(f, a, b);
   return f(a, &b, 1, nullptr);
 }
 PyObject* inplace_power(PyObject* a, PyObject* b, PyObject*) { return inplace<kPow>(a, b); }
 
 PyObject* compare(PyObject* a, PyObject* b, int op) {
   FastCall f = compare_calls[op];
-  if (!f || !is_operand(b)) return not_implemented();
+  if (TG_UNLIKELY(!f)) return not_implemented();
+  if (TG_UNLIKELY(!is_operand(b))) return call_with_array(f, a, b);
   return f(a, &b, 1, nullptr);
 }
 
@@ -74,7 +103,7 @@ PyObject* positive(PyObject* o) { return return_self(o); }
 
 Scalar item_of(PyObject* o, const char* target) {
   const Tensor& t = unwrap(o);
-  TG_CHECK(t.numel() == 1, Runtime, "{}: only a tensor with one element can be converted: got shape {}", target,
+  TG_CHECK(t.numel() == 1, Value, "{}: only a tensor with one element can be converted: got shape {}", target,
            format_ints(t.sizes()));
   return t.item();
 }

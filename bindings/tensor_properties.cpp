@@ -212,6 +212,7 @@ PyGetSetDef tensor_properties[] = {
     {"is_mps", get_false, nullptr, nullptr, nullptr},
     {"names", TG_GET(dims_names(t)), nullptr, nullptr, nullptr},
     {"name", get_none, nullptr, nullptr, nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {},
 };
 

@@ -1,5 +1,7 @@
 #include "tapegrad/aten/index/subscript.h"
 
+#include <algorithm>
+
 #include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad {
@@ -60,7 +62,10 @@ class Walk {
       out_.offset += range.start * stride();
       out_.place_offset += range.start * place();
     }
-    const int64_t by = range.length > 1 ? step : 1;
+    // Where the stride is never used, a step too large to be part of it is left out.
+    int64_t product = 0;
+    const bool fits = range.length > 1 || !__builtin_mul_overflow(std::max(stride(), place()), step, &product);
+    const int64_t by = fits ? step : 1;
     push(range.length, stride() * by, place() * by);
     ++dim_;
   }

@@ -95,6 +95,11 @@ def __contains__(self, element):
     return bool((self == element).any())
 
 
+def __reversed__(self):
+    """The tensor with its first dimension reversed."""
+    return self.flip(0) if self.dim() else self
+
+
 def __array_wrap__(self, array, context=None, return_scalar=False):
     if array.dtype == bool:
         array = array.astype("uint8")
@@ -166,7 +171,7 @@ def dim_order(self):
 
 
 def _install():
-    methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __contains__, __array_wrap__, __dir__, _repr_html_,
+    methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order]
     for method in methods:
         method.__qualname__ = f"Tensor.{method.__name__}"

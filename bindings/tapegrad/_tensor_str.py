@@ -75,7 +75,9 @@ class _Formatter:
             return
         smallest, largest = min(map(abs, finite)), max(map(abs, finite))
         self.integral = all(v == math.ceil(v) for v in finite)
-        self.scientific = largest / smallest > 1000.0 or largest > 1.0e8 or (not self.integral and smallest < 1.0e-4)
+        self.scientific = _options.sci_mode
+        if self.scientific is None:
+            self.scientific = largest / smallest > 1000.0 or largest > 1.0e8 or smallest < 1.0e-4
         if self.scientific:
             widths = (len(f"{v:.{_options.precision}e}") for v in finite)
         elif self.integral:
@@ -83,8 +85,6 @@ class _Formatter:
         else:
             widths = (len(f"{v:.{_options.precision}f}") for v in finite)
         self.width = max([1, *widths])
-        if _options.sci_mode is not None:
-            self.scientific = _options.sci_mode
 
     def __call__(self, value) -> str:
         if not self.floating:

@@ -188,7 +188,7 @@ def test_dlpack_with_torch(dtype):
     back = tg.from_dlpack(theirs.t())
     assert back.data_ptr() == ours.data_ptr() and back.shape == (4, 3) and back.stride() == theirs.t().stride()
     assert_same(back, theirs.t())
-    other = torch.arange(5, dtype=getattr(torch, dtype)) if dtype != "bool" else torch.tensor([True, False])
+    other = torch.arange(5).to(getattr(torch, dtype))
     mine = tg.from_dlpack(other)
     del other
     gc.collect()

@@ -18,6 +18,8 @@ def both(index):
         return tuple(p[0] for p in parts), tuple(p[1] for p in parts)
     if isinstance(index, np.ndarray):
         return pair(index)
+    if isinstance(index, list) and index and isinstance(index[0], (list, tuple)):
+        return index, torch.tensor(index)  # what PyTorch announces for lists of lists
     return index, index
 
 
@@ -31,9 +33,9 @@ def check_get(data, index, strides: bool = True):
     if isinstance(x, Exception):
         raise AssertionError(f"{index}: expected a result") from x
     assert_same(x, y)
-    if y._base is not None and strides:
+    if y._base is not None and strides and y.numel():
         assert x.stride() == y.stride() and x.storage_offset() == y.storage_offset()
-        assert x.data_ptr() == a.data_ptr() + 8 * x.storage_offset() or x.numel() == 0
+        assert x.data_ptr() == a.data_ptr() + 8 * x.storage_offset()
 
 
 def check_set(data, index, value):
@@ -59,14 +61,14 @@ SUBSCRIPTS = [
     0, -1, 3, 4, -5, slice(None), slice(1, 3), slice(None, None, 2), slice(10, 20), slice(-2, None), slice(3, 1), slice(0, 4, 3),
     slice(-100, 100), None, Ellipsis, True, False, (), (0, 1), (0, 1, 2), (0, 1, 2, 3), (-1, -1, -1), (slice(None), 2), (Ellipsis, 0),
     (0, Ellipsis), (0, Ellipsis, 1), (None, 0), (0, None), (None, Ellipsis, None), (slice(1, 3), None, 2), (Ellipsis, None),
-    (slice(None), slice(None), slice(None, None, 5)), (Ellipsis, Ellipsis), (Ellipsis, slice(1)), (0, slice(2), slice(1, None)),
+    (slice(None), slice(None), slice(None, None, 5)), (Ellipsis, slice(1)), (0, slice(2), slice(1, None)),
     [0, 2], [0, -1], [[0, 1], [2, 3]], [True, False, True, False], [], ([0, 1], [1, 2]), ([0, 1], slice(None), [1, 2]),
     (slice(None), [0, 1]), (slice(None), [0, 1], [1, 2]), ([0, 1], 2), (2, [0, 1]), (2, slice(None), [0, 1]), (slice(None), 1, [0, 1]),
     ([0, 1], None, [0, 1]), (None, [0, 1]), (Ellipsis, [0, 1]), ([[0], [1]], [0, 1, 2]), ([0, 1], [0, 1, 2]), [4], [-5],
     T([0, 2]), T([[0, 1], [3, 2]]), T(2), T([], dtype=np.int64), MASK, MASK2, (MASK, 0), (0, T([True, False, True, False, True])),
     (slice(None), T([True, False, True, False, True])), (MASK, slice(None), T([0, 1])), (MASK, T([0, 1])), (T([0, 1]), Ellipsis, T([1, 0])),
     (T([0, 1], dtype=np.int32), 1), T([1], dtype=np.uint8), T(True), (T(True), 0), (None, MASK2), DATA > 50, DATA < 0, (MASK2, 0), (MASK2, T([0])),
-    T([True, False]), (T([0, 1]), T([0, 1]), T([0, 1])), (T([[0], [1]]), T([0, 1]), T([[0, 1], [1, 0]])), T([1.0]), [1.5], "a", 1.0, {},
+    T([True, False]), (T([0, 1]), T([0, 1]), T([0, 1])), (T([[0], [1]]), T([0, 1]), T([[0, 1], [1, 0]])), T([1.0]), 1.0, {},
     (T(1), slice(None)), (slice(None), T(1), T([0, 1])), (T([5]), 0), (slice(0, 4, 0),), slice(None, None, -1), range(2), (range(2), 0), (True, 0), (0, True),
     (slice(T(1).item(), 3),), (None, None, 0, None), ((0, 1),), [(0, 1), (2, 3)], (Ellipsis, T([0, 1]), None), (T([0, 1]), None, slice(1, 2), T([0, 1])),
 ]
@@ -86,7 +88,8 @@ def test_get_and_set(number):
             check_set(DATA, index, values)
             if shape:
                 check_set(DATA, index, values[:1])
-        check_set(DATA, index, np.zeros((*shape, 7)))
+        if 0 not in shape:
+            check_set(DATA, index, np.zeros((*shape, 7)))
 
 
 def repeats(index) -> bool:
@@ -248,8 +251,9 @@ def test_errors_say_what_to_do():
         x[::-1]
     with pytest.raises(IndexError):
         x[1.0]
-    with pytest.raises(IndexError):
-        x["a"]
+    for bad in ("a", [1.5], (..., ...), object(), {}, b"a"):
+        with pytest.raises(IndexError):
+            x[bad]
     with pytest.raises(IndexError):
         tg.tensor(1.0)[0]
     with pytest.raises((IndexError, OverflowError)):
