@@ -281,7 +281,9 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
   GradList root_grads;
   for (size_t i = 0; i < roots.size(); ++i) {
     TG_CHECK(roots[i].defined() && needs_grad(roots[i]), Runtime,
-             "backward: element {} of tensors does not require grad and does not have a grad_fn", i);
+             "backward: element {} of tensors does not require grad and does not have a grad_fn\n"
+             "call requires_grad_() on what it is computed from, and compute it outside no_grad()",
+             i);
     root_edges.push_back(edge_of(roots[i]));
     root_grads.push_back(root_gradient(roots[i], grads.empty() ? nullptr : &grads[i], i));
   }

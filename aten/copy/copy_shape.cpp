@@ -22,7 +22,7 @@ void fill_check(const Tensor& self, const Operand& value) {
   TG_CHECK(value.tensor().ndim() == 0, Runtime, "fill_: expected a number or a tensor without dimensions: got sizes {}",
            format_ints(value.tensor().sizes()));
   TG_CHECK(!value.tensor().is_meta() || self.is_meta(), NotImplemented, "fill_: a tensor on meta has no value");
-  TG_CHECK(!value.tensor().is_complex() || self.is_complex(), Runtime,
+  TG_CHECK(!value.tensor().is_complex() || self.is_complex() || self.dtype() == DType::bool_, Runtime,
            "fill_: a complex number does not fit into a tensor of dtype {}\nuse .real or .abs()", self.dtype());
   check_writable(self, "fill_");
 }

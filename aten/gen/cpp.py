@@ -51,7 +51,7 @@ def camel(name: str) -> str:
 
 def node_name(op: Op) -> str:
     """What PyTorch prints: `AddBackward0`; hidden rows show their name without the underscore."""
-    return camel(op.get("method_name", op.name)) + "Backward0"
+    return camel(op.get("node_name", op.get("method_name", op.name))) + "Backward0"
 
 
 def node_type(op: Op) -> str:

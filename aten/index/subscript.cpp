@@ -66,6 +66,7 @@ class Walk {
     int64_t product = 0;
     const bool fits = range.length > 1 || !__builtin_mul_overflow(std::max(stride(), place()), step, &product);
     const int64_t by = fits ? step : 1;
+    out_.changed |= by != 1;
     push(range.length, stride() * by, place() * by);
     ++dim_;
   }
@@ -169,6 +170,8 @@ Tensor basic_view(const Tensor& input, const Basic& b) {
 }  // namespace
 
 Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts) {
+  if (subscripts.size() == 1 && subscripts[0].kind == Kind::Int && input.ndim() > 0)
+    return select(input, 0, geometry::wrap_index(subscripts[0].index, input.impl()->size(0), 0, "index"));
   const Basic basic = split_basic(input, subscripts);
   if (!basic.indexed) return basic.changed ? basic_view(input, basic) : _alias(input);
   return _index(basic.changed ? basic_view(input, basic) : input, basic.tensors);

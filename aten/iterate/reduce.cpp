@@ -81,8 +81,9 @@ void fill_iterator(Iterator& it, const Tensor& input, uint64_t mask) {
     }
   }
   // The order of the reduced ones is free: walk memory forwards.
-  std::stable_sort(reduced, reduced + count,
-                   [&](int a, int b) { return std::abs(t.stride(a)) > std::abs(t.stride(b)); });
+  for (int i = 1; i < count; ++i)
+    for (int k = i; k > 0 && std::abs(t.stride(reduced[k])) > std::abs(t.stride(reduced[k - 1])); --k)
+      std::swap(reduced[k], reduced[k - 1]);
   for (int i = 0; i < count; ++i)
     append(it.reduced_ndim, it.reduced_shape, it.reduced_strides, t.size(reduced[i]), t.stride(reduced[i]) * item);
   // Kernels find at least one dimension of each kind.

