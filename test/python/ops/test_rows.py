@@ -54,12 +54,22 @@ def _float_inputs(args, kwargs):
     return [t for t in tensors_of([args, kwargs]) if t.dtype.is_floating_point or t.dtype.is_complex]
 
 
-def _differentiable(args, kwargs):
+def _fixed(record, args, kwargs) -> set:
+    """The identities of the tensors that have no gradient by definition: the arguments that the row names in `fixed`."""
+    names = record.test.get("fixed", ())
+    values = [v for a, v in zip(record.args, args) if a[0] in names] + [kwargs[n] for n in names if n in kwargs]
+    return {id(t) for t in tensors_of(values)}
+
+
+def _differentiable(record, args, kwargs):
     """The sample as a function of its floating tensors alone."""
-    leaves = []
+    leaves, fixed = [], _fixed(record, args, kwargs)
+
+    def is_leaf(t):
+        return (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in fixed
 
     def leaf(t):
-        if not (t.dtype.is_floating_point or t.dtype.is_complex):
+        if not is_leaf(t):
             return t
         leaves.append(t.detach().clone().requires_grad_(True))
         return leaves[-1]
@@ -71,7 +81,7 @@ def _differentiable(args, kwargs):
         remaining = iter(values)
 
         def pick(t):
-            return next(remaining) if t.dtype.is_floating_point or t.dtype.is_complex else t
+            return next(remaining) if is_leaf(t) else t
 
         return map_tree(pick, args), map_tree(pick, kwargs)
 
@@ -84,7 +94,7 @@ def _differentiable_results(result):
 
 def _gradient_cases(record):
     for args, kwargs in record.make_samples(tapegrad.float64, seed=1):
-        leaves, substitute = _differentiable(args, kwargs)
+        leaves, substitute = _differentiable(record, args, kwargs)
         if not leaves or sum(t.numel() for t in leaves) > 400:
             continue
 
@@ -112,7 +122,7 @@ def test_gradient(record):
 @each([r for r in GRADIENTS if r.torch_function is not None and r.test.get("torch", True)])
 def test_gradient_equals_torch(record):
     for n, (args, kwargs) in enumerate(record.make_samples(tapegrad.float64, seed=2)):
-        mine, theirs = _with_leaves((args, kwargs)), _with_leaves(to_torch((args, kwargs)))
+        mine, theirs = _with_leaves(record, (args, kwargs)), _with_leaves(record, to_torch((args, kwargs)))
         got, expected = record.function(*mine[0], **mine[1]), record.torch_function(*theirs[0], **theirs[1])
         pairs = [(g, e) for g, e in zip(tensors_of(got), tensors_of(expected)) if e.requires_grad and g.requires_grad]
         if not pairs:
@@ -125,9 +135,10 @@ def test_gradient_equals_torch(record):
         assert_equal(list(got), list(expected), f"gradient of {record.name} sample {n}", 1e-7)
 
 
-def _with_leaves(sample):
+def _with_leaves(record, sample):
     """The sample with its floating tensors as leaves that want a gradient."""
-    return map_tree(lambda t: t.detach().requires_grad_(t.dtype.is_floating_point or t.dtype.is_complex), sample)
+    fixed = _fixed(record, *sample)
+    return map_tree(lambda t: t.detach().requires_grad_((t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in fixed), sample)
 
 
 @each([r for r in GRADIENTS if r.test.get("gradgrad", True)])

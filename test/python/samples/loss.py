@@ -60,7 +60,7 @@ def cross_entropy_samples(make):
 
 
 def ranking_samples(make):
-    sign = tapegrad.tensor([1.0, -1.0, 1.0, -1.0]).to(make.dtype)
+    sign = tapegrad.tensor([[1.0, -1.0, 1.0, -1.0]]).to(make.dtype)
     return _reductions([(make((3, 4)), make((3, 4)), sign)], margin=0.2)
 
 
