@@ -1,0 +1,26 @@
+// Everything a program needs: tensors and operators, the tape, modules and layers, optimizers, data.
+//
+//   #include <tapegrad/tapegrad.h>
+//   namespace tg = tapegrad;
+//
+//   tg::nn::Sequential model(tg::nn::Linear(2, 8), tg::nn::ReLU(), tg::nn::Linear(8, 1));
+//   tg::optim::Adam optimizer(model->parameters());
+//   tg::Tensor loss = tg::mse_loss(model(x), y);
+//   loss.backward();
+//   optimizer.step();
+#pragma once
+
+#include "tapegrad/aten/create/from_blob.h"
+#include "tapegrad/aten/index/subscript.h"
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/function.h"
+#include "tapegrad/autograd/gradcheck.h"
+#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/parallel.h"
+#include "tapegrad/nn/data/mnist.h"
+#include "tapegrad/nn/init.h"
+#include "tapegrad/nn/layers.h"
+#include "tapegrad/nn/optim/optimizers.h"
+#include "tapegrad/nn/sequential.h"
