@@ -134,6 +134,7 @@ void gradgradcheck(const GradcheckFunction& f, TensorSpan inputs, const Gradchec
     EnableGradGuard enable;
     uint64_t seed = 0;
     for (const Tensor& out : differentiable(f(inputs))) {
+      check_float64(out, "outputs");
       all.push_back(weights(out, ++seed));
       all.back().set_requires_grad();
     }

@@ -22,9 +22,9 @@ def train(lib):
     model = lib.nn.Sequential(
         lib.nn.Conv2d(1, 8, 3), lib.nn.ReLU(), lib.nn.Flatten(), lib.nn.Linear(800, 64), lib.nn.ReLU(),
         lib.nn.Linear(64, 2))
-    optimizer = lib.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.5)
     losses = []
-    for _ in range(15):
+    for _ in range(30):
         optimizer.zero_grad()
         loss = lib.nn.functional.cross_entropy(model(x), y)
         loss.backward()

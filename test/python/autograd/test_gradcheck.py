@@ -110,3 +110,10 @@ def test_complex_inputs():
     z = tg.tensor([1 + 2j, -0.5 + 1j], dtype=tg.complex128, requires_grad=True)
     assert gradcheck(lambda z: z * z, z)
     assert gradgradcheck(lambda z: z * z, z)
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_outputs_must_be_double(check):
+    x = tg.ones(5, dtype=tg.float64, requires_grad=True)
+    with pytest.raises(ValueError, match="needs outputs of float64 or complex128 on the CPU: got float32"):
+        check(lambda t: t.float() ** 2, (x,))
