@@ -55,9 +55,19 @@ def _with_indices(name: str, plain, both):
     return pool
 
 
-def _adaptive_with_indices(name: str, plain, both):
-    def pool(input, output_size, return_indices=False):
-        return (both if return_indices else plain)(input, output_size)
+def _adaptive(name: str, plain, both):
+    """Adaptive pooling: None in output_size stands for the input's size, which the table writes as -1."""
+    def sizes(output_size):
+        if isinstance(output_size, (tuple, list)):
+            return [-1 if size is None else size for size in output_size]
+        return output_size
+
+    if both:
+        def pool(input, output_size, return_indices=False):
+            return (both if return_indices else plain)(input, sizes(output_size))
+    else:
+        def pool(input, output_size):
+            return plain(input, sizes(output_size))
 
     pool.__name__ = pool.__qualname__ = name
     pool.__module__ = __name__
@@ -67,8 +77,10 @@ def _adaptive_with_indices(name: str, plain, both):
 
 for _name in [n for n in _table if n.endswith("_with_indices")]:
     _plain = _name.removesuffix("_with_indices")
-    _make = _adaptive_with_indices if _plain.startswith("adaptive") else _with_indices
+    _make = _adaptive if _plain.startswith("adaptive") else _with_indices
     globals()[_plain] = _make(_plain, _table[_plain], _table[_name])
+for _name in [n for n in _table if n.startswith("adaptive") and (n.endswith("_with_indices") or "avg" in n)]:
+    globals()[_name] = _adaptive(_name, _table[_name], None)
 
 
 def _default_dim(name: str, ndim: int) -> int:
