@@ -1,0 +1,71 @@
+"""What nn.functional adds to the rows of the operator table, and arguments that rows' samples do not reach."""
+
+import math
+
+import pytest
+
+import tapegrad
+
+torch = pytest.importorskip("torch")
+F = tapegrad.nn.functional
+
+
+def both(*shape):
+    t = tapegrad.rand(*shape)
+    return t, torch.from_numpy(t.numpy().copy())
+
+
+@pytest.mark.parametrize("size", [(None, 2), (2, None), (None, None)])
+def test_adaptive_pooling_takes_none_for_the_input_size(size):
+    ours, theirs = both(1, 2, 4, 5)
+    for name in ("adaptive_avg_pool2d", "adaptive_max_pool2d"):
+        got, expected = getattr(F, name)(ours, size), getattr(torch.nn.functional, name)(theirs, size)
+        assert torch.allclose(torch.from_numpy(got.numpy()), expected)
+
+
+def test_attention_gives_zeros_where_a_row_sees_nothing():
+    q, k, v = (tapegrad.rand(1, 1, 3, 4, requires_grad=True) for _ in range(3))
+    mask = tapegrad.tensor([[True, True, True], [False, False, False], [True, False, True]])
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert (out[0, 0, 1] == 0).all() and not (out[0, 0, 0] == 0).any()
+    out.sum().backward()
+    assert all(t.grad.isfinite().all() for t in (q, k, v))
+    assert (q.grad[0, 0, 1] == 0).all()
+
+
+def test_attention_with_dropout_keeps_the_expected_value():
+    tapegrad.manual_seed(0)
+    q, k, v = tapegrad.rand(1, 1, 64, 8), tapegrad.rand(1, 1, 128, 8), tapegrad.ones(1, 1, 128, 8)
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+    assert abs(out.mean().item() - 1.0) < 0.1
+    assert out.std().item() > 0.01
+
+
+def test_attention_memory_is_linear_in_the_sequence_length():
+    n = 4096
+    q = tapegrad.rand(1, 1, n, 16)
+    tapegrad.cpu.reset_peak_memory_stats()
+    before = tapegrad.cpu.memory_allocated()
+    F.scaled_dot_product_attention(q, q, q)
+    assert tapegrad.cpu.max_memory_allocated() - before < n * n  # a quarter of the bytes of all scores
+
+
+@pytest.mark.parametrize("call, error", [
+    (lambda x: F.interpolate(x), ValueError),
+    (lambda x: F.interpolate(x, size=4, scale_factor=2), ValueError),
+    (lambda x: F.interpolate(x, size=4, mode="nearest", align_corners=True), ValueError),
+    (lambda x: F.interpolate(x, size=4, mode="trilinear"), NotImplementedError),
+    (lambda x: F.interpolate(x, size=4, mode="bilinear", antialias=True), NotImplementedError),
+    (lambda x: F.pixel_shuffle(x, 2), RuntimeError),
+    (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x, is_causal=True), RuntimeError),
+])
+def test_wrong_arguments(call, error):
+    with pytest.raises(error):
+        call(tapegrad.rand(1, 3, 4, 4))
+
+
+def test_bytes_are_interpolated_with_rounding():
+    x = tapegrad.tensor([[[[0, 255], [10, 20]]]], dtype=tapegrad.uint8)
+    assert F.interpolate(x, scale_factor=2).dtype == tapegrad.uint8
+    got = F.interpolate(x, size=(2, 3), mode="bilinear", align_corners=True)
+    assert got.tolist() == [[[[0, math.floor(127.5 + 0.5), 255], [10, 15, 20]]]]
