@@ -140,4 +140,44 @@ Tensor instance_norm_any(int dimensions, const Tensor& input, const Tensor& weig
       .squeeze(IntSpan{0});
 }
 
+namespace {
+
+void check_cell_input(const Tensor& input) {
+  TG_CHECK(input.dim() == 1 || input.dim() == 2, Value, "recurrent cell: expected input to be 1D or 2D: got {}D",
+           input.dim());
+}
+
+Tensor zero_state(const Tensor& batch, int64_t hidden_size) {
+  return tapegrad::zeros({batch.size(0), hidden_size}, batch.dtype(), batch.device());
+}
+
+}  // namespace
+
+Tensor cell_forward(Cell cell, const Tensor& input, const Tensor& hx, int64_t hidden_size, const Tensor& w_ih,
+                    const Tensor& w_hh, const Tensor& b_ih, const Tensor& b_hh) {
+  check_cell_input(input);
+  const bool batched = input.dim() == 2;
+  const Tensor x = batched ? input : input.unsqueeze(0);
+  const Tensor h = !hx.defined() ? zero_state(x, hidden_size) : batched ? hx : hx.unsqueeze(0);
+  const Tensor result = cell(x, h, w_ih, w_hh, b_ih, b_hh);
+  return batched ? result : result.select(0, 0);
+}
+
+State lstm_cell_forward(const Tensor& input, const std::optional<State>& hx, int64_t hidden_size, const Tensor& w_ih,
+                        const Tensor& w_hh, const Tensor& b_ih, const Tensor& b_hh) {
+  check_cell_input(input);
+  const bool batched = input.dim() == 2;
+  const Tensor x = batched ? input : input.unsqueeze(0);
+  std::vector<Tensor> state;
+  if (hx) {
+    const auto& [h, c] = *hx;
+    state = {batched ? h : h.unsqueeze(0), batched ? c : c.unsqueeze(0)};
+  } else {
+    state.assign(2, zero_state(x, hidden_size));
+  }
+  const auto [h, c] = tapegrad::lstm_cell(x, state, w_ih, w_hh, b_ih, b_hh);
+  if (batched) return {h, c};
+  return {h.select(0, 0), c.select(0, 0)};
+}
+
 }  // namespace tapegrad::nn

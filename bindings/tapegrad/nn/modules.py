@@ -29,7 +29,6 @@ _PLACES = {
     "pooling": ("_MaxPool", "_AvgPool", "_LPPool", "_Adaptive", "MaxPool", "AvgPool", "LPPool", "Adaptive"),
     "padding": ("ZeroPad", "ConstantPad", "ReflectionPad", "ReplicationPad", "CircularPad"),
     "flatten": ("Flatten", "Unflatten"),
-    "fold": ("Fold", "Unfold"),
     "upsampling": ("Upsampl",),
     "pixelshuffle": ("PixelShuffle", "PixelUnshuffle"),
     "channelshuffle": ("ChannelShuffle",),

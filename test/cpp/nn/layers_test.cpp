@@ -59,6 +59,18 @@ TEST_CASE("dropout only drops in training", "[nn]") {
   CHECK(tapegrad::equal(dropout(x), x));
 }
 
+TEST_CASE("recurrent cells go from step to step", "[nn]") {
+  const LSTMCell lstm(4, 3);
+  const State first = lstm(tapegrad::ones({2, 4}));
+  const auto [h, c] = lstm(tapegrad::ones({2, 4}), first);
+  CHECK(h.sizes() == IntSpan{2, 3});
+  CHECK_FALSE(tapegrad::equal(c, std::get<1>(first)));
+  CHECK(std::get<0>(lstm(tapegrad::ones({4}))).sizes() == IntSpan{3});
+  const GRUCell gru(4, 3);
+  CHECK(gru(tapegrad::ones({2, 4}), gru(tapegrad::ones({2, 4}))).sizes() == IntSpan{2, 3});
+  CHECK(RNNCell(4, 3)(tapegrad::ones({4})).sizes() == IntSpan{3});
+}
+
 TEST_CASE("losses take their options", "[nn]") {
   const Tensor scores = tapegrad::zeros({4, 5});
   const Tensor target = tapegrad::zeros({4}, DType::int64);
