@@ -20,11 +20,11 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
              midpoint = interpolation == "midpoint", nearest = interpolation == "nearest";
   TG_CHECK(linear || lower || higher || midpoint || nearest, Runtime,
            "{}: interpolation is linear, lower, higher, midpoint or nearest: got '{}'", op, interpolation);
-  const Tensor wanted = reshape(q.is_wrapped_number() ? to(q, input.dtype()) : q, IntSpan({-1}));
-  if (!wanted.is_meta()) {
+  if (!q.is_meta()) {
     NoGradGuard guard;
-    TG_CHECK(logical_and(ge(wanted, 0), le(wanted, 1)).all().item<bool>(), Value, "{}: q lies in [0, 1]", op);
+    TG_CHECK(logical_and(ge(q, 0), le(q, 1)).all().item<bool>(), Value, "{}: q lies in [0, 1]", op);
   }
+  const Tensor wanted = q.is_wrapped_number() ? full(IntSpan({1}), q.item(), input.dtype(), input.device()) : reshape(q, IntSpan({-1}));
   const int64_t d = wrap_dim(dim.value_or(0), input.ndim(), op);
   const Tensor rows = dim && input.ndim() > 0 ? movedim(input, IntSpan({d}), IntSpan({-1})) : reshape(input, IntSpan({-1}));
   const int64_t n = rows.size(-1);
