@@ -79,7 +79,7 @@ class Record:
     @property
     def writes(self) -> bool:
         """Only an in-place method: its function and PyTorch's write to a copy."""
-        return self.name.endswith("_") and not self.name.startswith("_") and not self.modules
+        return self.name.endswith("_") and not self.name.startswith("_")
 
     @property
     def function(self):

@@ -14,7 +14,7 @@ def fill_(make):
 
 
 def _to_copy(make):
-    return [((make((3, 4)),), {"dtype": tapegrad.float64}), ((make((3, 4)),), {"dtype": tapegrad.float32}), ((make((4, 3)).t(),), {"dtype": tapegrad.float64}),
+    return [((make((3, 4)),), {"dtype": tapegrad.float64}), ((make((4, 3)).t(),), {"dtype": tapegrad.float64}), ((make((2, 3)),), {"dtype": tapegrad.complex128}),
             ((make((2, 3), low=-9, high=9),), {"dtype": tapegrad.int32}), ((make((0,)),), {"dtype": tapegrad.float64})]
 
 

@@ -62,8 +62,8 @@ _PLACES = [[2, 0, 1, 3, 1], [3, 1, 0, 0, 2]]
 
 def _scatter_src(make):
     index = tapegrad.tensor(_PLACES)
-    return [((make((4, 5)), 0, index, make((2, 5))), {}), ((make((4, 5)), 1, index.t()[:4] % 5, make((4, 2))), {}), ((make((5, 4)).t(), 0, index, make((3, 6))), {}),
-            ((make((4, 5)), 0, index[:0], make((2, 5))), {})]
+    return [((make((4, 5)), 0, index, make((2, 5))), {}), ((make((4, 5)), 1, index.t()[:4] % 5, make((4, 2))), {}), ((make((5, 4)).t(), 0, index, make((2, 5))), {}),
+            ((make((4, 5)), 0, index[:0], make((0, 5))), {})]
 
 
 def _scatter_value(make):
