@@ -243,6 +243,9 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
                 for module in modules_of(op) if "method_only" not in op.variants else []:
                     if module in ("", "nn.functional") or op.hidden:
                         tables.setdefault(module, []).append(_entry_row(f"{name}_", f"function_{op.name}_", doc))
+    # Of rows with one name the first counts: a method with several forms goes before its parts.
+    spelled = {f", as_method(method_{op.name}), " for op in ops if op.kind == "overload"}
+    methods.sort(key=lambda row: not any(text in row for text in spelled))
     lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *methods,
               "    {nullptr, nullptr, 0, nullptr}};"]
     for module, rows in tables.items():

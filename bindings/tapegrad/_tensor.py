@@ -95,6 +95,12 @@ def __contains__(self, element):
     return bool((self == element).any())
 
 
+def __complex__(self):
+    if self.numel() != 1:
+        raise ValueError(f"complex: only a tensor with one element can be converted: got shape {list(self.shape)}")
+    return complex(self.item())
+
+
 def __reversed__(self):
     """The tensor with its first dimension reversed."""
     return self.flip(0) if self.dim() else self
@@ -171,7 +177,7 @@ def dim_order(self):
 
 
 def _install():
-    methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
+    methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order]
     for method in methods:
         method.__qualname__ = f"Tensor.{method.__name__}"
