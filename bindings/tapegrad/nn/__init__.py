@@ -1,6 +1,6 @@
 """Neural networks: modules, layers, losses, initialisation. The layers come from the rows of nn/modules.toml."""
 
-from . import functional, init, parameter, utils
+from . import functional, init, parameter, utils  # noqa: I001  modules comes last
 from ._layers import *  # noqa: F403
 from ._layers import __all__ as _layer_names
 from ._upsampling import UpsamplingBilinear2d, UpsamplingNearest2d

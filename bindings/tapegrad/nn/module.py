@@ -11,7 +11,9 @@ import functools
 import warnings
 from collections import OrderedDict
 
-from .. import _C, Tensor, device as _device_type, dtype as _dtype_type, empty_like, no_grad
+from .. import _C, Tensor, empty_like, no_grad
+from .. import device as _device_type
+from .. import dtype as _dtype_type
 from ..utils.hooks import BackwardHook, RemovableHandle
 from ._state import StateDict
 from .parameter import Parameter

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .. import _C, Tensor, empty
 
-
 Parameter = _C.Parameter  # the type is native, so that operators recognise it at once; its cold methods are these
 
 

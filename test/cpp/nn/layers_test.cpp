@@ -1,4 +1,5 @@
-// The generated layers: constructors, options, state. Their values are compared with PyTorch's in test/python/nn.
+// The generated layers: constructors, options, state, and the forward passes that C++ has for itself. The operators and the
+// Python classes of the same rows are compared with PyTorch's in test/python/nn.
 #include <catch2/catch.hpp>
 
 #include "tapegrad/tapegrad.h"
@@ -12,6 +13,26 @@ TEST_CASE("options come by position or by name", "[nn]") {
   CHECK(by_position->options.stride() == by_name->options.stride());
   CHECK(by_name(tapegrad::rand({1, 2, 9, 9})).sizes() == IntSpan{1, 4, 5, 4});
   CHECK(Conv2d(Conv2dOptions(2, 4, 3).padding("same"))(tapegrad::rand({1, 2, 9, 9})).sizes() == IntSpan{1, 4, 9, 9});
+}
+
+TEST_CASE("every way of padding a convolution", "[nn]") {
+  const Tensor x = tapegrad::rand({2, 2, 6, 7});
+  for (const char* mode : {"reflect", "replicate", "circular"}) {
+    const Conv2d conv(Conv2dOptions(2, 3, 3).padding({1, 2}).padding_mode(mode));
+    const Tensor padded = tapegrad::pad(x, {2, 2, 1, 1}, mode);
+    CHECK(tapegrad::equal(conv(x), tapegrad::conv2d(padded, conv->weight, conv->bias, IntSpan{1, 1}, IntSpan{0, 0})));
+  }
+  const Conv2d even(Conv2dOptions(2, 3, 2).padding("same"));  // one more behind than before
+  const Tensor padded = tapegrad::pad(x, {0, 1, 0, 1});
+  CHECK(tapegrad::equal(even(x), tapegrad::conv2d(padded, even->weight, even->bias, IntSpan{1, 1}, IntSpan{0, 0})));
+}
+
+TEST_CASE("a transposed convolution takes the size of its output", "[nn]") {
+  const ConvTranspose2d conv(ConvTranspose2dOptions(2, 3, 3).stride(2));
+  const Tensor x = tapegrad::rand({1, 2, 4, 4});
+  CHECK(conv(x).sizes() == IntSpan{1, 3, 9, 9});
+  CHECK(conv(x, IntSpan{10, 9}).sizes() == IntSpan{1, 3, 10, 9});
+  CHECK_THROWS_AS(conv(x, IntSpan{12, 9}), Error);
 }
 
 TEST_CASE("wrong options are refused", "[nn]") {

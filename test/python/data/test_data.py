@@ -8,7 +8,6 @@ from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 from tapegrad.utils import data
 

@@ -12,7 +12,6 @@ import threading
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 from tapegrad.datasets import MNIST, FashionMNIST
 from tapegrad.datasets.mnist import read_idx

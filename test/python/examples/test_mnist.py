@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 import tapegrad as tg
 
 ROOT = Path(__file__).resolve().parents[3]

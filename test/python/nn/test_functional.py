@@ -3,7 +3,6 @@
 import math
 
 import pytest
-
 import tapegrad
 
 torch = pytest.importorskip("torch")

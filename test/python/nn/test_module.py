@@ -7,7 +7,6 @@ import pickle
 from collections import OrderedDict
 
 import pytest
-
 import tapegrad
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,6 @@ import random
 import warnings
 
 import pytest
-
 import tapegrad as tg
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 import tapegrad as tg
 
 ROOT = Path(__file__).resolve().parents[3]

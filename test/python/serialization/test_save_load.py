@@ -14,7 +14,6 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 
 
