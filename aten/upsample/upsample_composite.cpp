@@ -90,7 +90,7 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
 
 Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
   int64_t r = upscale_factor;
-  TG_CHECK(r > 0, Runtime, "pixel_shuffle: upscale_factor must be positive: got {}", r);
+  TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime, "pixel_shuffle: upscale_factor must be positive and below 2^31: got {}", r);
   TG_CHECK(input.ndim() >= 3 && input.size(-3) % (r * r) == 0, Runtime,
            "pixel_shuffle: expected (*, C, H, W) with C a multiple of {}: got {}", r * r, format_ints(input.sizes()));
   DimVector s = folded(input, 3);
@@ -101,7 +101,7 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
 
 Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
   int64_t r = downscale_factor;
-  TG_CHECK(r > 0, Runtime, "pixel_unshuffle: downscale_factor must be positive: got {}", r);
+  TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime, "pixel_unshuffle: downscale_factor must be positive and below 2^31: got {}", r);
   TG_CHECK(input.ndim() >= 3 && input.size(-1) % r == 0 && input.size(-2) % r == 0, Runtime,
            "pixel_unshuffle: expected (*, C, H, W) with H and W multiples of {}: got {}", r, format_ints(input.sizes()));
   DimVector s = folded(input, 3);

@@ -85,6 +85,12 @@ def test_values_out_of_range():
     mistake(lambda: tg.randint(5, 2, (2,)), RuntimeError, "5", "2")
 
 
+def test_numbers_too_large_to_compute_with():
+    mistake(lambda: tg.pixel_shuffle(tg.zeros(1, 4, 2, 2), 2**62), RuntimeError, "upscale_factor")
+    mistake(lambda: tg.pixel_unshuffle(tg.zeros(1, 4, 2, 2), 2**62), RuntimeError)
+    mistake(lambda: tg.ones(2).round(decimals=-(2**63)), RuntimeError, "decimals")
+
+
 def test_calls():
     mistake(lambda: tg.add(tg.zeros(2)), TypeError, "add", "other")
     mistake(lambda: tg.add(tg.zeros(2), 1, colour=3), TypeError, "colour")
