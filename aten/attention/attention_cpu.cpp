@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kRows = 64;   // of the query in a tile
 constexpr int64_t kKeys = 256;  // of the key in a tile
-constexpr int64_t kLanes = 16;
+constexpr int64_t kLanes = 32;  // above 16, up to which g++ unrolls before it vectorises
 
 template <class C>
 constexpr C kMinusInfinity = -std::numeric_limits<C>::infinity();
