@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from .cpp import HEAD, join_params, names, out_args, params, return_type
 from .model import Arg, Op
 
@@ -70,15 +72,26 @@ def emit_methods(ops: list[Op]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _told_apart(args, others):
+    """The arguments without the defaults that would let a call mean one of the others, too."""
+    needed = -1
+    for other in others:
+        differing = (i for i, (a, b) in enumerate(zip(args, other)) if a.info.cpp != b.info.cpp)
+        needed = max(needed, next(differing, min(len(args), len(other))))
+    return [dataclasses.replace(a, default=None) if i <= needed else a for i, a in enumerate(args)]
+
+
 def emit_functions(ops: list[Op]) -> str:
     by_name = {op.name: op for op in ops}
     public, raw, methods = [], [], []
     for op in ops:
         if op.kind == "overload":
-            for target in (by_name[o] for o in op.get("overloads")):
+            targets = [by_name[o] for o in op.get("overloads")]
+            for i, target in enumerate(targets):
                 if target.name != op.name:
                     result = "const Tensor&" if target.is_inplace_only else return_type(target)
-                    public.append(f"inline {result} {op.name}({params(target.args, True)}) "
+                    args = _told_apart(target.args, [t.args for t in targets[:i]])
+                    public.append(f"inline {result} {op.name}({params(args, True)}) "
                                   f"{{ return {target.name}({names(target.args)}); }}")
             continue
         public += _declarations(op, default=True)
