@@ -203,6 +203,7 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
              "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]
     tables: dict[str, list[str]] = {}
     methods: list[str] = []
+    hidden_methods: list[str] = []
     local = {op.name for op in ops}
     for op in ops:  # an overload of another family's row needs its signature and call here, too
         for target in (by_name[o] for o in op.get("overloads", []) if o not in local):
@@ -239,14 +240,16 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
         if op.has_inplace:
             for name in python_names(op):
                 shown = op.get("method_name", name)
-                methods.append(_entry_row(f"{shown}_", f"method_{op.name}_", doc))
+                # Of methods of one name the first counts: a row of that name is the public form.
+                parts = hidden_methods if f"{shown}_" in by_name else methods
+                parts.append(_entry_row(f"{shown}_", f"method_{op.name}_", doc))
                 for module in modules_of(op) if "method_only" not in op.variants else []:
                     if module in ("", "nn.functional") or op.hidden:
                         tables.setdefault(module, []).append(_entry_row(f"{name}_", f"function_{op.name}_", doc))
     # Of rows with one name the first counts: a method with several forms goes before its parts.
     spelled = {f", as_method(method_{op.name}), " for op in ops if op.kind == "overload"}
     methods.sort(key=lambda row: not any(text in row for text in spelled))
-    lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *methods,
+    lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *methods, *hidden_methods,
               "    {nullptr, nullptr, 0, nullptr}};"]
     for module, rows in tables.items():
         tag = module.replace(".", "_") or "root"
