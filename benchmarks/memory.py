@@ -12,7 +12,7 @@ def cases(libraries):
             a = lib.linspace(0.1, 1, N, dtype=lib.float32)
             b = a[::-1].copy()
             m = a.reshape(4096, 4096)
-            per_library[name] = {"a + b": lambda a=a, b=b: a + b, "a * 2": lambda a=a: a * lib.float32(2), "exp": lambda a=a: lib.exp(a),
+            per_library[name] = {"a + b": lambda a=a, b=b: a + b, "a * 2": lambda a=a, lib=lib: a * lib.float32(2), "exp": lambda a=a, lib=lib: lib.exp(a),
                                  "sum": lambda a=a: a.sum(), "transpose copy": lambda m=m: m.T.copy()}
             continue
         a = lib.linspace(0.1, 1, N)

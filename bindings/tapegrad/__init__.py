@@ -28,9 +28,41 @@ _C = _load_native()
 from math import e, inf, nan, pi  # noqa: E402
 
 from ._C import (  # noqa: E402
-    Generator, OutOfMemoryError, Size, Tensor, bfloat16, bool, cdouble, cfloat, channels_last, complex64, complex128,
-    contiguous_format, default_generator, device, double, dtype, float, float16, float32, float64, half, int, int8, int16,
-    int32, int64, layout, long, memory_format, preserve_format, return_types, short, sparse_coo, sparse_csr, strided,
+    Generator,
+    OutOfMemoryError,
+    Size,
+    Tensor,
+    bfloat16,
+    bool,
+    cdouble,
+    cfloat,
+    channels_last,
+    complex64,
+    complex128,
+    contiguous_format,
+    default_generator,
+    device,
+    double,
+    dtype,
+    float,
+    float16,
+    float32,
+    float64,
+    half,
+    int,
+    int8,
+    int16,
+    int32,
+    int64,
+    layout,
+    long,
+    memory_format,
+    preserve_format,
+    return_types,
+    short,
+    sparse_coo,
+    sparse_csr,
+    strided,
     uint8,
 )
 
@@ -42,17 +74,30 @@ globals().update((name, function) for name, function in _C._functions[""].items(
 from . import _tensor  # noqa: E402, F401
 from ._legacy import *  # noqa: E402, F403
 from ._settings import (  # noqa: E402
-    are_deterministic_algorithms_enabled, compile, get_float32_matmul_precision, get_num_interop_threads, is_storage,
-    set_default_tensor_type, set_float32_matmul_precision, set_flush_denormal, set_num_interop_threads, typename,
+    are_deterministic_algorithms_enabled,
+    compile,
+    get_float32_matmul_precision,
+    get_num_interop_threads,
+    is_storage,
+    set_default_tensor_type,
+    set_float32_matmul_precision,
+    set_flush_denormal,
+    set_num_interop_threads,
+    typename,
     use_deterministic_algorithms,
 )
 from ._tensor_str import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from ._type_info import finfo, iinfo  # noqa: E402
 from ._unique import unique, unique_consecutive  # noqa: E402
-from .storage import TypedStorage, UntypedStorage  # noqa: E402
 from .autograd import (  # noqa: E402
-    enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
 )
+from .storage import TypedStorage, UntypedStorage  # noqa: E402
 
 _LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "special", "utils",
                    "version"))

@@ -6,7 +6,7 @@ import copy as _copy
 
 from . import _C
 from ._tensor_str import tensor_str
-from .storage import UntypedStorage, TypedStorage, storage_of
+from .storage import TypedStorage, UntypedStorage, storage_of
 
 Tensor = _C.Tensor
 Parameter = _C.Parameter

@@ -16,7 +16,25 @@ import struct
 import zlib
 
 from .. import (
-    Tensor, as_strided, bfloat16, bool as bool_, empty, float16, float32, float64, frombuffer, from_numpy, int8, int16, int32, int64, uint8, view_as_complex, view_as_real,
+    Tensor,
+    as_strided,
+    bfloat16,
+    empty,
+    float16,
+    float32,
+    float64,
+    from_numpy,
+    frombuffer,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    view_as_complex,
+    view_as_real,
+)
+from .. import (
+    bool as bool_,
 )
 from .tree import Decoder, Encoder
 

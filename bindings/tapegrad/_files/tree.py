@@ -12,7 +12,9 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 
-from .. import Size, Tensor, device as device_type, dtype as dtype_type
+from .. import Size, Tensor
+from .. import device as device_type
+from .. import dtype as dtype_type
 
 _DEEPEST = 500
 

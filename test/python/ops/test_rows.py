@@ -8,9 +8,8 @@ import copy
 
 import pytest
 import rows
-from rows import as_numpy, assert_equal, dtype_name, map_tree, tensors_of, to_torch
-
 import tapegrad
+from rows import as_numpy, assert_equal, dtype_name, map_tree, tensors_of, to_torch
 
 RECORDS = rows.load_records()
 SAMPLED = [r for r in RECORDS if r.samples]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 
 RNG = np.random.default_rng(5)

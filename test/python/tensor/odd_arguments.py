@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-
 import tapegrad as tg
 
 # What blocks, ends the process, talks to the outside, or changes global state that later calls lean on.

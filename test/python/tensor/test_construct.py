@@ -9,9 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from pairs import DTYPES, assert_same, assert_same_outcome, name_of, pair
-
 import tapegrad as tg
+from pairs import DTYPES, assert_same, assert_same_outcome, name_of, pair
 
 torch = pytest.importorskip("torch")
 

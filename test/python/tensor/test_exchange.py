@@ -8,9 +8,8 @@ import weakref
 
 import numpy as np
 import pytest
-from pairs import DTYPES, as_numpy, assert_same
-
 import tapegrad as tg
+from pairs import DTYPES, as_numpy, assert_same
 
 torch = pytest.importorskip("torch")
 NUMPY_DTYPES = [d for d in DTYPES if d != "bfloat16"]

@@ -8,7 +8,6 @@ import pickle
 import weakref
 
 import pytest
-
 import tapegrad as tg
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pairs import assert_same, assert_same_outcome, outcome, pair
-
 import tapegrad as tg
+from pairs import assert_same, assert_same_outcome, outcome, pair
 
 torch = pytest.importorskip("torch")
 

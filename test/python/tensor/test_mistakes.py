@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 import tapegrad as tg
 
 F = tg.float32

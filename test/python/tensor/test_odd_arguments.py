@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 import tapegrad as tg
 
 PROGRAM = Path(__file__).with_name("odd_arguments.py")

@@ -7,9 +7,8 @@ import operator
 
 import numpy as np
 import pytest
-from pairs import DTYPES, assert_same, assert_same_outcome, pair
-
 import tapegrad as tg
+from pairs import DTYPES, assert_same, assert_same_outcome, pair
 
 torch = pytest.importorskip("torch")
 

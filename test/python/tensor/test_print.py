@@ -7,9 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from pairs import DTYPES, pair
-
 import tapegrad as tg
+from pairs import DTYPES, pair
 
 torch = pytest.importorskip("torch")
 RNG = np.random.default_rng(0)
