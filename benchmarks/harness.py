@@ -47,6 +47,10 @@ def _choose_inner(run, slice_s: float) -> int:
         inner *= 4
 
 
+# The threads of the library that ran before go on spinning for a while, which would cost the next one a core.
+PAUSE_S = 0.06
+
+
 def measure(case: Case, rounds: int = 9, slice_s: float = 0.03) -> Case:
     """Times all libraries of a case in turn. Every round begins with another library than the one before."""
     names = list(case.runs)
@@ -54,6 +58,8 @@ def measure(case: Case, rounds: int = 9, slice_s: float = 0.03) -> Case:
     case.seconds = {n: [] for n in names}
     for r in range(rounds):
         for n in names[r % len(names):] + names[:r % len(names)]:
+            time.sleep(PAUSE_S)
+            case.runs[n]()
             case.seconds[n].append(_time(case.runs[n], inner[n]))
     return case
 
