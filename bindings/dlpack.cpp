@@ -41,7 +41,7 @@ struct ManagedVersioned {
   uint64_t flags;
   DlTensor tensor;
 };
-constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13;
+constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;
 constexpr uint64_t kReadOnly = 1, kCopied = 2;
 enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
 constexpr const char* kName = "dltensor";

@@ -29,7 +29,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
 else()
   # clang has no simd attribute: the loops stay correct and call the scalar functions.
-  target_compile_options(tapegrad_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-attributes>)
+  # Loops that are to become vector code use & and | on conditions.
+  target_compile_options(tapegrad_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-attributes -Wno-unknown-pragmas -Wno-bitwise-conditional-parentheses
+    -Wno-bitwise-instead-of-logical -Wno-unknown-warning-option -Wno-braced-scalar-init -Wno-ambiguous-reversed-operator>)
 endif()
 target_link_options(tapegrad_flags INTERFACE -Wl,-z,now)
 

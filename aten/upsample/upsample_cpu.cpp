@@ -74,7 +74,7 @@ void weighted_row(const Taps<sum_t<T>>& taps, const sum_t<T>* line, T* to) {
 template <class T>
 void resample(const Plan<sum_t<T>>& plan, bool nearest, const T* input, T* output) {
   using C = sum_t<T>;
-  const auto& [tz, ty, tx] = plan.taps;
+  const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
   int64_t rows = tz.out * ty.out, width = tx.in;
   int64_t work = nearest ? tx.out : tx.out * tx.count + width * ty.count * tz.count;
   parallel_for(0, plan.planes * rows, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
@@ -110,7 +110,7 @@ void resample(const Plan<sum_t<T>>& plan, bool nearest, const T* input, T* outpu
 template <class T>
 void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
   using C = sum_t<T>;
-  const auto& [tz, ty, tx] = plan.taps;
+  const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
   int64_t width = tx.in, size = plan.in_plane();
   parallel_for(0, plan.planes, 32768 / std::max<int64_t>(size + plan.out_plane(), 1) + 1, [&](int64_t first, int64_t last) {
     std::vector<C> sums(static_cast<size_t>(size)), line(static_cast<size_t>(width));

@@ -49,7 +49,8 @@ TEST_CASE("owners are counted", "[c10][intrusive_ptr]") {
     CHECK(Counted::alive == 1);
     b = intrusive_ptr<Counted>::reclaim(raw);
     CHECK(b.use_count() == 1);
-    b = b;
+    const intrusive_ptr<Counted>& same = b;
+    b = same;
     CHECK(b.use_count() == 1);
   }
   CHECK(Counted::alive == 0);
