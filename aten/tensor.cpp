@@ -10,23 +10,18 @@
 
 namespace tapegrad {
 
-int64_t Tensor::size(int64_t d) const {
-  return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size")));
-}
+int64_t Tensor::size(int64_t d) const { return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size"))); }
 
 int64_t Tensor::stride(int64_t d) const {
-  TG_CHECK(impl_->ndim() > 0, Index, "stride: a tensor without dimensions has no strides: got dimension {}",
-           d);
+  TG_CHECK(impl_->ndim() > 0, Index, "stride: a tensor without dimensions has no strides: got dimension {}", d);
   return impl_->stride(static_cast<int>(wrap_dim(d, impl_->ndim(), "stride")));
 }
 
 Scalar Tensor::item() const {
   TG_CHECK(defined(), Runtime, "item: the tensor is undefined");
-  TG_CHECK(numel() == 1, Runtime,
-           "item: a tensor with {} elements cannot be converted to a number: its sizes are {}", numel(),
-           format_ints(sizes()));
-  TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host",
-           device());
+  TG_CHECK(numel() == 1, Runtime, "item: a tensor with {} elements cannot be converted to a number: its sizes are {}",
+           numel(), format_ints(sizes()));
+  TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
   const void* p = data_ptr();
   return dispatch_dtype(dtype(), [&]<class T>() {
     T value = *static_cast<const T*>(p);
@@ -144,11 +139,10 @@ Tensor empty_tensor(const TensorSpec& spec) {
   int64_t nbytes;
   overflow |= __builtin_add_overflow(last, int64_t{1}, &last) ||
               __builtin_mul_overflow(last, static_cast<int64_t>(element_size(spec.dtype)), &nbytes);
-  TG_CHECK(!overflow, Runtime,
-           "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
+  TG_CHECK(!overflow, Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
            format_ints(spec.sizes), format_ints(spec.strides));
-  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), spec.device),
-                                         spec.dtype, spec.sizes, spec.strides, 0);
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), spec.device), spec.dtype,
+                                         spec.sizes, spec.strides, 0);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
   return Tensor(std::move(impl));
 }
@@ -169,8 +163,7 @@ Tensor alias_tensor(const Tensor& base, const ViewSpec& view) {
 
 int64_t wrap_dim(int64_t d, int64_t ndim, const char* op) {
   int64_t n = std::max<int64_t>(ndim, 1);
-  TG_CHECK(d >= -n && d < n, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -n, n - 1,
-           d);
+  TG_CHECK(d >= -n && d < n, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -n, n - 1, d);
   return d < 0 ? d + n : d;
 }
 
@@ -179,8 +172,8 @@ uint64_t dim_mask(OptionalInts dims, int64_t ndim, const char* op) {
   uint64_t mask = 0;
   for (int64_t d : *dims) {
     uint64_t bit = uint64_t{1} << wrap_dim(d, ndim, op);
-    TG_CHECK((mask & bit) == 0, Runtime, "{}: dimension {} appears multiple times in the list of dims: {}",
-             op, d, format_ints(*dims));
+    TG_CHECK((mask & bit) == 0, Runtime, "{}: dimension {} appears multiple times in the list of dims: {}", op, d,
+             format_ints(*dims));
     mask |= bit;
   }
   return mask;
@@ -192,8 +185,8 @@ namespace {
   if (from_end == 1)
     TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: last sizes are {} and {}", op, format_ints(a),
              format_ints(b), x, y);
-  TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: sizes at dimension -{} are {} and {}", op,
-           format_ints(a), format_ints(b), from_end, x, y);
+  TG_THROW(Runtime, "{}: shapes {} and {} do not broadcast: sizes at dimension -{} are {} and {}", op, format_ints(a),
+           format_ints(b), from_end, x, y);
 }
 }  // namespace
 
@@ -246,8 +239,7 @@ static_assert(std::atomic<Device>::is_always_lock_free);
 DType default_dtype() noexcept { return the_default_dtype.load(std::memory_order_relaxed); }
 
 void set_default_dtype(DType t) {
-  TG_CHECK(is_floating_point(t), Type,
-           "set_default_dtype: only floating-point types can be the default: got {}", t);
+  TG_CHECK(is_floating_point(t), Type, "set_default_dtype: only floating-point types can be the default: got {}", t);
   the_default_dtype.store(t, std::memory_order_relaxed);
 }
 

@@ -61,8 +61,7 @@ class TG_API Tensor {
   // The typed address; raises Runtime when T is not the dtype.
   template <class T>
   T* data() const {
-    TG_CHECK(dtype() == dtype_of_v<T>, Runtime, "data: expected a tensor of dtype {}: got {}", dtype_of_v<T>,
-             dtype());
+    TG_CHECK(dtype() == dtype_of_v<T>, Runtime, "data: expected a tensor of dtype {}: got {}", dtype_of_v<T>, dtype());
     return static_cast<T*>(data_ptr());
   }
 
@@ -102,8 +101,7 @@ class TG_API Operand {
   Operand(Tensor&& t) : tensor_(std::move(t)) {}
   Operand(const Scalar& s) : tensor_(wrap(s)) {}
   template <class T>
-    requires(std::is_arithmetic_v<T>)
-  Operand(T value) : tensor_(wrap(Scalar(value))) {}
+  requires(std::is_arithmetic_v<T>) Operand(T value) : tensor_(wrap(Scalar(value))) {}
   operator const Tensor&() const noexcept { return tensor_; }
   const Tensor& tensor() const noexcept { return tensor_; }
 

@@ -16,8 +16,7 @@ bool owned_alone(const Tensor& t) noexcept {
   if (owners == 1) return true;
   // A reshaped gradient is a view of a tensor that only the view itself keeps.
   ViewMeta* view = view_meta(t);
-  return owners == 2 && view && view->base.ptr().use_count() == 1 &&
-         view->base.impl()->python_object() == nullptr;
+  return owners == 2 && view && view->base.ptr().use_count() == 1 && view->base.impl()->python_object() == nullptr;
 }
 
 void add_gradient(Tensor& sum, Tensor&& grad, bool reuse) {

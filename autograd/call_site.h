@@ -35,9 +35,7 @@ TG_API std::string at_site(uint32_t site);
 class SiteGuard {
  public:
   SiteGuard() noexcept : saved_(detail::fixed_site) { detail::fixed_site.active = false; }
-  explicit SiteGuard(uint32_t site) noexcept : saved_(detail::fixed_site) {
-    detail::fixed_site = {site, true};
-  }
+  explicit SiteGuard(uint32_t site) noexcept : saved_(detail::fixed_site) { detail::fixed_site = {site, true}; }
   ~SiteGuard() { detail::fixed_site = saved_; }
   SiteGuard(const SiteGuard&) = delete;
   SiteGuard& operator=(const SiteGuard&) = delete;

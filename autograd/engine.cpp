@@ -110,8 +110,8 @@ bool has_nan(const Tensor& t) {
 TG_COLD void check_nan(const Node& node, const GradList& result) {
   for (size_t i = 0; i < result.size(); ++i) {
     if (!result[i].defined() || !has_nan(result[i])) continue;
-    TG_THROW(Runtime, "{}: Function '{}' returned nan values in its {}th output{}", operator_of(node),
-             node.name(), i, node.site ? "\nthe forward call is" + at_site(node.site) : "");
+    TG_THROW(Runtime, "{}: Function '{}' returned nan values in its {}th output{}", operator_of(node), node.name(), i,
+             node.site ? "\nthe forward call is" + at_site(node.site) : "");
   }
 }
 
@@ -150,8 +150,7 @@ class Run {
     const Task t = graph_.tasks[task];
     Node& node = *t.node;
     GradList grads;
-    for (size_t i = 0; i < node.outputs.size(); ++i)
-      grads.push_back(std::move(graph_.grads[t.first_grad + i]));
+    for (size_t i = 0; i < node.outputs.size(); ++i) grads.push_back(std::move(graph_.grads[t.first_grad + i]));
     const bool some = any_defined(grads);
     detail::fixed_site.site = node.site;
     thread_state.node = &node;
@@ -163,8 +162,7 @@ class Run {
         if (c.task == task) results[c.result] = grads[c.output];
     if (!t.run) return;
 
-    GradList result =
-        some || node.runs_without_grads ? call(node, std::move(grads)) : GradList(node.edges.size());
+    GradList result = some || node.runs_without_grads ? call(node, std::move(grads)) : GradList(node.edges.size());
     if (!keep_) release(node);
     if (node.is_accumulator) return;
     route(t, result);
@@ -201,8 +199,8 @@ class Run {
   void route(const Task& t, GradList& result) {
     Node& node = *t.node;
     TG_CHECK(result.size() == node.edges.size(), Runtime,
-             "{}: Function {} returned an incorrect number of gradients (expected {}, got {})",
-             operator_of(node), node.name(), node.edges.size(), result.size());
+             "{}: Function {} returned an incorrect number of gradients (expected {}, got {})", operator_of(node),
+             node.name(), node.edges.size(), result.size());
     size_t k = t.first_target;
     for (size_t i = 0; i < result.size(); ++i) {
       const Edge& edge = node.edges[i];
@@ -211,8 +209,7 @@ class Run {
       Task& target = graph_.tasks[index];
       if (result[i].defined() && target.needed) {
         const OutputMeta& expected = edge.node->outputs[edge.input];
-        if (TG_UNLIKELY(!expected.matches(result[i])))
-          result[i] = conform(std::move(result[i]), expected, node, i);
+        if (TG_UNLIKELY(!expected.matches(result[i]))) result[i] = conform(std::move(result[i]), expected, node, i);
         add_gradient(graph_.grads[target.first_grad + edge.input], std::move(result[i]), reuse_);
       }
       if (--target.waiting == 0 && target.needed) make_ready(index);
@@ -228,19 +225,16 @@ class Run {
 // The gradient that a root starts with.
 Tensor root_gradient(const Tensor& root, const Tensor* given, size_t i) {
   if (given && given->defined()) {
-    TG_CHECK(
-        given->sizes() == root.sizes(), Runtime,
-        "backward: Mismatch in shape: grad_output[{}] has a shape of {} and output[{}] has a shape of {}", i,
-        format_ints(given->sizes()), i, format_ints(root.sizes()));
-    TG_CHECK(
-        given->is_complex() == root.is_complex(), Runtime,
-        "backward: For complex Tensors, both grad_output and output are required to have the same dtype: "
-        "Mismatch in dtype: grad_output[{}] has a dtype of {} and output[{}] has a dtype of {}",
-        i, given->dtype(), i, root.dtype());
+    TG_CHECK(given->sizes() == root.sizes(), Runtime,
+             "backward: Mismatch in shape: grad_output[{}] has a shape of {} and output[{}] has a shape of {}", i,
+             format_ints(given->sizes()), i, format_ints(root.sizes()));
+    TG_CHECK(given->is_complex() == root.is_complex(), Runtime,
+             "backward: For complex Tensors, both grad_output and output are required to have the same dtype: "
+             "Mismatch in dtype: grad_output[{}] has a dtype of {} and output[{}] has a dtype of {}",
+             i, given->dtype(), i, root.dtype());
     return *given;
   }
-  TG_CHECK(root.numel() == 1, Runtime,
-           "backward: grad can be implicitly created only for scalar outputs: got sizes {}",
+  TG_CHECK(root.numel() == 1, Runtime, "backward: grad can be implicitly created only for scalar outputs: got sizes {}",
            format_ints(root.sizes()));
   TG_CHECK(is_floating_point(root.dtype()), Runtime,
            "backward: grad can be implicitly created only for real scalar outputs but got {}", root.dtype());
@@ -275,8 +269,8 @@ void run_callbacks() {
 
 std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan inputs,
                                  const BackwardOptions& options) {
-  TG_CHECK(grads.empty() || grads.size() == roots.size(), Runtime,
-           "backward: got {} tensors and {} gradients", roots.size(), grads.size());
+  TG_CHECK(grads.empty() || grads.size() == roots.size(), Runtime, "backward: got {} tensors and {} gradients",
+           roots.size(), grads.size());
   InlineVector<Edge, 2> root_edges;
   GradList root_grads;
   for (size_t i = 0; i < roots.size(); ++i) {
@@ -360,8 +354,7 @@ bool in_backward() noexcept { return thread_state.depth > 0; }
 Node* current_node() noexcept { return thread_state.node; }
 
 void queue_callback(std::function<void()> callback) {
-  TG_CHECK(in_backward(), Runtime,
-           "queue_callback: final callbacks can only be installed during backward pass");
+  TG_CHECK(in_backward(), Runtime, "queue_callback: final callbacks can only be installed during backward pass");
   callbacks_of_thread().push_back(std::move(callback));
 }
 

@@ -21,8 +21,7 @@ TG_API std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, Tens
                                         const BackwardOptions& options);
 
 TG_API std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpan grad_outputs = {},
-                                bool retain_graph = false, bool create_graph = false,
-                                bool allow_unused = false);
+                                bool retain_graph = false, bool create_graph = false, bool allow_unused = false);
 
 // True on a thread that is inside run_backward; the node that it is running.
 TG_API bool in_backward() noexcept;

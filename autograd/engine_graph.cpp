@@ -78,8 +78,7 @@ void Graph::mark_needed() {
   for (size_t i = 1; i <= n; ++i) first[i] += first[i - 1];
   for (size_t i = n; i-- > 0;) {
     size_t end = i + 1 < n ? tasks[i + 1].first_target : targets.size();
-    for (size_t k = tasks[i].first_target; k < end; ++k)
-      sources[--first[targets[k]]] = static_cast<uint32_t>(i);
+    for (size_t k = tasks[i].first_target; k < end; ++k) sources[--first[targets[k]]] = static_cast<uint32_t>(i);
   }
   std::vector<uint32_t> pending;
   for (size_t i = 0; i < n; ++i) {

@@ -66,8 +66,7 @@ void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool rec
     }
     if (dirty) {
       TG_CHECK(!is_view(t) || (results.size() == 1 && inputs[0].is_same(t)), Runtime,
-               "{}: a Function that writes to a view in place must take it first and return nothing else",
-               name());
+               "{}: a Function that writes to a view in place must take it first and return nothing else", name());
       rebase_history(t, self);
     } else if (contains(inputs, t)) {
       // The caller gets a handle of its own, whose history is this node.
@@ -87,8 +86,7 @@ void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool rec
   }
   if (recording) {
     for (const Tensor& t : context.to_save_) {
-      const bool own =
-          t.defined() && (contains(context.dirty_, t) || (meta(t) && meta(t)->grad_fn.get() == this));
+      const bool own = t.defined() && (contains(context.dirty_, t) || (meta(t) && meta(t)->grad_fn.get() == this));
       context.saved_.emplace_back(t, own);
     }
   }

@@ -83,8 +83,8 @@ struct CppFunctionNode final : FunctionNode {
     materialize(list);
     TensorList result = T::backward(context, list);
     TG_CHECK(result.size() == edges.size(), Runtime,
-             "{}: backward returned an incorrect number of gradients (expected {}, got {})", name_,
-             edges.size(), result.size());
+             "{}: backward returned an incorrect number of gradients (expected {}, got {})", name_, edges.size(),
+             result.size());
     return GradList(std::make_move_iterator(result.begin()), std::make_move_iterator(result.end()));
   }
   std::string name_ = function_name(typeid(T));

@@ -68,8 +68,7 @@ bool erase_hook(List& list, uint64_t id) {
 void HookHandle::remove() {
   if (auto node = node_.lock(); node && node->hooks) {
     NodeHooks& h = *node->hooks;
-    erase_hook(h.tensor, id_) || erase_hook(h.pre, id_) || erase_hook(h.retain, id_) ||
-        erase_hook(h.post, id_);
+    erase_hook(h.tensor, id_) || erase_hook(h.pre, id_) || erase_hook(h.retain, id_) || erase_hook(h.post, id_);
   }
   if (auto leaf = leaf_.lock(); leaf && leaf->autograd()) {
     if (LeafHooks* h = static_cast<AutogradMeta*>(leaf->autograd())->hooks.get())
@@ -78,8 +77,7 @@ void HookHandle::remove() {
 }
 
 HookHandle add_tensor_hook(const Tensor& t, NodeHooks::Hook hook) {
-  TG_CHECK(needs_grad(t), Runtime,
-           "register_hook: cannot register a hook on a tensor that doesn't require gradient");
+  TG_CHECK(needs_grad(t), Runtime, "register_hook: cannot register a hook on a tensor that doesn't require gradient");
   uint64_t id = next_hook_id();
   if (auto node = grad_fn_of(t)) {
     node->ensure_hooks().tensor.push_back({id, meta(t)->output, std::move(hook)});
@@ -90,9 +88,8 @@ HookHandle add_tensor_hook(const Tensor& t, NodeHooks::Hook hook) {
 }
 
 HookHandle add_post_accumulate_hook(const Tensor& leaf, std::function<void(const Tensor&)> hook) {
-  TG_CHECK(
-      needs_grad(leaf), Runtime,
-      "register_post_accumulate_grad_hook: cannot register a hook on a tensor that doesn't require gradient");
+  TG_CHECK(needs_grad(leaf), Runtime,
+           "register_post_accumulate_grad_hook: cannot register a hook on a tensor that doesn't require gradient");
   TG_CHECK(leaf.is_leaf(), Runtime,
            "register_post_accumulate_grad_hook: post accumulate grad hooks cannot be registered on non-leaf "
            "tensors");

@@ -55,9 +55,7 @@ struct TG_API ViewMeta final : AutogradMeta {
 };
 
 // The metadata, or null. `ensure_meta` makes it.
-inline AutogradMeta* meta(const Tensor& t) noexcept {
-  return static_cast<AutogradMeta*>(t.impl()->autograd());
-}
+inline AutogradMeta* meta(const Tensor& t) noexcept { return static_cast<AutogradMeta*>(t.impl()->autograd()); }
 inline ViewMeta* view_meta(const Tensor& t) noexcept {
   AutogradMeta* m = meta(t);
   return m && m->is_view ? static_cast<ViewMeta*>(m) : nullptr;

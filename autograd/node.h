@@ -99,8 +99,8 @@ struct TG_API Node : intrusive_ptr_target {
   bool is_accumulator = false;              // AccumulateGrad: runs as soon as its gradient is complete
   bool runs_without_grads = false;
   std::unique_ptr<NodeHooks> hooks;
-  Node* copy_slices = nullptr;  // the CopySlices node that owns this one: an in-place write to a view
-  void* python = nullptr;       // the wrapper object that Python sees, borrowed; owned by the bindings
+  Node* copy_slices = nullptr;                 // the CopySlices node that owns this one: an in-place write to a view
+  void* python = nullptr;                      // the wrapper object that Python sees, borrowed; owned by the bindings
   std::unique_ptr<AutogradMetaBase> metadata;  // Python's node.metadata dictionary
 
   static void* operator new(size_t n);
@@ -141,9 +141,7 @@ TG_API void add_edges(Node& node, TensorSpan tensors);
 // Makes `t` an output of `node`: sets grad_fn and output number. The tensor must be fresh. A tensor that
 // cannot carry a gradient (integers) takes an output number and stays outside the tape.
 TG_API void set_history(const Tensor& t, intrusive_ptr<Node>&& node);
-inline void set_history(const Tensor& t, const intrusive_ptr<Node>& node) {
-  set_history(t, intrusive_ptr<Node>(node));
-}
+inline void set_history(const Tensor& t, const intrusive_ptr<Node>& node) { set_history(t, intrusive_ptr<Node>(node)); }
 template <class T>
 void set_history(const Tensor& t, const intrusive_ptr<T>& node) {
   set_history(t, intrusive_ptr<Node>(node));
@@ -163,15 +161,12 @@ inline void check_inplace(const Tensor& self, const char* op, bool recording) {
 }
 TG_API void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node);
 // A write noticed by nobody else: bumps the version with the operator's name and the call site.
-inline void bump_version(const Tensor& self, const char* op) {
-  self.impl()->bump_version(op, current_site());
-}
+inline void bump_version(const Tensor& self, const char* op) { self.impl()->bump_version(op, current_site()); }
 
 // Makes `view` a differentiable view of `base` (view rows do so through the generated wrapper).
 // `node` is null when nothing is recorded; the relation is kept all the same, since the base may come to
 // require grad later and since in-place operators on the view have to find the base.
-TG_API void set_view(const Tensor& view, const Tensor& base, intrusive_ptr<Node> node,
-                     bool multi_output = false);
+TG_API void set_view(const Tensor& view, const Tensor& base, intrusive_ptr<Node> node, bool multi_output = false);
 
 inline bool needs_grad(const Tensor& t) noexcept { return t.defined() && t.impl()->needs_grad(); }
 inline bool needs_grad(const Operand& t) noexcept { return needs_grad(t.tensor()); }

@@ -11,8 +11,7 @@ Tensor reduce_to_slow(const Tensor& grad, const OutputMeta& meta) {
              format_ints(g.sizes()), format_ints(meta.sizes));
     DimVector dims;
     for (int64_t d = 0; d < g.ndim(); ++d)
-      if (d < extra || (meta.sizes[d - extra] == 1 && g.impl()->size(static_cast<int>(d)) != 1))
-        dims.push_back(d);
+      if (d < extra || (meta.sizes[d - extra] == 1 && g.impl()->size(static_cast<int>(d)) != 1)) dims.push_back(d);
     if (!dims.empty()) g = tapegrad::sum(g, IntSpan(dims), true);
     if (extra > 0) g = tapegrad::reshape(g, meta.sizes);
   }

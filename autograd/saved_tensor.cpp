@@ -132,9 +132,8 @@ void SavedTensor::throw_overwritten(const Tensor& t, const Node& owner) const {
            "of {} {}, {} {}, is at version {}; expected version {} instead\n"
            "hint: use the out-of-place form of the writing operator, or clone the tensor before it",
            operator_of(owner), is_output_ ? "result" : "input", at_site(owner.site),
-           writer.op ? writer.op : "an in-place operator", at_site(writer.site), t.dtype(),
-           format_ints(t.sizes()), is_output_ ? "which is the result of" : "which was given to", owner.name(),
-           t.version(), version_);
+           writer.op ? writer.op : "an in-place operator", at_site(writer.site), t.dtype(), format_ints(t.sizes()),
+           is_output_ ? "which is the result of" : "which was given to", owner.name(), t.version(), version_);
 }
 
 SavedList save_list(TensorSpan tensors) {

@@ -22,11 +22,9 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
     return *this;
   }
   TG_CHECK(is_differentiable(dtype()), Runtime,
-           "requires_grad_: only Tensors of floating point and complex dtype can require gradients: got {}",
-           dtype());
-  TG_CHECK(
-      !impl_->is_inference() || (modes() & kModeInference), Runtime,
-      "requires_grad_: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed");
+           "requires_grad_: only Tensors of floating point and complex dtype can require gradients: got {}", dtype());
+  TG_CHECK(!impl_->is_inference() || (modes() & kModeInference), Runtime,
+           "requires_grad_: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed");
   ensure_meta(*this);
   impl_->set_needs_grad(true);
   return *this;
@@ -53,10 +51,8 @@ void Tensor::set_grad(const Tensor& grad) const {
   TG_CHECK(grad.device() == device(), Runtime, "grad: a tensor on {} cannot have a gradient on {}", device(),
            grad.device());
   TG_CHECK(grad.dtype() == dtype(), Runtime,
-           "grad: attempting to assign a gradient with dtype {} to a tensor with dtype {}", grad.dtype(),
-           dtype());
-  TG_CHECK(grad.sizes() == sizes(), Runtime,
-           "grad: attempting to assign a gradient of size {} to a tensor of size {}",
+           "grad: attempting to assign a gradient with dtype {} to a tensor with dtype {}", grad.dtype(), dtype());
+  TG_CHECK(grad.sizes() == sizes(), Runtime, "grad: attempting to assign a gradient of size {} to a tensor of size {}",
            format_ints(grad.sizes()), format_ints(sizes()));
   ensure_meta(*this).grad = grad;
 }

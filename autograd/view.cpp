@@ -16,31 +16,28 @@ namespace {
 // base or another view of it that was written to.
 void check_origin(const ViewMeta& m, const char* op, bool indirect) {
   if (m.origin == ViewOrigin::Ordinary) return;
-  const char* written = indirect ? "its base or another view of its base has been modified inplace"
-                                 : "is being modified inplace";
+  const char* written =
+      indirect ? "its base or another view of its base has been modified inplace" : "is being modified inplace";
   switch (m.origin) {
     case ViewOrigin::NoGrad:
     case ViewOrigin::Inference: {
       const char* mode = m.origin == ViewOrigin::NoGrad ? "no_grad" : "inference_mode";
-      TG_THROW(
-          Runtime,
-          "{}: a view was created in {} mode and {} with grad mode enabled\n"
-          "this is ambiguous and therefore refused: move both the view and the write inside the {} block "
-          "(not recorded), or both outside (recorded)",
-          op, mode, written, mode);
+      TG_THROW(Runtime,
+               "{}: a view was created in {} mode and {} with grad mode enabled\n"
+               "this is ambiguous and therefore refused: move both the view and the write inside the {} block "
+               "(not recorded), or both outside (recorded)",
+               op, mode, written, mode);
     }
     case ViewOrigin::MultiOutput:
-      TG_THROW(
-          Runtime,
-          "{}: output {} of {} is a view and {}: it is the output of a function that returns multiple views\n"
-          "such functions do not allow their outputs to be modified inplace: use the out-of-place form",
-          op, m.output, m.grad_fn ? operator_of(*m.grad_fn) : "a function", written);
+      TG_THROW(Runtime,
+               "{}: output {} of {} is a view and {}: it is the output of a function that returns multiple views\n"
+               "such functions do not allow their outputs to be modified inplace: use the out-of-place form",
+               op, m.output, m.grad_fn ? operator_of(*m.grad_fn) : "a function", written);
     default:
-      TG_THROW(
-          Runtime,
-          "{}: output {} of {} is a view and {}: it was created inside a custom Function (or an input was "
-          "returned as it is)\nthe Function's gradient would be wrong: clone the output first",
-          op, m.output, m.grad_fn ? m.grad_fn->name() : "a custom Function", written);
+      TG_THROW(Runtime,
+               "{}: output {} of {} is a view and {}: it was created inside a custom Function (or an input was "
+               "returned as it is)\nthe Function's gradient would be wrong: clone the output first",
+               op, m.output, m.grad_fn ? m.grad_fn->name() : "a custom Function", written);
   }
 }
 
@@ -76,14 +73,12 @@ Tensor part_of(const Tensor& buffer, const Geometry& base, const Geometry& view)
     return tapegrad::as_strided(buffer, view.sizes, view.strides, view.offset - base.offset);
   }
   // A view that reads the bytes as another dtype (real parts of complex numbers): offsets count its elements.
-  TG_CHECK(
-      !grad_enabled(), NotImplemented,
-      "backward: gradients of gradients through a write to a view of another dtype than its base are not "
-      "available");
+  TG_CHECK(!grad_enabled(), NotImplemented,
+           "backward: gradients of gradients through a write to a view of another dtype than its base are not "
+           "available");
   int64_t offset = view.offset - base.offset * static_cast<int64_t>(element_size(base.dtype)) /
                                      static_cast<int64_t>(element_size(view.dtype));
-  return Tensor(
-      make_intrusive<TensorImpl>(buffer.impl()->storage(), view.dtype, view.sizes, view.strides, offset));
+  return Tensor(make_intrusive<TensorImpl>(buffer.impl()->storage(), view.dtype, view.sizes, view.strides, offset));
 }
 
 // New memory with the layout of a base.
@@ -134,11 +129,10 @@ void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
            "{}: Inplace update to inference tensor outside InferenceMode is not allowed\n"
            "hint: clone the tensor to get one that autograd may know",
            op);
-  TG_CHECK(
-      !has_internal_overlap(self), Runtime,
-      "{}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
-      "location: sizes {}, strides {}\nhint: clone the tensor before writing to it",
-      op, format_ints(self.sizes()), format_ints(self.strides()));
+  TG_CHECK(!has_internal_overlap(self), Runtime,
+           "{}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
+           "location: sizes {}, strides {}\nhint: clone the tensor before writing to it",
+           op, format_ints(self.sizes()), format_ints(self.strides()));
   if (!recording) return;
   if (ViewMeta* m = view_meta(self)) {
     check_origin(*m, op, false);
@@ -166,8 +160,7 @@ void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node) {
   refresh_view(self);
 }
 
-CopySlices::CopySlices(const Tensor& b, const Tensor& v, intrusive_ptr<Node> f)
-    : base(b), view(v), fn(std::move(f)) {
+CopySlices::CopySlices(const Tensor& b, const Tensor& v, intrusive_ptr<Node> f) : base(b), view(v), fn(std::move(f)) {
   outputs.emplace_back(b);
   edges.push_back(edge_of(b));
   for (size_t i = 1; i < fn->edges.size(); ++i) edges.push_back(fn->edges[i]);
@@ -201,8 +194,8 @@ GradList CopySlices::apply(GradList grads) {
   Tensor part = part_of(buffer, base, view);
   GradList inner = fn->apply({tapegrad::clone(part)});
   TG_CHECK(inner.size() == fn->edges.size(), Runtime,
-           "Function {} returned an incorrect number of gradients (expected {}, got {})", fn->name(),
-           fn->edges.size(), inner.size());
+           "Function {} returned an incorrect number of gradients (expected {}, got {})", fn->name(), fn->edges.size(),
+           inner.size());
   GradList result(edges.size());
   if (needs(0)) {
     if (!inner.empty() && inner[0].defined())
@@ -229,8 +222,7 @@ GradList AsStridedView::apply(GradList grads) {
     tapegrad::copy_(part_of(buffer, base, view), grad);
     return {buffer};
   }
-  return {
-      as_strided_grad(grad, base.sizes, base.strides, base.offset, view.sizes, view.strides, view.offset)};
+  return {as_strided_grad(grad, base.sizes, base.strides, base.offset, view.sizes, view.strides, view.offset)};
 }
 
 }  // namespace tapegrad::autograd

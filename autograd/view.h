@@ -21,11 +21,7 @@ struct Geometry {
 
   Geometry() = default;
   explicit Geometry(const Tensor& t)
-      : sizes(t.sizes()),
-        strides(t.strides()),
-        offset(t.storage_offset()),
-        dtype(t.dtype()),
-        device(t.device()) {}
+      : sizes(t.sizes()), strides(t.strides()), offset(t.storage_offset()), dtype(t.dtype()), device(t.device()) {}
 };
 
 // A stale view's node, made from its base's.

@@ -146,10 +146,10 @@ void ArgumentsBase::report(const Problem& problem, PyObject* self, Py_ssize_t na
 }
 
 // Absent or None gives nothing; else the converter's value.
-#define TG_OPTIONAL(type, name, converter)                    \
-  std::optional<type> ArgumentsBase::name(int i) const {      \
-    if (!has(i)) return std::nullopt;                         \
-    return converter(slots_[i], ctx(i));                      \
+#define TG_OPTIONAL(type, name, converter)               \
+  std::optional<type> ArgumentsBase::name(int i) const { \
+    if (!has(i)) return std::nullopt;                    \
+    return converter(slots_[i], ctx(i));                 \
   }
 TG_OPTIONAL(Operand, optional_operand, to_operand)
 TG_OPTIONAL(Scalar, optional_scalar, to_scalar)

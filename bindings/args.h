@@ -2,7 +2,8 @@
 //
 //   static constexpr Arg add_args[] = {{"input", ArgKind::Tensor, kRequired}, {"other", ArgKind::Operand, kRequired},
 //                                      {"alpha", ArgKind::Scalar}};
-//   static Signature add_signature{"add", add_args, 3, 2, -1, "(Tensor input, Tensor|Scalar other, *, Scalar alpha=1)"};
+//   static Signature add_signature{"add", add_args, 3, 2, -1, "(Tensor input, Tensor|Scalar other, *, Scalar
+//   alpha=1)"};
 //
 //   PyObject* add(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
 //     TG_PY_TRY
@@ -56,12 +57,12 @@ struct Arg {
 };
 
 struct Signature {
-  const char* name;    // as messages show it: "add"
+  const char* name;  // as messages show it: "add"
   const Arg* args;
   uint8_t num_args;
-  uint8_t num_positional;  // before the `*`; self included
-  int8_t varargs;          // slot of the list that may be spelled out (`x.view(2, 3)`, `meshgrid(x, y)`), or -1
-  const char* text;        // "(Tensor input, *, Scalar alpha=1)", for the list of overloads in a message
+  uint8_t num_positional;         // before the `*`; self included
+  int8_t varargs;                 // slot of the list that may be spelled out (`x.view(2, 3)`, `meshgrid(x, y)`), or -1
+  const char* text;               // "(Tensor input, *, Scalar alpha=1)", for the list of overloads in a message
   PyObject** interned = nullptr;  // names as interned strings, made at the first call with a keyword
 };
 
@@ -164,9 +165,7 @@ class ArgumentsBase {
   OptionalDims optional_ints(int i) const;
   // int[n]: one int is repeated.
   DimVector ints_n(int i, size_t n) const;
-  DimVector ints_n(int i, size_t n, IntSpan otherwise) const {
-    return slots_[i] ? ints_n(i, n) : DimVector(otherwise);
-  }
+  DimVector ints_n(int i, size_t n, IntSpan otherwise) const { return slots_[i] ? ints_n(i, n) : DimVector(otherwise); }
   OptionalDims optional_ints_n(int i, size_t n) const;
   std::vector<double> reals(int i) const { return to_doubles(slots_[i], ctx(i)); }
   std::vector<double> reals(int i, std::initializer_list<double> otherwise) const {

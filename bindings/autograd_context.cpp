@@ -186,7 +186,8 @@ autograd::GradList PyFunctionNode::apply(autograd::GradList grads) {
   const auto n = static_cast<Py_ssize_t>(list.size());
   PyRef args = own(PyTuple_New(n + 1));
   PyTuple_SET_ITEM(args.get(), 0, Py_NewRef(ctx));
-  for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(args.get(), i + 1, check(wrap(std::move(list[static_cast<size_t>(i)]))));
+  for (Py_ssize_t i = 0; i < n; ++i)
+    PyTuple_SET_ITEM(args.get(), i + 1, check(wrap(std::move(list[static_cast<size_t>(i)]))));
   PyRef cls = own(PyObject_GetAttr(ctx, names().forward_cls));
   PyRef backward = own(PyObject_GetAttr(cls.get(), names().backward));
   PyRef result = own(PyObject_CallObject(backward.get(), args.get()));
@@ -321,8 +322,7 @@ bool init_contexts(PyObject* module) {
   PyType_Spec spec{"tapegrad.autograd.function.FunctionCtx", sizeof(PyContext), 0,
                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
   context_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!context_type ||
-      PyModule_AddObjectRef(module, "FunctionCtx", reinterpret_cast<PyObject*>(context_type)) < 0)
+  if (!context_type || PyModule_AddObjectRef(module, "FunctionCtx", reinterpret_cast<PyObject*>(context_type)) < 0)
     return false;
   PyRef apply(PyCFunction_New(&apply_function, nullptr));
   return apply && PyModule_AddObjectRef(module, "apply", apply.get()) == 0;

@@ -29,8 +29,7 @@ PyRef tuple_of(const autograd::GradList& grads) {
 
 Tensor replacement(PyObject* o, const char* what) {
   if (o == Py_None) return {};
-  if (!is_tensor(o))
-    TG_THROW(Type, "{}: a hook must return None or a Tensor: got {}", what, Py_TYPE(o)->tp_name);
+  if (!is_tensor(o)) TG_THROW(Type, "{}: a hook must return None or a Tensor: got {}", what, Py_TYPE(o)->tp_name);
   return unwrap(o);
 }
 
@@ -92,8 +91,7 @@ namespace {
 // --- handles ---
 
 struct PyHandle {
-  PyObject_HEAD
-  autograd::HookHandle handle;
+  PyObject_HEAD autograd::HookHandle handle;
 };
 
 PyTypeObject* handle_type = nullptr;

@@ -19,11 +19,10 @@ constexpr Change kInference{kModeInference, 0};
 constexpr Change kNotInference{0, kModeInference};
 
 struct PyMode {
-  PyObject_HEAD
-  Change change;
-  uint8_t entered;   // bits of `outer` in use, two per level
-  uint64_t outer;    // the modes to go back to, a stack of levels
-  bool at_once;      // set_grad_enabled: the change is made when the object is made
+  PyObject_HEAD Change change;
+  uint8_t entered;  // bits of `outer` in use, two per level
+  uint64_t outer;   // the modes to go back to, a stack of levels
+  bool at_once;     // set_grad_enabled: the change is made when the object is made
 };
 constexpr int kMostLevels = 32;
 
@@ -168,7 +167,9 @@ bool add_type(PyObject* module, const char* name, newfunc make_new, const char* 
   return type && PyModule_AddObjectRef(module, dot + 1, type.get()) == 0;
 }
 
-PyObject* is_grad_enabled(PyObject*, PyObject*) { return PyBool_FromLong((detail::modes & kModeNoGrad) == 0 && grad_enabled()); }
+PyObject* is_grad_enabled(PyObject*, PyObject*) {
+  return PyBool_FromLong((detail::modes & kModeNoGrad) == 0 && grad_enabled());
+}
 PyObject* is_inference_mode_enabled(PyObject*, PyObject*) {
   return PyBool_FromLong((detail::modes & kModeInference) != 0);
 }
@@ -189,8 +190,9 @@ bool init_grad_modes(PyObject* module) {
          add_type(module, "tapegrad.inference_mode", new_inference,
                   "inference_mode(mode=True)\n\nAs no_grad, and what is made inside can never be recorded. A context "
                   "manager and a decorator.") &&
-         add_type(module, "tapegrad.set_grad_enabled", new_set_grad_enabled,
-                  "set_grad_enabled(mode)\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
+         add_type(
+             module, "tapegrad.set_grad_enabled", new_set_grad_enabled,
+             "set_grad_enabled(mode)\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
          PyModule_AddFunctions(module, mode_functions) == 0;
 }
 

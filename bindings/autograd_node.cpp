@@ -44,8 +44,7 @@ PyObject* next_functions(PyObject* o, void*) {
   PyRef tuple = own(PyTuple_New(static_cast<Py_ssize_t>(edges.size())));
   for (size_t i = 0; i < edges.size(); ++i) {
     PyRef node(edges[i].defined() ? check(wrap_tape_node(edges[i].node)) : Py_NewRef(Py_None));
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i),
-                     check(Py_BuildValue("(OI)", node.get(), edges[i].input)));
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), check(Py_BuildValue("(OI)", node.get(), edges[i].input)));
   }
   return tuple.release();
   TG_PY_CATCH
@@ -91,8 +90,7 @@ PyObject* register_hook(PyObject* o, PyObject* hook) {
 
 PyObject* register_prehook(PyObject* o, PyObject* hook) {
   TG_PY_TRY
-  TG_CHECK(PyCallable_Check(hook), Type, "register_prehook: the hook must be callable: got {}",
-           Py_TYPE(hook)->tp_name);
+  TG_CHECK(PyCallable_Check(hook), Type, "register_prehook: the hook must be callable: got {}", Py_TYPE(hook)->tp_name);
   return wrap_handle(autograd::add_node_prehook(node_of(o), NodePreHook{share(hook)}));
   TG_PY_CATCH
 }
@@ -144,7 +142,8 @@ PyObject* node_getattr(PyObject* o, PyObject* name) {
 
 int node_setattr(PyObject* o, PyObject* name, PyObject* value) {
   if (auto* function = dynamic_cast<PyFunctionNode*>(&node_of(o)))
-    if (!PyObject_HasAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), name)) return PyObject_SetAttr(function->ctx, name, value);
+    if (!PyObject_HasAttr(reinterpret_cast<PyObject*>(Py_TYPE(o)), name))
+      return PyObject_SetAttr(function->ctx, name, value);
   return PyObject_GenericSetAttr(o, name, value);
 }
 
@@ -212,8 +211,7 @@ bool init_nodes(PyObject* module) {
       {0, nullptr},
   };
   PyType_Spec spec{"tapegrad.autograd.graph.Node", sizeof(PyNode), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC |
-                       Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                    slots};
   node_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (!node_type || PyModule_AddObjectRef(module, "Node", reinterpret_cast<PyObject*>(node_type)) < 0) return false;

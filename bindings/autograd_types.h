@@ -54,8 +54,7 @@ PyObject* wrap_handle(autograd::HookHandle handle);
 
 // The Python object of a node.
 struct PyNode {
-  PyObject_HEAD
-  intrusive_ptr<autograd::Node> node;
+  PyObject_HEAD intrusive_ptr<autograd::Node> node;
 };
 // `node.metadata`, kept by the node.
 struct NodeDictionary final : AutogradMetaBase {
@@ -66,8 +65,7 @@ bool is_node(PyObject* o) noexcept;
 
 // The context of a custom Function: what `ctx` is in forward and backward. The node owns it.
 struct PyContext {
-  PyObject_HEAD
-  PyObject* dict;
+  PyObject_HEAD PyObject* dict;
   PyObject* weakrefs;
   autograd::FunctionNode* node;  // null when the node has gone
   PyObject* needs_input_grad;    // a tuple of bool, one per argument of forward
@@ -85,7 +83,7 @@ struct PyFunctionNode final : autograd::FunctionNode {
   autograd::GradList apply(autograd::GradList grads) override;
   void drop_contents() noexcept override;
 
-  PyObject* ctx;                  // owned; a PyContext; null when the last owner of the node has gone
+  PyObject* ctx;                   // owned; a PyContext; null when the last owner of the node has gone
   std::vector<uint8_t> is_tensor;  // per argument of forward
 
  private:

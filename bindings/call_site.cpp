@@ -31,10 +31,12 @@ std::string package_folder;
 constexpr size_t kMostSites = 1 << 17;
 
 size_t slot_of(const PyCodeObject* code, int instruction) {
-  size_t h = (reinterpret_cast<size_t>(code) >> 4) * 0x9e3779b97f4a7c15ull + static_cast<size_t>(instruction) * 0x85ebca6bull;
+  size_t h =
+      (reinterpret_cast<size_t>(code) >> 4) * 0x9e3779b97f4a7c15ull + static_cast<size_t>(instruction) * 0x85ebca6bull;
   h ^= h >> 29;
   size_t i = h & (table.size() - 1);
-  while (table[i].code && (table[i].code != code || table[i].instruction != instruction)) i = (i + 1) & (table.size() - 1);
+  while (table[i].code && (table[i].code != code || table[i].instruction != instruction))
+    i = (i + 1) & (table.size() - 1);
   return i;
 }
 

@@ -27,9 +27,7 @@ int64_t long_value(PyObject* o, const Ctx& ctx) {
 // A tensor written where a number is expected.
 bool is_scalar_tensor(PyObject* o) noexcept { return is_tensor(o) && unwrap(o).ndim() == 0; }
 
-bool is_real_number(PyObject* o) noexcept {
-  return PyFloat_Check(o) || PyLong_Check(o) || is_numpy_scalar(o);
-}
+bool is_real_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_Check(o) || is_numpy_scalar(o); }
 
 // Anything with __index__ but bool, tensors and arrays.
 bool is_index_object(PyObject* o) noexcept {

@@ -73,11 +73,10 @@ PyObject* device_repr(PyObject* o) {
 
 PyObject* device_compare(PyObject* a, PyObject* b, int op) {
   if (Py_TYPE(b) != device_type || Py_TYPE(a) != device_type || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
-  const bool equal =
-      self_of(a)->value.type == self_of(b)->value.type &&
-      (self_of(a)->value.type != DeviceType::CUDA ||
-       (self_of(a)->has_index == self_of(b)->has_index &&
-        (!self_of(a)->has_index || self_of(a)->value.index == self_of(b)->value.index)));
+  const bool equal = self_of(a)->value.type == self_of(b)->value.type &&
+                     (self_of(a)->value.type != DeviceType::CUDA ||
+                      (self_of(a)->has_index == self_of(b)->has_index &&
+                       (!self_of(a)->has_index || self_of(a)->value.index == self_of(b)->value.index)));
   return PyBool_FromLong(equal == (op == Py_EQ));
 }
 
@@ -140,9 +139,10 @@ PyObject* wrap(Device device) noexcept {
 bool init_device(PyObject* module) {
   auto slot = [](auto* f) { return reinterpret_cast<void*>(f); };
   PyType_Slot slots[] = {
-      {Py_tp_new, slot(device_new)},         {Py_tp_repr, slot(device_repr)}, {Py_tp_str, slot(device_str)},
-      {Py_tp_richcompare, slot(device_compare)}, {Py_tp_hash, slot(device_hash)}, {Py_tp_methods, methods},
-      {Py_tp_getset, properties},            {0, nullptr},
+      {Py_tp_new, slot(device_new)},   {Py_tp_repr, slot(device_repr)},
+      {Py_tp_str, slot(device_str)},   {Py_tp_richcompare, slot(device_compare)},
+      {Py_tp_hash, slot(device_hash)}, {Py_tp_methods, methods},
+      {Py_tp_getset, properties},      {0, nullptr},
   };
   PyType_Spec spec{"tapegrad.device", sizeof(PyDevice), 0, Py_TPFLAGS_DEFAULT, slots};
   device_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));

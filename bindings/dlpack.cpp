@@ -49,12 +49,12 @@ constexpr const char* kNameVersioned = "dltensor_versioned";
 
 DlType type_of(DType t) {
   const auto bits = static_cast<uint8_t>(8 * element_size(t));
-  const uint8_t code = t == DType::bool_        ? kBool
-                       : t == DType::uint8      ? kUInt
-                       : is_integral(t)         ? kInt
-                       : t == DType::bfloat16   ? kBfloat
-                       : is_floating_point(t)   ? kFloat
-                                                : kComplex;
+  const uint8_t code = t == DType::bool_      ? kBool
+                       : t == DType::uint8    ? kUInt
+                       : is_integral(t)       ? kInt
+                       : t == DType::bfloat16 ? kBfloat
+                       : is_floating_point(t) ? kFloat
+                                              : kComplex;
   return {code, bits, 1};
 }
 
@@ -84,7 +84,7 @@ M* describe(const Tensor& t) {
   holder->sizes = DimVector(t.sizes());
   holder->strides = DimVector(t.strides());
   const auto [type, id] = dlpack_device(t);
-  holder->managed.tensor = {t.data_ptr(), {type, id}, t.ndim(), type_of(t.dtype()), holder->sizes.data(),
+  holder->managed.tensor = {t.data_ptr(),           {type, id}, t.ndim(), type_of(t.dtype()), holder->sizes.data(),
                             holder->strides.data(), 0};
   holder->managed.context = holder.get();
   holder->managed.deleter = [](M* m) { delete static_cast<Exported<M>*>(m->context); };
@@ -117,15 +117,18 @@ Tensor import(M* managed, bool read_only) {
            kMaxDims, d.ndim);
   const DType dtype = dtype_of_type(d.dtype);
   DimVector sizes(IntSpan(d.shape, static_cast<size_t>(d.ndim)));
-  DimVector strides = d.strides ? DimVector(IntSpan(d.strides, static_cast<size_t>(d.ndim))) : contiguous_strides(sizes);
+  DimVector strides =
+      d.strides ? DimVector(IntSpan(d.strides, static_cast<size_t>(d.ndim))) : contiguous_strides(sizes);
   checked_nbytes(sizes, dtype, "from_dlpack");
   int64_t last = 0;
   bool empty = false;
   for (size_t i = 0; i < sizes.size(); ++i) {
     TG_CHECK(strides[i] >= 0 || sizes[i] <= 1, Value, "from_dlpack: strides must not be negative: got {}",
              format_ints(strides));
-    if (sizes[i] == 0) empty = true;
-    else last += (sizes[i] - 1) * strides[i];
+    if (sizes[i] == 0)
+      empty = true;
+    else
+      last += (sizes[i] - 1) * strides[i];
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>(last + 1) * element_size(dtype);
   auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, Device(),
@@ -150,9 +153,8 @@ PyRef to_dlpack(const Tensor& t, bool versioned, bool copied) {
     managed->major = 1;
     managed->minor = 0;
     managed->flags = (read_only ? kReadOnly : 0) | (copied ? kCopied : 0);
-    PyRef capsule(PyCapsule_New(managed, kNameVersioned, [](PyObject* c) {
-      destroy_capsule<ManagedVersioned>(c, kNameVersioned);
-    }));
+    PyRef capsule(PyCapsule_New(managed, kNameVersioned,
+                                [](PyObject* c) { destroy_capsule<ManagedVersioned>(c, kNameVersioned); }));
     if (!capsule) managed->deleter(managed);
     check(capsule.get());
     return capsule;

@@ -91,8 +91,7 @@ PyObject* translate_exception() noexcept {
     e.restore();
   } catch (const Error& e) {
     // An interrupted loop leaves what the signal handler raised.
-    if (!(e.kind() == ErrorKind::Interrupt && PyErr_Occurred()))
-      PyErr_SetString(python_class(e.kind()), e.what());
+    if (!(e.kind() == ErrorKind::Interrupt && PyErr_Occurred())) PyErr_SetString(python_class(e.kind()), e.what());
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& e) {
@@ -104,8 +103,9 @@ PyObject* translate_exception() noexcept {
 }
 
 bool init_errors(PyObject* module) {
-  out_of_memory_error = PyErr_NewExceptionWithDoc(
-      "tapegrad.OutOfMemoryError", "Raised when a device has no memory left for a tensor.", PyExc_RuntimeError, nullptr);
+  out_of_memory_error =
+      PyErr_NewExceptionWithDoc("tapegrad.OutOfMemoryError", "Raised when a device has no memory left for a tensor.",
+                                PyExc_RuntimeError, nullptr);
   if (!out_of_memory_error) return false;
   return PyModule_AddObjectRef(module, "OutOfMemoryError", out_of_memory_error) == 0;
 }

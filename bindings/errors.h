@@ -45,10 +45,10 @@ bool init_errors(PyObject* module);
 }  // namespace tapegrad::python
 
 #define TG_PY_TRY try {
-#define TG_PY_CATCH_RETURN(value)               \
-  }                                             \
-  catch (...) {                                 \
-    ::tapegrad::python::translate_exception();  \
-    return value;                               \
+#define TG_PY_CATCH_RETURN(value)              \
+  }                                            \
+  catch (...) {                                \
+    ::tapegrad::python::translate_exception(); \
+    return value;                              \
   }
 #define TG_PY_CATCH TG_PY_CATCH_RETURN(nullptr)

@@ -43,8 +43,8 @@ PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObjec
 
 PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::Any, kNone},
-                                 {"copy", ArgKind::Bool, kNone}};
+  static constexpr Arg rows[] = {
+      {"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::Any, kNone}, {"copy", ArgKind::Bool, kNone}};
   static Signature signature{"__array__", rows, 3, 2, -1, "(dtype=None, *, bool? copy=None)"};
   Arguments<3> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
@@ -68,11 +68,13 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObjec
 
 PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"stream", ArgKind::Any, kNone},
-                                 {"max_version", ArgKind::Any, kNone}, {"dl_device", ArgKind::Any, kNone},
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"stream", ArgKind::Any, kNone},
+                                 {"max_version", ArgKind::Any, kNone},
+                                 {"dl_device", ArgKind::Any, kNone},
                                  {"copy", ArgKind::Bool, kNone}};
-  static Signature signature{"__dlpack__", rows, 5, 1, -1,
-                             "(*, stream=None, max_version=None, dl_device=None, bool? copy=None)"};
+  static Signature signature{
+      "__dlpack__", rows, 5, 1, -1, "(*, stream=None, max_version=None, dl_device=None, bool? copy=None)"};
   Arguments<5> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
   bool versioned = false;
@@ -225,10 +227,13 @@ void release_held(void* context, void*, size_t) noexcept {
 
 PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"buffer", ArgKind::Any, kRequired}, {"dtype", ArgKind::DType, kRequired},
-                                 {"count", ArgKind::Int}, {"offset", ArgKind::Int}, {"requires_grad", ArgKind::Bool}};
-  static Signature signature{"frombuffer", rows, 5, 1, -1,
-                             "(buffer, *, DType dtype, int count=-1, int offset=0, bool requires_grad=False)"};
+  static constexpr Arg rows[] = {{"buffer", ArgKind::Any, kRequired},
+                                 {"dtype", ArgKind::DType, kRequired},
+                                 {"count", ArgKind::Int},
+                                 {"offset", ArgKind::Int},
+                                 {"requires_grad", ArgKind::Bool}};
+  static Signature signature{
+      "frombuffer", rows, 5, 1, -1, "(buffer, *, DType dtype, int count=-1, int offset=0, bool requires_grad=False)"};
   Arguments<5> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
   const DType dtype = a.dtype(1);
@@ -244,10 +249,14 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   }
   const int64_t length = held->view.len;
   const char* wrong = nullptr;
-  if (offset < 0 || offset > length) wrong = "offset must lie in the buffer";
-  else if (count == 0 || count < -1) wrong = "count must be positive, or -1 for all";
-  else if (count < 0 && (length - offset) % itemsize) wrong = "the buffer is not a whole number of elements";
-  else if (count > 0 && count > (length - offset) / itemsize) wrong = "the buffer is shorter than count elements";
+  if (offset < 0 || offset > length)
+    wrong = "offset must lie in the buffer";
+  else if (count == 0 || count < -1)
+    wrong = "count must be positive, or -1 for all";
+  else if (count < 0 && (length - offset) % itemsize)
+    wrong = "the buffer is not a whole number of elements";
+  else if (count > 0 && count > (length - offset) / itemsize)
+    wrong = "the buffer is shorter than count elements";
   else if (reinterpret_cast<uintptr_t>(static_cast<char*>(held->view.buf) + offset) %
            std::min<uintptr_t>(static_cast<uintptr_t>(itemsize), 8))
     wrong = "the offset leaves the elements unaligned";
@@ -258,8 +267,8 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
              a.integer(2, -1), itemsize);
   }
   char* data = static_cast<char*>(held->view.buf) + offset;
-  auto storage = make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held,
-                                             held.release());
+  auto storage =
+      make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held, held.release());
   storage->set_resizable(false);
   storage->set_read_only(read_only);
   Tensor t(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(DimVector{count})));

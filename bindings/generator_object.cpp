@@ -167,8 +167,8 @@ PyMethodDef random_functions[] = {
 };
 
 const GeneratorPtr& to_generator(PyObject* o, const Ctx& ctx) {
-  TG_CHECK(Py_TYPE(o) == generator_type, Type, "{}(): argument '{}' must be tapegrad.Generator, not {}", ctx.op, ctx.arg,
-           Py_TYPE(o)->tp_name);
+  TG_CHECK(Py_TYPE(o) == generator_type, Type, "{}(): argument '{}' must be tapegrad.Generator, not {}", ctx.op,
+           ctx.arg, Py_TYPE(o)->tp_name);
   return value_of(o);
 }
 

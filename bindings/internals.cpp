@@ -12,8 +12,8 @@ PyObject* storage_bytes(PyObject*, PyObject* o) {
   TG_PY_TRY
   const Tensor& t = to_tensor(o, {"_storage_bytes", "tensor", 1});
   const Storage& storage = t.impl()->storage();
-  return wrap(Tensor(make_intrusive<TensorImpl>(storage, DType::uint8,
-                                                IntSpan(DimVector{static_cast<int64_t>(storage->nbytes())}))));
+  return wrap(Tensor(
+      make_intrusive<TensorImpl>(storage, DType::uint8, IntSpan(DimVector{static_cast<int64_t>(storage->nbytes())}))));
   TG_PY_CATCH
 }
 
@@ -21,7 +21,8 @@ PyObject* storage_bytes(PyObject*, PyObject* o) {
 PyObject* tensor_over(PyObject*, PyObject* args) {
   TG_PY_TRY
   PyObject *bytes, *dtype_object, *size_object, *stride_object, *offset_object;
-  if (!PyArg_ParseTuple(args, "OOOOO:_tensor_over", &bytes, &dtype_object, &size_object, &stride_object, &offset_object))
+  if (!PyArg_ParseTuple(args, "OOOOO:_tensor_over", &bytes, &dtype_object, &size_object, &stride_object,
+                        &offset_object))
     return nullptr;
   const char* op = "_tensor_over";
   const Storage& storage = to_tensor(bytes, {op, "bytes", 1}).impl()->storage();
@@ -39,8 +40,8 @@ PyObject* tensor_over(PyObject*, PyObject* args) {
 PyObject* memory_stats(PyObject*, PyObject*) {
   TG_PY_TRY
   const MemoryStats s = cpu_allocator().stats();
-  return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsK}", "allocated", s.allocated, "max_allocated", s.max_allocated, "reserved",
-                       s.reserved, "max_reserved", s.max_reserved, "cached", s.cached, "largest_free_block",
+  return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsK}", "allocated", s.allocated, "max_allocated", s.max_allocated,
+                       "reserved", s.reserved, "max_reserved", s.max_reserved, "cached", s.cached, "largest_free_block",
                        s.largest_free_block, "num_allocs", s.num_allocs, "num_frees", s.num_frees, "num_system_allocs",
                        s.num_system_allocs, "num_system_frees", s.num_system_frees, "num_retries", s.num_retries);
   TG_PY_CATCH

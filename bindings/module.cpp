@@ -52,12 +52,20 @@ bool init_return_type_module(PyObject* module) {
 bool init_all(PyObject* module) {
   return init_numpy() && init_errors(module) && init_value_objects(module) && init_device(module) &&
          init_size(module) && init_generator(module) && init_tensor_type(module) && init_module_type(module) &&
-         init_autograd(module) && init_functions(module) && init_return_type_module(module) && init_interpreter_hooks() &&
-         init_call_sites() && PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
+         init_autograd(module) && init_functions(module) && init_return_type_module(module) &&
+         init_interpreter_hooks() && init_call_sites() &&
+         PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tapegrad._C", "The native part of tapegrad.", -1, internal_functions,
-                          nullptr, nullptr, nullptr, nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "tapegrad._C",
+                          "The native part of tapegrad.",
+                          -1,
+                          internal_functions,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
 
 }  // namespace
 

@@ -13,8 +13,7 @@ namespace tapegrad::python {
 namespace {
 
 struct PyModuleBase {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
 };
 
 PyTypeObject* module_base = nullptr;
@@ -29,7 +28,8 @@ PyObject* module_registration_hooks = nullptr;
 PyObject* buffer_type = nullptr;  // nn.Buffer
 bool fetched = false;
 
-constexpr const char* kHookNames[4] = {"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"};
+constexpr const char* kHookNames[4] = {"_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks",
+                                       "_backward_hooks"};
 
 bool fetch_globals() {
   if (fetched) return true;

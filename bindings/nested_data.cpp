@@ -31,7 +31,8 @@ bool is_nested(PyObject* o) {
 // One level of the data, safe against lists that change while their elements are converted.
 class Level {
  public:
-  explicit Level(PyObject* o) : items_(PyList_Check(o) || PyTuple_Check(o) ? PyRef::borrow(o) : own(PySequence_List(o))) {}
+  explicit Level(PyObject* o)
+      : items_(PyList_Check(o) || PyTuple_Check(o) ? PyRef::borrow(o) : own(PySequence_List(o))) {}
   int64_t size() const {
     return PyList_Check(items_.get()) ? PyList_GET_SIZE(items_.get()) : PyTuple_GET_SIZE(items_.get());
   }
@@ -113,7 +114,8 @@ struct DTypeScan {
       PyObject* item = level.borrowed(i);
       // Runs of plain floats and ints, the usual case, need no more than a look at the type.
       if (depth + 1 == sizes.size() && found &&
-          ((PyFloat_CheckExact(item) && *found == default_dtype()) || (PyLong_CheckExact(item) && *found == DType::int64)))
+          ((PyFloat_CheckExact(item) && *found == default_dtype()) ||
+           (PyLong_CheckExact(item) && *found == DType::int64)))
         continue;
       path.push_back(i);
       visit(item, depth + 1);
@@ -147,15 +149,16 @@ T convert(const Scalar& value, const DimVector& path) {
     using Limits = std::numeric_limits<T>;
     if (value.is_floating_point()) {
       const double v = value.to<double>();
-      TG_CHECK(std::isfinite(v), Value, "tensor: {} at {} cannot be converted to {}", v, path_text(path), dtype_of_v<T>);
+      TG_CHECK(std::isfinite(v), Value, "tensor: {} at {} cannot be converted to {}", v, path_text(path),
+               dtype_of_v<T>);
       TG_CHECK(v > static_cast<double>(Limits::min()) - 1.0 && v < static_cast<double>(Limits::max()) + 1.0, Runtime,
                "tensor: {} at {} does not fit into {}", v, path_text(path), dtype_of_v<T>);
     } else {
       const auto v = value.to<int64_t>();
       // As PyTorch: -1 becomes the largest uint8.
       const int64_t lowest = std::is_unsigned_v<T> ? -static_cast<int64_t>(Limits::max()) : Limits::min();
-      TG_CHECK(v >= lowest && v <= static_cast<int64_t>(Limits::max()), Runtime, "tensor: {} at {} does not fit into {}",
-               v, path_text(path), dtype_of_v<T>);
+      TG_CHECK(v >= lowest && v <= static_cast<int64_t>(Limits::max()), Runtime,
+               "tensor: {} at {} does not fit into {}", v, path_text(path), dtype_of_v<T>);
       return static_cast<T>(v);
     }
   }
@@ -171,7 +174,8 @@ struct Fill {
   void store(PyObject* o) { *out++ = convert<T>(leaf_value(o, path), path); }
   void visit(PyObject* o, size_t depth) {
     if (depth == sizes.size()) {
-      if (is_nested(o)) TG_THROW(Value, "tensor: ragged list: expected a number at {}: got {}", path_text(path), Py_TYPE(o)->tp_name);
+      if (is_nested(o))
+        TG_THROW(Value, "tensor: ragged list: expected a number at {}: got {}", path_text(path), Py_TYPE(o)->tp_name);
       return store(o);
     }
     if (!is_nested(o)) ragged(path, sizes[depth], Py_TYPE(o)->tp_name);

@@ -39,8 +39,10 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optiona
   if (is_numpy_array(data)) {
     if (!array_dtype(data)) {
       PyRef element = own(PyObject_GetAttrString(data, "dtype"));
-      PyErr_Format(PyExc_TypeError, "tensor: tensors have no dtype for the elements of a NumPy array of %R\n"
-                   "convert it first, with array.astype(...)", element.get());
+      PyErr_Format(PyExc_TypeError,
+                   "tensor: tensors have no dtype for the elements of a NumPy array of %R\n"
+                   "convert it first, with array.astype(...)",
+                   element.get());
       throw_python_error();
     }
     // Strides that tensors do not have, foreign byte order: NumPy makes a plain copy.
@@ -63,14 +65,14 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optiona
 
 namespace {
 
-constexpr Arg kTensorArgs[] = {{"data", ArgKind::Any, kRequired}, {"dtype", ArgKind::DType, kNone},
+constexpr Arg kTensorArgs[] = {{"data", ArgKind::Any, kRequired},  {"dtype", ArgKind::DType, kNone},
                                {"device", ArgKind::Device, kNone}, {"requires_grad", ArgKind::Bool},
-                               {"pin_memory", ArgKind::Bool}, {"names", ArgKind::Any, kNone}};
+                               {"pin_memory", ArgKind::Bool},      {"names", ArgKind::Any, kNone}};
 
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static Signature signature{"tensor", kTensorArgs, 6, 1, -1,
-                             "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
+  static Signature signature{
+      "tensor", kTensorArgs, 6, 1, -1, "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
   Arguments<6> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
   const NoGradGuard no_grad;
@@ -98,11 +100,14 @@ bool has_array_interface(PyObject* o) {
 
 PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"obj", ArgKind::Any, kRequired}, {"dtype", ArgKind::DType, kNone},
-                                 {"device", ArgKind::Device, kNone}, {"copy", ArgKind::Bool, kNone},
+  static constexpr Arg rows[] = {{"obj", ArgKind::Any, kRequired},
+                                 {"dtype", ArgKind::DType, kNone},
+                                 {"device", ArgKind::Device, kNone},
+                                 {"copy", ArgKind::Bool, kNone},
                                  {"requires_grad", ArgKind::Bool}};
-  static Signature signature{"asarray", rows, 5, 1, -1,
-                             "(obj, *, DType? dtype=None, Device? device=None, bool? copy=None, bool requires_grad=False)"};
+  static Signature signature{
+      "asarray", rows, 5,
+      1,         -1,   "(obj, *, DType? dtype=None, Device? device=None, bool? copy=None, bool requires_grad=False)"};
   Arguments<5> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
   const std::optional<bool> copy = a.optional_boolean(3);
@@ -148,7 +153,8 @@ Tensor legacy_new(PyObject* args, DType dtype, const char* name) {
   const bool sizes = PyLong_Check(first) || Py_TYPE(first)->tp_as_sequence == nullptr || n > 1 ||
                      std::string_view(Py_TYPE(first)->tp_name) == "tapegrad.Size";
   if (!sizes) return tensor_from_data(first, dtype, std::nullopt, true);
-  TG_CHECK(!PyFloat_Check(first), Type, "{}(): expected sizes or a sequence: got float\nuse tapegrad.tensor(data)", name);
+  TG_CHECK(!PyFloat_Check(first), Type, "{}(): expected sizes or a sequence: got float\nuse tapegrad.tensor(data)",
+           name);
   DimVector dims;
   if (n == 1 && PyTuple_Check(first))
     dims = to_ints(first, {name, "size"});
@@ -161,16 +167,18 @@ Tensor legacy_new(PyObject* args, DType dtype, const char* name) {
 
 PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"data", ArgKind::Any, kRequired},
-                                 {"dtype", ArgKind::DType, kNone}, {"device", ArgKind::Device, kNone},
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"data", ArgKind::Any, kRequired},
+                                 {"dtype", ArgKind::DType, kNone},
+                                 {"device", ArgKind::Device, kNone},
                                  {"requires_grad", ArgKind::Bool}};
-  static Signature signature{"new_tensor", rows, 5, 2, -1,
-                             "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
+  static Signature signature{
+      "new_tensor", rows, 5, 2, -1, "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
   Arguments<5> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
   const Tensor& like = unwrap(self);
   Tensor t = tensor_from_data(a.object(1), a.optional_dtype(2).value_or(like.dtype()),
-                       a.optional_device(3).value_or(like.device()), true);
+                              a.optional_device(3).value_or(like.device()), true);
   if (t.requires_grad()) t = t.detach();
   if (a.boolean(4, false)) t.set_requires_grad(true);
   return wrap(std::move(t));

@@ -1,7 +1,7 @@
 #include "tapegrad/bindings/numpy.h"
 
-#include "tapegrad/bindings/tensor_object.h"
 #include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/tensor_object.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_23_API_VERSION
@@ -152,7 +152,8 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
            "complex128, int64, int32, int16, int8, uint8 and bool",
            type_text(array));
   TG_CHECK(PyArray_ISNOTSWAPPED(array), Value,
-           "from_numpy: the array is in foreign byte order ({})\nconvert it with array.astype(array.dtype.newbyteorder(\"=\"))",
+           "from_numpy: the array is in foreign byte order ({})\nconvert it with "
+           "array.astype(array.dtype.newbyteorder(\"=\"))",
            type_text(array));
   const auto itemsize = static_cast<int64_t>(element_size(*dtype));
   DimVector sizes;
@@ -173,8 +174,10 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
     }
     sizes.push_back(size);
     strides.push_back(stride / itemsize);
-    if (size == 0) empty = true;
-    else last += (size - 1) * (stride / itemsize);
+    if (size == 0)
+      empty = true;
+    else
+      last += (size - 1) * (stride / itemsize);
   }
   TG_CHECK(reinterpret_cast<uintptr_t>(PyArray_DATA(array)) % std::min<size_t>(element_size(*dtype), 8) == 0 || empty,
            Value, "from_numpy: the array's memory is not aligned to its elements\nmake a copy with array.copy()");
@@ -182,10 +185,11 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
   static bool warned = false;
   if (!writable && warn && !warned) {
     warned = true;
-    check_status(PyErr_WarnEx(PyExc_UserWarning,
-                              "from_numpy: the array is read-only: writing to the tensor raises an error. Copy the array, or "
-                              "make it writable, if the tensor is to be written to",
-                              1));
+    check_status(
+        PyErr_WarnEx(PyExc_UserWarning,
+                     "from_numpy: the array is read-only: writing to the tensor raises an error. Copy the array, or "
+                     "make it writable, if the tensor is to be written to",
+                     1));
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>((last + 1) * itemsize);
   return Tensor(make_intrusive<TensorImpl>(storage_over(o, PyArray_DATA(array), nbytes, !writable), *dtype,

@@ -69,9 +69,7 @@ PyObject* size_concat(PyObject* a, PyObject* b) {
   if (!PyTuple_Check(a) || !PyTuple_Check(b)) Py_RETURN_NOTIMPLEMENTED;
   return from_tuple(PyTuple_Type.tp_as_sequence->sq_concat(a, b));
 }
-PyObject* size_repeat(PyObject* o, Py_ssize_t n) {
-  return from_tuple(PyTuple_Type.tp_as_sequence->sq_repeat(o, n));
-}
+PyObject* size_repeat(PyObject* o, Py_ssize_t n) { return from_tuple(PyTuple_Type.tp_as_sequence->sq_repeat(o, n)); }
 PyObject* size_subscript(PyObject* o, PyObject* key) {
   PyObject* result = PyTuple_Type.tp_as_mapping->mp_subscript(o, key);
   return PySlice_Check(key) ? from_tuple(result) : result;
@@ -102,9 +100,12 @@ PyObject* wrap(IntSpan values) noexcept {
 bool init_size(PyObject* module) {
   auto slot = [](auto* f) { return reinterpret_cast<void*>(f); };
   PyType_Slot slots[] = {
-      {Py_tp_new, slot(size_new)},         {Py_tp_repr, slot(size_repr)},
-      {Py_tp_methods, methods},            {Py_sq_concat, slot(size_concat)},
-      {Py_sq_repeat, slot(size_repeat)},   {Py_mp_subscript, slot(size_subscript)},
+      {Py_tp_new, slot(size_new)},
+      {Py_tp_repr, slot(size_repr)},
+      {Py_tp_methods, methods},
+      {Py_sq_concat, slot(size_concat)},
+      {Py_sq_repeat, slot(size_repeat)},
+      {Py_mp_subscript, slot(size_subscript)},
       {0, nullptr},
   };
   PyType_Spec spec{"tapegrad.Size", 0, 0, Py_TPFLAGS_DEFAULT, slots};

@@ -23,8 +23,8 @@ bool same_device(Device have, Device want) {
 // The row `to` of the op table does the work; a tensor that is already there is returned as it is.
 PyObject* convert(PyObject* self, const Target& target) {
   const Tensor& t = unwrap(self);
-  const bool there = (!target.dtype || *target.dtype == t.dtype()) &&
-                     (!target.device || same_device(t.device(), *target.device));
+  const bool there =
+      (!target.dtype || *target.dtype == t.dtype()) && (!target.device || same_device(t.device(), *target.device));
   if (there && !target.copy && !target.memory_format) return return_self(self);
   static const FastCall to = find_method("to");
   TG_CHECK(to, NotImplemented, "to: the operator is not built in");
@@ -53,22 +53,35 @@ Target target_tail(const ArgumentsBase& a, int first) {
   return target;
 }
 
-constexpr Arg kToDtype[] = {{"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::DType, kRequired},
-                            {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool},
+constexpr Arg kToDtype[] = {{"input", ArgKind::Tensor, kRequired},
+                            {"dtype", ArgKind::DType, kRequired},
+                            {"non_blocking", ArgKind::Bool},
+                            {"copy", ArgKind::Bool},
                             {"memory_format", ArgKind::MemoryFormat, kNone}};
-constexpr Arg kToDevice[] = {{"input", ArgKind::Tensor, kRequired}, {"device", ArgKind::Device, kNone},
-                             {"dtype", ArgKind::DType, kNone}, {"non_blocking", ArgKind::Bool},
-                             {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
-constexpr Arg kToOther[] = {{"input", ArgKind::Tensor, kRequired}, {"other", ArgKind::Tensor, kRequired},
-                            {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool},
+constexpr Arg kToDevice[] = {{"input", ArgKind::Tensor, kRequired},
+                             {"device", ArgKind::Device, kNone},
+                             {"dtype", ArgKind::DType, kNone},
+                             {"non_blocking", ArgKind::Bool},
+                             {"copy", ArgKind::Bool},
+                             {"memory_format", ArgKind::MemoryFormat, kNone}};
+constexpr Arg kToOther[] = {{"input", ArgKind::Tensor, kRequired},
+                            {"other", ArgKind::Tensor, kRequired},
+                            {"non_blocking", ArgKind::Bool},
+                            {"copy", ArgKind::Bool},
                             {"memory_format", ArgKind::MemoryFormat, kNone}};
-Signature to_dtype_form{"to", kToDtype, 5, 4, -1,
-                        "(DType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
-Signature to_device_form{"to", kToDevice, 6, 5, -1,
+Signature to_dtype_form{
+    "to", kToDtype, 5,
+    4,    -1,       "(DType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
+Signature to_device_form{"to",
+                         kToDevice,
+                         6,
+                         5,
+                         -1,
                          "(Device? device=None, DType? dtype=None, bool non_blocking=False, bool copy=False, *, "
                          "MemoryFormat? memory_format=None)"};
-Signature to_other_form{"to", kToOther, 5, 4, -1,
-                        "(Tensor other, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
+Signature to_other_form{
+    "to", kToOther, 5,
+    4,    -1,       "(Tensor other, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
 
 PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
@@ -127,8 +140,10 @@ PyObject* cpu(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject*
 
 PyObject* cuda(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"device", ArgKind::Device, kNone},
-                                 {"non_blocking", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"device", ArgKind::Device, kNone},
+                                 {"non_blocking", ArgKind::Bool},
+                                 {"memory_format", ArgKind::MemoryFormat, kNone}};
   static Signature signature{"cuda", rows, 4, 3, -1, "(Device? device=None, bool non_blocking=False)"};
   Arguments<4> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
@@ -182,8 +197,8 @@ PyObject* tolist(PyObject* self, PyObject*) {
   TG_PY_CATCH
 }
 
-#define TG_TO(name, dtype)                                                                                         \
-  {name, as_c_function(to_fixed_dtype<DType::dtype>), METH_FASTCALL | METH_KEYWORDS, "The tensor as " #dtype "."}
+#define TG_TO(name, dtype) \
+  { name, as_c_function(to_fixed_dtype<DType::dtype>), METH_FASTCALL | METH_KEYWORDS, "The tensor as " #dtype "." }
 
 }  // namespace
 

@@ -86,8 +86,8 @@ PyObject* get_item(PyObject* self, PyObject* key) {
 Operand to_value(PyObject* o, const Tensor& self) {
   if (is_tensor(o) || is_number(o)) return to_operand(o, {"index", "value"});
   if (is_numpy_array(o) && array_dtype(o)) return Operand(tensor_from_data(o, std::nullopt, std::nullopt, false));
-  TG_CHECK(PyList_Check(o) || PyTuple_Check(o), Type, "index: can only assign tensors, numbers and lists of numbers: got {}",
-           Py_TYPE(o)->tp_name);
+  TG_CHECK(PyList_Check(o) || PyTuple_Check(o), Type,
+           "index: can only assign tensors, numbers and lists of numbers: got {}", Py_TYPE(o)->tp_name);
   return Operand(tensor_from_nested(o, self.dtype()));
 }
 

@@ -29,15 +29,15 @@ PyObject* sizes(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObjec
   if (a.has(1)) return PyLong_FromLongLong(kStride ? t.stride(a.integer(1)) : t.size(a.integer(1)));
   if (!kStride) return wrap(t.sizes());
   PyRef result = own(PyTuple_New(t.ndim()));
-  for (int d = 0; d < t.ndim(); ++d)
-    PyTuple_SET_ITEM(result.get(), d, check(PyLong_FromLongLong(t.impl()->stride(d))));
+  for (int d = 0; d < t.ndim(); ++d) PyTuple_SET_ITEM(result.get(), d, check(PyLong_FromLongLong(t.impl()->stride(d))));
   return result.release();
   TG_PY_CATCH
 }
 
 PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"memory_format", ArgKind::MemoryFormat, kNone}};
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"memory_format", ArgKind::MemoryFormat, kNone}};
   static Signature signature{"is_contiguous", rows, 2, 2, -1, "(Tensor input, MemoryFormat? memory_format=None)"};
   Arguments<2> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;

@@ -11,10 +11,25 @@ namespace tapegrad::python {
 
 namespace {
 
-enum Operator { kAdd, kSub, kMul, kDiv, kFloorDiv, kRemainder, kPow, kMatmul, kAnd, kOr, kXor, kLeft, kRight, kNumBinary };
+enum Operator {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDiv,
+  kRemainder,
+  kPow,
+  kMatmul,
+  kAnd,
+  kOr,
+  kXor,
+  kLeft,
+  kRight,
+  kNumBinary
+};
 constexpr const char* kBinaryNames[kNumBinary] = {
-    "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "matmul",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"};
+    "add",    "sub",         "mul",        "div",         "floor_divide",       "remainder",          "pow",
+    "matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"};
 constexpr bool commutes(int op) { return op == kAdd || op == kMul || op == kAnd || op == kOr || op == kXor; }
 
 constexpr const char* kCompareNames[6] = {"lt", "le", "eq", "ne", "gt", "ge"};  // in the order of Py_LT ...

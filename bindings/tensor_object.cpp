@@ -94,8 +94,8 @@ void release_object(void* object) noexcept {
   forget_pointer(self);
   if (Py_REFCNT(self) > 1) {
     // Somebody came to it through a weak reference: the object lives on with what the dying TensorImpl had.
-    auto heir = make_intrusive<TensorImpl>(dying->storage(), dying->dtype(), dying->sizes(), dying->strides(),
-                                           dying->offset());
+    auto heir =
+        make_intrusive<TensorImpl>(dying->storage(), dying->dtype(), dying->sizes(), dying->strides(), dying->offset());
     heir->share_version(*dying);
     heir->set_needs_grad(dying->needs_grad());
     heir->set_inference(dying->is_inference());

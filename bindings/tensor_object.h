@@ -13,8 +13,7 @@
 namespace tapegrad::python {
 
 struct PyTensor {
-  PyObject_HEAD
-  Tensor tensor;  // owned, but for the time when the TensorImpl owns the Python object
+  PyObject_HEAD Tensor tensor;  // owned, but for the time when the TensorImpl owns the Python object
   PyObject* weakrefs;
   PyObject* dict;
 };

@@ -161,9 +161,7 @@ PyObject* output_number(const Tensor& t) {
   const autograd::AutogradMeta* meta = t.impl()->autograd() ? autograd::meta(t) : nullptr;
   return PyLong_FromUnsignedLong(meta ? meta->output : 0);
 }
-PyObject* retains(const Tensor& t) {
-  return wrap(t.impl()->autograd() != nullptr && autograd::meta(t)->retains_grad);
-}
+PyObject* retains(const Tensor& t) { return wrap(t.impl()->autograd() != nullptr && autograd::meta(t)->retains_grad); }
 PyObject* layout_of(const Tensor&) { return Py_NewRef(layout_object(Layout::Strided)); }
 PyObject* grad_fn_object(const Tensor& t) {
   intrusive_ptr<autograd::Node> node = t.grad_fn();

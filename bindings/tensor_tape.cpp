@@ -24,11 +24,14 @@ std::vector<Tensor> tensors_or_none(PyObject* o, const Ctx& ctx) {
 
 PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"gradient", ArgKind::Tensor, kNone},
-                                 {"retain_graph", ArgKind::Bool, kNone}, {"create_graph", ArgKind::Bool},
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"gradient", ArgKind::Tensor, kNone},
+                                 {"retain_graph", ArgKind::Bool, kNone},
+                                 {"create_graph", ArgKind::Bool},
                                  {"inputs", ArgKind::Any, kNone}};
-  static Signature signature{"backward", rows, 5, 5, -1,
-                             "(Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False, inputs=None)"};
+  static Signature signature{
+      "backward", rows, 5,
+      5,          -1,   "(Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False, inputs=None)"};
   Arguments<5> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
   autograd::BackwardOptions options;

@@ -1,5 +1,5 @@
-#include "tapegrad/bindings/autograd_types.h"
 #include "tapegrad/bindings/tensor_type.h"
+#include "tapegrad/bindings/autograd_types.h"
 
 #include <structmember.h>
 
@@ -78,8 +78,7 @@ bool init_parameter(PyObject* module) {
   PyRef bases(PyTuple_Pack(1, tensor_type));
   if (!bases) return false;
   parameter_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpecWithBases(&spec, bases.get()));
-  return parameter_type &&
-         PyModule_AddObjectRef(module, "Parameter", reinterpret_cast<PyObject*>(parameter_type)) == 0;
+  return parameter_type && PyModule_AddObjectRef(module, "Parameter", reinterpret_cast<PyObject*>(parameter_type)) == 0;
 }
 
 }  // namespace

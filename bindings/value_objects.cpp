@@ -87,9 +87,8 @@ struct DTypeAlias {
   DType dtype;
 };
 constexpr DTypeAlias kAliases[] = {
-    {"half", DType::float16},     {"float", DType::float32},     {"double", DType::float64}, {"short", DType::int16},
-    {"int", DType::int32},        {"long", DType::int64},        {"cfloat", DType::complex64},
-    {"cdouble", DType::complex128},
+    {"half", DType::float16}, {"float", DType::float32}, {"double", DType::float64},   {"short", DType::int16},
+    {"int", DType::int32},    {"long", DType::int64},    {"cfloat", DType::complex64}, {"cdouble", DType::complex128},
 };
 
 }  // namespace
@@ -126,14 +125,12 @@ bool init_value_objects(PyObject* module) {
                           {Py_tp_repr, slot(dtype_repr)},
                           {Py_tp_methods, dtype_methods},
                           {Py_tp_getset, dtype_properties}});
-  layout_type = make_type(module, "tapegrad.layout", sizeof(PyEnum),
-                          {{Py_tp_dealloc, slot(immortal_dealloc)},
-                           {Py_tp_repr, slot(enum_repr)},
-                           {Py_tp_methods, enum_methods}});
-  memory_format_type = make_type(module, "tapegrad.memory_format", sizeof(PyEnum),
-                                 {{Py_tp_dealloc, slot(immortal_dealloc)},
-                                  {Py_tp_repr, slot(enum_repr)},
-                                  {Py_tp_methods, enum_methods}});
+  layout_type = make_type(
+      module, "tapegrad.layout", sizeof(PyEnum),
+      {{Py_tp_dealloc, slot(immortal_dealloc)}, {Py_tp_repr, slot(enum_repr)}, {Py_tp_methods, enum_methods}});
+  memory_format_type = make_type(
+      module, "tapegrad.memory_format", sizeof(PyEnum),
+      {{Py_tp_dealloc, slot(immortal_dealloc)}, {Py_tp_repr, slot(enum_repr)}, {Py_tp_methods, enum_methods}});
   if (!dtype_type || !layout_type || !memory_format_type) return false;
   for (DType t : kAllDTypes)
     if (!add_dtype(module, t)) return false;

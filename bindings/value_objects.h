@@ -2,28 +2,24 @@
 // native type; dtypes, layouts and memory formats are one object per value, so that `is` works.
 #pragma once
 
-#include "tapegrad/bindings/errors.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/bindings/errors.h"
 
 namespace tapegrad::python {
 
 struct PyDType {
-  PyObject_HEAD
-  DType value;
+  PyObject_HEAD DType value;
 };
 struct PyDevice {
-  PyObject_HEAD
-  Device value;
+  PyObject_HEAD Device value;
   bool has_index;  // "cuda" and "cuda:0" print differently
 };
 struct PyEnum {  // layout and memory_format
-  PyObject_HEAD
-  int value;
+  PyObject_HEAD int value;
   const char* name;
 };
 struct PyGenerator {
-  PyObject_HEAD
-  GeneratorPtr value;
+  PyObject_HEAD GeneratorPtr value;
 };
 
 extern PyTypeObject* dtype_type;
@@ -38,7 +34,7 @@ inline DType unwrap_dtype(PyObject* o) noexcept { return reinterpret_cast<PyDTyp
 PyObject* dtype_object(DType t) noexcept;  // borrowed
 
 enum class Layout : int { Strided, SparseCoo, SparseCsr };
-PyObject* layout_object(Layout layout) noexcept;  // borrowed
+PyObject* layout_object(Layout layout) noexcept;               // borrowed
 PyObject* memory_format_object(MemoryFormat format) noexcept;  // borrowed
 PyObject* wrap_generator(GeneratorPtr generator) noexcept;
 

@@ -68,8 +68,7 @@ CachingAllocator::CachingAllocator(MemorySource& source, CachingAllocatorOptions
   Registry& r = registry();
   std::lock_guard lock(r.mutex);
   if (!r.have_key) {
-    TG_CHECK(pthread_key_create(&r.key, Hooks::thread_ends) == 0, Runtime,
-             "allocator: no thread-specific key is left");
+    TG_CHECK(pthread_key_create(&r.key, Hooks::thread_ends) == 0, Runtime, "allocator: no thread-specific key is left");
     pthread_atfork(Hooks::before_fork, Hooks::after_fork, Hooks::after_fork);
     r.have_key = true;
   }
@@ -93,8 +92,8 @@ ThreadCache* CachingAllocator::my_cache() noexcept {
   if (cache == nullptr) return nullptr;
   for (unsigned i = 1; i < kNumBins; ++i) {
     const size_t size = size_of_bin(i);
-    cache->bins[i].limit = static_cast<uint32_t>(i < kFirstMediumBin ? std::max<size_t>(16, (64 << 10) / size)
-                                                                     : kMediumCache / size);
+    cache->bins[i].limit =
+        static_cast<uint32_t>(i < kFirstMediumBin ? std::max<size_t>(16, (64 << 10) / size) : kMediumCache / size);
   }
   cache->owner.store(this, kRelaxed);
   Registry& r = registry();

@@ -26,8 +26,8 @@ uint64_t cache_limit() {
   if (const char* setting = std::getenv("TAPEGRAD_CACHE_MB"); setting != nullptr && *setting != '\0') {
     char* end = nullptr;
     const uint64_t mb = std::strtoull(setting, &end, 10);
-    TG_CHECK(*end == '\0' && mb <= (uint64_t{1} << 30), Value,
-             "TAPEGRAD_CACHE_MB: expected a number of MiB: got '{}'", setting);
+    TG_CHECK(*end == '\0' && mb <= (uint64_t{1} << 30), Value, "TAPEGRAD_CACHE_MB: expected a number of MiB: got '{}'",
+             setting);
     return mb << 20;
   }
   return total_memory() / 4;
@@ -43,8 +43,7 @@ class CheckedAllocator final : public Allocator {
   void* allocate(size_t nbytes) override {
     if (nbytes == 0 || nbytes > kHuge) return inner_.allocate(nbytes);
     void* p = nullptr;
-    TG_CHECK(posix_memalign(&p, 64, nbytes) == 0, OutOfMemory, "allocate: out of memory: asked for {} bytes",
-             nbytes);
+    TG_CHECK(posix_memalign(&p, 64, nbytes) == 0, OutOfMemory, "allocate: out of memory: asked for {} bytes", nbytes);
     const uint64_t live = live_.fetch_add(nbytes) + nbytes;
     for (uint64_t peak = peak_.load(); peak < live && !peak_.compare_exchange_weak(peak, live);) {
     }

@@ -24,8 +24,8 @@ struct Device {
   constexpr bool operator==(const Device&) const = default;
 };
 
-TG_API std::string to_string(Device d);              // "cpu", "cuda:0", "meta"
-TG_API Device parse_device(std::string_view text);   // raises Runtime on anything else
+TG_API std::string to_string(Device d);             // "cpu", "cuda:0", "meta"
+TG_API Device parse_device(std::string_view text);  // raises Runtime on anything else
 
 }  // namespace tapegrad
 

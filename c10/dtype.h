@@ -17,17 +17,17 @@ using complex64_t = std::complex<float>;
 using complex128_t = std::complex<double>;
 
 // _(enumerator and Python name, C++ type). The order is the order of promotion inside a category.
-#define TG_FORALL_DTYPES(_)   \
-  _(bool_, bool)              \
-  _(uint8, uint8_t)           \
-  _(int8, int8_t)             \
-  _(int16, int16_t)           \
-  _(int32, int32_t)           \
-  _(int64, int64_t)           \
-  _(float16, ::tapegrad::Half)    \
-  _(bfloat16, ::tapegrad::BFloat16) \
-  _(float32, float)           \
-  _(float64, double)          \
+#define TG_FORALL_DTYPES(_)             \
+  _(bool_, bool)                        \
+  _(uint8, uint8_t)                     \
+  _(int8, int8_t)                       \
+  _(int16, int16_t)                     \
+  _(int32, int32_t)                     \
+  _(int64, int64_t)                     \
+  _(float16, ::tapegrad::Half)          \
+  _(bfloat16, ::tapegrad::BFloat16)     \
+  _(float32, float)                     \
+  _(float64, double)                    \
   _(complex64, ::tapegrad::complex64_t) \
   _(complex128, ::tapegrad::complex128_t)
 
@@ -46,10 +46,10 @@ inline constexpr DType kAllDTypes[kNumDTypes] = {
 
 template <class T>
 struct dtype_of;
-#define TG_DTYPE_OF(name, type)                     \
-  template <>                                       \
-  struct dtype_of<type> {                           \
-    static constexpr DType value = DType::name;     \
+#define TG_DTYPE_OF(name, type)                 \
+  template <>                                   \
+  struct dtype_of<type> {                       \
+    static constexpr DType value = DType::name; \
   };
 TG_FORALL_DTYPES(TG_DTYPE_OF)
 #undef TG_DTYPE_OF

@@ -58,12 +58,12 @@ template <class... Args>
 
 #define TG_THROW(kind, ...) ::tapegrad::detail::throw_format(::tapegrad::ErrorKind::kind, __VA_ARGS__)
 
-#define TG_CHECK(condition, kind, ...)                   \
-  do {                                                   \
+#define TG_CHECK(condition, kind, ...)                          \
+  do {                                                          \
     if (TG_UNLIKELY(!(condition))) TG_THROW(kind, __VA_ARGS__); \
   } while (false)
 
-#define TG_ASSERT(condition)                                                                       \
-  do {                                                                                             \
+#define TG_ASSERT(condition)                                                                         \
+  do {                                                                                               \
     if (TG_UNLIKELY(!(condition))) ::tapegrad::detail::throw_assert(#condition, __FILE__, __LINE__); \
   } while (false)

@@ -10,8 +10,7 @@ namespace {
 std::atomic<uint32_t> generation{1};
 
 // Registered while the library is loaded, so before any thread of ours exists.
-const int registered =
-    pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
+const int registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 

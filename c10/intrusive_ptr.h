@@ -67,8 +67,7 @@ class intrusive_ptr_target {
   }
   void weak_retain() const noexcept { counts_.fetch_add(kWeak, std::memory_order_relaxed); }
   void weak_release() const noexcept {
-    if (counts_.fetch_sub(kWeak, std::memory_order_acq_rel) == kWeak)
-      delete const_cast<intrusive_ptr_target*>(this);
+    if (counts_.fetch_sub(kWeak, std::memory_order_acq_rel) == kWeak) delete const_cast<intrusive_ptr_target*>(this);
   }
   bool try_retain() const noexcept {
     uint64_t n = counts_.load(std::memory_order_relaxed);
@@ -164,8 +163,7 @@ class weak_intrusive_ptr {
   bool expired() const noexcept { return p_ == nullptr || p_->use_count() == 0; }
   // The object, owned again, or null when its last owner has gone.
   intrusive_ptr<T> lock() const noexcept {
-    if (p_ && static_cast<const intrusive_ptr_target*>(p_)->try_retain())
-      return intrusive_ptr<T>::reclaim(p_);
+    if (p_ && static_cast<const intrusive_ptr_target*>(p_)->try_retain()) return intrusive_ptr<T>::reclaim(p_);
     return {};
   }
   // Gives the weak reference away and takes it back, as intrusive_ptr does.

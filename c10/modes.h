@@ -28,9 +28,7 @@ inline bool grad_enabled() noexcept { return (detail::modes & kModeGradMask) == 
 // Sets and clears bits for a scope.
 class ModeGuard {
  public:
-  ModeGuard(uint32_t set, uint32_t clear) noexcept : saved_(detail::modes) {
-    detail::modes = (saved_ & ~clear) | set;
-  }
+  ModeGuard(uint32_t set, uint32_t clear) noexcept : saved_(detail::modes) { detail::modes = (saved_ & ~clear) | set; }
   ~ModeGuard() { detail::modes = saved_; }
   ModeGuard(const ModeGuard&) = delete;
   ModeGuard& operator=(const ModeGuard&) = delete;

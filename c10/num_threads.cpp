@@ -38,8 +38,7 @@ int quota() {
     // "max 100000" or "200000 100000"; the old hierarchy has a file for each and -1 for none.
     const uint64_t time = dir.v2 ? dir.nth("cpu.max", 0, 0) : dir.number("cpu.cfs_quota_us", 0);
     const uint64_t period = dir.v2 ? dir.nth("cpu.max", 1, 0) : dir.number("cpu.cfs_period_us", 0);
-    if (time > 0 && period > 0)
-      least = std::min(least, static_cast<double>(time) / static_cast<double>(period));
+    if (time > 0 && period > 0) least = std::min(least, static_cast<double>(time) / static_cast<double>(period));
   });
   return static_cast<int>(std::ceil(least));
 }
@@ -66,8 +65,8 @@ int get_num_threads() {
 }
 
 void set_num_threads(int n) {
-  TG_CHECK(n >= 1 && n <= kMaxThreads, Value, "set_num_threads: expected a number from 1 to {}: got {}",
-           kMaxThreads, n);
+  TG_CHECK(n >= 1 && n <= kMaxThreads, Value, "set_num_threads: expected a number from 1 to {}: got {}", kMaxThreads,
+           n);
   num_threads.store(n, std::memory_order_relaxed);
 }
 

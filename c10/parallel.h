@@ -82,8 +82,7 @@ namespace detail {
 // wake helpers at once; the results do not depend on it.
 using CostHint = std::atomic<uint32_t>;
 using ChunkFunction = void (*)(void* context, int64_t begin, int64_t end, int64_t index);
-TG_API void parallel_run(int64_t begin, int64_t end, int64_t grain, ChunkFunction f, void* context,
-                         CostHint& hint);
+TG_API void parallel_run(int64_t begin, int64_t end, int64_t grain, ChunkFunction f, void* context, CostHint& hint);
 
 }  // namespace detail
 

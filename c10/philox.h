@@ -51,9 +51,7 @@ TG_HD static inline PhiloxBlock philox_block(PhiloxState s, uint64_t block) {
                        static_cast<uint32_t>(s.seed), static_cast<uint32_t>(s.seed >> 32));
 }
 
-TG_HD static inline uint32_t philox_word(PhiloxState s, uint64_t i) {
-  return philox_block(s, i / 4).word[i % 4];
-}
+TG_HD static inline uint32_t philox_word(PhiloxState s, uint64_t i) { return philox_block(s, i / 4).word[i % 4]; }
 
 TG_HD static inline uint64_t philox_word64(PhiloxState s, uint64_t i) {
   const PhiloxBlock b = philox_block(s, i / 2);

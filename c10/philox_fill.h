@@ -99,8 +99,7 @@ template <int Elements, class T, class MakeTile>
 static inline void philox_for_tiles(T* out, int64_t first, int64_t n, MakeTile make_tile) {
   const int64_t end = first + n;
   for (int64_t tile = first / Elements; tile * Elements < end; ++tile) {
-    const int64_t begin = tile * Elements, from = std::max(begin, first),
-                  to = std::min(begin + Elements, end);
+    const int64_t begin = tile * Elements, from = std::max(begin, first), to = std::min(begin + Elements, end);
     if (to - from == Elements) {
       make_tile(out + (begin - first), static_cast<uint64_t>(tile));
     } else {
@@ -131,29 +130,28 @@ static inline void philox_fill_uniform_bits(uint64_t* out, int64_t first, int64_
 }
 
 // Uniform in [from, to); where rounding would give `to` itself, the next smaller number.
-static inline void philox_fill_uniform(float* out, int64_t first, int64_t n, PhiloxState state,
-                                       float from = 0, float to = 1) {
+static inline void philox_fill_uniform(float* out, int64_t first, int64_t n, PhiloxState state, float from = 0,
+                                       float to = 1) {
   const float width = to - from, last = std::nextafter(to, from);
-  detail::philox_for_tiles<detail::kPhiloxTile>(
-      out, first, n, [&](float* __restrict tile_out, uint64_t tile) {
-        uint32_t words[detail::kPhiloxTile];
-        detail::philox_tile(words, tile * (detail::kPhiloxTile / 4), state);
-        for (int i = 0; i < detail::kPhiloxTile; ++i) {
-          tile_out[i] = std::min(std::fma(philox_uniform(words[i]), width, from), last);
-        }
-      });
+  detail::philox_for_tiles<detail::kPhiloxTile>(out, first, n, [&](float* __restrict tile_out, uint64_t tile) {
+    uint32_t words[detail::kPhiloxTile];
+    detail::philox_tile(words, tile * (detail::kPhiloxTile / 4), state);
+    for (int i = 0; i < detail::kPhiloxTile; ++i) {
+      tile_out[i] = std::min(std::fma(philox_uniform(words[i]), width, from), last);
+    }
+  });
 }
 
-static inline void philox_fill_uniform(double* out, int64_t first, int64_t n, PhiloxState state,
-                                       double from = 0, double to = 1) {
+static inline void philox_fill_uniform(double* out, int64_t first, int64_t n, PhiloxState state, double from = 0,
+                                       double to = 1) {
   constexpr int kElements = detail::kPhiloxTile / 2;
   const double width = to - from, last = std::nextafter(to, from);
   detail::philox_for_tiles<kElements>(out, first, n, [&](double* __restrict tile_out, uint64_t tile) {
     uint32_t words[detail::kPhiloxTile];
     detail::philox_tile(words, tile * (detail::kPhiloxTile / 4), state);
     for (int i = 0; i < kElements; ++i) {
-      tile_out[i] = std::min(
-          std::fma(philox_uniform(words[2 * i] | uint64_t{words[2 * i + 1]} << 32), width, from), last);
+      tile_out[i] =
+          std::min(std::fma(philox_uniform(words[2 * i] | uint64_t{words[2 * i + 1]} << 32), width, from), last);
     }
   });
 }
@@ -172,16 +170,15 @@ static inline void philox_fill_normal(float* out, int64_t first, int64_t n, Phil
   });
 }
 
-static inline void philox_fill_normal(double* out, int64_t first, int64_t n, PhiloxState state,
-                                      double mean = 0, double deviation = 1) {
+static inline void philox_fill_normal(double* out, int64_t first, int64_t n, PhiloxState state, double mean = 0,
+                                      double deviation = 1) {
   constexpr int kElements = detail::kPhiloxTile / 2;
   detail::philox_for_tiles<kElements>(out, first, n, [&](double* __restrict to, uint64_t tile) {
     uint32_t words[detail::kPhiloxTile];
     detail::philox_tile(words, tile * (detail::kPhiloxTile / 4), state);
     for (int i = 0; i < kElements; i += 2) {
       const uint32_t* w = words + 2 * i;
-      const NormalPair<double> z =
-          philox_normal_pair(w[0] | uint64_t{w[1]} << 32, w[2] | uint64_t{w[3]} << 32);
+      const NormalPair<double> z = philox_normal_pair(w[0] | uint64_t{w[1]} << 32, w[2] | uint64_t{w[3]} << 32);
       to[i] = std::fma(z.first, deviation, mean);
       to[i + 1] = std::fma(z.second, deviation, mean);
     }
@@ -201,8 +198,7 @@ static inline void philox_fill_bounded(T* out, int64_t first, int64_t n, PhiloxS
     if (range - 1 < 0xFFFFFFFFu) {
       const uint32_t small = static_cast<uint32_t>(range);
       for (int i = 0; i < kElements; ++i)
-        to[i] =
-            static_cast<T>(base + philox_bounded32(words[2 * i] | uint64_t{words[2 * i + 1]} << 32, small));
+        to[i] = static_cast<T>(base + philox_bounded32(words[2 * i] | uint64_t{words[2 * i + 1]} << 32, small));
     } else {
       for (int i = 0; i < kElements; ++i)
         to[i] = static_cast<T>(base + philox_bounded(words[2 * i] | uint64_t{words[2 * i + 1]} << 32, range));

@@ -88,8 +88,7 @@ void visit_up(const std::string& mount, std::string group, bool v2,
 
 }  // namespace
 
-void for_each_cgroup(const char* controller, const std::function<void(const CgroupDir&)>& visit) noexcept
-    try {
+void for_each_cgroup(const char* controller, const std::function<void(const CgroupDir&)>& visit) noexcept try {
   // Lines are "id:controllers:path"; the unified hierarchy's is "0::path".
   const ProcFile file("/proc/self/cgroup");
   const std::string& text = file.text();
@@ -101,8 +100,7 @@ void for_each_cgroup(const char* controller, const std::function<void(const Cgro
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1),
-                      group = line.substr(second + 1);
+    const std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
     if (group.empty() || group[0] != '/') continue;
     if (controllers.empty()) {
       visit_up("/sys/fs/cgroup", group, true, visit);

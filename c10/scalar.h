@@ -18,8 +18,7 @@ class Scalar {
   constexpr Scalar() : kind_(Kind::Int), i_(0) {}
   constexpr Scalar(bool b) : kind_(Kind::Bool), i_(b) {}
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  constexpr Scalar(T i) : kind_(Kind::Int), i_(static_cast<int64_t>(i)) {}
+  requires(!std::same_as<T, bool>) constexpr Scalar(T i) : kind_(Kind::Int), i_(static_cast<int64_t>(i)) {}
   template <std::floating_point T>
   constexpr Scalar(T d) : kind_(Kind::Float), re_(static_cast<double>(d)) {}
   constexpr Scalar(complex128_t z) : kind_(Kind::Complex), re_(z.real()), im_(z.imag()) {}

@@ -22,8 +22,7 @@ class IntSpan : public std::span<const int64_t> {
   using std::span<const int64_t>::span;
   constexpr IntSpan() = default;
   constexpr IntSpan(std::span<const int64_t> s) : std::span<const int64_t>(s) {}
-  constexpr IntSpan(std::initializer_list<int64_t> list)
-      : std::span<const int64_t>(list.begin(), list.size()) {}
+  constexpr IntSpan(std::initializer_list<int64_t> list) : std::span<const int64_t>(list.begin(), list.size()) {}
   IntSpan(const std::vector<int64_t>& v) : std::span<const int64_t>(v.data(), v.size()) {}
   bool operator==(IntSpan o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
 };

@@ -42,9 +42,7 @@ void StorageImpl::replace(void* data, size_t nbytes, Deleter deleter, void* cont
   context_ = context;
 }
 
-void set_storage_allocator(DeviceType type, AllocateStorage allocate) {
-  allocators[static_cast<int>(type)] = allocate;
-}
+void set_storage_allocator(DeviceType type, AllocateStorage allocate) { allocators[static_cast<int>(type)] = allocate; }
 
 Storage allocate_storage(size_t nbytes, Device device) {
   auto allocate = allocators[static_cast<int>(device.type)];

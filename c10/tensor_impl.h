@@ -48,7 +48,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   int64_t numel() const noexcept { return numel_; }
   IntSpan sizes() const noexcept { return {dims(), static_cast<size_t>(ndim_)}; }
   IntSpan strides() const noexcept { return {dims() + capacity_, static_cast<size_t>(ndim_)}; }
-  int64_t size(int d) const noexcept { return dims()[d]; }    // no check, no negative d
+  int64_t size(int d) const noexcept { return dims()[d]; }  // no check, no negative d
   int64_t stride(int d) const noexcept { return dims()[capacity_ + d]; }
   int64_t offset() const noexcept { return offset_; }
   DType dtype() const noexcept { return dtype_; }
@@ -146,7 +146,6 @@ TG_API DimVector contiguous_strides(IntSpan sizes);
 TG_API DimVector channels_last_strides(IntSpan sizes);  // 3, 4 or 5 dimensions: channel is dimension 1
 // Raises Runtime unless every element of the view lies inside a storage of `nbytes`. All sums are
 // checked against overflow.
-TG_API void check_in_bounds(IntSpan sizes, IntSpan strides, int64_t offset, DType dtype, size_t nbytes,
-                            const char* op);
+TG_API void check_in_bounds(IntSpan sizes, IntSpan strides, int64_t offset, DType dtype, size_t nbytes, const char* op);
 
 }  // namespace tapegrad

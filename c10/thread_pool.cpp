@@ -20,9 +20,9 @@ namespace tapegrad::detail {
 namespace {
 
 constexpr uint32_t kCallerSleeps = 1u << 31;
-constexpr int64_t kLongestSpin = 50'000;    // ns
-constexpr int64_t kStall = 1'000'000;       // ns, see crowded()
-constexpr int64_t kShortTime = 50'000'000;  // ns between two stalls that are no accident
+constexpr int64_t kLongestSpin = 50'000;                                   // ns
+constexpr int64_t kStall = 1'000'000;                                      // ns, see crowded()
+constexpr int64_t kShortTime = 50'000'000;                                 // ns between two stalls that are no accident
 constexpr int64_t kCrowdedLeast = 20'000'000, kCrowdedMost = 160'000'000;  // ns
 
 thread_local bool in_region = false;
@@ -80,8 +80,7 @@ bool Job::run_one() noexcept {
 }
 
 ThreadPool::ThreadPool()
-    : generation_(fork_generation()),
-      spin_limit_(std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) - 1)) {}
+    : generation_(fork_generation()), spin_limit_(std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) - 1)) {}
 
 ThreadPool& ThreadPool::instance() {
   static std::atomic<ThreadPool*> current{nullptr};
@@ -129,8 +128,7 @@ void ThreadPool::post(Job& job, int num_helpers) {
 
 void ThreadPool::wake(int wanted) noexcept {
   // Sequentially consistent with work(): either we see the sleeper or it sees the new count and stays awake.
-  if (sleeping_.load(std::memory_order_seq_cst) == 0 || spinning_.load(std::memory_order_seq_cst) >= wanted)
-    return;
+  if (sleeping_.load(std::memory_order_seq_cst) == 0 || spinning_.load(std::memory_order_seq_cst) >= wanted) return;
   const int64_t before = now_ns();
   futex_wake(&posted_, std::min(wanted, 2));
   const int64_t cost = std::clamp<int64_t>(now_ns() - before, 500, 20'000);
@@ -199,8 +197,7 @@ void ThreadPool::leave(Job& job) noexcept {
 bool ThreadPool::spin(uint32_t seen) noexcept {
   bool found = false;
   if (spinning_.fetch_add(1, std::memory_order_seq_cst) < spin_limit_) {
-    const int64_t until =
-        now_ns() + std::min(kLongestSpin, 3 * wake_cost_ns_.load(std::memory_order_relaxed));
+    const int64_t until = now_ns() + std::min(kLongestSpin, 3 * wake_cost_ns_.load(std::memory_order_relaxed));
     while (!(found = posted_.load(std::memory_order_acquire) != seen) && now_ns() < until)
       for (int i = 0; i < 8; ++i) relax();
   }

@@ -57,9 +57,7 @@ class ThreadPool {
   // Set after helpers took far longer for a chunk than the caller does, twice within a short time: the
   // processors are busy with something else, so for a while waiting for helpers would cost more than they
   // give.
-  bool crowded(int64_t now_ns) const noexcept {
-    return now_ns < crowded_until_ns_.load(std::memory_order_relaxed);
-  }
+  bool crowded(int64_t now_ns) const noexcept { return now_ns < crowded_until_ns_.load(std::memory_order_relaxed); }
 
  private:
   ThreadPool();

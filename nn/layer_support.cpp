@@ -53,10 +53,9 @@ int64_t softmax_dim(std::optional<int64_t> dim, int64_t ndim) {
 void check_conv_options(IntSpan stride, const std::string& padding, const std::string& padding_mode) {
   TG_CHECK(padding != "same" || std::all_of(stride.begin(), stride.end(), [](int64_t s) { return s == 1; }), Value,
            "convolution: padding \"same\" is not supported for strided convolutions: stride {}", format_ints(stride));
-  TG_CHECK(padding_mode == "zeros" || padding_mode == "reflect" || padding_mode == "replicate" ||
-               padding_mode == "circular",
-           Value, "convolution: padding_mode must be one of zeros, reflect, replicate, circular: got \"{}\"",
-           padding_mode);
+  TG_CHECK(
+      padding_mode == "zeros" || padding_mode == "reflect" || padding_mode == "replicate" || padding_mode == "circular",
+      Value, "convolution: padding_mode must be one of zeros, reflect, replicate, circular: got \"{}\"", padding_mode);
 }
 
 namespace {
@@ -64,9 +63,12 @@ namespace {
 Tensor conv(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
             IntSpan dilation, int64_t groups) {
   switch (stride.size()) {
-    case 1: return tapegrad::conv1d(input, weight, bias, stride, padding, dilation, groups);
-    case 2: return tapegrad::conv2d(input, weight, bias, stride, padding, dilation, groups);
-    default: return tapegrad::conv3d(input, weight, bias, stride, padding, dilation, groups);
+    case 1:
+      return tapegrad::conv1d(input, weight, bias, stride, padding, dilation, groups);
+    case 2:
+      return tapegrad::conv2d(input, weight, bias, stride, padding, dilation, groups);
+    default:
+      return tapegrad::conv3d(input, weight, bias, stride, padding, dilation, groups);
   }
 }
 

@@ -117,10 +117,9 @@ Tensor instance_norm_forward(const Tensor& input, const Tensor& weight, const Te
   return instance_norm_any(kDimensions, input, weight, bias, mean, var, use_input, momentum, eps);
 }
 
-
 // One step of a recurrent cell: inputs without a batch dimension get one, an absent state is zero.
-using Cell = Tensor (*)(const Tensor& input, const Tensor& hx, const Tensor& w_ih, const Tensor& w_hh, const Tensor& b_ih,
-                        const Tensor& b_hh);
+using Cell = Tensor (*)(const Tensor& input, const Tensor& hx, const Tensor& w_ih, const Tensor& w_hh,
+                        const Tensor& b_ih, const Tensor& b_hh);
 Tensor cell_forward(Cell cell, const Tensor& input, const Tensor& hx, int64_t hidden_size, const Tensor& w_ih,
                     const Tensor& w_hh, const Tensor& b_ih, const Tensor& b_hh);
 State lstm_cell_forward(const Tensor& input, const std::optional<State>& hx, int64_t hidden_size, const Tensor& w_ih,

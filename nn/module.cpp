@@ -131,7 +131,8 @@ std::vector<Tensor> without_names(const NamedTensors& named) {
 NamedTensors Module::named_parameters(bool recurse) const {
   NamedTensors result;
   std::vector<const Module*> seen;
-  walk("", seen, recurse, [&](const std::string& prefix, const Module& m) { append_new(result, prefix, m.parameters_); });
+  walk("", seen, recurse,
+       [&](const std::string& prefix, const Module& m) { append_new(result, prefix, m.parameters_); });
   return result;
 }
 
@@ -228,15 +229,15 @@ void Module::load_state_dict(const NamedTensors& state, bool strict) {
       continue;
     }
     TG_CHECK(given->sizes() == tensor.sizes(), Runtime,
-             "load_state_dict: size mismatch for {}: the state has {}, this {} has {}", name, format_ints(given->sizes()),
-             type_name(), format_ints(tensor.sizes()));
+             "load_state_dict: size mismatch for {}: the state has {}, this {} has {}", name,
+             format_ints(given->sizes()), type_name(), format_ints(tensor.sizes()));
   }
   for (const auto& entry : state)
     if (!find(own, entry.first)) unexpected.push_back(entry.first);
   if (strict && (!missing.empty() || !unexpected.empty())) {
     TG_THROW(Runtime, "load_state_dict: the names do not match those of this {}{}{}{}{}", type_name(),
-             missing.empty() ? "" : "\nmissing: ", listed(missing), unexpected.empty() ? "" : "\nunexpected: ",
-             listed(unexpected));
+             missing.empty() ? "" : "\nmissing: ", listed(missing),
+             unexpected.empty() ? "" : "\nunexpected: ", listed(unexpected));
   }
   const NoGradGuard no_grad;
   for (const auto& [name, tensor] : own)

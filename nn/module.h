@@ -53,7 +53,7 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
     return module;
   }
   template <class Holder>
-    requires requires { typename Holder::ImplType; }
+  requires requires { typename Holder::ImplType; }
   Holder register_module(const std::string& name, Holder holder) {
     add_module(name, holder.ptr());
     return holder;
@@ -130,13 +130,12 @@ std::ostream& operator<<(std::ostream& out, const ModuleHolder<Impl>& holder) {
 }  // namespace tapegrad::nn
 
 // Defines the class Name that holds a NameImpl and is made with the arguments of its constructor.
-#define TG_MODULE(Name)                                                                            \
-  class Name : public ::tapegrad::nn::ModuleHolder<Name##Impl> {                                   \
-   public:                                                                                         \
-    using ::tapegrad::nn::ModuleHolder<Name##Impl>::ModuleHolder;                                  \
-    template <class... Args>                                                                       \
-      requires std::constructible_from<Name##Impl, Args...>                                        \
-    explicit Name(Args&&... args)                                                                  \
-        : ::tapegrad::nn::ModuleHolder<Name##Impl>(                                                \
-              std::make_shared<Name##Impl>(std::forward<Args>(args)...)) {}                        \
+#define TG_MODULE(Name)                                                                                          \
+  class Name : public ::tapegrad::nn::ModuleHolder<Name##Impl> {                                                 \
+   public:                                                                                                       \
+    using ::tapegrad::nn::ModuleHolder<Name##Impl>::ModuleHolder;                                                \
+    template <class... Args>                                                                                     \
+    requires std::constructible_from<Name##Impl, Args...>                                                        \
+    explicit Name(Args&&... args)                                                                                \
+        : ::tapegrad::nn::ModuleHolder<Name##Impl>(std::make_shared<Name##Impl>(std::forward<Args>(args)...)) {} \
   }

@@ -46,7 +46,7 @@ class Padding {
   }
   Padding(const char* mode) : Padding(std::string(mode)) {}
   bool named() const { return !mode_.empty(); }
-  const std::string& mode() const { return mode_; }       // empty unless named
+  const std::string& mode() const { return mode_; }  // empty unless named
   const IntArray<N>& sizes() const { return sizes_; }
 
  private:

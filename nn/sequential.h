@@ -17,7 +17,8 @@ template <class H>
 concept UnaryHolder = requires(const H& h) {
   typename H::ImplType;
   { h.ptr() } -> std::convertible_to<std::shared_ptr<typename H::ImplType>>;
-} && UnaryModule<typename H::ImplType>;
+}
+&&UnaryModule<typename H::ImplType>;
 
 class TG_API SequentialImpl : public Module {
  public:
@@ -53,8 +54,9 @@ class Sequential : public ModuleHolder<SequentialImpl> {
   using ModuleHolder<SequentialImpl>::ModuleHolder;
   Sequential() : ModuleHolder(std::make_shared<SequentialImpl>()) {}
   template <UnaryHolder First, UnaryHolder... Rest>
-    requires(sizeof...(Rest) > 0 || !std::same_as<First, Sequential>)
-  explicit Sequential(const First& first, const Rest&... rest) : Sequential() {
+  requires(sizeof...(Rest) > 0 || !std::same_as<First, Sequential>) explicit Sequential(const First& first,
+                                                                                        const Rest&... rest)
+      : Sequential() {
     (*this)->push_back(first);
     ((*this)->push_back(rest), ...);
   }

@@ -75,21 +75,25 @@ Tensor attention_plain(const Tensor& query, const Tensor& key, const Tensor& val
   return out.dtype() == query.dtype() ? out : to(out, query.dtype());
 }
 
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                                    double dropout_p, bool is_causal, std::optional<double> scale, bool enable_gqa) {
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& attn_mask, double dropout_p, bool is_causal,
+                                    std::optional<double> scale, bool enable_gqa) {
   TG_CHECK(query.ndim() >= 2 && key.ndim() >= 2 && value.ndim() >= 2, Runtime,
            "{}: query, key and value need at least 2 dimensions: got shapes {}, {} and {}", kName,
            format_ints(query.sizes()), format_ints(key.sizes()), format_ints(value.sizes()));
   TG_CHECK(!(is_causal && attn_mask.defined()), Runtime, "{}: attn_mask and is_causal do not go together", kName);
-  TG_CHECK(dropout_p >= 0 && dropout_p <= 1, Runtime, "{}: dropout_p must be between 0 and 1: got {}", kName, dropout_p);
+  TG_CHECK(dropout_p >= 0 && dropout_p <= 1, Runtime, "{}: dropout_p must be between 0 and 1: got {}", kName,
+           dropout_p);
   TG_CHECK(!attn_mask.defined() || attn_mask.dtype() == DType::bool_ || attn_mask.dtype() == query.dtype(), Runtime,
-           "{}: attn_mask must be bool or of the query's dtype: got {} and {}", kName, attn_mask.dtype(), query.dtype());
+           "{}: attn_mask must be bool or of the query's dtype: got {} and {}", kName, attn_mask.dtype(),
+           query.dtype());
   DimVector lead_q, lead_k, lead_v;
   if (enable_gqa && query.ndim() >= 3 && key.ndim() >= 3 && value.ndim() >= 3) {
     int64_t heads = query.size(-3), shared = key.size(-3);
     TG_CHECK(shared > 0 && heads % shared == 0 && value.size(-3) == shared, Runtime,
              "{}: {} heads of the query cannot share {} of key and {} of value", kName, heads, shared, value.size(-3));
-    DimVector batch = broadcast_sizes(broadcast_sizes(leading(query, 3), leading(key, 3), kName), leading(value, 3), kName);
+    DimVector batch =
+        broadcast_sizes(broadcast_sizes(leading(query, 3), leading(key, 3), kName), leading(value, 3), kName);
     lead_q = joined(batch, {heads});
     lead_k = lead_v = joined(batch, {shared});
   } else {
@@ -103,7 +107,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   if (attn_mask.defined()) {
     DimVector full = joined(lead_q, {rows, key.size(-2)});
     TG_CHECK(broadcast_sizes(attn_mask.sizes(), full, kName) == full, Runtime,
-             "{}: attn_mask of shape {} does not broadcast to {}", kName, format_ints(attn_mask.sizes()), format_ints(full));
+             "{}: attn_mask of shape {} does not broadcast to {}", kName, format_ints(attn_mask.sizes()),
+             format_ints(full));
     mask = four_dimensional(expand(attn_mask, full), lead_q, rows);
   }
   double factor = scale.value_or(query.size(-1) == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(query.size(-1))));

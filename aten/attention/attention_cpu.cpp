@@ -37,8 +37,13 @@ const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
 struct Sizes {
   int64_t batch, heads, shared, rows, keys, width, value_width;
   Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
-      : batch(query.size(0)), heads(query.size(1)), shared(key.size(1)), rows(query.size(2)), keys(key.size(2)),
-        width(query.size(3)), value_width(value.size(3)) {}
+      : batch(query.size(0)),
+        heads(query.size(1)),
+        shared(key.size(1)),
+        rows(query.size(2)),
+        keys(key.size(2)),
+        width(query.size(3)),
+        value_width(value.size(3)) {}
   // Which head of key and value belongs to head `h` of the query, both counted over the batch.
   int64_t shared_head(int64_t h) const { return h / heads * shared + h % heads * shared / heads; }
 };
@@ -65,7 +70,8 @@ struct Mask {
       C* s = scores + i * kKeys;
       int64_t seen = causal ? std::clamp<int64_t>(row + i + 1 - key, 0, cols) : cols;
       if (data) {
-        int64_t at = h / heads * stride[0] + h % heads * stride[1] + (row + i) * stride[2] + key * stride[3], step = stride[3];
+        int64_t at = h / heads * stride[0] + h % heads * stride[1] + (row + i) * stride[2] + key * stride[3],
+                step = stride[3];
         if (boolean) {
           const uint8_t* m = static_cast<const uint8_t*>(data) + at;
           for (int64_t j = 0; j < seen; ++j) s[j] = m[j * step] ? s[j] : kMinusInfinity<C>;
@@ -127,7 +133,8 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const T* query, 
              compute_t<T>* logsumexp) {
   using C = compute_t<T>;
   int64_t tiles = (z.rows + kRows - 1) / kRows;
-  double work = static_cast<double>(kRows) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
+  double work =
+      static_cast<double>(kRows) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
   parallel_for(0, z.batch * z.heads * tiles, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
     std::vector<C> scores(kRows * kKeys), sums(static_cast<size_t>(kRows * z.value_width)), q_room, k_room, v_room;
     C top[kRows], total[kRows];
@@ -142,7 +149,8 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const T* query, 
         int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
         const C* k = rows_of<C>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
         const C* v = rows_of<C>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
-        gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(), kKeys);
+        gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(),
+                kKeys);
         mask.apply(scores.data(), h, row, rows, j, cols);
         for (int64_t i = 0; i < rows; ++i) {
           C* s = scores.data() + i * kKeys;
@@ -206,7 +214,8 @@ struct Backward {
           const C* q = rows_of<C>(query + at * z.width, rows * z.width, q_room);
           const C* g = rows_of<C>(grad + at * z.value_width, rows * z.value_width, g_room);
           gemm<C>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(), kKeys);
-          gemm<C>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, C(0), slopes.data(), kKeys);
+          gemm<C>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, C(0), slopes.data(),
+                  kKeys);
           mask.apply(scores.data(), h, row, rows, j, cols);
           for (int64_t i = 0; i < rows; ++i) {
             C *s = scores.data() + i * kKeys, *d = slopes.data() + i * kKeys;
@@ -218,9 +227,11 @@ struct Backward {
               d[c] = w * (d[c] - minus) * scale;
             }
           }
-          gemm<C>(cols, z.value_width, rows, C(1), {scores.data(), 1, kKeys}, {g, z.value_width, 1}, C(1), dv.data(), z.value_width);
+          gemm<C>(cols, z.value_width, rows, C(1), {scores.data(), 1, kKeys}, {g, z.value_width, 1}, C(1), dv.data(),
+                  z.value_width);
           gemm<C>(cols, z.width, rows, C(1), {slopes.data(), 1, kKeys}, {q, z.width, 1}, C(1), dk.data(), z.width);
-          gemm<C>(rows, z.width, cols, C(1), {slopes.data(), kKeys, 1}, {k, z.width, 1}, C(1), dq.data() + local * z.width, z.width);
+          gemm<C>(rows, z.width, cols, C(1), {slopes.data(), kKeys, 1}, {k, z.width, 1}, C(1),
+                  dq.data() + local * z.width, z.width);
         }
       store(dk.data(), cols * z.width, key_grad + (hk * z.keys + j) * z.width);
       store(dv.data(), cols * z.value_width, value_grad + (hk * z.keys + j) * z.value_width);
@@ -252,14 +263,25 @@ void attention_grad_cpu(const Tensor& grad_output, const Tensor& query, const Te
   Sizes z(query, key, value);
   if (z.batch * z.shared == 0) return;
   double work = static_cast<double>(z.heads / z.shared * z.rows) * static_cast<double>(z.keys) *
-                    static_cast<double>(3 * z.width + 2 * z.value_width) + 1;
+                    static_cast<double>(3 * z.width + 2 * z.value_width) +
+                1;
   dispatch_floating(query.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     auto in = [](const Tensor& t) { return static_cast<const T*>(t.data_ptr()); };
     auto out = [](const Tensor& t) { return static_cast<T*>(t.data_ptr()); };
     Mask<T> mask(attn_mask, is_causal, z.heads);
-    Backward<T> backward{z, mask, static_cast<C>(scale), in(grad_output), in(query), in(key), in(value), in(output),
-                         static_cast<const C*>(logsumexp.data_ptr()), out(query_grad), out(key_grad), out(value_grad)};
+    Backward<T> backward{z,
+                         mask,
+                         static_cast<C>(scale),
+                         in(grad_output),
+                         in(query),
+                         in(key),
+                         in(value),
+                         in(output),
+                         static_cast<const C*>(logsumexp.data_ptr()),
+                         out(query_grad),
+                         out(key_grad),
+                         out(value_grad)};
     parallel_for(0, z.batch * z.shared, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
       for (int64_t hk = first; hk < last; ++hk) backward.head(hk);
     });

@@ -35,8 +35,8 @@ std::array<TensorSpec, 3> attention_grad_shape(const Tensor& grad_output, const 
                                                const Tensor& logsumexp, bool is_causal, double scale) {
   auto [out, lse] = attention_shape(query, key, value, attn_mask, is_causal, scale);
   TG_CHECK(grad_output.sizes() == IntSpan(out.sizes) && output.sizes() == IntSpan(out.sizes) &&
-               logsumexp.sizes() == IntSpan(lse.sizes) && grad_output.dtype() == out.dtype && output.dtype() == out.dtype &&
-               logsumexp.dtype() == lse.dtype,
+               logsumexp.sizes() == IntSpan(lse.sizes) && grad_output.dtype() == out.dtype &&
+               output.dtype() == out.dtype && logsumexp.dtype() == lse.dtype,
            Runtime, "scaled_dot_product_attention: gradient {} {} for output {} {}", grad_output.dtype(),
            format_ints(grad_output.sizes()), out.dtype, format_ints(out.sizes));
   auto like = [](const Tensor& t) { return TensorSpec{DimVector(t.sizes()), t.dtype(), t.device(), {}}; };

@@ -9,8 +9,7 @@
 namespace tapegrad::cpu::TG_ISA {
 
 // The output positions [first, last) of one dimension whose input position out * stride + offset lies inside.
-inline void valid_range(int64_t offset, int64_t stride, int64_t in, int64_t out, int64_t& first,
-                        int64_t& last) {
+inline void valid_range(int64_t offset, int64_t stride, int64_t in, int64_t out, int64_t& first, int64_t& last) {
   first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
   last = in - offset <= 0 ? 0 : (in - offset - 1) / stride + 1;
   last = std::min(last, out);

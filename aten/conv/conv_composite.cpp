@@ -12,10 +12,10 @@ DimVector repeated(IntSpan values, size_t n) {
 }
 
 void check_input(const char* op, const Tensor& input, const Tensor& weight, size_t spatial) {
-  TG_CHECK(weight.ndim() == static_cast<int>(spatial) + 2, Runtime,
-           "{}: weight must have {} dimensions: got shape {}", op, spatial + 2, format_ints(weight.sizes()));
-  TG_CHECK(input.ndim() == static_cast<int>(spatial) + 1 || input.ndim() == static_cast<int>(spatial) + 2,
-           Runtime, "{}: input must have {} or {} dimensions: got shape {}", op, spatial + 1, spatial + 2,
+  TG_CHECK(weight.ndim() == static_cast<int>(spatial) + 2, Runtime, "{}: weight must have {} dimensions: got shape {}",
+           op, spatial + 2, format_ints(weight.sizes()));
+  TG_CHECK(input.ndim() == static_cast<int>(spatial) + 1 || input.ndim() == static_cast<int>(spatial) + 2, Runtime,
+           "{}: input must have {} or {} dimensions: got shape {}", op, spatial + 1, spatial + 2,
            format_ints(input.sizes()));
 }
 
@@ -35,10 +35,8 @@ Tensor convolve(const char* op, size_t spatial, const Tensor& input, const Tenso
   check_input(op, input, weight, spatial);
   DimVector zero(spatial, 0);
   if (padding == "valid") return convolve(op, spatial, input, weight, bias, stride, zero, dilation, groups);
-  TG_CHECK(padding == "same", Runtime, "{}: padding must be 'same', 'valid' or numbers: got '{}'", op,
-           padding);
-  DimVector strides = repeated(stride, spatial), dilations = repeated(dilation, spatial), both(spatial),
-            uneven;
+  TG_CHECK(padding == "same", Runtime, "{}: padding must be 'same', 'valid' or numbers: got '{}'", op, padding);
+  DimVector strides = repeated(stride, spatial), dilations = repeated(dilation, spatial), both(spatial), uneven;
   bool symmetric = true;
   for (size_t d = 0; d < spatial; ++d) {
     TG_CHECK(strides[d] == 1, Runtime, "{}: padding='same' needs stride 1: got {}", op, format_ints(strides));
@@ -53,19 +51,17 @@ Tensor convolve(const char* op, size_t spatial, const Tensor& input, const Tenso
     uneven.push_back(0);
     uneven.push_back(total % 2);
   }
-  return convolve(op, spatial, constant_pad_nd(input, uneven, 0), weight, bias, stride, both, dilation,
-                  groups);
+  return convolve(op, spatial, constant_pad_nd(input, uneven, 0), weight, bias, stride, both, dilation, groups);
 }
 
 Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, const Tensor& weight,
-                           const Tensor& bias, IntSpan stride, IntSpan padding, IntSpan output_padding,
-                           int64_t groups, IntSpan dilation) {
+                           const Tensor& bias, IntSpan stride, IntSpan padding, IntSpan output_padding, int64_t groups,
+                           IntSpan dilation) {
   check_input(op, input, weight, spatial);
   TG_CHECK(groups > 0, Runtime, "{}: groups must be positive: got {}", op, groups);
   Tensor x = batched(input, spatial);
-  TG_CHECK(x.size(1) == weight.size(0), Runtime,
-           "{}: weight of shape {} expects {} input channels: got {} in shape {}", op,
-           format_ints(weight.sizes()), weight.size(0), x.size(1), format_ints(input.sizes()));
+  TG_CHECK(x.size(1) == weight.size(0), Runtime, "{}: weight of shape {} expects {} input channels: got {} in shape {}",
+           op, format_ints(weight.sizes()), weight.size(0), x.size(1), format_ints(input.sizes()));
   TG_CHECK(!bias.defined() || (bias.ndim() == 1 && bias.size(0) == weight.size(1) * groups), Runtime,
            "{}: bias of shape {} does not fit weight of shape {} and {} groups", op,
            bias.defined() ? format_ints(bias.sizes()) : std::string(), format_ints(weight.sizes()), groups);
@@ -74,15 +70,14 @@ Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, 
     TG_CHECK(stride[d] > 0 && dilation[d] > 0 && padding[d] >= 0 && output_padding[d] >= 0, Runtime,
              "{}: stride and dilation must be positive, paddings not negative: got {}, {}, {}, {}", op,
              format_ints(stride), format_ints(dilation), format_ints(padding), format_ints(output_padding));
-    TG_CHECK(
-        output_padding[d] < std::max(stride[d], dilation[d]), Runtime,
-        "{}: output padding must be smaller than stride or dilation: got {} with stride {} and dilation {}",
-        op, format_ints(output_padding), format_ints(stride), format_ints(dilation));
+    TG_CHECK(output_padding[d] < std::max(stride[d], dilation[d]), Runtime,
+             "{}: output padding must be smaller than stride or dilation: got {} with stride {} and dilation {}", op,
+             format_ints(output_padding), format_ints(stride), format_ints(dilation));
     int64_t n = x.size(static_cast<int64_t>(d) + 2);
-    int64_t size = (n - 1) * stride[d] - 2 * padding[d] +
-                   dilation[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1) + output_padding[d] + 1;
-    TG_CHECK(size > 0, Runtime, "{}: the result would have size {} in dimension {}: input of shape {}", op,
-             size, d + 2, format_ints(input.sizes()));
+    int64_t size = (n - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1) +
+                   output_padding[d] + 1;
+    TG_CHECK(size > 0, Runtime, "{}: the result would have size {} in dimension {}: input of shape {}", op, size, d + 2,
+             format_ints(input.sizes()));
     sizes.push_back(size);
   }
   Tensor y = _conv_grad_input(x, weight, sizes, stride, padding, dilation, groups);
@@ -96,19 +91,19 @@ Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, 
 
 }  // namespace
 
-#define TG_CONV(N)                                                                                           \
-  Tensor conv##N##d(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride,           \
-                    IntSpan padding, IntSpan dilation, int64_t groups) {                                     \
-    return convolve("conv" #N "d", N, input, weight, bias, stride, padding, dilation, groups);               \
-  }                                                                                                          \
-  Tensor conv##N##d_named(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride,     \
-                          std::string_view padding, IntSpan dilation, int64_t groups) {                      \
-    return convolve("conv" #N "d", N, input, weight, bias, stride, padding, dilation, groups);               \
-  }                                                                                                          \
-  Tensor conv_transpose##N##d(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, \
-                              IntSpan padding, IntSpan output_padding, int64_t groups, IntSpan dilation) {   \
-    return convolve_transposed("conv_transpose" #N "d", N, input, weight, bias, stride, padding,             \
-                               output_padding, groups, dilation);                                            \
+#define TG_CONV(N)                                                                                                  \
+  Tensor conv##N##d(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding, \
+                    IntSpan dilation, int64_t groups) {                                                             \
+    return convolve("conv" #N "d", N, input, weight, bias, stride, padding, dilation, groups);                      \
+  }                                                                                                                 \
+  Tensor conv##N##d_named(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride,            \
+                          std::string_view padding, IntSpan dilation, int64_t groups) {                             \
+    return convolve("conv" #N "d", N, input, weight, bias, stride, padding, dilation, groups);                      \
+  }                                                                                                                 \
+  Tensor conv_transpose##N##d(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride,        \
+                              IntSpan padding, IntSpan output_padding, int64_t groups, IntSpan dilation) {          \
+    return convolve_transposed("conv_transpose" #N "d", N, input, weight, bias, stride, padding, output_padding,    \
+                               groups, dilation);                                                                   \
   }
 TG_CONV(1)
 TG_CONV(2)

@@ -50,8 +50,7 @@ bool is_pointwise(const Geometry& g) {
 
 template <class T>
 void forward(const Geometry& g, const T* x, const T* w, const T* bias, T* y) {
-  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(),
-          cols = g.out_spatial();
+  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(), cols = g.out_spatial();
   bool pointwise = is_pointwise(g);
   // One image at a time when there is only one: then gemm itself is shared among threads.
   parallel_for(0, g.n, 1, [&](int64_t first, int64_t last) {
@@ -69,16 +68,15 @@ void forward(const Geometry& g, const T* x, const T* w, const T* bias, T* y) {
         }
         if (bias)
           for (int64_t o = 0; o < ocg; ++o) std::fill_n(out + o * cols, cols, bias[group * ocg + o]);
-        gemm<T>(ocg, cols, rows, T(1), {w + group * ocg * rows, rows, 1}, {columns, cols, 1},
-                bias ? T(1) : T(0), out, cols);
+        gemm<T>(ocg, cols, rows, T(1), {w + group * ocg * rows, rows, 1}, {columns, cols, 1}, bias ? T(1) : T(0), out,
+                cols);
       }
   });
 }
 
 template <class T>
 void grad_input(const Geometry& g, const T* y, const T* w, T* x) {
-  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(),
-          cols = g.out_spatial();
+  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(), cols = g.out_spatial();
   bool pointwise = is_pointwise(g);
   parallel_for(0, g.n, 1, [&](int64_t first, int64_t last) {
     Tensor holder;
@@ -88,8 +86,7 @@ void grad_input(const Geometry& g, const T* y, const T* w, T* x) {
         T* image = x + (i * g.ic + group * icg) * g.in_spatial();
         const T* out = y + (i * g.oc + group * ocg) * cols;
         T* columns = pointwise ? image : ptr<T>(holder);
-        gemm<T>(rows, cols, ocg, T(1), {w + group * ocg * rows, 1, rows}, {out, cols, 1}, T(0), columns,
-                cols);
+        gemm<T>(rows, cols, ocg, T(1), {w + group * ocg * rows, 1, rows}, {out, cols, 1}, T(0), columns, cols);
         if (!pointwise) {
           std::fill_n(image, icg * g.in_spatial(), T(0));
           add_columns_to_image(g, icg, columns, image);
@@ -100,8 +97,7 @@ void grad_input(const Geometry& g, const T* y, const T* w, T* x) {
 
 template <class T>
 void grad_weight(const Geometry& g, const T* y, const T* x, T* w) {
-  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(),
-          cols = g.out_spatial();
+  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(), cols = g.out_spatial();
   int64_t size = g.weight_numel();
   bool pointwise = is_pointwise(g);
   // A fixed number of partial sums, added in order.
@@ -153,8 +149,7 @@ void conv_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, Int
     conv_cpu(widened(input), widened(weight), widened(bias), stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);
   }
-  Geometry g =
-      conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
+  Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.ic > 0 &&
       onednn::conv_forward(g, ptr<float>(input), ptr<float>(weight), ptr<float>(bias), ptr<float>(out)))
     return;
@@ -168,12 +163,10 @@ void conv_grad_input_cpu(const Tensor& output, const Tensor& weight, IntSpan inp
   if (out.numel() == 0 || output.numel() == 0) return fill_zero(out);
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
-    conv_grad_input_cpu(widened(output), widened(weight), input_size, stride, padding, dilation, groups,
-                        wide);
+    conv_grad_input_cpu(widened(output), widened(weight), input_size, stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);
   }
-  Geometry g =
-      conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
+  Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
       onednn::conv_grad_input(g, ptr<float>(output), ptr<float>(weight), ptr<float>(out)))
     return;
@@ -187,12 +180,10 @@ void conv_grad_weight_cpu(const Tensor& output, const Tensor& input, IntSpan wei
   if (out.numel() == 0 || output.numel() == 0 || input.numel() == 0) return fill_zero(out);
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
-    conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups,
-                         wide);
+    conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);
   }
-  Geometry g =
-      conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
+  Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
       onednn::conv_grad_weight(g, ptr<float>(output), ptr<float>(input), ptr<float>(out)))
     return;

@@ -8,11 +8,11 @@ namespace {
 void check_parameters(const char* op, int64_t spatial, IntSpan stride, IntSpan padding, IntSpan dilation,
                       int64_t groups) {
   auto check = [&](IntSpan values, const char* name, int64_t least) {
-    TG_CHECK(static_cast<int64_t>(values.size()) == spatial, Runtime, "{}: {} must have {} elements: got {}",
-             op, name, spatial, format_ints(values));
+    TG_CHECK(static_cast<int64_t>(values.size()) == spatial, Runtime, "{}: {} must have {} elements: got {}", op, name,
+             spatial, format_ints(values));
     for (int64_t v : values)
-      TG_CHECK(v >= least && v < (int64_t{1} << 31), Runtime, "{}: {} must be at least {}: got {}", op, name,
-               least, format_ints(values));
+      TG_CHECK(v >= least && v < (int64_t{1} << 31), Runtime, "{}: {} must be at least {}: got {}", op, name, least,
+               format_ints(values));
   };
   check(stride, "stride", 1);
   check(padding, "padding", 0);
@@ -21,29 +21,26 @@ void check_parameters(const char* op, int64_t spatial, IntSpan stride, IntSpan p
 }
 
 void check_pair(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
-  TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: {} of dtype {} and {} of dtype {}", op, name_a, a.dtype(),
-           name_b, b.dtype());
+  TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: {} of dtype {} and {} of dtype {}", op, name_a, a.dtype(), name_b,
+           b.dtype());
   TG_CHECK(a.dtype() != DType::bool_, Runtime, "{}: not implemented for bool", op);
-  TG_CHECK(a.device() == b.device(), Runtime, "{}: {} on {} and {} on {}", op, name_a, a.device(), name_b,
-           b.device());
+  TG_CHECK(a.device() == b.device(), Runtime, "{}: {} on {} and {} on {}", op, name_a, a.device(), name_b, b.device());
 }
 
 void check_ndim(const char* op, const char* name, IntSpan sizes, size_t ndim) {
   TG_CHECK(sizes.size() == ndim && ndim >= 3 && ndim <= 5, Runtime,
-           "{}: {} must have 3, 4 or 5 dimensions, as many as the others: got shape {}", op, name,
-           format_ints(sizes));
+           "{}: {} must have 3, 4 or 5 dimensions, as many as the others: got shape {}", op, name, format_ints(sizes));
 }
 
 void check_channels(const char* op, IntSpan input, IntSpan weight, int64_t groups) {
   TG_CHECK(weight[0] % groups == 0 && weight[0] > 0, Runtime,
-           "{}: {} output channels cannot be divided into {} groups: weight of shape {}", op, weight[0],
-           groups, format_ints(weight));
+           "{}: {} output channels cannot be divided into {} groups: weight of shape {}", op, weight[0], groups,
+           format_ints(weight));
   TG_CHECK(input[1] == weight[1] * groups, Runtime,
-           "{}: weight of shape {} and {} groups expect {} input channels: got {} in shape {}", op,
-           format_ints(weight), groups, weight[1] * groups, input[1], format_ints(input));
+           "{}: weight of shape {} and {} groups expect {} input channels: got {} in shape {}", op, format_ints(weight),
+           groups, weight[1] * groups, input[1], format_ints(input));
   for (size_t i = 2; i < weight.size(); ++i)
-    TG_CHECK(weight[i] > 0, Runtime, "{}: kernel sizes must be positive: weight of shape {}", op,
-             format_ints(weight));
+    TG_CHECK(weight[i] > 0, Runtime, "{}: kernel sizes must be positive: weight of shape {}", op, format_ints(weight));
 }
 
 DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan stride, IntSpan padding,
@@ -61,22 +58,21 @@ DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan st
 }
 
 // Whether a convolution from `input` could have written `output`.
-void check_output(const char* op, IntSpan input, IntSpan weight, IntSpan output, IntSpan stride,
-                  IntSpan padding, IntSpan dilation) {
+void check_output(const char* op, IntSpan input, IntSpan weight, IntSpan output, IntSpan stride, IntSpan padding,
+                  IntSpan dilation) {
   TG_CHECK(output[0] == input[0] && output[1] == weight[0], Runtime,
-           "{}: output of shape {} does not fit input of shape {} and weight of shape {}", op,
-           format_ints(output), format_ints(input), format_ints(weight));
+           "{}: output of shape {} does not fit input of shape {} and weight of shape {}", op, format_ints(output),
+           format_ints(input), format_ints(weight));
   DimVector most = output_sizes(op, input, weight, stride, padding, dilation);
   for (size_t d = 2; d < output.size(); ++d)
-    TG_CHECK(output[d] <= most[d], Runtime,
-             "{}: output of shape {} is larger than {}, which input of shape {} gives", op,
-             format_ints(output), format_ints(most), format_ints(input));
+    TG_CHECK(output[d] <= most[d], Runtime, "{}: output of shape {} is larger than {}, which input of shape {} gives",
+             op, format_ints(output), format_ints(most), format_ints(input));
 }
 
 }  // namespace
 
-TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride,
-                      IntSpan padding, IntSpan dilation, int64_t groups) {
+TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
+                      IntSpan dilation, int64_t groups) {
   const char* op = "conv";
   size_t ndim = static_cast<size_t>(weight.ndim());
   check_ndim(op, "weight", weight.sizes(), ndim);
@@ -87,17 +83,15 @@ TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& b
   if (bias.defined()) {
     check_pair(op, "input", input, "bias", bias);
     TG_CHECK(bias.ndim() == 1 && bias.size(0) == weight.size(0), Runtime,
-             "conv: bias of shape {} does not fit weight of shape {}\nexpected ({})",
-             format_ints(bias.sizes()), format_ints(weight.sizes()), weight.size(0));
+             "conv: bias of shape {} does not fit weight of shape {}\nexpected ({})", format_ints(bias.sizes()),
+             format_ints(weight.sizes()), weight.size(0));
   }
-  return {output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation),
-          input.dtype(),
-          input.device(),
-          {}};
+  return {
+      output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation), input.dtype(), input.device(), {}};
 }
 
-TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, IntSpan input_size,
-                                 IntSpan stride, IntSpan padding, IntSpan dilation, int64_t groups) {
+TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,
+                                 IntSpan padding, IntSpan dilation, int64_t groups) {
   const char* op = "conv_transpose";
   size_t ndim = static_cast<size_t>(weight.ndim());
   check_ndim(op, "weight", weight.sizes(), ndim);
@@ -110,8 +104,8 @@ TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, Int
   return {DimVector(input_size), output.dtype(), output.device(), {}};
 }
 
-TensorSpec conv_grad_weight_shape(const Tensor& output, const Tensor& input, IntSpan weight_size,
-                                  IntSpan stride, IntSpan padding, IntSpan dilation, int64_t groups) {
+TensorSpec conv_grad_weight_shape(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride,
+                                  IntSpan padding, IntSpan dilation, int64_t groups) {
   const char* op = "conv_grad_weight";
   size_t ndim = weight_size.size();
   check_ndim(op, "output", output.sizes(), ndim);

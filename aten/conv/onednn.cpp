@@ -125,8 +125,7 @@ void run_piece(const Plan& plan, const float* source, const float* weight, const
     if (size_t bytes = plan.scratchpad.get_size())
       args.emplace(DNNL_ARG_SCRATCHPAD, wrap(plan.scratchpad, take(hp, bytes)));
     plan.primitive.execute(stream(), args);
-    if (d.needs_reorder)
-      d.reorder.execute(stream(), {{DNNL_ARG_FROM, y}, {DNNL_ARG_TO, wrap(d.user, destination)}});
+    if (d.needs_reorder) d.reorder.execute(stream(), {{DNNL_ARG_FROM, y}, {DNNL_ARG_TO, wrap(d.user, destination)}});
   } catch (const dnnl::error& e) {
     check_done(e);
   }
@@ -182,11 +181,9 @@ struct Weights {
 
 }  // namespace
 
-bool conv_forward(const Geometry& g, const float* input, const float* weight, const float* bias,
-                  float* output) {
+bool conv_forward(const Geometry& g, const float* input, const float* weight, const float* bias, float* output) {
   Pieces p = cut(g, g.oc, kPieceBytes, g.n);
-  Plans plans(key_of(g, Pass::Forward, bias != nullptr), g, p, g.oc,
-              [](PlanKey& k, int64_t width) { k.oc = width; });
+  Plans plans(key_of(g, Pass::Forward, bias != nullptr), g, p, g.oc, [](PlanKey& k, int64_t width) { k.oc = width; });
   if (!plans.complete) return false;
   Weights weights(plans, p, weight, p.channels * (g.ic / g.groups) * g.kernel_spatial());
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
@@ -208,9 +205,8 @@ bool conv_grad_input(const Geometry& g, const float* output, const float* weight
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       int64_t i = t / p.channel_count, c = t % p.channel_count;
-      run_piece(plans.of(p, i, c), output + i * p.images * g.oc * g.out_spatial(), nullptr,
-                weights.of(p, i, c), nullptr,
-                input + (i * p.images * g.ic + c * p.channels) * g.in_spatial());
+      run_piece(plans.of(p, i, c), output + i * p.images * g.oc * g.out_spatial(), nullptr, weights.of(p, i, c),
+                nullptr, input + (i * p.images * g.ic + c * p.channels) * g.in_spatial());
     }
   });
   return true;
@@ -224,12 +220,10 @@ bool conv_grad_weight(const Geometry& g, const float* output, const float* input
   int64_t least = (g.n + sums - 1) / sums;
   double image_bytes = 4.0 * static_cast<double>(g.ic * g.in_spatial() + g.oc * g.out_spatial());
   Pieces p = cut(g, g.oc, std::max(kPieceBytes, image_bytes * static_cast<double>(least)), g.n);
-  Plans plans(key_of(g, Pass::GradWeight, false), g, p, g.oc,
-              [](PlanKey& k, int64_t width) { k.oc = width; });
+  Plans plans(key_of(g, Pass::GradWeight, false), g, p, g.oc, [](PlanKey& k, int64_t width) { k.oc = width; });
   if (!plans.complete) return false;
   Buffer holder;
-  float* partial =
-      p.image_count > 1 ? take(holder, static_cast<size_t>(p.image_count * size) * sizeof(float)) : weight;
+  float* partial = p.image_count > 1 ? take(holder, static_cast<size_t>(p.image_count * size) * sizeof(float)) : weight;
   int64_t row = (g.ic / g.groups) * g.kernel_spatial();
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {

@@ -12,8 +12,7 @@ namespace tapegrad::onednn {
 
 // Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are
 // contiguous; bias may be null.
-bool conv_forward(const conv::Geometry& g, const float* input, const float* weight, const float* bias,
-                  float* output);
+bool conv_forward(const conv::Geometry& g, const float* input, const float* weight, const float* bias, float* output);
 bool conv_grad_input(const conv::Geometry& g, const float* output, const float* weight, float* input);
 bool conv_grad_weight(const conv::Geometry& g, const float* output, const float* input, float* weight);
 

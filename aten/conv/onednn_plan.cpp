@@ -74,8 +74,7 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
   auto x = activation(k.n, k.ic, k.ic_all, k.in, k.spatial);
   auto y = activation(k.n, k.oc, k.oc_all, k.out, k.spatial);
   auto w = weights(k);
-  dims strides = tail(k.stride, k.spatial), pad = tail(k.pad, k.spatial),
-       dilation = tail(k.dilation, k.spatial);
+  dims strides = tail(k.stride, k.spatial), pad = tail(k.pad, k.spatial), dilation = tail(k.dilation, k.spatial);
   for (auto& d : dilation) --d;  // oneDNN counts the gaps
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -83,11 +82,10 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
   if (k.bias) plan->bias = dnnl::memory::desc({k.oc}, kFloat, dnnl::memory::format_tag::x);
   auto forward = [&](dnnl::prop_kind prop) {
     if (k.bias)
-      return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w),
-                                                       plan->bias, any_like(y), strides, dilation, pad, pad,
-                                                       attr);
-    return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w),
-                                                     any_like(y), strides, dilation, pad, pad, attr);
+      return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w), plan->bias,
+                                                       any_like(y), strides, dilation, pad, pad, attr);
+    return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w), any_like(y),
+                                                     strides, dilation, pad, pad, attr);
   };
   if (k.pass == Pass::Forward) {
     auto pd = forward(dnnl::prop_kind::forward_inference);
@@ -100,9 +98,9 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
     settle(plan->destination, pd.dst_desc(), false);
     plan->scratchpad = pd.scratchpad_desc();
   } else if (k.pass == Pass::GradInput) {
-    dnnl::convolution_backward_data::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y),
-                                                       strides, dilation, pad, pad,
-                                                       forward(dnnl::prop_kind::forward_training), attr);
+    dnnl::convolution_backward_data::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y), strides,
+                                                       dilation, pad, pad, forward(dnnl::prop_kind::forward_training),
+                                                       attr);
     plan->primitive = dnnl::convolution_backward_data(pd);
     plan->source.user = y;
     plan->weight.user = w;
@@ -112,8 +110,8 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
     settle(plan->destination, pd.diff_src_desc(), false);
     plan->scratchpad = pd.scratchpad_desc();
   } else {
-    dnnl::convolution_backward_weights::primitive_desc pd(engine(), kind, any_like(x), any_like(w),
-                                                          any_like(y), strides, dilation, pad, pad,
+    dnnl::convolution_backward_weights::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y),
+                                                          strides, dilation, pad, pad,
                                                           forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_weights(pd);
     plan->source.user = x;

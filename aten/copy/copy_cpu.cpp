@@ -111,32 +111,32 @@ void copy_converting(const StridedLoop<2>& loop, DType to, DType from) {
   const int last = loop.ndim - 1;
   const int64_t to_size = static_cast<int64_t>(element_size(to)), from_size = static_cast<int64_t>(element_size(from));
   const int64_t ts = loop.strides[0][last], fs = loop.strides[1][last];
-  parallel_for(0, loop.numel, grain_of(static_cast<size_t>(std::max(to_size, from_size))),
-               [&](int64_t begin, int64_t end) {
-    // Strided sides go through buffers that stay in the first-level cache.
-    constexpr int64_t kChunk = 512;
-    alignas(64) char to_buffer[kChunk * 16];
-    alignas(64) char from_buffer[kChunk * 16];
-    loop.for_runs(begin, end, [&](char* const* p, int64_t n) {
-      if (ts == to_size && fs == from_size) return convert(p[0], p[1], n);
-      for (int64_t i = 0; i < n; i += kChunk) {
-        const int64_t m = std::min(kChunk, n - i);
-        char* t = p[0] + i * ts;
-        const char* f = p[1] + i * fs;
-        if (fs != from_size) {
-          with_bytes(static_cast<size_t>(from_size),
-                     [&]<class T>() { copy_run<T>(from_buffer, from_size, f, fs, m); });
-          f = from_buffer;
-        }
-        if (ts == to_size) {
-          convert(t, f, m);
-          continue;
-        }
-        convert(to_buffer, f, m);
-        with_bytes(static_cast<size_t>(to_size), [&]<class T>() { copy_run<T>(t, ts, to_buffer, to_size, m); });
-      }
-    });
-  });
+  parallel_for(
+      0, loop.numel, grain_of(static_cast<size_t>(std::max(to_size, from_size))), [&](int64_t begin, int64_t end) {
+        // Strided sides go through buffers that stay in the first-level cache.
+        constexpr int64_t kChunk = 512;
+        alignas(64) char to_buffer[kChunk * 16];
+        alignas(64) char from_buffer[kChunk * 16];
+        loop.for_runs(begin, end, [&](char* const* p, int64_t n) {
+          if (ts == to_size && fs == from_size) return convert(p[0], p[1], n);
+          for (int64_t i = 0; i < n; i += kChunk) {
+            const int64_t m = std::min(kChunk, n - i);
+            char* t = p[0] + i * ts;
+            const char* f = p[1] + i * fs;
+            if (fs != from_size) {
+              with_bytes(static_cast<size_t>(from_size),
+                         [&]<class T>() { copy_run<T>(from_buffer, from_size, f, fs, m); });
+              f = from_buffer;
+            }
+            if (ts == to_size) {
+              convert(t, f, m);
+              continue;
+            }
+            convert(to_buffer, f, m);
+            with_bytes(static_cast<size_t>(to_size), [&]<class T>() { copy_run<T>(t, ts, to_buffer, to_size, m); });
+          }
+        });
+      });
 }
 
 StridedLoop<2> loop_of(const Tensor& self, const Tensor& src) {

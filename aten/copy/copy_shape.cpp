@@ -46,7 +46,8 @@ TensorSpec to_copy_shape(const Tensor& input, std::optional<DType> dtype, std::o
 }
 
 TensorSpec masked_scatter_shape(const Tensor& input, const Tensor& mask, const Tensor& source) {
-  TG_CHECK(mask.dtype() == DType::bool_, Runtime, "masked_scatter: expected a mask of dtype bool: got {}", mask.dtype());
+  TG_CHECK(mask.dtype() == DType::bool_, Runtime, "masked_scatter: expected a mask of dtype bool: got {}",
+           mask.dtype());
   TG_CHECK(source.dtype() == input.dtype(), Runtime, "masked_scatter: input and source differ in dtype: {} and {}",
            input.dtype(), source.dtype());
   return {broadcast_sizes(input.sizes(), mask.sizes(), "masked_scatter"), input.dtype(), input.device(), {}};

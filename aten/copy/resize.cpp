@@ -8,7 +8,8 @@ namespace tapegrad {
 
 void resize_storage(const Storage& storage, size_t nbytes) {
   if (nbytes == storage->nbytes()) return;
-  TG_CHECK(storage->resizable(), Runtime, "resize_: the storage cannot be resized: its memory belongs to another library");
+  TG_CHECK(storage->resizable(), Runtime,
+           "resize_: the storage cannot be resized: its memory belongs to another library");
   TG_CHECK(nbytes > storage->nbytes() || storage->use_count() <= 1, Runtime,
            "resize_: a storage cannot shrink while tensors see it: from {} to {} bytes", storage->nbytes(), nbytes);
   Storage bigger = allocate_storage(nbytes, storage->device());
@@ -21,9 +22,7 @@ void resize_storage(const Storage& storage, size_t nbytes) {
   StorageImpl* owner = bigger.release();
   storage->replace(
       data, nbytes,
-      [](void* context, void*, size_t) noexcept {
-        Storage::reclaim(static_cast<StorageImpl*>(context)).reset();
-      },
+      [](void* context, void*, size_t) noexcept { Storage::reclaim(static_cast<StorageImpl*>(context)).reset(); },
       owner);
 }
 
@@ -41,20 +40,23 @@ void resize_tensor(const Tensor& self, IntSpan sizes, std::optional<MemoryFormat
                   __builtin_add_overflow(needed, nbytes, &needed);
   TG_CHECK(!overflow, Runtime, "{}: the number of bytes does not fit into 63 bits: sizes {}", op, format_ints(sizes));
   const Storage& storage = self.impl()->storage();
-  if (nbytes > 0 && static_cast<size_t>(needed) > storage->nbytes()) resize_storage(storage, static_cast<size_t>(needed));
+  if (nbytes > 0 && static_cast<size_t>(needed) > storage->nbytes())
+    resize_storage(storage, static_cast<size_t>(needed));
   self.impl()->set_geometry(sizes, strides, self.storage_offset());
 }
 
 namespace composite {
 
 const Tensor& resize_(const Tensor& self, IntSpan size, std::optional<MemoryFormat> memory_format) {
-  TG_CHECK(!self.requires_grad(), Runtime, "resize_: a tensor that requires grad cannot be resized\nuse detach() first");
+  TG_CHECK(!self.requires_grad(), Runtime,
+           "resize_: a tensor that requires grad cannot be resized\nuse detach() first");
   resize_tensor(self, size, memory_format, "resize_");
   return self;
 }
 
 const Tensor& set_(const Tensor& self, const Tensor& source) {
-  TG_CHECK(!self.requires_grad() && !source.requires_grad(), Runtime, "set_: a tensor that requires grad cannot be exchanged");
+  TG_CHECK(!self.requires_grad() && !source.requires_grad(), Runtime,
+           "set_: a tensor that requires grad cannot be exchanged");
   TG_CHECK(self.dtype() == source.dtype(), Runtime, "set_: the dtypes differ: {} and {}", self.dtype(), source.dtype());
   TG_CHECK(self.device() == source.device(), Runtime, "set_: the devices differ: {} and {}", self.device(),
            source.device());

@@ -42,7 +42,9 @@ void generate(const Tensor& out, F&& real, G&& whole) {
 
 void zeros_cpu(IntSpan, OptDType, OptDevice, const Tensor& out) { zero_dense(out); }
 void ones_cpu(IntSpan, OptDType, OptDevice, const Tensor& out) { fill_cpu(out, Operand(1)); }
-void full_cpu(IntSpan, const Scalar& fill_value, OptDType, OptDevice, const Tensor& out) { fill_cpu(out, Operand(fill_value)); }
+void full_cpu(IntSpan, const Scalar& fill_value, OptDType, OptDevice, const Tensor& out) {
+  fill_cpu(out, Operand(fill_value));
+}
 void scalar_tensor_cpu(const Scalar& s, OptDType, OptDevice, const Tensor& out) { fill_cpu(out, Operand(s)); }
 void zeros_like_cpu(const Tensor&, OptDType, OptDevice, OptFormat, const Tensor& out) { zero_dense(out); }
 void ones_like_cpu(const Tensor&, OptDType, OptDevice, OptFormat, const Tensor& out) { fill_cpu(out, Operand(1)); }
@@ -55,7 +57,8 @@ void new_full_cpu(const Tensor&, IntSpan, const Scalar& fill_value, OptDType, Op
   fill_cpu(out, Operand(fill_value));
 }
 
-void arange_cpu(const Scalar& start, const Scalar& /*end*/, const Scalar& step, OptDType, OptDevice, const Tensor& out) {
+void arange_cpu(const Scalar& start, const Scalar& /*end*/, const Scalar& step, OptDType, OptDevice,
+                const Tensor& out) {
   const double a = start.to<double>(), s = step.to<double>();
   auto real = [a, s](int64_t i) { return a + s * static_cast<double>(i); };
   if (!start.is_integral() || !step.is_integral()) {
@@ -99,7 +102,8 @@ void logspace_cpu(const Scalar& start, const Scalar& end, int64_t steps, double 
                   const Tensor& out) {
   if (is_complex(out.dtype())) {
     auto f = spaced<complex128_t>(start, end, steps);
-    return generate(out, [&](int64_t i) { return std::pow(complex128_t(base), f(i)); }, [](int64_t i) { return i; });
+    return generate(
+        out, [&](int64_t i) { return std::pow(complex128_t(base), f(i)); }, [](int64_t i) { return i; });
   }
   auto f = spaced<double>(start, end, steps);
   auto g = [&](int64_t i) { return std::pow(base, f(i)); };

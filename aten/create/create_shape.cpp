@@ -39,14 +39,16 @@ int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step
                               : static_cast<uint64_t>(a) - static_cast<uint64_t>(b);
     uint64_t size = s > 0 ? static_cast<uint64_t>(s) : 0 - static_cast<uint64_t>(s);
     uint64_t n = distance / size + (distance % size != 0);
-    TG_CHECK(n <= static_cast<uint64_t>(INT64_MAX), Runtime, "arange: too many elements: start {}, end {}, step {}", a, b, s);
+    TG_CHECK(n <= static_cast<uint64_t>(INT64_MAX), Runtime, "arange: too many elements: start {}, end {}, step {}", a,
+             b, s);
     return static_cast<int64_t>(n);
   }
   TG_CHECK(!start.is_complex() && !end.is_complex() && !step.is_complex(), Runtime,
            "arange: complex numbers have no order: got {}, {}, {}", to_string(start), to_string(end), to_string(step));
   double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
   TG_CHECK(s != 0, Runtime, "arange: step must not be zero");
-  TG_CHECK(std::isfinite(a) && std::isfinite(b) && !std::isnan(s), Runtime, "arange: the range must be finite: start {}, end {}, step {}", a, b, s);
+  TG_CHECK(std::isfinite(a) && std::isfinite(b) && !std::isnan(s), Runtime,
+           "arange: the range must be finite: start {}, end {}, step {}", a, b, s);
   check_direction(s > 0 ? b >= a : b <= a, a, b, s);
   double n = std::ceil((b - a) / s);
   TG_CHECK(n >= 0 && n < 9.2e18, Runtime, "arange: too many elements: start {}, end {}, step {}", a, b, s);
@@ -82,8 +84,12 @@ TensorSpec empty_strided_shape(IntSpan size, IntSpan stride, OptDType dtype, Opt
   return spec;
 }
 
-TensorSpec zeros_shape(IntSpan size, OptDType dtype, OptDevice device) { return create_spec(size, dtype, device, "zeros"); }
-TensorSpec ones_shape(IntSpan size, OptDType dtype, OptDevice device) { return create_spec(size, dtype, device, "ones"); }
+TensorSpec zeros_shape(IntSpan size, OptDType dtype, OptDevice device) {
+  return create_spec(size, dtype, device, "zeros");
+}
+TensorSpec ones_shape(IntSpan size, OptDType dtype, OptDevice device) {
+  return create_spec(size, dtype, device, "ones");
+}
 
 TensorSpec full_shape(IntSpan size, const Scalar& fill_value, OptDType dtype, OptDevice device) {
   return create_spec(size, dtype.value_or(natural(fill_value)), device, "full");
@@ -109,7 +115,8 @@ TensorSpec new_shape(const Tensor& input, IntSpan size, OptDType dtype, OptDevic
   return {checked_sizes(size, "new"), dtype.value_or(input.dtype()), device.value_or(input.device()), {}};
 }
 
-TensorSpec new_empty_strided_shape(const Tensor& input, IntSpan size, IntSpan stride, OptDType dtype, OptDevice device) {
+TensorSpec new_empty_strided_shape(const Tensor& input, IntSpan size, IntSpan stride, OptDType dtype,
+                                   OptDevice device) {
   TG_CHECK(size.size() == stride.size(), Runtime, "new_empty_strided: sizes and strides differ in length: {} and {}",
            format_ints(size), format_ints(stride));
   TensorSpec spec = new_shape(input, size, dtype, device);
@@ -125,7 +132,8 @@ TensorSpec arange_shape(const Scalar& start, const Scalar& end, const Scalar& st
   int64_t n = arange_length(start, end, step, dtype);
   bool whole = start.is_integral() && end.is_integral() && step.is_integral();
   DType result = dtype.value_or(whole ? DType::int64 : default_dtype());
-  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "arange: not implemented for dtype {}", result);
+  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "arange: not implemented for dtype {}",
+           result);
   return vector_spec(n, result, device);
 }
 
@@ -137,7 +145,8 @@ TensorSpec linspace_shape(const Scalar& start, const Scalar& end, int64_t steps,
   return vector_spec(checked_steps(steps, "linspace"), spaced_dtype(start, end, dtype, "linspace"), device);
 }
 
-TensorSpec logspace_shape(const Scalar& start, const Scalar& end, int64_t steps, double, OptDType dtype, OptDevice device) {
+TensorSpec logspace_shape(const Scalar& start, const Scalar& end, int64_t steps, double, OptDType dtype,
+                          OptDevice device) {
   return vector_spec(checked_steps(steps, "logspace"), spaced_dtype(start, end, dtype, "logspace"), device);
 }
 

@@ -17,7 +17,8 @@ Tensor from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::f
   for (size_t d = 0; numel > 0 && d < sizes.size(); ++d) {
     int64_t span;
     TG_CHECK(strides[d] >= 0, Runtime, "from_blob: strides must not be negative: got {}", format_ints(strides));
-    overflow |= __builtin_mul_overflow(sizes[d] - 1, strides[d], &span) || __builtin_add_overflow(elements, span, &elements);
+    overflow |=
+        __builtin_mul_overflow(sizes[d] - 1, strides[d], &span) || __builtin_add_overflow(elements, span, &elements);
   }
   int64_t nbytes;
   overflow |= __builtin_mul_overflow(elements, static_cast<int64_t>(element_size(dtype)), &nbytes);

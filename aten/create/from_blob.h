@@ -8,7 +8,8 @@
 
 namespace tapegrad {
 
-TG_API Tensor from_blob(void* data, IntSpan sizes, DType dtype = DType::float32, std::function<void(void*)> deleter = {});
+TG_API Tensor from_blob(void* data, IntSpan sizes, DType dtype = DType::float32,
+                        std::function<void(void*)> deleter = {});
 // With strides, in elements; they must not be negative.
 TG_API Tensor from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype = DType::float32,
                         std::function<void(void*)> deleter = {});

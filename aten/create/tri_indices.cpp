@@ -18,11 +18,12 @@ Columns upper(int64_t i, int64_t columns, int64_t offset) {
 }
 
 template <class F>
-TensorSpec triangle_spec(int64_t row, int64_t col, int64_t offset, std::optional<DType> wanted, std::optional<Device> device, F&& columns,
-                         const char* op) {
+TensorSpec triangle_spec(int64_t row, int64_t col, int64_t offset, std::optional<DType> wanted,
+                         std::optional<Device> device, F&& columns, const char* op) {
   TG_CHECK(row >= 0 && col >= 0, Runtime, "{}: sizes must not be negative: got {} rows, {} columns", op, row, col);
   const DType dtype = wanted.value_or(DType::int64);
-  TG_CHECK(dtype == DType::int32 || dtype == DType::int64, Runtime, "{}: expected dtype int32 or int64: got {}", op, dtype);
+  TG_CHECK(dtype == DType::int32 || dtype == DType::int64, Runtime, "{}: expected dtype int32 or int64: got {}", op,
+           dtype);
   checked_numel({row, col}, op);
   constexpr int64_t kLimit = int64_t{1} << 62;
   TG_CHECK(offset > -kLimit && offset < kLimit, Runtime, "{}: the offset is out of range: got {}", op, offset);
@@ -55,19 +56,23 @@ void write_triangle(int64_t row, int64_t col, int64_t offset, const Tensor& out,
 
 }  // namespace
 
-TensorSpec tril_indices_shape(int64_t row, int64_t col, int64_t offset, std::optional<DType> dtype, std::optional<Device> device) {
+TensorSpec tril_indices_shape(int64_t row, int64_t col, int64_t offset, std::optional<DType> dtype,
+                              std::optional<Device> device) {
   return triangle_spec(row, col, offset, dtype, device, lower, "tril_indices");
 }
-TensorSpec triu_indices_shape(int64_t row, int64_t col, int64_t offset, std::optional<DType> dtype, std::optional<Device> device) {
+TensorSpec triu_indices_shape(int64_t row, int64_t col, int64_t offset, std::optional<DType> dtype,
+                              std::optional<Device> device) {
   return triangle_spec(row, col, offset, dtype, device, upper, "triu_indices");
 }
 
 namespace cpu {
 
-void tril_indices_cpu(int64_t row, int64_t col, int64_t offset, std::optional<DType>, std::optional<Device>, const Tensor& out) {
+void tril_indices_cpu(int64_t row, int64_t col, int64_t offset, std::optional<DType>, std::optional<Device>,
+                      const Tensor& out) {
   write_triangle(row, col, offset, out, lower);
 }
-void triu_indices_cpu(int64_t row, int64_t col, int64_t offset, std::optional<DType>, std::optional<Device>, const Tensor& out) {
+void triu_indices_cpu(int64_t row, int64_t col, int64_t offset, std::optional<DType>, std::optional<Device>,
+                      const Tensor& out) {
   write_triangle(row, col, offset, out, upper);
 }
 

@@ -5,10 +5,10 @@
 
 namespace tapegrad::fn {
 
-#define TG_COMPARE(name, op)                                           \
-  template <class T>                                                   \
-  struct name {                                                        \
-    TG_HD bool operator()(T a, T b) const { return a op b; }           \
+#define TG_COMPARE(name, op)                                 \
+  template <class T>                                         \
+  struct name {                                              \
+    TG_HD bool operator()(T a, T b) const { return a op b; } \
   };
 TG_COMPARE(eq, ==)
 TG_COMPARE(ne, !=)

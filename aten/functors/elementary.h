@@ -5,11 +5,11 @@
 
 namespace tapegrad::fn {
 
-#define TG_UNARY(name, cost)                                    \
-  template <class T>                                            \
-  struct name {                                                 \
-    static constexpr int kCost = cost;                          \
-    TG_HD T operator()(T x) const { return math::name(x); }     \
+#define TG_UNARY(name, cost)                                \
+  template <class T>                                        \
+  struct name {                                             \
+    static constexpr int kCost = cost;                      \
+    TG_HD T operator()(T x) const { return math::name(x); } \
   };
 TG_UNARY(exp, 6)
 TG_UNARY(exp2, 6)
@@ -52,15 +52,15 @@ struct hypot {
 };
 
 // Rounding leaves integers alone.
-#define TG_ROUND(name, function)                     \
-  template <class T>                                 \
-  struct name {                                      \
-    TG_HD T operator()(T x) const {                  \
-      if constexpr (std::is_integral_v<T>)           \
-        return x;                                    \
-      else                                           \
-        return math::function(x);                    \
-    }                                                \
+#define TG_ROUND(name, function)           \
+  template <class T>                       \
+  struct name {                            \
+    TG_HD T operator()(T x) const {        \
+      if constexpr (std::is_integral_v<T>) \
+        return x;                          \
+      else                                 \
+        return math::function(x);          \
+    }                                      \
   };
 TG_ROUND(floor, floor)
 TG_ROUND(ceil, ceil)

@@ -22,8 +22,8 @@
 
 #if !defined(__CUDACC__)
 extern "C" {
-#define TG_DECLARE(name)                        \
-  TG_VECTORISED float name##f(float) noexcept;  \
+#define TG_DECLARE(name)                       \
+  TG_VECTORISED float name##f(float) noexcept; \
   TG_VECTORISED double name(double) noexcept;
 TG_DECLARE(exp)
 TG_DECLARE(exp2)
@@ -65,14 +65,14 @@ using real_t = typename std::conditional_t<is_complex_type<T>, T, std::complex<T
 inline constexpr double kPi = 3.14159265358979323846;
 
 // Unary functions that C has for both real types; the complex ones come from the C++ library.
-#define TG_REAL(name)                                               \
-  TG_HD inline float name(float x) { return ::name##f(x); }         \
+#define TG_REAL(name)                                       \
+  TG_HD inline float name(float x) { return ::name##f(x); } \
   TG_HD inline double name(double x) { return ::name(x); }
-#define TG_REAL_AND_COMPLEX(name)                                   \
-  TG_REAL(name)                                                     \
-  template <class R>                                                \
-  TG_HD inline std::complex<R> name(std::complex<R> z) {            \
-    return std::name(z);                                            \
+#define TG_REAL_AND_COMPLEX(name)                        \
+  TG_REAL(name)                                          \
+  template <class R>                                     \
+  TG_HD inline std::complex<R> name(std::complex<R> z) { \
+    return std::name(z);                                 \
   }
 TG_REAL_AND_COMPLEX(exp)
 TG_REAL_AND_COMPLEX(log)
@@ -104,8 +104,8 @@ TG_REAL(lgamma)
 #undef TG_REAL_AND_COMPLEX
 #undef TG_REAL
 
-#define TG_REAL2(name)                                                                \
-  TG_HD inline float name(float x, float y) { return ::name##f(x, y); }               \
+#define TG_REAL2(name)                                                  \
+  TG_HD inline float name(float x, float y) { return ::name##f(x, y); } \
   TG_HD inline double name(double x, double y) { return ::name(x, y); }
 TG_REAL2(atan2)
 TG_REAL2(hypot)
@@ -275,8 +275,7 @@ TG_HD inline std::complex<R> pow(std::complex<R> a, std::complex<R> b) {
 }
 // Integer powers by repeated squaring; a negative exponent truncates 1 / a^n to an integer.
 template <class T>
-  requires std::is_integral_v<T>
-TG_HD inline T pow(T a, T b) {
+requires std::is_integral_v<T> TG_HD inline T pow(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
     return a || !b;
   } else {

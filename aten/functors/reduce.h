@@ -9,9 +9,8 @@ namespace tapegrad::fn {
 
 // Sums are accumulated in this type: double for the floating types, int64 for integers.
 template <class T>
-using sum_t = std::conditional_t<
-    is_complex_type<T>, complex128_t,
-    std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>;
+using sum_t = std::conditional_t<is_complex_type<T>, complex128_t,
+                                 std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>;
 // And come out as this one.
 template <class T>
 using sum_result_t = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
@@ -156,9 +155,7 @@ struct norm_p : norm_sum<T> {
   double p;
   explicit norm_p(double exponent) : p(exponent) {}
   TG_HD double step(double a, T x) const { return a + math::pow(magnitude_of(x), p); }
-  TG_HD math::real_t<T> finish(double a, int64_t) const {
-    return static_cast<math::real_t<T>>(math::pow(a, 1 / p));
-  }
+  TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::pow(a, 1 / p)); }
 };
 template <class T>
 struct norm_max {

@@ -6,18 +6,21 @@
 namespace tapegrad::cpu {
 
 Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlength) {
-  TG_CHECK(input.ndim() == 1 || input.numel() == 0, Runtime, "bincount: expected a vector: got {}", format_ints(input.sizes()));
+  TG_CHECK(input.ndim() == 1 || input.numel() == 0, Runtime, "bincount: expected a vector: got {}",
+           format_ints(input.sizes()));
   TG_CHECK(is_integral(input.dtype()), Runtime, "bincount: expected integers: got {}", input.dtype());
   TG_CHECK(minlength >= 0, Runtime, "bincount: minlength must not be negative: got {}", minlength);
-  TG_CHECK(!weights.defined() || weights.sizes() == input.sizes(), Runtime, "bincount: input and weights differ in size: {} and {}",
-           format_ints(input.sizes()), weights.defined() ? format_ints(weights.sizes()) : "");
+  TG_CHECK(!weights.defined() || weights.sizes() == input.sizes(), Runtime,
+           "bincount: input and weights differ in size: {} and {}", format_ints(input.sizes()),
+           weights.defined() ? format_ints(weights.sizes()) : "");
   TG_CHECK(!weights.defined() || !weights.is_complex(), Runtime, "bincount: not implemented for complex weights");
   const Tensor values = raw::contiguous(raw::to(input, DType::int64));
   const int64_t* p = values.data<int64_t>();
   const int64_t n = values.numel();
   int64_t length = minlength;
   for (int64_t i = 0; i < n; ++i) {
-    TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}", p[i], i);
+    TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}", p[i],
+             i);
     length = std::max(length, p[i] + 1);
   }
   if (!weights.defined()) {

@@ -11,7 +11,9 @@ namespace tapegrad::cpu::TG_ISA {
 namespace {
 
 Tensor dense_as(const Tensor& t, IntSpan sizes, DType dtype) {
-  Tensor part = t.sizes() == sizes ? t : alias_tensor(t, sizes, t.ndim() ? t.strides() : IntSpan(contiguous_strides(sizes)), t.storage_offset());
+  Tensor part = t.sizes() == sizes ? t
+                                   : alias_tensor(t, sizes, t.ndim() ? t.strides() : IntSpan(contiguous_strides(sizes)),
+                                                  t.storage_offset());
   if (part.is_contiguous() && part.dtype() == dtype) return part;
   Tensor copy = empty_tensor(sizes, dtype);
   copy_cpu(copy, part, false);
@@ -198,7 +200,8 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
           int64_t at = begin;
           lines.inner.for_runs(first, first + n, [&](char* const* q, int64_t m) {
             const char* from = base + (q[0] - lines.base);
-            for (int64_t i = 0; i < m; ++i, ++at) to[at] = *reinterpret_cast<const T*>(from + p[at] * lines.stride + i * step);
+            for (int64_t i = 0; i < m; ++i, ++at)
+              to[at] = *reinterpret_cast<const T*>(from + p[at] * lines.stride + i * step);
           });
         }
         begin += n;
@@ -253,8 +256,8 @@ void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& in
   });
 }
 
-void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, std::string_view reduce,
-                        bool include_self, const Tensor& out) {
+void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
+                        std::string_view reduce, bool include_self, const Tensor& out) {
   const Lines lines(out, dim, index, "scatter_reduce");
   const Tensor rows = source_rows(src, lines, out);
   start_from(input, out);

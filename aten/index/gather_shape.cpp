@@ -12,8 +12,8 @@ void check_index(const Tensor& input, int64_t dim, const Tensor& index, const ch
   const int64_t d = wrap_dim(dim, input.ndim(), op);
   if (index.numel() == 0) return;
   TG_CHECK(std::max(index.ndim(), 1) == std::max(input.ndim(), 1), Runtime,
-           "{}: expected an index with as many dimensions as the input: got sizes {} for {}", op, format_ints(index.sizes()),
-           format_ints(input.sizes()));
+           "{}: expected an index with as many dimensions as the input: got sizes {} for {}", op,
+           format_ints(index.sizes()), format_ints(input.sizes()));
   for (int k = 0; k < index.ndim() && k < input.ndim(); ++k)
     TG_CHECK(k == d || index.impl()->size(k) <= input.impl()->size(k), Runtime,
              "{}: the index of sizes {} is larger than the input of sizes {} apart from dimension {}", op,
@@ -21,15 +21,16 @@ void check_index(const Tensor& input, int64_t dim, const Tensor& index, const ch
 }
 
 void check_source(const Tensor& input, const Tensor& index, const Tensor& src, const char* op) {
-  TG_CHECK(src.dtype() == input.dtype(), Runtime, "{}: expected src to be {} as the input is: got {}", op, input.dtype(),
-           src.dtype());
+  TG_CHECK(src.dtype() == input.dtype(), Runtime, "{}: expected src to be {} as the input is: got {}", op,
+           input.dtype(), src.dtype());
   if (index.numel() == 0) return;
   TG_CHECK(std::max(index.ndim(), 1) == std::max(src.ndim(), 1), Runtime,
            "{}: expected src with as many dimensions as the index: got sizes {} and {}", op, format_ints(src.sizes()),
            format_ints(index.sizes()));
   for (int k = 0; k < index.ndim() && k < src.ndim(); ++k)
-    TG_CHECK(index.impl()->size(k) <= src.impl()->size(k), Runtime, "{}: the index of sizes {} is larger than src of sizes {}", op,
-             format_ints(index.sizes()), format_ints(src.sizes()));
+    TG_CHECK(index.impl()->size(k) <= src.impl()->size(k), Runtime,
+             "{}: the index of sizes {} is larger than src of sizes {}", op, format_ints(index.sizes()),
+             format_ints(src.sizes()));
 }
 
 TensorSpec like(const Tensor& t) { return {DimVector(t.sizes()), t.dtype(), t.device(), {}}; }
@@ -78,7 +79,8 @@ TensorSpec scatter_add_shape(const Tensor& input, int64_t dim, const Tensor& ind
 TensorSpec scatter_reduce_shape(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
                                 std::string_view reduce, bool) {
   TG_CHECK(reduce == "sum" || reduce == "prod" || reduce == "mean" || reduce == "amax" || reduce == "amin", Runtime,
-           "scatter_reduce: reduce is sum, prod, mean, amax or amin: got {}", fmt::string_view(reduce.data(), reduce.size()));
+           "scatter_reduce: reduce is sum, prod, mean, amax or amin: got {}",
+           fmt::string_view(reduce.data(), reduce.size()));
   TG_CHECK(!is_complex(input.dtype()) || (reduce != "amax" && reduce != "amin"), NotImplemented,
            "scatter_reduce: complex numbers have no order");
   check_index(input, dim, index, "scatter_reduce");

@@ -44,7 +44,8 @@ struct VectorIndex {
   Places places;
   PlaceLoop loop;
   VectorIndex(const Tensor& t, int64_t dim, const Tensor& index, const char* op, bool wrap = false)
-      : places(index.numel()), loop(t, uint64_t{1} << wrap_dim(dim, t.ndim(), op), static_cast<int>(wrap_dim(dim, t.ndim(), op))) {
+      : places(index.numel()),
+        loop(t, uint64_t{1} << wrap_dim(dim, t.ndim(), op), static_cast<int>(wrap_dim(dim, t.ndim(), op))) {
     const int64_t d = wrap_dim(dim, t.ndim(), op);
     const int64_t size = t.ndim() ? t.size(d) : 1, stride = t.ndim() ? t.stride(d) : 1;
     add_places(places, dense(index), size, stride * static_cast<int64_t>(t.itemsize()), true, wrap, d, op);

@@ -86,9 +86,11 @@ const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& v
 }
 
 Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
-  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: expected indices of dtype int64: got {}", indices.dtype());
+  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: expected indices of dtype int64: got {}",
+           indices.dtype());
   if (!dim) return gather(reshape(input, {-1}), 0, reshape(indices, {-1}));
-  TG_CHECK(input.ndim() == indices.ndim(), Runtime, "take_along_dim: expected as many dimensions in input and indices: got {} and {}",
+  TG_CHECK(input.ndim() == indices.ndim(), Runtime,
+           "take_along_dim: expected as many dimensions in input and indices: got {} and {}",
            format_ints(input.sizes()), format_ints(indices.sizes()));
   const int64_t d = wrap_dim(*dim, input.ndim(), "take_along_dim");
   if (input.ndim() == 0) return gather(input, 0, indices);
@@ -103,10 +105,11 @@ Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<
   return gather(expand(input, input_sizes), d, expand(indices, index_sizes));
 }
 
-Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx, std::optional<double> max_norm,
-                 double norm_type, bool scale_grad_by_freq, bool sparse) {
+Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx,
+                 std::optional<double> max_norm, double norm_type, bool scale_grad_by_freq, bool sparse) {
   TG_CHECK(!sparse, NotImplemented, "embedding: sparse gradients are not supported");
-  TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}", format_ints(weight.sizes()));
+  TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}",
+           format_ints(weight.sizes()));
   int64_t padding = -1;
   if (padding_idx) {
     TG_CHECK(*padding_idx >= -weight.size(0) && *padding_idx < weight.size(0), Index,
@@ -125,7 +128,8 @@ Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_
 }
 
 Tensor one_hot(const Tensor& tensor, int64_t num_classes) {
-  TG_CHECK(tensor.dtype() == DType::int64, Runtime, "one_hot: expected class indices of dtype int64: got {}", tensor.dtype());
+  TG_CHECK(tensor.dtype() == DType::int64, Runtime, "one_hot: expected class indices of dtype int64: got {}",
+           tensor.dtype());
   NoGradGuard guard;
   DimVector sizes(tensor.sizes());
   TG_CHECK(tensor.numel() > 0 || num_classes > 0, Runtime,
@@ -138,17 +142,19 @@ Tensor one_hot(const Tensor& tensor, int64_t num_classes) {
 }
 
 Tensor diag(const Tensor& input, int64_t diagonal) {
-  TG_CHECK(input.ndim() == 1 || input.ndim() == 2, Runtime, "diag: expected 1 or 2 dimensions: got {}", format_ints(input.sizes()));
+  TG_CHECK(input.ndim() == 1 || input.ndim() == 2, Runtime, "diag: expected 1 or 2 dimensions: got {}",
+           format_ints(input.sizes()));
   if (input.ndim() == 1) return diag_embed(input, diagonal);
   return clone(tapegrad::diagonal(input, diagonal), MemoryFormat::Contiguous);
 }
 
 namespace {
-Tensor copy_with(const Tensor& input, const Tensor& src, const char* op, const std::function<Tensor(const Tensor&)>& part) {
+Tensor copy_with(const Tensor& input, const Tensor& src, const char* op,
+                 const std::function<Tensor(const Tensor&)>& part) {
   Tensor out = clone(input);
   Tensor target = part(out);
-  TG_CHECK(target.sizes() == src.sizes(), Runtime, "{}: expected src of sizes {}: got {}", op, format_ints(target.sizes()),
-           format_ints(src.sizes()));
+  TG_CHECK(target.sizes() == src.sizes(), Runtime, "{}: expected src of sizes {}: got {}", op,
+           format_ints(target.sizes()), format_ints(src.sizes()));
   copy_(target, src);
   return out;
 }

@@ -3,8 +3,8 @@
 namespace tapegrad {
 
 IndexPlan plan_index(const Tensor& input, TensorSpan indices, const char* op) {
-  TG_CHECK(indices.size() <= static_cast<size_t>(input.ndim()), Index, "{}: too many indices for a tensor with {} dimensions: got {}",
-           op, input.ndim(), indices.size());
+  TG_CHECK(indices.size() <= static_cast<size_t>(input.ndim()), Index,
+           "{}: too many indices for a tensor with {} dimensions: got {}", op, input.ndim(), indices.size());
   IndexPlan plan;
   int first = -1, last = -1, count = 0;
   for (size_t d = 0; d < indices.size(); ++d) {
@@ -19,8 +19,8 @@ IndexPlan plan_index(const Tensor& input, TensorSpan indices, const char* op) {
     const IntSpan a = plan.index_sizes, b = index.sizes();
     for (size_t i = 1; i <= std::min(a.size(), b.size()); ++i) {
       int64_t x = a[a.size() - i], y = b[b.size() - i];
-      TG_CHECK(x == y || x == 1 || y == 1, Index, "{}: indices of shapes {} and {} do not broadcast", op, format_ints(a),
-               format_ints(b));
+      TG_CHECK(x == y || x == 1 || y == 1, Index, "{}: indices of shapes {} and {} do not broadcast", op,
+               format_ints(a), format_ints(b));
     }
     plan.index_sizes = broadcast_sizes(plan.index_sizes, index.sizes(), op);
   }

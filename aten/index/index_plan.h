@@ -6,10 +6,10 @@
 namespace tapegrad {
 
 struct IndexPlan {
-  uint64_t indexed = 0;     // dimensions that have an index
-  int outer_dims = 0;       // dimensions without index that stand before the index dimensions in the result
-  DimVector index_sizes;    // common shape of the indices
-  DimVector sizes;          // of the result
+  uint64_t indexed = 0;   // dimensions that have an index
+  int outer_dims = 0;     // dimensions without index that stand before the index dimensions in the result
+  DimVector index_sizes;  // common shape of the indices
+  DimVector sizes;        // of the result
 };
 
 // Indices are integer tensors or undefined (the whole dimension). The index dimensions stand where the indexed

@@ -16,7 +16,8 @@ void check_index_dtype(const Tensor& index, const char* op) {
 // The dimension, for an index that is a vector (or a number).
 int64_t check_vector_index(const Tensor& input, int64_t dim, const Tensor& index, const char* op) {
   check_index_dtype(index, op);
-  TG_CHECK(index.ndim() <= 1, Index, "{}: expected an index with at most 1 dimension: got {}", op, format_ints(index.sizes()));
+  TG_CHECK(index.ndim() <= 1, Index, "{}: expected an index with at most 1 dimension: got {}", op,
+           format_ints(index.sizes()));
   return wrap_dim(dim, input.ndim(), op);
 }
 
@@ -55,7 +56,8 @@ TensorSpec index_select_shape(const Tensor& input, int64_t dim, const Tensor& in
   int64_t d = check_vector_index(input, dim, index, "index_select");
   TensorSpec spec = like(input);
   if (input.ndim() == 0)
-    TG_CHECK(index.numel() == 1, Index, "index_select: a tensor without dimensions takes one index: got {}", index.numel());
+    TG_CHECK(index.numel() == 1, Index, "index_select: a tensor without dimensions takes one index: got {}",
+             index.numel());
   else
     spec.sizes[d] = index.numel();
   checked_numel(spec.sizes, "index_select");
@@ -96,21 +98,24 @@ TensorSpec put_shape(const Tensor& input, const Tensor& index, const Tensor& sou
 
 TensorSpec embedding_shape(const Tensor& weight, const Tensor& indices, int64_t, bool) {
   check_index_dtype(indices, "embedding");
-  TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}", format_ints(weight.sizes()));
+  TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}",
+           format_ints(weight.sizes()));
   DimVector sizes(indices.sizes());
   sizes.push_back(weight.size(1));
   checked_numel(sizes, "embedding");
   return {sizes, weight.dtype(), weight.device(), {}};
 }
 
-TensorSpec embedding_backward_shape(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t, bool) {
+TensorSpec embedding_backward_shape(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t,
+                                    bool) {
   check_index_dtype(indices, "embedding_backward");
   TG_CHECK(grad_output.ndim() == indices.ndim() + 1 && num_weights >= 0, Runtime,
            "embedding_backward: expected a gradient with one dimension more than the indices: got {} and {}",
            format_ints(grad_output.sizes()), format_ints(indices.sizes()));
   for (int d = 0; d < indices.ndim(); ++d)
-    TG_CHECK(grad_output.size(d) == indices.size(d), Runtime, "embedding_backward: gradient and indices differ in size: {} and {}",
-             format_ints(grad_output.sizes()), format_ints(indices.sizes()));
+    TG_CHECK(grad_output.size(d) == indices.size(d), Runtime,
+             "embedding_backward: gradient and indices differ in size: {} and {}", format_ints(grad_output.sizes()),
+             format_ints(indices.sizes()));
   return {DimVector{num_weights, grad_output.size(-1)}, grad_output.dtype(), grad_output.device(), {}};
 }
 

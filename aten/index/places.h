@@ -66,7 +66,8 @@ struct PlaceLoop {
   char* base;
   size_t itemsize;
 
-  PlaceLoop(const Tensor& t, uint64_t indexed, int outer_dims) : base(static_cast<char*>(t.data_ptr())), itemsize(t.itemsize()) {
+  PlaceLoop(const Tensor& t, uint64_t indexed, int outer_dims)
+      : base(static_cast<char*>(t.data_ptr())), itemsize(t.itemsize()) {
     int seen = 0;
     for (int d = 0; d < t.ndim(); ++d) {
       if (indexed >> d & 1) continue;
@@ -119,7 +120,8 @@ void read_places(const PlaceLoop& loop, const Places& places, char* rows) {
         T* t = reinterpret_cast<T*>(to);
         for (int64_t k = k0; k < k1; ++k) t[k - k0] = *reinterpret_cast<const T*>(from + places[k]);
       } else if (dense) {
-        for (int64_t k = k0; k < k1; ++k, to += row_bytes) std::memcpy(to, from + places[k], static_cast<size_t>(row_bytes));
+        for (int64_t k = k0; k < k1; ++k, to += row_bytes)
+          std::memcpy(to, from + places[k], static_cast<size_t>(row_bytes));
       } else {
         for (int64_t k = k0; k < k1; ++k) {
           T* t = reinterpret_cast<T*>(to + (k - k0) * row_bytes);

@@ -66,7 +66,8 @@ void search(const Tensor& sequence, const Tensor& values, bool right, const Tens
   if (order.defined()) {
     const int64_t* p = static_cast<const int64_t*>(order.data_ptr());
     for (int64_t i = 0; i < order.numel(); ++i)
-      TG_CHECK(p[i] >= 0 && p[i] < length, Index, "searchsorted: index {} of the sorter is out of bounds for size {}", p[i], length);
+      TG_CHECK(p[i] >= 0 && p[i] < length, Index, "searchsorted: index {} of the sorter is out of bounds for size {}",
+               p[i], length);
   }
   with_real(dtype, [&]<class T>() {
     const T* seq = static_cast<const T*>(s.data_ptr());
@@ -78,7 +79,8 @@ void search(const Tensor& sequence, const Tensor& values, bool right, const Tens
         for (int64_t i = begin; i < end; ++i) {
           const int64_t row = i / per_row * length;
           if (ord)
-            to[i] = static_cast<I>(place_of<T>(val[i], length, right, [&](int64_t k) { return seq[row + ord[row + k]]; }));
+            to[i] =
+                static_cast<I>(place_of<T>(val[i], length, right, [&](int64_t k) { return seq[row + ord[row + k]]; }));
           else
             to[i] = static_cast<I>(place_of<T>(val[i], length, right, [&](int64_t k) { return seq[row + k]; }));
         }
@@ -133,7 +135,8 @@ void histc_cpu(const Tensor& input, int64_t bins, const Scalar& min, const Scala
     low = *std::min_element(p, p + n);
     high = *std::max_element(p, p + n);
     for (int64_t i = 0; i < n; ++i)
-      TG_CHECK(std::isfinite(p[i]), Runtime, "histc: the range of the input must be finite: got {} at element {}", p[i], i);
+      TG_CHECK(std::isfinite(p[i]), Runtime, "histc: the range of the input must be finite: got {} at element {}", p[i],
+               i);
     if (low == high) {
       low -= 1;
       high += 1;

@@ -7,22 +7,25 @@ namespace tapegrad {
 TensorSpec searchsorted_shape(const Tensor& sorted_sequence, const Operand& input, bool out_int32, bool right,
                               std::optional<std::string_view> side, const Tensor& sorter) {
   const Tensor& values = input.tensor();
-  TG_CHECK(!side || *side == "left" || *side == "right", Runtime, "searchsorted: side is \"left\" or \"right\": got \"{}\"",
-           fmt::string_view(side->data(), side->size()));
+  TG_CHECK(!side || *side == "left" || *side == "right", Runtime,
+           "searchsorted: side is \"left\" or \"right\": got \"{}\"", fmt::string_view(side->data(), side->size()));
   TG_CHECK(!side || !right || *side == "right", Runtime, "searchsorted: side is \"left\" but right is True");
   TG_CHECK(sorted_sequence.ndim() > 0, Runtime, "searchsorted: expected a sorted sequence with at least 1 dimension");
   TG_CHECK(!is_complex(sorted_sequence.dtype()) && !is_complex(values.dtype()), Runtime,
            "searchsorted: complex numbers have no order");
   if (sorted_sequence.ndim() > 1) {
     bool agree = values.ndim() == sorted_sequence.ndim();
-    for (int d = 0; agree && d < values.ndim() - 1; ++d) agree = values.impl()->size(d) == sorted_sequence.impl()->size(d);
+    for (int d = 0; agree && d < values.ndim() - 1; ++d)
+      agree = values.impl()->size(d) == sorted_sequence.impl()->size(d);
     TG_CHECK(agree, Runtime, "searchsorted: all sizes but the last must agree: got {} and {}",
              format_ints(sorted_sequence.sizes()), format_ints(values.sizes()));
   }
   if (sorter.defined()) {
-    TG_CHECK(sorter.sizes() == sorted_sequence.sizes(), Runtime, "searchsorted: sorter and sequence differ in size: {} and {}",
-             format_ints(sorter.sizes()), format_ints(sorted_sequence.sizes()));
-    TG_CHECK(sorter.dtype() == DType::int64, Runtime, "searchsorted: expected a sorter of dtype int64: got {}", sorter.dtype());
+    TG_CHECK(sorter.sizes() == sorted_sequence.sizes(), Runtime,
+             "searchsorted: sorter and sequence differ in size: {} and {}", format_ints(sorter.sizes()),
+             format_ints(sorted_sequence.sizes()));
+    TG_CHECK(sorter.dtype() == DType::int64, Runtime, "searchsorted: expected a sorter of dtype int64: got {}",
+             sorter.dtype());
   }
   return {DimVector(values.sizes()), out_int32 ? DType::int32 : DType::int64, sorted_sequence.device(), {}};
 }
@@ -43,10 +46,11 @@ TensorSpec isin_shape(const Operand& elements, const Operand& test_elements, boo
 
 TensorSpec histc_shape(const Tensor& input, int64_t bins, const Scalar& min, const Scalar& max) {
   TG_CHECK(bins > 0, Runtime, "histc: expected at least one bin: got {}", bins);
-  TG_CHECK(is_floating_point(input.dtype()) || is_integral(input.dtype()), Runtime, "histc: not implemented for dtype {}",
-           input.dtype());
+  TG_CHECK(is_floating_point(input.dtype()) || is_integral(input.dtype()), Runtime,
+           "histc: not implemented for dtype {}", input.dtype());
   const double low = min.to<double>(), high = max.to<double>();
-  TG_CHECK(std::isfinite(low) && std::isfinite(high), Runtime, "histc: the range must be finite: got {} to {}", low, high);
+  TG_CHECK(std::isfinite(low) && std::isfinite(high), Runtime, "histc: the range must be finite: got {} to {}", low,
+           high);
   TG_CHECK(low <= high, Runtime, "histc: max must not be smaller than min: got {} and {}", high, low);
   return {DimVector{bins}, input.dtype(), input.device(), {}};
 }

@@ -119,8 +119,8 @@ Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
     ellipses += s.kind == Kind::Ellipsis;
   }
   TG_CHECK(ellipses <= 1, Index, "index: at most one Ellipsis (...) can stand in a subscript");
-  TG_CHECK(consumed <= input.ndim(), Index, "index: too many indices for a tensor with {} dimensions: got {}", input.ndim(),
-           consumed);
+  TG_CHECK(consumed <= input.ndim(), Index, "index: too many indices for a tensor with {} dimensions: got {}",
+           input.ndim(), consumed);
   Basic basic;
   Walk walk(input, basic);
   for (const Subscript& s : subscripts) {
@@ -182,7 +182,8 @@ void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, co
   const Tensor target = basic.changed ? basic_view(self, basic) : self;
   const Tensor& v = value.tensor();
   if (basic.indexed) {
-    Tensor values = v.dtype() == target.dtype() && v.device() == target.device() ? v : to(v, target.dtype(), target.device());
+    Tensor values =
+        v.dtype() == target.dtype() && v.device() == target.device() ? v : to(v, target.dtype(), target.device());
     index_put_(target, basic.tensors, values, false);
     return;
   }

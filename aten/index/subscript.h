@@ -14,10 +14,10 @@ struct Subscript {
   enum class Kind : uint8_t { None, Ellipsis, Int, Slice, Tensor, Bool };
 
   Kind kind = Kind::None;
-  bool flag = false;                          // Bool
-  int64_t index = 0;                          // Int
-  std::optional<int64_t> start, stop, step;   // Slice
-  tapegrad::Tensor tensor;                    // Tensor
+  bool flag = false;                         // Bool
+  int64_t index = 0;                         // Int
+  std::optional<int64_t> start, stop, step;  // Slice
+  tapegrad::Tensor tensor;                   // Tensor
 
   static Subscript none() { return {}; }
   static Subscript ellipsis() { return with(Kind::Ellipsis); }

@@ -19,7 +19,8 @@ TensorSpec diag_embed_shape(const Tensor& input, int64_t offset, int64_t dim1, i
   TG_CHECK(a != b, Runtime, "diag_embed: the two dimensions must differ: got {} and {}", dim1, dim2);
   int64_t size;
   const int64_t length = offset < 0 ? -std::max(offset, -INT64_MAX) : offset;
-  TG_CHECK(!__builtin_add_overflow(input.size(-1), length, &size), Runtime, "diag_embed: the offset is out of range: got {}", offset);
+  TG_CHECK(!__builtin_add_overflow(input.size(-1), length, &size), Runtime,
+           "diag_embed: the offset is out of range: got {}", offset);
   DimVector sizes(input.sizes());
   sizes.erase(sizes.size() - 1);
   sizes.insert(static_cast<size_t>(std::min(a, b)), size);

@@ -23,7 +23,8 @@ template <class To, class From>
 #if defined(__AVX512F__)
     if constexpr (std::is_same_v<From, Half> && std::is_same_v<To, float>) {
       for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(dst + i, _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i))));
+        _mm512_storeu_ps(dst + i,
+                         _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i))));
     } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Half>) {
       for (; i + 16 <= n; i += 16)
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
@@ -52,8 +53,8 @@ void fill(T* dst, T value, int64_t n) {
 
 // Gathers and scatters are limited by loads, not by the conversion: one element at a time.
 template <class To, class From>
-[[gnu::flatten, gnu::optimize("no-tree-vectorize")]] void convert_strided(const char* src, int64_t src_stride, char* dst,
-                                                              int64_t dst_stride, int64_t n) {
+[[gnu::flatten, gnu::optimize("no-tree-vectorize")]] void convert_strided(const char* src, int64_t src_stride,
+                                                                          char* dst, int64_t dst_stride, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     *reinterpret_cast<To*>(dst + i * dst_stride) =
         cast_element<To>(*reinterpret_cast<const From*>(src + i * src_stride));

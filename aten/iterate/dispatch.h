@@ -11,10 +11,9 @@ namespace tapegrad::pointwise {
 template <uint16_t Mask, class F>
 void dispatch(DType compute, F&& f) {
   switch (compute) {
-#define TG_CASE(name, type)                                                       \
-  case DType::name:                                                               \
-    if constexpr (!is_half_type<type> && ((Mask >> static_cast<int>(DType::name)) & 1)) \
-      f.template operator()<type>();                                              \
+#define TG_CASE(name, type)                                                                                            \
+  case DType::name:                                                                                                    \
+    if constexpr (!is_half_type<type> && ((Mask >> static_cast<int>(DType::name)) & 1)) f.template operator()<type>(); \
     return;
     TG_FORALL_DTYPES(TG_CASE)
 #undef TG_CASE

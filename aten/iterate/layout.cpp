@@ -89,8 +89,7 @@ Layout broadcast_layout(std::span<const Tensor* const> inputs, const char* op, b
   return layout;
 }
 
-int iteration_space(std::span<const Tensor* const> operands, IntSpan sizes, int64_t* shape,
-                    int64_t* const* strides) {
+int iteration_space(std::span<const Tensor* const> operands, IntSpan sizes, int64_t* shape, int64_t* const* strides) {
   size_t order[kMaxDims];
   sort_dims(operands, sizes, order);
   // From the slowest to the fastest dimension, merging each into the one before where that is possible.

@@ -88,8 +88,8 @@ void check_inplace_result(const char* op, const Tensor& self, const TensorSpec& 
   TG_CHECK(self.sizes() == IntSpan(spec.sizes), Runtime,
            "{}: the result has sizes {}, which do not fit into a tensor of sizes {}", op, format_ints(spec.sizes),
            format_ints(self.sizes()));
-  TG_CHECK(can_cast(spec.dtype, self.dtype()), Runtime, "{}: a result of dtype {} cannot be written to {}", op, spec.dtype,
-           self.dtype());
+  TG_CHECK(can_cast(spec.dtype, self.dtype()), Runtime, "{}: a result of dtype {} cannot be written to {}", op,
+           spec.dtype, self.dtype());
   TG_CHECK(!has_internal_overlap(self), Runtime,
            "{}: elements of the written tensor share memory\nhint: write to a clone() of it", op);
 }

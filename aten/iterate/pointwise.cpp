@@ -12,9 +12,9 @@ namespace {
 using Inputs = std::span<const Tensor* const>;
 
 struct Types {
-  DType compute;  // as kernels see it: never a 16-bit format
-  DType returned; // what the functor returns
-  DType result;   // of a fresh output
+  DType compute;   // as kernels see it: never a 16-bit format
+  DType returned;  // what the functor returns
+  DType result;    // of a fresh output
 };
 
 [[noreturn]] TG_COLD void throw_no_dtype(const Op& op, DType dtype) {
@@ -29,8 +29,7 @@ DType common_dtype(Promotion rule, Inputs inputs) {
   DType common = inputs[0]->dtype();
   if (rule != Promotion::KeepFirst) {
     bool same = !inputs[0]->is_wrapped_number();
-    for (size_t i = 1; i < inputs.size(); ++i)
-      same &= inputs[i]->dtype() == common && !inputs[i]->is_wrapped_number();
+    for (size_t i = 1; i < inputs.size(); ++i) same &= inputs[i]->dtype() == common && !inputs[i]->is_wrapped_number();
     if (!same) {
       PromotionState state;
       for (const Tensor* t : inputs) state.add(*t);

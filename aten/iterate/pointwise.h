@@ -10,14 +10,14 @@
 namespace tapegrad::pointwise {
 
 enum class Promotion : uint8_t {
-  Promote,       // the common dtype of the operands
-  Float,         // likewise, integers and bool become the default floating dtype
-  KeepFirst,     // the dtype of the first operand (others are converted to it)
+  Promote,    // the common dtype of the operands
+  Float,      // likewise, integers and bool become the default floating dtype
+  KeepFirst,  // the dtype of the first operand (others are converted to it)
 };
 enum class Result : uint8_t {
-  Compute,       // the dtype computed in
-  Bool,          // comparisons
-  Real,          // the real part's dtype of a complex operand (abs, angle)
+  Compute,  // the dtype computed in
+  Bool,     // comparisons
+  Real,     // the real part's dtype of a complex operand (abs, angle)
 };
 
 // What a row says, as a constant that the generator emits.

@@ -19,7 +19,7 @@ struct Iterator {
   int ndim = 0;
   int num_inputs = 0;
   DType compute = DType::float32;
-  DType result = DType::float32;      // dtype that the functor returns: compute, bool or real
+  DType result = DType::float32;  // dtype that the functor returns: compute, bool or real
   int64_t numel = 0;
   int64_t shape[kMaxDims];
   // Index 0 is the output, 1... the inputs.

@@ -39,8 +39,6 @@ void PromotionState::add(const Tensor& t) {
   }
 }
 
-DType PromotionState::result() const {
-  return static_cast<DType>(combine(combine(dimensioned_, zero_dim_), number_));
-}
+DType PromotionState::result() const { return static_cast<DType>(combine(combine(dimensioned_, zero_dim_), number_)); }
 
 }  // namespace tapegrad

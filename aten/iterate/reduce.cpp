@@ -15,7 +15,8 @@ Types types_for(const Op& op, const Tensor& input, std::optional<DType> dtype) {
   const DType compute = compute_dtype(converted);
   if (op.result == Result::Float)
     TG_CHECK(is_differentiable(converted), Runtime,
-             "{}: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", op.name, converted);
+             "{}: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", op.name,
+             converted);
   TG_CHECK((op.dtypes >> static_cast<int>(compute)) & 1, NotImplemented, "{}: not implemented for dtype {}", op.name,
            converted);
   switch (op.result) {
@@ -46,12 +47,12 @@ DimVector result_sizes(const Tensor& input, uint64_t mask, bool keepdim) {
 // What has no value for nothing must not be asked of nothing.
 void check_not_empty(const Op& op, const Tensor& input, uint64_t mask, bool dims_given) {
   if (op.empty_allowed || input.numel() > 0) return;
-  TG_CHECK(dims_given, Runtime, "{}: a tensor without elements has none: got shape {}\ngive dim= to reduce over others", op.name,
-           format_ints(input.sizes()));
+  TG_CHECK(dims_given, Runtime, "{}: a tensor without elements has none: got shape {}\ngive dim= to reduce over others",
+           op.name, format_ints(input.sizes()));
   for (int d = 0; d < input.ndim(); ++d)
     if (mask >> d & 1)
-      TG_CHECK(input.impl()->size(d) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}", op.name, d,
-               format_ints(input.sizes()));
+      TG_CHECK(input.impl()->size(d) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}", op.name,
+               d, format_ints(input.sizes()));
 }
 
 // Adds a dimension behind the last one, merged with it where their strides allow.

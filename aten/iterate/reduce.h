@@ -10,20 +10,20 @@
 namespace tapegrad::reduce {
 
 enum class Result : uint8_t {
-  Compute,     // the input's dtype
-  SumLike,     // integers and bool become int64
-  Float,       // integers raise (mean, var): the error says so
-  Bool,        // any, all
-  Index,       // argmax, argmin: int64
-  Real,        // norms of complex input
+  Compute,  // the input's dtype
+  SumLike,  // integers and bool become int64
+  Float,    // integers raise (mean, var): the error says so
+  Bool,     // any, all
+  Index,    // argmax, argmin: int64
+  Real,     // norms of complex input
 };
 
 struct Op {
   const char* name;
   OpId id;
   Result result;
-  uint16_t dtypes;      // bit i: compute dtype i has a kernel
-  bool empty_allowed;   // has an identity: sum of nothing is 0, max of nothing raises
+  uint16_t dtypes;     // bit i: compute dtype i has a kernel
+  bool empty_allowed;  // has an identity: sum of nothing is 0, max of nothing raises
 };
 
 // `dim` absent or empty: all dimensions. `dtype`: the input is converted first. No tape.

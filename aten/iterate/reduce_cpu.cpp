@@ -11,8 +11,8 @@ namespace {
 
 using reduce::Iterator;
 
-inline constexpr int64_t kGrain = 65536;        // elements worth a thread
-inline constexpr int64_t kFewElements = 32;     // per output: lanes would cost more than they bring
+inline constexpr int64_t kGrain = 65536;            // elements worth a thread
+inline constexpr int64_t kFewElements = 32;         // per output: lanes would cost more than they bring
 inline constexpr int64_t kSplitElements = 1 << 17;  // of one output: partial results for threads
 inline constexpr int64_t kMaxChunks = 64;
 inline constexpr size_t kMaxBlockBytes = kBlock * 3 * sizeof(complex128_t);
@@ -28,12 +28,12 @@ struct Work {
   const Loops& loops;
   const void* functor;
   Mode mode;
-  bool direct;        // elements are of the compute type and side by side: no staging
-  int64_t item;       // size of an element of the compute type
-  int64_t strip;      // outputs per unit, all in one line of the last outer dimension
-  int64_t strips;     // units per line
+  bool direct;     // elements are of the compute type and side by side: no staging
+  int64_t item;    // size of an element of the compute type
+  int64_t strip;   // outputs per unit, all in one line of the last outer dimension
+  int64_t strips;  // units per line
   int64_t lines;
-  int64_t width;      // Folded: lanes, a multiple of strip
+  int64_t width;  // Folded: lanes, a multiple of strip
   Convert load;
 
   int64_t units() const { return strips * lines; }
@@ -162,8 +162,7 @@ void finish(const Work& w, const Unit& u, const char* acc) {
 // Keeps what a pass left in the first lanes for the start of the next.
 void save(const Work& w, const Unit& u, const char* acc, char* before) {
   const int64_t plane = static_cast<int64_t>(kBlock) * w.loops.acc_size;
-  for (int p = 0; p < w.loops.planes; ++p)
-    std::copy_n(acc + p * plane, u.count * w.loops.acc_size, before + p * plane);
+  for (int p = 0; p < w.loops.planes; ++p) std::copy_n(acc + p * plane, u.count * w.loops.acc_size, before + p * plane);
 }
 
 void run_units(const Work& w, int64_t begin, int64_t end) {
@@ -214,7 +213,16 @@ void run_split(const Work& w) {
 }
 
 Work plan(const Iterator& it, const Loops& loops, const void* functor) {
-  Work w{it, loops, functor, Mode::Rows, false, static_cast<int64_t>(element_size(it.compute)), 1, 1, 1, 0,
+  Work w{it,
+         loops,
+         functor,
+         Mode::Rows,
+         false,
+         static_cast<int64_t>(element_size(it.compute)),
+         1,
+         1,
+         1,
+         0,
          convert_for(it.input_dtype, it.compute)};
   const int64_t line = it.outer_shape[it.outer_ndim - 1];
   const int64_t along = it.outer_strides[it.outer_ndim - 1];

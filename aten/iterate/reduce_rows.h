@@ -19,15 +19,15 @@ using pointwise::dispatch;
 
 namespace tapegrad::cpu::TG_ISA::reduce_rows {
 
-inline constexpr int kLanes = 32;    // partial results of one output
-inline constexpr int kBlock = 512;   // lanes per block; the planes of an accumulator are this far apart
+inline constexpr int kLanes = 32;   // partial results of one output
+inline constexpr int kBlock = 512;  // lanes per block; the planes of an accumulator are this far apart
 
 // What the engine (reduce_cpu.cpp) knows of a functor. `acc` points to a lane of a block; n lanes are meant.
 struct Loops {
-  int passes;          // over the input
-  int acc_size;        // bytes of one lane in one plane
-  int planes;          // of a block: planes * kBlock * acc_size bytes
-  DType result;        // of what finish writes
+  int passes;    // over the input
+  int acc_size;  // bytes of one lane in one plane
+  int planes;    // of a block: planes * kBlock * acc_size bytes
+  DType result;  // of what finish writes
   // Lanes before a pass. Pass 1 starts from what pass 0 gave: one lane of `before` per lane, or the same for all.
   void (*start)(const void* functor, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
                 int64_t count);
@@ -89,7 +89,7 @@ struct OnePass {
 template <class T, class F>
 struct Centered {
   [[gnu::flatten]] static void start(const void*, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
-                               int64_t count) {
+                                     int64_t count) {
     double* a = reinterpret_cast<double*>(acc);
     const double* sums = reinterpret_cast<const double*>(before);
     for (int64_t j = 0; j < n; ++j) {

@@ -11,9 +11,9 @@ namespace {
 
 using pointwise::Iterator;
 inline constexpr int kMaxOperands = 1 + pointwise::kMaxInputs;
-inline constexpr int64_t kTileBytes = 4096;           // staging buffer per operand
-inline constexpr int64_t kMaxItem = 16;               // complex128
-inline constexpr int64_t kGrain = 32768;              // additions worth a thread
+inline constexpr int64_t kTileBytes = 4096;  // staging buffer per operand
+inline constexpr int64_t kMaxItem = 16;      // complex128
+inline constexpr int64_t kGrain = 32768;     // additions worth a thread
 
 enum class Access : uint8_t {
   Direct,    // contiguous over the whole iteration, of the right dtype: no copy
@@ -28,9 +28,9 @@ struct Plan {
   const void* functor;
   int64_t item[kMaxOperands];  // size of an element as the loop sees it
   Access access[kMaxOperands];
-  int64_t tile;                // elements per tile, a multiple of kLane
+  int64_t tile;  // elements per tile, a multiple of kLane
   bool stay_in_row = false;
-  bool whole = true;           // every operand is Direct: no tiles needed
+  bool whole = true;  // every operand is Direct: no tiles needed
 };
 
 DType seen_dtype(const Iterator& it, int k) { return k == 0 ? it.result : it.compute; }

@@ -24,8 +24,8 @@ void check_target(const char* op, const Tensor& out, IntSpan sizes, DType dtype,
   if (!can_cast(dtype, out.dtype())) throw_cannot_cast(op, dtype, out.dtype());
   TG_CHECK(!out.impl()->storage()->read_only(), Runtime, "{}: the tensor to write to is read-only", op);
   if (!(out.sizes() == sizes)) {
-    TG_CHECK(resize_out, Runtime, "{}: a result of shape {} does not fit the tensor of shape {} that it is written to", op,
-             format_ints(sizes), format_ints(out.sizes()));
+    TG_CHECK(resize_out, Runtime, "{}: a result of shape {} does not fit the tensor of shape {} that it is written to",
+             op, format_ints(sizes), format_ints(out.sizes()));
     TG_CHECK(out.impl()->storage()->resizable(), Runtime,
              "{}: out= has shape {} and cannot be resized to {}: its memory belongs to somebody else", op,
              format_ints(out.sizes()), format_ints(sizes));
@@ -49,8 +49,8 @@ bool must_copy_source(const char* op, const Tensor& out, const Tensor& source) {
   const TensorImpl& a = *out.impl();
   const TensorImpl& b = *source.impl();
   if (&a == &b || a.storage() != b.storage() || a.numel() == 0 || b.numel() == 0 || a.data() == nullptr) return false;
-  const bool same_geometry = a.data() == b.data() && a.dtype() == b.dtype() && a.sizes() == b.sizes() &&
-                             a.strides() == b.strides();
+  const bool same_geometry =
+      a.data() == b.data() && a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides();
   if (same_geometry) return false;
   const auto [a_low, a_high] = extent(a);
   const auto [b_low, b_high] = extent(b);

@@ -12,7 +12,9 @@ std::vector<Tensor> each(TensorSpan tensors, F&& f) {
   return result;
 }
 
-void check_any(TensorSpan tensors, const char* op) { TG_CHECK(!tensors.empty(), Runtime, "{}: expected at least one tensor", op); }
+void check_any(TensorSpan tensors, const char* op) {
+  TG_CHECK(!tensors.empty(), Runtime, "{}: expected at least one tensor", op);
+}
 }  // namespace
 
 Tensor hstack(TensorSpan tensors) {
@@ -61,7 +63,8 @@ std::vector<Tensor> meshgrid(TensorSpan tensors, std::string_view indexing) {
 Tensor cartesian_prod(TensorSpan tensors) {
   check_any(tensors, "cartesian_prod");
   if (tensors.size() == 1) {
-    TG_CHECK(tensors[0].ndim() == 1, Runtime, "cartesian_prod: expected vectors: got sizes {}", format_ints(tensors[0].sizes()));
+    TG_CHECK(tensors[0].ndim() == 1, Runtime, "cartesian_prod: expected vectors: got sizes {}",
+             format_ints(tensors[0].sizes()));
     return tensors[0];
   }
   auto columns = each(tapegrad::meshgrid(tensors), [](const Tensor& t) { return reshape(t, {-1}); });
@@ -83,7 +86,8 @@ Tensor block_diag(TensorSpan tensors) {
   std::vector<Tensor> rows;
   for (const Tensor& b : blocks) {
     const int64_t after = columns - before - b.size(1);
-    const Tensor parts[] = {zeros({b.size(0), before}, dtype, b.device()), to(b, dtype), zeros({b.size(0), after}, dtype, b.device())};
+    const Tensor parts[] = {zeros({b.size(0), before}, dtype, b.device()), to(b, dtype),
+                            zeros({b.size(0), after}, dtype, b.device())};
     rows.push_back(cat(parts, 1));
     before += b.size(1);
   }

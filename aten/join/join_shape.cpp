@@ -42,8 +42,9 @@ TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
     if (counts_for_nothing(t) && first->ndim() != 1) continue;
-    TG_CHECK(t.ndim() == first->ndim(), Runtime, "cat: expected all tensors to have {} dimensions: got sizes {} at position {}",
-             first->ndim(), format_ints(t.sizes()), i);
+    TG_CHECK(t.ndim() == first->ndim(), Runtime,
+             "cat: expected all tensors to have {} dimensions: got sizes {} at position {}", first->ndim(),
+             format_ints(t.sizes()), i);
     for (int k = 0; k < t.ndim(); ++k)
       TG_CHECK(k == d || t.impl()->size(k) == sizes[k], Runtime,
                "cat: sizes must agree except in dimension {}: got {} at position {} where {} was expected", d,
@@ -59,8 +60,9 @@ TensorSpec stack_shape(TensorSpan tensors, int64_t dim) {
   check_devices(tensors, "stack");
   const IntSpan sizes = tensors[0].sizes();
   for (size_t i = 1; i < tensors.size(); ++i)
-    TG_CHECK(tensors[i].sizes() == sizes, Runtime, "stack: expected tensors of one shape: got {} at position 0 and {} at position {}",
-             format_ints(sizes), format_ints(tensors[i].sizes()), i);
+    TG_CHECK(tensors[i].sizes() == sizes, Runtime,
+             "stack: expected tensors of one shape: got {} at position 0 and {} at position {}", format_ints(sizes),
+             format_ints(tensors[i].sizes()), i);
   const int64_t d = wrap_dim(dim, tensors[0].ndim() + 1, "stack");
   DimVector result(sizes);
   result.insert(d, static_cast<int64_t>(tensors.size()));

@@ -197,8 +197,8 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
     output = equation.substr(arrow + 2);
   }
   std::vector<std::string_view> parts = split(inputs, ',');
-  TG_CHECK(parts.size() == operands.size(), Runtime, "einsum: '{}' has {} subscripts for {} operands",
-           equation, parts.size(), operands.size());
+  TG_CHECK(parts.size() == operands.size(), Runtime, "einsum: '{}' has {} subscripts for {} operands", equation,
+           parts.size(), operands.size());
 
   std::vector<Term> terms;
   std::array<int64_t, kEllipsis + kMaxDims> size;
@@ -210,8 +210,7 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
     const Tensor& t = operands[i];
     int named = static_cast<int>(s.before.size() + s.after.size());
     TG_CHECK(s.ellipsis ? named <= t.ndim() : named == t.ndim(), Runtime,
-             "einsum: subscript '{}' names {} dimensions of operand {}, which has {}", parts[i], named, i,
-             t.ndim());
+             "einsum: subscript '{}' names {} dimensions of operand {}, which has {}", parts[i], named, i, t.ndim());
     int hidden = t.ndim() - named;
     widest = std::max(widest, hidden);
     Term term{t, expand_labels(s, hidden)};
@@ -227,10 +226,8 @@ Tensor einsum(std::string_view equation, TensorSpan operands) {
     }
     for (size_t x = 0; x < term.labels.size(); ++x)
       for (size_t y = x + 1; y < term.labels.size(); ++y)
-        TG_CHECK(term.labels[x] != term.labels[y] ||
-                     t.size(static_cast<int64_t>(x)) == t.size(static_cast<int64_t>(y)),
-                 Runtime,
-                 "einsum: operand {} has different sizes under one repeated subscript: '{}' and shape {}", i,
+        TG_CHECK(term.labels[x] != term.labels[y] || t.size(static_cast<int64_t>(x)) == t.size(static_cast<int64_t>(y)),
+                 Runtime, "einsum: operand {} has different sizes under one repeated subscript: '{}' and shape {}", i,
                  parts[i], format_ints(t.sizes()));
     terms.push_back(take_diagonals(std::move(term)));
   }

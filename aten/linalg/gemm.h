@@ -23,14 +23,13 @@ namespace cpu::TG_ISA {
 // c (m x n, unit column stride, row stride ldc) = alpha * a (m x k) * b (k x n) + beta * c; c is not read
 // when beta is 0. Defined for everything but bool.
 template <class T>
-void gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b,
-          compute_t<T> beta, T* c, int64_t ldc);
+void gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, compute_t<T> beta, T* c,
+          int64_t ldc);
 
 // The same `batch` times; the strides are from one matrix to the next.
 template <class T>
-void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a,
-                  int64_t a_batch, MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc,
-                  int64_t c_batch);
+void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t a_batch,
+                  MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch);
 
 }  // namespace cpu::TG_ISA
 }  // namespace tapegrad

@@ -38,11 +38,9 @@ Tiles choose_tiles(int64_t m, int64_t n, int64_t k) {
 
 // Plain loops: for integers, and for products too small for a call into the library.
 template <class T>
-void gemm_plain(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
-                int64_t ldc) {
+void gemm_plain(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c, int64_t ldc) {
   // Unsigned arithmetic, since integers wrap.
-  using U =
-      typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+  using U = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
   constexpr int64_t kBlock = 256;
   U line[kBlock];
   for (int64_t j0 = 0; j0 < n; j0 += kBlock) {
@@ -56,8 +54,7 @@ void gemm_plain(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Matrix
         if (b.col == 1) {
           for (int64_t j = 0; j < nb; ++j) line[j] = static_cast<U>(line[j] + x * static_cast<U>(y[j]));
         } else {
-          for (int64_t j = 0; j < nb; ++j)
-            line[j] = static_cast<U>(line[j] + x * static_cast<U>(y[j * b.col]));
+          for (int64_t j = 0; j < nb; ++j) line[j] = static_cast<U>(line[j] + x * static_cast<U>(y[j * b.col]));
         }
       }
       U al = static_cast<U>(alpha), be = static_cast<U>(beta);
@@ -90,15 +87,12 @@ MatrixRef<C> pack(MatrixRef<T> a, int64_t rows, int64_t cols, C* to) {
 // Whether BLAS takes the matrix as it is: one unit stride, the other at least a row long.
 template <class T>
 bool blas_layout(MatrixRef<T> a, int64_t rows, int64_t cols) {
-  auto fits = [](int64_t ld, int64_t least) {
-    return ld >= std::max<int64_t>(least, 1) && ld <= blas::kMaxInt;
-  };
+  auto fits = [](int64_t ld, int64_t least) { return ld >= std::max<int64_t>(least, 1) && ld <= blas::kMaxInt; };
   return (a.col == 1 && (rows <= 1 || fits(a.row, cols))) || (a.row == 1 && (cols <= 1 || fits(a.col, rows)));
 }
 
 template <class T>
-void call_blas(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
-               int64_t ldc) {
+void call_blas(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c, int64_t ldc) {
   auto layout = [](MatrixRef<T> x, int64_t rows, int64_t cols, int64_t& ld) {
     bool plain = x.col == 1 && (rows <= 1 || x.row >= std::max<int64_t>(cols, 1));
     if (plain) {
@@ -134,8 +128,8 @@ void scale_rows(int64_t m, int64_t n, compute_t<T> beta, T* c, int64_t ldc) {
 
 // One tile, on this thread.
 template <class T>
-void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b,
-               compute_t<T> beta, T* c, int64_t ldc) {
+void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, compute_t<T> beta,
+               T* c, int64_t ldc) {
   using C = compute_t<T>;
   if (m == 0 || n == 0) return;
   if (k == 0 || alpha == C(0)) return scale_rows<T>(m, n, beta, c, ldc);
@@ -187,9 +181,8 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
 }  // namespace
 
 template <class T>
-void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a,
-                  int64_t a_batch, MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc,
-                  int64_t c_batch) {
+void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t a_batch,
+                  MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch) {
   if (batch == 0 || m == 0 || n == 0) return;
   Tiles tiles = choose_tiles(m, n, k);
   int64_t per_matrix = tiles.rows * tiles.cols;
@@ -202,24 +195,23 @@ void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> a
       int64_t at = t / per_matrix, tile = t % per_matrix;
       int64_t i = tile / tiles.cols * tiles.m, j = tile % tiles.cols * tiles.n;
       gemm_tile<T>(std::min(tiles.m, m - i), std::min(tiles.n, n - j), k, alpha,
-                   {a.data + at * a_batch + i * a.row, a.row, a.col},
-                   {b.data + at * b_batch + j * b.col, b.row, b.col}, beta, c + at * c_batch + i * ldc + j,
-                   ldc);
+                   {a.data + at * a_batch + i * a.row, a.row, a.col}, {b.data + at * b_batch + j * b.col, b.row, b.col},
+                   beta, c + at * c_batch + i * ldc + j, ldc);
     }
   });
 }
 
 template <class T>
-void gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b,
-          compute_t<T> beta, T* c, int64_t ldc) {
+void gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, compute_t<T> beta, T* c,
+          int64_t ldc) {
   gemm_batched<T>(1, m, n, k, alpha, a, 0, b, 0, beta, c, ldc, 0);
 }
 
-#define TG_GEMM(T)                                                                                         \
-  template void gemm<T>(int64_t, int64_t, int64_t, compute_t<T>, MatrixRef<T>, MatrixRef<T>, compute_t<T>, \
-                        T*, int64_t);                                                                      \
-  template void gemm_batched<T>(int64_t, int64_t, int64_t, int64_t, compute_t<T>, MatrixRef<T>, int64_t,   \
-                                MatrixRef<T>, int64_t, compute_t<T>, T*, int64_t, int64_t);
+#define TG_GEMM(T)                                                                                                     \
+  template void gemm<T>(int64_t, int64_t, int64_t, compute_t<T>, MatrixRef<T>, MatrixRef<T>, compute_t<T>, T*,         \
+                        int64_t);                                                                                      \
+  template void gemm_batched<T>(int64_t, int64_t, int64_t, int64_t, compute_t<T>, MatrixRef<T>, int64_t, MatrixRef<T>, \
+                                int64_t, compute_t<T>, T*, int64_t, int64_t);
 TG_GEMM(uint8_t)
 TG_GEMM(int8_t)
 TG_GEMM(int16_t)

@@ -59,44 +59,37 @@ Tensor addbmm(const Tensor& input, const Tensor& batch1, const Tensor& batch2, c
            "addbmm: batches must have 3 dimensions: shapes {} and {}", format_ints(batch1.sizes()),
            format_ints(batch2.sizes()));
   TG_CHECK(batch1.size(0) == batch2.size(0) && batch1.size(2) == batch2.size(1), Runtime,
-           "addbmm: shapes {} and {} cannot be multiplied", format_ints(batch1.sizes()),
-           format_ints(batch2.sizes()));
+           "addbmm: shapes {} and {} cannot be multiplied", format_ints(batch1.sizes()), format_ints(batch2.sizes()));
   int64_t inner = batch1.size(0) * batch1.size(2);
   return addmm(input, reshape(permute(batch1, {1, 0, 2}), {batch1.size(1), inner}),
                reshape(batch2, {inner, batch2.size(2)}), beta, alpha);
 }
 
-Tensor vdot(const Tensor& input, const Tensor& other) {
-  return dot(input.is_complex() ? conj(input) : input, other);
-}
+Tensor vdot(const Tensor& input, const Tensor& other) { return dot(input.is_complex() ? conj(input) : input, other); }
 
 Tensor outer(const Tensor& input, const Tensor& vec2) {
-  TG_CHECK(input.ndim() == 1 && vec2.ndim() == 1, Runtime,
-           "outer: both must have 1 dimension: shapes {} and {}", format_ints(input.sizes()),
-           format_ints(vec2.sizes()));
+  TG_CHECK(input.ndim() == 1 && vec2.ndim() == 1, Runtime, "outer: both must have 1 dimension: shapes {} and {}",
+           format_ints(input.sizes()), format_ints(vec2.sizes()));
   return mul(unsqueeze(input, 1), vec2);
 }
 
-Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Scalar& beta,
-             const Scalar& alpha) {
+Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
   Tensor product_ = mv(mat, vec);
-  TG_CHECK(input.ndim() <= 1 && (input.numel() == 1 || (input.ndim() == 1 && input.size(0) == mat.size(0))),
-           Runtime, "addmv: input of shape {} does not broadcast to the product's shape {}",
-           format_ints(input.sizes()), format_ints(product_.sizes()));
+  TG_CHECK(input.ndim() <= 1 && (input.numel() == 1 || (input.ndim() == 1 && input.size(0) == mat.size(0))), Runtime,
+           "addmv: input of shape {} does not broadcast to the product's shape {}", format_ints(input.sizes()),
+           format_ints(product_.sizes()));
   if (!(alpha == Scalar(1))) product_ = mul(product_, alpha);
   if (beta == Scalar(0)) return product_;
   return add(beta == Scalar(1) ? input : mul(input, beta), product_);
 }
 
-Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const Scalar& beta,
-            const Scalar& alpha) {
-  TG_CHECK(vec1.ndim() == 1 && vec2.ndim() == 1, Runtime,
-           "addr: vec1 and vec2 must have 1 dimension: shapes {} and {}", format_ints(vec1.sizes()),
-           format_ints(vec2.sizes()));
-  TG_CHECK(broadcast_sizes(input.sizes(), {vec1.size(0), vec2.size(0)}, "addr") ==
-               DimVector({vec1.size(0), vec2.size(0)}),
-           Runtime, "addr: input of shape {} does not broadcast to [{}, {}]", format_ints(input.sizes()),
-           vec1.size(0), vec2.size(0));
+Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
+  TG_CHECK(vec1.ndim() == 1 && vec2.ndim() == 1, Runtime, "addr: vec1 and vec2 must have 1 dimension: shapes {} and {}",
+           format_ints(vec1.sizes()), format_ints(vec2.sizes()));
+  TG_CHECK(
+      broadcast_sizes(input.sizes(), {vec1.size(0), vec2.size(0)}, "addr") == DimVector({vec1.size(0), vec2.size(0)}),
+      Runtime, "addr: input of shape {} does not broadcast to [{}, {}]", format_ints(input.sizes()), vec1.size(0),
+      vec2.size(0));
   Tensor r = mul(unsqueeze(alpha == Scalar(1) ? vec1 : mul(vec1, alpha), 1), vec2);
   if (beta == Scalar(0)) return r;
   return add(beta == Scalar(1) ? input : mul(input, beta), r);
@@ -110,22 +103,18 @@ Tensor inner(const Tensor& input, const Tensor& other) {
 }
 
 Tensor _tensordot(const Tensor& a, const Tensor& b, IntSpan dims_self, IntSpan dims_other) {
-  TG_CHECK(dims_self.size() == dims_other.size(), Runtime,
-           "tensordot: lists of {} and {} dimensions: {} and {}", dims_self.size(), dims_other.size(),
-           format_ints(dims_self), format_ints(dims_other));
+  TG_CHECK(dims_self.size() == dims_other.size(), Runtime, "tensordot: lists of {} and {} dimensions: {} and {}",
+           dims_self.size(), dims_other.size(), format_ints(dims_self), format_ints(dims_other));
   std::vector<bool> gone_a(static_cast<size_t>(a.ndim())), gone_b(static_cast<size_t>(b.ndim()));
   DimVector inner_a, inner_b, order_a, order_b, sizes;
   int64_t k = 1;
   for (size_t i = 0; i < dims_self.size(); ++i) {
-    int64_t x = wrap_dim(dims_self[i], a.ndim(), "tensordot"),
-            y = wrap_dim(dims_other[i], b.ndim(), "tensordot");
-    TG_CHECK(
-        a.ndim() > 0 && b.ndim() > 0 && !gone_a[static_cast<size_t>(x)] && !gone_b[static_cast<size_t>(y)],
-        Runtime, "tensordot: a dimension appears twice: {} and {}", format_ints(dims_self),
-        format_ints(dims_other));
-    TG_CHECK(a.size(x) == b.size(y), Runtime,
-             "tensordot: contracted sizes differ: {} of shape {} and {} of shape {}", a.size(x),
-             format_ints(a.sizes()), b.size(y), format_ints(b.sizes()));
+    int64_t x = wrap_dim(dims_self[i], a.ndim(), "tensordot"), y = wrap_dim(dims_other[i], b.ndim(), "tensordot");
+    TG_CHECK(a.ndim() > 0 && b.ndim() > 0 && !gone_a[static_cast<size_t>(x)] && !gone_b[static_cast<size_t>(y)],
+             Runtime, "tensordot: a dimension appears twice: {} and {}", format_ints(dims_self),
+             format_ints(dims_other));
+    TG_CHECK(a.size(x) == b.size(y), Runtime, "tensordot: contracted sizes differ: {} of shape {} and {} of shape {}",
+             a.size(x), format_ints(a.sizes()), b.size(y), format_ints(b.sizes()));
     gone_a[static_cast<size_t>(x)] = gone_b[static_cast<size_t>(y)] = true;
     inner_a.push_back(x);
     inner_b.push_back(y);
@@ -150,9 +139,8 @@ Tensor _tensordot(const Tensor& a, const Tensor& b, IntSpan dims_self, IntSpan d
 }
 
 Tensor tensordot(const Tensor& a, const Tensor& b, int64_t dims) {
-  TG_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), Runtime,
-           "tensordot: {} dimensions of shapes {} and {}", dims, format_ints(a.sizes()),
-           format_ints(b.sizes()));
+  TG_CHECK(dims >= 0 && dims <= a.ndim() && dims <= b.ndim(), Runtime, "tensordot: {} dimensions of shapes {} and {}",
+           dims, format_ints(a.sizes()), format_ints(b.sizes()));
   DimVector last, first;
   for (int64_t i = 0; i < dims; ++i) {
     last.push_back(a.ndim() - dims + i);
@@ -165,13 +153,12 @@ Tensor bilinear(const Tensor& input1, const Tensor& input2, const Tensor& weight
   TG_CHECK(weight.ndim() == 3, Runtime, "bilinear: weight must have 3 dimensions: got shape {}",
            format_ints(weight.sizes()));
   TG_CHECK(input1.ndim() == input2.ndim() && input1.ndim() >= 1, Runtime,
-           "bilinear: inputs must have equally many dimensions: shapes {} and {}",
-           format_ints(input1.sizes()), format_ints(input2.sizes()));
+           "bilinear: inputs must have equally many dimensions: shapes {} and {}", format_ints(input1.sizes()),
+           format_ints(input2.sizes()));
   DimVector batch = leading(input1, 1);
-  TG_CHECK(
-      batch == leading(input2, 1) && input1.size(-1) == weight.size(1) && input2.size(-1) == weight.size(2),
-      Runtime, "bilinear: inputs of shapes {} and {} do not fit weight of shape {}",
-      format_ints(input1.sizes()), format_ints(input2.sizes()), format_ints(weight.sizes()));
+  TG_CHECK(batch == leading(input2, 1) && input1.size(-1) == weight.size(1) && input2.size(-1) == weight.size(2),
+           Runtime, "bilinear: inputs of shapes {} and {} do not fit weight of shape {}", format_ints(input1.sizes()),
+           format_ints(input2.sizes()), format_ints(weight.sizes()));
   TG_CHECK(!bias.defined() || (bias.ndim() == 1 && bias.size(0) == weight.size(0)), Runtime,
            "bilinear: bias of shape {} does not fit weight of shape {}",
            bias.defined() ? format_ints(bias.sizes()) : std::string(), format_ints(weight.sizes()));
@@ -246,9 +233,8 @@ Tensor kron(const Tensor& input, const Tensor& other) {
 }
 
 Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> dim) {
-  TG_CHECK(input.ndim() == other.ndim(), Runtime,
-           "cross: shapes {} and {} have different numbers of dimensions", format_ints(input.sizes()),
-           format_ints(other.sizes()));
+  TG_CHECK(input.ndim() == other.ndim(), Runtime, "cross: shapes {} and {} have different numbers of dimensions",
+           format_ints(input.sizes()), format_ints(other.sizes()));
   int64_t d = -1;
   if (dim) {
     d = wrap_dim(*dim, input.ndim(), "cross");
@@ -261,19 +247,17 @@ Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> di
            format_ints(other.sizes()));
   Tensor a0 = select(input, d, 0), a1 = select(input, d, 1), a2 = select(input, d, 2);
   Tensor b0 = select(other, d, 0), b1 = select(other, d, 1), b2 = select(other, d, 2);
-  Tensor parts[3] = {sub(mul(a1, b2), mul(a2, b1)), sub(mul(a2, b0), mul(a0, b2)),
-                     sub(mul(a0, b1), mul(a1, b0))};
+  Tensor parts[3] = {sub(mul(a1, b2), mul(a2, b1)), sub(mul(a2, b0), mul(a0, b2)), sub(mul(a0, b1), mul(a1, b0))};
   DimVector sizes = broadcast_sizes(input.sizes(), other.sizes(), "cross");
   int64_t at = d + static_cast<int64_t>(sizes.size()) - input.ndim();
   return stack(TensorSpan(parts, 3), at);
 }
 
 Tensor cdist(const Tensor& x1, const Tensor& x2, double p) {
-  TG_CHECK(x1.ndim() >= 2 && x2.ndim() >= 2, Runtime,
-           "cdist: at least 2 dimensions are needed: shapes {} and {}", format_ints(x1.sizes()),
-           format_ints(x2.sizes()));
-  TG_CHECK(x1.size(-1) == x2.size(-1), Runtime, "cdist: points of {} and {} coordinates: shapes {} and {}",
-           x1.size(-1), x2.size(-1), format_ints(x1.sizes()), format_ints(x2.sizes()));
+  TG_CHECK(x1.ndim() >= 2 && x2.ndim() >= 2, Runtime, "cdist: at least 2 dimensions are needed: shapes {} and {}",
+           format_ints(x1.sizes()), format_ints(x2.sizes()));
+  TG_CHECK(x1.size(-1) == x2.size(-1), Runtime, "cdist: points of {} and {} coordinates: shapes {} and {}", x1.size(-1),
+           x2.size(-1), format_ints(x1.sizes()), format_ints(x2.sizes()));
   TG_CHECK(p >= 0, Runtime, "cdist: p must not be negative: got {}", p);
   Tensor difference = sub(unsqueeze(x1, -2), unsqueeze(x2, -3));
   return norm(difference, Scalar(p), IntSpan{-1}, false);

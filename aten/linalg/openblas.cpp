@@ -39,8 +39,7 @@ const char* better_core() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512cd"))
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
     return "SkylakeX";
 #endif
   return nullptr;

@@ -78,16 +78,15 @@ void mm_cpu(const Tensor& input, const Tensor& mat2, const Tensor& out) {
 }
 
 void bmm_cpu(const Tensor& input, const Tensor& mat2, const Tensor& out) {
-  int64_t batch = input.impl()->size(0), m = input.impl()->size(1), k = input.impl()->size(2),
-          n = mat2.impl()->size(2);
+  int64_t batch = input.impl()->size(0), m = input.impl()->size(1), k = input.impl()->size(2), n = mat2.impl()->size(2);
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    gemm_batched<T>(batch, m, n, k, compute_t<T>(1), matrix<T>(input), input.impl()->stride(0),
-                    matrix<T>(mat2), mat2.impl()->stride(0), compute_t<T>(0), out_ptr<T>(out), n, m * n);
+    gemm_batched<T>(batch, m, n, k, compute_t<T>(1), matrix<T>(input), input.impl()->stride(0), matrix<T>(mat2),
+                    mat2.impl()->stride(0), compute_t<T>(0), out_ptr<T>(out), n, m * n);
   });
 }
 
-void addmm_cpu(const Tensor& input, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
-               const Scalar& alpha, const Tensor& out) {
+void addmm_cpu(const Tensor& input, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha,
+               const Tensor& out) {
   int64_t m = mat1.impl()->size(0), k = mat1.impl()->size(1), n = mat2.impl()->size(1);
   dispatch_numeric(out.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -105,8 +104,8 @@ void baddbmm_cpu(const Tensor& input, const Tensor& batch1, const Tensor& batch2
     using C = compute_t<T>;
     C b = beta.to<C>();
     if (b != C(0)) broadcast_into<T>(input, out);
-    gemm_batched<T>(batch, m, n, k, alpha.to<C>(), matrix<T>(batch1), batch1.impl()->stride(0),
-                    matrix<T>(batch2), batch2.impl()->stride(0), b, out_ptr<T>(out), n, m * n);
+    gemm_batched<T>(batch, m, n, k, alpha.to<C>(), matrix<T>(batch1), batch1.impl()->stride(0), matrix<T>(batch2),
+                    batch2.impl()->stride(0), b, out_ptr<T>(out), n, m * n);
   });
 }
 
@@ -119,8 +118,8 @@ void mv_cpu(const Tensor& input, const Tensor& vec, const Tensor& out) {
     int64_t grain = std::max<int64_t>(1, kDotGrain / std::max<int64_t>(n, 1));
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
       // Columns of unit stride: BLAS adds up whole columns. Panels of at least 256 rows keep its loads long.
-      bool columns = row == 1 && col >= std::max<int64_t>(m, 1) && n > 1 && m > 8 && col <= blas::kMaxInt &&
-                     inc > 0 && n <= blas::kMaxInt && inc <= blas::kMaxInt;
+      bool columns = row == 1 && col >= std::max<int64_t>(m, 1) && n > 1 && m > 8 && col <= blas::kMaxInt && inc > 0 &&
+                     n <= blas::kMaxInt && inc <= blas::kMaxInt;
       if (columns) {
         return parallel_for(0, m, std::max<int64_t>(grain, 256), [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; i += 1 << 20) {

@@ -6,8 +6,8 @@ namespace tapegrad {
 namespace {
 
 void check_factors(const char* op, const Tensor& a, const Tensor& b) {
-  TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: factors of dtypes {} and {}\nconvert one of them with .to()",
-           op, a.dtype(), b.dtype());
+  TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: factors of dtypes {} and {}\nconvert one of them with .to()", op,
+           a.dtype(), b.dtype());
   TG_CHECK(a.dtype() != DType::bool_, Runtime, "{}: not implemented for bool", op);
   TG_CHECK(a.device() == b.device(), Runtime, "{}: factors on {} and {}", op, a.device(), b.device());
 }
@@ -31,15 +31,14 @@ void check_addend(const char* op, const Tensor& input, IntSpan sizes, DType dtyp
   }
   TG_CHECK(fits, Runtime, "{}: input of shape {} does not broadcast to the product's shape {}", op,
            format_ints(input.sizes()), format_ints(sizes));
-  TG_CHECK(input.dtype() == dtype, Runtime, "{}: input of dtype {} and factors of dtype {}", op,
-           input.dtype(), dtype);
+  TG_CHECK(input.dtype() == dtype, Runtime, "{}: input of dtype {} and factors of dtype {}", op, input.dtype(), dtype);
 }
 
 void check_scale(const char* op, const char* name, const Scalar& s, DType dtype) {
-  TG_CHECK(!is_integral(dtype) || s.is_integral(), Runtime, "{}: for integers {} must be an integer: got {}",
-           op, name, to_string(s));
-  TG_CHECK(is_complex(dtype) || !s.is_complex(), Runtime, "{}: for dtype {} {} must be real: got {}", op,
-           dtype, name, to_string(s));
+  TG_CHECK(!is_integral(dtype) || s.is_integral(), Runtime, "{}: for integers {} must be an integer: got {}", op, name,
+           to_string(s));
+  TG_CHECK(is_complex(dtype) || !s.is_complex(), Runtime, "{}: for dtype {} {} must be real: got {}", op, dtype, name,
+           to_string(s));
 }
 
 }  // namespace
@@ -114,19 +113,19 @@ TensorSpec linear_shape(const Tensor& input, const Tensor& weight, const Tensor&
            format_ints(input.sizes()));
   int64_t features = weight.size(weight.ndim() - 1);
   TG_CHECK(input.size(-1) == features, Runtime,
-           "linear: input of shape {} does not fit weight of shape {}\nexpected (*, {})",
-           format_ints(input.sizes()), format_ints(weight.sizes()), features);
+           "linear: input of shape {} does not fit weight of shape {}\nexpected (*, {})", format_ints(input.sizes()),
+           format_ints(weight.sizes()), features);
   check_factors("linear", input, weight);
   DimVector sizes(IntSpan(input.sizes().data(), input.sizes().size() - 1));
   if (weight.ndim() == 2) sizes.push_back(weight.size(0));
   if (bias.defined()) {
-    bool fits = weight.ndim() == 2 ? bias.ndim() == 1 && bias.size(0) == weight.size(0)
-                                   : bias.numel() == 1 && bias.ndim() <= 1;
+    bool fits =
+        weight.ndim() == 2 ? bias.ndim() == 1 && bias.size(0) == weight.size(0) : bias.numel() == 1 && bias.ndim() <= 1;
     // A 1-D weight gives one number per row, and a bias of one number.
-    TG_CHECK(fits, Runtime, "linear: bias of shape {} does not fit weight of shape {}",
-             format_ints(bias.sizes()), format_ints(weight.sizes()));
-    TG_CHECK(bias.dtype() == input.dtype(), Runtime, "linear: bias of dtype {} and input of dtype {}",
-             bias.dtype(), input.dtype());
+    TG_CHECK(fits, Runtime, "linear: bias of shape {} does not fit weight of shape {}", format_ints(bias.sizes()),
+             format_ints(weight.sizes()));
+    TG_CHECK(bias.dtype() == input.dtype(), Runtime, "linear: bias of dtype {} and input of dtype {}", bias.dtype(),
+             input.dtype());
     TG_CHECK(bias.device() == input.device(), Runtime, "linear: bias on {} and input on {}", bias.device(),
              input.device());
   }

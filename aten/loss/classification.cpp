@@ -66,8 +66,9 @@ Batched batched(const Tensor& input, const Tensor& target, const char* op) {
   }
   DimVector expected(input.sizes());
   expected.erase(1);
-  TG_CHECK(target.sizes() == IntSpan(expected), Value, "{}: for input of sizes {} the target must have sizes {}: got {}", op,
-           format_ints(input.sizes()), format_ints(expected), format_ints(target.sizes()));
+  TG_CHECK(target.sizes() == IntSpan(expected), Value,
+           "{}: for input of sizes {} the target must have sizes {}: got {}", op, format_ints(input.sizes()),
+           format_ints(expected), format_ints(target.sizes()));
   return {input, target, false};
 }
 

@@ -34,7 +34,8 @@ C largest_of(const T* x, int64_t n) {
   std::fill(lane, lane + kLanes, -std::numeric_limits<C>::infinity());
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) lane[l] = static_cast<C>(x[i + l]) > lane[l] ? static_cast<C>(x[i + l]) : lane[l];
+    for (int64_t l = 0; l < kLanes; ++l)
+      lane[l] = static_cast<C>(x[i + l]) > lane[l] ? static_cast<C>(x[i + l]) : lane[l];
   for (int64_t l = 0; i < n; ++i, ++l) lane[l] = std::max(lane[l], static_cast<C>(x[i]));
   return *std::max_element(lane, lane + kLanes);
 }
@@ -57,9 +58,7 @@ compute_t<T> log_normaliser_of(const T* x, int64_t n) {
   C largest = largest_of<C>(x, n);
   if (!std::isfinite(largest)) largest = 0;
   C total = 0;
-  exponentials<T, C>(x, n, largest, [&](const C* e, int64_t, int64_t length) {
-    total += sum_of(e, length);
-  });
+  exponentials<T, C>(x, n, largest, [&](const C* e, int64_t, int64_t length) { total += sum_of(e, length); });
   return largest + std::log(total);
 }
 
@@ -75,17 +74,18 @@ void cross_entropy_cpu(const Tensor& input, const Tensor& target, const Tensor& 
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
     C* normaliser = static_cast<C*>(out_log.data_ptr());
     std::vector<C> losses(labels.size()), weights(labels.size());
-    parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const T* row = x + r * classes;
-        normaliser[r] = log_normaliser_of(row, classes);
-        const int64_t t = labels[static_cast<size_t>(r)];
-        if (t == ignore_index) continue;
-        const C wr = w ? static_cast<C>(w[t]) : C(1);
-        weights[static_cast<size_t>(r)] = wr;
-        losses[static_cast<size_t>(r)] = wr * (normaliser[r] - static_cast<C>(row[t]));
-      }
-    });
+    parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t r = begin; r < end; ++r) {
+                     const T* row = x + r * classes;
+                     normaliser[r] = log_normaliser_of(row, classes);
+                     const int64_t t = labels[static_cast<size_t>(r)];
+                     if (t == ignore_index) continue;
+                     const C wr = w ? static_cast<C>(w[t]) : C(1);
+                     weights[static_cast<size_t>(r)] = wr;
+                     losses[static_cast<size_t>(r)] = wr * (normaliser[r] - static_cast<C>(row[t]));
+                   }
+                 });
     label::write_reduced<T, C>(losses, weights, reduction, out, out_total);
   });
 }
@@ -102,23 +102,24 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
     const C* normaliser = static_cast<const C*>(log_normaliser.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
-    parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t t = labels[static_cast<size_t>(r)];
-        T* result = o + r * classes;
-        if (t == ignore_index) {
-          std::fill(result, result + classes, T(C(0)));
-          continue;
-        }
-        const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
-        C at_target = 0;
-        exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
-          for (int64_t i = 0; i < length; ++i) result[first + i] = T(p[i] * factor);
-          if (t >= first && t < first + length) at_target = p[t - first];
+    parallel_for(
+        0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
+          for (int64_t r = begin; r < end; ++r) {
+            const int64_t t = labels[static_cast<size_t>(r)];
+            T* result = o + r * classes;
+            if (t == ignore_index) {
+              std::fill(result, result + classes, T(C(0)));
+              continue;
+            }
+            const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
+            C at_target = 0;
+            exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
+              for (int64_t i = 0; i < length; ++i) result[first + i] = T(p[i] * factor);
+              if (t >= first && t < first + length) at_target = p[t - first];
+            });
+            result[t] = T((at_target - C(1)) * factor);
+          }
         });
-        result[t] = T((at_target - C(1)) * factor);
-      }
-    });
   });
 }
 

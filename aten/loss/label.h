@@ -19,7 +19,8 @@ inline std::vector<int64_t> read(const Tensor& target, int64_t classes, int64_t 
     }
   });
   for (int64_t t : labels)
-    TG_CHECK(t == ignore || (t >= 0 && t < classes), Index, "{}: target {} is out of bounds for {} classes", op, t, classes);
+    TG_CHECK(t == ignore || (t >= 0 && t < classes), Index, "{}: target {} is out of bounds for {} classes", op, t,
+             classes);
   return labels;
 }
 

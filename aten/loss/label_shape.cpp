@@ -13,8 +13,9 @@ void check_labels(const char* op, const Tensor& input, const Tensor& target, con
   TG_CHECK(input.ndim() >= 2, Runtime, "{}: expected input (N, C, ...): got sizes {}", op, format_ints(input.sizes()));
   DimVector expected(input.sizes());
   expected.erase(1);
-  TG_CHECK(target.sizes() == IntSpan(expected), Value, "{}: for input of sizes {} the target must have sizes {}: got {}", op,
-           format_ints(input.sizes()), format_ints(expected), format_ints(target.sizes()));
+  TG_CHECK(target.sizes() == IntSpan(expected), Value,
+           "{}: for input of sizes {} the target must have sizes {}: got {}", op, format_ints(input.sizes()),
+           format_ints(expected), format_ints(target.sizes()));
   if (weight.defined()) {
     TG_CHECK(weight.ndim() == 1 && weight.size(0) == input.size(1), Runtime,
              "{}: expected a weight for each of {} classes: got sizes {}", op, input.size(1),
@@ -51,7 +52,8 @@ TensorSpec nll_loss_backward_shape(const Tensor& grad_output, const Tensor& targ
 std::array<TensorSpec, 3> cross_entropy_shape(const Tensor& input, const Tensor& target, const Tensor& weight,
                                               int64_t reduction, int64_t) {
   check_labels("cross_entropy", input, target, weight);
-  TG_CHECK(input.ndim() == 2, Runtime, "cross_entropy: expected input (N, C): got sizes {}", format_ints(input.sizes()));
+  TG_CHECK(input.ndim() == 2, Runtime, "cross_entropy: expected input (N, C): got sizes {}",
+           format_ints(input.sizes()));
   const DType wide = compute_dtype(input.dtype());
   return {loss_spec(input, target, reduction), TensorSpec{DimVector(target.sizes()), wide, input.device(), {}},
           TensorSpec{{}, input.dtype(), input.device(), {}}};

@@ -57,8 +57,9 @@ Tensor pairwise_distance(const Tensor& x1, const Tensor& x2, double p, double ep
   return tapegrad::norm(x1 - x2 + eps, Scalar(p), OptionalInts(IntSpan(last, 1)), keepdim);
 }
 
-Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin, double p,
-                           double eps, bool swap, Flag size_average, Flag reduce, std::string_view reduction) {
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative, double margin,
+                           double p, double eps, bool swap, Flag size_average, Flag reduce,
+                           std::string_view reduction) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "triplet_margin_loss");
   TG_CHECK(margin > 0, Value, "triplet_margin_loss: margin must be positive: got {}", margin);
   const Tensor near = tapegrad::pairwise_distance(anchor, positive, p, eps, false);

@@ -60,25 +60,26 @@ void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, s
   sum_b.assign(channels, 0);
   if (m.spatial == 1) {
     // Rows of channels; a block of 256 rows is summed in C, blocks in double. Threads share the columns.
-    parallel_for(0, m.channels, std::max<int64_t>(64, 32768 / std::max<int64_t>(m.n, 1)), [&](int64_t first, int64_t last) {
-      std::vector<C> a(static_cast<size_t>(last - first)), b(a.size());
-      for (int64_t from = 0; from < m.n; from += 256) {
-        std::fill(a.begin(), a.end(), C(0));
-        std::fill(b.begin(), b.end(), C(0));
-        for (int64_t i = from; i < std::min(m.n, from + 256); ++i) {
-          const T* p = x + i * m.channels;
-          const T* q = g ? g + i * m.channels : p;
-          for (int64_t c = first; c < last; ++c) {
-            a[static_cast<size_t>(c - first)] += term_a(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
-            b[static_cast<size_t>(c - first)] += term_b(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
-          }
-        }
-        for (int64_t c = first; c < last; ++c) {
-          sum_a[static_cast<size_t>(c)] += static_cast<double>(a[static_cast<size_t>(c - first)]);
-          sum_b[static_cast<size_t>(c)] += static_cast<double>(b[static_cast<size_t>(c - first)]);
-        }
-      }
-    });
+    parallel_for(0, m.channels, std::max<int64_t>(64, 32768 / std::max<int64_t>(m.n, 1)),
+                 [&](int64_t first, int64_t last) {
+                   std::vector<C> a(static_cast<size_t>(last - first)), b(a.size());
+                   for (int64_t from = 0; from < m.n; from += 256) {
+                     std::fill(a.begin(), a.end(), C(0));
+                     std::fill(b.begin(), b.end(), C(0));
+                     for (int64_t i = from; i < std::min(m.n, from + 256); ++i) {
+                       const T* p = x + i * m.channels;
+                       const T* q = g ? g + i * m.channels : p;
+                       for (int64_t c = first; c < last; ++c) {
+                         a[static_cast<size_t>(c - first)] += term_a(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
+                         b[static_cast<size_t>(c - first)] += term_b(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
+                       }
+                     }
+                     for (int64_t c = first; c < last; ++c) {
+                       sum_a[static_cast<size_t>(c)] += static_cast<double>(a[static_cast<size_t>(c - first)]);
+                       sum_b[static_cast<size_t>(c)] += static_cast<double>(b[static_cast<size_t>(c - first)]);
+                     }
+                   }
+                 });
     return;
   }
   int64_t pieces = sample_pieces(m), per = (m.n + pieces - 1) / pieces;
@@ -124,8 +125,8 @@ void for_lines(const Layout& m, Line line, Row row) {
 }
 
 template <class T>
-void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mean, const std::vector<compute_t<T>>& scale,
-               const std::vector<compute_t<T>>& shift, T* y) {
+void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mean,
+               const std::vector<compute_t<T>>& scale, const std::vector<compute_t<T>>& shift, T* y) {
   using C = compute_t<T>;
   const C *mp = mean.data(), *sp = scale.data(), *bp = shift.data();
   for_lines(
@@ -145,8 +146,8 @@ void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mea
 
 }  // namespace
 
-void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps, const Tensor& output,
-                          const Tensor& mean, const Tensor& invstd, const Tensor& var) {
+void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps,
+                          const Tensor& output, const Tensor& mean, const Tensor& invstd, const Tensor& var) {
   Layout m = layout_of(input);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -156,7 +157,8 @@ void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tenso
     double count = static_cast<double>(m.count());
     // Shifted by the first element of the channel, the squares lose nothing to a large mean; one pass gives both.
     std::vector<C> pivot(channels);
-    for (size_t c = 0; c < channels && m.count() > 0; ++c) pivot[c] = static_cast<C>(x[static_cast<int64_t>(c) * m.spatial]);
+    for (size_t c = 0; c < channels && m.count() > 0; ++c)
+      pivot[c] = static_cast<C>(x[static_cast<int64_t>(c) * m.spatial]);
     const C* pv = pivot.data();
     channel_sums<T>(
         m, x, nullptr, [pv](C v, C, int64_t c) { return v - pv[c]; },
@@ -190,8 +192,8 @@ void batch_norm_eval_cpu(const Tensor& input, const Tensor& weight, const Tensor
 }
 
 void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const Tensor& weight, const Tensor& mean,
-                               const Tensor& invstd, [[maybe_unused]] double eps, const Tensor& input_grad, const Tensor& weight_grad,
-                               const Tensor& bias_grad) {
+                               const Tensor& invstd, [[maybe_unused]] double eps, const Tensor& input_grad,
+                               const Tensor& weight_grad, const Tensor& bias_grad) {
   Layout m = layout_of(input);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -200,7 +202,8 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
     size_t channels = static_cast<size_t>(m.channels);
     std::vector<double> sum_g, sum_gx;
     channel_sums<T>(
-        m, x, g, [](C, C gv, int64_t) { return gv; }, [mp](C v, C gv, int64_t c) { return gv * (v - mp[c]); }, sum_g, sum_gx);
+        m, x, g, [](C, C gv, int64_t) { return gv; }, [mp](C v, C gv, int64_t c) { return gv * (v - mp[c]); }, sum_g,
+        sum_gx);
     std::vector<C> scale = load<C>(weight, m.channels, C(1)), slope(channels), shift(channels);
     double count = static_cast<double>(m.count());
     for (size_t c = 0; c < channels; ++c) {

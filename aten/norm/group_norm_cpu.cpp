@@ -59,7 +59,8 @@ void forward(const Layout& m, const T* input, const std::vector<compute_t<T>>& w
       const T* x = input + r * n;
       T* y = output + r * n;
       C mean = 0;
-      if (center) mean = static_cast<C>(lane_sum<C>(n, [x](int64_t i) { return static_cast<C>(x[i]); }) / static_cast<double>(n));
+      if (center)
+        mean = static_cast<C>(lane_sum<C>(n, [x](int64_t i) { return static_cast<C>(x[i]); }) / static_cast<double>(n));
       double squares = lane_sum<C>(n, [x, mean](int64_t i) {
         C d = static_cast<C>(x[i]) - mean;
         return d * d;
@@ -166,19 +167,21 @@ void group_norm_cpu(const Tensor& input, int64_t samples, int64_t channels, int6
   Layout m = layout_of(input, samples, channels, groups);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    forward<T>(m, ptr<T>(input), load<C>(weight), load<C>(bias), eps, center, ptr<T>(output), ptr<C>(mean), ptr<C>(rstd));
+    forward<T>(m, ptr<T>(input), load<C>(weight), load<C>(bias), eps, center, ptr<T>(output), ptr<C>(mean),
+               ptr<C>(rstd));
   });
 }
 
 void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samples, int64_t channels, int64_t groups,
-                         const Tensor& weight, const Tensor& mean, const Tensor& rstd, [[maybe_unused]] double eps, bool center,
-                         const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
+                         const Tensor& weight, const Tensor& mean, const Tensor& rstd, [[maybe_unused]] double eps,
+                         bool center, const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
   Layout m = layout_of(input, samples, channels, groups);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     std::vector<C> w = load<C>(weight);
-    Backward<T> step{m,           ptr<T>(output), ptr<T>(input), w.empty() ? nullptr : w.data(), ptr<C>(mean), ptr<C>(rstd),
-                     center, ptr<T>(input_grad)};
+    Backward<T> step{
+        m,      ptr<T>(output),    ptr<T>(input), w.empty() ? nullptr : w.data(), ptr<C>(mean), ptr<C>(rstd),
+        center, ptr<T>(input_grad)};
     // Every chunk of rows sums into a line of its own; at most 64 lines, added in order.
     int64_t grain = std::max(m.grain(), (m.rows + 15) / 16);
     Split split = split_range(m.rows, grain);

@@ -9,7 +9,8 @@ namespace tapegrad::composite {
 namespace {
 
 void check_running(const char* op, const Tensor& mean, const Tensor& var, int64_t channels) {
-  TG_CHECK(mean.defined() == var.defined(), Runtime, "{}: running_mean and running_var go together: one is missing", op);
+  TG_CHECK(mean.defined() == var.defined(), Runtime, "{}: running_mean and running_var go together: one is missing",
+           op);
   if (!mean.defined()) return;
   TG_CHECK(mean.numel() == channels && var.numel() == channels, Runtime,
            "{}: running_mean has {} elements and running_var {}: expected {}", op, mean.numel(), var.numel(), channels);
@@ -57,7 +58,8 @@ Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor&
            format_ints(input.sizes()));
   check_running("batch_norm", running_mean, running_var, input.size(1));
   if (!training) {
-    TG_CHECK(running_mean.defined(), Runtime, "batch_norm: running_mean and running_var are needed where training is False");
+    TG_CHECK(running_mean.defined(), Runtime,
+             "batch_norm: running_mean and running_var are needed where training is False");
     // Copies where the tape may keep them: a later training pass moves the running ones.
     bool recorded = grad_enabled() && (input.requires_grad() || (weight.defined() && weight.requires_grad()));
     return _batch_norm_eval(input, weight, bias, recorded ? clone(running_mean) : running_mean,
@@ -80,7 +82,8 @@ Tensor instance_norm(const Tensor& input, const Tensor& running_mean, const Tens
   if (!use_input_stats)
     return tapegrad::batch_norm(input, running_mean, running_var, weight, bias, false, momentum, eps);
   int64_t spatial = n * c == 0 ? 0 : input.numel() / (n * c);
-  TG_CHECK(spatial != 1, Value, "instance_norm: training needs more than one element per channel: got input of shape {}",
+  TG_CHECK(spatial != 1, Value,
+           "instance_norm: training needs more than one element per channel: got input of shape {}",
            format_ints(input.sizes()));
   auto [output, mean, rstd] = _group_norm(input, n, c, c, weight, bias, eps, true);
   if (running_mean.defined() && input.numel() > 0) {
@@ -106,8 +109,8 @@ Tensor rms_norm(const Tensor& input, IntSpan normalized_shape, const Tensor& wei
   // The default is the resolution of the type that is computed in.
   double least = compute_dtype(input.dtype()) == DType::float64 ? std::numeric_limits<double>::epsilon()
                                                                 : std::numeric_limits<float>::epsilon();
-  return std::get<0>(
-      _group_norm(input, leading_numel(input, normalized_shape.size()), n, 1, flat(weight), {}, eps.value_or(least), false));
+  return std::get<0>(_group_norm(input, leading_numel(input, normalized_shape.size()), n, 1, flat(weight), {},
+                                 eps.value_or(least), false));
 }
 
 Tensor group_norm(const Tensor& input, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {

@@ -44,14 +44,15 @@ std::array<TensorSpec, 4> batch_norm_train_shape(const Tensor& input, const Tens
   check_channels("batch_norm", "weight", weight, input, c);
   check_channels("batch_norm", "bias", bias, input, c);
   TG_CHECK(c == 0 || input.numel() != c, Value,
-           "batch_norm: training needs more than one value per channel: got input of shape {}", format_ints(input.sizes()));
+           "batch_norm: training needs more than one value per channel: got input of shape {}",
+           format_ints(input.sizes()));
   return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, channel_spec(input, c),
           channel_spec(input, c), channel_spec(input, c)};
 }
 
-std::array<TensorSpec, 3> batch_norm_train_grad_shape(const Tensor& output, const Tensor& input,
-                                                      const Tensor& weight, const Tensor& mean,
-                                                      const Tensor& invstd, [[maybe_unused]] double eps) {
+std::array<TensorSpec, 3> batch_norm_train_grad_shape(const Tensor& output, const Tensor& input, const Tensor& weight,
+                                                      const Tensor& mean, const Tensor& invstd,
+                                                      [[maybe_unused]] double eps) {
   check_batch_input(input);
   int64_t c = input.size(1);
   TG_CHECK(output.sizes() == input.sizes() && mean.numel() == c && invstd.numel() == c, Runtime,
@@ -80,7 +81,8 @@ std::array<TensorSpec, 3> group_norm_shape(const Tensor& input, int64_t samples,
            "group_norm: {} channels cannot be divided into {} groups", channels, groups);
   int64_t rest = samples * channels;
   TG_CHECK(rest == 0 ? input.numel() == 0 : input.numel() % rest == 0, Runtime,
-           "group_norm: input of shape {} is not {} samples of {} channels", format_ints(input.sizes()), samples, channels);
+           "group_norm: input of shape {} is not {} samples of {} channels", format_ints(input.sizes()), samples,
+           channels);
   check_channels("group_norm", "weight", weight, input, channels);
   check_channels("group_norm", "bias", bias, input, channels);
   TensorSpec stats{{samples, groups}, stats_dtype(input), input.device(), {}};
@@ -91,11 +93,11 @@ std::array<TensorSpec, 3> group_norm_grad_shape(const Tensor& output, const Tens
                                                 int64_t channels, int64_t groups, const Tensor& weight,
                                                 const Tensor& mean, const Tensor& rstd, [[maybe_unused]] double eps,
                                                 [[maybe_unused]] bool center) {
-  TG_CHECK(output.sizes() == input.sizes() && mean.numel() == samples * groups && rstd.numel() == samples * groups, Runtime,
-           "group_norm: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
+  TG_CHECK(output.sizes() == input.sizes() && mean.numel() == samples * groups && rstd.numel() == samples * groups,
+           Runtime, "group_norm: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
            format_ints(input.sizes()));
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, parameter_spec(input, weight, channels),
-          parameter_spec(input, weight, channels)};
+  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}},
+          parameter_spec(input, weight, channels), parameter_spec(input, weight, channels)};
 }
 
 }  // namespace tapegrad

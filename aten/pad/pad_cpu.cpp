@@ -92,9 +92,7 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
         continue;
       }
       const T* p = x + s;
-      auto edge = [&](int64_t j) {
-        q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]];
-      };
+      auto edge = [&](int64_t j) { q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]]; };
       for (int64_t j = 0; j < first_inside; ++j) edge(j);
       for (int64_t j = first_inside; j < end_inside; ++j) q[j] = p[j - before];
       for (int64_t j = end_inside; j < n; ++j) edge(j);
@@ -105,8 +103,7 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
 }  // namespace
 
 void constant_pad_cpu(const Tensor& input, IntSpan pad, const Scalar& value, const Tensor& out) {
-  dispatch_dtype(out.dtype(),
-                 [&]<class T>() { fill_padded<T>(input, pad, Mode::Constant, value.to<T>(), out); });
+  dispatch_dtype(out.dtype(), [&]<class T>() { fill_padded<T>(input, pad, Mode::Constant, value.to<T>(), out); });
 }
 
 void pad_mode_cpu(const Tensor& input, IntSpan pad, std::string_view mode, const Tensor& out) {
@@ -127,8 +124,8 @@ void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, st
       (d < leading ? outer : inner_in) *= input_size[d];
       if (d >= leading) inner_out *= output.impl()->size(static_cast<int>(d));
     }
-    Lines m(IntSpan(input_size.data() + leading, padded), IntSpan(output.sizes().data() + leading, padded),
-            pad, parse(mode));
+    Lines m(IntSpan(input_size.data() + leading, padded), IntSpan(output.sizes().data() + leading, padded), pad,
+            parse(mode));
     parallel_for(0, outer, 32768 / std::max<int64_t>(inner_out, 1) + 1, [&](int64_t from, int64_t to) {
       std::vector<C> sum(static_cast<size_t>(inner_in));
       for (int64_t o = from; o < to; ++o) {

@@ -8,19 +8,18 @@ namespace tapegrad {
 namespace {
 
 DimVector padded_sizes(const char* op, IntSpan sizes, IntSpan pad) {
-  TG_CHECK(pad.size() % 2 == 0, Runtime, "{}: pad must have an even number of elements: got {}", op,
-           format_ints(pad));
+  TG_CHECK(pad.size() % 2 == 0, Runtime, "{}: pad must have an even number of elements: got {}", op, format_ints(pad));
   TG_CHECK(pad.size() <= 2 * sizes.size(), Runtime, "{}: pad {} names more dimensions than shape {} has", op,
            format_ints(pad), format_ints(sizes));
   DimVector result(sizes);
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     size_t d = sizes.size() - 1 - i;
     int64_t before, after;
-    bool bad = __builtin_add_overflow(sizes[d], pad[2 * i], &before) ||
-               __builtin_add_overflow(before, pad[2 * i + 1], &after);
+    bool bad =
+        __builtin_add_overflow(sizes[d], pad[2 * i], &before) || __builtin_add_overflow(before, pad[2 * i + 1], &after);
     TG_CHECK(!bad && after >= 0, Runtime,
-             "{}: the result would have a negative or too large size in dimension {}: shape {}, pad {}", op,
-             d, format_ints(sizes), format_ints(pad));
+             "{}: the result would have a negative or too large size in dimension {}: shape {}, pad {}", op, d,
+             format_ints(sizes), format_ints(pad));
     result[d] = after;
   }
   return result;
@@ -40,11 +39,11 @@ void check_mode(const char* op, IntSpan sizes, IntSpan pad, std::string_view mod
     size_t d = sizes.size() - 1 - i;
     for (int64_t p : {pad[2 * i], pad[2 * i + 1]}) {
       TG_CHECK(!reflect || p < std::max<int64_t>(sizes[d], 1), Runtime,
-               "{}: a reflection must be smaller than the dimension: {} in dimension {} of shape {}", op, p,
-               d, format_ints(sizes));
+               "{}: a reflection must be smaller than the dimension: {} in dimension {} of shape {}", op, p, d,
+               format_ints(sizes));
       TG_CHECK(!circular || p <= sizes[d], Runtime,
-               "{}: circular padding must not be larger than the dimension: {} in dimension {} of shape {}",
-               op, p, d, format_ints(sizes));
+               "{}: circular padding must not be larger than the dimension: {} in dimension {} of shape {}", op, p, d,
+               format_ints(sizes));
       TG_CHECK(p <= 0 || sizes[d] > 0, Runtime, "{}: nothing to repeat in dimension {} of shape {}", op, d,
                format_ints(sizes));
     }
@@ -54,8 +53,8 @@ void check_mode(const char* op, IntSpan sizes, IntSpan pad, std::string_view mod
 }  // namespace
 
 TensorSpec constant_pad_shape(const Tensor& input, IntSpan pad, const Scalar& value) {
-  TG_CHECK(is_complex(input.dtype()) || !value.is_complex(), Runtime,
-           "constant_pad_nd: complex value {} for dtype {}", to_string(value), input.dtype());
+  TG_CHECK(is_complex(input.dtype()) || !value.is_complex(), Runtime, "constant_pad_nd: complex value {} for dtype {}",
+           to_string(value), input.dtype());
   return {padded_sizes("constant_pad_nd", input.sizes(), pad), input.dtype(), input.device(), {}};
 }
 
@@ -77,8 +76,7 @@ namespace composite {
 
 Tensor pad(const Tensor& input, IntSpan pad, std::string_view mode, const std::optional<Scalar>& value) {
   if (mode == "constant") return constant_pad_nd(input, pad, value.value_or(Scalar(0)));
-  TG_CHECK(!value || *value == Scalar(0), Value, "pad: mode '{}' takes no value: got {}", mode,
-           to_string(*value));
+  TG_CHECK(!value || *value == Scalar(0), Value, "pad: mode '{}' takes no value: got {}", mode, to_string(*value));
   return _pad_mode(input, pad, mode);
 }
 

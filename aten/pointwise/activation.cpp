@@ -7,7 +7,8 @@ Tensor glu(const Tensor& input, int64_t dim) {
   TG_CHECK(input.ndim() > 0, Runtime, "glu: needs at least one dimension: got shape []");
   const int64_t d = wrap_dim(dim, input.ndim(), "glu");
   const int64_t half = input.size(d) / 2;
-  TG_CHECK(input.size(d) == 2 * half, Runtime, "glu: the size of dimension {} must be even: got {}", dim, input.size(d));
+  TG_CHECK(input.size(d) == 2 * half, Runtime, "glu: the size of dimension {} must be even: got {}", dim,
+           input.size(d));
   return input.narrow(d, 0, half) * sigmoid(input.narrow(d, half, half));
 }
 
@@ -18,8 +19,8 @@ Tensor prelu(const Tensor& input, const Tensor& weight) {
            input.dtype(), weight.dtype());
   if (weight.numel() == 1) return _prelu(input, weight.ndim() == 0 ? weight : weight.reshape({}));
   const int64_t channels = input.ndim() >= 2 ? input.size(1) : 1;
-  TG_CHECK(weight.numel() == channels, Runtime, "prelu: weight must have one element or one per channel: got {} for {} channels",
-           weight.numel(), channels);
+  TG_CHECK(weight.numel() == channels, Runtime,
+           "prelu: weight must have one element or one per channel: got {} for {} channels", weight.numel(), channels);
   DimVector shape(static_cast<size_t>(input.ndim()), 1);
   if (input.ndim() >= 2) shape[1] = channels;
   return _prelu(input, weight.reshape(shape));

@@ -24,7 +24,8 @@ Tensor pow(const Operand& base, const Operand& exponent) {
     const Scalar value = power.item();
     const double p = value.to<double>();
     const bool integers = !is_differentiable(input.dtype()) && value.is_integral();
-    TG_CHECK(!(integers && p < 0), Runtime, "pow: integers to negative integer powers are not integers: got exponent {}", p);
+    TG_CHECK(!(integers && p < 0), Runtime,
+             "pow: integers to negative integer powers are not integers: got exponent {}", p);
     // A power of floating kind lifts integers to the default floating dtype; leave that to the general form.
     if (input.dtype() != DType::bool_ && (value.is_integral() || is_differentiable(input.dtype()))) {
       if (p == 2) return square(input);

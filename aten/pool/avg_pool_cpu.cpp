@@ -56,11 +56,13 @@ void mean_windows(const Windows& w, int64_t override_, const T* input, T* output
             C sum = 0;
             if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
               for (int64_t z = wz.first; z < wz.last; ++z)
-                sum = static_cast<C>(sum + line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
+                sum = static_cast<C>(
+                    sum + line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
             } else {
               for (int64_t z = wz.first; z < wz.last; ++z)
                 for (int64_t yy = wy.first; yy < wy.last; ++yy)
-                  sum = static_cast<C>(sum + line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
+                  sum = static_cast<C>(sum +
+                                       line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
             }
             C d = divisor<C>(wz, wy, wx, override_);
             *y++ = T(d == C(0) ? C(0) : static_cast<C>(sum / d));

@@ -20,15 +20,14 @@ T* ptr(const Tensor& t) {
 
 int64_t plane_grain(int64_t work) { return 32768 / std::max<int64_t>(work, 1) + 1; }
 
-
 // Plain pooling of one plane, line by line of the output: for each element of the window the whole line is compared
 // at once. Equal values keep the first position; a NaN wins and stays.
 template <class T, class Index>
 void max_plane(const Windows& w, int64_t stride_x, int64_t pad_x, int64_t kernel_x, const T* x, T* y, int64_t* indices,
                std::vector<compute_t<T>>& best, std::vector<Index>& where) {
   using C = compute_t<T>;
-  constexpr C kLowest = std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity()
-                                                               : std::numeric_limits<C>::lowest();
+  constexpr C kLowest =
+      std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
   int64_t n = w.out[2];
   for (int64_t oz = 0; oz < w.out[0]; ++oz)
     for (int64_t oy = 0; oy < w.out[1]; ++oy) {
@@ -37,7 +36,8 @@ void max_plane(const Windows& w, int64_t stride_x, int64_t pad_x, int64_t kernel
       Index* at = where.data();
       for (int64_t o = 0; o < n; ++o) {
         b[o] = kLowest;
-        at[o] = static_cast<Index>((wz.first * w.in[1] + wy.first) * w.in[2] + w.table[2][static_cast<size_t>(o)].first);
+        at[o] =
+            static_cast<Index>((wz.first * w.in[1] + wy.first) * w.in[2] + w.table[2][static_cast<size_t>(o)].first);
       }
       for (int64_t z = wz.first; z < wz.last; z += w.step[0])
         for (int64_t yy = wy.first; yy < wy.last; yy += w.step[1]) {
@@ -126,7 +126,8 @@ void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
         std::vector<Index> where(static_cast<size_t>(w.out[2]));
         for (int64_t p = first; p < last; ++p)
           max_plane<T, Index>(w, stride_x, pad_x, kernel_x, ptr<T>(input) + p * w.in_plane(),
-                              ptr<T>(values) + p * w.out_plane(), ptr<int64_t>(indices) + p * w.out_plane(), best, where);
+                              ptr<T>(values) + p * w.out_plane(), ptr<int64_t>(indices) + p * w.out_plane(), best,
+                              where);
       });
     };
     // Positions as wide as the values, so that both fill the same vectors.
@@ -164,8 +165,8 @@ void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatia
   });
 }
 
-void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial, bool accumulate,
-                       const Tensor& out) {
+void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
+                       bool accumulate, const Tensor& out) {
   int64_t in = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
   const int64_t* at = ptr<int64_t>(indices);
   if (output.numel() > 0) check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in);

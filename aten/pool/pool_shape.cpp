@@ -10,7 +10,8 @@ void check_input(const char* op, const Tensor& input, size_t spatial) {
   size_t n = static_cast<size_t>(input.ndim());
   TG_CHECK(n == spatial + 1 || n == spatial + 2, Runtime, "{}: input must have {} or {} dimensions: got shape {}", op,
            spatial + 1, spatial + 2, format_ints(input.sizes()));
-  TG_CHECK(input.dtype() != DType::bool_ && !input.is_complex(), Runtime, "{}: not implemented for {}", op, input.dtype());
+  TG_CHECK(input.dtype() != DType::bool_ && !input.is_complex(), Runtime, "{}: not implemented for {}", op,
+           input.dtype());
   for (size_t d = n == spatial + 2 ? 1 : 0; d < n; ++d)
     TG_CHECK(input.sizes()[d] > 0, Runtime, "{}: only the batch may be empty: got shape {}", op,
              format_ints(input.sizes()));
@@ -41,8 +42,8 @@ DimVector plain_sizes(const char* op, IntSpan input, IntSpan kernel, IntSpan str
   for (size_t i = 0; i < kernel.size(); ++i) {
     size_t d = input.size() - kernel.size() + i;
     sizes[d] = pool::pooled_size(input[d], kernel[i], stride[i], padding[i], dilation[i], ceil_mode);
-    TG_CHECK(sizes[d] > 0, Runtime, "{}: the window is larger than the padded input: kernel_size {}, input of shape {}", op,
-             format_ints(kernel), format_ints(input));
+    TG_CHECK(sizes[d] > 0, Runtime, "{}: the window is larger than the padded input: kernel_size {}, input of shape {}",
+             op, format_ints(kernel), format_ints(input));
   }
   return sizes;
 }
@@ -59,7 +60,8 @@ DimVector adaptive_sizes(const char* op, const Tensor& input, IntSpan output_siz
   check_input(op, input, spatial);
   DimVector sizes(input.sizes());
   for (size_t i = 0; i < spatial; ++i) {
-    TG_CHECK(output_size[i] >= -1, Runtime, "{}: output_size must not be negative: got {}", op, format_ints(output_size));
+    TG_CHECK(output_size[i] >= -1, Runtime, "{}: output_size must not be negative: got {}", op,
+             format_ints(output_size));
     if (output_size[i] >= 0) sizes[sizes.size() - spatial + i] = output_size[i];
   }
   return sizes;

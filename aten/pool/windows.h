@@ -27,7 +27,8 @@ struct Windows {
 
 // The output size of plain pooling in one dimension. With ceil_mode a window may hang over the end, but never starts
 // in the padding behind it.
-inline int64_t pooled_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil_mode) {
+inline int64_t pooled_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+                           bool ceil_mode) {
   int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
   if (room < 0) {
     if (!ceil_mode || room + stride - 1 < 0) return 0;

@@ -96,7 +96,8 @@ void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state
   copy_cpu(p, probabilities, false);
   const double* limit = static_cast<const double*>(p.data_ptr());
   for (int64_t i = 0; i < p.numel(); ++i)
-    TG_CHECK(limit[i] >= 0 && limit[i] <= 1, Runtime, "bernoulli: probabilities lie in [0, 1]: got {} at element {}", limit[i], i);
+    TG_CHECK(limit[i] >= 0 && limit[i] <= 1, Runtime, "bernoulli: probabilities lie in [0, 1]: got {} at element {}",
+             limit[i], i);
   Tensor tosses = empty_tensor(out.sizes(), DType::bool_);
   bool* to = static_cast<bool*>(tosses.data_ptr());
   for_words<2>(out.numel(), state, [&](int64_t first, int64_t many, const uint32_t* words) {
@@ -107,31 +108,44 @@ void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state
 
 }  // namespace
 
-void randint_cpu(int64_t low, int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+void randint_cpu(int64_t low, int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state,
+                 const Tensor& out) {
   fill_integers(out, low, width(low, high), state);
 }
 void randint_high_cpu(int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
   fill_integers(out, 0, width(0, high), state);
 }
-void randint_like_cpu(const Tensor&, int64_t low, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
-                      const Tensor& out) {
+void randint_like_cpu(const Tensor&, int64_t low, int64_t high, Gen, OptDType, OptDevice, OptFormat,
+                      const PhiloxState& state, const Tensor& out) {
   fill_integers(out, low, width(low, high), state);
 }
 void randint_like_high_cpu(const Tensor&, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
                            const Tensor& out) {
   fill_integers(out, 0, width(0, high), state);
 }
-void random_all_cpu(const Tensor& self, Gen, const PhiloxState& state) { fill_integers(self, 0, exact_range(self.dtype()), state); }
-void random_to_cpu(const Tensor& self, int64_t to, Gen, const PhiloxState& state) { fill_integers(self, 0, width(0, to), state); }
+void random_all_cpu(const Tensor& self, Gen, const PhiloxState& state) {
+  fill_integers(self, 0, exact_range(self.dtype()), state);
+}
+void random_to_cpu(const Tensor& self, int64_t to, Gen, const PhiloxState& state) {
+  fill_integers(self, 0, width(0, to), state);
+}
 void random_from_cpu(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen, const PhiloxState& state) {
   if (to) return fill_integers(self, from, width(from, *to), state);
   fill_integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), state);
 }
 
-void bernoulli_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) { toss_each(input, out, state); }
-void bernoulli_p_cpu(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) { toss_into(out, p, state); }
-void bernoulli_float_fill_cpu(const Tensor& self, double p, Gen, const PhiloxState& state) { toss_into(self, p, state); }
-void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const PhiloxState& state) { toss_each(p, self, state); }
+void bernoulli_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+  toss_each(input, out, state);
+}
+void bernoulli_p_cpu(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) {
+  toss_into(out, p, state);
+}
+void bernoulli_float_fill_cpu(const Tensor& self, double p, Gen, const PhiloxState& state) {
+  toss_into(self, p, state);
+}
+void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const PhiloxState& state) {
+  toss_each(p, self, state);
+}
 
 // Each number gets random bits in front and all are sorted: the order that the bits give, which a device can find,
 // too. Least significant digit first; as the numbers start in order, only the random bits are sorted by.

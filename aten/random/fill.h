@@ -18,15 +18,16 @@ inline constexpr int64_t kRandomGrain = 8192;
 template <int kPerElement, class F>
 void for_words(int64_t numel, PhiloxState state, F&& f) {
   constexpr int64_t kStep = kWordBuffer / kPerElement;
-  parallel_for(0, (numel + kStep - 1) / kStep, std::max<int64_t>(1, kRandomGrain / kStep), [&](int64_t begin, int64_t end) {
-    alignas(64) uint32_t words[kWordBuffer];
-    for (int64_t c = begin; c < end; ++c) {
-      const int64_t first = c * kStep, many = std::min(kStep, numel - first);
-      for (int64_t w = 0; w < many * kPerElement; w += detail::kPhiloxTile)
-        detail::philox_tile(words + w, static_cast<uint64_t>((first * kPerElement + w) / 4), state);
-      f(first, many, static_cast<const uint32_t*>(words));
-    }
-  });
+  parallel_for(0, (numel + kStep - 1) / kStep, std::max<int64_t>(1, kRandomGrain / kStep),
+               [&](int64_t begin, int64_t end) {
+                 alignas(64) uint32_t words[kWordBuffer];
+                 for (int64_t c = begin; c < end; ++c) {
+                   const int64_t first = c * kStep, many = std::min(kStep, numel - first);
+                   for (int64_t w = 0; w < many * kPerElement; w += detail::kPhiloxTile)
+                     detail::philox_tile(words + w, static_cast<uint64_t>((first * kPerElement + w) / 4), state);
+                   f(first, many, static_cast<const uint32_t*>(words));
+                 }
+               });
 }
 
 // The 64-bit draw of element i of the buffer.
@@ -72,8 +73,12 @@ void fill_normal(T* out, int64_t numel, PhiloxState state, F&& f) {
 }
 
 // Uniform in (0, 1), as logarithms want it.
-inline float open_uniform(uint32_t x) { return std::fma(static_cast<float>(static_cast<int32_t>(x >> 1)), 0x1p-31f, 0x1p-32f); }
-inline double open_uniform(uint64_t x) { return std::bit_cast<double>(x >> 12 | 0x3FF0000000000000u) - (1.0 - 0x1p-53); }
+inline float open_uniform(uint32_t x) {
+  return std::fma(static_cast<float>(static_cast<int32_t>(x >> 1)), 0x1p-31f, 0x1p-32f);
+}
+inline double open_uniform(uint64_t x) {
+  return std::bit_cast<double>(x >> 12 | 0x3FF0000000000000u) - (1.0 - 0x1p-53);
+}
 
 // out[i] = f(uniform in (0, 1)).
 template <class T, class F>

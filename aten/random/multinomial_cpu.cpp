@@ -30,8 +30,7 @@ void with_replacement(const double* weights, int64_t categories, int64_t samples
 // Waiting times of rate w, the shortest first: equal to drawing one after the other without putting back.
 void without_replacement(const double* weights, int64_t categories, int64_t samples, const double* draws, double* times,
                          int64_t* order, int64_t* to) {
-  for (int64_t c = 0; c < categories; ++c)
-    times[c] = weights[c] > 0 ? -std::log1p(-draws[c]) / weights[c] : INFINITY;
+  for (int64_t c = 0; c < categories; ++c) times[c] = weights[c] > 0 ? -std::log1p(-draws[c]) / weights[c] : INFINITY;
   std::iota(order, order + categories, int64_t{0});
   std::partial_sort(order, order + samples, order + categories,
                     [&](int64_t a, int64_t b) { return times[a] != times[b] ? times[a] < times[b] : a < b; });
@@ -40,8 +39,8 @@ void without_replacement(const double* weights, int64_t categories, int64_t samp
 
 }  // namespace
 
-void multinomial_cpu(const Tensor& input, int64_t num_samples, bool replacement, const GeneratorPtr&, const PhiloxState& state,
-                     const Tensor& out) {
+void multinomial_cpu(const Tensor& input, int64_t num_samples, bool replacement, const GeneratorPtr&,
+                     const PhiloxState& state, const Tensor& out) {
   const int64_t categories = input.size(-1), rows = categories ? input.numel() / categories : 0;
   Tensor weights = empty_tensor(input.sizes(), DType::float64);
   copy_cpu(weights, input, false);
@@ -57,7 +56,8 @@ void multinomial_cpu(const Tensor& input, int64_t num_samples, bool replacement,
     }
     TG_CHECK(sum > 0, Runtime, "multinomial: the weights of a row sum to {}: row {}", sum, r);
     TG_CHECK(replacement || positive >= num_samples, Runtime,
-             "multinomial: {} samples without replacement from {} categories of positive weight", num_samples, positive);
+             "multinomial: {} samples without replacement from {} categories of positive weight", num_samples,
+             positive);
   }
   const int64_t per_row = replacement ? num_samples : categories;
   Tensor draws = empty_tensor({rows, per_row}, DType::float64);
@@ -69,7 +69,8 @@ void multinomial_cpu(const Tensor& input, int64_t num_samples, bool replacement,
     std::unique_ptr<int64_t[]> order(new int64_t[static_cast<size_t>(categories)]);
     for (int64_t r = begin; r < end; ++r) {
       if (replacement)
-        with_replacement(w + r * categories, categories, num_samples, d + r * per_row, scratch.get(), to + r * num_samples);
+        with_replacement(w + r * categories, categories, num_samples, d + r * per_row, scratch.get(),
+                         to + r * num_samples);
       else
         without_replacement(w + r * categories, categories, num_samples, d + r * per_row, scratch.get(), order.get(),
                             to + r * num_samples);

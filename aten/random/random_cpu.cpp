@@ -57,16 +57,24 @@ void uniform(const Tensor& t, double low, double high, PhiloxState state) {
 
 }  // namespace
 
-void rand_cpu(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) { uniform(out, 0, 1, state); }
-void randn_cpu(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) { normal(out, 0, 1, state); }
+void rand_cpu(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  uniform(out, 0, 1, state);
+}
+void randn_cpu(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  normal(out, 0, 1, state);
+}
 void rand_like_cpu(const Tensor&, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
   uniform(out, 0, 1, state);
 }
 void randn_like_cpu(const Tensor&, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
   normal(out, 0, 1, state);
 }
-void normal_fill_cpu(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) { normal(self, mean, std, state); }
-void uniform_fill_cpu(const Tensor& self, double from, double to, Gen, const PhiloxState& state) { uniform(self, from, to, state); }
+void normal_fill_cpu(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
+  normal(self, mean, std, state);
+}
+void uniform_fill_cpu(const Tensor& self, double from, double to, Gen, const PhiloxState& state) {
+  uniform(self, from, to, state);
+}
 
 void exponential_fill_cpu(const Tensor& self, double lambd, Gen, const PhiloxState& state) {
   with_real_memory(self, [&]<class T>(T* p, int64_t n) {
@@ -77,7 +85,8 @@ void exponential_fill_cpu(const Tensor& self, double lambd, Gen, const PhiloxSta
 
 void log_normal_fill_cpu(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
   with_real_memory(self, [&]<class T>(T* p, int64_t n) {
-    fill_normal(p, n, state, [=](T z) { return static_cast<T>(std::exp(std::fma(static_cast<double>(z), std, mean))); });
+    fill_normal(p, n, state,
+                [=](T z) { return static_cast<T>(std::exp(std::fma(static_cast<double>(z), std, mean))); });
   });
 }
 

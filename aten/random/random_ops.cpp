@@ -10,12 +10,15 @@ using Gen = const GeneratorPtr&;
 
 namespace {
 
-void check_probability(double p, const char* op) { TG_CHECK(p >= 0 && p <= 1, Value, "{}: p lies in [0, 1]: got {}", op, p); }
+void check_probability(double p, const char* op) {
+  TG_CHECK(p >= 0 && p <= 1, Value, "{}: p lies in [0, 1]: got {}", op, p);
+}
 
 Tensor scaled_normal(IntSpan sizes, const Tensor& mean, const Tensor& std, Gen generator) {
   NoGradGuard guard;
   const DType dtype = promote_types(mean.dtype(), std.dtype());
-  TG_CHECK(tapegrad::is_floating_point(dtype) || is_complex(dtype), Runtime, "normal: expected floating mean and std: got {} and {}", mean.dtype(), std.dtype());
+  TG_CHECK(tapegrad::is_floating_point(dtype) || is_complex(dtype), Runtime,
+           "normal: expected floating mean and std: got {} and {}", mean.dtype(), std.dtype());
   Tensor result = empty_tensor(sizes, dtype, mean.device());
   normal_(result, 0, 1, generator);
   mul_(result, std);
@@ -30,7 +33,8 @@ void check_std(const Tensor& std) {
 
 // Ones and zeros, one per channel, to be broadcast over what follows.
 Tensor channel_noise(const Tensor& input, double keep) {
-  TG_CHECK(input.ndim() >= 2, Runtime, "feature dropout: expected at least 2 dimensions: got {}", format_ints(input.sizes()));
+  TG_CHECK(input.ndim() >= 2, Runtime, "feature dropout: expected at least 2 dimensions: got {}",
+           format_ints(input.sizes()));
   DimVector sizes(static_cast<size_t>(input.ndim()), 1);
   sizes[0] = input.size(0);
   sizes[1] = input.size(1);
@@ -52,8 +56,8 @@ Tensor feature_dropout_of(const Tensor& input, double p, bool training, bool inp
 
 // A batch without the sample dimension gets one.
 Tensor unbatched(const Tensor& input, int batched_ndim, double p, bool training, bool inplace, const char* op) {
-  TG_CHECK(input.ndim() == batched_ndim || input.ndim() == batched_ndim - 1, Runtime, "{}: expected {} or {} dimensions: got {}",
-           op, batched_ndim - 1, batched_ndim, format_ints(input.sizes()));
+  TG_CHECK(input.ndim() == batched_ndim || input.ndim() == batched_ndim - 1, Runtime,
+           "{}: expected {} or {} dimensions: got {}", op, batched_ndim - 1, batched_ndim, format_ints(input.sizes()));
   if (input.ndim() == batched_ndim) return feature_dropout_of(input, p, training, inplace, op);
   Tensor result = feature_dropout_of(unsqueeze(input, 0), p, training, inplace, op);
   return inplace ? input : squeeze(result, IntSpan({0}));
@@ -94,7 +98,8 @@ Tensor normal_std(double mean, const Tensor& std, Gen generator) {
   NoGradGuard guard;
   return add_(mul_(normal_(empty_like(std), 0, 1, generator), std), mean);
 }
-Tensor normal_floats(double mean, double std, IntSpan size, Gen generator, std::optional<DType> dtype, std::optional<Device> device) {
+Tensor normal_floats(double mean, double std, IntSpan size, Gen generator, std::optional<DType> dtype,
+                     std::optional<Device> device) {
   return normal_(empty(size, dtype, device), mean, std, generator);
 }
 

@@ -85,7 +85,8 @@ TensorSpec randint_like_high_shape(const Tensor& input, int64_t high, Gen genera
 TensorSpec randperm_shape(int64_t n, Gen, OptDType dtype, OptDevice device) {
   TG_CHECK(n >= 0, Runtime, "randperm: n must not be negative: got {}", n);
   TensorSpec spec = create_spec({n}, dtype.value_or(DType::int64), device, "randperm");
-  TG_CHECK(!is_complex(spec.dtype) && spec.dtype != DType::bool_, NotImplemented, "randperm: not implemented for dtype {}", spec.dtype);
+  TG_CHECK(!is_complex(spec.dtype) && spec.dtype != DType::bool_, NotImplemented,
+           "randperm: not implemented for dtype {}", spec.dtype);
   if (n > 0) check_range(0, n, spec.dtype, "randperm");
   return spec;
 }
@@ -96,7 +97,8 @@ void normal_check(const Tensor& self, double, double std, Gen) {
 }
 void uniform_check(const Tensor& self, double from, double to, Gen) {
   check_floating(self.dtype(), "uniform_");
-  TG_CHECK(from <= to && std::isfinite(to - from), Runtime, "uniform_: expected from <= to at a finite distance: got {} and {}", from, to);
+  TG_CHECK(from <= to && std::isfinite(to - from), Runtime,
+           "uniform_: expected from <= to at a finite distance: got {} and {}", from, to);
 }
 void exponential_check(const Tensor& self, double lambd, Gen) {
   check_floating(self.dtype(), "exponential_");
@@ -111,7 +113,8 @@ void cauchy_check(const Tensor& self, double, double sigma, Gen) {
   TG_CHECK(sigma > 0, Runtime, "cauchy_: sigma must be positive: got {}", sigma);
 }
 void geometric_check(const Tensor& self, double p, Gen) {
-  TG_CHECK(!self.is_complex() && self.dtype() != DType::bool_, NotImplemented, "geometric_: not implemented for dtype {}", self.dtype());
+  TG_CHECK(!self.is_complex() && self.dtype() != DType::bool_, NotImplemented,
+           "geometric_: not implemented for dtype {}", self.dtype());
   TG_CHECK(p > 0 && p < 1, Runtime, "geometric_: p lies between 0 and 1: got {}", p);
 }
 void random_to_check(const Tensor& self, int64_t to, Gen) { check_range(0, to, self.dtype(), "random_"); }
@@ -140,7 +143,8 @@ TensorSpec multinomial_shape(const Tensor& input, int64_t num_samples, bool repl
   TG_CHECK(input.ndim() == 1 || input.ndim() == 2, Runtime, "multinomial: expected 1 or 2 dimensions: got {}",
            format_ints(input.sizes()));
   TG_CHECK(num_samples > 0, Runtime, "multinomial: expected at least one sample: got {}", num_samples);
-  TG_CHECK(input.size(-1) > 0, Runtime, "multinomial: expected at least one category: got {}", format_ints(input.sizes()));
+  TG_CHECK(input.size(-1) > 0, Runtime, "multinomial: expected at least one category: got {}",
+           format_ints(input.sizes()));
   TG_CHECK(replacement || num_samples <= input.size(-1), Runtime,
            "multinomial: {} samples without replacement from {} categories", num_samples, input.size(-1));
   DimVector sizes(input.sizes());

@@ -27,8 +27,9 @@ Tensor logsumexp(const Tensor& input, IntSpan dim, bool keepdim) {
 }
 
 Tensor vector_norm(const Tensor& input, const Scalar& ord, OptionalInts dim, bool keepdim, std::optional<DType> dtype) {
-  TG_CHECK(is_differentiable(dtype.value_or(input.dtype())), Runtime,
-           "norm: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", input.dtype());
+  TG_CHECK(
+      is_differentiable(dtype.value_or(input.dtype())), Runtime,
+      "norm: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", input.dtype());
   const double p = ord.to<double>();
   if (p == 2) return _norm_2(input, dim, keepdim, dtype);
   if (p == 1) return _norm_1(input, dim, keepdim, dtype);

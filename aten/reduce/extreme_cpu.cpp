@@ -146,8 +146,7 @@ void places_along(const Extent& e, const S* x, S* values, int64_t* places) {
   }
   if (values == nullptr) return;
   parallel_for(0, e.outer * e.inner, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      values[i] = x[(i / e.inner * e.n + places[i]) * e.inner + i % e.inner];
+    for (int64_t i = begin; i < end; ++i) values[i] = x[(i / e.inner * e.n + places[i]) * e.inner + i % e.inner];
   });
 }
 

@@ -15,15 +15,16 @@ DimVector without_dim(const Tensor& input, int64_t dim, bool keepdim) {
 }
 
 void check_has_elements(const Tensor& input, int64_t dim, const char* op) {
-  TG_CHECK(input.ndim() == 0 || input.size(dim) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}", op,
-           dim, format_ints(input.sizes()));
+  TG_CHECK(input.ndim() == 0 || input.size(dim) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}",
+           op, dim, format_ints(input.sizes()));
 }
 
 }  // namespace
 
 TensorSpec arg_extreme_shape(const Tensor& input, std::optional<int64_t> dim, bool keepdim) {
   if (!dim) {
-    TG_CHECK(input.numel() > 0, Index, "argmax: a tensor without elements has none: got shape {}\ngive dim= to look along others",
+    TG_CHECK(input.numel() > 0, Index,
+             "argmax: a tensor without elements has none: got shape {}\ngive dim= to look along others",
              format_ints(input.sizes()));
     return {keepdim ? DimVector(static_cast<size_t>(input.ndim()), 1) : DimVector(), DType::int64, input.device(), {}};
   }

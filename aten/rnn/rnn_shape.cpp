@@ -12,13 +12,14 @@ void check_gates(const char* op, const Tensor& gates, const Tensor& state, int64
            "{}: input and state must be of one floating dtype: got {} and {}", op, gates.dtype(), state.dtype());
   TG_CHECK(state.ndim() == 2 && gates.ndim() == 2 && gates.size(0) == state.size(0) &&
                gates.size(1) == count * state.size(1),
-           Runtime, "{}: expected gates (N, {} H) and state (N, H): got {} and {}", op, count, format_ints(gates.sizes()),
-           format_ints(state.sizes()));
+           Runtime, "{}: expected gates (N, {} H) and state (N, H): got {} and {}", op, count,
+           format_ints(gates.sizes()), format_ints(state.sizes()));
 }
 
 void check_grad(const char* op, const Tensor& grad, const Tensor& state) {
-  TG_CHECK(grad.sizes() == state.sizes() && grad.dtype() == state.dtype(), Runtime, "{}: gradient {} {} for state {} {}", op,
-           grad.dtype(), format_ints(grad.sizes()), state.dtype(), format_ints(state.sizes()));
+  TG_CHECK(grad.sizes() == state.sizes() && grad.dtype() == state.dtype(), Runtime,
+           "{}: gradient {} {} for state {} {}", op, grad.dtype(), format_ints(grad.sizes()), state.dtype(),
+           format_ints(state.sizes()));
 }
 
 }  // namespace
@@ -42,8 +43,8 @@ TensorSpec gru_gates_shape(const Tensor& input_gates, const Tensor& hidden_gates
   return like(hx);
 }
 
-std::array<TensorSpec, 3> gru_gates_grad_shape(const Tensor& output, const Tensor& input_gates, const Tensor& hidden_gates,
-                                               const Tensor& hx) {
+std::array<TensorSpec, 3> gru_gates_grad_shape(const Tensor& output, const Tensor& input_gates,
+                                               const Tensor& hidden_gates, const Tensor& hx) {
   check_gates("gru_cell", input_gates, hx, 3);
   check_gates("gru_cell", hidden_gates, hx, 3);
   check_grad("gru_cell", output, hx);

@@ -103,8 +103,7 @@ void backward_tile(Tile<C>& grad, Tile<C>& output, bool row) {
   for (int64_t i = 0; i < grad.steps; ++i) {
     C* g = grad.values.data() + i * kLanes;
     const C* y = output.values.data() + i * kLanes;
-    for (int64_t j = 0; j < kLanes; ++j)
-      g[j] = kLog ? g[j] - math::exp(y[j]) * total[j] : y[j] * (g[j] - total[j]);
+    for (int64_t j = 0; j < kLanes; ++j) g[j] = kLog ? g[j] - math::exp(y[j]) * total[j] : y[j] * (g[j] - total[j]);
   }
 }
 

@@ -10,9 +10,9 @@
 
 namespace tapegrad::cpu::TG_ISA {
 
-inline constexpr int64_t kTinyRow = 32;         // up to it counting what is smaller is fastest
-inline constexpr int64_t kShortRow = 192;       // below it comparisons are faster than digits
-inline constexpr int64_t kLongRow = 1 << 16;    // from it on several threads sort one row
+inline constexpr int64_t kTinyRow = 32;       // up to it counting what is smaller is fastest
+inline constexpr int64_t kShortRow = 192;     // below it comparisons are faster than digits
+inline constexpr int64_t kLongRow = 1 << 16;  // from it on several threads sort one row
 inline constexpr int kDigit = 8, kBuckets = 1 << kDigit;
 
 template <class Item>

@@ -7,8 +7,8 @@
 
 namespace tapegrad::cpu::TG_ISA {
 
-// Item k (from 0) of the sorted row; `turn` as in fill_items; `items` is scratch for n of them. Long rows are counted by
-// their top bits first, so that only the elements that share them with the wanted one become items.
+// Item k (from 0) of the sorted row; `turn` as in fill_items; `items` is scratch for n of them. Long rows are counted
+// by their top bits first, so that only the elements that share them with the wanted one become items.
 template <class T>
 ItemOf<T> item_of_rank(const T* x, int64_t n, int64_t k, bool turn, ItemOf<T>* items) {
   using K = Keys<T>;

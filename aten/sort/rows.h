@@ -107,7 +107,8 @@ void write_items(const ItemOf<T>* items, int64_t n, bool turn, const T* x, T* va
 
 template <class T>
 void check_row_length(int64_t n, const char* op) {
-  TG_CHECK(sizeof(T) == 8 || n <= kMostPlaces, NotImplemented, "{}: rows of more than 2^32 elements of this dtype: got {}", op, n);
+  TG_CHECK(sizeof(T) == 8 || n <= kMostPlaces, NotImplemented,
+           "{}: rows of more than 2^32 elements of this dtype: got {}", op, n);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -94,7 +94,8 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
 
 // The k smallest items of a row when k is a large part of it, as the first of what is returned.
 template <class T>
-const ItemOf<T>* smallest_by_rank(const T* x, int64_t n, int64_t k, bool turn, bool sorted, ItemOf<T>* a, ItemOf<T>* b) {
+const ItemOf<T>* smallest_by_rank(const T* x, int64_t n, int64_t k, bool turn, bool sorted, ItemOf<T>* a,
+                                  ItemOf<T>* b) {
   if (n <= kTinyRow || k == n) {
     fill_items(x, n, turn, a);
     return sort_items(a, b, n, Keys<T>::kBits);

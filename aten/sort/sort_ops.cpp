@@ -8,14 +8,15 @@ namespace tapegrad::composite {
 namespace {
 
 // Ranks among n sorted elements of which NaN are last; the interpolations are numpy's.
-Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> dim, bool keepdim, std::string_view interpolation,
-                   bool ignore_nan, const char* op) {
-  TG_CHECK(input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime, "{}: expected a float32 or float64 tensor: got {}",
-           op, input.dtype());
-  TG_CHECK(input.numel() > 0, Runtime, "{}: expected at least one element: got shape {}", op, format_ints(input.sizes()));
+Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> dim, bool keepdim,
+                   std::string_view interpolation, bool ignore_nan, const char* op) {
+  TG_CHECK(input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
+           "{}: expected a float32 or float64 tensor: got {}", op, input.dtype());
+  TG_CHECK(input.numel() > 0, Runtime, "{}: expected at least one element: got shape {}", op,
+           format_ints(input.sizes()));
   TG_CHECK(q.ndim() <= 1, Runtime, "{}: q has at most one dimension: got shape {}", op, format_ints(q.sizes()));
-  TG_CHECK(q.is_wrapped_number() || q.dtype() == input.dtype(), Runtime, "{}: q and the input have one dtype: got {} and {}", op,
-           q.dtype(), input.dtype());
+  TG_CHECK(q.is_wrapped_number() || q.dtype() == input.dtype(), Runtime,
+           "{}: q and the input have one dtype: got {} and {}", op, q.dtype(), input.dtype());
   const bool linear = interpolation == "linear", lower = interpolation == "lower", higher = interpolation == "higher",
              midpoint = interpolation == "midpoint", nearest = interpolation == "nearest";
   TG_CHECK(linear || lower || higher || midpoint || nearest, Runtime,
@@ -24,9 +25,11 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
     NoGradGuard guard;
     TG_CHECK(logical_and(ge(q, 0), le(q, 1)).all().item<bool>(), Value, "{}: q lies in [0, 1]", op);
   }
-  const Tensor wanted = q.is_wrapped_number() ? full(IntSpan({1}), q.item(), input.dtype(), input.device()) : reshape(q, IntSpan({-1}));
+  const Tensor wanted =
+      q.is_wrapped_number() ? full(IntSpan({1}), q.item(), input.dtype(), input.device()) : reshape(q, IntSpan({-1}));
   const int64_t d = wrap_dim(dim.value_or(0), input.ndim(), op);
-  const Tensor rows = dim && input.ndim() > 0 ? movedim(input, IntSpan({d}), IntSpan({-1})) : reshape(input, IntSpan({-1}));
+  const Tensor rows =
+      dim && input.ndim() > 0 ? movedim(input, IntSpan({d}), IntSpan({-1})) : reshape(input, IntSpan({-1}));
   const int64_t n = rows.size(-1);
   TG_CHECK(n > 0, Runtime, "{}: dimension {} has size 0: got shape {}", op, d, format_ints(input.sizes()));
 
@@ -46,7 +49,8 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
   Tensor result = gather(sorted, -1, to(below, DType::int64));
   if (linear || midpoint) {
     const Tensor above = gather(sorted, -1, to(ceil(ranks), DType::int64));
-    result = midpoint ? lerp(result, above, 0.5 * to(ne(ranks, below), input.dtype())) : lerp(result, above, ranks - below);
+    result =
+        midpoint ? lerp(result, above, 0.5 * to(ne(ranks, below), input.dtype())) : lerp(result, above, ranks - below);
   }
   // result: [rest..., quantiles]
   if (keepdim) {
@@ -63,7 +67,8 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
 
 }  // namespace
 
-Tensor quantile(const Tensor& input, const Operand& q, std::optional<int64_t> dim, bool keepdim, std::string_view interpolation) {
+Tensor quantile(const Tensor& input, const Operand& q, std::optional<int64_t> dim, bool keepdim,
+                std::string_view interpolation) {
   return quantile_of(input, q, dim, keepdim, interpolation, false, "quantile");
 }
 Tensor nanquantile(const Tensor& input, const Operand& q, std::optional<int64_t> dim, bool keepdim,

@@ -46,7 +46,8 @@ std::array<TensorSpec, 2> topk_shape(const Tensor& input, int64_t k, int64_t dim
   const int64_t n = input.ndim() == 0 ? 1 : input.size(d);
   TG_CHECK(k >= 0 && k <= n, Runtime, "topk: selected index k out of range: got {} of {} elements", k, n);
   DimVector sizes(input.sizes());
-  if (input.ndim() > 0) sizes[static_cast<size_t>(d)] = k;
+  if (input.ndim() > 0)
+    sizes[static_cast<size_t>(d)] = k;
   else
     TG_CHECK(k == 1, Runtime, "topk: a tensor without dimensions has one element: got k = {}", k);
   return values_and_indices(input, sizes);

@@ -19,8 +19,12 @@ struct Sampling {
   bool corners;  // -1 and 1 are the centres of the corner elements
 
   Sampling(std::string_view mode, std::string_view padding_mode, bool align_corners)
-      : kind(mode == "nearest" ? Kind::Nearest : mode == "bilinear" ? Kind::Linear : Kind::Cubic),
-        border(padding_mode == "zeros" ? Border::Zeros : padding_mode == "border" ? Border::Clip : Border::Reflect),
+      : kind(mode == "nearest"    ? Kind::Nearest
+             : mode == "bilinear" ? Kind::Linear
+                                  : Kind::Cubic),
+        border(padding_mode == "zeros"    ? Border::Zeros
+               : padding_mode == "border" ? Border::Clip
+                                          : Border::Reflect),
         corners(align_corners) {}
 };
 
@@ -83,7 +87,8 @@ struct Axis {
     C w[4], d[4];
     resampling::cubic_weights(t, w);
     resampling::cubic_slopes(t, d);
-    for (int k = 0; k < 4; ++k) set(k, inside(s, Coordinate<C>{first - 1 + static_cast<C>(k), C(1)}, size).x, size, w[k], d[k] * p.slope);
+    for (int k = 0; k < 4; ++k)
+      set(k, inside(s, Coordinate<C>{first - 1 + static_cast<C>(k), C(1)}, size).x, size, w[k], d[k] * p.slope);
     count = 4;
   }
 
@@ -105,7 +110,8 @@ struct Taps {
 
   template <class T>
   Taps(const Sampling& s, const T* grid, IntSpan input) {
-    Axis<C> x(s, static_cast<C>(grid[0]), input[input.size() - 1]), y(s, static_cast<C>(grid[1]), input[input.size() - 2]), z;
+    Axis<C> x(s, static_cast<C>(grid[0]), input[input.size() - 1]),
+        y(s, static_cast<C>(grid[1]), input[input.size() - 2]), z;
     if (input.size() == 5) z = Axis<C>(s, static_cast<C>(grid[2]), input[2]);
     int64_t h = input[input.size() - 2], w = input[input.size() - 1];
     for (int i = 0; i < z.count; ++i)
@@ -134,7 +140,8 @@ void grid_sample_cpu(const Tensor& input, const Tensor& grid, std::string_view m
                      bool align_corners, const Tensor& out) {
   if (out.numel() == 0) return;
   Sampling s(mode, padding_mode, align_corners);
-  int64_t channels = input.size(1), plane = product(input.sizes(), 2), positions = product(out.sizes(), 2), n = input.ndim() - 2;
+  int64_t channels = input.size(1), plane = product(input.sizes(), 2), positions = product(out.sizes(), 2),
+          n = input.ndim() - 2;
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const T *from = static_cast<const T*>(input.data_ptr()), *at = static_cast<const T*>(grid.data_ptr());
@@ -158,36 +165,39 @@ void grid_sample_grad_cpu(const Tensor& output, const Tensor& input, const Tenso
                           std::string_view padding_mode, bool align_corners, const Tensor& input_grad,
                           const Tensor& grid_grad) {
   Sampling s(mode, padding_mode, align_corners);
-  int64_t channels = input.size(1), plane = product(input.sizes(), 2), positions = product(output.sizes(), 2), n = input.ndim() - 2;
+  int64_t channels = input.size(1), plane = product(input.sizes(), 2), positions = product(output.sizes(), 2),
+          n = input.ndim() - 2;
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const T *from = static_cast<const T*>(input.data_ptr()), *at = static_cast<const T*>(grid.data_ptr());
     const T* g = static_cast<const T*>(output.data_ptr());
     T *to = static_cast<T*>(input_grad.data_ptr()), *to_grid = static_cast<T*>(grid_grad.data_ptr());
     // Positions may share neighbours, so an image is one thread's.
-    parallel_for(0, input.size(0), 4096 / (channels * positions + channels * plane + 1) + 1, [&](int64_t first, int64_t last) {
-      std::vector<C> sums(static_cast<size_t>(channels * plane));
-      for (int64_t image = first; image < last; ++image) {
-        std::fill(sums.begin(), sums.end(), C(0));
-        for (int64_t p = 0; p < positions; ++p) {
-          int64_t i = image * positions + p;
-          Taps<C> taps(s, at + i * n, input.sizes());
-          C d[3] = {};
-          for (int64_t c = 0; c < channels; ++c) {
-            const T* x = from + (image * channels + c) * plane;
-            C* sum = sums.data() + c * plane;
-            C here = static_cast<C>(g[(image * channels + c) * positions + p]);
-            for (int k = 0; k < taps.count; ++k) {
-              sum[taps.offset[k]] += here * taps.weight[k];
-              C value = here * static_cast<C>(x[taps.offset[k]]);
-              for (int a = 0; a < 3; ++a) d[a] += value * taps.slope[a][k];
-            }
-          }
-          for (int64_t a = 0; a < n; ++a) to_grid[i * n + a] = T(d[a]);
-        }
-        for (int64_t i = 0; i < channels * plane; ++i) to[image * channels * plane + i] = T(sums[static_cast<size_t>(i)]);
-      }
-    });
+    parallel_for(0, input.size(0), 4096 / (channels * positions + channels * plane + 1) + 1,
+                 [&](int64_t first, int64_t last) {
+                   std::vector<C> sums(static_cast<size_t>(channels * plane));
+                   for (int64_t image = first; image < last; ++image) {
+                     std::fill(sums.begin(), sums.end(), C(0));
+                     for (int64_t p = 0; p < positions; ++p) {
+                       int64_t i = image * positions + p;
+                       Taps<C> taps(s, at + i * n, input.sizes());
+                       C d[3] = {};
+                       for (int64_t c = 0; c < channels; ++c) {
+                         const T* x = from + (image * channels + c) * plane;
+                         C* sum = sums.data() + c * plane;
+                         C here = static_cast<C>(g[(image * channels + c) * positions + p]);
+                         for (int k = 0; k < taps.count; ++k) {
+                           sum[taps.offset[k]] += here * taps.weight[k];
+                           C value = here * static_cast<C>(x[taps.offset[k]]);
+                           for (int a = 0; a < 3; ++a) d[a] += value * taps.slope[a][k];
+                         }
+                       }
+                       for (int64_t a = 0; a < n; ++a) to_grid[i * n + a] = T(d[a]);
+                     }
+                     for (int64_t i = 0; i < channels * plane; ++i)
+                       to[image * channels * plane + i] = T(sums[static_cast<size_t>(i)]);
+                   }
+                 });
   });
 }
 

@@ -67,8 +67,7 @@ Taps<C> make_taps(Mode mode, int64_t in, int64_t out, bool align_corners, double
   t.weight.resize(t.index.size(), C(1));
   bool nearest = mode == Mode::Nearest || mode == Mode::NearestExact;
   C scale = scale_given > 0 ? static_cast<C>(1.0 / scale_given) : static_cast<C>(in) / static_cast<C>(out);
-  if (align_corners && !nearest)
-    scale = out > 1 ? static_cast<C>(in - 1) / static_cast<C>(out - 1) : C(0);
+  if (align_corners && !nearest) scale = out > 1 ? static_cast<C>(in - 1) / static_cast<C>(out - 1) : C(0);
   auto set = [&](int64_t k, int64_t i, int64_t position, C w) {
     size_t at = static_cast<size_t>(k * out + i);
     t.index[at] = static_cast<int32_t>(std::clamp<int64_t>(position, 0, in - 1));

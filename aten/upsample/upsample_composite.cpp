@@ -14,9 +14,9 @@ struct ModeName {
   int64_t ndim;  // 0: any
 };
 
-constexpr ModeName kModes[] = {{"nearest", "nearest", 0},  {"nearest-exact", "nearest-exact", 0},
-                               {"area", "", 0},            {"linear", "linear", 3},
-                               {"bilinear", "linear", 4},  {"bicubic", "cubic", 4},
+constexpr ModeName kModes[] = {{"nearest", "nearest", 0}, {"nearest-exact", "nearest-exact", 0},
+                               {"area", "", 0},           {"linear", "linear", 3},
+                               {"bilinear", "linear", 4}, {"bicubic", "cubic", 4},
                                {"trilinear", "linear", 5}};
 
 const ModeName& find_mode(std::string_view mode, const Tensor& input) {
@@ -28,14 +28,15 @@ const ModeName& find_mode(std::string_view mode, const Tensor& input) {
       return m;
     }
   TG_THROW(NotImplemented,
-           "interpolate: mode must be nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area: got '{}'", mode);
+           "interpolate: mode must be nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area: got '{}'",
+           mode);
 }
 
 // `n` values from one or n.
 template <class V, class Given>
 std::vector<V> repeated(const char* name, Given given, size_t n) {
-  TG_CHECK(given.size() == n || given.size() == 1, Value, "interpolate: {} must have {} elements, one for each spatial dimension: got {}",
-           name, n, given.size());
+  TG_CHECK(given.size() == n || given.size() == 1, Value,
+           "interpolate: {} must have {} elements, one for each spatial dimension: got {}", name, n, given.size());
   std::vector<V> values(given.begin(), given.end());
   values.resize(n, values[0]);
   return values;
@@ -67,7 +68,8 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
            "interpolate: align_corners goes with linear, bilinear, bicubic and trilinear: got mode '{}'", mode);
   TG_CHECK(!antialias, NotImplemented, "interpolate: antialias is not implemented");
   TG_CHECK(input.ndim() >= 3 && input.ndim() <= 5, NotImplemented,
-           "interpolate: expected input of 3, 4 or 5 dimensions (N, C, spatial...): got shape {}", format_ints(input.sizes()));
+           "interpolate: expected input of 3, 4 or 5 dimensions (N, C, spatial...): got shape {}",
+           format_ints(input.sizes()));
   TG_CHECK(!size || !scale_factor, Value, "interpolate: only one of size and scale_factor may be given");
   TG_CHECK(size || scale_factor, Value, "interpolate: either size or scale_factor must be given");
   bool recompute = recompute_scale_factor.value_or(false);
@@ -81,7 +83,8 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
   } else {
     std::vector<double> factors = repeated<double>("scale_factor", std::span<const double>(*scale_factor), n);
     for (size_t d = 0; d < n; ++d)
-      sizes.push_back(static_cast<int64_t>(std::floor(static_cast<double>(input.size(static_cast<int64_t>(d) + 2)) * factors[d])));
+      sizes.push_back(
+          static_cast<int64_t>(std::floor(static_cast<double>(input.size(static_cast<int64_t>(d) + 2)) * factors[d])));
     if (!recompute) scales = std::move(factors);
   }
   if (m.kernel.empty()) return _adaptive_avg_pool(input, sizes);
@@ -90,7 +93,8 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
 
 Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
   int64_t r = upscale_factor;
-  TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime, "pixel_shuffle: upscale_factor must be positive and below 2^31: got {}", r);
+  TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime,
+           "pixel_shuffle: upscale_factor must be positive and below 2^31: got {}", r);
   TG_CHECK(input.ndim() >= 3 && input.size(-3) % (r * r) == 0, Runtime,
            "pixel_shuffle: expected (*, C, H, W) with C a multiple of {}: got {}", r * r, format_ints(input.sizes()));
   DimVector s = folded(input, 3);
@@ -101,9 +105,11 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
 
 Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
   int64_t r = downscale_factor;
-  TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime, "pixel_unshuffle: downscale_factor must be positive and below 2^31: got {}", r);
+  TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime,
+           "pixel_unshuffle: downscale_factor must be positive and below 2^31: got {}", r);
   TG_CHECK(input.ndim() >= 3 && input.size(-1) % r == 0 && input.size(-2) % r == 0, Runtime,
-           "pixel_unshuffle: expected (*, C, H, W) with H and W multiples of {}: got {}", r, format_ints(input.sizes()));
+           "pixel_unshuffle: expected (*, C, H, W) with H and W multiples of {}: got {}", r,
+           format_ints(input.sizes()));
   DimVector s = folded(input, 3);
   int64_t h = s[2] / r, w = s[3] / r;
   Tensor parts = permute(reshape(input, {s[0], s[1], h, r, w, r}), {0, 1, 3, 5, 2, 4});
@@ -128,8 +134,7 @@ Tensor affine_grid(const Tensor& theta, IntSpan size, std::optional<bool> align_
   TG_CHECK(theta.ndim() == 3 && theta.size(0) == size[0] && theta.size(1) == n && theta.size(2) == n + 1, Value,
            "affine_grid: theta must have shape [{}, {}, {}] for size {}: got {}", size[0], n, n + 1, format_ints(size),
            format_ints(theta.sizes()));
-  for (int64_t s : size)
-    TG_CHECK(s > 0, Value, "affine_grid: sizes must be positive: got {}", format_ints(size));
+  for (int64_t s : size) TG_CHECK(s > 0, Value, "affine_grid: sizes must be positive: got {}", format_ints(size));
   bool corners = align_corners.value_or(false);
   // Homogeneous coordinates (x, y[, z], 1) of every position, x running along the last dimension.
   DimVector shape(IntSpan(size.data() + 2, static_cast<size_t>(n)));

@@ -15,12 +15,14 @@ using resampling::Taps;
 
 // The type that weights and sums have.
 template <class T>
-using sum_t = typename std::conditional_t<std::is_integral_v<T>, std::type_identity<float>, std::type_identity<compute_t<T>>>::type;
+using sum_t = typename std::conditional_t<std::is_integral_v<T>, std::type_identity<float>,
+                                          std::type_identity<compute_t<T>>>::type;
 
 template <class T, class C>
 T rounded(C x) {
   if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(std::clamp(std::nearbyint(x), C(std::numeric_limits<T>::min()), C(std::numeric_limits<T>::max())));
+    return static_cast<T>(
+        std::clamp(std::nearbyint(x), C(std::numeric_limits<T>::min()), C(std::numeric_limits<T>::max())));
   else
     return T(x);
 }
@@ -60,8 +62,7 @@ void weighted_row(const Taps<sum_t<T>>& taps, const sum_t<T>* line, T* to) {
   if (taps.count == 1) {
     for (int64_t x = 0; x < n; ++x) to[x] = rounded<T>(line[index[x]]);
   } else if (taps.count == 2) {
-    for (int64_t x = 0; x < n; ++x)
-      to[x] = rounded<T>(weight[x] * line[index[x]] + weight[n + x] * line[index[n + x]]);
+    for (int64_t x = 0; x < n; ++x) to[x] = rounded<T>(weight[x] * line[index[x]] + weight[n + x] * line[index[n + x]]);
   } else {
     for (int64_t x = 0; x < n; ++x) {
       C s = 0;
@@ -112,30 +113,32 @@ void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
   using C = sum_t<T>;
   const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
   int64_t width = tx.in, size = plan.in_plane();
-  parallel_for(0, plan.planes, 32768 / std::max<int64_t>(size + plan.out_plane(), 1) + 1, [&](int64_t first, int64_t last) {
-    std::vector<C> sums(static_cast<size_t>(size)), line(static_cast<size_t>(width));
-    for (int64_t p = first; p < last; ++p) {
-      std::fill(sums.begin(), sums.end(), C(0));
-      const T* from = output + p * plan.out_plane();
-      for (int64_t z = 0; z < tz.out; ++z)
-        for (int64_t y = 0; y < ty.out; ++y, from += tx.out) {
-          std::fill(line.begin(), line.end(), C(0));
-          for (int64_t k = 0; k < tx.count; ++k) {
-            const int32_t* index = tx.index.data() + k * tx.out;
-            const C* weight = tx.weight.data() + k * tx.out;
-            for (int64_t x = 0; x < tx.out; ++x) line[static_cast<size_t>(index[x])] += weight[x] * static_cast<C>(from[x]);
-          }
-          for (int64_t kz = 0; kz < tz.count; ++kz)
-            for (int64_t ky = 0; ky < ty.count; ++ky) {
-              C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
-              C* to = sums.data() + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * width;
-              for (int64_t x = 0; x < width; ++x) to[x] += w * line[static_cast<size_t>(x)];
-            }
-        }
-      T* to = input + p * size;
-      for (int64_t i = 0; i < size; ++i) to[i] = T(sums[static_cast<size_t>(i)]);
-    }
-  });
+  parallel_for(0, plan.planes, 32768 / std::max<int64_t>(size + plan.out_plane(), 1) + 1,
+               [&](int64_t first, int64_t last) {
+                 std::vector<C> sums(static_cast<size_t>(size)), line(static_cast<size_t>(width));
+                 for (int64_t p = first; p < last; ++p) {
+                   std::fill(sums.begin(), sums.end(), C(0));
+                   const T* from = output + p * plan.out_plane();
+                   for (int64_t z = 0; z < tz.out; ++z)
+                     for (int64_t y = 0; y < ty.out; ++y, from += tx.out) {
+                       std::fill(line.begin(), line.end(), C(0));
+                       for (int64_t k = 0; k < tx.count; ++k) {
+                         const int32_t* index = tx.index.data() + k * tx.out;
+                         const C* weight = tx.weight.data() + k * tx.out;
+                         for (int64_t x = 0; x < tx.out; ++x)
+                           line[static_cast<size_t>(index[x])] += weight[x] * static_cast<C>(from[x]);
+                       }
+                       for (int64_t kz = 0; kz < tz.count; ++kz)
+                         for (int64_t ky = 0; ky < ty.count; ++ky) {
+                           C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
+                           C* to = sums.data() + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * width;
+                           for (int64_t x = 0; x < width; ++x) to[x] += w * line[static_cast<size_t>(x)];
+                         }
+                     }
+                   T* to = input + p * size;
+                   for (int64_t i = 0; i < size; ++i) to[i] = T(sums[static_cast<size_t>(i)]);
+                 }
+               });
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ void check_sizes(IntSpan in, IntSpan out) {
 void check_arguments(size_t spatial, std::string_view mode, const std::optional<std::vector<double>>& scales) {
   TG_CHECK(spatial >= 1 && spatial <= 3, Runtime, "interpolate: expected 1 to 3 spatial dimensions: got {}", spatial);
   TG_CHECK(resampling::mode_of(mode), Value, "interpolate: unknown mode '{}'", mode);
-  TG_CHECK(!scales || scales->size() == spatial, Value, "interpolate: {} scales for {} spatial dimensions", scales->size(),
-           spatial);
+  TG_CHECK(!scales || scales->size() == spatial, Value, "interpolate: {} scales for {} spatial dimensions",
+           scales->size(), spatial);
 }
 
 void check_grid(const Tensor& input, const Tensor& grid, std::string_view mode, std::string_view padding_mode) {
@@ -30,7 +30,8 @@ void check_grid(const Tensor& input, const Tensor& grid, std::string_view mode, 
            "grid_sample: input and grid must be of one floating dtype: got {} and {}", input.dtype(), grid.dtype());
   int64_t n = input.ndim();
   TG_CHECK((n == 4 || n == 5) && grid.ndim() == n && grid.size(-1) == n - 2 && grid.size(0) == input.size(0), Runtime,
-           "grid_sample: expected input (N, C, H, W) with grid (N, h, w, 2), or (N, C, D, H, W) with (N, d, h, w, 3): got {} and {}",
+           "grid_sample: expected input (N, C, H, W) with grid (N, h, w, 2), or (N, C, D, H, W) with (N, d, h, w, 3): "
+           "got {} and {}",
            format_ints(input.sizes()), format_ints(grid.sizes()));
   TG_CHECK(mode != "bicubic" || n == 4, Runtime, "grid_sample: mode 'bicubic' is for inputs of 4 dimensions: got {}",
            format_ints(input.sizes()));
@@ -58,14 +59,15 @@ TensorSpec upsample_shape(const Tensor& input, IntSpan output_size, std::string_
 TensorSpec upsample_grad_shape(const Tensor& output, IntSpan input_size, std::string_view mode,
                                [[maybe_unused]] bool align_corners, const std::optional<std::vector<double>>& scales) {
   TG_CHECK(output.sizes().size() == input_size.size() && input_size.size() >= 3, Runtime,
-           "interpolate: gradient of shape {} for input of shape {}", format_ints(output.sizes()), format_ints(input_size));
+           "interpolate: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
+           format_ints(input_size));
   check_arguments(input_size.size() - 2, mode, scales);
   check_sizes(input_size, output.sizes());
   return resampled(output, input_size);
 }
 
-TensorSpec grid_sample_shape(const Tensor& input, const Tensor& grid, std::string_view mode, std::string_view padding_mode,
-                             [[maybe_unused]] bool align_corners) {
+TensorSpec grid_sample_shape(const Tensor& input, const Tensor& grid, std::string_view mode,
+                             std::string_view padding_mode, [[maybe_unused]] bool align_corners) {
   check_grid(input, grid, mode, padding_mode);
   DimVector sizes{input.size(0), input.size(1)};
   for (int64_t d = 1; d + 1 < grid.ndim(); ++d) sizes.push_back(grid.size(d));

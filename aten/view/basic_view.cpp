@@ -78,8 +78,8 @@ ViewSpec unsqueeze_view(const Tensor& input, int64_t dim) {
 
 ViewSpec expand_view(const Tensor& input, IntSpan size, bool /*implicit*/) {
   int64_t extra = static_cast<int64_t>(size.size()) - input.ndim();
-  TG_CHECK(extra >= 0, Runtime, "expand: the new shape {} has fewer dimensions than the input's {}",
-           format_ints(size), format_ints(input.sizes()));
+  TG_CHECK(extra >= 0, Runtime, "expand: the new shape {} has fewer dimensions than the input's {}", format_ints(size),
+           format_ints(input.sizes()));
   ViewSpec v{DimVector(size), DimVector(size.size()), input.storage_offset(), {}};
   for (int64_t d = 0; d < static_cast<int64_t>(size.size()); ++d) {
     int64_t from = d - extra;

@@ -16,8 +16,8 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   TG_CHECK(input.ndim() > 0, Runtime, "view: a tensor without dimensions keeps its element size: {} to {}",
            input.dtype(), dtype);
   const size_t last = static_cast<size_t>(input.ndim()) - 1;
-  TG_CHECK(v.strides[last] == 1, Runtime, "view: {} as {} needs a dense last dimension: its stride is {}", input.dtype(),
-           dtype, v.strides[last]);
+  TG_CHECK(v.strides[last] == 1, Runtime, "view: {} as {} needs a dense last dimension: its stride is {}",
+           input.dtype(), dtype, v.strides[last]);
   if (from > to) {
     const int64_t ratio = from / to;
     for (size_t d = 0; d < last; ++d) v.strides[d] *= ratio;
@@ -28,8 +28,8 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   }
   const int64_t ratio = to / from;
   auto divides = [&](int64_t n, const char* what) {
-    TG_CHECK(n % ratio == 0, Runtime, "view: {} as {} needs {} divisible by {}: got {}", input.dtype(), dtype, what, ratio,
-             n);
+    TG_CHECK(n % ratio == 0, Runtime, "view: {} as {} needs {} divisible by {}: got {}", input.dtype(), dtype, what,
+             ratio, n);
     return n / ratio;
   };
   v.sizes[last] = divides(v.sizes[last], "a last size");
@@ -51,8 +51,8 @@ ViewSpec view_as_real_view(const Tensor& input) {
 ViewSpec view_as_complex_view(const Tensor& input) {
   TG_CHECK(input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
            "view_as_complex: expected float32 or float64: got {}", input.dtype());
-  TG_CHECK(input.ndim() > 0 && input.size(-1) == 2, Runtime, "view_as_complex: expected a last dimension of size 2: got {}",
-           format_ints(input.sizes()));
+  TG_CHECK(input.ndim() > 0 && input.size(-1) == 2, Runtime,
+           "view_as_complex: expected a last dimension of size 2: got {}", format_ints(input.sizes()));
   if (input.numel() == 0) {  // the strides of an empty tensor mean nothing
     ViewSpec v = whole(input);
     v.sizes.erase(v.sizes.size() - 1);
@@ -101,7 +101,8 @@ ViewSpec movedim_view(const Tensor& input, IntSpan source, IntSpan destination) 
   return permute_view(input, order);
 }
 
-ViewSpec strided_view_view(const Tensor& input, IntSpan size, IntSpan stride, int64_t storage_offset, IntSpan, int64_t) {
+ViewSpec strided_view_view(const Tensor& input, IntSpan size, IntSpan stride, int64_t storage_offset, IntSpan,
+                           int64_t) {
   return as_strided_view(input, size, stride, storage_offset);
 }
 

@@ -17,8 +17,8 @@ DimVector infer_sizes(IntSpan sizes, int64_t numel, const char* op) {
     overflow |= __builtin_mul_overflow(known, sizes[d], &known);
   }
   if (unknown >= 0 && !overflow) {
-    TG_CHECK(known != 0 || numel != 0, Runtime,
-             "{}: the size -1 is ambiguous for a tensor without elements: got {}", op, format_ints(sizes));
+    TG_CHECK(known != 0 || numel != 0, Runtime, "{}: the size -1 is ambiguous for a tensor without elements: got {}",
+             op, format_ints(sizes));
     if (known != 0 && numel % known == 0) {
       result[unknown] = numel / known;
       known = numel;

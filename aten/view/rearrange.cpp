@@ -44,7 +44,8 @@ void roll_dims(const Tensor& input, IntSpan shifts, IntSpan dims, const Tensor& 
   const int64_t shift = (shifts[0] % size + size) % size;
   const IntSpan more_shifts(shifts.subspan(1)), more_dims(dims.subspan(1));
   roll_dims(raw::narrow(input, d, 0, size - shift), more_shifts, more_dims, raw::narrow(out, d, shift, size - shift));
-  if (shift) roll_dims(raw::narrow(input, d, size - shift, shift), more_shifts, more_dims, raw::narrow(out, d, 0, shift));
+  if (shift)
+    roll_dims(raw::narrow(input, d, size - shift, shift), more_shifts, more_dims, raw::narrow(out, d, 0, shift));
 }
 }  // namespace
 
@@ -52,7 +53,8 @@ void roll_cpu(const Tensor& input, IntSpan shifts, IntSpan dims, const Tensor& o
   if (out.numel() == 0) return;
   if (dims.empty()) {
     const int64_t zero[] = {0};
-    return roll_dims(raw::reshape(input, {-1}), shifts, zero, alias_tensor(out, {out.numel()}, {1}, out.storage_offset()));
+    return roll_dims(raw::reshape(input, {-1}), shifts, zero,
+                     alias_tensor(out, {out.numel()}, {1}, out.storage_offset()));
   }
   // A dimension that is given several times is rolled by the sum, and pieces are cut once per dimension.
   DimVector sums, wanted;

@@ -6,7 +6,8 @@ namespace tapegrad {
 TensorSpec embed_view_shape(const Tensor& grad_view, IntSpan sizes, IntSpan view_size, IntSpan view_stride,
                             int64_t offset) {
   TG_CHECK(grad_view.sizes() == view_size && view_size.size() == view_stride.size(), Runtime,
-           "embed_view: expected a gradient of sizes {}: got {}", format_ints(view_size), format_ints(grad_view.sizes()));
+           "embed_view: expected a gradient of sizes {}: got {}", format_ints(view_size),
+           format_ints(grad_view.sizes()));
   for (int64_t s : view_stride)
     TG_CHECK(s >= 0, Runtime, "embed_view: strides must not be negative: got {}", format_ints(view_stride));
   TG_CHECK(offset >= 0, Runtime, "embed_view: the offset must not be negative: got {}", offset);
@@ -30,8 +31,9 @@ TensorSpec unfold_backward_shape(const Tensor& grad_windows, IntSpan sizes, int6
                                  int64_t step) {
   Tensor shadow = empty_tensor(sizes, DType::uint8, Device(DeviceType::Meta));
   ViewSpec windows = unfold_view(shadow, dimension, size, step);
-  TG_CHECK(IntSpan(windows.sizes) == grad_windows.sizes(), Runtime, "unfold_backward: expected a gradient of sizes {}: got {}",
-           format_ints(windows.sizes), format_ints(grad_windows.sizes()));
+  TG_CHECK(IntSpan(windows.sizes) == grad_windows.sizes(), Runtime,
+           "unfold_backward: expected a gradient of sizes {}: got {}", format_ints(windows.sizes),
+           format_ints(grad_windows.sizes()));
   return {DimVector(sizes), grad_windows.dtype(), grad_windows.device(), {}};
 }
 

@@ -8,7 +8,8 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   dim = wrap_dim(dim, input.ndim(), "chunk");
   int64_t size = input.size(dim);
   // All chunks of an empty dimension are empty, as many as were asked for.
-  if (size == 0) return split_with_sizes(input, DimVector(static_cast<size_t>(std::min<int64_t>(chunks, 1 << 20))), dim);
+  if (size == 0)
+    return split_with_sizes(input, DimVector(static_cast<size_t>(std::min<int64_t>(chunks, 1 << 20))), dim);
   return split(input, (size - 1) / chunks + 1, dim);
 }
 
@@ -41,9 +42,10 @@ std::vector<Tensor> tensor_split_indices(const Tensor& input, IntSpan indices, i
 }
 
 std::vector<Tensor> tensor_split_tensor(const Tensor& input, const Tensor& indices_or_sections, int64_t dim) {
-  TG_CHECK(indices_or_sections.dtype() == DType::int64 && indices_or_sections.is_cpu() && indices_or_sections.ndim() <= 1,
-           Runtime, "tensor_split: expected an int64 tensor on the CPU with at most 1 dimension: got {} on {}, sizes {}",
-           indices_or_sections.dtype(), indices_or_sections.device(), format_ints(indices_or_sections.sizes()));
+  TG_CHECK(
+      indices_or_sections.dtype() == DType::int64 && indices_or_sections.is_cpu() && indices_or_sections.ndim() <= 1,
+      Runtime, "tensor_split: expected an int64 tensor on the CPU with at most 1 dimension: got {} on {}, sizes {}",
+      indices_or_sections.dtype(), indices_or_sections.device(), format_ints(indices_or_sections.sizes()));
   if (indices_or_sections.ndim() == 0) return tensor_split_sections(input, indices_or_sections.item<int64_t>(), dim);
   Tensor dense = raw::contiguous(indices_or_sections);
   DimVector indices;

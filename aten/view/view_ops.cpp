@@ -81,7 +81,8 @@ Tensor tile(const Tensor& input, IntSpan dims) {
   return repeat(input, repeats);
 }
 
-Tensor repeat_interleave_int(const Tensor& input, int64_t repeats, std::optional<int64_t> dim, std::optional<int64_t> output_size) {
+Tensor repeat_interleave_int(const Tensor& input, int64_t repeats, std::optional<int64_t> dim,
+                             std::optional<int64_t> output_size) {
   TG_CHECK(repeats >= 0, Runtime, "repeat_interleave: repeats must not be negative: got {}", repeats);
   Tensor x = dim ? input : tapegrad::flatten(input);
   if (x.ndim() == 0) x = tapegrad::reshape(x, {1});

@@ -20,7 +20,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_double_grad(const Tensor& g
                                                                  const Tensor& grad_value, const Tensor& grad_output,
                                                                  const Tensor& query, const Tensor& key,
                                                                  const Tensor& value, const Tensor& attn_mask,
-                                                                 bool is_causal, double scale, std::array<bool, 4> mask) {
+                                                                 bool is_causal, double scale,
+                                                                 std::array<bool, 4> mask) {
   using attention::widened;
   Tensor wide_mask = attn_mask.defined() && attn_mask.is_floating_point() ? widened(attn_mask) : attn_mask;
   auto f = [=](const std::vector<Tensor>& x) {

@@ -8,12 +8,11 @@ Tensor conv_grad_bias(const Tensor& grad) {
   return sum(grad, OptionalInts(dims));
 }
 
-Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride,
-                 IntSpan padding, IntSpan dilation, int64_t groups) {
+Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride, IntSpan padding,
+                 IntSpan dilation, int64_t groups) {
   Tensor y = _conv(input, weight, {}, stride, padding, dilation, groups);
   for (int64_t d = 2; d < y.ndim(); ++d)
-    if (y.size(d) != output_sizes[static_cast<size_t>(d)])
-      y = narrow(y, d, 0, output_sizes[static_cast<size_t>(d)]);
+    if (y.size(d) != output_sizes[static_cast<size_t>(d)]) y = narrow(y, d, 0, output_sizes[static_cast<size_t>(d)]);
   return y;
 }
 

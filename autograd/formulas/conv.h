@@ -11,7 +11,7 @@ namespace tapegrad {
 Tensor conv_grad_bias(const Tensor& grad);
 // `_conv` cut to the sizes of the output whose gradient this is: an output padding beyond the stride makes
 // the formula of the sizes give more.
-Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride,
-                 IntSpan padding, IntSpan dilation, int64_t groups);
+Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride, IntSpan padding,
+                 IntSpan dilation, int64_t groups);
 
 }  // namespace tapegrad

@@ -47,25 +47,27 @@ Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index,
 }
 
 Tensor scatter_src_reduce_self_grad(const Tensor& grad, std::string_view reduce) {
-  TG_CHECK(reduce == "add", NotImplemented, "scatter: reduce=\"multiply\" is not differentiable\nuse scatter_reduce with \"prod\"");
+  TG_CHECK(reduce == "add", NotImplemented,
+           "scatter: reduce=\"multiply\" is not differentiable\nuse scatter_reduce with \"prod\"");
   return grad;
 }
 
-std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor& input, int64_t dim, const Tensor& index,
-                                               const Tensor& src, std::string_view reduce, bool include_self,
-                                               const Tensor& result, std::array<bool, 2>) {
+std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor& input, int64_t dim,
+                                               const Tensor& index, const Tensor& src, std::string_view reduce,
+                                               bool include_self, const Tensor& result, std::array<bool, 2>) {
   Tensor for_input, for_src;
   auto source = [&](const Tensor& per_element) {  // from elements of the index's shape to src's
     return per_element.sizes() == src.sizes() ? per_element
-           : index.numel() == 0               ? zeros_of(src.sizes(), grad)
-                                              : _embed_view(per_element, src.sizes(), per_element.sizes(),
-                                                            contiguous_strides(src.sizes()), 0);
+           : index.numel() == 0
+               ? zeros_of(src.sizes(), grad)
+               : _embed_view(per_element, src.sizes(), per_element.sizes(), contiguous_strides(src.sizes()), 0);
   };
   auto picked = [&](const Tensor& t) { return index.numel() == 0 ? t : gather(t, dim, index); };
   // The part of src that the index covers.
   Tensor used = src;
   if (index.numel() != 0 && src.sizes() != index.sizes())
-    used = as_strided(contiguous(src), index.sizes(), contiguous_strides(src.sizes()), contiguous(src).storage_offset());
+    used =
+        as_strided(contiguous(src), index.sizes(), contiguous_strides(src.sizes()), contiguous(src).storage_offset());
   if (index.numel() == 0) return {grad, zeros_of(src.sizes(), grad)};
   if (reduce == "sum") {
     for_input = grad;
@@ -85,9 +87,11 @@ std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor&
     Tensor without_input = scatter_reduce(ones_like(input), dim, index, src, "prod", true);
     for_input = mul(grad, without_input);
     Tensor zero_src = eq(used, 0);
-    Tensor zeros_seen = scatter_add(include_self ? to(input_zero, grad.dtype()) : zeros_like(grad), dim, index, to(zero_src, grad.dtype()));
+    Tensor zeros_seen = scatter_add(include_self ? to(input_zero, grad.dtype()) : zeros_like(grad), dim, index,
+                                    to(zero_src, grad.dtype()));
     Tensor safe = masked_fill(used, zero_src, 1);
-    Tensor safe_result = scatter_reduce(include_self ? input_safe : scatter(ones_like(input), dim, index, Scalar(1)), dim, index, safe, "prod", true);
+    Tensor safe_result = scatter_reduce(include_self ? input_safe : scatter(ones_like(input), dim, index, Scalar(1)),
+                                        dim, index, safe, "prod", true);
     Tensor others_zero = sub(picked(zeros_seen), to(zero_src, grad.dtype()));
     Tensor others = div(picked(safe_result), safe);
     for_src = mul(picked(grad), masked_fill(others, ne(others_zero, 0), 0));
@@ -115,7 +119,8 @@ Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes)
   return autograd::reduce_to(full, {DimVector(sizes), grad.dtype(), grad.device()});
 }
 
-Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq) {
+Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx,
+                               bool scale_grad_by_freq) {
   Tensor g = grad;
   if (scale_grad_by_freq) {
     Tensor flat = raw::reshape(indices, {-1});

@@ -20,9 +20,9 @@ Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor&
 // The gradient of a source, which may be larger than the index.
 Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes);
 Tensor scatter_src_reduce_self_grad(const Tensor& grad, std::string_view reduce);
-std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor& input, int64_t dim, const Tensor& index,
-                                               const Tensor& src, std::string_view reduce, bool include_self,
-                                               const Tensor& result, std::array<bool, 2> mask);
+std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor& input, int64_t dim,
+                                               const Tensor& index, const Tensor& src, std::string_view reduce,
+                                               bool include_self, const Tensor& result, std::array<bool, 2> mask);
 Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes);
 Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq);
 

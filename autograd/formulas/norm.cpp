@@ -18,7 +18,8 @@ struct Gradients {
   Tensor input, scaled_sum, sum;  // scaled_sum: g * xhat, not yet summed over rows
 };
 
-Gradients plain_gradients(const Tensor& g, const Tensor& x, const Tensor& weight, IntSpan dims, double eps, bool center) {
+Gradients plain_gradients(const Tensor& g, const Tensor& x, const Tensor& weight, IntSpan dims, double eps,
+                          bool center) {
   Tensor d = center ? sub(x, mean(x, dims, true)) : x;
   Tensor rstd = pow(add(mean(mul(d, d), dims, true), eps), -0.5);
   Tensor xhat = mul(d, rstd);

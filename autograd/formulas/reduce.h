@@ -20,8 +20,8 @@ TG_API Tensor extreme_backward(const Tensor& grad, const Tensor& input, const Te
 // max and min along a dimension: the chosen element gets it.
 TG_API Tensor place_backward(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& indices, bool keepdim);
 TG_API Tensor var_backward(const Tensor& grad, const Tensor& input, OptionalInts dim, bool keepdim, double correction);
-TG_API Tensor std_backward(const Tensor& grad, const Tensor& input, const Tensor& result, OptionalInts dim, bool keepdim,
-                           double correction);
+TG_API Tensor std_backward(const Tensor& grad, const Tensor& input, const Tensor& result, OptionalInts dim,
+                           bool keepdim, double correction);
 TG_API Tensor norm_backward(const Tensor& grad, const Tensor& input, const Tensor& result, double p, OptionalInts dim,
                             bool keepdim);
 

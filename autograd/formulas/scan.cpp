@@ -41,7 +41,7 @@ Tensor cumprod_backward(const Tensor& grad, const Tensor& input, int64_t dim, co
 Tensor logcumsumexp_backward(const Tensor& grad, const Tensor& input, const Tensor& output, int64_t dim) {
   if (grad.ndim() == 0 || grad.numel() == 0) return grad;
   // The lowest number stands for log(0): infinities would cancel to NaN in derivatives of this formula.
-  const double lowest = grad.dtype() == DType::float64 ? std::numeric_limits<double>::lowest()
+  const double lowest = grad.dtype() == DType::float64   ? std::numeric_limits<double>::lowest()
                         : grad.dtype() == DType::float16 ? -65504.0
                                                          : -3.3e38;
   const Tensor nothing = full_like(grad, lowest);

@@ -5,7 +5,8 @@ namespace tapegrad {
 Tensor chosen_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& indices, bool reduced) {
   if (sizes.empty()) return grad;
   const Tensor to = zeros(sizes, grad.dtype(), grad.device());
-  return reduced ? _scatter_src(to, dim, unsqueeze(indices, dim), unsqueeze(grad, dim)) : _scatter_src(to, dim, indices, grad);
+  return reduced ? _scatter_src(to, dim, unsqueeze(indices, dim), unsqueeze(grad, dim))
+                 : _scatter_src(to, dim, indices, grad);
 }
 
 }  // namespace tapegrad

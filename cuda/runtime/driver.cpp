@@ -61,8 +61,7 @@ class RuntimeDriver final : public Driver {
  private:
   void check_index(int device) {
     const int count = device_count();
-    TG_CHECK(device >= 0 && device < count, Runtime, "cuda: device index out of range: cuda:{} of {}", device,
-             count);
+    TG_CHECK(device >= 0 && device < count, Runtime, "cuda: device index out of range: cuda:{} of {}", device, count);
   }
 };
 

@@ -82,9 +82,7 @@ double accuracy(const nn::Sequential& model, const tg::Tensor& images, const tg:
   return static_cast<double>(right) / static_cast<double>(images.size(0));
 }
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int run(const Options& options) {
   tg::default_generator().manual_seed(options.seed);
@@ -106,7 +104,8 @@ int run(const Options& options) {
     for (int64_t batch = 0; batch < batches; ++batch) {
       const tg::Tensor chosen = order.narrow(0, batch * options.batch_size, options.batch_size);
       optimizer.set_lr(one_cycle(options.lr, step++, steps));
-      const tg::Tensor loss = tg::cross_entropy(model(images.index_select(0, chosen)), train.labels.index_select(0, chosen));
+      const tg::Tensor loss =
+          tg::cross_entropy(model(images.index_select(0, chosen)), train.labels.index_select(0, chosen));
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();

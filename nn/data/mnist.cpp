@@ -37,13 +37,20 @@ std::vector<unsigned char> read_file(const std::string& path) {
 
 DType idx_dtype(unsigned char code, const std::string& path) {
   switch (code) {
-    case 0x08: return DType::uint8;
-    case 0x09: return DType::int8;
-    case 0x0B: return DType::int16;
-    case 0x0C: return DType::int32;
-    case 0x0D: return DType::float32;
-    case 0x0E: return DType::float64;
-    default: TG_THROW(Runtime, "read_idx: not an idx file: {}", path);
+    case 0x08:
+      return DType::uint8;
+    case 0x09:
+      return DType::int8;
+    case 0x0B:
+      return DType::int16;
+    case 0x0C:
+      return DType::int32;
+    case 0x0D:
+      return DType::float32;
+    case 0x0E:
+      return DType::float64;
+    default:
+      TG_THROW(Runtime, "read_idx: not an idx file: {}", path);
   }
 }
 
@@ -85,7 +92,8 @@ MNIST::MNIST(const std::string& folder, bool train) {
   const std::string part = train && whole ? "train" : "t10k";
   const std::string image_file = find(part + "-images-idx3-ubyte"), label_file = find(part + "-labels-idx1-ubyte");
   TG_CHECK(!image_file.empty() && !label_file.empty(), Runtime,
-           "MNIST: {}-images-idx3-ubyte and {}-labels-idx1-ubyte, or those with .gz, are not in {}", part, part, folder);
+           "MNIST: {}-images-idx3-ubyte and {}-labels-idx1-ubyte, or those with .gz, are not in {}", part, part,
+           folder);
   images = read_idx(image_file);
   labels = raw::to(read_idx(label_file), DType::int64);
   TG_CHECK(images.dim() == 3 && images.size(1) == 28 && images.size(2) == 28 && labels.dim() == 1 &&

@@ -16,8 +16,8 @@ struct TG_API MNIST {
   Tensor images;  // uint8, (N, 28, 28)
   Tensor labels;  // int64, (N)
 
-  // From a folder with the usual file names, compressed or not. Where it holds only the 10,000 test images, as the folder
-  // that comes with tapegrad does, they are split: 8,000 to train, 2,000 to test.
+  // From a folder with the usual file names, compressed or not. Where it holds only the 10,000 test images, as the
+  // folder that comes with tapegrad does, they are split: 8,000 to train, 2,000 to test.
   MNIST(const std::string& folder, bool train);
 
   int64_t size() const { return images.size(0); }

@@ -11,10 +11,10 @@
 
 namespace tapegrad {
 
-#define TG_OPTIM_KERNELS(isa)                                                       \
-  namespace cpu::isa {                                                              \
-  void fused_adam(DType, const nn::AdamRun&, const nn::AdamConstants&);             \
-  void fused_sgd(DType, const nn::SgdRun&, const nn::SgdConstants&);                \
+#define TG_OPTIM_KERNELS(isa)                                           \
+  namespace cpu::isa {                                                  \
+  void fused_adam(DType, const nn::AdamRun&, const nn::AdamConstants&); \
+  void fused_sgd(DType, const nn::SgdRun&, const nn::SgdConstants&);    \
   }
 #ifdef TG_HAVE_ISA_GENERIC
 TG_OPTIM_KERNELS(generic)
@@ -174,8 +174,9 @@ void fused_adam_step(std::span<const AdamEntry> entries, const AdamSettings& s) 
     run.root = std::sqrt(1 - std::pow(s.beta2, e.step));
     batch.add(run, e.param.dtype());
   }
-  const AdamConstants constants{s.beta1, s.beta2, s.eps, s.decoupled ? 0 : s.weight_decay,
-                                s.decoupled ? 1 - s.lr * s.weight_decay : 1, s.maximize};
+  const AdamConstants constants{
+      s.beta1,   s.beta2, s.eps, s.decoupled ? 0 : s.weight_decay, s.decoupled ? 1 - s.lr * s.weight_decay : 1,
+      s.maximize};
   batch.for_each_part([&](AdamRun run, DType dtype, int64_t from, int64_t n) {
     const int64_t bytes = from * static_cast<int64_t>(element_size(dtype));
     run.param = shift(run.param, bytes);

@@ -70,7 +70,8 @@ Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& o, bool decoupled)
   TG_CHECK(o.weight_decay >= 0, Value, "Adam: weight_decay must not be negative: got {}", o.weight_decay);
 }
 Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options) : Adam(std::move(parameters), options, false) {}
-AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options) : Adam(std::move(parameters), options, true) {}
+AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options)
+    : Adam(std::move(parameters), options, true) {}
 
 void Adam::step() {
   std::vector<nn::AdamEntry> entries;

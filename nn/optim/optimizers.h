@@ -5,8 +5,8 @@
 //   loss.backward();
 //   optimizer.step();
 //
-// An optimizer keeps handles of its parameters; those without a gradient are skipped. State (averages, momentum) is made
-// in the first step that needs it. One thread at a time.
+// An optimizer keeps handles of its parameters; those without a gradient are skipped. State (averages, momentum) is
+// made in the first step that needs it. One thread at a time.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The generated C++ API: calls, operators, promotion, views, in-place and out= forms, errors, the meta device. What each
-// operator computes is tested from Python against NumPy and torch.
+// The generated C++ API: calls, operators, promotion, views, in-place and out= forms, errors, the meta device. What
+// each operator computes is tested from Python against NumPy and torch.
 #include <catch2/catch.hpp>
 
 #include "autograd/helpers.h"

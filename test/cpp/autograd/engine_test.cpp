@@ -281,7 +281,7 @@ TEST_CASE("no_grad, enable_grad and inference mode", "[engine]") {
     made.add_(1);
   }
   CHECK(contains(error_of([&] { made.add_(1); }), "outside InferenceMode is not allowed"));
-  CHECK(contains(error_of([&] { x * made; }), "Inference tensors cannot be saved for backward"));
+  CHECK(contains(error_of([&] { x* made; }), "Inference tensors cannot be saved for backward"));
 }
 
 TEST_CASE("a chain of a million nodes", "[engine]") {

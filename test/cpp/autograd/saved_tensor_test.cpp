@@ -34,7 +34,8 @@ TEST_CASE("an overwritten saved tensor names reader and writer", "[saved]") {
     site_for_test = 40;
     y.add_(1);
     std::string message = error_of([&] { y.sum().backward(); });
-    CHECK(contains(message, "exp: the result saved at train.py:31 for the gradient was overwritten by add_ at train.py:40"));
+    CHECK(contains(message,
+                   "exp: the result saved at train.py:31 for the gradient was overwritten by add_ at train.py:40"));
     CHECK(contains(message, "modified by an inplace operation"));
     CHECK(contains(message, "is at version 1; expected version 0 instead"));
   }
@@ -45,7 +46,8 @@ TEST_CASE("an overwritten saved tensor names reader and writer", "[saved]") {
     site_for_test = 6;
     y.select(0, 0).mul_(2);
     std::string message = error_of([&] { z.sum().backward(); });
-    CHECK(contains(message, "mul: the input saved at train.py:5 for the gradient was overwritten by mul_ at train.py:6"));
+    CHECK(
+        contains(message, "mul: the input saved at train.py:5 for the gradient was overwritten by mul_ at train.py:6"));
   }
   SECTION("writes of which nothing was saved do no harm") {
     Tensor y = x + 1;
@@ -114,7 +116,9 @@ TEST_CASE("saved-tensor hooks", "[saved]") {
     Tensor g = grad({{z.sum()}}, {{x}}, {}, true, true)[0];
     CHECK(close(grad({{g.sum()}}, {{x}})[0], {2, 2}));
   }
-  SECTION("nothing to pop") { CHECK(!error_of([] { pop_saved_tensor_hooks(); }).empty()); }
+  SECTION("nothing to pop") {
+    CHECK(!error_of([] { pop_saved_tensor_hooks(); }).empty());
+  }
 }
 
 }  // namespace tapegrad::autograd

@@ -67,8 +67,7 @@ TEST_CASE("zero bytes give an address and cost nothing", "[c10][allocator]") {
 TEST_CASE("a freed block is the next one given out", "[c10][allocator]") {
   FakeMemory source(512 * MiB);
   CachingAllocator a(source);
-  for (size_t n :
-       {size_t{1}, size_t{64}, size_t{1000}, size_t{5000}, size_t{100000}, size_t{300000}, 64 * MiB}) {
+  for (size_t n : {size_t{1}, size_t{64}, size_t{1000}, size_t{5000}, size_t{100000}, size_t{300000}, 64 * MiB}) {
     void* p = a.allocate(n);
     a.deallocate(p, n);
     const int reserves = source.reserves;
@@ -103,8 +102,7 @@ TEST_CASE("memory statistics are exact for one thread", "[c10][allocator]") {
 TEST_CASE("empty_cache returns everything that is free", "[c10][allocator]") {
   FakeMemory source(512 * MiB);
   CachingAllocator a(source);
-  for (size_t n : {size_t{64}, size_t{4000}, size_t{200000}, 3 * MiB, 40 * MiB})
-    a.deallocate(a.allocate(n), n);
+  for (size_t n : {size_t{64}, size_t{4000}, size_t{200000}, 3 * MiB, 40 * MiB}) a.deallocate(a.allocate(n), n);
   REQUIRE(source.used > 40 * MiB);
   a.empty_cache();
   REQUIRE(source.used == 0);
@@ -122,9 +120,8 @@ TEST_CASE("out of memory: caches are emptied first, then the error has the numbe
   REQUIRE(a.stats().num_retries == 1);
   std::string text;
   REQUIRE(kind_of_failure(a, 60 * MiB, &text) == ErrorKind::OutOfMemory);
-  REQUIRE_THAT(
-      text, Catch::Matchers::StartsWith("allocate: out of cpu memory: asked for 60.00 MiB (62914560 bytes), "
-                                        "50.00 MiB allocated, 52.00 MiB reserved, 12.00 MiB available\n"));
+  REQUIRE_THAT(text, Catch::Matchers::StartsWith("allocate: out of cpu memory: asked for 60.00 MiB (62914560 bytes), "
+                                                 "50.00 MiB allocated, 52.00 MiB reserved, 12.00 MiB available\n"));
   a.check();
   REQUIRE(a.stats().allocated == 1000 + 50 * MiB);
   a.deallocate(p, 50 * MiB);

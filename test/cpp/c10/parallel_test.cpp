@@ -57,8 +57,7 @@ TEST_CASE("ranges are cut by their size only", "[c10][parallel]") {
     }
 }
 
-TEST_CASE("every item is visited once and the pieces are the same for any number of threads",
-          "[c10][parallel]") {
+TEST_CASE("every item is visited once and the pieces are the same for any number of threads", "[c10][parallel]") {
   for (auto [begin, end, grain] : {std::tuple<int64_t, int64_t, int64_t>{0, 1, 1},
                                    {0, 2, 1},
                                    {-50, 50, 7},
@@ -236,7 +235,8 @@ TEST_CASE("an interrupt drops the remaining chunks", "[c10][parallel]") {
     std::atomic<int> done{0};
     const auto asked_from = std::chrono::steady_clock::now();
     parallel_for(0, 200, 1, [&](int64_t, int64_t) { spend(std::chrono::microseconds(500)); });
-    REQUIRE(questions <= 2 + (std::chrono::steady_clock::now() - asked_from) / std::chrono::milliseconds(10));  // one per 20 ms
+    REQUIRE(questions <=
+            2 + (std::chrono::steady_clock::now() - asked_from) / std::chrono::milliseconds(10));  // one per 20 ms
 
     std::thread user([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -341,7 +341,7 @@ TEST_CASE("idle helpers sleep", "[c10][parallel]") {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  const double used = static_cast<double>(after.tv_sec - before.tv_sec) +
-                      1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  const double used =
+      static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   REQUIRE(used < 0.02);
 }

@@ -71,20 +71,16 @@ TEST_CASE("filling a range equals asking for each element", "[c10][random]") {
   for (int64_t first : {int64_t{0}, int64_t{1}, int64_t{255}, (int64_t{1} << 34) - 100}) {
     const int64_t n = 1500;
     const auto u = static_cast<uint64_t>(first);
-    auto bits = in_pieces<uint32_t>(
-        first, n, [](auto* p, auto a, auto m) { philox_fill_uniform_bits(p, a, m, kState); });
-    auto long_bits = in_pieces<uint64_t>(
-        first, n, [](auto* p, auto a, auto m) { philox_fill_uniform_bits(p, a, m, kState); });
-    auto uniform =
-        in_pieces<float>(first, n, [](auto* p, auto a, auto m) { philox_fill_uniform(p, a, m, kState); });
-    auto doubles =
-        in_pieces<double>(first, n, [](auto* p, auto a, auto m) { philox_fill_uniform(p, a, m, kState); });
-    auto normal =
-        in_pieces<float>(first, n, [](auto* p, auto a, auto m) { philox_fill_normal(p, a, m, kState); });
-    auto wide =
-        in_pieces<double>(first, n, [](auto* p, auto a, auto m) { philox_fill_normal(p, a, m, kState); });
-    auto die = in_pieces<int16_t>(
-        first, n, [](auto* p, auto a, auto m) { philox_fill_bounded(p, a, m, kState, -3, 6); });
+    auto bits =
+        in_pieces<uint32_t>(first, n, [](auto* p, auto a, auto m) { philox_fill_uniform_bits(p, a, m, kState); });
+    auto long_bits =
+        in_pieces<uint64_t>(first, n, [](auto* p, auto a, auto m) { philox_fill_uniform_bits(p, a, m, kState); });
+    auto uniform = in_pieces<float>(first, n, [](auto* p, auto a, auto m) { philox_fill_uniform(p, a, m, kState); });
+    auto doubles = in_pieces<double>(first, n, [](auto* p, auto a, auto m) { philox_fill_uniform(p, a, m, kState); });
+    auto normal = in_pieces<float>(first, n, [](auto* p, auto a, auto m) { philox_fill_normal(p, a, m, kState); });
+    auto wide = in_pieces<double>(first, n, [](auto* p, auto a, auto m) { philox_fill_normal(p, a, m, kState); });
+    auto die =
+        in_pieces<int16_t>(first, n, [](auto* p, auto a, auto m) { philox_fill_bounded(p, a, m, kState, -3, 6); });
     int wrong = 0;
     for (uint64_t k = 0; k < static_cast<uint64_t>(n); ++k) {
       const uint64_t i = u + k;
@@ -94,8 +90,7 @@ TEST_CASE("filling a range equals asking for each element", "[c10][random]") {
       wrong += doubles[k] != philox_uniform(philox_word64(kState, i));
       const auto z = philox_normal_pair(philox_word(kState, i & ~uint64_t{1}), philox_word(kState, i | 1));
       wrong += normal[k] != (i % 2 == 0 ? z.first : z.second);
-      const auto w =
-          philox_normal_pair(philox_word64(kState, i & ~uint64_t{1}), philox_word64(kState, i | 1));
+      const auto w = philox_normal_pair(philox_word64(kState, i & ~uint64_t{1}), philox_word64(kState, i | 1));
       wrong += wide[k] != (i % 2 == 0 ? w.first : w.second);
       wrong += die[k] != -3 + static_cast<int>(philox_bounded(philox_word64(kState, i), 6));
     }
@@ -163,20 +158,18 @@ TEST_CASE("the normal transform agrees with its formula", "[c10][random]") {
     const uint32_t x = philox_word({1, 1}, i), y = philox_word({1, 2}, i);
     const double u = (static_cast<double>(x >> 1) + 0.5) * 0x1p-31;
     // The quadrant's angle counts from its middle, see philox_normal_pair.
-    const double angle =
-        (y >> 30) * pi / 2 + (static_cast<double>(y & 0x3FFFFFFF) - 0x1p29) * 0x1p-29 * pi / 4;
+    const double angle = (y >> 30) * pi / 2 + (static_cast<double>(y & 0x3FFFFFFF) - 0x1p29) * 0x1p-29 * pi / 4;
     const double r = std::sqrt(-2 * std::log(u));
     const auto z = philox_normal_pair(x, y);
     if (std::abs(z.first - r * std::cos(angle)) > 1e-5 || std::abs(z.second - r * std::sin(angle)) > 1e-5)
       FAIL("float pair " << i);
     const uint64_t a = philox_word64({1, 3}, i), b = philox_word64({1, 4}, i);
     const double v = (static_cast<double>(a >> 12) + 0.5) * 0x1p-52;
-    const double wide_angle = static_cast<double>(b >> 62) * pi / 2 +
-                              (static_cast<double>((b << 2) >> 12) * 0x1p-52 - 0.5) * pi / 2;
+    const double wide_angle =
+        static_cast<double>(b >> 62) * pi / 2 + (static_cast<double>((b << 2) >> 12) * 0x1p-52 - 0.5) * pi / 2;
     const double s = std::sqrt(-2 * std::log(v));
     const auto w = philox_normal_pair(a, b);
-    if (std::abs(w.first - s * std::cos(wide_angle)) > 1e-14 ||
-        std::abs(w.second - s * std::sin(wide_angle)) > 1e-14)
+    if (std::abs(w.first - s * std::cos(wide_angle)) > 1e-14 || std::abs(w.second - s * std::sin(wide_angle)) > 1e-14)
       FAIL("double pair " << i);
   }
   // Extremes stay finite.
@@ -204,10 +197,8 @@ TEST_CASE("bounded integers", "[c10][random]") {
                          (uint64_t{1} << 63) + 12345, ~uint64_t{0}})
     for (uint64_t i = 0; i < 1000; ++i) {
       const uint64_t x = philox_word64(kState, i), r = philox_bounded(x, range);
-      if (r != static_cast<uint64_t>(static_cast<unsigned __int128>(x) * range >> 64))
-        FAIL("range " << range);
-      if (range <= 0xFFFFFFFF && philox_bounded32(x, static_cast<uint32_t>(range)) != r)
-        FAIL("short " << range);
+      if (r != static_cast<uint64_t>(static_cast<unsigned __int128>(x) * range >> 64)) FAIL("range " << range);
+      if (range <= 0xFFFFFFFF && philox_bounded32(x, static_cast<uint32_t>(range)) != r) FAIL("short " << range);
     }
   REQUIRE(philox_bounded(~uint64_t{0}, 0) == ~uint64_t{0});
   std::vector<int64_t> die(600000);

@@ -1,5 +1,5 @@
-// The generated layers: constructors, options, state, and the forward passes that C++ has for itself. The operators and the
-// Python classes of the same rows are compared with PyTorch's in test/python/nn.
+// The generated layers: constructors, options, state, and the forward passes that C++ has for itself. The operators and
+// the Python classes of the same rows are compared with PyTorch's in test/python/nn.
 #include <catch2/catch.hpp>
 
 #include "tapegrad/tapegrad.h"

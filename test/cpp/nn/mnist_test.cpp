@@ -33,9 +33,12 @@ TEST_CASE("an idx file of 16-bit numbers is read in the right byte order", "[dat
 }
 
 TEST_CASE("what is no idx file is refused", "[data]") {
-  for (const std::string& bytes :
-       {std::string("hello"), std::string("\0\0\x08\x01\0\0\0\x05" "ab", 10), std::string("\0\0\x07\x01\0\0\0\0", 8),
-        std::string("\0\0\x08\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 16)}) {
+  for (const std::string& bytes : {std::string("hello"),
+                                   std::string("\0\0\x08\x01\0\0\0\x05"
+                                               "ab",
+                                               10),
+                                   std::string("\0\0\x07\x01\0\0\0\0", 8),
+                                   std::string("\0\0\x08\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 16)}) {
     const TemporaryFile file(bytes);
     CHECK_THROWS_AS(read_idx(file.path), Error);
   }

@@ -35,7 +35,8 @@ std::string error_of(F&& f) {
 
 TEST_CASE("a module lists what is registered, submodules behind its own", "[nn]") {
   const Pair net;
-  CHECK(names_of(net->named_parameters()) == std::vector<std::string>{"scale", "first.weight", "first.bias", "second.weight"});
+  CHECK(names_of(net->named_parameters()) ==
+        std::vector<std::string>{"scale", "first.weight", "first.bias", "second.weight"});
   CHECK(names_of(net->named_parameters(false)) == std::vector<std::string>{"scale"});
   CHECK(names_of(net->named_buffers()) == std::vector<std::string>{"count"});
   CHECK(net->parameters().size() == 4);
@@ -112,7 +113,8 @@ TEST_CASE("a state is copied from one module to another", "[nn]") {
 }
 
 TEST_CASE("modules print as in Python", "[nn]") {
-  const Sequential net(Conv2d(Conv2dOptions(1, 16, 3).padding(1)), ReLU(), MaxPool2d(2), Flatten(), Linear(3136, 10, false));
+  const Sequential net(Conv2d(Conv2dOptions(1, 16, 3).padding(1)), ReLU(), MaxPool2d(2), Flatten(),
+                       Linear(3136, 10, false));
   std::ostringstream out;
   out << net;
   CHECK(out.str() == R"(Sequential(

@@ -35,8 +35,8 @@ TEST_CASE("Adam and AdamW follow their formulas", "[optim]") {
   for (const bool decoupled : {false, true}) {
     const Tensor p = parameter(1);
     const AdamOptions options{.lr = 0.1, .weight_decay = 0.05};
-    const std::unique_ptr<Optimizer> optimizer =
-        decoupled ? std::unique_ptr<Optimizer>(new AdamW({p}, options)) : std::unique_ptr<Optimizer>(new Adam({p}, options));
+    const std::unique_ptr<Optimizer> optimizer = decoupled ? std::unique_ptr<Optimizer>(new AdamW({p}, options))
+                                                           : std::unique_ptr<Optimizer>(new Adam({p}, options));
     double expected = 1, m = 0, v = 0;
     for (int step = 1; step <= 3; ++step) {
       set_gradient(p, 0.5);
