@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test smoke bench build asan lint format docs meter clean
+.PHONY: help demo test smoke conformance bench build asan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -26,6 +26,11 @@ smoke:  ## build and run the tests marked as smoke tests: five seconds
 	@tools/setup.sh build test
 	@tools/build.sh cpu _C
 	@$(VENV)/bin/python -m pytest -q -m smoke $(ARGS)
+
+conformance:  ## run PyTorch's sample inputs through both libraries; writes docs/conformance.md (ARGS="--show add 'nn.*'")
+	@tools/setup.sh build test torch
+	@tools/build.sh cpu _C
+	@PYTHONPATH=build/python:test $(VENV)/bin/python -m conformance $(if $(ARGS),$(ARGS),--report docs/conformance.md)
 
 bench:  ## time tapegrad against torch and NumPy; writes a table and a plot
 	@tools/setup.sh build bench torch
