@@ -160,7 +160,7 @@ void put_cpu(const Tensor& input, const Tensor& index, const Tensor& source, boo
     write_rows(v.loop, v.places, rows);
 }
 
-void embedding_cpu(const Tensor& weight, const Tensor& indices, int64_t, bool, const Tensor& out) {
+void embedding_cpu(const Tensor& weight, const Tensor& indices, int64_t, bool, bool, const Tensor& out) {
   const Tensor flat = dense(indices);
   const VectorIndex v(weight, 0, flat, "embedding");
   if (out.numel() == 0) return;

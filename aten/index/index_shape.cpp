@@ -96,7 +96,7 @@ TensorSpec put_shape(const Tensor& input, const Tensor& index, const Tensor& sou
   return like(input);
 }
 
-TensorSpec embedding_shape(const Tensor& weight, const Tensor& indices, int64_t, bool) {
+TensorSpec embedding_shape(const Tensor& weight, const Tensor& indices, int64_t, bool, bool) {
   check_index_dtype(indices, "embedding");
   TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}",
            format_ints(weight.sizes()));

@@ -1,6 +1,7 @@
 // Losses of margins and distances.
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
+#include "tapegrad/c10/modes.h"
 
 namespace tapegrad::composite {
 
@@ -96,6 +97,35 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, int64_t p, d
   if (weight.defined()) terms = terms * unsqueeze(index_select(weight, 0, target), 1);
   terms = scatter(terms, 1, index, zeros_like(gather(terms, 1, index)));  // the target itself does not count
   return apply_reduction(sum_over(terms, 1) / input.size(1), r);
+}
+
+Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce,
+                              std::string_view reduction) {
+  const Reduction r = parse_reduction(reduction, size_average, reduce, "multilabel_margin_loss");
+  TG_CHECK((input.ndim() == 1 || input.ndim() == 2) && input.sizes() == target.sizes(), Runtime,
+           "multilabel_margin_loss: expected input and target (N, C) or (C): got {} and {}", format_ints(input.sizes()),
+           format_ints(target.sizes()));
+  TG_CHECK(target.dtype() == DType::int64, Runtime,
+           "multilabel_margin_loss: expected class indices of dtype int64: got {}", target.dtype());
+  const Tensor x = input.ndim() == 1 ? unsqueeze(input, 0) : input;
+  const int64_t classes = x.size(1);
+  Tensor index, listed, others;
+  {
+    NoGradGuard guard;
+    const Tensor t = target.ndim() == 1 ? unsqueeze(target, 0) : target;
+    if (t.numel() > 0) {
+      const int64_t least = min(t).item<int64_t>(), most = max(t).item<int64_t>();
+      TG_CHECK(least >= -1 && most < classes, Runtime,
+               "multilabel_margin_loss: target {} is out of range for {} classes", least < -1 ? least : most, classes);
+    }
+    listed = cumprod(to(ge(t, 0), DType::int64), 1);  // before the first -1
+    index = mul(t, listed);
+    others = eq(scatter_add(zeros_like(t), 1, index, listed), 0);
+    listed = logical_and(to(unsqueeze(listed, 2), DType::bool_), unsqueeze(others, 1));
+  }
+  const Tensor terms = clamp_min(1 - unsqueeze(gather(x, 1, index), 2) + unsqueeze(x, 1), 0);
+  const Tensor loss = sum_over(sum_over(terms * to(listed, input.dtype()), 2), 1) / classes;
+  return apply_reduction(input.ndim() == 1 ? squeeze(loss, IntSpan({0})) : loss, r);
 }
 
 }  // namespace tapegrad::composite

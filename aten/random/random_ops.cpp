@@ -132,4 +132,22 @@ Tensor feature_alpha_dropout(const Tensor& input, double p, bool training, bool 
   return alpha_dropout_of(input, p, training, inplace, true, "feature_alpha_dropout");
 }
 
+Tensor rrelu(const Tensor& input, const Scalar& lower, const Scalar& upper, bool training, bool inplace) {
+  const double low = lower.to<double>(), high = upper.to<double>();
+  TG_CHECK(input.is_floating_point(), Runtime, "rrelu: expected a floating tensor: got {}", input.dtype());
+  TG_CHECK(low <= high && std::isfinite(low) && std::isfinite(high), Runtime,
+           "rrelu: expected a lower bound no larger than the upper one: got {} and {}", low, high);
+  if (!training) {
+    const Scalar slope((low + high) / 2);
+    return inplace ? leaky_relu_(input, slope) : leaky_relu(input, slope);
+  }
+  Tensor slopes;
+  {
+    NoGradGuard guard;
+    slopes = uniform_(empty_like(input), low, high);
+    masked_fill_(slopes, gt(input, 0), 1);
+  }
+  return inplace ? mul_(input, slopes) : mul(input, slopes);
+}
+
 }  // namespace tapegrad::composite

@@ -119,6 +119,44 @@ Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes)
   return autograd::reduce_to(full, {DimVector(sizes), grad.dtype(), grad.device()});
 }
 
+Tensor embedding_weight_grad(const Tensor& grad, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
+                             bool scale_grad_by_freq, bool) {
+  return _embedding_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq);
+}
+
+std::tuple<Tensor, Tensor> embedding_bag_grad(const Tensor& grad, const Tensor& weight, const Tensor& indices,
+                                              const Tensor& offsets, const Tensor& per_sample_weights, bool mean,
+                                              int64_t padding_idx, bool scale_grad_by_freq, bool sparse,
+                                              std::array<bool, 2> mask) {
+  // The gradient of each looked-up row is that of its bag.
+  const int64_t bags = offsets.size(0) - 1;
+  Tensor bag, counted;
+  {
+    NoGradGuard guard;
+    const Tensor counts = sub(narrow(offsets, 0, 1, bags), narrow(offsets, 0, 0, bags));
+    bag = repeat_interleave(arange(Scalar(bags), DType::int64), to(counts, DType::int64));
+    if (padding_idx >= 0) counted = to(ne(indices, padding_idx), grad.dtype());
+    if (mean) {
+      const Tensor each = counted.defined() ? counted : ones({indices.size(0)}, grad.dtype());
+      const Tensor sizes = clamp_min(index_add(zeros({bags}, grad.dtype()), 0, bag, each), 1);
+      counted = reciprocal(index_select(sizes, 0, bag));
+    }
+  }
+  const Tensor spread = index_select(grad, 0, bag);
+  std::tuple<Tensor, Tensor> result;
+  if (mask[0]) {
+    Tensor rows = spread;
+    if (mean) rows = mul(rows, unsqueeze(counted, 1));
+    if (per_sample_weights.defined()) rows = mul(rows, unsqueeze(per_sample_weights, 1));
+    std::get<0>(result) = embedding_weight_grad(rows, indices, weight.size(0), padding_idx, scale_grad_by_freq, sparse);
+  }
+  if (mask[1]) {
+    Tensor products = sum(mul(spread, index_select(weight, 0, indices)), OptionalInts(IntSpan{1}));
+    std::get<1>(result) = counted.defined() ? mul(products, counted) : products;
+  }
+  return result;
+}
+
 Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx,
                                bool scale_grad_by_freq) {
   Tensor g = grad;

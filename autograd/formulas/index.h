@@ -24,6 +24,13 @@ std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor&
                                                const Tensor& index, const Tensor& src, std::string_view reduce,
                                                bool include_self, const Tensor& result, std::array<bool, 2> mask);
 Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes);
+Tensor embedding_weight_grad(const Tensor& grad, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
+                             bool scale_grad_by_freq, bool sparse);
+// Gradients of _embedding_bag for weight and per_sample_weights.
+std::tuple<Tensor, Tensor> embedding_bag_grad(const Tensor& grad, const Tensor& weight, const Tensor& indices,
+                                              const Tensor& offsets, const Tensor& per_sample_weights, bool mean,
+                                              int64_t padding_idx, bool scale_grad_by_freq, bool sparse,
+                                              std::array<bool, 2> mask);
 Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq);
 
 }  // namespace tapegrad

@@ -6,8 +6,11 @@ import functools as _functools
 import warnings as _warnings
 
 from .._C import _functions
+from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
+from ._multihead import multi_head_attention_forward  # noqa: F401
 
 _table = _functions["nn.functional"]
+_unfold = _functions["_C._ops"]["_unfold_image"]
 globals().update(_table)
 
 # Rows of the root module that are also found here.
@@ -75,12 +78,35 @@ def _adaptive(name: str, plain, both):
     return pool
 
 
-for _name in [n for n in _table if n.endswith("_with_indices")]:
+for _name in [n for n in _table if n.endswith("_with_indices") and not n.startswith("fractional")]:
     _plain = _name.removesuffix("_with_indices")
     _make = _adaptive if _plain.startswith("adaptive") else _with_indices
     globals()[_plain] = _make(_plain, _table[_plain], _table[_name])
 for _name in [n for n in _table if n.startswith("adaptive") and (n.endswith("_with_indices") or "avg" in n)]:
     globals()[_name] = _adaptive(_name, _table[_name], None)
+
+
+def _fractional(name: str, both):
+    """Fractional pooling: return_indices chooses what is given back."""
+    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
+        if isinstance(output_ratio, float):
+            output_ratio = [output_ratio]
+        values, indices = both(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
+        return (values, indices) if return_indices else values
+
+    pool.__name__ = pool.__qualname__ = name
+    pool.__module__ = __name__
+    pool.__doc__ = both.__doc__
+    return pool
+
+
+for _name in ("fractional_max_pool2d", "fractional_max_pool3d"):
+    globals()[_name] = _fractional(_name, _table[_name + "_with_indices"])
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The patches of images (N, C, H, W) or (C, H, W) as columns: (N, C kernel, L) or (C kernel, L)."""
+    return _unfold(input, kernel_size, dilation, padding, stride)
 
 
 def _default_dim(name: str, ndim: int) -> int:

@@ -8,25 +8,30 @@ from __future__ import annotations
 import sys
 import types
 
-from . import _bases, _layers, container, module
+from . import _bases, _layers, container, lazy, module, more_layers, recurrent, transformer
 
 __path__: list = []  # so that `import tapegrad.nn.modules.conv` asks for children
 
-_ALL = {name: value for source in (container, _layers) for name, value in vars(source).items()
+_HAND_WRITTEN = (lazy, more_layers, recurrent, transformer)
+_ALL = {name: value for source in (container, _layers, *_HAND_WRITTEN) for name, value in vars(source).items()
         if isinstance(value, type) and issubclass(value, module.Module)}
 _ALL.update({name: getattr(_bases, name) for name in _bases.__all__ if isinstance(getattr(_bases, name), type)})
 globals().update(_ALL)
 Module = module.Module
 
 _PLACES = {
-    "linear": ("Linear", "Bilinear", "Identity"),
-    "conv": ("_ConvNd", "_ConvTranspose", "Conv"),
-    "batchnorm": ("_NormBase", "_BatchNorm", "BatchNorm"),
-    "instancenorm": ("_InstanceNorm", "InstanceNorm"),
-    "normalization": ("LayerNorm", "GroupNorm", "LocalResponseNorm", "RMSNorm"),
-    "sparse": ("Embedding",),
+    "linear": ("Linear", "Bilinear", "Identity", "LazyLinear", "NonDynamically"),
+    "conv": ("_ConvNd", "_ConvTranspose", "Conv", "LazyConv"),
+    "batchnorm": ("_NormBase", "_BatchNorm", "BatchNorm", "SyncBatchNorm", "LazyBatchNorm"),
+    "instancenorm": ("_InstanceNorm", "InstanceNorm", "LazyInstanceNorm"),
+    "normalization": ("LayerNorm", "GroupNorm", "LocalResponseNorm", "CrossMapLRN2d", "RMSNorm"),
+    "adaptive": ("AdaptiveLogSoftmax",),
+    "fold": ("Fold", "Unfold"),
+    "transformer": ("Transformer",),
+    "lazy": ("LazyModuleMixin",),
+    "sparse": ("Embedding", "EmbeddingBag"),
     "dropout": ("_DropoutNd", "Dropout", "AlphaDropout", "FeatureAlphaDropout"),
-    "pooling": ("_MaxPool", "_AvgPool", "_LPPool", "_Adaptive", "MaxPool", "AvgPool", "LPPool", "Adaptive"),
+    "pooling": ("_MaxPool", "_AvgPool", "_LPPool", "_Adaptive", "MaxPool", "AvgPool", "LPPool", "AdaptiveA", "AdaptiveM", "MaxUnpool", "FractionalMaxPool"),
     "padding": ("ZeroPad", "ConstantPad", "ReflectionPad", "ReplicationPad", "CircularPad"),
     "flatten": ("Flatten", "Unflatten"),
     "upsampling": ("Upsampl",),
@@ -34,7 +39,7 @@ _PLACES = {
     "channelshuffle": ("ChannelShuffle",),
     "distance": ("CosineSimilarity", "PairwiseDistance"),
     "loss": ("_Loss", "_WeightedLoss"),
-    "rnn": ("RNNCell", "GRUCell", "LSTMCell", "RNNCellBase", "RNN", "GRU", "LSTM"),
+    "rnn": ("RNN", "GRU", "LSTM"),
 }
 
 
@@ -52,7 +57,7 @@ def _make_all() -> None:
         placed |= set(members)
         _make(name, members)
     vars(globals()["loss"]).update({k: v for k, v in _ALL.items() if k.endswith("Loss")})
-    layers = set(_layers.__all__) - placed
+    layers = ({*_layers.__all__, "MultiheadAttention"}) - placed
     _make("activation", {k: _ALL[k] for k in layers if not k.endswith("Loss")})
     for real in (container, module):
         name = real.__name__.rpartition(".")[2]

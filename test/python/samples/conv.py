@@ -72,3 +72,16 @@ def _conv_grad_input(make):
 
 def _conv_grad_weight(make):
     return [((make((2, 3, 3, 3)), make((2, 2, 4, 4)), (3, 2, 2, 2), *_PLAIN), {})]
+
+
+def fold(make):
+    return [((make((2, 8, 12)), (4, 5), 2), {}), ((make((9, 9)), 5, 3), {"stride": 2, "padding": 1}), ((make((0, 4, 4)), 3, 2), {}),
+            ((make((1, 12, 6)), (4, 6), (2, 3)), {"dilation": (1, 2)})]
+
+
+def _im2col(make):
+    return [((make((2, 2, 4, 5)), (2, 3), (1, 1), (1, 0), (1, 2)), {})]
+
+
+def _col2im(make):
+    return [((make((2, 8, 12)), (4, 5), (2, 2), (1, 1), (0, 0), (1, 1)), {})]

@@ -175,3 +175,21 @@ def isin(make):
 def histc(make):
     x = make((50,))
     return [((x, 5), {}), ((x, 4, -0.5, 0.5), {}), ((x[:0], 3, 0, 1), {})]
+
+
+def embedding_bag(make):
+    from tapegrad import tensor
+    weight = make((6, 3))
+    flat, offsets = tensor([1, 2, 4, 5, 4, 3, 2, 0]), tensor([0, 4, 4, 6])
+    return [((flat, weight, offsets), {"mode": "sum"}), ((flat, weight, offsets), {}), ((flat, weight, offsets), {"mode": "max"}),
+            ((flat, weight, offsets), {"mode": "sum", "per_sample_weights": make((8,))}),
+            ((flat, weight, tensor([0, 3, 8])), {"include_last_offset": True}),
+            ((flat, weight, offsets), {"mode": "mean", "padding_idx": 4}), ((flat, weight, offsets), {"mode": "max", "padding_idx": -2}),
+            ((flat, weight, offsets), {"mode": "sum", "padding_idx": 4, "per_sample_weights": make((8,))}),
+            ((tensor([[1, 2], [0, 0], [5, 1]]), weight), {"mode": "mean"}),
+            ((tensor([[1, 2], [0, 0], [5, 1]]), weight), {"mode": "sum", "per_sample_weights": make((3, 2))})]
+
+
+def _embedding_bag(make):
+    from tapegrad import tensor
+    return [((make((4, 2)), tensor([0, 3, 3, 1]), tensor([0, 1, 4]), None, True, -1, False, False), {})]

@@ -110,3 +110,21 @@ def multilabel_samples(make):
 def multi_margin_samples(make):
     return _reductions([(make((4, 3)), _labels((4,), 3))]) + [
         ((make((4, 3)), _labels((4,), 3)), {"p": 2, "margin": 0.5, "weight": make((3,), low=0.1, high=2)})]
+
+
+def multilabel_margin_samples(make):
+    import tapegrad
+    target = tapegrad.tensor([[3, 0, -1, 1], [0, -1, -1, -1], [1, 2, 3, 0]])
+    return [((make((3, 4)), target), {}), ((make((3, 4)), target), {"reduction": "none"}), ((make((4,)), target[0]), {"reduction": "sum"}), ((make((2, 3)), tapegrad.full((2, 3), -1)), {})]
+
+
+def ctc_loss(make):
+    import tapegrad
+    targets = tapegrad.tensor([[1, 2, 2, 1], [3, 1, 2, 0], [2, 2, 2, 3]])
+    probs = make((9, 3, 4)).log_softmax(2)
+    lists = ((9, 8, 9), (4, 2, 3))
+    return [((probs, targets, *lists), {}), ((probs, targets, *lists), {"reduction": "none"}), ((probs, targets, *lists), {"reduction": "sum", "blank": 0}),
+            ((probs, tapegrad.tensor([1, 2, 2, 1, 3, 1, 2, 2, 2]), tapegrad.tensor([9, 8, 9]), tapegrad.tensor([4, 2, 3])), {}),
+            ((probs, tapegrad.tensor([[0, 1, 2], [1, 1, 1], [2, 0, 0]]), (9, 9, 3), (3, 3, 0)), {"blank": 3, "reduction": "none"}),
+            ((make((3, 2, 4)).log_softmax(2), tapegrad.tensor([[1, 1, 1], [1, 2, 3]]), (3, 3), (3, 3)), {"zero_infinity": True, "reduction": "none"}),
+            ((make((5, 4)).log_softmax(1), tapegrad.tensor([1, 2]), tapegrad.tensor(5), tapegrad.tensor(2)), {"reduction": "none"})]

@@ -201,3 +201,7 @@ def glu(make):
 
 def prelu(make):
     return [((make((2, 3, 4)), make((3,), low=0.1, high=0.5)), {}), ((make((5,)), make((1,), low=0.1, high=0.5)), {}), ((make((2, 3)), make((3,))), {})]
+
+
+def rrelu(make):
+    return [((make((4, 5)),), {}), ((make((3,)), 0.1, 0.3), {}), ((make((2, 3)), 0.25, 0.25, True), {}), ((make((0, 3)),), {})]

@@ -112,3 +112,18 @@ def _plane_gather(make):
 
 def _plane_scatter(make):
     return [((make((2, 2, 2, 2)), tapegrad.tensor([[[[0, 5], [7, 11]], [[1, 1], [2, 3]]]] * 2), (2, 2, 3, 4), 2, True), {})]
+
+
+def fractional_max_pool2d(make):
+    return [((_apart(make, (2, 3, 6, 7)), 2), {"output_size": (3, 4), "_random_samples": make((2, 3, 2), low=0, high=1)}),
+            ((_apart(make, (2, 8, 8)), (3, 2)), {"output_ratio": [0.5, 0.4], "_random_samples": make((1, 2, 2), low=0, high=1)}),
+            ((_apart(make, (1, 1, 5, 4)), 2), {"output_size": 1, "_random_samples": make((1, 1, 2), low=0, high=1)})]
+
+
+def fractional_max_pool3d(make):
+    return [((_apart(make, (1, 2, 5, 6, 4)), 2), {"output_size": (2, 3, 2), "_random_samples": make((1, 2, 3), low=0, high=1)}),
+            ((_apart(make, (1, 4, 4, 6)), (1, 2, 3)), {"output_ratio": [0.5, 0.5, 0.5], "_random_samples": make((1, 1, 3), low=0, high=1)})]
+
+
+def _fractional_max_pool(make):
+    return [((_apart(make, (2, 1, 5, 6)), (2, 2), (2, 3), make((2, 1, 2), low=0, high=1)), {})]

@@ -1,0 +1,65 @@
+// Images to columns of patches and back, a plane at a time.
+#include "tapegrad/aten/conv/columns.h"
+#include "tapegrad/aten/conv/fold.h"
+#include "tapegrad/aten/kernels_fold.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+template <class T>
+T* ptr(const Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
+
+conv::Geometry plane_geometry(IntSpan image, IntSpan kernel_size, IntSpan dilation, IntSpan padding, IntSpan stride) {
+  const auto sizes = conv::fold_sizes("fold", image, kernel_size, dilation, padding, stride);
+  const int64_t input[] = {1, 1, image[0], image[1]}, weight[] = {1, 1, kernel_size[0], kernel_size[1]};
+  const int64_t output[] = {1, 1, sizes.blocks[0], sizes.blocks[1]};
+  return conv::make_geometry(input, weight, output, stride, padding, dilation, 1);
+}
+
+}  // namespace
+
+void im2col_cpu(const Tensor& input, IntSpan kernel_size, IntSpan dilation, IntSpan padding, IntSpan stride,
+                const Tensor& out) {
+  if (out.numel() == 0) return;
+  const conv::Geometry g = plane_geometry({input.sizes().data() + 2, 2}, kernel_size, dilation, padding, stride);
+  const int64_t image = g.in_spatial(), columns = g.kernel_spatial() * g.out_spatial();
+  dispatch_bytes(out.dtype(), [&]<class T>() {
+    parallel_for(0, input.size(0) * input.size(1), 32768 / columns + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p)
+        image_to_columns<T>(g, 1, ptr<const T>(input) + p * image, ptr<T>(out) + p * columns);
+    });
+  });
+}
+
+void col2im_cpu(const Tensor& input, IntSpan output_size, IntSpan kernel_size, IntSpan dilation, IntSpan padding,
+                IntSpan stride, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const conv::Geometry g = plane_geometry(output_size, kernel_size, dilation, padding, stride);
+  const int64_t image = g.in_spatial(), columns = g.kernel_spatial() * g.out_spatial();
+  dispatch_floating_complex(out.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    parallel_for(0, out.size(0) * out.size(1), 32768 / columns + 1, [&](int64_t begin, int64_t end) {
+      if constexpr (std::is_same_v<C, T>) {
+        std::fill(ptr<T>(out) + begin * image, ptr<T>(out) + end * image, T(0));
+        for (int64_t p = begin; p < end; ++p)
+          add_columns_to_image<T>(g, 1, ptr<const T>(input) + p * columns, ptr<T>(out) + p * image);
+      } else {  // summed in the compute type
+        std::vector<C> plane(static_cast<size_t>(image)), wide(static_cast<size_t>(columns));
+        for (int64_t p = begin; p < end; ++p) {
+          const T* from = ptr<const T>(input) + p * columns;
+          for (int64_t i = 0; i < columns; ++i) wide[static_cast<size_t>(i)] = static_cast<C>(from[i]);
+          std::fill(plane.begin(), plane.end(), C(0));
+          add_columns_to_image<C>(g, 1, wide.data(), plane.data());
+          T* to = ptr<T>(out) + p * image;
+          for (int64_t i = 0; i < image; ++i) to[i] = T(plane[static_cast<size_t>(i)]);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

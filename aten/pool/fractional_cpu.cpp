@@ -1,0 +1,85 @@
+// Fractional maximum pooling: windows of one size at places that a random number per plane and dimension decides
+// (Graham, Fractional max-pooling, 2014).
+#include "tapegrad/aten/kernels_pool.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+template <class T>
+T* ptr(const Tensor& t) {
+  return static_cast<T*>(t.data_ptr());
+}
+
+// Where the windows of one dimension begin. The number and its product are rounded as the tensor's type rounds them.
+template <class C>
+void places(C sample, int64_t in, int64_t out, int64_t kernel, std::vector<int64_t>& start) {
+  start.resize(static_cast<size_t>(out));
+  if (out > 1) {
+    const C alpha = static_cast<C>(in - kernel) / static_cast<C>(out - 1);
+    for (int64_t i = 0; i < out - 1; ++i) {
+      const int64_t at =
+          static_cast<int64_t>((static_cast<C>(i) + sample) * alpha) - static_cast<int64_t>(sample * alpha);
+      start[static_cast<size_t>(i)] = std::clamp<int64_t>(at, 0, in - kernel);
+    }
+  }
+  start[static_cast<size_t>(out - 1)] = in - kernel;
+}
+
+}  // namespace
+
+void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan output_size,
+                             const Tensor& random_samples, const Tensor& values, const Tensor& indices) {
+  if (values.numel() == 0) return;
+  const size_t spatial = kernel_size.size(), extra = 3 - spatial;
+  int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, kernel[3] = {1, 1, 1};
+  for (size_t d = 0; d < spatial; ++d) {
+    in[extra + d] = input.sizes()[input.sizes().size() - spatial + d];
+    out[extra + d] = output_size[d];
+    kernel[extra + d] = kernel_size[d];
+  }
+  const int64_t in_plane = in[0] * in[1] * in[2], out_plane = out[0] * out[1] * out[2];
+  const int64_t planes = values.numel() / out_plane, work = out_plane * kernel[0] * kernel[1] * kernel[2];
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    parallel_for(0, planes, 16384 / work + 1, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> start[3];
+      for (int64_t p = begin; p < end; ++p) {
+        for (size_t d = 0; d < 3; ++d) {
+          if (d < extra) {
+            start[d] = {0};
+            continue;
+          }
+          // In two dimensions the first number is the width's, in three the depth's, as in PyTorch.
+          const size_t number = spatial == 2 ? 2 - d : d;
+          const C sample = static_cast<C>(
+              ptr<const T>(random_samples)[p * static_cast<int64_t>(spatial) + static_cast<int64_t>(number)]);
+          places<C>(sample, in[d], out[d], kernel[d], start[d]);
+        }
+        const T* x = ptr<const T>(input) + p * in_plane;
+        int64_t to = p * out_plane;
+        for (int64_t z0 : start[0])
+          for (int64_t y0 : start[1])
+            for (int64_t x0 : start[2]) {
+              int64_t at = (z0 * in[1] + y0) * in[2] + x0;
+              C best = static_cast<C>(x[at]);
+              for (int64_t z = z0; z < z0 + kernel[0]; ++z)
+                for (int64_t y = y0; y < y0 + kernel[1]; ++y)
+                  for (int64_t xx = x0; xx < x0 + kernel[2]; ++xx) {
+                    const int64_t i = (z * in[1] + y) * in[2] + xx;
+                    const C v = static_cast<C>(x[i]);
+                    if (v > best || v != v) {
+                      best = v;
+                      at = i;
+                    }
+                  }
+              ptr<T>(values)[to] = T(best);
+              ptr<int64_t>(indices)[to++] = at;
+            }
+      }
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,265 @@
+// Back-propagation through time of a recurrent layer. Chunks of sequences go backwards through the steps and leave the
+// gradients of the gates' sums; what those mean for input and weights is one product each over all steps.
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/kernels_rnn.h"
+#include "tapegrad/aten/rnn/cell.h"
+#include "tapegrad/aten/rnn/packed_product.h"
+#include "tapegrad/aten/rnn/walk.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+using rnn::Cell;
+using rnn::Walk;
+
+template <class T>
+T* ptr(const Tensor& t) {
+  return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
+}
+
+// `dh`: gradient of this step's h by its output (or the projection); `carry`, unless null: by the steps after it.
+template <class T>
+void lstm_row(int64_t h, const T* __restrict dh, const T* __restrict carry, const T* __restrict g,
+              const T* __restrict before, const T* __restrict c, T* __restrict dc, T* __restrict dg) {
+  for (int64_t j = 0; j < h; ++j) {
+    const T in = g[j], forget = g[h + j], cell = g[2 * h + j], gate = g[3 * h + j];
+    const T d = carry ? dh[j] + carry[j] : dh[j], t = math::tanh(c[j]);
+    const T e = dc[j] + d * gate * (T(1) - t * t);
+    dg[j] = e * cell * in * (T(1) - in);
+    dg[h + j] = e * before[j] * forget * (T(1) - forget);
+    dg[2 * h + j] = e * in * (T(1) - cell * cell);
+    dg[3 * h + j] = d * t * gate * (T(1) - gate);
+    dc[j] = e * forget;
+  }
+}
+
+// Leaves in `carry` what reaches the state before directly.
+template <class T>
+void gru_row(int64_t h, const T* __restrict dh, T* __restrict carry, const T* __restrict g, const T* __restrict before,
+             T* __restrict dx, T* __restrict ds) {
+  for (int64_t j = 0; j < h; ++j) {
+    const T reset = g[j], update = g[h + j], next = g[2 * h + j], part = g[3 * h + j];
+    const T d = dh[j] + carry[j];
+    const T dn = d * (T(1) - update) * (T(1) - next * next);
+    const T dr = dn * part * reset * (T(1) - reset);
+    const T du = d * (before[j] - next) * update * (T(1) - update);
+    dx[j] = ds[j] = dr;
+    dx[h + j] = ds[h + j] = du;
+    dx[2 * h + j] = dn;
+    ds[2 * h + j] = dn * reset;
+    carry[j] = d * update;
+  }
+}
+
+template <class T>
+void elman_row(int64_t h, const T* __restrict dh, const T* __restrict carry, const T* __restrict out, T* __restrict dg,
+               bool relu) {
+  if (relu) {
+    for (int64_t j = 0; j < h; ++j) dg[j] = out[j] > T(0) ? dh[j] + carry[j] : T(0);
+  } else {
+    for (int64_t j = 0; j < h; ++j) dg[j] = (dh[j] + carry[j]) * (T(1) - out[j] * out[j]);
+  }
+}
+
+// out[j] = sum of column j. Blocks of rows are summed on their own, which keeps the error small.
+template <class T>
+void column_sums(const T* x, int64_t rows, int64_t cols, T* out) {
+  constexpr int64_t kBlock = 64;
+  parallel_for(0, cols, 65536 / (rows + 1) + 16, [&](int64_t begin, int64_t end) {
+    std::vector<T> part(static_cast<size_t>(end - begin));
+    std::fill(out + begin, out + end, T(0));
+    for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
+      std::fill(part.begin(), part.end(), T(0));
+      for (int64_t r = r0; r < std::min(rows, r0 + kBlock); ++r)
+        for (int64_t j = begin; j < end; ++j) part[static_cast<size_t>(j - begin)] += x[r * cols + j];
+      for (int64_t j = begin; j < end; ++j) out[j] += part[static_cast<size_t>(j - begin)];
+    }
+  });
+}
+
+struct Saved {
+  const Tensor &grad_output, &input, &hx, &cx, &w_ih, &w_hh, &w_hr, &output, &gates, &cells;
+};
+
+template <class T>
+class Backward {
+ public:
+  Backward(const Walk& walk, Cell cell, const Saved& saved, T* hx_grad, T* cx_grad)
+      : walk_(walk),
+        cell_(cell),
+        s_(saved),
+        width_(saved.w_hh.size(0)),
+        h_(width_ / rnn::gate_count(cell)),
+        p_(saved.hx.size(1)),
+        total_(saved.input.size(0)),
+        carry_(hx_grad),
+        carry_c_(cx_grad) {
+    const auto room = [&](int64_t cols) { return empty_tensor({std::max<int64_t>(1, total_ * cols)}, dtype_of_v<T>); };
+    for_input_ = room(width_);
+    for_state_ = cell == Cell::Gru ? room(width_) : for_input_;
+    if (saved.w_hr.defined()) {
+      for_projection_ = room(p_);
+      full_ = room(h_);
+    }
+  }
+
+  void run() {
+    const MatrixRef<T> weight{ptr<const T>(s_.w_hh), p_, 1}, projection{ptr<const T>(s_.w_hr), h_, 1};
+    const int64_t n = walk_.sequences;
+    if (walk_.steps < kPackedSteps) {
+      const Tensor room = scratch(n);
+      for (int64_t i = walk_.steps; i-- > 0;) {
+        const int64_t count = walk_.count(i);
+        if (s_.w_hr.defined()) {
+          through_projection(i, 0, count);
+          gemm<T>(count, h_, p_, T(1), {ptr<const T>(for_projection_) + walk_.first(i) * p_, p_, 1}, projection, T(0),
+                  ptr<T>(room), h_);
+        }
+        parallel_for(0, count, 4096 / (h_ + 1) + 1, [&](int64_t begin, int64_t end) {
+          pointwise(i, begin, end, ptr<T>(room) + (s_.w_hr.defined() ? begin * h_ : 0));
+        });
+        gemm<T>(count, p_, width_, T(1), {ptr<const T>(for_state_) + walk_.first(i) * width_, width_, 1}, weight,
+                T(cell_ == Cell::Gru ? 1 : 0), carry_, p_);
+      }
+      return;
+    }
+    const PackedMatrix<T> packed(weight, width_, p_);
+    std::optional<PackedMatrix<T>> packed_projection;
+    if (s_.w_hr.defined()) packed_projection.emplace(projection, p_, h_);
+    const int64_t per_chunk = sequences_per_chunk(n), chunks = (n + per_chunk - 1) / per_chunk;
+    const int64_t work = walk_.steps * per_chunk * width_ * p_;
+    parallel_for(0, chunks, (int64_t{1} << 19) / (work + 1) + 1, [&](int64_t begin, int64_t end) {
+      const Tensor room = scratch(per_chunk);
+      for (int64_t chunk = begin; chunk < end; ++chunk)
+        for (int64_t i = walk_.steps; i-- > 0;) {
+          const int64_t first = chunk * per_chunk, last = std::min(first + per_chunk, walk_.count(i));
+          if (first >= last) continue;
+          const int64_t at = walk_.first(i) + first;
+          if (packed_projection) {
+            through_projection(i, first, last);
+            packed_projection->multiply(last - first, ptr<const T>(for_projection_) + at * p_, p_, ptr<T>(room), h_,
+                                        false);
+          }
+          pointwise(i, first, last, ptr<T>(room));
+          packed.multiply(last - first, ptr<const T>(for_state_) + at * width_, width_, carry_ + first * p_, p_,
+                          cell_ == Cell::Gru);
+        }
+    });
+  }
+
+  void input_gradient(T* to) const {
+    const int64_t in = s_.input.size(1);
+    gemm<T>(total_, in, width_, T(1), {ptr<const T>(for_input_), width_, 1}, {ptr<const T>(s_.w_ih), in, 1}, T(0), to,
+            in);
+  }
+
+  void weight_gradients(T* w_ih, T* w_hh, T* b_ih, T* b_hh, T* w_hr) const {
+    const int64_t in = s_.input.size(1);
+    const T *dx = ptr<const T>(for_input_), *ds = ptr<const T>(for_state_);
+    gemm<T>(width_, in, total_, T(1), {dx, 1, width_}, {ptr<const T>(s_.input), in, 1}, T(0), w_ih, in);
+    state_weight(ds, w_hh);
+    column_sums<T>(dx, total_, width_, b_ih);
+    if (ds != dx)
+      column_sums<T>(ds, total_, width_, b_hh);
+    else
+      std::copy_n(b_ih, width_, b_hh);
+    if (s_.w_hr.defined())
+      gemm<T>(p_, h_, total_, T(1), {ptr<const T>(for_projection_), 1, p_}, {ptr<const T>(full_), h_, 1}, T(0), w_hr,
+              h_);
+  }
+
+ private:
+  Tensor scratch(int64_t rows) const {
+    return empty_tensor({std::max<int64_t>(1, s_.w_hr.defined() ? rows * h_ : 1)}, dtype_of_v<T>);
+  }
+
+  // The gradient of the projected h, and h itself once more.
+  void through_projection(int64_t i, int64_t first, int64_t last) {
+    const int64_t at = walk_.first(i);
+    for (int64_t row = first; row < last; ++row) {
+      const T *dh = ptr<const T>(s_.grad_output) + (at + row) * p_, *carry = carry_ + row * p_;
+      const T *gate = ptr<const T>(s_.gates) + (at + row) * 4 * h_ + 3 * h_,
+              *c = ptr<const T>(s_.cells) + (at + row) * h_;
+      T *d = ptr<T>(for_projection_) + (at + row) * p_, *h = ptr<T>(full_) + (at + row) * h_;
+      for (int64_t j = 0; j < p_; ++j) d[j] = dh[j] + carry[j];
+      for (int64_t j = 0; j < h_; ++j) h[j] = gate[j] * math::tanh(c[j]);
+    }
+  }
+
+  void pointwise(int64_t i, int64_t first, int64_t last, const T* projected) {
+    const int64_t at = walk_.first(i);
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t r = at + row;
+      const T *dh = ptr<const T>(s_.grad_output) + r * p_, *g = ptr<const T>(s_.gates) + r * 4 * h_;
+      T *dx = ptr<T>(for_input_) + r * width_, *carry = carry_ + row * p_;
+      if (cell_ == Cell::Lstm) {
+        const bool direct = !s_.w_hr.defined();
+        lstm_row<T>(h_, direct ? dh : projected + (row - first) * h_, direct ? carry : nullptr, g,
+                    walk_.previous<T>(i, row, ptr<const T>(s_.cells), ptr<const T>(s_.cx), h_),
+                    ptr<const T>(s_.cells) + r * h_, carry_c_ + row * h_, dx);
+      } else if (cell_ == Cell::Gru) {
+        gru_row<T>(h_, dh, carry, g, walk_.previous<T>(i, row, ptr<const T>(s_.output), ptr<const T>(s_.hx), p_), dx,
+                   ptr<T>(for_state_) + r * width_);
+      } else {
+        elman_row<T>(h_, dh, carry, ptr<const T>(s_.output) + r * p_, dx, cell_ == Cell::Relu);
+      }
+    }
+  }
+
+  // Sum over all rows of the gates' gradient times the state before. With as many rows in every step the states before
+  // are the initial one and the output shifted by a step; else they are gathered.
+  void state_weight(const T* ds, T* to) const {
+    const T *initial = ptr<const T>(s_.hx), *output = ptr<const T>(s_.output);
+    const int64_t n = walk_.sequences;
+    const auto product = [&](int64_t rows, const T* d, const T* states, T beta) {
+      gemm<T>(width_, p_, rows, T(1), {d, 1, width_}, {states, p_, 1}, beta, to, p_);
+    };
+    if (walk_.even()) {
+      const int64_t rest = total_ - n;
+      product(n, ds + (walk_.reverse ? rest * width_ : 0), initial, T(0));
+      if (rest > 0) product(rest, ds + (walk_.reverse ? 0 : n * width_), output + (walk_.reverse ? n * p_ : 0), T(1));
+      return;
+    }
+    const Tensor before = empty_tensor({std::max<int64_t>(1, total_ * p_)}, dtype_of_v<T>);
+    for (int64_t i = 0; i < walk_.steps; ++i)
+      for (int64_t row = 0; row < walk_.count(i); ++row)
+        std::copy_n(walk_.previous<T>(i, row, output, initial, p_), p_, ptr<T>(before) + (walk_.first(i) + row) * p_);
+    product(total_, ds, ptr<const T>(before), T(0));
+  }
+
+  const Walk& walk_;
+  Cell cell_;
+  Saved s_;
+  int64_t width_, h_, p_, total_;
+  T *carry_, *carry_c_;  // gradients of the states, which end up as those of the initial ones
+  Tensor for_input_, for_state_, for_projection_, full_;
+};
+
+}  // namespace
+
+void rnn_layer_grad_cpu(const Tensor& grad_output, const Tensor& grad_hy, const Tensor& grad_cy, const Tensor& input,
+                        const Tensor& hx, const Tensor& cx, const Tensor& w_ih, const Tensor& w_hh, const Tensor& w_hr,
+                        const Tensor& output, const Tensor& gates, const Tensor& cells, IntSpan batch_sizes,
+                        int64_t number, bool reverse, bool input_wanted, bool weights_wanted, const Tensor& input_grad,
+                        const Tensor& hx_grad, const Tensor& cx_grad, const Tensor& w_ih_grad, const Tensor& w_hh_grad,
+                        const Tensor& b_ih_grad, const Tensor& b_hh_grad, const Tensor& w_hr_grad) {
+  const Walk walk(batch_sizes, reverse);
+  const auto typed = [&]<class T>() {
+    std::copy_n(ptr<const T>(grad_hy), hx.numel(), ptr<T>(hx_grad));
+    if (cx.defined()) std::copy_n(ptr<const T>(grad_cy), cx.numel(), ptr<T>(cx_grad));
+    Backward<T> backward(walk, static_cast<Cell>(number),
+                         {grad_output, input, hx, cx, w_ih, w_hh, w_hr, output, gates, cells}, ptr<T>(hx_grad),
+                         ptr<T>(cx_grad));
+    backward.run();
+    if (input_wanted) backward.input_gradient(ptr<T>(input_grad));
+    if (weights_wanted)
+      backward.weight_gradients(ptr<T>(w_ih_grad), ptr<T>(w_hh_grad), ptr<T>(b_ih_grad), ptr<T>(b_hh_grad),
+                                ptr<T>(w_hr_grad));
+  };
+  if (input.dtype() == DType::float32)
+    typed.template operator()<float>();
+  else
+    typed.template operator()<double>();
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

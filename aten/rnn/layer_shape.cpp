@@ -1,0 +1,97 @@
+// Checks and results of a recurrent layer.
+#include "tapegrad/aten/kernels_rnn.h"
+#include "tapegrad/aten/rnn/cell.h"
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+namespace {
+
+using rnn::Cell;
+
+TensorSpec spec(const Tensor& like, DimVector sizes) { return {std::move(sizes), like.dtype(), like.device(), {}}; }
+
+void check_size(const Tensor& t, IntSpan expected, DType dtype, const char* name) {
+  TG_CHECK(t.sizes() == expected, Runtime, "rnn: {} must have shape {}: got {}", name, format_ints(expected),
+           format_ints(t.sizes()));
+  TG_CHECK(t.dtype() == dtype, Runtime, "rnn: {} must have the input's dtype {}: got {}", name, dtype, t.dtype());
+}
+
+void check_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& w_ih, const Tensor& w_hh,
+                 const Tensor& w_hr, IntSpan batch_sizes, int64_t number) {
+  TG_CHECK(number >= 0 && number <= 3, Runtime, "rnn: unknown cell {}", number);
+  const Cell cell = static_cast<Cell>(number);
+  const DType dtype = input.dtype();
+  TG_CHECK(dtype == DType::float32 || dtype == DType::float64, Runtime,
+           "rnn: expected float32 or float64 input: got {}", dtype);
+  TG_CHECK(input.ndim() == 2 && hx.ndim() == 2 && w_ih.ndim() == 2 && w_hh.ndim() == 2, Runtime,
+           "rnn: expected matrices: got input {}, state {} and weights {} and {}", format_ints(input.sizes()),
+           format_ints(hx.sizes()), format_ints(w_ih.sizes()), format_ints(w_hh.sizes()));
+  const int64_t gates = rnn::gate_count(cell), n = hx.size(0), h = w_hh.size(0) / gates;
+  check_size(w_ih, {gates * h, input.size(1)}, dtype, "the input's weight");
+  check_size(w_hh, {gates * h, hx.size(1)}, dtype, "the state's weight");
+  check_size(hx, {n, w_hr.defined() ? hx.size(1) : h}, dtype, "the state");
+  TG_CHECK(cx.defined() == (cell == Cell::Lstm), Runtime, "rnn: the state of {} is {}",
+           cell == Cell::Lstm ? "an LSTM" : "this cell", cell == Cell::Lstm ? "a pair" : "one tensor");
+  if (cx.defined()) check_size(cx, {n, h}, dtype, "the cell's state");
+  TG_CHECK(!w_hr.defined() || cell == Cell::Lstm, Runtime, "rnn: only an LSTM has projections");
+  if (w_hr.defined()) check_size(w_hr, {hx.size(1), h}, dtype, "the projection");
+  int64_t total = 0, before = n;
+  for (int64_t size : batch_sizes) {
+    TG_CHECK(size >= 0 && size <= before, Runtime,
+             "rnn: batch sizes must not grow, nor be larger than the {} sequences: got {}", n,
+             format_ints(batch_sizes));
+    total += size;
+    before = size;
+  }
+  TG_CHECK(!batch_sizes.empty() && batch_sizes[0] == n && total == input.size(0), Runtime,
+           "rnn: batch sizes {} do not fit {} sequences with {} rows of input", format_ints(batch_sizes), n,
+           input.size(0));
+}
+
+}  // namespace
+
+std::array<TensorSpec, 5> rnn_layer_shape(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& w_ih,
+                                          const Tensor& w_hh, const Tensor& b_ih, const Tensor& b_hh,
+                                          const Tensor& w_hr, IntSpan batch_sizes, int64_t number, bool) {
+  check_layer(input, hx, cx, w_ih, w_hh, w_hr, batch_sizes, number);
+  const Cell cell = static_cast<Cell>(number);
+  const int64_t total = input.size(0), rows = w_hh.size(0), h = rows / rnn::gate_count(cell);
+  if (b_ih.defined()) check_size(b_ih, {rows}, input.dtype(), "the input's bias");
+  if (b_hh.defined()) check_size(b_hh, {rows}, input.dtype(), "the state's bias");
+  const bool lstm = cell == Cell::Lstm;
+  return {spec(input, {total, hx.size(1)}), spec(input, DimVector(hx.sizes())),
+          spec(input, lstm ? DimVector(cx.sizes()) : DimVector{0}), spec(input, {total, rnn::kept_count(cell) * h}),
+          spec(input, {lstm ? total : 0, h})};
+}
+
+std::array<TensorSpec, 8> rnn_layer_grad_shape(const Tensor& grad_output, const Tensor& grad_hy, const Tensor& grad_cy,
+                                               const Tensor& input, const Tensor& hx, const Tensor& cx,
+                                               const Tensor& w_ih, const Tensor& w_hh, const Tensor& w_hr,
+                                               const Tensor& output, const Tensor& gates, const Tensor& cells,
+                                               IntSpan batch_sizes, int64_t number, bool, bool input_wanted,
+                                               bool weights_wanted) {
+  check_layer(input, hx, cx, w_ih, w_hh, w_hr, batch_sizes, number);
+  const Cell cell = static_cast<Cell>(number);
+  const int64_t total = input.size(0), rows = w_hh.size(0), h = rows / rnn::gate_count(cell);
+  const bool lstm = cell == Cell::Lstm;
+  check_size(grad_output, {total, hx.size(1)}, input.dtype(), "the output's gradient");
+  check_size(grad_hy, hx.sizes(), input.dtype(), "the state's gradient");
+  if (lstm) check_size(grad_cy, cx.sizes(), input.dtype(), "the cell state's gradient");
+  check_size(output, {total, hx.size(1)}, input.dtype(), "the output");
+  check_size(gates, {total, rnn::kept_count(cell) * h}, input.dtype(), "the gates");
+  check_size(cells, {lstm ? total : 0, h}, input.dtype(), "the cell states");
+  const auto weight = [&](const Tensor& w) {
+    return spec(input, weights_wanted && w.defined() ? DimVector(w.sizes()) : DimVector{0});
+  };
+  const TensorSpec bias = spec(input, {weights_wanted ? rows : 0});
+  return {spec(input, input_wanted ? DimVector(input.sizes()) : DimVector{0}),
+          spec(input, DimVector(hx.sizes())),
+          spec(input, lstm ? DimVector(cx.sizes()) : DimVector{0}),
+          weight(w_ih),
+          weight(w_hh),
+          bias,
+          bias,
+          weight(w_hr)};
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,56 @@
+"""Functions of nn.functional that take more than tensors and numbers, and are therefore no rows of the operator table."""
+
+from __future__ import annotations
+
+import math
+
+from .. import _C, Tensor, clamp_min, minimum, pairwise_distance
+
+_table = _C._functions["nn.functional"]
+
+
+def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias=None, weight=None,
+                         reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0, options=None):
+    """cross_entropy of linear(input, linear_weight, linear_bias): input (N, I) or (I), weight (C, ..., I), with further
+    dimensions of the loss in the middle. `options` chooses PyTorch's ways of saving memory and has no effect."""
+    if not 1 <= input.dim() <= 2:
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
+    if linear_weight.dim() < 2:
+        raise RuntimeError(f"expected linear_weight with dimensionality at least 2, got {linear_weight.dim()}")
+    batch, features = tuple(input.shape[:-1]), input.shape[-1]
+    if features != linear_weight.shape[-1]:
+        raise RuntimeError("expected equal input and linear_weight last dimensions (in_features), got "
+                           f"{features} and {linear_weight.shape[-1]}, respectively")
+    outputs = tuple(linear_weight.shape[:-1])
+    if linear_bias is not None and tuple(linear_bias.shape) != outputs:
+        raise RuntimeError(f"expected linear_bias shape {outputs}, got {tuple(linear_bias.shape)}")
+    if len(outputs) > 1 and not batch:
+        raise RuntimeError(f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, "
+                           f"(N, {features}), got unbatched input with shape {tuple(input.shape)}")
+    if tuple(target.shape) == (*batch, *outputs) and ignore_index is not None:
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    if len(outputs) > 1:
+        linear_weight = linear_weight.reshape(math.prod(outputs), features)
+        linear_bias = None if linear_bias is None else linear_bias.reshape(math.prod(outputs))
+    logits = _table["linear"](input, linear_weight, linear_bias).reshape(*batch, *outputs)
+    return _table["cross_entropy"](logits, target, weight=weight, reduction=reduction, label_smoothing=label_smoothing,
+                                   ignore_index=-100 if ignore_index is None else ignore_index)
+
+
+def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function=None,
+                                      margin: float = 1.0, swap: bool = False, reduction: str = "mean"):
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)) for any distance d (pairwise_distance where None)."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    dims = [t.dim() for t in (anchor, positive, negative)]
+    if len(set(dims)) > 1:
+        raise RuntimeError("The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+                           f"anchor {dims[0]}D, positive {dims[1]}D, and negative {dims[2]}D inputs")
+    distance = distance_function if distance_function is not None else pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = minimum(far, distance(positive, negative))
+    loss = clamp_min(margin + near - far, 0)
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()

@@ -1,0 +1,276 @@
+"""Recurrent networks: RNN, LSTM, GRU. A layer in one direction is one native kernel over all of its steps."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+
+from .. import _C, empty, zeros
+from . import init
+from .module import Module
+from .parameter import Parameter
+from .utils.rnn import PackedSequence
+
+__all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+_ops = _C._functions["_C._ops"]
+_KERNELS = {"LSTM": (_ops["_lstm_input"], _ops["_lstm_data"]), "GRU": (_ops["_gru_input"], _ops["_gru_data"]),
+            "RNN_TANH": (_ops["_rnn_tanh_input"], _ops["_rnn_tanh_data"]),
+            "RNN_RELU": (_ops["_rnn_relu_input"], _ops["_rnn_relu_data"])}
+
+
+def _permuted(tensor, permutation, dim: int = 1):
+    return tensor if permutation is None else tensor.index_select(dim, permutation)
+
+
+def _check_options(mode: str, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size) -> None:
+    if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):
+        raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                      f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=4)
+    for name, value, kind in (("bias", bias, bool), ("batch_first", batch_first, bool), ("input_size", input_size, int),
+                              ("hidden_size", hidden_size, int)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
+    for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if value <= 0:
+            raise ValueError(f"{name} must be greater than zero")
+    if proj_size < 0:
+        raise ValueError("proj_size should be a positive integer or zero to disable projections")
+    if proj_size >= hidden_size:
+        raise ValueError("proj_size has to be smaller than hidden_size")
+    if mode not in _GATES:
+        raise ValueError("Unrecognized RNN mode: " + mode)
+
+
+class RNNBase(Module):
+    """Base of the recurrent networks: parameters by layer and direction, and checks of what forward is given."""
+
+    def __init__(self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device=None,
+                 dtype=None) -> None:
+        super().__init__()
+        _check_options(mode, input_size, hidden_size, num_layers, bias, batch_first, dropout, proj_size)
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        gates, width = _GATES[mode] * hidden_size, proj_size or hidden_size
+        directions = ("", "_reverse") if bidirectional else ("",)
+        self._all_weights = []
+        for layer in range(num_layers):
+            for suffix in directions:
+                inputs = input_size if layer == 0 else width * len(directions)
+                shapes = {"weight_ih": (gates, inputs), "weight_hh": (gates, width)}
+                if bias:
+                    shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
+                names = {f"{kind}_l{layer}{suffix}": shape for kind, shape in shapes.items()}
+                for name, shape in names.items():
+                    setattr(self, name, Parameter(empty(shape, device=device, dtype=dtype)))
+                self._all_weights.append(list(names))
+        self._flat_weights_names = [name for names in self._all_weights for name in names]
+        self.reset_parameters()
+
+    @property
+    def _flat_weights(self) -> list:
+        return [getattr(self, name) for name in self._flat_weights_names]
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters, a list per layer and direction."""
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    def flatten_parameters(self) -> None:
+        """Without effect: the kernels take the weights where they are."""
+
+    def reset_parameters(self) -> None:
+        """Uniform between -1 and 1 divided by the root of hidden_size."""
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
+        for weight in self.parameters():
+            init.uniform_(weight, -bound, bound)
+
+    # Checks of forward's arguments.
+    def check_input(self, input, batch_sizes) -> None:
+        dtype = getattr(self, self._flat_weights_names[0]).dtype
+        if input.dtype != dtype:
+            raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). Convert input: "
+                             f"input.to({dtype}), or convert model: model.to({input.dtype})")
+        expected = 2 if batch_sizes is not None else 3
+        if input.dim() != expected:
+            raise RuntimeError(f"input must have {expected} dimensions, got {input.dim()}")
+        if self.input_size != input.size(-1):
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")
+
+    def _sequences(self, input, batch_sizes) -> int:
+        if batch_sizes is not None:
+            return int(batch_sizes[0])
+        return input.size(0) if self.batch_first else input.size(1)
+
+    def _num_states(self) -> int:
+        return self.num_layers * (2 if self.bidirectional else 1)
+
+    def get_expected_hidden_size(self, input, batch_sizes) -> tuple[int, int, int]:
+        return (self._num_states(), self._sequences(input, batch_sizes), self.proj_size or self.hidden_size)
+
+    def check_hidden_size(self, hx, expected_hidden_size, msg: str = "Expected hidden size {}, got {}") -> None:
+        if tuple(hx.size()) != tuple(expected_hidden_size):
+            raise RuntimeError(msg.format(tuple(expected_hidden_size), list(hx.size())))
+
+    def check_forward_args(self, input, hidden, batch_sizes) -> None:
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
+
+    def permute_hidden(self, hx, permutation):
+        return _permuted(hx, permutation)
+
+    def _run(self, input, hx, batch_sizes):
+        options = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
+        padded, packed = _KERNELS[self.mode]
+        if batch_sizes is None:
+            return padded(input, hx, *options, self.batch_first)
+        return packed(input, batch_sizes, hx, *options)
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        for name, default in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0),
+                              ("bidirectional", False)):
+            if getattr(self, name) != default:
+                parts.append(f"{name}={getattr(self, name)}")
+        return ", ".join(parts)
+
+    # One state (RNN and GRU); LSTM has its own.
+    def _forward_single(self, input, hx):
+        kind = type(self).__name__
+        packed = input if isinstance(input, PackedSequence) else None
+        batched = True
+        batch_sizes = sorted_indices = unsorted_indices = None
+        if packed is not None:
+            input, batch_sizes, sorted_indices, unsorted_indices = packed
+        else:
+            if input.dim() not in (2, 3):
+                raise ValueError(f"{kind}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+            batched = input.dim() == 3
+            if not batched:
+                input = input.unsqueeze(0 if self.batch_first else 1)
+            if hx is not None:
+                if batched and hx.dim() != 3:
+                    raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
+                if not batched:
+                    if hx.dim() != 2:
+                        raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor")
+                    hx = hx.unsqueeze(1)
+        if hx is None:
+            hx = zeros(self._num_states(), self._sequences(input, batch_sizes), self.hidden_size, dtype=input.dtype,
+                       device=input.device)
+        else:
+            hx = self.permute_hidden(hx, sorted_indices)
+        self.check_forward_args(input, hx, batch_sizes)
+        output, hidden = self._run(input, hx, batch_sizes)
+        if packed is not None:
+            output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
+        elif not batched:
+            output, hidden = output.squeeze(0 if self.batch_first else 1), hidden.squeeze(1)
+        return output, self.permute_hidden(hidden, unsorted_indices)
+
+
+class RNN(RNNBase):
+    """Elman networks: h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu with nonlinearity='relu'.
+
+    Input (L, N, I), (N, L, I) with batch_first, (L, I), or a PackedSequence; returns the last layer's output of every step and
+    the last state of every layer and direction.
+    """
+
+    def __init__(self, *args, **kwargs) -> None:
+        if "proj_size" in kwargs:
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        if len(args) > 3:
+            nonlinearity = args[3]
+            args = args[:3] + args[4:]
+        else:
+            nonlinearity = kwargs.pop("nonlinearity", "tanh")
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        super().__init__("RNN_TANH" if nonlinearity == "tanh" else "RNN_RELU", *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input, hx=None):
+        return self._forward_single(input, hx)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units (Cho et al., 2014). Input and results as RNN's."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        if "proj_size" in kwargs:
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        super().__init__("GRU", *args, **kwargs)
+
+    def forward(self, input, hx=None):
+        return self._forward_single(input, hx)
+
+
+class LSTM(RNNBase):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997, with forget gate; projections after Sak et al., 2014).
+
+    Input as RNN's; the state is the pair (h, c). Returns the output and the last (h, c).
+    """
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__("LSTM", *args, **kwargs)
+
+    def get_expected_cell_size(self, input, batch_sizes) -> tuple[int, int, int]:
+        return (self._num_states(), self._sequences(input, batch_sizes), self.hidden_size)
+
+    def check_forward_args(self, input, hidden, batch_sizes) -> None:
+        self.check_input(input, batch_sizes)
+        self.check_hidden_size(hidden[0], self.get_expected_hidden_size(input, batch_sizes),
+                               "Expected hidden[0] size {}, got {}")
+        self.check_hidden_size(hidden[1], self.get_expected_cell_size(input, batch_sizes),
+                               "Expected hidden[1] size {}, got {}")
+
+    def permute_hidden(self, hx, permutation):
+        return hx if permutation is None else (_permuted(hx[0], permutation), _permuted(hx[1], permutation))
+
+    def forward(self, input, hx=None):
+        packed = input if isinstance(input, PackedSequence) else None
+        batched = True
+        batch_sizes = sorted_indices = unsorted_indices = None
+        if packed is not None:
+            input, batch_sizes, sorted_indices, unsorted_indices = packed
+        else:
+            if input.dim() not in (2, 3):
+                raise ValueError(f"LSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
+            batched = input.dim() == 3
+            if not batched:
+                input = input.unsqueeze(0 if self.batch_first else 1)
+            if hx is not None:
+                wanted = 3 if batched else 2
+                if hx[0].dim() != wanted or hx[1].dim() != wanted:
+                    raise RuntimeError(f"For {'batched 3' if batched else 'unbatched 2'}-D input, hx and cx should also be "
+                                       f"{wanted}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors")
+                if not batched:
+                    hx = (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
+        if hx is None:
+            count, n = self._num_states(), self._sequences(input, batch_sizes)
+            c = zeros(count, n, self.hidden_size, dtype=input.dtype, device=input.device)
+            h = c if not self.proj_size else zeros(count, n, self.proj_size, dtype=input.dtype, device=input.device)
+            hx = (h, c)
+        else:
+            hx = self.permute_hidden(hx, sorted_indices)
+        self.check_forward_args(input, hx, batch_sizes)
+        output, h, c = self._run(input, hx, batch_sizes)
+        if packed is not None:
+            output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
+        elif not batched:
+            output, h, c = output.squeeze(0 if self.batch_first else 1), h.squeeze(1), c.squeeze(1)
+        return output, self.permute_hidden((h, c), unsorted_indices)
