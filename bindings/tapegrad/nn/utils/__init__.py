@@ -1,9 +1,12 @@
-"""Helpers around parameters: clipping gradients, flattening."""
+"""Helpers around parameters: clipping gradients, flattening, normalisation, parametrisations, pruning; packed sequences."""
 
-from . import rnn
+from . import parametrizations, parametrize, prune, rnn
 from .clip_grad import clip_grad_norm, clip_grad_norm_, clip_grad_value_, clip_grads_with_norm_, get_total_norm
 from .convert_parameters import parameters_to_vector, vector_to_parameters
 from .init import skip_init
+from .spectral_norm import remove_spectral_norm, spectral_norm
+from .weight_norm import remove_weight_norm, weight_norm
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm",
-           "parameters_to_vector", "rnn", "skip_init", "vector_to_parameters"]
+           "parameters_to_vector", "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn",
+           "skip_init", "spectral_norm", "vector_to_parameters", "weight_norm"]
