@@ -7,10 +7,11 @@ import datetime
 import importlib
 from pathlib import Path
 
-from . import convolution, digits, importing, layers, matmul, memory, overhead, report
+from . import convolution, digits, fourier, importing, layers, linalg, matmul, memory, overhead, report
 from .harness import duration, measure
 
-GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "digits": digits}
+GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
+          "fft": fourier, "digits": digits}
 
 
 def libraries() -> dict:

@@ -6,6 +6,7 @@
 namespace tapegrad::python {
 
 PyObject* out_of_memory_error = nullptr;
+PyObject* linalg_error = nullptr;
 
 // Owns the three parts of a raised exception. Dropped from any thread.
 struct PythonError::State {
@@ -75,6 +76,8 @@ PyObject* python_class(ErrorKind kind) {
       return PyExc_OverflowError;
     case ErrorKind::Interrupt:
       return PyExc_KeyboardInterrupt;
+    case ErrorKind::LinAlg:
+      return linalg_error ? linalg_error : PyExc_RuntimeError;
     case ErrorKind::Runtime:
     case ErrorKind::Internal:
       break;
@@ -106,7 +109,12 @@ bool init_errors(PyObject* module) {
   out_of_memory_error =
       PyErr_NewExceptionWithDoc("tapegrad.OutOfMemoryError", "Raised when a device has no memory left for a tensor.",
                                 PyExc_RuntimeError, nullptr);
-  if (!out_of_memory_error) return false;
+  linalg_error = PyErr_NewExceptionWithDoc(
+      "tapegrad.linalg.LinAlgError",
+      "Raised when a matrix does not allow what is asked: it is singular, not positive definite, ...", PyExc_RuntimeError,
+      nullptr);
+  if (!out_of_memory_error || !linalg_error || PyModule_AddObjectRef(module, "LinAlgError", linalg_error) != 0)
+    return false;
   return PyModule_AddObjectRef(module, "OutOfMemoryError", out_of_memory_error) == 0;
 }
 

@@ -26,6 +26,7 @@ enum class ErrorKind : uint8_t {
   Attribute,
   Overflow,
   Interrupt,
+  LinAlg,
   Internal,
 };
 

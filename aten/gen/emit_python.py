@@ -175,8 +175,8 @@ def _overload(op: Op, by_name) -> list[str]:
     return lines
 
 
-def python_names(op: Op) -> list[str]:
-    return [op.name, *op.get("alias", [])]
+def python_names(op: Op, module: str = "") -> list[str]:
+    return [op.public_name(module), *op.get("alias", [])]
 
 
 def modules_of(op: Op) -> list[str]:
@@ -235,7 +235,7 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
             for name in python_names(op):
                 methods.append(_entry_row(op.get("method_name", name), f"method_{op.name}", doc))
         for module in modules_of(op):
-            for name in python_names(op):
+            for name in python_names(op, module):
                 tables.setdefault(module, []).append(_entry_row(name, f"function_{op.name}", doc))
         if op.has_inplace:
             for name in python_names(op):

@@ -80,7 +80,7 @@ def _gradient_locals(op: Op, formulas: list[Formula]) -> list[str]:
     if op.returns_list:
         return ["  const std::vector<Tensor> grads = materialise(grads_in);"] if uses(text, "grads") else []
     lines = []
-    several = len(op.differentiable_outputs) > 1
+    several = len(op.differentiable_outputs) > 1 and not op.get("optional_grads")
     for name, index in grad_names(op).items():
         if uses(text, name):
             value = f"grad_or_zeros(grads_in[{index}], outputs[{index}])" if several else f"grads_in[{index}]"

@@ -64,7 +64,7 @@ def emit_stubs(ops: list[Op]):
     for op in ops:
         targets = [by_name[o] for o in op.get("overloads", [])] or [op]
         for module in modules_of(op):
-            for name in python_names(op):
+            for name in python_names(op, module):
                 modules.setdefault(module, []).extend(_function_stub(op, name, targets))
         if op.has_method or op.has_inplace or op.is_inplace_only:
             forms = ([op.name] if op.has_method or op.is_inplace_only else []) + ([op.name + "_"] if op.has_inplace else [])
@@ -88,7 +88,7 @@ def emit_reference(ops: list[Op]) -> str:
             continue
         lines += [f"## {family}", ""]
         for op in public:
-            forms = [f"`{m + '.' if m else ''}{n}`" for m in modules_of(op) for n in python_names(op)]
+            forms = [f"`{m + '.' if m else ''}{n}`" for m in modules_of(op) for n in python_names(op, m)]
             if op.has_method or op.is_inplace_only:
                 forms.append("method")
             if op.has_inplace:
@@ -111,7 +111,7 @@ def emit_records(ops: list[Op]) -> str:
     records = []
     for op in ops:
         records.append({
-            "name": op.name, "family": op.family, "where": op.where, "kind": op.kind, "modules": modules_of(op),
+            "name": op.name, "public": op.public_name((modules_of(op) or [""])[0]), "family": op.family, "where": op.where, "kind": op.kind, "modules": modules_of(op),
             "method": op.has_method, "inplace": op.has_inplace, "out": op.has_out, "outputs": op.output_names,
             "args": [[a.name, a.type, a.default, a.keyword_only] for a in op.args],
             "differentiable": bool([1 for _, text in op.grads if text != "none"]) or op.kind == "composite",

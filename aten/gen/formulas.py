@@ -49,7 +49,7 @@ def analyse(op: Op) -> tuple[list[Formula], list[Saved]]:
         needed = []
         candidates = [(a.name, a, -1) for a in op.args]
         candidates += [(n, None, i) for i, n in enumerate(op.output_names) if not op.returns_list]
-        if op.num_outputs > 1:
+        if op.num_outputs > 1 and "result" not in op.output_names:
             candidates.append(("result", None, 0))
         for name, arg, output in candidates:
             if not uses(text, name) or (arg and not arg.info.saved):

@@ -27,7 +27,7 @@ DTYPE_GROUPS = {
 KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
     "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "cuda", "contiguous", "dynamic",
-    "body", "impl", "overloads", "inplace", "method_name", "node_name", "variadic",
+    "body", "impl", "overloads", "inplace", "method_name", "node_name", "variadic", "optional_grads",
 }
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"]}
 
@@ -74,6 +74,11 @@ class Op:
     @property
     def variants(self):
         return self.row.get("variants", [])
+
+    def public_name(self, module: str) -> str:
+        """What Python calls the row in a module: `linalg_svd` is `svd` in `linalg`."""
+        prefix = module.rsplit(".", 1)[-1] + "_"
+        return self.name[len(prefix):] if module and self.name.startswith(prefix) else self.name
 
     @property
     def hidden(self) -> bool:

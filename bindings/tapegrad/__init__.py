@@ -73,6 +73,7 @@ globals().update((name, function) for name, function in _C._functions[""].items(
 
 from . import _tensor  # noqa: E402, F401
 from ._legacy import *  # noqa: E402, F403
+from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
     compile,
@@ -99,8 +100,8 @@ from .autograd import (  # noqa: E402
 )
 from .storage import TypedStorage, UntypedStorage  # noqa: E402
 
-_LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "special", "utils",
-                   "version"))
+_LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "signal", "special",
+                   "utils", "version"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
 
 

@@ -1,7 +1,8 @@
 """Linear algebra."""
 
+from ._C import LinAlgError as LinAlgError
 from ._C import _functions
 
 _table = _functions.get("linalg", {})
 globals().update(_table)
-__all__ = sorted(_table)
+__all__ = sorted([*_table, "LinAlgError"])

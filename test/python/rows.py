@@ -57,6 +57,7 @@ class Make:
 @dataclass
 class Record:
     name: str
+    public: str  # its name in its first module: `linalg_svd` is `linalg.svd`
     family: str
     where: str
     kind: str
@@ -87,7 +88,7 @@ class Record:
             return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
         if not self.modules:
             return lambda first, *args, **kwargs: getattr(first, self.name)(*args, **kwargs)
-        return tapegrad._C._functions[self.modules[0]][self.name]
+        return tapegrad._C._functions[self.modules[0]][self.public]
 
     @property
     def torch_function(self):
@@ -99,7 +100,7 @@ class Record:
             if self.writes:
                 return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
             return lambda first, *args, **kwargs: getattr(first, self.name)(*args, **kwargs)
-        return lookup(torch, self.modules[0], self.name)
+        return lookup(torch, self.modules[0], self.public)
 
     def make_samples(self, dtype=None, seed=0):
         return self.samples(Make(dtype, seed)) if self.samples else []

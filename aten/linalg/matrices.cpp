@@ -1,0 +1,57 @@
+#include "tapegrad/aten/linalg/matrices.h"
+
+#include "tapegrad/aten/linalg/blas.h"
+
+namespace tapegrad {
+
+std::string batch_element(IntSpan batch, int64_t index) {
+  if (batch.empty()) return "";
+  DimVector at(batch.size());
+  for (size_t d = batch.size(); d-- > 0;) {
+    at[d] = index % batch[d];
+    index /= batch[d];
+  }
+  return fmt::format("batch element {}: ", format_ints(at));
+}
+
+void check_infos(const char* op, const std::vector<int>& infos, IntSpan batch, const char* what) {
+  for (size_t i = 0; i < infos.size(); ++i)
+    if (infos[i] != 0)
+      TG_THROW(LinAlg, "{}: {}{}", op, batch_element(batch, static_cast<int64_t>(i)),
+               fmt::format(fmt::runtime(what), infos[i]));
+}
+
+void check_infos(const char* op, const Tensor& info, const char* what) {
+  if (info.is_meta()) return;
+  Matrices<const int> infos(info, 0);
+  for (int64_t i = 0; i < infos.count; ++i)
+    if (*infos[i] != 0)
+      TG_THROW(LinAlg, "{}: {}{}", op, batch_element(info.sizes(), i), fmt::format(fmt::runtime(what), *infos[i]));
+}
+
+void check_matrix(const char* op, const Tensor& t, const char* name) {
+  TG_CHECK(t.ndim() >= 2, Runtime, "{}: {} must have at least 2 dimensions: got shape {}", op, name,
+           format_ints(t.sizes()));
+  TG_CHECK(t.is_floating_point() || t.is_complex(), Runtime,
+           "{}: {} must have a floating or complex dtype: got {}\nhint: convert it with .to()", op, name, t.dtype());
+  TG_CHECK(!is_half(t.dtype()), Runtime, "{}: {} must have at least 32 bits: got {}\nhint: convert it with .float()",
+           op, name, t.dtype());
+  TG_CHECK(t.size(-1) < blas::kMaxInt && t.size(-2) < blas::kMaxInt, Runtime,
+           "{}: {} is too large for LAPACK: shape {}", op, name, format_ints(t.sizes()));
+}
+
+void check_square(const char* op, const Tensor& t, const char* name) {
+  check_matrix(op, t, name);
+  TG_CHECK(t.size(-1) == t.size(-2), Runtime, "{}: {} must be batches of square matrices: got shape {}", op, name,
+           format_ints(t.sizes()));
+}
+
+void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: both must have one dtype: got {} and {}", op, a.dtype(), b.dtype());
+}
+
+bool is_vector_batch(const Tensor& A, const Tensor& B) {
+  return B.ndim() == 1 || (A.ndim() - 1 == B.ndim() && B.sizes() == IntSpan(A.sizes().data(), A.sizes().size() - 1));
+}
+
+}  // namespace tapegrad

@@ -1,0 +1,66 @@
+"""Decompositions that are put together from operators: random projections, and the old names of LU."""
+
+from __future__ import annotations
+
+import tapegrad
+
+from ._C import Tensor
+
+# N. Halko, P. G. Martinsson and J. A. Tropp, Finding structure with randomness: probabilistic algorithms for constructing
+# approximate matrix decompositions, SIAM Review 53 (2011).
+
+
+def _range_of(A, q, niter):
+    """Orthonormal columns that span most of A's range (algorithm 4.4)."""
+    X = tapegrad.linalg.qr(A @ tapegrad.randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
+    for _ in range(niter):
+        X = tapegrad.linalg.qr(A.mH @ X).Q
+        X = tapegrad.linalg.qr(A @ X).Q
+    return X
+
+
+def svd_lowrank(A, q=6, niter=2, M=None):
+    """The q largest singular values of A - M and their vectors: (U, S, V), approximately (Halko et al., algorithm 5.1).
+
+    A: (*, m, n), q at most min(m, n); niter steps of subspace iteration. Uses the default generator.
+    """
+    q = 6 if q is None else q
+    m, n = A.shape[-2:]
+    if not 0 <= q <= min(m, n):
+        raise ValueError(f"svd_lowrank: q must be between 0 and {min(m, n)}: got {q}")
+    if niter < 0:
+        raise ValueError(f"svd_lowrank: niter must not be negative: got {niter}")
+    if M is not None:
+        A = A - M
+    if m < n:  # the projection onto the smaller side
+        Q = _range_of(A.mH, q, niter)
+        U, S, Vh = tapegrad.linalg.svd(A @ Q, full_matrices=False)
+        return U, S, Q @ Vh.mH
+    Q = _range_of(A, q, niter)
+    U, S, Vh = tapegrad.linalg.svd(Q.mH @ A, full_matrices=False)
+    return Q @ U, S, Vh.mH
+
+
+def pca_lowrank(A, q=None, center=True, niter=2):
+    """The q principal components of A's rows: (U, S, V) of A with its columns' means taken off, approximately."""
+    m, n = A.shape[-2:]
+    q = min(6, m, n) if q is None else q
+    if not 0 <= q <= min(m, n):
+        raise ValueError(f"pca_lowrank: q must be between 0 and {min(m, n)}: got {q}")
+    return svd_lowrank(A, q, niter, M=A.mean(-2, keepdim=True) if center else None)
+
+
+def lu(A, *, pivot=True, get_infos=False, out=None):
+    """The factors of A = P L U in one tensor and the rows' exchanges, and with get_infos an info per matrix."""
+    if out is not None:
+        raise NotImplementedError("lu: out= is not there: linalg.lu_factor_ex has it")
+    LU, pivots, info = tapegrad.linalg.lu_factor_ex(A, pivot=pivot)
+    return (LU, pivots, info) if get_infos else (LU, pivots)
+
+
+def _lu_method(self, pivot=True, get_infos=False):
+    """As tapegrad.lu."""
+    return lu(self, pivot=pivot, get_infos=get_infos)
+
+
+Tensor.lu = _lu_method

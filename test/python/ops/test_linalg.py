@@ -1,0 +1,285 @@
+"""Linear algebra beyond what test_rows.py asks of every row: factors that are unique up to a phase only, matrices that
+are singular, have repeated eigenvalues, are wide, tall, large or empty."""
+
+import numpy as np
+import pytest
+import rows
+import tapegrad
+from rows import as_numpy, to_torch
+
+torch = pytest.importorskip("torch")
+linalg = tapegrad.linalg
+gradcheck, gradgradcheck = tapegrad.autograd.gradcheck, tapegrad.autograd.gradgradcheck
+REAL, COMPLEX = tapegrad.float64, tapegrad.complex128
+DTYPES = [tapegrad.float32, REAL, tapegrad.complex64, COMPLEX]
+dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: rows.dtype_name(type("", (), {"dtype": d})))
+SHAPES = [(3, 3), (5, 3), (3, 5), (2, 4, 3), (2, 2, 3, 3), (0, 3), (3, 0), (0, 3, 3), (1, 1)]
+
+
+def make(*shape, dtype=REAL, seed=0):
+    return rows.Make(tapegrad.float64, seed)(shape, dtype=dtype)
+
+
+def close(got, expected, dtype=REAL):
+    tolerance = 3e-4 if dtype in (tapegrad.float32, tapegrad.complex64) else 1e-9
+    assert tuple(got.shape) == tuple(expected.shape)
+    np.testing.assert_allclose(as_numpy(got), as_numpy(expected), rtol=tolerance, atol=tolerance)
+
+
+def hermitian(x):
+    return (x + x.mH) / 2
+
+
+@dtypes
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("full", [False, True])
+def test_svd(shape, dtype, full):
+    A = make(*shape, dtype=dtype)
+    U, S, Vh = linalg.svd(A, full_matrices=full)
+    expected = torch.linalg.svd(to_torch(A), full_matrices=full)
+    assert [tuple(t.shape) for t in (U, S, Vh)] == [tuple(t.shape) for t in expected]
+    k = S.shape[-1]
+    close(S, expected.S, dtype)
+    close((U[..., :k] * S.unsqueeze(-2)) @ Vh[..., :k, :], A, dtype)
+    for q in (U, Vh.mH):
+        close(q.mH @ q, tapegrad.eye(q.shape[-1], dtype=dtype).expand(*q.shape[:-2], -1, -1), dtype)
+    U, S2, V = tapegrad.svd(A, some=not full)
+    close((U[..., :k] * S2.unsqueeze(-2)) @ V[..., :k].mH, A, dtype)
+
+
+@dtypes
+@pytest.mark.parametrize("uplo", ["L", "U"])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5, 5), (0, 0), (0, 3, 3), (1, 1)], ids=str)
+def test_eigh(shape, dtype, uplo):
+    A = hermitian(make(*shape, dtype=dtype))
+    half = A.tril() if uplo == "L" else A.triu()  # the other triangle is not read
+    L, Q = linalg.eigh(half, UPLO=uplo)
+    close(L, torch.linalg.eigh(to_torch(A)).eigenvalues, dtype)
+    close(L, linalg.eigvalsh(half, uplo), dtype)
+    close((Q * L.unsqueeze(-2)) @ Q.mH, A, dtype)
+
+
+@dtypes
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5, 5), (0, 0), (0, 3, 3), (1, 1)], ids=str)
+def test_eig(shape, dtype):
+    A = make(*shape, dtype=dtype)
+    L, V = linalg.eig(A)
+    assert L.is_complex() and V.is_complex()
+    close(A.to(V.dtype) @ V, V * L.unsqueeze(-2), dtype)
+    close(tapegrad.linalg.vector_norm(V, dim=-2), tapegrad.ones(*L.shape, dtype=V.real.dtype), dtype)
+    ours, theirs = as_numpy(linalg.eigvals(A)), torch.linalg.eigvals(to_torch(A)).numpy()
+    assert ours.shape == theirs.shape
+    for a, b in zip(ours.reshape(-1, max(shape[-1], 1)), theirs.reshape(-1, max(shape[-1], 1))):
+        assert np.abs(a[:, None] - b[None]).min(0, initial=9).max(initial=0) < 1e-3
+
+
+# Functions of factors that do not depend on their arbitrary phases, in tapegrad and in PyTorch.
+INVARIANT = {
+    "svd": lambda lib, A: (lambda u, s, vh: [s, (u * s.unsqueeze(-2).square()) @ vh, u[..., :1] @ vh[..., :1, :]])(*lib.linalg.svd(A, full_matrices=False)),
+    "svd_full": lambda lib, A: [lib.linalg.svd(A).S],
+    "svdvals": lambda lib, A: [lib.linalg.svdvals(A)],
+    "svd_u": lambda lib, A: [lib.linalg.svd(A, full_matrices=False)[0].abs()],
+    "svd_v": lambda lib, A: [lib.linalg.svd(A, full_matrices=False)[2].abs()],
+}
+HERMITIAN = {
+    "eigh": lambda lib, A: (lambda w, v: [w, (v[..., :1] @ v[..., :1].mH) * 2, (v * w.exp().unsqueeze(-2)) @ v.mH])(*lib.linalg.eigh((A + A.mH) / 2)),
+    "eigvalsh": lambda lib, A: [lib.linalg.eigvalsh((A + A.mH) / 2, "U")],
+    "cholesky": lambda lib, A: [lib.linalg.cholesky(A @ A.mH + 2 * lib.eye(A.shape[-1], dtype=A.dtype), upper=True)],
+    "eig": lambda lib, A: (lambda w, v: [(v * w.exp().unsqueeze(-2)) @ lib.linalg.inv(v), v.abs().sum(-1)])(*lib.linalg.eig(A)),
+}
+
+
+@pytest.mark.parametrize("dtype", [REAL, COMPLEX], ids=["real", "complex"])
+@pytest.mark.parametrize("name", [*INVARIANT, *HERMITIAN])
+def test_gradients_of_factors(name, dtype):
+    function = {**INVARIANT, **HERMITIAN}[name]
+    for shape in [(3, 3), (2, 3, 3)] if name in HERMITIAN else [(3, 3), (4, 2), (2, 4), (2, 3, 2)]:
+        A = make(*shape, dtype=dtype, seed=5)
+        if name == "eig":  # far from repeated
+            A = A * 0.3 + tapegrad.diag(tapegrad.tensor([1.0, 2.5, 4.0], dtype=tapegrad.float64)).to(dtype)
+        A.requires_grad_(True)
+        assert gradcheck(lambda x, function=function: tuple(function(tapegrad, x)), (A,))
+        if len(shape) == 2:
+            assert gradgradcheck(lambda x, function=function: tuple(function(tapegrad, x)), (A,), atol=1e-4)
+        B = to_torch(A)
+        ours, theirs = function(tapegrad, A), function(torch, B)
+        weights = [make(*t.shape, dtype=t.dtype, seed=i) for i, t in enumerate(ours)]
+        got = tapegrad.autograd.grad(ours, A, weights)[0]
+        expected = torch.autograd.grad(theirs, B, [to_torch(w) for w in weights])[0]
+        np.testing.assert_allclose(as_numpy(got), as_numpy(expected), rtol=1e-7, atol=1e-7)
+
+
+def test_values_of_repeated_eigenvalues_have_gradients():
+    A = tapegrad.eye(3, dtype=REAL).requires_grad_(True)
+    for f in (linalg.eigvalsh, linalg.svdvals, lambda x: linalg.eigh(x).eigenvalues, lambda x: linalg.svd(x).S):
+        g = tapegrad.autograd.grad(f(A).sum(), A)[0]
+        close(g, tapegrad.eye(3, dtype=REAL))
+
+
+def test_loss_that_depends_on_the_phase_has_no_gradient():
+    A = make(3, 3, dtype=COMPLEX).requires_grad_(True)
+    with pytest.raises(RuntimeError, match="linalg.eigh: the loss depends on the phase of the vectors"):
+        linalg.eigh(hermitian(A)).eigenvectors.imag.sum().backward()
+    with pytest.raises(RuntimeError, match="linalg.svd: the loss depends on the phase of the vectors"):
+        linalg.svd(A).U.imag.sum().backward()
+
+
+def test_qr_without_q_and_complete_tall_have_no_gradient():
+    A = make(4, 3).requires_grad_(True)
+    with pytest.raises(RuntimeError, match="linalg.qr: the derivative needs Q"):
+        linalg.qr(A, "r").R.sum().backward()
+    with pytest.raises(RuntimeError, match="linalg.qr: mode 'complete' has no derivative for more rows than columns"):
+        linalg.qr(A, "complete").Q.sum().backward()
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_gradient_of_the_determinant_of_singular_matrices_is_the_adjugate(rank):
+    A = (make(3, rank) @ make(rank, 3, seed=1)).detach()
+    adjugate = np.empty((3, 3))
+    for i in range(3):
+        for j in range(3):
+            adjugate[j, i] = (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(A.numpy(), i, 0), j, 1))
+    A.requires_grad_(True)
+    g = tapegrad.autograd.grad(linalg.det(A), A)[0]
+    np.testing.assert_allclose(g.numpy(), adjugate.T, atol=1e-12)
+    assert gradcheck(linalg.det, (A,))
+
+
+def test_errors_of_singular_matrices():
+    zero, batch = tapegrad.zeros(2, 2), tapegrad.stack([tapegrad.eye(2), tapegrad.zeros(2, 2)])
+    assert issubclass(linalg.LinAlgError, RuntimeError)
+    cases = [
+        (lambda: linalg.inv(zero), "linalg.inv: the matrix is singular: diagonal element 1 of its factor U is zero"),
+        (lambda: linalg.inv(batch), "linalg.inv: batch element [1]: the matrix is singular: diagonal element 1 of its factor U is zero"),
+        (lambda: linalg.solve(zero, zero), "linalg.solve: the matrix is singular: diagonal element 1 of its factor U is zero"),
+        (lambda: linalg.lu_factor(zero), "linalg.lu_factor: the matrix is singular: diagonal element 1 of its factor U is zero"),
+        (lambda: linalg.cholesky(-batch), "linalg.cholesky: batch element [0]: the matrix is not positive definite: its leading minor of order 1 is not positive"),
+        (lambda: linalg.cholesky_ex(zero, check_errors=True), "linalg.cholesky: the matrix is not positive definite: its leading minor of order 1 is not positive"),
+        (lambda: linalg.lstsq(tapegrad.eye(3, 1) * tapegrad.tensor([1.0, 0.0]), tapegrad.ones(3, 1), driver="gels"),
+         "linalg.lstsq: the matrix does not have full rank: diagonal element 2 of its factor R is zero"),
+        (lambda: linalg.svd(zero + float("nan")), "linalg.svd: the matrix has infinite elements or NaN"),
+        (lambda: linalg.eigh(zero + float("inf")), "linalg.eigh: the matrix has infinite elements or NaN"),
+        (lambda: linalg.eig(zero + float("nan")), "linalg.eig: the matrix has infinite elements or NaN"),
+    ]
+    for call, message in cases:
+        with pytest.raises(linalg.LinAlgError) as error:
+            call()
+        assert str(error.value) == message
+
+
+def test_infos_in_the_place_of_errors():
+    batch = tapegrad.stack([tapegrad.eye(2), tapegrad.zeros(2, 2)])
+    assert linalg.inv_ex(batch).info.tolist() == [0, 1]
+    assert linalg.cholesky_ex(batch).info.tolist() == [0, 1]
+    assert linalg.lu_factor_ex(batch).info.tolist() == [0, 1]
+    assert linalg.solve_ex(batch, batch).info.tolist() == [0, 1]
+    assert linalg.det(batch).tolist() == [1, 0]
+    assert linalg.slogdet(batch).logabsdet.tolist() == [0, -float("inf")]
+    assert linalg.matrix_rank(batch).tolist() == [2, 0]
+    assert linalg.cond(batch, 1).tolist() == [1, float("inf")]
+    close(linalg.pinv(batch), batch)
+
+
+def test_errors_of_arguments():
+    x, names = tapegrad.ones(2, 3), ["inv", "det", "slogdet", "cholesky", "eigh", "eig", "eigvals", "matrix_exp", "solve_ex"]
+    for name in names:
+        f = getattr(linalg, name)
+        extra = (x,) if name == "solve_ex" else ()
+        with pytest.raises(RuntimeError, match=r"A must be batches of square matrices: got shape \[2, 3\]"):
+            f(x, *extra)
+        with pytest.raises(RuntimeError, match="A must have a floating or complex dtype: got int64"):
+            f(tapegrad.ones(2, 2, dtype=tapegrad.int64), *extra)
+        with pytest.raises(RuntimeError, match="A must have at least 32 bits: got float16"):
+            f(tapegrad.ones(2, 2, dtype=tapegrad.float16), *extra)
+        with pytest.raises(RuntimeError, match="A must have at least 2 dimensions"):
+            f(tapegrad.ones(2), *extra)
+    with pytest.raises(RuntimeError, match="linalg.solve: with left=False B must be matrices"):
+        linalg.solve(tapegrad.eye(2), tapegrad.ones(2), left=False)
+    with pytest.raises(RuntimeError, match="linalg.lu_solve: pivots must be between 1 and 2: got 9"):
+        linalg.lu_solve(tapegrad.eye(2), tapegrad.tensor([9, 1], dtype=tapegrad.int32), tapegrad.eye(2))
+    with pytest.raises(RuntimeError, match="lu_unpack: pivots must be between 1 and 2: got 0"):
+        tapegrad.lu_unpack(tapegrad.eye(2), tapegrad.tensor([0, 1], dtype=tapegrad.int32))
+    with pytest.raises(RuntimeError, match="linalg.svd: driver can be chosen on CUDA devices only"):
+        linalg.svd(x, driver="gesvd")
+    with pytest.raises(RuntimeError, match="linalg.lu_factor: pivot must be True on the CPU"):
+        linalg.lu_factor(x, pivot=False)
+
+
+@pytest.mark.parametrize("dtype", [tapegrad.float32, COMPLEX], ids=["float32", "complex128"])
+@pytest.mark.parametrize("n", [319, 700])
+def test_large_matrices_in_blocks(n, dtype):
+    A, B = make(n, n, dtype=dtype) + 3 * tapegrad.eye(n, dtype=dtype), make(n, 70, dtype=dtype, seed=1)
+    P = A @ A.mH / n + tapegrad.eye(n, dtype=dtype)
+    single = dtype == tapegrad.float32
+
+    def near(got, expected):
+        scale = max(1.0, np.abs(as_numpy(expected)).max())
+        np.testing.assert_allclose(as_numpy(got) / scale, as_numpy(expected) / scale, atol=2e-3 if single else 1e-9)
+
+    for upper in (False, True):
+        near(linalg.cholesky(P, upper=upper), torch.linalg.cholesky(to_torch(P), upper=upper))
+    near(linalg.solve(A, B), torch.linalg.solve(to_torch(A), to_torch(B)))
+    near(linalg.inv(A), torch.linalg.inv(to_torch(A)))
+    Pm, L, U = linalg.lu(A[:, : n - 50])
+    near(Pm @ L @ U, A[:, : n - 50])
+    Pm, L, U = linalg.lu(A[: n - 50])
+    near(Pm @ L @ U, A[: n - 50])
+    near(linalg.solve_triangular(A, B, upper=True), torch.linalg.solve_triangular(to_torch(A), to_torch(B), upper=True))
+    assert int(linalg.cholesky_ex(P - 2 * tapegrad.diag((tapegrad.arange(n) == 500).to(dtype)) * P.abs().amax().to(dtype)).info) in (0, 501)
+
+
+def test_same_bits_for_any_number_of_threads():
+    A = make(500, 500, dtype=tapegrad.float32)
+    P = A @ A.mT + 500 * tapegrad.eye(500)
+    batch = make(40, 20, 20, dtype=tapegrad.float32)
+    before = tapegrad.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3, 5):
+            tapegrad.set_num_threads(threads)
+            found = [linalg.inv(A), linalg.cholesky(P), linalg.solve(A, P), linalg.svdvals(batch), linalg.eigh(batch).eigenvectors, linalg.matrix_exp(A / 500)]
+            results.append([t.numpy().tobytes() for t in found])
+    finally:
+        tapegrad.set_num_threads(before)
+    assert all(r == results[0] for r in results)
+
+
+def test_lstsq_of_deficient_rank():
+    A, B = tapegrad.ones(5, 3, dtype=REAL), make(5, 2)
+    for driver in ("gelsy", "gelsd", "gelss"):
+        ours, theirs = linalg.lstsq(A, B, driver=driver), torch.linalg.lstsq(to_torch(A), to_torch(B), driver=driver)
+        close(ours.solution, theirs.solution)
+        assert int(ours.rank) == 1 and ours.residuals.shape == theirs.residuals.shape == (0,)
+    assert linalg.lstsq(tapegrad.zeros(0, 3), tapegrad.zeros(0, 2)).solution.tolist() == [[0, 0]] * 3
+
+
+def test_matrix_exp_of_large_and_infinite_norms():
+    for scale in (1e-4, 0.1, 0.5, 2.0, 5.0, 30.0):
+        A = make(4, 4) * scale
+        expected = torch.linalg.matrix_exp(to_torch(A))
+        np.testing.assert_allclose(linalg.matrix_exp(A).numpy(), expected.numpy(), rtol=1e-9, atol=1e-12 * float(expected.abs().max()))
+    assert linalg.matrix_exp(tapegrad.full((2, 2), float("inf"))).isnan().all()
+
+
+def test_low_rank():
+    tapegrad.manual_seed(0)
+    A = make(30, 4) @ make(4, 20, seed=1)
+    for x in (A, A.mT.contiguous()):
+        U, S, V = tapegrad.svd_lowrank(x, q=4)
+        close((U * S) @ V.mT, x)
+    U, S, V = tapegrad.pca_lowrank(A, q=5)
+    centred = A - A.mean(0, keepdim=True)
+    close((U * S) @ V.mT, centred)
+    with pytest.raises(ValueError, match="svd_lowrank: q must be between 0 and 20: got 21"):
+        tapegrad.svd_lowrank(A, q=21)
+
+
+def test_old_names():
+    A = make(3, 3) + 2 * tapegrad.eye(3, dtype=REAL)
+    LU, pivots = tapegrad.lu(A)
+    close(A.lu()[0], LU)
+    P, L, U = tapegrad.lu_unpack(LU, pivots)
+    close(P @ L @ U, A)
+    close(A.inverse(), linalg.inv(A))
+    close(A.norm("nuc"), torch.linalg.matrix_norm(to_torch(A), "nuc"))
+    assert type(linalg.svd(A)).__name__ == "linalg_svd" and linalg.qr(A).R is not None
