@@ -1,0 +1,211 @@
+#include "tapegrad/aten/fft/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+#include <mutex>
+#include <numbers>
+
+namespace tapegrad::fft {
+namespace {
+
+std::vector<int64_t> prime_factors(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t p = 2; p * p <= n; ++p)
+    while (n % p == 0) {
+      found.push_back(p);
+      n /= p;
+    }
+  if (n > 1) found.push_back(n);
+  return found;
+}
+
+// Radices in the order in which they are applied: fours first, whose butterflies are the cheapest per element.
+std::vector<int64_t> radices_of(std::vector<int64_t> primes) {
+  std::vector<int64_t> radices;
+  auto twos = std::count(primes.begin(), primes.end(), 2);
+  for (; twos >= 2; twos -= 2) radices.push_back(4);
+  if (twos) radices.push_back(2);
+  for (int64_t p : primes)
+    if (p > 2) radices.push_back(p);
+  return radices;
+}
+
+// The smallest length of at least n that passes of radix 2, 3 and 5 do.
+int64_t good_length(int64_t n) {
+  int64_t best = 1;
+  while (best < n) best *= 2;
+  for (int64_t five = 1; five < best; five *= 5)
+    for (int64_t three = five; three < best; three *= 3) {
+      int64_t x = three;
+      while (x < n) x *= 2;
+      best = std::min(best, x);
+    }
+  return best;
+}
+
+int64_t balanced_divisor(int64_t n) {
+  int64_t best = 1;
+  for (int64_t d = 1; d * d <= n; ++d)
+    if (n % d == 0) best = d;
+  return best;
+}
+
+template <class T>
+std::complex<T> rounded(std::complex<double> z) {
+  return {static_cast<T>(z.real()), static_cast<T>(z.imag())};
+}
+
+// Values per length, the least recently used ones dropped beyond a number.
+template <class V>
+class Cache {
+ public:
+  template <class Make>
+  std::shared_ptr<const V> get(int64_t n, Make&& make) {
+    {
+      std::lock_guard lock(mutex_);
+      for (auto it = entries_.begin(); it != entries_.end(); ++it)
+        if (it->first == n) {
+          entries_.splice(entries_.begin(), entries_, it);
+          return it->second;
+        }
+    }
+    std::shared_ptr<const V> made = make();
+    std::lock_guard lock(mutex_);
+    entries_.emplace_front(n, made);
+    if (entries_.size() > kKept) entries_.pop_back();
+    return made;
+  }
+
+ private:
+  static constexpr size_t kKept = 24;
+  std::mutex mutex_;
+  std::list<std::pair<int64_t, std::shared_ptr<const V>>> entries_;
+};
+
+}  // namespace
+
+std::complex<double> root_of_unity(int64_t k, int64_t n) {
+  k %= n;
+  // Octant by octant, so that the argument is small and the exact values come out exact.
+  int64_t eighth = 8 * k;
+  double step = 2 * std::numbers::pi / static_cast<double>(n);
+  bool lower = eighth > 4 * n;  // conjugate
+  if (lower) k = n - k, eighth = 8 * k;
+  bool left = eighth > 2 * n;  // mirrored at the imaginary axis
+  double c = 0, s = 0;
+  if (left) {
+    // angle = pi - a
+    int64_t twice = n - 2 * k;                                 // a = pi * twice / n
+    if (4 * twice > n) {                                       // a > pi / 4: from pi / 2
+      double b = (static_cast<double>(4 * k - n) / 4) * step;  // angle - pi / 2
+      c = -std::sin(b);
+      s = std::cos(b);
+    } else {
+      double a = static_cast<double>(twice) / 2 * step;
+      c = -std::cos(a);
+      s = std::sin(a);
+    }
+  } else if (eighth > n) {
+    double b = static_cast<double>(n - 4 * k) / 4 * step;  // pi / 2 - angle
+    c = std::sin(b);
+    s = std::cos(b);
+  } else {
+    double a = static_cast<double>(k) * step;
+    c = std::cos(a);
+    s = std::sin(a);
+  }
+  return {c, lower ? s : -s};
+}
+
+void reference_transform(std::vector<std::complex<double>>& x) {
+  int64_t n = static_cast<int64_t>(x.size());
+  std::vector<std::complex<double>> y(x.size());
+  int64_t left = n, stride = 1;
+  for (int64_t r : radices_of(prime_factors(n))) {
+    int64_t m = left / r;
+    for (int64_t p = 0; p < m; ++p)
+      for (int64_t q = 0; q < stride; ++q)
+        for (int64_t j = 0; j < r; ++j) {
+          std::complex<double> sum = 0;
+          for (int64_t k = 0; k < r; ++k)
+            sum += x[static_cast<size_t>(q + stride * (p + m * k))] * root_of_unity(j * k, r);
+          y[static_cast<size_t>(q + stride * (r * p + j))] = sum * root_of_unity(j * p, left);
+        }
+    x.swap(y);
+    left = m;
+    stride *= r;
+  }
+}
+
+template <class T>
+Plan<T>::Plan(int64_t length) : n(length) {
+  std::vector<int64_t> primes = prime_factors(n);
+  smooth = primes.empty() || primes.back() <= kLargestRadix;
+  if (!smooth) {
+    int64_t m = good_length(2 * n - 1);
+    convolution = plan_for<T>(m);
+    std::vector<std::complex<double>> b(static_cast<size_t>(m));
+    chirp.resize(static_cast<size_t>(n));
+    int64_t square = 0;  // k^2 modulo 2 n
+    for (int64_t k = 0; k < n; ++k) {
+      std::complex<double> w = root_of_unity(square, 2 * n);
+      chirp[static_cast<size_t>(k)] = rounded<T>(w);
+      b[static_cast<size_t>(k)] = std::conj(w);
+      if (k > 0) b[static_cast<size_t>(m - k)] = std::conj(w);
+      square = (square + 2 * k + 1) % (2 * n);
+    }
+    reference_transform(b);
+    chirp_transform.resize(b.size());
+    for (size_t k = 0; k < b.size(); ++k) chirp_transform[k] = rounded<T>(b[k] / static_cast<double>(m));
+    return;
+  }
+  int64_t divisor = balanced_divisor(n);
+  if (n >= 64 && divisor >= 4) {
+    n1 = divisor;
+    n2 = n / divisor;
+    first = plan_for<T>(n1);
+    second = plan_for<T>(n2);
+    twist.resize(static_cast<size_t>(n));
+    for (int64_t k = 0; k < n1; ++k)
+      for (int64_t j = 0; j < n2; ++j) twist[static_cast<size_t>(k * n2 + j)] = rounded<T>(root_of_unity(j * k, n));
+  }
+  if (n > kDirect && n1 > 0) return;  // never done by passes
+  int64_t left = n, stride = 1;
+  for (int64_t r : radices_of(primes)) {
+    int64_t m = left / r;
+    passes.push_back({r, m, stride, roots.size()});
+    for (int64_t p = 0; p < m; ++p)
+      for (int64_t j = 1; j < r; ++j) roots.push_back(rounded<T>(root_of_unity(j * p, left)));
+    circle_at.push_back(circle.size());
+    if (r > 5)
+      for (int64_t j = 0; j < r; ++j) circle.push_back(rounded<T>(root_of_unity(j, r)));
+    left = m;
+    stride *= r;
+  }
+}
+
+template <class T>
+std::shared_ptr<const Plan<T>> plan_for(int64_t n) {
+  static Cache<Plan<T>> cache;
+  return cache.get(n, [&] { return std::make_shared<const Plan<T>>(n); });
+}
+
+template <class T>
+std::shared_ptr<const std::vector<std::complex<T>>> half_circle(int64_t n) {
+  static Cache<std::vector<std::complex<T>>> cache;
+  return cache.get(n, [&] {
+    std::vector<std::complex<T>> w(static_cast<size_t>(n / 2 + 1));
+    for (int64_t k = 0; k <= n / 2; ++k) w[static_cast<size_t>(k)] = rounded<T>(root_of_unity(k, n));
+    return std::make_shared<const std::vector<std::complex<T>>>(std::move(w));
+  });
+}
+
+template struct Plan<float>;
+template struct Plan<double>;
+template std::shared_ptr<const Plan<float>> plan_for<float>(int64_t);
+template std::shared_ptr<const Plan<double>> plan_for<double>(int64_t);
+template std::shared_ptr<const std::vector<std::complex<float>>> half_circle<float>(int64_t);
+template std::shared_ptr<const std::vector<std::complex<double>>> half_circle<double>(int64_t);
+
+}  // namespace tapegrad::fft
