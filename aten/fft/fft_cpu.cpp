@@ -211,11 +211,10 @@ void fft_r2c_cpu(const Tensor& input, int64_t dim, double scale, bool onesided, 
     const C* w = circle->data();
     T factor = static_cast<T>(scale);
     if (!in_groups(*plan, count)) {
-      for (int64_t i = 0; i < count; ++i) {
+      return each_line(count, n, [&](int64_t i) {
         real_line<T>(*plan, w, in.line(i), in.step, n, to.line(i), to.step, factor);
         if (!onesided) mirror(to.line(i), to.step, n);
-      }
-      return;
+      });
     }
     parallel_for(0, (count + V - 1) / V, group_grain(plan->n, V), [&](int64_t first, int64_t last) {
       size_t room = static_cast<size_t>(std::max(blocks_of(*plan), half + 1));
@@ -254,9 +253,8 @@ void fft_c2r_cpu(const Tensor& input, int64_t dim, int64_t n, double scale, cons
     const C* w = circle->data();
     T factor = static_cast<T>(scale);
     if (!in_groups(*plan, count)) {
-      for (int64_t i = 0; i < count; ++i)
-        complex_line<T>(*plan, w, in.line(i), in.step, n, to.line(i), to.step, factor);
-      return;
+      return each_line(
+          count, n, [&](int64_t i) { complex_line<T>(*plan, w, in.line(i), in.step, n, to.line(i), to.step, factor); });
     }
     parallel_for(0, (count + V - 1) / V, group_grain(plan->n, V), [&](int64_t first, int64_t last) {
       size_t room = static_cast<size_t>(std::max(blocks_of(*plan), half + 1));

@@ -70,20 +70,19 @@ struct Group {
   }
 };
 
-// Elements first .. n - 1 of each line into Blocks.
-template <class T>
-void load(const Group<const std::complex<T>>& g, int64_t step, int64_t n, bool swap, Block<T>* to) {
+// Elements 0 .. n - 1 of each line into Blocks; kSwap exchanges real and imaginary parts.
+template <bool kSwap, class T>
+void load_as(const Group<const std::complex<T>>& g, int64_t step, int64_t n, Block<T>* to) {
   constexpr int V = kLanes<T>;
-  auto re = [&](Block<T>& b) { return swap ? b.im : b.re; };
-  auto im = [&](Block<T>& b) { return swap ? b.re : b.im; };
   if (g.adjacent) {
     for (int64_t i = 0; i < n; ++i) {
       const T* p = reinterpret_cast<const T*>(g.start[0] + i * step);
-      T *r = re(to[i]), *m = im(to[i]);
+      Block<T> b;
       for (int l = 0; l < V; ++l) {
-        r[l] = p[2 * l];
-        m[l] = p[2 * l + 1];
+        b.re[l] = p[2 * l + kSwap];
+        b.im[l] = p[2 * l + 1 - kSwap];
       }
+      to[i] = b;
     }
     return;
   }
@@ -93,25 +92,28 @@ void load(const Group<const std::complex<T>>& g, int64_t step, int64_t n, bool s
     for (int l = 0; l < V; ++l) {
       const T* p = reinterpret_cast<const T*>(g.start[l]);
       for (int64_t i = first; i < last; ++i) {
-        re(to[i])[l] = p[2 * i * step];
-        im(to[i])[l] = p[2 * i * step + 1];
+        to[i].re[l] = p[2 * i * step + kSwap];
+        to[i].im[l] = p[2 * i * step + 1 - kSwap];
       }
     }
   }
 }
 
 template <class T>
-void store(const Group<std::complex<T>>& g, int64_t step, int64_t n, bool swap, T scale, const Block<T>* from) {
+void load(const Group<const std::complex<T>>& g, int64_t step, int64_t n, bool swap, Block<T>* to) {
+  return swap ? load_as<true>(g, step, n, to) : load_as<false>(g, step, n, to);
+}
+
+template <bool kSwap, class T>
+void store_as(const Group<std::complex<T>>& g, int64_t step, int64_t n, T scale, const Block<T>* from) {
   constexpr int V = kLanes<T>;
-  auto re = [&](const Block<T>& b) { return swap ? b.im : b.re; };
-  auto im = [&](const Block<T>& b) { return swap ? b.re : b.im; };
   if (g.adjacent && g.used == V) {
     for (int64_t i = 0; i < n; ++i) {
       T* p = reinterpret_cast<T*>(g.start[0] + i * step);
-      const T *r = re(from[i]), *m = im(from[i]);
+      const Block<T> b = from[i];
       for (int l = 0; l < V; ++l) {
-        p[2 * l] = r[l] * scale;
-        p[2 * l + 1] = m[l] * scale;
+        p[2 * l + kSwap] = b.re[l] * scale;
+        p[2 * l + 1 - kSwap] = b.im[l] * scale;
       }
     }
     return;
@@ -122,11 +124,16 @@ void store(const Group<std::complex<T>>& g, int64_t step, int64_t n, bool swap, 
     for (int l = 0; l < g.used; ++l) {
       T* p = reinterpret_cast<T*>(g.start[l]);
       for (int64_t i = first; i < last; ++i) {
-        p[2 * i * step] = re(from[i])[l] * scale;
-        p[2 * i * step + 1] = im(from[i])[l] * scale;
+        p[2 * i * step + kSwap] = from[i].re[l] * scale;
+        p[2 * i * step + 1 - kSwap] = from[i].im[l] * scale;
       }
     }
   }
+}
+
+template <class T>
+void store(const Group<std::complex<T>>& g, int64_t step, int64_t n, bool swap, T scale, const Block<T>* from) {
+  return swap ? store_as<true>(g, step, n, scale, from) : store_as<false>(g, step, n, scale, from);
 }
 
 struct Direction {
@@ -137,6 +144,15 @@ struct Direction {
 inline int64_t group_grain(int64_t n, int lanes) {
   int64_t cost = n * lanes * 16;
   return std::max<int64_t>(1, 65536 / std::max<int64_t>(cost, 1));
+}
+
+// Lines that go one by one: many in parallel, few one after the other, each in parallel.
+template <class F>
+void each_line(int64_t count, int64_t n, F&& f) {
+  int64_t grain = count < 8 ? count : std::max<int64_t>(1, 8192 / n);
+  parallel_for(0, count, grain, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(i);
+  });
 }
 
 // Whether Blocks can go through the plan: by passes, or by a convolution that is done by passes.
@@ -241,12 +257,11 @@ void transform_lines(const fft::Plan<T>& plan, int64_t count, const Side<const s
   constexpr int V = kLanes<T>;
   int64_t n = plan.n;
   if (!in_groups(plan, count)) {
-    for (int64_t i = 0; i < count; ++i) {
+    return each_line(count, n, [&](int64_t i) {
       std::complex<T>* to = out.line(i);
       transform_line(plan, in.line(i), in.step, to, out.step, direction, scale);
       for (int64_t k = 0; twist && k < n; ++k) to[k * out.step] *= twist[k * count + i];
-    }
-    return;
+    });
   }
   parallel_for(0, (count + V - 1) / V, group_grain(n, V), [&](int64_t first, int64_t last) {
     size_t room = static_cast<size_t>(blocks_of(plan));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tapegrad/aten/fft/plan.h"
+#include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -17,15 +18,28 @@ struct alignas(64) Block {
   T im[kLanes<T>];
 };
 
+// All lanes at once, for sums that must stay in registers.
+template <class T>
+struct Lanes;
+template <>
+struct Lanes<float> {
+  typedef float type __attribute__((vector_size(64), may_alias));
+};
+template <>
+struct Lanes<double> {
+  typedef double type __attribute__((vector_size(64), may_alias));
+};
+
 // y = w * (re + i im), lane by lane.
 template <class T>
-inline void put(Block<T>& y, int l, T re, T im, T wr, T wi) {
+TG_INLINE void put(Block<T>& y, int l, T re, T im, T wr, T wi) {
   y.re[l] = re * wr - im * wi;
   y.im[l] = re * wi + im * wr;
 }
 
 template <class T>
-void pass2(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x, Block<T>* __restrict y) {
+TG_NOINLINE void pass2(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x,
+                       Block<T>* __restrict y) {
   for (int64_t p = 0; p < s.m; ++p) {
     T wr = w[p].real(), wi = w[p].imag();
     for (int64_t q = 0; q < s.stride; ++q) {
@@ -42,7 +56,8 @@ void pass2(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restr
 }
 
 template <class T>
-void pass3(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x, Block<T>* __restrict y) {
+TG_NOINLINE void pass3(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x,
+                       Block<T>* __restrict y) {
   constexpr T kSin = T(0.86602540378443864676);
   for (int64_t p = 0; p < s.m; ++p) {
     const std::complex<T> w1 = w[2 * p], w2 = w[2 * p + 1];
@@ -64,7 +79,8 @@ void pass3(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restr
 }
 
 template <class T>
-void pass4(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x, Block<T>* __restrict y) {
+TG_NOINLINE void pass4(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x,
+                       Block<T>* __restrict y) {
   int64_t step = s.stride * s.m;
   for (int64_t p = 0; p < s.m; ++p) {
     const std::complex<T> w1 = w[3 * p], w2 = w[3 * p + 1], w3 = w[3 * p + 2];
@@ -87,7 +103,8 @@ void pass4(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restr
 }
 
 template <class T>
-void pass5(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x, Block<T>* __restrict y) {
+TG_NOINLINE void pass5(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restrict x,
+                       Block<T>* __restrict y) {
   constexpr T kCos1 = T(0.30901699437494742410), kCos2 = T(-0.80901699437494742410);
   constexpr T kSin1 = T(0.95105651629515357212), kSin2 = T(0.58778525229247312917);
   int64_t step = s.stride * s.m;
@@ -119,17 +136,20 @@ void pass5(const fft::Pass& s, const std::complex<T>* w, const Block<T>* __restr
 
 // Any odd radix: sums and differences of elements k and r - k share their products.
 template <class T>
-void pass_odd(const fft::Pass& s, const std::complex<T>* w, const std::complex<T>* circle, const Block<T>* __restrict x,
-              Block<T>* __restrict y) {
+TG_NOINLINE void pass_odd(const fft::Pass& s, const std::complex<T>* w, const std::complex<T>* circle,
+                          const Block<T>* __restrict x, Block<T>* __restrict y) {
   constexpr int64_t kHalf = fft::kLargestRadix / 2;
   int64_t r = s.radix, half = r / 2, step = s.stride * s.m;
   Block<T> sum[kHalf], difference[kHalf];
+  using Vec = typename Lanes<T>::type;
+  auto lanes = [](const T* p) { return reinterpret_cast<const Vec*>(p); };
   for (int64_t p = 0; p < s.m; ++p) {
     const std::complex<T>* v = w + (r - 1) * p;
     for (int64_t q = 0; q < s.stride; ++q) {
       const Block<T>* a = x + q + s.stride * p;
       Block<T>* o = y + q + s.stride * r * p;
-      Block<T> total = a[0];
+      const Vec first_re = *lanes(a[0].re), first_im = *lanes(a[0].im);
+      Vec total_re = first_re, total_im = first_im;
       for (int64_t k = 0; k < half; ++k) {
         const Block<T>&b = a[step * (k + 1)], &c = a[step * (r - k - 1)];
         for (int l = 0; l < kLanes<T>; ++l) {
@@ -137,29 +157,30 @@ void pass_odd(const fft::Pass& s, const std::complex<T>* w, const std::complex<T
           sum[k].im[l] = b.im[l] + c.im[l];
           difference[k].re[l] = b.re[l] - c.re[l];
           difference[k].im[l] = b.im[l] - c.im[l];
-          total.re[l] += sum[k].re[l];
-          total.im[l] += sum[k].im[l];
         }
+        total_re += *lanes(sum[k].re);
+        total_im += *lanes(sum[k].im);
       }
-      o[0] = total;
+      *reinterpret_cast<Vec*>(o[0].re) = total_re;
+      *reinterpret_cast<Vec*>(o[0].im) = total_im;
       for (int64_t j = 1; j <= half; ++j) {
-        Block<T> even = a[0], odd{};
+        Vec even_re = first_re, even_im = first_im, odd_re = {}, odd_im = {};
         int64_t turn = 0;
         for (int64_t k = 0; k < half; ++k) {
           turn = turn + j >= r ? turn + j - r : turn + j;
           T c = circle[turn].real(), n = -circle[turn].imag();
-          for (int l = 0; l < kLanes<T>; ++l) {
-            even.re[l] += c * sum[k].re[l];
-            even.im[l] += c * sum[k].im[l];
-            odd.re[l] += n * difference[k].re[l];
-            odd.im[l] += n * difference[k].im[l];
-          }
+          even_re += c * *lanes(sum[k].re);
+          even_im += c * *lanes(sum[k].im);
+          odd_re += n * *lanes(difference[k].re);
+          odd_im += n * *lanes(difference[k].im);
         }
-        const std::complex<T> first = v[j - 1], second = v[r - j - 1];
-        for (int l = 0; l < kLanes<T>; ++l) {
-          put(o[s.stride * j], l, even.re[l] + odd.im[l], even.im[l] - odd.re[l], first.real(), first.imag());
-          put(o[s.stride * (r - j)], l, even.re[l] - odd.im[l], even.im[l] + odd.re[l], second.real(), second.imag());
-        }
+        const std::complex<T> w1 = v[j - 1], w2 = v[r - j - 1];
+        const Vec re1 = even_re + odd_im, im1 = even_im - odd_re, re2 = even_re - odd_im, im2 = even_im + odd_re;
+        Block<T>&y1 = o[s.stride * j], &y2 = o[s.stride * (r - j)];
+        *reinterpret_cast<Vec*>(y1.re) = re1 * w1.real() - im1 * w1.imag();
+        *reinterpret_cast<Vec*>(y1.im) = re1 * w1.imag() + im1 * w1.real();
+        *reinterpret_cast<Vec*>(y2.re) = re2 * w2.real() - im2 * w2.imag();
+        *reinterpret_cast<Vec*>(y2.im) = re2 * w2.imag() + im2 * w2.real();
       }
     }
   }

@@ -45,6 +45,7 @@ namespace {
   }()
 
 constexpr int kColumns = LAPACK_COL_MAJOR;
+constexpr int64_t kSmall = 32;  // up to here nothing is gained by blocks, and asking for a workspace's size shows
 using blas::find_routine;
 
 lapack_int narrow(int64_t v) { return static_cast<lapack_int>(v); }
@@ -165,8 +166,11 @@ int gesdd(char job, int64_t m, int64_t n, T* a, int64_t lda, real_t<T>* s, T* u,
     real.resize(static_cast<size_t>(std::max<int64_t>(1, count)));
   }
   T size{};
-  call(&size, -1, real.data());
-  lapack_int lwork = work_size(size);
+  lapack_int lwork = narrow(4 * small * small + 7 * small + large);  // LAPACK's least
+  if (large > kSmall) {
+    call(&size, -1, real.data());
+    lwork = work_size(size);
+  }
   std::vector<T> work = workspace<T>(lwork);
   return call(work.data(), lwork, real.data());
 }
@@ -186,8 +190,12 @@ int syevd(char job, char uplo, int64_t n, T* a, int64_t lda, real_t<T>* w) {
     return routine(kColumns, job, uplo, narrow(n), a, leading(lda), w, work.data(), lwork, real.data(), lreal,
                    iwork.data(), integers);
   } else {
-    routine(kColumns, job, uplo, narrow(n), a, leading(lda), w, &size, -1, &integers, -1);
-    lapack_int lwork = work_size(size);
+    lapack_int lwork = narrow(1 + 6 * n + 2 * n * n);  // LAPACK's least, and all that small matrices can use
+    integers = narrow(3 + 5 * n);
+    if (n > kSmall) {
+      routine(kColumns, job, uplo, narrow(n), a, leading(lda), w, &size, -1, &integers, -1);
+      lwork = work_size(size);
+    }
     std::vector<T> work = workspace<T>(lwork);
     std::vector<lapack_int> iwork = workspace<lapack_int>(integers);
     return routine(kColumns, job, uplo, narrow(n), a, leading(lda), w, work.data(), lwork, iwork.data(), integers);

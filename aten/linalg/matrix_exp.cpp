@@ -86,7 +86,7 @@ class Exponential {
 
   void multiply(const T* a, const T* b, T* c) const {
     double n = static_cast<double>(n_);
-    parallel_for(0, n_, column_grain(2 * n * n), [&](int64_t first, int64_t last) {
+    column_blocks(n_, 2 * n * n, [&](int64_t first, int64_t last) {
       lapack::gemm('N', 'N', n_, last - first, n_, T(1), a, n_, b + first * n_, n_, T(0), c + first * n_, n_);
     });
   }

@@ -13,9 +13,14 @@ namespace tapegrad {
 inline constexpr int64_t kFactorBlock = 96;   // columns of a panel
 inline constexpr int64_t kFactorLarge = 320;  // from this size on by blocks
 
-// Chunks of columns that are at least 2^18 operations at `per_column` each.
-inline int64_t column_grain(double per_column) {
-  return std::max<int64_t>(8, static_cast<int64_t>(262144.0 / std::max(per_column, 1.0)));
+// Calls f(first, last) for blocks of columns, in parallel: wide enough for the library's kernels, and for about 2^18
+// operations at `per_column` each.
+template <class F>
+void column_blocks(int64_t n, double per_column, F&& f) {
+  int64_t width = std::max<int64_t>(96, static_cast<int64_t>(262144.0 / std::max(per_column, 1.0)));
+  parallel_for(0, (n + width - 1) / width, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(i * width, std::min((i + 1) * width, n));
+  });
 }
 
 template <class T>
@@ -29,20 +34,20 @@ int parallel_potrf(char uplo, int64_t n, T* a, int64_t lda) {
     double cost = static_cast<double>(b) * static_cast<double>(b);
     if (uplo == 'L') {
       T *panel = diagonal + b, *below = panel + b * lda;
-      parallel_for(0, rest, column_grain(cost), [&](int64_t first, int64_t last) {
+      column_blocks(rest, cost, [&](int64_t first, int64_t last) {
         lapack::trsm('R', 'L', 'C', 'N', last - first, b, diagonal, lda, panel + first, lda);
       });
       // The lower triangle of panel panel^H, in columns; a piece computes its part of the diagonal's block as a whole.
-      parallel_for(0, rest, 64, [&](int64_t first, int64_t last) {
+      column_blocks(rest, static_cast<double>(rest) * static_cast<double>(b), [&](int64_t first, int64_t last) {
         lapack::gemm('N', 'C', rest - first, last - first, b, T(-1), panel + first, lda, panel + first, lda, T(1),
                      below + first + first * lda, lda);
       });
     } else {
       T *panel = diagonal + b * lda, *below = panel + b;
-      parallel_for(0, rest, column_grain(cost), [&](int64_t first, int64_t last) {
+      column_blocks(rest, cost, [&](int64_t first, int64_t last) {
         lapack::trsm('L', 'U', 'C', 'N', b, last - first, diagonal, lda, panel + first * lda, lda);
       });
-      parallel_for(0, rest, 64, [&](int64_t first, int64_t last) {
+      column_blocks(rest, static_cast<double>(rest) * static_cast<double>(b), [&](int64_t first, int64_t last) {
         lapack::gemm('C', 'N', last, last - first, b, T(-1), panel, lda, panel + first * lda, lda, T(1),
                      below + first * lda, lda);
       });
@@ -77,7 +82,9 @@ int parallel_getrf(int64_t m, int64_t n, T* a, int64_t lda, int* pivots) {
     for (int64_t i = at; i < right; ++i) pivots[i] += static_cast<int>(at);
     swap_rows(a, lda, 0, at, at, right, pivots);
     double cost = static_cast<double>(b) * static_cast<double>(m - at);
-    parallel_for(right, n, column_grain(2 * cost), [&](int64_t first, int64_t last) {
+    column_blocks(n - right, 2 * cost, [&](int64_t first, int64_t last) {
+      first += right;
+      last += right;
       swap_rows(a, lda, first, last, at, right, pivots);
       T* top = a + at + first * lda;
       lapack::trsm('L', 'L', 'N', 'U', b, last - first, a + at + at * lda, lda, top, lda);
@@ -93,16 +100,15 @@ int parallel_getrf(int64_t m, int64_t n, T* a, int64_t lda, int* pivots) {
 template <class T>
 void parallel_getrs(char trans, int64_t n, int64_t k, const T* a, int64_t lda, const int* pivots, T* b, int64_t ldb) {
   if (n == 0 || k == 0) return;
-  parallel_for(0, k, column_grain(2.0 * static_cast<double>(n) * static_cast<double>(n)),
-               [&](int64_t first, int64_t last) {
-                 lapack::getrs(trans, n, last - first, a, lda, pivots, b + first * ldb, ldb);
-               });
+  column_blocks(k, 2.0 * static_cast<double>(n) * static_cast<double>(n), [&](int64_t first, int64_t last) {
+    lapack::getrs(trans, n, last - first, a, lda, pivots, b + first * ldb, ldb);
+  });
 }
 
 template <class T>
 void parallel_trsm(char uplo, char trans, char diag, int64_t n, int64_t k, const T* a, int64_t lda, T* b, int64_t ldb) {
   if (n == 0 || k == 0) return;
-  parallel_for(0, k, column_grain(static_cast<double>(n) * static_cast<double>(n)), [&](int64_t first, int64_t last) {
+  column_blocks(k, static_cast<double>(n) * static_cast<double>(n), [&](int64_t first, int64_t last) {
     lapack::trsm('L', uplo, trans, diag, n, last - first, a, lda, b + first * ldb, ldb);
   });
 }
