@@ -98,7 +98,7 @@ Tensor householder_product(const Tensor& A, const Tensor& tau) {
   householder_product_shape(A, tau);
   int64_t m = A.size(-2), n = A.size(-1), k = tau.size(-1);
   Tensor V = add(tril(narrow(A, -1, 0, k), -1), eye(m, k, A.dtype(), A.device()));
-  Tensor Q = expand(eye(m, n, A.dtype(), A.device()), A.sizes());
+  Tensor Q = copy_(clone(A), expand(eye(m, n, A.dtype(), A.device()), A.sizes()));
   for (int64_t i = k - 1; i >= 0; --i) {
     Tensor v = narrow(V, -1, i, 1), t = unsqueeze(narrow(tau, -1, i, 1), -1);
     Q = sub(Q, matmul(v, mul(t, matmul(adjoint(v), Q))));
@@ -112,17 +112,17 @@ Tensor ormqr(const Tensor& input, const Tensor& tau, const Tensor& other, bool l
   check_same_dtype("ormqr", input, tau);
   check_same_dtype("ormqr", input, other);
   int64_t m = other.size(left ? -2 : -1);
-  TG_CHECK(input.size(-2) == m && input.size(-1) <= m, Runtime,
-           "ormqr: reflectors of shape {} do not fit a tensor of shape {}", format_ints(input.sizes()),
+  TG_CHECK(input.size(-2) == m && tau.ndim() == input.ndim() - 1 && tau.size(-1) == std::min(m, input.size(-1)),
+           Runtime, "ormqr: reflectors of shape {} and tau of shape {} do not fit a tensor of shape {}",
+           format_ints(input.sizes()), format_ints(tau.sizes()), format_ints(other.sizes()));
+  TG_CHECK(batch_of(tau, 1) == batch_of(input) && batch_of(input) == batch_of(other), Runtime,
+           "ormqr: batches differ: shapes {}, {} and {}", format_ints(input.sizes()), format_ints(tau.sizes()),
            format_ints(other.sizes()));
-  TG_CHECK(tau.ndim() == input.ndim() - 1 && tau.size(-1) == std::min(m, input.size(-1)) &&
-               batch_of(tau, 1) == batch_of(input) && batch_of(input) == batch_of(other),
-           Runtime, "ormqr: tau of shape {}, input of shape {} and other of shape {} do not fit",
-           format_ints(tau.sizes()), format_ints(input.sizes()), format_ints(other.sizes()));
   // The whole of Q, whose last columns the reflectors define, too.
+  int64_t k = tau.size(-1);
   DimVector rest(input.sizes());
-  rest[rest.size() - 1] = m - input.size(-1);
-  const Tensor parts[] = {input, zeros(rest, input.dtype(), input.device())};
+  rest[rest.size() - 1] = m - k;
+  const Tensor parts[] = {narrow(input, -1, 0, k), zeros(rest, input.dtype(), input.device())};
   Tensor Q = linalg_householder_product(cat(TensorSpan(parts, 2), -1), tau);
   if (transposed) Q = adjoint(Q);
   return left ? matmul(Q, other) : matmul(other, Q);

@@ -39,6 +39,11 @@ Tensor put_back(const Tensor& t, int64_t rows, int64_t columns, bool keepdim) {
   return unsqueeze(unsqueeze(t, std::min(rows, columns)), std::max(rows, columns));
 }
 
+// The largest element, 0 of none.
+Tensor largest(const Tensor& t, int64_t dim, bool keepdim = false) {
+  return t.size(dim) == 0 ? sum(t, IntSpan{dim}, keepdim) : amax(t, IntSpan{dim}, keepdim);
+}
+
 }  // namespace
 
 Tensor matrix_norm_order(const Tensor& A, const Scalar& ord, IntSpan dim, bool keepdim, std::optional<DType> dtype) {
@@ -50,12 +55,12 @@ Tensor matrix_norm_order(const Tensor& A, const Scalar& ord, IntSpan dim, bool k
            "{}: ord must be 'fro', 'nuc', or one of 1, 2, inf and their negatives: got {}", op, to_string(ord));
   if (size == 2) {
     Tensor values = singular_values(a, rows, columns);
-    return put_back(p > 0 ? amax(values, IntSpan{-1}) : amin(values, IntSpan{-1}), rows, columns, keepdim);
+    return put_back(p > 0 ? largest(values, -1) : amin(values, IntSpan{-1}), rows, columns, keepdim);
   }
   if (size == kInfinity) std::swap(rows, columns);
   Tensor sums = tapegrad::vector_norm(a, 1, IntSpan{rows}, keepdim);
   int64_t at = keepdim || rows > columns ? columns : columns - 1;
-  return p > 0 ? amax(sums, IntSpan{at}, keepdim) : amin(sums, IntSpan{at}, keepdim);
+  return p > 0 ? largest(sums, at, keepdim) : amin(sums, IntSpan{at}, keepdim);
 }
 
 Tensor matrix_norm_name(const Tensor& A, std::string_view ord, IntSpan dim, bool keepdim, std::optional<DType> dtype) {
@@ -132,8 +137,8 @@ Tensor linalg_vecdot(const Tensor& x, const Tensor& y, int64_t dim) {
   return products.ndim() == 0 ? products : sum(products, IntSpan{d}, false, products.dtype());
 }
 
-Tensor linalg_vander(const Tensor& x, std::optional<int64_t> N) {
-  TG_CHECK(x.ndim() >= 1, Runtime, "linalg.vander: x must have at least 1 dimension");
+Tensor linalg_vander(const Tensor& input, std::optional<int64_t> N) {
+  Tensor x = input.ndim() == 0 ? unsqueeze(input, 0) : input;
   int64_t n = N.value_or(x.size(-1));
   TG_CHECK(n > 1, Runtime, "linalg.vander: N must be greater than 1: got {}", n);
   DType dtype = is_integral(x.dtype()) || x.dtype() == DType::bool_ ? DType::int64 : x.dtype();

@@ -110,7 +110,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> linalg_lstsq(const Tensor& A, const T
   double bound = rcond.value_or(epsilon(A.dtype()) * static_cast<double>(std::max(m, n)));
   std::string_view chosen = driver.value_or("gelsy");
   auto [X, rank, values] = _lstsq(a, b, bound, chosen);
-  Tensor residuals = empty({0}, to_real(A.dtype()), A.device());
+  // Empty unless they can be given; of the solution, so that they carry gradients as it does.
+  Tensor residuals = narrow(reshape(X.is_complex() ? real(X) : X, {X.numel()}), 0, 0, 0);
   if (m > n && chosen != "gelsy") {
     bool full = chosen == "gels" || rank.is_meta() || raw::all(raw::eq(rank, n)).item<bool>();
     if (full) residuals = sum(square(abs(sub(matmul(a, X), b))), IntSpan{-2});
@@ -168,7 +169,7 @@ Tensor linalg_matrix_power(const Tensor& A, int64_t n) {
   TG_CHECK(A.ndim() >= 2 && A.size(-1) == A.size(-2), Runtime, "{}: A must be batches of square matrices: got shape {}",
            op, format_ints(A.sizes()));
   TG_CHECK(n > std::numeric_limits<int64_t>::min(), Runtime, "{}: the power {} is too large", op, n);
-  if (n == 0) return clone(expand(eye(A.size(-1), std::nullopt, A.dtype(), A.device()), A.sizes()));
+  if (n == 0) return copy_(clone(A), expand(eye(A.size(-1), std::nullopt, A.dtype(), A.device()), A.sizes()));
   Tensor power = n < 0 ? tapegrad::linalg_inv(A) : A, result;
   for (uint64_t rest = static_cast<uint64_t>(n < 0 ? -n : n);; rest >>= 1) {
     if (rest & 1) result = result.defined() ? matmul(result, power) : power;

@@ -50,12 +50,16 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     return svd_lowrank(A, q, niter, M=A.mean(-2, keepdim=True) if center else None)
 
 
-def lu(A, *, pivot=True, get_infos=False, out=None):
+def lu(A, pivot=True, get_infos=False, out=None):
     """The factors of A = P L U in one tensor and the rows' exchanges, and with get_infos an info per matrix."""
-    if out is not None:
-        raise NotImplementedError("lu: out= is not there: linalg.lu_factor_ex has it")
-    LU, pivots, info = tapegrad.linalg.lu_factor_ex(A, pivot=pivot)
-    return (LU, pivots, info) if get_infos else (LU, pivots)
+    results = tuple(tapegrad.linalg.lu_factor_ex(A, pivot=pivot))[:3 if get_infos else 2]
+    if out is None:
+        return results
+    if not isinstance(out, (tuple, list)) or len(out) != len(results):
+        raise TypeError(f"lu: out must be {len(results)} tensors: got {len(out) if isinstance(out, (tuple, list)) else type(out).__name__}")
+    for target, result in zip(out, results):
+        target.resize_as_(result).copy_(result)
+    return tuple(out)
 
 
 def _lu_method(self, pivot=True, get_infos=False):

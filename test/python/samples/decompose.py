@@ -81,7 +81,7 @@ def reflectors(make):
 
 def ormqr(make):
     return [((make((4, 2)), make((2,)), make((4, 3))), {}), ((make((4, 4)), make((4,)), make((2, 4))), {"left": False}), ((make((4, 2)), make((2,)), make((4, 3))), {"transpose": True}),
-            ((make((2, 3, 2)), make((2, 2)), make((2, 3, 2))), {})]
+            ((make((2, 3, 2)), make((2, 2)), make((2, 3, 2))), {}), ((make((2, 4)), make((2,)), make((2, 3))), {})]
 
 
 def svd(make):
@@ -199,7 +199,8 @@ def matrix_norm_name(make):
 
 def linalg_norm_order(make):
     return [((make((2, 3, 4)),), {}), ((make((3, 4)), 2), {}), ((make((5,)), 3), {}), ((make((2, 3, 4)), 1, (0, 1)), {}), ((make((2, 3, 4)), float("inf"), 1, True), {}),
-            ((make((2, 3, 4)), None, (1, 2)), {}), ((make((3, 3)), -2), {})]
+            ((make((2, 3, 4)), None, (1, 2)), {}), ((make((3, 3)), -2), {}), ((make((0, 3)), 1), {}),
+            ((make((2, 3, 0)), float("inf"), (1, 2)), {}), ((make((0, 0)), 2), {})]
 
 
 def linalg_norm_name(make):
@@ -228,4 +229,4 @@ def vecdot(make):
 
 
 def vander(make):
-    return [((make((4,)),), {}), ((make((2, 3)),), {"N": 5}), ((tapegrad.tensor([1, 2, 3]),), {})]
+    return [((make((4,)),), {}), ((make((2, 3)),), {"N": 5}), ((tapegrad.tensor([1, 2, 3]),), {}), ((make(()),), {"N": 3})]

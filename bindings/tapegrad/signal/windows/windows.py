@@ -21,8 +21,8 @@ def _window(function):
             raise ValueError(f"{name}: the length must not be negative: got {M}")
         if layout is not tapegrad.strided:
             raise ValueError(f"{name}: the layout must be strided: got {layout}")
-        if not dtype.is_floating_point:
-            raise ValueError(f"{name}: dtype must be floating: got {dtype}")
+        if dtype not in (tapegrad.float32, tapegrad.float64):
+            raise ValueError(f"{name}: dtype must be float32 or float64: got {dtype}")
         if M <= 1:
             return tapegrad.ones((M,), dtype=dtype, device=device, requires_grad=requires_grad)
         wide = tapegrad.arange(M, dtype=tapegrad.float64, device=device)
