@@ -98,6 +98,8 @@ Tensor istft(const Tensor& input, int64_t n_fft, std::optional<int64_t> hop_leng
   }
   Tensor w = centred(window, n_fft, f.window, to_real(input.dtype()), input.device());
   if (!w.defined()) w = ones({n_fft}, to_real(input.dtype()), input.device());
+  TG_CHECK(f.hop <= (int64_t{1} << 56) / frames && n_fft <= int64_t{1} << 56, Runtime,
+           "{}: {} frames at hop_length {} are too long a signal", op, frames, f.hop);
   int64_t total = n_fft + f.hop * (frames - 1);
   Tensor y = _unfold_backward(mul(x, w), {x.size(0), total}, 1, n_fft, f.hop);
   Tensor weight = _unfold_backward(expand(square(w), {1, frames, n_fft}), {1, total}, 1, n_fft, f.hop);

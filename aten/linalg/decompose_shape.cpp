@@ -13,6 +13,13 @@ TensorSpec batch_spec(const Tensor& A, std::initializer_list<int64_t> rest, DTyp
 
 int64_t smaller(const Tensor& A) { return std::min(A.size(-1), A.size(-2)); }
 
+// LAPACK counts its workspace, of about `factor` n^2 elements, in 32-bit integers and does not notice an overflow.
+void check_workspace(const char* op, const Tensor& A, int64_t factor) {
+  int64_t n = smaller(A);
+  TG_CHECK(factor * n * n + 8 * n < int64_t{1} << 31, Runtime, "{}: A is too large for LAPACK's workspace: shape {}",
+           op, format_ints(A.sizes()));
+}
+
 void check_uplo(const char* op, std::string_view uplo) {
   TG_CHECK(uplo.size() == 1 && std::string_view("LUlu").find(uplo[0]) != std::string_view::npos, Runtime,
            "{}: UPLO must be 'L' or 'U': got '{}'", op, uplo);
@@ -62,6 +69,7 @@ TensorSpec householder_product_shape(const Tensor& A, const Tensor& tau) {
 
 std::array<TensorSpec, 3> svd_shape(const Tensor& A, bool full_matrices) {
   check_matrix("linalg.svd", A);
+  check_workspace("linalg.svd", A, 5);
   int64_t m = A.size(-2), n = A.size(-1), k = smaller(A);
   return {columns_spec(batch_of(A), m, full_matrices ? m : k, A.dtype(), A.device()),
           batch_spec(A, {k}, to_real(A.dtype())),
@@ -75,6 +83,7 @@ TensorSpec svdvals_shape(const Tensor& A) {
 
 std::array<TensorSpec, 2> eigh_shape(const Tensor& A, std::string_view uplo) {
   check_square("linalg.eigh", A);
+  check_workspace("linalg.eigh", A, 2);
   check_uplo("linalg.eigh", uplo);
   return {batch_spec(A, {A.size(-1)}, to_real(A.dtype())),
           columns_spec(batch_of(A), A.size(-1), A.size(-1), A.dtype(), A.device())};

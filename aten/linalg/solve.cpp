@@ -204,10 +204,14 @@ void ldl_solve(const Tensor& LD, const Tensor& pivots, const Tensor& B, bool her
     Matrices<T> x(X, 2);
     int64_t n = ld.rows, k = b.cols;
     for (int64_t i = 0; i < own.count; ++i)
-      for (int64_t j = 0; j < n; ++j) {  // negative ones mark blocks of two rows, which are adjacent and equal
+      for (int64_t j = 0; j < n; ++j) {
         int p = own[i][j * own.col];
         TG_CHECK(p != 0 && p >= -n && p <= n, Runtime,
                  "linalg.ldl_solve: pivots must be between 1 and {}, or their negatives: got {}", n, p);
+        if (p > 0) continue;  // two equal negative ones mark a block of two rows, which LAPACK reads as such
+        TG_CHECK(j + 1 < n && own[i][(j + 1) * own.col] == p, Runtime,
+                 "linalg.ldl_solve: negative pivots must come in equal pairs: got {} at {}", p, j);
+        ++j;
       }
     for_each_matrix(x.count, solve_work(n, k) + 100, [&](int64_t i) {
       Columns<T> factors(ld[i], ld.row, ld.col, n, n);

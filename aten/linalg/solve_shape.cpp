@@ -83,6 +83,9 @@ std::array<TensorSpec, 3> lstsq_shape(const Tensor& A, const Tensor& B, double, 
   TG_CHECK(A.size(-2) == B.size(-2) && batch_of(A) == batch_of(B), Runtime,
            "{}: shapes {} and {} do not fit: A has {} rows and B has {}", op, format_ints(A.sizes()),
            format_ints(B.sizes()), A.size(-2), B.size(-2));
+  TG_CHECK(std::max(A.size(-1), A.size(-2)) <= blas::kMaxInt / 64 / std::max<int64_t>(B.size(-1), 1), Runtime,
+           "{}: too large for LAPACK's workspace: shapes {} and {}", op, format_ints(A.sizes()),
+           format_ints(B.sizes()));
   TensorSpec rank{{0}, DType::int64, A.device(), {}}, values{{0}, to_real(A.dtype()), A.device(), {}};
   if (driver != "gels") rank = batch_spec(A, {}, DType::int64);
   if (driver == "gelsd" || driver == "gelss")

@@ -199,6 +199,13 @@ def test_errors_of_arguments():
         linalg.lu_solve(tapegrad.eye(2), tapegrad.tensor([9, 1], dtype=tapegrad.int32), tapegrad.eye(2))
     with pytest.raises(RuntimeError, match="lu_unpack: pivots must be between 1 and 2: got 0"):
         tapegrad.lu_unpack(tapegrad.eye(2), tapegrad.tensor([0, 1], dtype=tapegrad.int32))
+    for pivots, message in (([0, 1], "must be between 1 and 2, or their negatives: got 0"), ([1, -1], "must come in equal pairs: got -1 at 1")):
+        with pytest.raises(RuntimeError, match=f"linalg.ldl_solve: .*{message}"):
+            linalg.ldl_solve(tapegrad.eye(2), tapegrad.tensor(pivots, dtype=tapegrad.int32), tapegrad.eye(2))
+    huge = tapegrad.empty(40000, 40000, device="meta")
+    for f in (linalg.svd, linalg.eigh):
+        with pytest.raises(RuntimeError, match="A is too large for LAPACK's workspace"):
+            f(huge)
     with pytest.raises(RuntimeError, match="linalg.svd: driver can be chosen on CUDA devices only"):
         linalg.svd(x, driver="gesvd")
     with pytest.raises(RuntimeError, match="linalg.lu_factor: pivot must be True on the CPU"):
@@ -282,4 +289,7 @@ def test_old_names():
     close(P @ L @ U, A)
     close(A.inverse(), linalg.inv(A))
     close(A.norm("nuc"), torch.linalg.matrix_norm(to_torch(A), "nuc"))
+    out = (tapegrad.empty(0, dtype=REAL), tapegrad.empty(0, dtype=tapegrad.int32))
+    assert tapegrad.lu(A, out=out)[0] is out[0]
+    close(out[0], LU)
     assert type(linalg.svd(A)).__name__ == "linalg_svd" and linalg.qr(A).R is not None
