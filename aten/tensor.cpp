@@ -148,6 +148,7 @@ Tensor empty_tensor(const TensorSpec& spec) {
 }
 
 Tensor alias_tensor(const Tensor& base, IntSpan sizes, IntSpan strides, int64_t offset) {
+  TG_CHECK(!base.is_sparse(), NotImplemented, "a sparse tensor has no views\nuse to_dense()");
   const TensorImpl& from = *base.impl();
   auto impl = make_intrusive<TensorImpl>(from.storage(), from.dtype(), sizes, strides, offset);
   impl->share_version(from);

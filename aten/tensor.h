@@ -48,6 +48,7 @@ class TG_API Tensor {
   bool is_cpu() const noexcept { return device().is_cpu(); }
   bool is_cuda() const noexcept { return device().is_cuda(); }
   bool is_meta() const noexcept { return device().is_meta(); }
+  bool is_sparse() const noexcept { return device().is_sparse(); }
   size_t itemsize() const noexcept { return impl_->itemsize(); }
   int64_t nbytes() const noexcept { return numel() * static_cast<int64_t>(itemsize()); }
   bool is_contiguous() const noexcept { return impl_->is_contiguous(); }

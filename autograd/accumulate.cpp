@@ -1,5 +1,7 @@
 #include "tapegrad/autograd/accumulate.h"
 
+#include "tapegrad/aten/sparse/sparse_tensor.h"
+
 namespace tapegrad::autograd {
 
 AccumulateGrad::AccumulateGrad(const Tensor& leaf) : variable(leaf) {
@@ -22,6 +24,10 @@ bool owned_alone(const Tensor& t) noexcept {
 void add_gradient(Tensor& sum, Tensor&& grad, bool reuse) {
   if (!sum.defined()) {
     sum = std::move(grad);
+    return;
+  }
+  if (sum.is_sparse() || grad.is_sparse()) {
+    sum = sparse::sum_of(sum, grad);
     return;
   }
   auto writable = [](const Tensor& t, const Tensor& other) {
@@ -61,7 +67,10 @@ void accumulate(const Tensor& leaf, Tensor&& grad) {
   const bool recording = grad_enabled();
   Tensor old;  // dropped after the lock: its end may run code of the program
   std::lock_guard lock(grad_mutex(*leaf.impl()));
-  if (!m.grad.defined()) {
+  if (grad.is_sparse() || (m.grad.defined() && m.grad.is_sparse())) {
+    // Never into the old one in place: it may be the gradient of another leaf, too.
+    old = std::exchange(m.grad, m.grad.defined() ? sparse::sum_of(m.grad, grad) : sparse::alias(grad));
+  } else if (!m.grad.defined()) {
     if (!recording && owned_alone(grad) && has_layout_of(grad, leaf) && grad.dtype() == leaf.dtype()) {
       grad.impl()->set_needs_grad(false);
       grad.impl()->set_autograd(nullptr);

@@ -1,4 +1,5 @@
 #include "tapegrad/autograd/engine.h"
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 
 #include <algorithm>
 
@@ -46,6 +47,9 @@ bool broadcasts_to(IntSpan from, IntSpan to) {
 // Makes a gradient fit the tensor it belongs to: broadcast dimensions are summed or stretched, the dtype is
 // converted.
 TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index) {
+  if (grad.is_sparse() && grad.sizes() == IntSpan(expected.sizes) && grad.dtype() == expected.dtype &&
+      expected.device.is_cpu())
+    return grad;
   TG_CHECK(grad.device() == expected.device || grad.ndim() == 0, Runtime,
            "{}: Function {} returned an invalid gradient at index {} - expected device {} but got {}{}",
            operator_of(node), node.name(), index, expected.device, grad.device(),
@@ -94,6 +98,7 @@ bool any_nan(const T* p, int64_t n) noexcept {
 
 bool has_nan(const Tensor& t) {
   const int64_t n = t.numel();
+  if (t.is_sparse()) return has_nan(sparse::values(t));
   if (!is_differentiable(t.dtype()) || t.is_meta() || n == 0) return false;
   if (n <= 256 && t.is_cpu() && t.is_contiguous()) {  // shorter than the call of an operator
     if (t.dtype() == DType::float32) return any_nan(t.data<float>(), n);

@@ -1,4 +1,5 @@
 // The autograd methods of Tensor (aten/tensor.h).
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
 
@@ -14,6 +15,9 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
              value ? "hint: the result of a recorded operator requires grad already"
                    : "hint: use detach() for a tensor that the tape does not know");
   }
+  TG_CHECK(
+      !is_sparse() || !value, NotImplemented,
+      "requires_grad_: a sparse tensor is no leaf of the tape\nlet the values that it is made of require a gradient");
   if (!value) {
     if (autograd::is_view(*this))
       impl_->set_needs_grad_of_view();
@@ -48,8 +52,8 @@ void Tensor::set_grad(const Tensor& grad) const {
     return;
   }
   TG_CHECK(!grad.is_same(*this), Runtime, "grad: can't assign a tensor as its own grad");
-  TG_CHECK(grad.device() == device(), Runtime, "grad: a tensor on {} cannot have a gradient on {}", device(),
-           grad.device());
+  TG_CHECK(grad.device() == device() || (grad.is_sparse() && is_cpu()), Runtime,
+           "grad: a tensor on {} cannot have a gradient on {}", device(), grad.device());
   TG_CHECK(grad.dtype() == dtype(), Runtime,
            "grad: attempting to assign a gradient with dtype {} to a tensor with dtype {}", grad.dtype(), dtype());
   TG_CHECK(grad.sizes() == sizes(), Runtime, "grad: attempting to assign a gradient of size {} to a tensor of size {}",
@@ -82,7 +86,10 @@ void Tensor::retain_grad() const {
   m.retains_grad = true;
 }
 
-Tensor Tensor::detach() const { return alias_tensor(*this, sizes(), strides(), storage_offset()); }
+Tensor Tensor::detach() const {
+  if (is_sparse()) return sparse::alias(*this);
+  return alias_tensor(*this, sizes(), strides(), storage_offset());
+}
 
 Tensor Tensor::data_alias() const {
   Tensor t = detach();

@@ -142,6 +142,7 @@ Tensor import(M* managed, bool read_only) {
 
 std::pair<int, int> dlpack_device(const Tensor& t) {
   TG_CHECK(!t.is_meta(), Runtime, "__dlpack__: a meta tensor has no data");
+  TG_CHECK(!t.is_sparse(), Runtime, "__dlpack__: a sparse tensor has no dense data\nuse to_dense()");
   if (t.is_cuda()) return {kCuda, t.device().index};
   return {kCpu, 0};
 }

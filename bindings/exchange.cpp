@@ -16,6 +16,7 @@ namespace {
 PyRef exposable(PyObject* self, const char* op, bool force) {
   const Tensor& t = unwrap(self);
   TG_CHECK(!t.is_meta(), Runtime, "{}: a meta tensor has no data", op);
+  TG_CHECK(!t.is_sparse(), Type, "{}: can't convert Sparse layout tensor to numpy\nuse Tensor.to_dense() first", op);
   if (!force) {
     TG_CHECK(!t.requires_grad(), Runtime,
              "{}: the tensor requires grad, and changes made through the shared memory would be lost to it\n"

@@ -12,6 +12,9 @@ extern PyMethodDef random_functions[];    // seeds of the default generator (gen
 // Steps of the optimizers, in tapegrad._C itself (optim.cpp).
 extern PyMethodDef optim_functions[];
 
+// Sparse tensors, in tapegrad._C itself (sparse.cpp).
+extern PyMethodDef sparse_functions[];
+
 extern PyMethodDef internal_functions[];  // of tapegrad._C itself (internals.cpp)
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.

@@ -35,6 +35,7 @@ bool add_functions(PyObject* tables, const char* module, PyMethodDef* defs) {
 
 bool init_functions(PyObject* module) {
   if (PyModule_AddFunctions(module, optim_functions) < 0) return false;
+  if (PyModule_AddFunctions(module, sparse_functions) < 0) return false;
   PyRef tables(PyDict_New());
   if (!tables) return false;
   for (PyMethodDef* defs : {new_functions, exchange_functions, global_functions, random_functions})

@@ -3,7 +3,9 @@
 // state lives: nothing is cached here.
 #include <array>
 
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/meta.h"
+#include "tapegrad/autograd/node.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/nn/optim/fused.h"
@@ -172,6 +174,8 @@ PyObject* adam_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       const Tensor& param = unwrap(object);
       const Tensor* grad = gradient(param);
       if (grad == nullptr) continue;
+      TG_CHECK(!grad->is_sparse(), Runtime,
+               "Adam does not support sparse gradients, please consider SparseAdam instead");
       const PyRef state = state_of(call.state, object);
       nn::AdamEntry& entry = entries.emplace_back();
       entry.param = param;
@@ -208,6 +212,14 @@ PyObject* sgd_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       const Tensor& param = unwrap(object);
       const Tensor* grad = gradient(param);
       if (grad == nullptr) continue;
+      if (grad->is_sparse()) {  // only the rows that were used
+        TG_CHECK(s.momentum == 0 && s.weight_decay == 0, NotImplemented,
+                 "SGD: momentum and weight_decay do not go with sparse gradients: got {} and {}", s.momentum,
+                 s.weight_decay);
+        sparse::add_to_(param, *grad, s.maximize ? s.lr : -s.lr);
+        autograd::bump_version(param, "SGD");
+        continue;
+      }
       nn::SgdEntry& entry = entries.emplace_back();
       entry.param = param;
       entry.grad = *grad;
@@ -242,6 +254,9 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       if (grad == nullptr) continue;
       if (set_to_none) {
         param.set_grad(Tensor());
+      } else if (grad->is_sparse()) {
+        const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
+        param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
       } else if (grad->requires_grad()) {
         const Tensor zeroed = grad->detach();
         zeroed.zero_();

@@ -192,6 +192,7 @@ PyObject* tolist(PyObject* self, PyObject*) {
   }
   const Tensor t = unwrap(local.get());
   TG_CHECK(!t.is_meta(), NotImplemented, "tolist: a meta tensor has no data");
+  TG_CHECK(!t.is_sparse(), NotImplemented, "tolist: not there for sparse tensors\nuse to_dense()");
   Element make = dispatch_dtype(t.dtype(), []<class T>() -> Element { return element<T>; });
   return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make);
   TG_PY_CATCH

@@ -68,6 +68,8 @@ int set_data(PyObject* o, PyObject* value, void*) {
   if (!value) return refuse_delete("data");
   const Tensor& t = unwrap(o);
   const Tensor& source = to_tensor(value, {"data", "value"});
+  TG_CHECK(!t.is_sparse() && !source.is_sparse(), NotImplemented,
+           "data: cannot be assigned from or to a sparse tensor");
   TG_CHECK(!t.requires_grad() || is_differentiable(source.dtype()), Runtime,
            "data: a tensor that requires grad must be floating or complex: got {}", source.dtype());
   TensorImpl* impl = t.impl();
@@ -162,7 +164,11 @@ PyObject* output_number(const Tensor& t) {
   return PyLong_FromUnsignedLong(meta ? meta->output : 0);
 }
 PyObject* retains(const Tensor& t) { return wrap(t.impl()->autograd() != nullptr && autograd::meta(t)->retains_grad); }
-PyObject* layout_of(const Tensor&) { return Py_NewRef(layout_object(Layout::Strided)); }
+PyObject* layout_of(const Tensor& t) {
+  return Py_NewRef(layout_object(t.is_sparse() ? Layout::SparseCoo : Layout::Strided));
+}
+// That sparse tensors have a device type of their own is no business of programs.
+Device device_of(const Tensor& t) { return t.is_sparse() ? Device() : t.device(); }
 PyObject* grad_fn_object(const Tensor& t) {
   intrusive_ptr<autograd::Node> node = t.grad_fn();
   if (!node || !wrap_node) Py_RETURN_NONE;
@@ -179,7 +185,7 @@ PyObject* (*wrap_node)(intrusive_ptr<autograd::Node> node) = nullptr;
 PyGetSetDef tensor_properties[] = {
     {"shape", TG_GET(wrap(t.sizes())), nullptr, "The sizes of the dimensions, as a tapegrad.Size.", nullptr},
     {"dtype", TG_GET(wrap(t.dtype())), nullptr, "The type of the elements.", nullptr},
-    {"device", TG_GET(wrap(t.device())), nullptr, "Where the elements are.", nullptr},
+    {"device", TG_GET(wrap(device_of(t))), nullptr, "Where the elements are.", nullptr},
     {"layout", TG_GET(layout_of(t)), nullptr, nullptr, nullptr},
     {"ndim", TG_GET(PyLong_FromLong(t.ndim())), nullptr, "The number of dimensions.", nullptr},
     {"itemsize", TG_GET(PyLong_FromSize_t(t.itemsize())), nullptr, "Bytes per element.", nullptr},
@@ -199,10 +205,10 @@ PyGetSetDef tensor_properties[] = {
     {"mH", get_transposed<true, true>, nullptr, "The last two dimensions swapped, and conjugated.", nullptr},
     {"real", get_part<0>, set_part<0>, "The real part; of a real tensor, itself.", nullptr},
     {"imag", get_part<1>, set_part<1>, "The imaginary part of a complex tensor.", nullptr},
-    {"is_cpu", TG_GET(wrap(t.is_cpu())), nullptr, nullptr, nullptr},
+    {"is_cpu", TG_GET(wrap(device_of(t).is_cpu())), nullptr, nullptr, nullptr},
     {"is_cuda", TG_GET(wrap(t.is_cuda())), nullptr, nullptr, nullptr},
     {"is_meta", TG_GET(wrap(t.is_meta())), nullptr, nullptr, nullptr},
-    {"is_sparse", get_false, nullptr, nullptr, nullptr},
+    {"is_sparse", TG_GET(wrap(t.is_sparse())), nullptr, nullptr, nullptr},
     {"is_sparse_csr", get_false, nullptr, nullptr, nullptr},
     {"is_quantized", get_false, nullptr, nullptr, nullptr},
     {"is_mkldnn", get_false, nullptr, nullptr, nullptr},

@@ -10,6 +10,8 @@ std::string to_string(Device d) {
       return "cpu";
     case DeviceType::Meta:
       return "meta";
+    case DeviceType::Sparse:
+      return "cpu (sparse)";
     default:
       return d.index < 0 ? "cuda" : "cuda:" + std::to_string(d.index);
   }

@@ -1,4 +1,6 @@
 // Where a tensor lives: `cpu`, `cuda:N` or `meta` (shapes without data). A plain value.
+// Sparse tensors in the memory of the host have a type of their own: they have no elements at an address, so no kernel
+// may take them, and the table of kernels has none for them (aten/sparse/sparse_tensor.h).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +11,8 @@
 
 namespace tapegrad {
 
-enum class DeviceType : uint8_t { CPU, CUDA, Meta };
-inline constexpr int kNumDeviceTypes = 3;
+enum class DeviceType : uint8_t { CPU, CUDA, Meta, Sparse };
+inline constexpr int kNumDeviceTypes = 4;
 
 struct Device {
   DeviceType type = DeviceType::CPU;
@@ -21,6 +23,7 @@ struct Device {
   constexpr bool is_cpu() const { return type == DeviceType::CPU; }
   constexpr bool is_cuda() const { return type == DeviceType::CUDA; }
   constexpr bool is_meta() const { return type == DeviceType::Meta; }
+  constexpr bool is_sparse() const { return type == DeviceType::Sparse; }
   constexpr bool operator==(const Device&) const = default;
 };
 

@@ -21,7 +21,12 @@ Storage allocate_meta(size_t nbytes, Device device) {
   return make_intrusive<StorageImpl>(nullptr, nbytes, device, nullptr, nullptr);
 }
 
-AllocateStorage allocators[kNumDeviceTypes] = {allocate_cpu, nullptr, allocate_meta};
+// Whatever allocates a result where a sparse tensor is has not been written for one.
+Storage refuse_sparse(size_t, Device) {
+  TG_THROW(NotImplemented, "this operator does not take sparse tensors\nuse to_dense(), or indices() and values()");
+}
+
+AllocateStorage allocators[kNumDeviceTypes] = {allocate_cpu, nullptr, allocate_meta, refuse_sparse};
 
 }  // namespace
 

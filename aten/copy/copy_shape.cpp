@@ -15,6 +15,7 @@ void copy_check(const Tensor& self, const Operand& src, bool) {
   TG_CHECK(IntSpan(common) == self.sizes(), Runtime, "copy_: shape {} does not broadcast to the target's {}",
            format_ints(from.sizes()), format_ints(self.sizes()));
   TG_CHECK(!from.is_meta() || self.is_meta(), NotImplemented, "copy_: a tensor on meta has no values to copy");
+  TG_CHECK(!from.is_sparse() && !self.is_sparse(), NotImplemented, "copy_: not there for sparse tensors");
   check_writable(self, "copy_");
 }
 
@@ -22,6 +23,7 @@ void fill_check(const Tensor& self, const Operand& value) {
   TG_CHECK(value.tensor().ndim() == 0, Runtime, "fill_: expected a number or a tensor without dimensions: got sizes {}",
            format_ints(value.tensor().sizes()));
   TG_CHECK(!value.tensor().is_meta() || self.is_meta(), NotImplemented, "fill_: a tensor on meta has no value");
+  TG_CHECK(!value.tensor().is_sparse(), NotImplemented, "fill_: expected a number or a dense tensor");
   TG_CHECK(!value.tensor().is_complex() || self.is_complex() || self.dtype() == DType::bool_, Runtime,
            "fill_: a complex number does not fit into a tensor of dtype {}\nuse .real or .abs()", self.dtype());
   check_writable(self, "fill_");
@@ -40,6 +42,7 @@ TensorSpec to_copy_shape(const Tensor& input, std::optional<DType> dtype, std::o
   TensorSpec spec = clone_shape(input, memory_format);
   spec.dtype = dtype.value_or(input.dtype());
   spec.device = device.value_or(input.device());
+  TG_CHECK(!input.is_sparse(), NotImplemented, "to: not there for sparse tensors\nconvert their values()");
   TG_CHECK(!input.is_meta() || spec.device.is_meta(), NotImplemented,
            "to: a tensor on meta has no values to copy to {}", spec.device);
   return spec;

@@ -36,7 +36,7 @@ def _operator_file(family: str, ops: list[Op], source_root: str) -> str:
         public += [here, *emit_tape.emit_public(op)]
     return "\n".join([
         HEAD, '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
-        '#include "tapegrad/aten/iterate/reduce.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
+        '#include "tapegrad/aten/iterate/reduce.h"', '#include "tapegrad/aten/sparse/operators.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
         '#include "tapegrad/autograd/formulas/all.h"', '#include "tapegrad/autograd/generated_support.h"',
         '#include "tapegrad/c10/modes.h"', "", "namespace tapegrad {", "", "namespace raw {", *raw, "}  // namespace raw", "",
         "using namespace autograd;", "namespace {", *nodes, "}  // namespace", "", *public, "", "}  // namespace tapegrad", ""])

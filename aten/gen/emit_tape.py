@@ -262,8 +262,21 @@ def _composite(op: Op) -> list[str]:
     return lines
 
 
+def _sparse_way(op: Op, lines: list[str]) -> list[str]:
+    """Leads calls with a sparse tensor to sparse::NAME, first thing in the public function."""
+    if not op.get("sparse"):
+        return lines
+    test = " || ".join(f"is_sparse({a.name})" for a in op.tensor_args)
+    way = f"  if (TG_UNLIKELY({test})) return sparse::{op.name}({names(op.args)});"
+    return [lines[0], way, *lines[1:]]
+
+
 def emit_public(op: Op) -> list[str]:
     """The functions of namespace tapegrad for a row."""
+    return _sparse_way(op, _emit_public(op))
+
+
+def _emit_public(op: Op) -> list[str]:
     if op.kind == "composite":
         return _composite(op) + (_out(op) if op.has_out else [])
     if op.is_inplace_only:

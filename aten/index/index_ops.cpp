@@ -107,7 +107,6 @@ Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<
 
 Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx,
                  std::optional<double> max_norm, double norm_type, bool scale_grad_by_freq, bool sparse) {
-  TG_CHECK(!sparse, NotImplemented, "embedding: sparse gradients are not supported");
   TG_CHECK(weight.ndim() == 2, Runtime, "embedding: expected a weight matrix: got sizes {}",
            format_ints(weight.sizes()));
   int64_t padding = -1;
@@ -124,7 +123,7 @@ Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_
     Tensor scale = where(gt(norms, *max_norm), mul(reciprocal(add(norms, 1e-7)), *max_norm), 1.0);
     index_copy_(weight, 0, rows, mul(used, to(scale, weight.dtype())));
   }
-  return _embedding(weight, input, padding, scale_grad_by_freq);
+  return _embedding(weight, input, padding, scale_grad_by_freq, sparse);
 }
 
 Tensor one_hot(const Tensor& tensor, int64_t num_classes) {

@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/formulas/index.h"
 
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/node.h"
 
 namespace tapegrad {
@@ -120,7 +121,18 @@ Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes)
 }
 
 Tensor embedding_weight_grad(const Tensor& grad, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
-                             bool scale_grad_by_freq, bool) {
+                             bool scale_grad_by_freq, bool sparse) {
+  if (sparse) {
+    TG_CHECK(!scale_grad_by_freq, Runtime,
+             "embedding_backward: scale_grad_by_freq not supported with sparse gradients");
+    Tensor flat = raw::reshape(indices, {-1}), rows = reshape(grad, {flat.size(0), grad.size(-1)});
+    if (padding_idx >= 0) {
+      const Tensor kept = raw::select(raw::nonzero(raw::ne(flat, padding_idx)), 1, 0);
+      flat = raw::index_select(flat, 0, kept);
+      rows = index_select(rows, 0, kept);
+    }
+    return sparse::make(raw::unsqueeze(flat, 0), rows, {num_weights, grad.size(-1)}, false);
+  }
   return _embedding_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq);
 }
 

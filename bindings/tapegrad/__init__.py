@@ -87,6 +87,7 @@ from ._settings import (  # noqa: E402
     typename,
     use_deterministic_algorithms,
 )
+from ._sparse import sparse_coo_tensor  # noqa: E402
 from ._tensor_str import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from ._type_info import finfo, iinfo  # noqa: E402
 from ._unique import unique, unique_consecutive  # noqa: E402
@@ -100,8 +101,8 @@ from .autograd import (  # noqa: E402
 )
 from .storage import TypedStorage, UntypedStorage  # noqa: E402
 
-_LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "signal", "special",
-                   "utils", "version"))
+_LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "signal", "sparse",
+                   "special", "utils", "version"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
 
 

@@ -40,7 +40,13 @@ def _storage_args(tensor):
             tensor.requires_grad)
 
 
+def _rebuild_sparse(indices, values, size, coalesced):
+    return _C._sparse_make(indices, values, size, coalesced)
+
+
 def __reduce_ex__(self, protocol):
+    if self.is_sparse:
+        return _rebuild_sparse, (self._indices(), self._values().detach(), tuple(self.shape), self.is_coalesced())
     state = getattr(self, "__dict__", None)
     args = _storage_args(self)
     if type(self) is Tensor and not state:
@@ -50,6 +56,9 @@ def __reduce_ex__(self, protocol):
 
 def __deepcopy__(self, memo):
     if id(self) in memo:
+        return memo[id(self)]
+    if self.is_sparse:
+        memo[id(self)] = self.detach().clone()
         return memo[id(self)]
     if not self.is_leaf:
         raise RuntimeError("deepcopy: only tensors that the user made (leaves) can be copied with their place on the tape: "

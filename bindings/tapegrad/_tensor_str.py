@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from . import _C
@@ -172,8 +173,26 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
     return "".join(parts) + ")"
 
 
+def sparse_str(tensor) -> str:
+    """What repr of a sparse tensor gives: its parts, each on lines of its own; their dtype is the tensor's."""
+    def part(name: str, value, first: bool = False) -> str:
+        start = ("tensor(" if first else " " * 7) + f"{name}="
+        text = tensor_str(value.detach()) if value.numel() else f"tensor([], size={tuple(value.shape)})"
+        text = re.sub(r",\s+dtype=[\w.]+\)$", ")", text)
+        return start + text.replace("\n", "\n" + " " * len(start))
+
+    indices, values = tensor._indices(), tensor._values()
+    default = _C._functions[""]["get_default_dtype"]()
+    suffix = f"size={tuple(tensor.shape)}, nnz={values.size(0)}"
+    if tensor.dtype not in (default, default.to_complex(), _C.int64, _C.bool):
+        suffix += f", dtype={tensor.dtype}"
+    return f"{part('indices', indices, True)},\n{part('values', values)},\n       {suffix}, layout=tapegrad.sparse_coo)"
+
+
 def tensor_str(tensor) -> str:
     """What repr(tensor) gives."""
+    if tensor.is_sparse:
+        return sparse_str(tensor)
     prefix = "tensor(" if type(tensor) in (_C.Tensor, _C.Parameter) else f"{type(tensor).__name__}("
     indent = len(prefix)
     suffixes = []

@@ -92,3 +92,8 @@ def cross(make):
 
 def cdist(make):
     return [((make((3, 4)), make((5, 4))), {}), ((make((2, 3, 4)), make((2, 2, 4))), {"p": 1.0}), ((make((3, 4)), make((5, 4))), {"p": 3.0})]
+
+
+def _coo_mm(make):
+    import tapegrad
+    return [((tapegrad.tensor([[0, 2, 2], [1, 0, 1]]), make((3,)), make((2, 4)), 3), {})]

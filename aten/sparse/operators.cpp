@@ -1,0 +1,100 @@
+#include "tapegrad/aten/sparse/operators.h"
+
+#include "tapegrad/aten/kernels_sparse.h"
+#include "tapegrad/aten/sparse/sparse_tensor.h"
+
+namespace tapegrad::sparse {
+namespace {
+
+// The same places with other values.
+Tensor with_values(const Tensor& t, const Tensor& values) {
+  const SparseImpl& impl = impl_of(t, "sparse");
+  return Tensor(make_intrusive<SparseImpl>(impl.indices(), values, t.sizes(), impl.coalesced()));
+}
+
+void check_number(const char* op, const Tensor& t) {
+  TG_CHECK(!t.is_sparse() && t.ndim() == 0, NotImplemented,
+           "{}: a sparse tensor goes with a number here: got a tensor of sizes {}\nuse to_dense()", op,
+           format_ints(t.sizes()));
+}
+
+}  // namespace
+
+Tensor neg(const Tensor& input) { return with_values(input, tapegrad::neg(values(input))); }
+
+Tensor add(const Tensor& input, const Operand& other, const Scalar& alpha) {
+  const Tensor& b = other.tensor();
+  TG_CHECK(!input.is_sparse() || b.is_sparse(), NotImplemented,
+           "add: a sparse tensor plus a dense one is not there\nuse dense + sparse");
+  const bool plain = alpha.to<double>() == 1;
+  return sum_of(input, plain ? b : with_values(b, tapegrad::mul(values(b), alpha)));
+}
+
+Tensor sub(const Tensor& input, const Operand& other, const Scalar& alpha) {
+  const Tensor& b = other.tensor();
+  TG_CHECK(b.is_sparse(), NotImplemented, "sub: a sparse tensor minus a dense one is not there\nuse to_dense()");
+  return sum_of(input, with_values(b, tapegrad::neg(tapegrad::mul(values(b), alpha))));
+}
+
+Tensor mul(const Tensor& input, const Operand& other) {
+  const Tensor &a = input.is_sparse() ? input : other.tensor(), &b = input.is_sparse() ? other.tensor() : input;
+  if (!b.is_sparse() && b.ndim() == 0) return with_values(a, tapegrad::mul(values(a), Operand(b)));
+  TG_CHECK(!b.is_sparse() && b.sizes() == a.sizes(), NotImplemented,
+           "mul: a sparse tensor goes with a number or a dense tensor of its sizes: got sizes {} and {}",
+           format_ints(a.sizes()), format_ints(b.sizes()));
+  std::vector<Tensor> at;
+  for (int64_t d = 0; d < sparse_dims(a); ++d) at.push_back(raw::select(indices(a), 0, d));
+  return with_values(a, tapegrad::mul(values(a), tapegrad::_index(b, at)));
+}
+
+Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_view> rounding_mode) {
+  check_number("div", other.tensor());
+  return with_values(input, tapegrad::div(values(input), other, rounding_mode));
+}
+
+Tensor mm(const Tensor& input, const Tensor& mat2) {
+  TG_CHECK(input.ndim() == 2 && mat2.ndim() == 2 && input.size(1) == mat2.size(0), Runtime,
+           "mm: shapes {} and {} cannot be multiplied", format_ints(input.sizes()), format_ints(mat2.sizes()));
+  TG_CHECK(!(input.is_sparse() && mat2.is_sparse()), NotImplemented,
+           "mm: the product of two sparse matrices is not there\nuse to_dense() on one of them");
+  if (!input.is_sparse()) return sparse::transpose(sparse::mm(sparse::t(mat2), tapegrad::t(input)), 0, 1);
+  TG_CHECK(sparse_dims(input) == 2, NotImplemented, "mm: expected a matrix with two sparse dimensions: got {}",
+           sparse_dims(input));
+  return _coo_mm(indices(input), values(input), mat2, input.size(0));
+}
+
+Tensor clone(const Tensor& input, std::optional<MemoryFormat>) {
+  const SparseImpl& impl = impl_of(input, "clone");
+  return Tensor(make_intrusive<SparseImpl>(raw::clone(impl.indices()), tapegrad::clone(impl.values()), input.sizes(),
+                                           impl.coalesced()));
+}
+
+Tensor sum(const Tensor& input, OptionalInts dim, bool, std::optional<DType> dtype) {
+  TG_CHECK(!dim || dim->empty(), NotImplemented, "sum: a sparse tensor has only the sum over all dimensions");
+  return tapegrad::sum(values(input), {}, false, dtype);
+}
+
+Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
+  if (!input.is_sparse()) return tapegrad::transpose(input, dim0, dim1);
+  const int64_t n = input.ndim(), dims = sparse_dims(input);
+  dim0 = wrap_dim(dim0, n, "transpose");
+  dim1 = wrap_dim(dim1, n, "transpose");
+  if (dim0 == dim1) return input;
+  TG_CHECK(dim0 < dims && dim1 < dims, NotImplemented,
+           "transpose: only sparse dimensions can be swapped: got {} and {}", dim0, dim1);
+  std::vector<Tensor> rows;
+  DimVector sizes(input.sizes());
+  for (int64_t d = 0; d < dims; ++d) {
+    const int64_t from = d == dim0 ? dim1 : d == dim1 ? dim0 : d;
+    rows.push_back(raw::select(indices(input), 0, from));
+    sizes[static_cast<size_t>(d)] = input.size(from);
+  }
+  return Tensor(make_intrusive<SparseImpl>(raw::stack(rows, 0), values(input), sizes, false));
+}
+
+Tensor t(const Tensor& input) {
+  TG_CHECK(input.ndim() <= 2, Runtime, "t: expected at most 2 dimensions: got {}", format_ints(input.sizes()));
+  return input.ndim() < 2 ? input : sparse::transpose(input, 0, 1);
+}
+
+}  // namespace tapegrad::sparse

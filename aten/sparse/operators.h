@@ -1,0 +1,25 @@
+// What operators do when one of their tensors is sparse: the rows with `sparse = true` call these.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+
+inline bool is_sparse(const Tensor& t) noexcept { return t.defined() && t.is_sparse(); }
+inline bool is_sparse(const Operand& t) noexcept { return is_sparse(t.tensor()); }
+
+namespace sparse {
+
+TG_COLD Tensor add(const Tensor& input, const Operand& other, const Scalar& alpha);
+TG_COLD Tensor sub(const Tensor& input, const Operand& other, const Scalar& alpha);
+TG_COLD Tensor mul(const Tensor& input, const Operand& other);
+TG_COLD Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_view> rounding_mode);
+TG_COLD Tensor neg(const Tensor& input);
+TG_COLD Tensor mm(const Tensor& input, const Tensor& mat2);
+TG_COLD Tensor clone(const Tensor& input, std::optional<MemoryFormat> memory_format);
+TG_COLD Tensor sum(const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype);
+TG_COLD Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
+TG_COLD Tensor t(const Tensor& input);
+
+}  // namespace sparse
+}  // namespace tapegrad

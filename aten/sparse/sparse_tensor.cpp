@@ -1,0 +1,163 @@
+#include "tapegrad/aten/sparse/sparse_tensor.h"
+
+#include "tapegrad/aten/kernels_sparse.h"
+#include "tapegrad/c10/modes.h"
+
+namespace tapegrad::sparse {
+namespace {
+
+Storage no_storage() {
+  Storage storage = make_intrusive<StorageImpl>(nullptr, 0, Device(DeviceType::Sparse), nullptr, nullptr);
+  storage->set_resizable(false);
+  return storage;
+}
+
+// The place of each entry as one number, and how many places there are.
+std::pair<Tensor, int64_t> flat_places(const Tensor& t) {
+  const Tensor& index = indices(t);
+  const int64_t dims = index.size(0);
+  int64_t places = 1;
+  for (int64_t d = 0; d < dims; ++d) places *= t.size(d);
+  if (dims == 1) return {raw::select(index, 0, 0), places};
+  Tensor flat = raw::zeros({index.size(1)}, DType::int64);
+  for (int64_t d = 0; d < dims; ++d) flat = raw::add(raw::mul(flat, t.size(d)), raw::select(index, 0, d));
+  return {flat, places};
+}
+
+DimVector dense_sizes(const Tensor& t, int64_t leading) {
+  DimVector sizes{leading};
+  for (int64_t s : t.sizes().subspan(static_cast<size_t>(sparse_dims(t)))) sizes.push_back(s);
+  return sizes;
+}
+
+}  // namespace
+
+SparseImpl::SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced)
+    : TensorImpl(no_storage(), values.dtype(), sizes),
+      indices_(std::move(indices)),
+      values_(std::move(values)),
+      coalesced_(coalesced) {}
+
+void SparseImpl::release_resources() noexcept {
+  indices_.reset();
+  values_.reset();
+  TensorImpl::release_resources();
+}
+
+const SparseImpl& impl_of(const Tensor& t, const char* op) {
+  const auto* impl = dynamic_cast<const SparseImpl*>(t.impl());
+  TG_CHECK(impl != nullptr, Runtime, "{}: expected a sparse tensor: got a dense one of sizes {}", op,
+           format_ints(t.sizes()));
+  return *impl;
+}
+
+Tensor make(const Tensor& given, const Tensor& values, IntSpan sizes, bool coalesced) {
+  constexpr const char* kOp = "sparse_coo_tensor";
+  TG_CHECK(given.ndim() == 2 && is_integral(given.dtype()) && given.is_cpu(), Runtime,
+           "{}: indices must be an integral matrix (sparse_dim, nnz): got {} {}", kOp, given.dtype(),
+           format_ints(given.sizes()));
+  TG_CHECK(values.ndim() >= 1 && values.is_cpu(), Runtime, "{}: values must be dense, (nnz, ...): got {}", kOp,
+           format_ints(values.sizes()));
+  TG_CHECK(values.size(0) == given.size(1), Runtime,
+           "{}: indices and values must have same nnz: got {} from indices and {} from values", kOp, given.size(1),
+           values.size(0));
+  const int64_t dims = given.size(0);
+  TG_CHECK(dims > 0 && dims + values.ndim() - 1 == static_cast<int64_t>(sizes.size()), Runtime,
+           "{}: number of dimensions must be sparse_dim ({}) + dense_dim ({}), but got {}", kOp, dims,
+           values.ndim() - 1, sizes.size());
+  checked_numel(sizes, kOp);
+  for (size_t d = static_cast<size_t>(dims); d < sizes.size(); ++d)
+    TG_CHECK(values.sizes()[d - static_cast<size_t>(dims) + 1] == sizes[d], Runtime,
+             "{}: values has incorrect size, expected {} in dimension {}: got {}", kOp, sizes[d], d,
+             format_ints(values.sizes()));
+  Tensor index = raw::contiguous(given.dtype() == DType::int64 ? given : raw::to(given, DType::int64));
+  const int64_t* p = index.data<int64_t>();
+  const int64_t n = index.size(1);
+  for (int64_t d = 0; d < dims; ++d)
+    for (int64_t k = 0; k < n; ++k)
+      TG_CHECK(p[d * n + k] >= 0 && p[d * n + k] < sizes[static_cast<size_t>(d)], Runtime,
+               "{}: size is inconsistent with indices: for dim {}, size is {} but found index {}", kOp, d,
+               sizes[static_cast<size_t>(d)], p[d * n + k]);
+  return Tensor(make_intrusive<SparseImpl>(std::move(index), values, sizes, coalesced || n <= 1));
+}
+
+Tensor alias(const Tensor& t) {
+  const SparseImpl& impl = impl_of(t, "detach");
+  return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values().detach(), t.sizes(), impl.coalesced()));
+}
+
+Tensor coalesce(const Tensor& t) {
+  const SparseImpl& impl = impl_of(t, "coalesce");
+  if (impl.coalesced()) return t;
+  const auto [places, unused] = flat_places(t);
+  const auto unique = raw::_unique(places, true, true);
+  const Tensor &sorted = std::get<0>(unique), &entry = std::get<1>(unique);
+  const int64_t dims = sparse_dims(t), n = sorted.numel();
+  Tensor sums = index_add(zeros(dense_sizes(t, n), t.dtype()), 0, entry, impl.values());
+  Tensor index = empty_tensor({dims, n}, DType::int64);
+  int64_t* to = index.data<int64_t>();
+  const Tensor dense = raw::contiguous(sorted);
+  const int64_t* from = dense.data<int64_t>();
+  for (int64_t k = 0; k < n; ++k) {
+    int64_t rest = from[k];
+    for (int64_t d = dims; d-- > 0;) {
+      to[d * n + k] = rest % t.size(d);
+      rest /= t.size(d);
+    }
+  }
+  return Tensor(make_intrusive<SparseImpl>(std::move(index), std::move(sums), t.sizes(), true));
+}
+
+Tensor to_dense(const Tensor& t) {
+  const auto [places, count] = flat_places(t);
+  const Tensor flat = zeros(dense_sizes(t, count), t.dtype());
+  return reshape(index_add(flat, 0, places, values(t)), t.sizes());
+}
+
+Tensor from_dense(const Tensor& t, int64_t dims) {
+  TG_CHECK(dims > 0 && dims <= t.ndim(), Runtime, "to_sparse: sparse_dim must be between 1 and {}: got {}", t.ndim(),
+           dims);
+  DimVector leading(t.sizes().subspan(0, static_cast<size_t>(dims)));
+  leading.push_back(-1);
+  Tensor used = t.detach();
+  if (dims < t.ndim()) {
+    int64_t places = 1, rest = 1;
+    for (int64_t d = 0; d < t.ndim(); ++d) (d < dims ? places : rest) *= t.size(d);
+    used = raw::any(raw::ne(raw::reshape(used, {places, rest}), 0), IntSpan({1}), false);
+    used = raw::reshape(used, IntSpan(leading.data(), static_cast<size_t>(dims)));
+  }
+  const Tensor index = raw::contiguous(raw::transpose(raw::nonzero(used), 0, 1));
+  std::vector<Tensor> at;
+  for (int64_t d = 0; d < dims; ++d) at.push_back(raw::select(index, 0, d));
+  return make(index, tapegrad::_index(t, at), t.sizes(), true);
+}
+
+Tensor sum_of(const Tensor& a, const Tensor& b) {
+  TG_CHECK(a.sizes() == b.sizes(), Runtime, "add: sparse tensors do not broadcast: got {} and {}",
+           format_ints(a.sizes()), format_ints(b.sizes()));
+  if (!a.is_sparse() || !b.is_sparse()) {
+    const Tensor &dense = a.is_sparse() ? b : a, &sparse = a.is_sparse() ? a : b;
+    const auto [places, count] = flat_places(sparse);
+    const DType common = promote_types(dense.dtype(), sparse.dtype());
+    const Tensor flat = reshape(to(dense, common), dense_sizes(sparse, count));
+    return reshape(index_add(flat, 0, places, to(values(sparse), common)), a.sizes());
+  }
+  TG_CHECK(sparse_dims(a) == sparse_dims(b), Runtime,
+           "add: expected sparse tensors of one number of sparse dimensions: got {} and {}", sparse_dims(a),
+           sparse_dims(b));
+  const Tensor index[] = {indices(a), indices(b)}, entries[] = {values(a), values(b)};
+  return Tensor(make_intrusive<SparseImpl>(raw::cat(index, 1), cat(entries, 0), a.sizes(), false));
+}
+
+void add_to_(const Tensor& dense, const Tensor& t, const Scalar& alpha) {
+  TG_CHECK(dense.sizes() == t.sizes() && dense.is_cpu(), Runtime,
+           "add_: a sparse tensor of sizes {} for a target of {}", format_ints(t.sizes()), format_ints(dense.sizes()));
+  TG_CHECK(dense.is_contiguous(), Runtime, "add_: the target of a sparse tensor must be contiguous");
+  NoGradGuard guard;
+  const auto [places, count] = flat_places(t);
+  const DimVector sizes = dense_sizes(t, count);
+  const Tensor flat = alias_tensor(dense, sizes, contiguous_strides(sizes), dense.storage_offset());
+  raw::index_add_(flat, 0, places, raw::to(values(t), dense.dtype()), alpha);
+}
+
+}  // namespace tapegrad::sparse

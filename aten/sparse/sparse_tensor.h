@@ -1,0 +1,46 @@
+// Sparse tensors in coordinate form: `indices` (sparse dimensions, entries) of int64 and `values` (entries, dense
+// dimensions ...); everything else is zero, and entries at the same place add up. A SparseImpl has the sizes and the
+// dtype of the tensor it stands for, and no storage to speak of: its device is DeviceType::Sparse, for which there are
+// neither kernels nor an allocator, so that an operator that was not written for sparse tensors refuses them.
+// Indices are checked once, when a tensor is made. Immutable; the tensors it holds may be shared.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::sparse {
+
+class TG_API SparseImpl final : public TensorImpl {
+ public:
+  SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced);
+  const Tensor& indices() const noexcept { return indices_; }
+  const Tensor& values() const noexcept { return values_; }
+  bool coalesced() const noexcept { return coalesced_; }
+
+ protected:
+  void release_resources() noexcept override;
+
+ private:
+  Tensor indices_, values_;
+  bool coalesced_;  // sorted, and every place at most once
+};
+
+// Checks everything; raises Runtime. The values may be part of the tape.
+TG_API Tensor make(const Tensor& indices, const Tensor& values, IntSpan sizes, bool coalesced);
+
+TG_API const SparseImpl& impl_of(const Tensor& t, const char* op);  // raises Runtime for a dense tensor
+inline const Tensor& indices(const Tensor& t) { return impl_of(t, "indices").indices(); }
+inline const Tensor& values(const Tensor& t) { return impl_of(t, "values").values(); }
+inline int64_t sparse_dims(const Tensor& t) { return indices(t).size(0); }
+
+// Another tensor of the same entries.
+TG_API Tensor alias(const Tensor& t);
+// Entries sorted by place, those of one place added.
+TG_API Tensor coalesce(const Tensor& t);
+TG_API Tensor to_dense(const Tensor& t);
+TG_API Tensor from_dense(const Tensor& t, int64_t sparse_dims);
+// The sum of two tensors of which at least one is sparse; sparse when both are.
+TG_API Tensor sum_of(const Tensor& a, const Tensor& b);
+// dense += alpha * t, touching only the places that t has.
+TG_API void add_to_(const Tensor& dense, const Tensor& t, const Scalar& alpha);
+
+}  // namespace tapegrad::sparse

@@ -1,0 +1,233 @@
+"""Sparse tensors against PyTorch, and that what was not written for them refuses them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import tapegrad as tg
+
+torch = pytest.importorskip("torch")
+INDICES, VALUES = [[0, 1, 1, 0], [2, 0, 2, 2]], [3.0, 4.0, 5.0, 1.5]
+
+
+def pair(indices=INDICES, values=VALUES, size=(2, 3), **kwargs):
+    return tg.sparse_coo_tensor(indices, values, size, **kwargs), torch.sparse_coo_tensor(indices, values, size, **kwargs)
+
+
+def same(mine, theirs):
+    assert mine.is_sparse == theirs.is_sparse
+    assert tuple(mine.shape) == tuple(theirs.shape)
+    if mine.is_sparse:
+        mine, theirs = mine.coalesce(), theirs.coalesce()
+        np.testing.assert_array_equal(mine.indices().numpy(), theirs.indices().numpy())
+        mine, theirs = mine.values(), theirs.values()
+    assert str(mine.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
+    np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), rtol=1e-6)
+
+
+def test_construction():
+    mine, theirs = pair()
+    same(mine, theirs)
+    assert repr(mine).replace("tapegrad", "torch") == repr(theirs)
+    assert mine.is_sparse and mine.layout == tg.sparse_coo and not mine.is_coalesced() and mine._nnz() == 4
+    assert (mine.sparse_dim(), mine.dense_dim(), mine.dim(), str(mine.device), mine.dtype) == (2, 0, 2, "cpu", tg.float32)
+    assert mine.coalesce().is_coalesced() and mine.coalesce()._nnz() == 3
+    with pytest.raises(RuntimeError, match="Cannot get indices on an uncoalesced tensor, please call .coalesce\\(\\) first"):
+        mine.indices()
+    same(mine.to_dense(), theirs.to_dense())
+    same(tg.sparse_coo_tensor(INDICES, VALUES), torch.sparse_coo_tensor(INDICES, VALUES))
+    same(*pair([[0, 2, 0]], [[1, 2], [3, 4], [5, 6]], (3, 2)))
+    same(*pair([[0, 2, 0]], [[1.0, 2], [3, 4], [5, 6]], (3, 2), dtype=None))
+    same(tg.sparse_coo_tensor((2, 3)), torch.sparse_coo_tensor((2, 3)))
+    assert repr(tg.sparse_coo_tensor((2, 3))).replace("tapegrad", "torch") == repr(torch.sparse_coo_tensor((2, 3)))
+    for dtype in ("float64", "int32", "int64"):
+        assert repr(tg.sparse_coo_tensor(INDICES, VALUES, (2, 3), dtype=getattr(tg, dtype))).replace(
+            "tapegrad", "torch") == repr(torch.sparse_coo_tensor(INDICES, VALUES, (2, 3), dtype=getattr(torch, dtype)))
+    for other in (copy.deepcopy(mine), pickle.loads(pickle.dumps(mine)), mine.clone(), mine.detach()):
+        same(other, theirs)
+
+
+def test_to_sparse():
+    x = torch.tensor([[0.0, 2, 0], [3, 0, 4]])
+    mine = tg.tensor(x.numpy())
+    same(mine.to_sparse(), x.to_sparse())
+    same(mine.to_sparse(1), x.to_sparse(1))
+    same(mine.sparse_mask(pair()[0]), x.sparse_mask(pair()[1].coalesce()))
+
+
+def test_arithmetic():
+    (a, x), (b, y) = pair(), pair([[1, 0], [1, 2]], [7.0, -1.0])
+    dense, other = tg.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3)
+    for f in (lambda a, b, d: a + b, lambda a, b, d: a - b, lambda a, b, d: d + a, lambda a, b, d: d - a, lambda a, b, d: a * 3, lambda a, b, d: 3 * a,
+              lambda a, b, d: a / 2, lambda a, b, d: -a, lambda a, b, d: a.t(), lambda a, b, d: a.transpose(0, 1), lambda a, b, d: a.coalesce() * d,
+              lambda a, b, d: a.sum()):
+        same(f(a, b, dense), f(x, y, other))
+    same(tg.add(dense, a, alpha=2), torch.add(other, x, alpha=2))
+
+
+def test_products_and_their_gradients():
+    indices, size = tg.tensor(INDICES), (2, 3)
+    values = tg.tensor(VALUES, dtype=tg.float64, requires_grad=True)
+    dense = tg.randn(3, 4, dtype=tg.float64, requires_grad=True)
+    mine = tg.sparse_coo_tensor(indices, values, size)
+    theirs = torch.sparse_coo_tensor(INDICES, VALUES, size, dtype=torch.float64)
+    other = torch.tensor(dense.detach().numpy())
+    for product in (tg.mm, tg.sparse.mm, tg.matmul, lambda a, b: a @ b):
+        same(product(mine, dense), theirs @ other)
+    same(tg.mm(dense.detach().t(), mine.t()), other.t() @ theirs.t())
+    same(tg.sparse.addmm(tg.ones(2, 4, dtype=tg.float64), mine, dense), torch.sparse.addmm(torch.ones(2, 4, dtype=torch.float64), theirs, other))
+
+    def f(values, dense):
+        return tg.sparse.mm(tg.sparse_coo_tensor(indices, values, size), dense)
+
+    assert tg.autograd.gradcheck(f, (values, dense))
+    assert tg.autograd.gradgradcheck(f, (values, dense))
+    assert tg.autograd.gradcheck(lambda v: tg.sparse_coo_tensor(indices, v, size).to_dense(), (values,))
+    assert tg.autograd.gradcheck(lambda v: tg.sparse_coo_tensor(indices, v, size).coalesce().values(), (values,))
+
+
+def test_sums():
+    mine, theirs = pair()
+    for dim in (None, 0, 1, (0, 1)):
+        same(tg.sparse.sum(mine, dim), torch.sparse.sum(theirs, dim))
+
+
+@pytest.mark.parametrize(("args", "text"), [
+    (([[0, 5]], [1.0, 2.0], (3,)), "size is inconsistent with indices"), (([[0, -1]], [1.0, 2.0], (3,)), "size is inconsistent with indices"),
+    (([[0, 1]], [1.0], (3,)), "must have same nnz"), (([[0, 1]], [1.0, 2.0], (3, 3)), "number of dimensions must be sparse_dim"),
+    (([[0.5, 1]], [1.0, 2.0], (3,)), "indices must be an integral matrix"), (([[0, 1]], [[1.0], [2.0]], (3, 2)), "values has incorrect size"),
+    (([[0]], [1.0], (2**62, 4)), "")])
+def test_mistakes(args, text):
+    with pytest.raises((RuntimeError, ValueError), match=text):
+        tg.sparse_coo_tensor(*args)
+
+
+REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda s: s[0], lambda s: s.view(-1), lambda s: s.reshape(6), lambda s: tg.cat([s, s]),
+           lambda s: s.add_(1), lambda s: s.zero_(), lambda s: s.copy_(tg.zeros(2, 3)), lambda s: tg.zeros(2, 3).copy_(s), lambda s: tg.zeros(2, 3).add_(s),
+           lambda s: s.to(tg.float64), lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
+           lambda s: list(s), lambda s: s.max(), lambda s: s == s, lambda s: s.sort(), lambda s: s.nonzero(), lambda s: tg.from_dlpack(s), lambda s: s.resize_(9),
+           lambda s: s.unsqueeze(0), lambda s: tg.nn.Parameter(s), lambda s: s.requires_grad_(), lambda s: s.contiguous().exp(), lambda s: s.expand(2, 2, 3),
+           lambda s: tg.nn.functional.linear(tg.ones(2, 3), s), lambda s: tg.where(s, 1.0, 2.0), lambda s: tg.zeros(2, 3).masked_fill_(s, 1), lambda s: s.fill_(2),
+           lambda s: tg.add(tg.ones(2, 3), tg.ones(2, 3), out=s), lambda s: s.set_(tg.ones(3)), lambda s: s.mean(), lambda s: s.float().double(),
+           lambda s: tg.equal(s, s), lambda s: tg.nn.functional.embedding(tg.tensor([0]), s), lambda s: setattr(tg.zeros(2, 3), "data", s), lambda s: bool(s),
+           lambda s: memoryview(s), lambda s: np.asarray(s), lambda s: s.as_strided((2,), (1,)), lambda s: tg.save(s, "/nonexistent/x")]
+
+
+@pytest.mark.parametrize("use", REFUSED, ids=range(len(REFUSED)))
+def test_everything_else_refuses_them(use):
+    with pytest.raises((NotImplementedError, RuntimeError, TypeError, ValueError, IndexError, OSError, BufferError)):
+        use(pair()[0])
+
+
+def table(rows=10, width=3, **kwargs):
+    torch.manual_seed(0)
+    theirs = torch.nn.Embedding(rows, width, sparse=True, **kwargs)
+    mine = tg.nn.Embedding(rows, width, sparse=True, **kwargs)
+    mine.load_state_dict({"weight": tg.tensor(theirs.weight.detach().numpy().copy())})
+    return mine, theirs
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+def test_embedding_gradient(padding):
+    mine, theirs = table(padding_idx=padding)
+    batches = ([[1, 2], [2, 7]], [[9, 2], [1, 1]])
+    for batch in batches:  # gradients add up
+        (mine(tg.tensor(batch)) * tg.arange(3.0)).sum().backward()
+        (theirs(torch.tensor(batch)) * torch.arange(3.0)).sum().backward()
+    assert mine.weight.grad.is_sparse
+    same(mine.weight.grad, theirs.weight.grad)
+    # Together with a dense gradient it becomes dense.
+    mine.weight.sum().backward()
+    theirs.weight.sum().backward()
+    same(mine.weight.grad, theirs.weight.grad)
+    # Used twice in one pass, and grad().
+    got, = tg.autograd.grad(mine(tg.tensor([1, 1])).sum() + mine(tg.tensor([3])).sum(), mine.weight)
+    want, = torch.autograd.grad(theirs(torch.tensor([1, 1])).sum() + theirs(torch.tensor([3])).sum(), theirs.weight)
+    same(got, want)
+
+
+def test_embedding_bag_gradient():
+    for mode in ("sum", "mean"):
+        mine = tg.nn.EmbeddingBag(6, 2, mode=mode, sparse=True)
+        theirs = torch.nn.EmbeddingBag(6, 2, mode=mode, sparse=True)
+        mine(tg.tensor([1, 2, 1]), tg.tensor([0, 2])).sum().backward()
+        theirs(torch.tensor([1, 2, 1]), torch.tensor([0, 2])).sum().backward()
+        same(mine.weight.grad, theirs.weight.grad)
+
+
+@pytest.mark.parametrize(("name", "kwargs"), [("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "maximize": True}), ("Adagrad", {"lr": 0.1, "lr_decay": 0.01}),
+                                              ("SparseAdam", {"lr": 0.1}), ("SparseAdam", {"lr": 0.1, "maximize": True})], ids=str)
+def test_optimizers(name, kwargs):
+    mine, theirs = table()
+    a, b = getattr(tg.optim, name)(mine.parameters(), **kwargs), getattr(torch.optim, name)(theirs.parameters(), **kwargs)
+    for batch in ([1, 2, 2], [7, 1, 0], [2, 2, 9]):
+        for library, net, optimizer in ((tg, mine, a), (torch, theirs, b)):
+            optimizer.zero_grad()
+            (net(library.tensor(batch)) ** 2).sum().backward()
+            optimizer.step()
+        np.testing.assert_allclose(mine.weight.detach().numpy(), theirs.weight.detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert {k: sorted(v) for k, v in a.state_dict()["state"].items()} == {k: sorted(v) for k, v in b.state_dict()["state"].items()}
+    other = getattr(tg.optim, name)(mine.parameters(), **kwargs)
+    other.load_state_dict(copy.deepcopy(a.state_dict()))
+
+
+def test_dense_adagrad():
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 2)
+    mine = tg.nn.Linear(3, 2)
+    mine.load_state_dict({k: tg.tensor(v.detach().numpy().copy()) for k, v in net.state_dict().items()})
+    kwargs = {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.05, "initial_accumulator_value": 0.2}
+    a, b = tg.optim.Adagrad(mine.parameters(), **kwargs), torch.optim.Adagrad(net.parameters(), **kwargs)
+    for _ in range(4):
+        for library, module, optimizer in ((tg, mine, a), (torch, net, b)):
+            optimizer.zero_grad()
+            module(library.ones(2, 3)).square().sum().backward()
+            optimizer.step()
+    np.testing.assert_allclose(mine.weight.detach().numpy(), net.weight.detach().numpy(), rtol=1e-6)
+    with pytest.raises(ValueError, match="Invalid lr_decay value: -1"):
+        tg.optim.Adagrad(mine.parameters(), lr_decay=-1)
+
+
+def test_optimizers_that_do_not_take_them():
+    mine, _ = table()
+    mine(tg.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="Adam does not support sparse gradients, please consider SparseAdam instead"):
+        tg.optim.Adam(mine.parameters()).step()
+    with pytest.raises(NotImplementedError, match="SGD: momentum and weight_decay do not go with sparse gradients"):
+        tg.optim.SGD(mine.parameters(), lr=0.1, momentum=0.9).step()
+    dense = tg.nn.Linear(2, 2)
+    dense(tg.ones(1, 2)).sum().backward()
+    with pytest.raises(RuntimeError, match="SparseAdam does not support dense gradients, please consider Adam instead"):
+        tg.optim.SparseAdam(dense.parameters()).step()
+    tg.optim.SGD(mine.parameters(), lr=0.1).zero_grad(set_to_none=False)
+    assert mine.weight.grad.is_sparse and mine.weight.grad._nnz() == 0
+
+
+def peak_of(f) -> int:
+    """Bytes that the process's memory grew by while f ran."""
+    from resource import RUSAGE_SELF, getrusage
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    f()
+    return (getrusage(RUSAGE_SELF).ru_maxrss - before) * 1024
+
+
+def test_work_and_memory_are_in_proportion_to_the_rows_used():
+    """A table of 128 MB: a step of SGD must not make anything near its size."""
+    rows, width = 500_000, 64
+    net = tg.nn.Embedding(rows, width, sparse=True, _weight=tg.zeros(rows, width))
+    optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+    batch = tg.arange(0, rows, rows // 100)
+
+    def step():
+        optimizer.zero_grad()
+        net(batch).sum().backward()
+        optimizer.step()
+
+    step()
+    assert net.weight.grad._values().numel() == batch.numel() * width
+    assert peak_of(step) < 4 << 20
+    assert float(net.weight[batch].sum()) == pytest.approx(-0.2 * batch.numel() * width)
+    assert float(net.weight.sum()) == pytest.approx(float(net.weight[batch].sum()))
