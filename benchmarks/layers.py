@@ -17,6 +17,8 @@ def _functions(lib):
     small = randn(8, 32, 28, 28)
     x, h, c = randn(64, 128), randn(64, 256), randn(64, 256)
     lstm = [randn(1024, 128), randn(1024, 256), randn(1024), randn(1024)]
+    sequence, states = randn(35, 32, 128), (lib.zeros(1, 32, 256), lib.zeros(1, 32, 256))
+    recurrent = [[randn(gates * 256, 128), randn(gates * 256, 256), randn(gates * 256), randn(gates * 256)] for gates in (4, 3)]
     return {
         "softmax 4096x512": (lambda: f.softmax(rows, -1), [rows]),
         "log_softmax 4096x512 over rows": (lambda: f.log_softmax(rows, 0), [rows]),
@@ -32,6 +34,8 @@ def _functions(lib):
         "interpolate 8x32x28x28, bilinear x2": (lambda: f.interpolate(small, scale_factor=2, mode="bilinear"), [small]),
         "attention 2x8x512x64": (lambda: f.scaled_dot_product_attention(*heads), heads),
         "attention 2x8x512x64, causal": (lambda: f.scaled_dot_product_attention(*heads, is_causal=True), heads),
+        "lstm 35x32x128 -> 256": (lambda: lib.lstm(sequence, states, recurrent[0], True, 1, 0.0, True, False, False)[0], [sequence, *recurrent[0]]),
+        "gru 35x32x128 -> 256": (lambda: lib.gru(sequence, states[0], recurrent[1], True, 1, 0.0, True, False, False)[0], [sequence, *recurrent[1]]),
         "lstm cell 64x128 -> 256": (lambda: lib.lstm_cell(x, (h, c), *lstm)[0], [x, h, c, *lstm]),
         "cross_entropy 4096x512": (lambda t=lib.arange(4096) % 512: f.cross_entropy(rows, t), [rows]),
     }

@@ -1,8 +1,8 @@
 // A recurrent layer in one direction. The input's part of all steps is one product; then chunks of sequences, which do
 // not know of each other, go through the steps: a product with the state's weight and the pointwise part of the cell.
-#include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/aten/rnn/cell.h"
+#include "tapegrad/aten/rnn/gates.h"
 #include "tapegrad/aten/rnn/packed_product.h"
 #include "tapegrad/aten/rnn/walk.h"
 
@@ -17,25 +17,20 @@ T* ptr(const Tensor& t) {
   return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
 }
 
-template <class T>
-inline T logistic(T x) {
-  return T(1) / (T(1) + math::exp(-x));
-}
-
 // Sums in `g`, replaced by the gates; h next is out tanh(c next).
 template <class T>
 void lstm_row(int64_t h, T* __restrict g, const T* __restrict bias, const T* __restrict c, T* __restrict c_next,
               T* __restrict out) {
   for (int64_t j = 0; j < h; ++j) {
     const T in = logistic(g[j] + bias[j]), forget = logistic(g[h + j] + bias[h + j]);
-    const T cell = math::tanh(g[2 * h + j] + bias[2 * h + j]), gate = logistic(g[3 * h + j] + bias[3 * h + j]);
+    const T cell = hyperbolic(g[2 * h + j] + bias[2 * h + j]), gate = logistic(g[3 * h + j] + bias[3 * h + j]);
     const T next = forget * c[j] + in * cell;
     g[j] = in;
     g[h + j] = forget;
     g[2 * h + j] = cell;
     g[3 * h + j] = gate;
     c_next[j] = next;
-    out[j] = gate * math::tanh(next);
+    out[j] = gate * hyperbolic(next);
   }
 }
 
@@ -47,7 +42,7 @@ void gru_row(int64_t h, T* __restrict g, const T* __restrict s, const T* __restr
     const T reset = logistic(g[j] + bias[j] + (s[j] + bias_h[j]));
     const T update = logistic(g[h + j] + bias[h + j] + (s[h + j] + bias_h[h + j]));
     const T part = s[2 * h + j] + bias_h[2 * h + j];
-    const T next = math::tanh(g[2 * h + j] + bias[2 * h + j] + reset * part);
+    const T next = hyperbolic(g[2 * h + j] + bias[2 * h + j] + reset * part);
     g[j] = reset;
     g[h + j] = update;
     g[2 * h + j] = next;
@@ -64,14 +59,15 @@ void elman_row(int64_t h, T* __restrict out, const T* __restrict bias, bool relu
       out[j] = x < T(0) ? T(0) : x;  // keeps NaN
     }
   } else {
-    for (int64_t j = 0; j < h; ++j) out[j] = math::tanh(out[j] + bias[j]);
+    for (int64_t j = 0; j < h; ++j) out[j] = hyperbolic(out[j] + bias[j]);
   }
 }
 
 template <class T>
 class Forward {
  public:
-  Forward(const Walk& walk, Cell cell, int64_t h, int64_t p) : walk_(walk), cell_(cell), h_(h), p_(p) {}
+  Forward(const Walk& walk, Cell cell, int64_t h, int64_t p)
+      : walk_(walk), cell_(cell), h_(h), p_(p), stride_(rnn::kept_width(cell, h, sizeof(T))) {}
 
   const T *hx, *cx;
   T *output, *gates, *cells;
@@ -82,7 +78,7 @@ class Forward {
   void pointwise(int64_t i, int64_t first, int64_t last, const T* sums, T* full) const {
     const int64_t at = walk_.first(i);
     for (int64_t row = first; row < last; ++row) {
-      T *out = output + (at + row) * p_, *g = gates + (at + row) * 4 * h_;
+      T *out = output + (at + row) * p_, *g = gates + (at + row) * stride_;
       if (cell_ == Cell::Lstm) {
         lstm_row<T>(h_, g, bias, walk_.previous<T>(i, row, cells, cx, h_), cells + (at + row) * h_,
                     full ? full + (row - first) * h_ : out);
@@ -102,7 +98,7 @@ class Forward {
       if (from >= to) return;
       const T* states = walk_.previous<T>(i, from, output, hx, p_);
       if (cell_ == Cell::Lstm)
-        product(to - from, states, gates + (at + from) * 4 * h_, 4 * h_, true);
+        product(to - from, states, gates + (at + from) * stride_, stride_, true);
       else if (cell_ == Cell::Gru)
         product(to - from, states, sums + (from - first) * 3 * h_, 3 * h_, false);
       else
@@ -115,7 +111,7 @@ class Forward {
  private:
   const Walk& walk_;
   Cell cell_;
-  int64_t h_, p_;
+  int64_t h_, p_, stride_;  // stride_: from row to row of the gates
 };
 
 // One bias where both are added at the same place; zeros where there is none.
@@ -136,8 +132,12 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
   const int64_t in = input.size(1), n = walk.sequences;
   const bool elman = cell == Cell::Tanh || cell == Cell::Relu;
   T* first_sums = elman ? ptr<T>(out) : ptr<T>(gates);
-  gemm<T>(total, width, in, T(1), {ptr<const T>(input), in, 1}, {ptr<const T>(w_ih), 1, in}, T(0), first_sums,
-          elman ? h : 4 * h);
+  const int64_t stride = elman ? h : rnn::kept_width(cell, h, sizeof(T));
+  const MatrixRef<T> input_weight{ptr<const T>(w_ih), 1, in};
+  if (walk.steps < kPackedSteps)
+    gemm<T>(total, width, in, T(1), {ptr<const T>(input), in, 1}, input_weight, T(0), first_sums, stride);
+  else
+    tall_product<T>(total, in, width, ptr<const T>(input), in, input_weight, first_sums, stride);
   Forward<T> layer(walk, cell, h, p);
   layer.hx = ptr<const T>(hx);
   layer.cx = ptr<const T>(cx);

@@ -1,8 +1,8 @@
 // Back-propagation through time of a recurrent layer. Chunks of sequences go backwards through the steps and leave the
 // gradients of the gates' sums; what those mean for input and weights is one product each over all steps.
-#include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/aten/rnn/cell.h"
+#include "tapegrad/aten/rnn/gates.h"
 #include "tapegrad/aten/rnn/packed_product.h"
 #include "tapegrad/aten/rnn/walk.h"
 
@@ -23,7 +23,7 @@ void lstm_row(int64_t h, const T* __restrict dh, const T* __restrict carry, cons
               const T* __restrict before, const T* __restrict c, T* __restrict dc, T* __restrict dg) {
   for (int64_t j = 0; j < h; ++j) {
     const T in = g[j], forget = g[h + j], cell = g[2 * h + j], gate = g[3 * h + j];
-    const T d = carry ? dh[j] + carry[j] : dh[j], t = math::tanh(c[j]);
+    const T d = carry ? dh[j] + carry[j] : dh[j], t = hyperbolic(c[j]);
     const T e = dc[j] + d * gate * (T(1) - t * t);
     dg[j] = e * cell * in * (T(1) - in);
     dg[h + j] = e * before[j] * forget * (T(1) - forget);
@@ -61,18 +61,29 @@ void elman_row(int64_t h, const T* __restrict dh, const T* __restrict carry, con
   }
 }
 
+// to[j] += sum of the rows of column j.
+template <class T>
+void add_rows(const T* x, int64_t stride, int64_t rows, int64_t cols, T* __restrict to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* __restrict row = x + r * stride;
+    for (int64_t j = 0; j < cols; ++j) to[j] += row[j];
+  }
+}
+
 // out[j] = sum of column j. Blocks of rows are summed on their own, which keeps the error small.
 template <class T>
-void column_sums(const T* x, int64_t rows, int64_t cols, T* out) {
-  constexpr int64_t kBlock = 64;
-  parallel_for(0, cols, 65536 / (rows + 1) + 16, [&](int64_t begin, int64_t end) {
-    std::vector<T> part(static_cast<size_t>(end - begin));
-    std::fill(out + begin, out + end, T(0));
-    for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-      std::fill(part.begin(), part.end(), T(0));
-      for (int64_t r = r0; r < std::min(rows, r0 + kBlock); ++r)
-        for (int64_t j = begin; j < end; ++j) part[static_cast<size_t>(j - begin)] += x[r * cols + j];
-      for (int64_t j = begin; j < end; ++j) out[j] += part[static_cast<size_t>(j - begin)];
+void column_sums(const T* x, int64_t stride, int64_t rows, int64_t cols, T* out) {
+  constexpr int64_t kRows = 64, kCols = 256;
+  parallel_for(0, (cols + kCols - 1) / kCols, 65536 / (rows * kCols + 1) + 1, [&](int64_t begin, int64_t end) {
+    T part[kCols];
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kCols, width = std::min(kCols, cols - first);
+      std::fill_n(out + first, width, T(0));
+      for (int64_t r = 0; r < rows; r += kRows) {
+        std::fill_n(part, width, T(0));
+        add_rows<T>(x + r * stride + first, stride, std::min(kRows, rows - r), width, part);
+        add_rows<T>(part, 0, 1, width, out + first);
+      }
     }
   });
 }
@@ -92,11 +103,13 @@ class Backward {
         h_(width_ / rnn::gate_count(cell)),
         p_(saved.hx.size(1)),
         total_(saved.input.size(0)),
+        stride_(rnn::row_stride(width_, sizeof(T))),
+        kept_(rnn::kept_width(cell, h_, sizeof(T))),
         carry_(hx_grad),
         carry_c_(cx_grad) {
     const auto room = [&](int64_t cols) { return empty_tensor({std::max<int64_t>(1, total_ * cols)}, dtype_of_v<T>); };
-    for_input_ = room(width_);
-    for_state_ = cell == Cell::Gru ? room(width_) : for_input_;
+    for_input_ = room(stride_);
+    for_state_ = cell == Cell::Gru ? room(stride_) : for_input_;
     if (saved.w_hr.defined()) {
       for_projection_ = room(p_);
       full_ = room(h_);
@@ -118,7 +131,7 @@ class Backward {
         parallel_for(0, count, 4096 / (h_ + 1) + 1, [&](int64_t begin, int64_t end) {
           pointwise(i, begin, end, ptr<T>(room) + (s_.w_hr.defined() ? begin * h_ : 0));
         });
-        gemm<T>(count, p_, width_, T(1), {ptr<const T>(for_state_) + walk_.first(i) * width_, width_, 1}, weight,
+        gemm<T>(count, p_, width_, T(1), {ptr<const T>(for_state_) + walk_.first(i) * stride_, stride_, 1}, weight,
                 T(cell_ == Cell::Gru ? 1 : 0), carry_, p_);
       }
       return;
@@ -141,7 +154,7 @@ class Backward {
                                         false);
           }
           pointwise(i, first, last, ptr<T>(room));
-          packed.multiply(last - first, ptr<const T>(for_state_) + at * width_, width_, carry_ + first * p_, p_,
+          packed.multiply(last - first, ptr<const T>(for_state_) + at * stride_, stride_, carry_ + first * p_, p_,
                           cell_ == Cell::Gru);
         }
     });
@@ -149,18 +162,21 @@ class Backward {
 
   void input_gradient(T* to) const {
     const int64_t in = s_.input.size(1);
-    gemm<T>(total_, in, width_, T(1), {ptr<const T>(for_input_), width_, 1}, {ptr<const T>(s_.w_ih), in, 1}, T(0), to,
-            in);
+    const MatrixRef<T> weight{ptr<const T>(s_.w_ih), in, 1};
+    if (walk_.steps < kPackedSteps)
+      gemm<T>(total_, in, width_, T(1), {ptr<const T>(for_input_), stride_, 1}, weight, T(0), to, in);
+    else
+      tall_product<T>(total_, width_, in, ptr<const T>(for_input_), stride_, weight, to, in);
   }
 
   void weight_gradients(T* w_ih, T* w_hh, T* b_ih, T* b_hh, T* w_hr) const {
     const int64_t in = s_.input.size(1);
     const T *dx = ptr<const T>(for_input_), *ds = ptr<const T>(for_state_);
-    gemm<T>(width_, in, total_, T(1), {dx, 1, width_}, {ptr<const T>(s_.input), in, 1}, T(0), w_ih, in);
+    gemm<T>(width_, in, total_, T(1), {dx, 1, stride_}, {ptr<const T>(s_.input), in, 1}, T(0), w_ih, in);
     state_weight(ds, w_hh);
-    column_sums<T>(dx, total_, width_, b_ih);
+    column_sums<T>(dx, stride_, total_, width_, b_ih);
     if (ds != dx)
-      column_sums<T>(ds, total_, width_, b_hh);
+      column_sums<T>(ds, stride_, total_, width_, b_hh);
     else
       std::copy_n(b_ih, width_, b_hh);
     if (s_.w_hr.defined())
@@ -178,11 +194,11 @@ class Backward {
     const int64_t at = walk_.first(i);
     for (int64_t row = first; row < last; ++row) {
       const T *dh = ptr<const T>(s_.grad_output) + (at + row) * p_, *carry = carry_ + row * p_;
-      const T *gate = ptr<const T>(s_.gates) + (at + row) * 4 * h_ + 3 * h_,
+      const T *gate = ptr<const T>(s_.gates) + (at + row) * kept_ + 3 * h_,
               *c = ptr<const T>(s_.cells) + (at + row) * h_;
       T *d = ptr<T>(for_projection_) + (at + row) * p_, *h = ptr<T>(full_) + (at + row) * h_;
       for (int64_t j = 0; j < p_; ++j) d[j] = dh[j] + carry[j];
-      for (int64_t j = 0; j < h_; ++j) h[j] = gate[j] * math::tanh(c[j]);
+      for (int64_t j = 0; j < h_; ++j) h[j] = gate[j] * hyperbolic(c[j]);
     }
   }
 
@@ -190,8 +206,8 @@ class Backward {
     const int64_t at = walk_.first(i);
     for (int64_t row = first; row < last; ++row) {
       const int64_t r = at + row;
-      const T *dh = ptr<const T>(s_.grad_output) + r * p_, *g = ptr<const T>(s_.gates) + r * 4 * h_;
-      T *dx = ptr<T>(for_input_) + r * width_, *carry = carry_ + row * p_;
+      const T *dh = ptr<const T>(s_.grad_output) + r * p_, *g = ptr<const T>(s_.gates) + r * kept_;
+      T *dx = ptr<T>(for_input_) + r * stride_, *carry = carry_ + row * p_;
       if (cell_ == Cell::Lstm) {
         const bool direct = !s_.w_hr.defined();
         lstm_row<T>(h_, direct ? dh : projected + (row - first) * h_, direct ? carry : nullptr, g,
@@ -199,7 +215,7 @@ class Backward {
                     ptr<const T>(s_.cells) + r * h_, carry_c_ + row * h_, dx);
       } else if (cell_ == Cell::Gru) {
         gru_row<T>(h_, dh, carry, g, walk_.previous<T>(i, row, ptr<const T>(s_.output), ptr<const T>(s_.hx), p_), dx,
-                   ptr<T>(for_state_) + r * width_);
+                   ptr<T>(for_state_) + r * stride_);
       } else {
         elman_row<T>(h_, dh, carry, ptr<const T>(s_.output) + r * p_, dx, cell_ == Cell::Relu);
       }
@@ -212,12 +228,12 @@ class Backward {
     const T *initial = ptr<const T>(s_.hx), *output = ptr<const T>(s_.output);
     const int64_t n = walk_.sequences;
     const auto product = [&](int64_t rows, const T* d, const T* states, T beta) {
-      gemm<T>(width_, p_, rows, T(1), {d, 1, width_}, {states, p_, 1}, beta, to, p_);
+      gemm<T>(width_, p_, rows, T(1), {d, 1, stride_}, {states, p_, 1}, beta, to, p_);
     };
     if (walk_.even()) {
       const int64_t rest = total_ - n;
-      product(n, ds + (walk_.reverse ? rest * width_ : 0), initial, T(0));
-      if (rest > 0) product(rest, ds + (walk_.reverse ? 0 : n * width_), output + (walk_.reverse ? n * p_ : 0), T(1));
+      product(n, ds + (walk_.reverse ? rest * stride_ : 0), initial, T(0));
+      if (rest > 0) product(rest, ds + (walk_.reverse ? 0 : n * stride_), output + (walk_.reverse ? n * p_ : 0), T(1));
       return;
     }
     const Tensor before = empty_tensor({std::max<int64_t>(1, total_ * p_)}, dtype_of_v<T>);
@@ -231,7 +247,8 @@ class Backward {
   Cell cell_;
   Saved s_;
   int64_t width_, h_, p_, total_;
-  T *carry_, *carry_c_;  // gradients of the states, which end up as those of the initial ones
+  int64_t stride_, kept_;  // from row to row of the gates' gradients and of the gates
+  T *carry_, *carry_c_;    // gradients of the states, which end up as those of the initial ones
   Tensor for_input_, for_state_, for_projection_, full_;
 };
 

@@ -60,8 +60,8 @@ std::array<TensorSpec, 5> rnn_layer_shape(const Tensor& input, const Tensor& hx,
   if (b_hh.defined()) check_size(b_hh, {rows}, input.dtype(), "the state's bias");
   const bool lstm = cell == Cell::Lstm;
   return {spec(input, {total, hx.size(1)}), spec(input, DimVector(hx.sizes())),
-          spec(input, lstm ? DimVector(cx.sizes()) : DimVector{0}), spec(input, {total, rnn::kept_count(cell) * h}),
-          spec(input, {lstm ? total : 0, h})};
+          spec(input, lstm ? DimVector(cx.sizes()) : DimVector{0}),
+          spec(input, {total, rnn::kept_width(cell, h, input.itemsize())}), spec(input, {lstm ? total : 0, h})};
 }
 
 std::array<TensorSpec, 8> rnn_layer_grad_shape(const Tensor& grad_output, const Tensor& grad_hy, const Tensor& grad_cy,
@@ -78,7 +78,7 @@ std::array<TensorSpec, 8> rnn_layer_grad_shape(const Tensor& grad_output, const 
   check_size(grad_hy, hx.sizes(), input.dtype(), "the state's gradient");
   if (lstm) check_size(grad_cy, cx.sizes(), input.dtype(), "the cell state's gradient");
   check_size(output, {total, hx.size(1)}, input.dtype(), "the output");
-  check_size(gates, {total, rnn::kept_count(cell) * h}, input.dtype(), "the gates");
+  check_size(gates, {total, rnn::kept_width(cell, h, input.itemsize())}, input.dtype(), "the gates");
   check_size(cells, {lstm ? total : 0, h}, input.dtype(), "the cell states");
   const auto weight = [&](const Tensor& w) {
     return spec(input, weights_wanted && w.defined() ? DimVector(w.sizes()) : DimVector{0});

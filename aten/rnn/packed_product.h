@@ -23,6 +23,7 @@ template <class T>
 class PackedMatrix {
  public:
   static constexpr int64_t kLanes = kPackedVector / static_cast<int64_t>(sizeof(T)), kPanel = 2 * kLanes;
+  static constexpr int64_t kSlice = 32768 / (2 * kPackedVector);  // rows of a panel that are 32 KB
 
   // b has k rows and n columns.
   PackedMatrix(MatrixRef<T> b, int64_t k, int64_t n) : k_(k), n_(n) {
@@ -34,16 +35,24 @@ class PackedMatrix {
     });
   }
 
-  // c (m x n, rows ldc apart) = a (m x k, rows lda apart) * b, added to c where asked.
+  // c (m x n, rows ldc apart) = a (m x k, rows lda apart) * b, added to c where asked. In slices of k, so that what all
+  // rows need of a panel stays in the first cache.
   void multiply(int64_t m, const T* a, int64_t lda, T* c, int64_t ldc, bool add) const {
     if (m <= 0) return;
-    const T* panel = static_cast<const T*>(holder_.data_ptr());
+    const T* data = static_cast<const T*>(holder_.data_ptr());
     const int64_t blocks = (m + kPackedRows - 1) / kPackedRows;
-    for (int64_t j = 0; j < n_; j += kPanel, panel += k_ * kPanel)
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t first = m * block / blocks, rows = m * (block + 1) / blocks - first;
-        tiles(rows, a + first * lda, lda, panel, c + first * ldc + j, ldc, std::min(kPanel, n_ - j), add);
-      }
+    int64_t p = 0;
+    do {
+      const int64_t depth = std::min(kSlice, k_ - p);
+      const T* panel = data + p * kPanel;
+      for (int64_t j = 0; j < n_; j += kPanel, panel += k_ * kPanel)
+        for (int64_t block = 0; block < blocks; ++block) {
+          const int64_t first = m * block / blocks, rows = m * (block + 1) / blocks - first;
+          tiles(rows, depth, a + first * lda + p, lda, panel, c + first * ldc + j, ldc, std::min(kPanel, n_ - j),
+                add || p > 0);
+        }
+      p += depth;
+    } while (p < k_);
   }
 
  private:
@@ -63,10 +72,10 @@ class PackedMatrix {
   }
 
   template <int R>
-  void tile(const T* a, int64_t lda, const T* panel, T* c, int64_t ldc, int64_t cols, bool add) const {
+  void tile(int64_t depth, const T* a, int64_t lda, const T* panel, T* c, int64_t ldc, int64_t cols, bool add) const {
     typedef T Vector __attribute__((vector_size(kPackedVector), aligned(sizeof(T)), may_alias));
     Vector sum[R][2] = {};
-    for (int64_t p = 0; p < k_; ++p) {
+    for (int64_t p = 0; p < depth; ++p) {
       const Vector b0 = *reinterpret_cast<const Vector*>(panel + p * kPanel);
       const Vector b1 = *reinterpret_cast<const Vector*>(panel + p * kPanel + kLanes);
 #pragma GCC unroll 12
@@ -92,11 +101,12 @@ class PackedMatrix {
     }
   }
 
-  void tiles(int64_t rows, const T* a, int64_t lda, const T* panel, T* c, int64_t ldc, int64_t cols, bool add) const {
+  void tiles(int64_t rows, int64_t depth, const T* a, int64_t lda, const T* panel, T* c, int64_t ldc, int64_t cols,
+             bool add) const {
     switch (rows) {
-#define TG_ROWS(R)                                                             \
-  case R:                                                                      \
-    if constexpr (R <= kPackedRows) tile<R>(a, lda, panel, c, ldc, cols, add); \
+#define TG_ROWS(R)                                                                    \
+  case R:                                                                             \
+    if constexpr (R <= kPackedRows) tile<R>(depth, a, lda, panel, c, ldc, cols, add); \
     break;
       TG_ROWS(1)
       TG_ROWS(2)
@@ -119,6 +129,15 @@ class PackedMatrix {
   int64_t k_, n_;
   Tensor holder_;
 };
+
+// The product for the rows of all steps at once, shared out to threads.
+template <class T>
+void tall_product(int64_t m, int64_t k, int64_t n, const T* a, int64_t lda, MatrixRef<T> b, T* c, int64_t ldc) {
+  const PackedMatrix<T> packed(b, k, n);
+  parallel_for(0, m, (int64_t{1} << 20) / (k * n + 1) + 48, [&](int64_t begin, int64_t end) {
+    packed.multiply(end - begin, a + begin * lda, lda, c + begin * ldc, ldc, false);
+  });
+}
 
 // How sequences are shared out to threads: chunks of this many. Few enough rows for several threads, enough of them
 // that a panel is used more than once where it has been loaded.
