@@ -40,14 +40,13 @@ void col2im_cpu(const Tensor& input, IntSpan output_size, IntSpan kernel_size, I
   if (out.numel() == 0) return;
   const conv::Geometry g = plane_geometry(output_size, kernel_size, dilation, padding, stride);
   const int64_t image = g.in_spatial(), columns = g.kernel_spatial() * g.out_spatial();
-  dispatch_floating_complex(out.dtype(), [&]<class T>() {
-    using C = compute_t<T>;
+  const auto planes = [&]<class T, class C>() {
     parallel_for(0, out.size(0) * out.size(1), 32768 / columns + 1, [&](int64_t begin, int64_t end) {
       if constexpr (std::is_same_v<C, T>) {
         std::fill(ptr<T>(out) + begin * image, ptr<T>(out) + end * image, T(0));
         for (int64_t p = begin; p < end; ++p)
           add_columns_to_image<T>(g, 1, ptr<const T>(input) + p * columns, ptr<T>(out) + p * image);
-      } else {  // summed in the compute type
+      } else {  // summed in another type
         std::vector<C> plane(static_cast<size_t>(image)), wide(static_cast<size_t>(columns));
         for (int64_t p = begin; p < end; ++p) {
           const T* from = ptr<const T>(input) + p * columns;
@@ -59,7 +58,9 @@ void col2im_cpu(const Tensor& input, IntSpan output_size, IntSpan kernel_size, I
         }
       }
     });
-  });
+  };
+  if (out.dtype() == DType::bool_) return planes.template operator()<bool, int32_t>();
+  dispatch_floating_complex(out.dtype(), [&]<class T>() { planes.template operator()<T, compute_t<T>>(); });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

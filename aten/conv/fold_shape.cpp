@@ -36,8 +36,8 @@ FoldSizes fold_sizes(const char* op, IntSpan image, IntSpan kernel_size, IntSpan
 namespace {
 
 void check_dtype(const char* op, const Tensor& input) {
-  TG_CHECK(input.is_floating_point() || input.is_complex(), Runtime,
-           "{}: expected a floating or complex tensor: got {}", op, input.dtype());
+  TG_CHECK(!is_integral(input.dtype()), Runtime, "{}: expected a floating, complex or bool tensor: got {}", op,
+           input.dtype());
 }
 
 }  // namespace

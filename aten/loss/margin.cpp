@@ -102,6 +102,11 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, int64_t p, d
 Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce,
                               std::string_view reduction) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "multilabel_margin_loss");
+  if (input.ndim() == 0 && target.numel() == 1) {
+    const Tensor single = reshape(target, {1});
+    const Tensor loss = composite::multilabel_margin_loss(reshape(input, {1}), single, Flag(), Flag(), "sum");
+    return apply_reduction(loss, r);
+  }
   TG_CHECK((input.ndim() == 1 || input.ndim() == 2) && input.sizes() == target.sizes(), Runtime,
            "multilabel_margin_loss: expected input and target (N, C) or (C): got {} and {}", format_ints(input.sizes()),
            format_ints(target.sizes()));

@@ -26,10 +26,11 @@ std::array<TensorSpec, 2> fractional_max_pool_shape(const Tensor& input, IntSpan
              kernel_size[d], in, format_ints(input.sizes()));
     sizes.push_back(output_size[d]);
   }
-  const int64_t numbers[] = {input.size(0), input.size(1), static_cast<int64_t>(spatial)};
-  TG_CHECK(random_samples.sizes() == IntSpan(numbers, 3) && random_samples.dtype() == input.dtype(), Runtime,
-           "fractional_max_pool: expected _random_samples {} of dtype {}: got {} {}", format_ints(numbers),
-           input.dtype(), random_samples.dtype(), format_ints(random_samples.sizes()));
+  TG_CHECK(random_samples.ndim() == 3 && random_samples.size(0) >= input.size(0) &&
+               random_samples.size(1) == input.size(1) && random_samples.size(2) == static_cast<int64_t>(spatial) &&
+               random_samples.dtype() == input.dtype(),
+           Runtime, "fractional_max_pool: expected _random_samples ({}, {}, {}) of dtype {}: got {} {}", input.size(0),
+           input.size(1), spatial, input.dtype(), random_samples.dtype(), format_ints(random_samples.sizes()));
   return {TensorSpec{sizes, input.dtype(), input.device(), {}}, TensorSpec{sizes, DType::int64, input.device(), {}}};
 }
 

@@ -138,10 +138,11 @@ def test_parametrization_mistakes():
 
 @pytest.mark.skipif(not hasattr(tg.linalg, "matrix_exp"), reason="needs linalg.matrix_exp")
 @pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5)])
-@pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "cayley"])
-def test_orthogonal(shape, orthogonal_map):
+@pytest.mark.parametrize("trivial", [True, False])
+@pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "cayley", "householder", None])
+def test_orthogonal(shape, orthogonal_map, trivial):
     tg.manual_seed(0)
-    net = nn.utils.parametrizations.orthogonal(nn.Linear(*shape, bias=False), orthogonal_map=orthogonal_map)
+    net = nn.utils.parametrizations.orthogonal(nn.Linear(*shape, bias=False), orthogonal_map=orthogonal_map, use_trivialization=trivial)
     optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()
@@ -207,3 +208,39 @@ def test_global_and_custom_pruning():
     mask = tg.eye(3, 5)
     net = nn.utils.prune.custom_from_mask(nn.Linear(5, 3), "weight", mask)
     assert tg.equal((net.weight != 0).float(), mask)
+
+
+def test_fusion():
+    torch.manual_seed(0)
+    for kind, fuse in (("Conv2d", "fuse_conv_bn_eval"), ("Linear", "fuse_linear_bn_eval")):
+        args = (3, 4, 2) if kind == "Conv2d" else (3, 4)
+        norm = "BatchNorm2d" if kind == "Conv2d" else "BatchNorm1d"
+        theirs = torch.nn.Sequential(getattr(torch.nn, kind)(*args), getattr(torch.nn, norm)(4))
+        mine = nn.Sequential(getattr(nn, kind)(*args), getattr(nn, norm)(4))
+        x = torch.randn(5, 3, 6, 6) if kind == "Conv2d" else torch.randn(5, 3)
+        theirs(x)
+        take_weights(mine, theirs)
+        mine.eval()
+        theirs.eval()
+        fused = getattr(nn.utils, fuse)(*mine)
+        close(fused(ours(x)), theirs(x), "fused")
+        close(fused.weight, getattr(torch.nn.utils, fuse)(*theirs).weight, "weight")
+    with pytest.raises(AssertionError, match="Fusion only for eval!"):
+        nn.utils.fuse_linear_bn_eval(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+
+def test_functional_call():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[1].weight = net[0].weight
+    other = {"0.weight": tg.zeros(2, 2, requires_grad=True), "1.bias": tg.ones(2)}
+    before = net[0].weight
+    out = nn.utils.stateless.functional_call(net, other, tg.ones(1, 2))
+    assert out.tolist() == [[1, 1]] and net[0].weight is before and net[1].weight is before
+    out.sum().backward()
+    assert other["0.weight"].grad is not None and before.grad is None
+    with pytest.raises(KeyError, match="functional_call: the module has no parameter or buffer 'nothing'"):
+        nn.utils.stateless.functional_call(net, {"nothing": before}, tg.ones(1, 2))
+    with pytest.raises(RuntimeError, match="missing"):
+        nn.utils.stateless.functional_call(net, other, tg.ones(1, 2), strict=True)
+    wrapped = nn.DataParallel(net)
+    assert list(wrapped.state_dict())[0] == "module.0.weight" and tg.equal(wrapped(tg.ones(1, 2)), net(tg.ones(1, 2)))

@@ -102,10 +102,12 @@ def _orthonormal(matrix):
 
 
 class _Orthogonal(Module):
-    """Q = base exp(A) or base Cayley(A), A skew-symmetric (Lezcano-Casado, 2019)."""
+    """Q = base exp(A), base Cayley(A), A skew-symmetric, or base times a product of reflections (Lezcano-Casado, 2019)."""
 
     def __init__(self, weight, orthogonal_map: str, use_trivialization: bool = True) -> None:
         super().__init__()
+        if weight.is_complex() and orthogonal_map == "householder":
+            raise ValueError("The householder parametrization does not support complex tensors.")
         self.matrix_shape = tuple(weight.shape)
         self.orthogonal_map = orthogonal_map
         if use_trivialization:
@@ -116,6 +118,12 @@ class _Orthogonal(Module):
         if transposed:
             x = x.mT
         n, k = x.size(-2), x.size(-1)
+        q = self._reflections(x) if self.orthogonal_map == "householder" else self._rotation(x, n, k)
+        if hasattr(self, "base"):
+            q = self.base @ q
+        return q.mT if transposed else q
+
+    def _rotation(self, x, n: int, k: int):
         x = x.tril()
         if n != k:
             x = cat([x, x.new_zeros((*x.shape[:-2], n, n - k))], -1)
@@ -125,17 +133,20 @@ class _Orthogonal(Module):
         else:
             one = eye(n, dtype=a.dtype, device=a.device)
             q = linalg.solve(one - a / 2, one + a / 2)
-        if n != k:
-            q = q[..., :k]
-        if hasattr(self, "base"):
-            q = self.base @ q
-        return q.mT if transposed else q
+        return q if n == k else q[..., :k]
+
+    def _reflections(self, x):
+        a = x.tril(-1)
+        tau = 2.0 / (1.0 + (a * a).sum(-2))
+        return linalg.householder_product(a, tau) * x.diagonal(dim1=-2, dim2=-1).sgn().detach().unsqueeze(-2)
 
     @no_grad()
     def right_inverse(self, q):
         if tuple(q.shape) != self.matrix_shape:
             raise ValueError(f"Expected a matrix or batch of matrices of shape {self.matrix_shape}. Got a tensor of shape {q.shape}.")
         if not hasattr(self, "base"):
+            if self.orthogonal_map == "householder":
+                return self._decomposed(q)
             raise NotImplementedError("It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
                                       "use_trivialization=False.")
         start = zeros_like(q)
@@ -152,16 +163,26 @@ class _Orthogonal(Module):
         return start
 
 
+    @staticmethod
+    def _decomposed(q):
+        """The reflections of a matrix; their signs are on the diagonal."""
+        from ... import geqrf
+        transposed = q.size(-2) < q.size(-1)
+        a, tau = geqrf(q.mT if transposed else q)
+        signs = a.diagonal(dim1=-2, dim2=-1).sgn()
+        a.diagonal(dim1=-2, dim2=-1).copy_(signs * (1 - 2 * (tau == 0).to(signs.dtype)))
+        return a.mT if transposed else a
+
+
 def orthogonal(module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True):
-    """The parameter as a matrix with orthonormal columns (or rows, where it has fewer of them): orthogonal_map 'matrix_exp' (default)
-    or 'cayley'. PyTorch's third map, 'householder', is not there; its default for matrices that are not square is it."""
+    """The parameter as a matrix with orthonormal columns, or rows, where it has fewer of them. orthogonal_map: 'matrix_exp' (default of
+    square and complex matrices), 'cayley' or 'householder' (default of others)."""
     weight = _tensor_of(module, name)
     if weight.dim() < 2:
         raise ValueError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.dim()} dimensions.")
-    orthogonal_map = "matrix_exp" if orthogonal_map is None else orthogonal_map
-    if orthogonal_map == "householder":
-        raise NotImplementedError("orthogonal: the householder map is not there: use 'matrix_exp' or 'cayley'")
-    if orthogonal_map not in ("matrix_exp", "cayley"):
+    if orthogonal_map is None:
+        orthogonal_map = "matrix_exp" if weight.size(-2) == weight.size(-1) or weight.is_complex() else "householder"
+    if orthogonal_map not in ("matrix_exp", "cayley", "householder"):
         raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
     made = _Orthogonal(weight, orthogonal_map, use_trivialization)
     parametrize.register_parametrization(module, name, made, unsafe=True)
