@@ -215,6 +215,9 @@ DimVector ArgumentsBase::ints_n(int i, size_t n) const {
 
 OptionalDims ArgumentsBase::optional_ints_n(int i, size_t n) const {
   if (!has(i)) return {};
+  PyObject* given = object(i);  // an empty list stands for nothing given: `stride=[]`
+  if (PyList_CheckExact(given) ? PyList_GET_SIZE(given) == 0 : PyTuple_CheckExact(given) && !PyTuple_GET_SIZE(given))
+    return {};
   return {ints_n(i, n), true};
 }
 

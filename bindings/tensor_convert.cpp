@@ -20,12 +20,17 @@ bool same_device(Device have, Device want) {
   return have.type == want.type && (want.type != DeviceType::CUDA || want.index < 0 || want.index == have.index);
 }
 
+// As PyTorch sees it, every layout is the contiguous format that does not look like channels_last.
+bool has_format(const Tensor& t, PyObject* format) {
+  return format == memory_format_object(MemoryFormat::Contiguous) && !(t.ndim() >= 4 && t.stride(1) == 1);
+}
+
 // The row `to` of the op table does the work; a tensor that is already there is returned as it is.
 PyObject* convert(PyObject* self, const Target& target) {
   const Tensor& t = unwrap(self);
   const bool there =
       (!target.dtype || *target.dtype == t.dtype()) && (!target.device || same_device(t.device(), *target.device));
-  if (there && !target.copy && !target.memory_format) return return_self(self);
+  if (there && !target.copy && (!target.memory_format || has_format(t, target.memory_format))) return return_self(self);
   static const FastCall to = find_method("to");
   TG_CHECK(to, NotImplemented, "to: the operator is not built in");
   PyRef dtype = target.dtype ? own(wrap(*target.dtype)) : PyRef::borrow(Py_None);

@@ -78,6 +78,11 @@ void arange_end_cpu(const Scalar& end, OptDType dtype, OptDevice device, const T
 }
 
 namespace {
+// Integers are spaced between whole ends.
+Scalar whole(const Scalar& end, const Tensor& out) {
+  return is_integral(out.dtype()) && !end.is_integral() ? Scalar(std::trunc(end.to<double>())) : end;
+}
+
 // From both ends to the middle, so that the last value is exactly `end`.
 template <class R>
 auto spaced(const Scalar& start, const Scalar& end, int64_t steps) {
@@ -94,7 +99,7 @@ void linspace_cpu(const Scalar& start, const Scalar& end, int64_t steps, OptDTyp
     auto f = spaced<complex128_t>(start, end, steps);
     return generate(out, f, [](int64_t i) { return i; });
   }
-  auto f = spaced<double>(start, end, steps);
+  auto f = spaced<double>(whole(start, out), whole(end, out), steps);
   generate(out, f, f);
 }
 
@@ -105,7 +110,8 @@ void logspace_cpu(const Scalar& start, const Scalar& end, int64_t steps, double 
     return generate(
         out, [&](int64_t i) { return std::pow(complex128_t(base), f(i)); }, [](int64_t i) { return i; });
   }
-  auto f = spaced<double>(start, end, steps);
+  auto f = spaced<double>(whole(start, out), whole(end, out), steps);
+  if (is_integral(out.dtype())) base = std::trunc(base);
   auto g = [&](int64_t i) { return std::pow(base, f(i)); };
   generate(out, g, g);
 }

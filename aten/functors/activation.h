@@ -155,7 +155,7 @@ struct gelu_tanh_backward {
 template <class T>
 struct silu {
   static constexpr int kCost = 8;
-  TG_HD T operator()(T x) const { return x / (T(1) + math::exp(-x)); }
+  TG_HD T operator()(T x) const { return math::div(x, T(1) + math::exp(-x)); }
 };
 template <class T>
 struct silu_backward {
@@ -227,7 +227,7 @@ struct hardswish_backward {
 };
 template <class T>
 struct softsign {
-  TG_HD T operator()(T x) const { return x / (T(1) + math::magnitude(x)); }
+  TG_HD T operator()(T x) const { return x / (1 + math::abs(x)); }
 };
 template <class T>
 struct softshrink {

@@ -198,9 +198,14 @@ template <class T>
 struct logaddexp {
   static constexpr int kCost = 16;
   TG_HD T operator()(T a, T b) const {
-    const T m = math::maximum(a, b);
-    const T l = m + math::log1p(math::exp(-math::magnitude(a - b)));
-    return (a == b) & math::isinf(a) ? a : l;
+    if constexpr (is_complex_type<T>) {
+      const T m = a.real() < b.real() ? b : a, least = a.real() < b.real() ? a : b;
+      return a == b && math::isinf(a.real()) ? a : m + math::log1p(math::exp(least - m));
+    } else {
+      const T m = math::maximum(a, b);
+      const T l = m + math::log1p(math::exp(-math::magnitude(a - b)));
+      return (a == b) & math::isinf(a) ? a : l;
+    }
   }
 };
 template <class T>
@@ -218,7 +223,7 @@ struct sinc {
   static constexpr int kCost = 8;
   TG_HD T operator()(T x) const {
     const T p = x * T(math::kPi);
-    const T s = math::sin(p) / p;
+    const T s = math::div(math::sin(p), p);
     return x == T(0) ? T(1) : s;
   }
 };

@@ -22,6 +22,11 @@ def signature_text(args: list[Arg]) -> str:
     return "(" + ", ".join(parts) + ")"
 
 
+def _shown_signature(args: list[Arg], extra) -> str:
+    text = signature_text(args).replace('"', "'")
+    return text[:-1] + ", bool inplace=False)" if any(name == "inplace" for name, _ in extra) else text
+
+
 def _kind(arg: Arg) -> str:
     base = arg.type.rstrip("?")
     if fixed_length(arg.type):
@@ -29,9 +34,14 @@ def _kind(arg: Arg) -> str:
     return KIND_OF[base]
 
 
+def has_inplace_flag(op: Op) -> bool:
+    """Functions of nn.functional with an in-place form take `inplace=False` last, as PyTorch's do."""
+    return op.has_inplace and "nn.functional" in op.get("module", []) and not any(a.keyword_only for a in op.args)
+
+
 def _extra_args(op: Op) -> list[str]:
-    """Keyword-only slots that exist in Python alone."""
-    extra = []
+    """Slots that exist in Python alone; all but `inplace` are keyword-only."""
+    extra = [("inplace", "Bool")] if has_inplace_flag(op) else []
     if op.has_out:
         extra.append(('out', 'Tensor' if op.num_outputs == 1 else 'Tensors'))
     if op.kind == "create" or (op.kind == "random" and not op.is_inplace_only and any(a.type == "Device?" for a in op.args)):
@@ -47,7 +57,8 @@ def _value(arg: Arg, i: int) -> str:
     if base == "Tensor|Scalar":
         if arg.default is not None:
             default = "Tensor()" if optional else cpp_default(arg.type, arg.default)
-            return f"(a.object({i}) ? a.operand({i}) : Operand({default}))"
+            given = "has" if optional else "object"
+            return f"(a.{given}({i}) ? a.operand({i}) : Operand({default}))"
         return f"a.operand({i})"
     if base == "Tensor[]":
         return f"a.tensors({i})"
@@ -88,7 +99,7 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
             flags.append("kNone")
         entries.append(f'{{"{a.name}", ArgKind::{_kind(a)}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
-    positional = sum(not a.keyword_only for a in args)
+    positional = sum(not a.keyword_only for a in args) + any(n == "inplace" for n, _ in extra)
     varargs = next((i for i, a in enumerate(args) if _kind(a) == "Ints" and i <= 1 and not fixed_length(a.type)
                     and all(b.is_tensor for b in args[:i])), -1)
     if sum(_kind(a) == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
@@ -99,7 +110,7 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     arity = len(entries)
     array = f"args_{name}" if entries else "nullptr"
     lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
-    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {arity}, {positional}, {varargs}, "{signature_text(args).replace(chr(34), chr(39))}"}};']
+    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {arity}, {positional}, {varargs}, "{_shown_signature(args, extra)}"}};']
 
 
 def _after(op: Op, extra, first: int) -> tuple[list[str], list[str]]:
@@ -120,6 +131,9 @@ def _body(op: Op) -> list[str]:
     n = len(op.args)
     before, behind = _after(op, extra, n)
     lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *before]
+    if has_inplace_flag(op):
+        lines += [f"  if (a.boolean({n}, false)) {{", f"    tapegrad::{op.name}_({', '.join(values)});", "    return return_self(a.object(0));", "  }"]
+        n += 1
     if op.has_out:
         if op.num_outputs == 1:
             lines.append(f"  if (a.has({n})) return wrap(tapegrad::{op.name}_out({', '.join([*values, f'a.tensor({n})'])}));")

@@ -170,7 +170,11 @@ def _kernel(op: Op) -> list[str]:
     first = op.tensor_args[0].name if op.tensor_args else None
     if op.get("dynamic"):
         device = f"{first}.device()" if first else "Device()"
-        return [*lines, *prepare, *_call(op, device, values, [], f"{first}.numel()" if first else "0"), "}"]
+        lines += [*prepare, *_call(op, device, values, [], f"{first}.numel()" if first else "0"), "}"]
+        if op.has_out:
+            lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
+                      f'  write_out("{op.name.strip("_")}", out, raw::{op.name}({names(op.args)}));', "  return out;", "}"]
+        return lines
     shape = op.get("shape") or "create_shape"
     n = op.num_outputs
     has_kernel = bool(op.get("cpu") or op.get("cpu_once"))
@@ -199,12 +203,13 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
     n = len(outs)
     result = "const Tensor&" if n == 1 else return_type(op)
     inputs = ", ".join(f"&{a.name}" for a in op.tensor_args if a.type in ("Tensor", "Tensor?"))
+    lists = "".join(f", {a.name}" for a in op.args if a.type == "Tensor[]")
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
              *check_lines(op), *_device_check(op)]
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
-        lines.append(f'  const Tensor target_{o} = out_target("{op.name.strip("_")}", {o}, {spec}, {{{inputs}}});')
+        lines.append(f'  const Tensor target_{o} = out_target("{op.name.strip("_")}", {o}, {spec}, {{{inputs}}}{lists});')
     if has_kernel:
         body = [*prepare, *_call(op, f"{outs[0]}.device()", values, [f"target_{o}" for o in outs], f"target_{outs[0]}.numel()")]
         lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]

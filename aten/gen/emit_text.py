@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from .cpp import HEAD, families
-from .emit_python import modules_of, python_names, signature_text
+from .emit_python import has_inplace_flag, modules_of, python_names, signature_text
 from .model import Arg, Op
 
 PYTHON_RETURNS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "bool": "bool", "int": "int", "Scalar": "Number", "float": "float",
@@ -33,6 +33,8 @@ def _stub_args(op: Op, args: list[Arg], out: bool) -> str:
         optional |= a.default is not None
         default = f" = {_stub_default(a.default)}" if a.default is not None else ""
         parts.append(f"{a.name}: {a.info.stub}{default}")
+    if out and has_inplace_flag(op):
+        parts.append("inplace: bool = False")
     if out and op.has_out:
         parts += ([] if star else ["*"]) + ["out: Any = None"]
     return ", ".join(parts)

@@ -7,8 +7,10 @@ namespace tapegrad {
 namespace {
 
 void check_index(const Tensor& input, int64_t dim, const Tensor& index, const char* op) {
-  TG_CHECK(index.dtype() == DType::int64 || index.dtype() == DType::int32, Runtime,
-           "{}: expected an index of dtype int64 or int32: got {}", op, index.dtype());
+  const bool bytes_too = op == std::string_view("gather");
+  TG_CHECK(
+      index.dtype() == DType::int64 || index.dtype() == DType::int32 || (bytes_too && index.dtype() == DType::uint8),
+      Runtime, "{}: expected an index of dtype int64 or int32: got {}", op, index.dtype());
   const int64_t d = wrap_dim(dim, input.ndim(), op);
   if (index.numel() == 0) return;
   TG_CHECK(std::max(index.ndim(), 1) == std::max(input.ndim(), 1), Runtime,

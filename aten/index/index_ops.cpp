@@ -88,7 +88,8 @@ const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& v
 Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
   TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: expected indices of dtype int64: got {}",
            indices.dtype());
-  if (!dim) return gather(reshape(input, {-1}), 0, reshape(indices, {-1}));
+  const auto wrapped = [](const Tensor& at, int64_t size) { return where(lt(at, 0), add(at, size), at); };
+  if (!dim) return gather(reshape(input, {-1}), 0, wrapped(reshape(indices, {-1}), input.numel()));
   TG_CHECK(input.ndim() == indices.ndim(), Runtime,
            "take_along_dim: expected as many dimensions in input and indices: got {} and {}",
            format_ints(input.sizes()), format_ints(indices.sizes()));
@@ -102,7 +103,7 @@ Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<
   DimVector input_sizes(common), index_sizes(common);
   input_sizes[d] = length;
   index_sizes[d] = wanted;
-  return gather(expand(input, input_sizes), d, expand(indices, index_sizes));
+  return gather(expand(input, input_sizes), d, expand(wrapped(indices, length), index_sizes));
 }
 
 Tensor embedding(const Tensor& input, const Tensor& weight, std::optional<int64_t> padding_idx,

@@ -32,7 +32,7 @@ void check_source(const Tensor& input, int64_t d, const Tensor& index, const Ten
   DimVector expected(input.sizes());
   if (!expected.empty()) expected[d] = index.numel();
   const bool scalar_like = expected.empty() && source.numel() == 1 && index.numel() == 1;
-  TG_CHECK(IntSpan(expected) == source.sizes() || scalar_like, Index,
+  TG_CHECK(IntSpan(expected) == source.sizes() || scalar_like, Runtime,
            "{}: expected a source of sizes {} for {} indices: got {}", op, format_ints(expected), index.numel(),
            format_ints(source.sizes()));
 }

@@ -28,6 +28,10 @@ class Places {
 };
 
 [[noreturn]] TG_COLD inline void throw_bad_index(const char* op, int64_t index, int64_t dim, int64_t size) {
+  // PyTorch's class: RuntimeError where an index names elements, IndexError where it names slices.
+  const std::string_view name(op);
+  if (name.starts_with("gather") || name.starts_with("scatter"))
+    TG_THROW(Runtime, "{}: index {} is out of bounds for dimension {} with size {}", op, index, dim, size);
   TG_THROW(Index, "{}: index {} is out of bounds for dimension {} with size {}", op, index, dim, size);
 }
 

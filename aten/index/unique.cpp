@@ -121,12 +121,12 @@ Result unique_of(const Tensor& input, bool sort, bool values_only, std::optional
   const int64_t n = input.size(d);
   TG_CHECK(input.numel() > 0 || n == 0, Runtime, "{}: slices of size 0 cannot be compared: got {}", op,
            format_ints(input.sizes()));
-  const Tensor first = raw::contiguous(raw::transpose(input, d, 0));
+  const Tensor first = raw::contiguous(raw::movedim(input, {d}, {0}));
   const int64_t width = n == 0 ? 0 : first.numel() / n;
   auto [values, inverse, count] = unique_rows(first, n, width, sort);
   DimVector sizes(first.sizes());
   sizes[0] = count.numel();
-  return {raw::transpose(raw::reshape(values, sizes), d, 0), inverse, count};
+  return {raw::movedim(raw::reshape(values, sizes), {0}, {d}), inverse, count};
 }
 
 }  // namespace

@@ -39,11 +39,19 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
   return a_low < b_high && b_low < a_high;
 }
 
-void resize_output(const Tensor& out, IntSpan sizes, const char* op) {
-  if (out.sizes() == sizes) return;
+namespace {
+
+void check_resizable(const Tensor& out, IntSpan sizes, const char* op) {
   TG_CHECK(out.numel() == 0, Runtime,
            "{}: out has sizes {} but the result has {}\nhint: give an `out` of those sizes, or an empty one", op,
            format_ints(out.sizes()), format_ints(sizes));
+}
+
+}  // namespace
+
+void resize_output(const Tensor& out, IntSpan sizes, const char* op) {
+  if (out.sizes() == sizes) return;
+  check_resizable(out, sizes, op);
   const auto nbytes = static_cast<size_t>(checked_nbytes(sizes, out.dtype(), op));
   TensorImpl& impl = *out.impl();
   if (impl.storage()->nbytes() < nbytes) impl.set_storage(allocate_storage(nbytes, out.device()), out.dtype());
@@ -62,24 +70,37 @@ bool strides_match(const Tensor& t, const TensorSpec& spec) {
 }  // namespace
 
 Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
-                  std::initializer_list<const Tensor*> inputs) {
+                  std::initializer_list<const Tensor*> inputs, TensorSpan more) {
   TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
            op, spec.dtype, out.dtype());
   TG_CHECK(out.device() == spec.device, Runtime, "{}: expected out on {}: got {}", op, spec.device, out.device());
-  resize_output(out, spec.sizes, op);
+  TG_CHECK(!has_internal_overlap(out), Runtime,
+           "{}: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it", op,
+           format_ints(out.sizes()), format_ints(out.strides()));
+  if (!(out.sizes() == IntSpan(spec.sizes))) {
+    // An out that is an input, too, must keep its sizes until the kernel has run: finish_out resizes it.
+    check_resizable(out, spec.sizes, op);
+    return empty_tensor(spec);
+  }
   bool direct = out.dtype() == spec.dtype && strides_match(out, spec);
   for (const Tensor* input : inputs) direct = direct && !may_overlap(out, *input);
+  for (const Tensor& input : more) direct = direct && !may_overlap(out, input);
   return direct ? out : empty_tensor(spec);
 }
 
 void finish_out(const Tensor& out, const Tensor& target) {
-  if (!out.is_same(target) && !out.is_meta()) raw::copy_(out, target);
+  if (out.is_same(target)) return;
+  resize_output(out, target.sizes(), "out");
+  if (!out.is_meta()) raw::copy_(out, target);
 }
 
 void write_out(const char* op, const Tensor& out, const Tensor& result) {
   const TensorSpec spec{DimVector(result.sizes()), result.dtype(), result.device(), {}};
   TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
            op, spec.dtype, out.dtype());
+  TG_CHECK(!has_internal_overlap(out), Runtime,
+           "{}: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it", op,
+           format_ints(out.sizes()), format_ints(out.strides()));
   resize_output(out, spec.sizes, op);
   finish_out(out, result);
 }

@@ -16,10 +16,10 @@ TG_API void check_same_device(const char* op, std::initializer_list<const Tensor
 TG_API Tensor contiguous_or_copy(const Tensor& t);
 
 // Where a kernel writes for `out=`: `out` itself when it matches the spec exactly and shares no memory with an
-// input, else a new tensor. Resizes an `out` of other sizes when it is empty-sized, else raises; checks the cast.
+// input, else a new tensor. Raises for an `out` of other sizes that is not empty-sized; checks the cast.
 TG_API Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
-                         std::initializer_list<const Tensor*> inputs);
-// Copies to `out` what was computed elsewhere.
+                         std::initializer_list<const Tensor*> inputs, TensorSpan more = {});
+// Copies to `out` what was computed elsewhere; resizes an empty-sized one.
 TG_API void finish_out(const Tensor& out, const Tensor& target);
 // out_target and finish_out for a result that exists already.
 TG_API void write_out(const char* op, const Tensor& out, const Tensor& result);

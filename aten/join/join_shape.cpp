@@ -29,7 +29,7 @@ bool counts_for_nothing(const Tensor& t) { return t.ndim() == 1 && t.numel() == 
 }  // namespace
 
 TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
-  TG_CHECK(!tensors.empty(), Runtime, "cat: expected at least one tensor");
+  TG_CHECK(!tensors.empty(), Value, "cat: expected at least one tensor");
   check_devices(tensors, "cat");
   const Tensor* first = nullptr;
   for (const Tensor& t : tensors) {

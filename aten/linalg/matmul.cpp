@@ -73,7 +73,18 @@ Tensor outer(const Tensor& input, const Tensor& vec2) {
   return mul(unsqueeze(input, 1), vec2);
 }
 
+namespace {
+
+void check_whole_factors(const char* op, const Tensor& t, const Scalar& beta, const Scalar& alpha) {
+  if (t.is_floating_point() || t.is_complex()) return;
+  TG_CHECK(beta.is_integral(), Runtime, "{}: for integers beta must be an integer: got {}", op, to_string(beta));
+  TG_CHECK(alpha.is_integral(), Runtime, "{}: for integers alpha must be an integer: got {}", op, to_string(alpha));
+}
+
+}  // namespace
+
 Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
+  check_whole_factors("addmv", mat, beta, alpha);
   Tensor product_ = mv(mat, vec);
   TG_CHECK(input.ndim() <= 1 && (input.numel() == 1 || (input.ndim() == 1 && input.size(0) == mat.size(0))), Runtime,
            "addmv: input of shape {} does not broadcast to the product's shape {}", format_ints(input.sizes()),
@@ -84,6 +95,7 @@ Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Sc
 }
 
 Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
+  check_whole_factors("addr", vec1, beta, alpha);
   TG_CHECK(vec1.ndim() == 1 && vec2.ndim() == 1, Runtime, "addr: vec1 and vec2 must have 1 dimension: shapes {} and {}",
            format_ints(vec1.sizes()), format_ints(vec2.sizes()));
   TG_CHECK(
@@ -253,7 +265,11 @@ Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> di
   return stack(TensorSpan(parts, 3), at);
 }
 
-Tensor cdist(const Tensor& x1, const Tensor& x2, double p) {
+// All modes compute the differences: products would be faster and lose half the digits where points are close.
+Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::string_view> compute_mode) {
+  TG_CHECK(!compute_mode || *compute_mode == "use_mm_for_euclid_dist_if_necessary" ||
+               *compute_mode == "use_mm_for_euclid_dist" || *compute_mode == "donot_use_mm_for_euclid_dist",
+           Value, "cdist: unknown compute_mode '{}'", *compute_mode);
   TG_CHECK(x1.ndim() >= 2 && x2.ndim() >= 2, Runtime, "cdist: at least 2 dimensions are needed: shapes {} and {}",
            format_ints(x1.sizes()), format_ints(x2.sizes()));
   TG_CHECK(x1.size(-1) == x2.size(-1), Runtime, "cdist: points of {} and {} coordinates: shapes {} and {}", x1.size(-1),

@@ -66,6 +66,9 @@ Batched batched(const Tensor& input, const Tensor& target, const char* op) {
   }
   DimVector expected(input.sizes());
   expected.erase(1);
+  TG_CHECK(target.sizes() == IntSpan(expected) || target.ndim() == 0 || target.size(0) != input.size(0), Runtime,
+           "{}: for input of sizes {} the target must have sizes {}: got {}", op, format_ints(input.sizes()),
+           format_ints(expected), format_ints(target.sizes()));
   TG_CHECK(target.sizes() == IntSpan(expected), Value,
            "{}: for input of sizes {} the target must have sizes {}: got {}", op, format_ints(input.sizes()),
            format_ints(expected), format_ints(target.sizes()));
@@ -141,6 +144,8 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const Tensor& we
     TG_CHECK(target.sizes() == input.sizes(), Runtime,
              "cross_entropy: class probabilities need the sizes of input, {}: got {}", format_ints(input.sizes()),
              format_ints(target.sizes()));
+    TG_CHECK(ignore_index < 0, Runtime, "cross_entropy: ignore_index goes with class indices only: got {}",
+             ignore_index);
     return soft_cross_entropy(input, target, weight, r, label_smoothing);
   }
   const Batched b = batched(input, target, "cross_entropy");

@@ -47,7 +47,8 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
   TG_CHECK(target.ndim() <= 1 && input1.ndim() == target.ndim() + 1 && input2.ndim() == target.ndim() + 1, Runtime,
            "cosine_embedding_loss: expected inputs (N, D) with target (N), or (D) with (): got {}, {} and {}",
            format_ints(input1.sizes()), format_ints(input2.sizes()), format_ints(target.sizes()));
-  const Tensor cosine = tapegrad::cosine_similarity(input1, input2, target.ndim(), 1e-12);
+  const auto floating = [](const Tensor& t) { return t.is_floating_point() ? t : t.to(default_dtype()); };
+  const Tensor cosine = tapegrad::cosine_similarity(floating(input1), floating(input2), target.ndim(), 1e-12);
   const Tensor zero = zeros_like(cosine);
   const Tensor loss = where(target == 1, 1 - cosine, zero) + where(target == -1, clamp_min(cosine - margin, 0), zero);
   return apply_reduction(loss, r);
@@ -86,6 +87,13 @@ Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target, co
 
 Tensor multi_margin_loss(const Tensor& input, const Tensor& target, int64_t p, double margin, const Tensor& weight,
                          Flag size_average, Flag reduce, std::string_view reduction) {
+  TG_CHECK(!weight.defined() || weight.ndim() == 1, Value, "multi_margin_loss: weight must have 1 dimension: got {}",
+           weight.ndim());
+  if (input.ndim() < 2 && target.ndim() < 2 && target.numel() == 1) {  // one sample: (C) or () with (1) or ()
+    const Tensor loss = tapegrad::multi_margin_loss(reshape(input, {1, -1}), reshape(target, {1}), p, margin, weight,
+                                                    size_average, reduce, reduction);
+    return loss.ndim() ? reshape(loss, target.sizes()) : loss;
+  }
   const Reduction r = parse_reduction(reduction, size_average, reduce, "multi_margin_loss");
   TG_CHECK(p == 1 || p == 2, Value, "multi_margin_loss: p must be 1 or 2: got {}", p);
   TG_CHECK(input.ndim() == 2 && target.ndim() == 1 && target.size(0) == input.size(0), Runtime,

@@ -54,8 +54,10 @@ void check_affine(const char* op, const char* name, const Tensor& t, IntSpan sha
 
 Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, bool training, double momentum, double eps) {
+  if (input.ndim() == 1 && input.numel() == 0) return mul(input, 1);  // PyTorch lets a batch without anything pass
   TG_CHECK(input.ndim() >= 2, Runtime, "batch_norm: input must have at least 2 dimensions: got shape {}",
            format_ints(input.sizes()));
+  TG_CHECK(!training || eps > 0, Value, "batch_norm: eps must be positive in training: got {}", eps);
   check_running("batch_norm", running_mean, running_var, input.size(1));
   if (!training) {
     TG_CHECK(running_mean.defined(), Runtime,
@@ -109,6 +111,13 @@ Tensor rms_norm(const Tensor& input, IntSpan normalized_shape, const Tensor& wei
   // The default is the resolution of the type that is computed in.
   double least = compute_dtype(input.dtype()) == DType::float64 ? std::numeric_limits<double>::epsilon()
                                                                 : std::numeric_limits<float>::epsilon();
+  if (input.is_complex()) {
+    DimVector dims;
+    for (size_t i = 0; i < normalized_shape.size(); ++i) dims.push_back(-1 - static_cast<int64_t>(i));
+    const Tensor power = mean(square(input), IntSpan(dims), true);  // as PyTorch: the square, not the magnitude's
+    const Tensor result = mul(input, rsqrt(add(power, eps.value_or(least))));
+    return weight.defined() ? mul(result, weight) : result;
+  }
   return std::get<0>(_group_norm(input, leading_numel(input, normalized_shape.size()), n, 1, flat(weight), {},
                                  eps.value_or(least), false));
 }

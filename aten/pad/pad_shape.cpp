@@ -77,6 +77,13 @@ namespace composite {
 Tensor pad(const Tensor& input, IntSpan pad, std::string_view mode, const std::optional<Scalar>& value) {
   if (mode == "constant") return constant_pad_nd(input, pad, value.value_or(Scalar(0)));
   TG_CHECK(!value || *value == Scalar(0), Value, "pad: mode '{}' takes no value: got {}", mode, to_string(*value));
+  if (mode == "circular" && std::any_of(pad.begin(), pad.end(), [](int64_t p) { return p < 0; })) {
+    // What is left after cutting goes round.
+    DimVector cut(pad), more(pad);
+    for (int64_t& p : cut) p = std::min<int64_t>(p, 0);
+    for (int64_t& p : more) p = std::max<int64_t>(p, 0);
+    return _pad_mode(constant_pad_nd(input, cut, 0), more, mode);
+  }
   return _pad_mode(input, pad, mode);
 }
 

@@ -13,7 +13,7 @@ namespace composite {
 
 Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_view> rounding_mode) {
   if (!rounding_mode) return true_divide(input, other);
-  return *rounding_mode == "floor" ? floor_divide(input, other) : _trunc_divide(input, other);
+  return *rounding_mode == "floor" ? _floor_divide(input, other) : _trunc_divide(input, other);
 }
 
 // Frequent exponents have formulas of their own, a few times faster than the general power and more exact.

@@ -96,7 +96,7 @@ void normal_check(const Tensor& self, double, double std, Gen) {
   TG_CHECK(std >= 0, Runtime, "normal_: std must not be negative: got {}", std);
 }
 void uniform_check(const Tensor& self, double from, double to, Gen) {
-  check_floating(self.dtype(), "uniform_");
+  if (!self.is_complex()) check_floating(self.dtype(), "uniform_");
   TG_CHECK(from <= to && std::isfinite(to - from), Runtime,
            "uniform_: expected from <= to at a finite distance: got {} and {}", from, to);
 }

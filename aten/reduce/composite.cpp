@@ -20,7 +20,7 @@ Tensor logsumexp(const Tensor& input, IntSpan dim, bool keepdim) {
   const Tensor x = is_differentiable(input.dtype()) ? input : input.to(default_dtype());
   if (x.numel() == 0) return log(sum(exp(x), dim, keepdim));
   // The shift is constant for the tape: its gradient cancels. Infinite maxima stay out of the difference.
-  const Tensor highest = amax(x.detach(), dim, true);
+  const Tensor highest = amax(x.is_complex() ? real(x.detach()) : x.detach(), dim, true);
   const Tensor shift = where(isinf(highest), 0, highest);
   const Tensor result = log(sum(exp(x - shift), dim, true)) + shift;
   return keepdim ? result : sum(result, dim, false);

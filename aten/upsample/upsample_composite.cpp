@@ -91,6 +91,15 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
   return _upsample(input, sizes, m.kernel, align_corners.value_or(false), scales);
 }
 
+namespace {
+
+// Never a view, so that whether memory is shared does not depend on the factor.
+Tensor of_its_own(const Tensor& result, const Tensor& input) {
+  return result.impl()->storage() == input.impl()->storage() ? clone(result) : result;
+}
+
+}  // namespace
+
 Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
   int64_t r = upscale_factor;
   TG_CHECK(r > 0 && r < (int64_t{1} << 31), Runtime,
@@ -100,7 +109,7 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
   DimVector s = folded(input, 3);
   int64_t c = s[1] / (r * r);
   Tensor parts = permute(reshape(input, {s[0], c, r, r, s[2], s[3]}), {0, 1, 4, 2, 5, 3});
-  return reshape(parts, unfolded(input, c, s[2] * r, s[3] * r));
+  return of_its_own(reshape(parts, unfolded(input, c, s[2] * r, s[3] * r)), input);
 }
 
 Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
@@ -113,7 +122,7 @@ Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
   DimVector s = folded(input, 3);
   int64_t h = s[2] / r, w = s[3] / r;
   Tensor parts = permute(reshape(input, {s[0], s[1], h, r, w, r}), {0, 1, 3, 5, 2, 4});
-  return reshape(parts, unfolded(input, s[1] * r * r, h, w));
+  return of_its_own(reshape(parts, unfolded(input, s[1] * r * r, h, w)), input);
 }
 
 Tensor channel_shuffle(const Tensor& input, int64_t groups) {

@@ -16,9 +16,13 @@ Tensor scaled(const Tensor& grad, const Scalar& factor) {
 
 Tensor pow_backward(const Tensor& grad, const Tensor& input, const Tensor& exponent) {
   if (exponent.is_wrapped_number()) {
+    // As numbers: arithmetic between wrapped ones would round them to the default dtype.
     const Scalar p = exponent.item();
     if (p == Scalar(0)) return zeros_like(grad);
-    return grad * (tapegrad::pow(input, exponent - 1) * exponent).conj();
+    const Scalar less = p.is_complex()    ? Scalar(p.to<complex128_t>() - 1.0)
+                        : p.is_integral() ? Scalar(p.to<int64_t>() - 1)
+                                          : Scalar(p.to<double>() - 1);
+    return grad * (tapegrad::pow(input, less) * p).conj();
   }
   return where(exponent == 0, 0, grad * (exponent * tapegrad::pow(input, exponent - 1)).conj());
 }
@@ -48,7 +52,18 @@ Tensor sinc_backward(const Tensor& grad, const Tensor& input) {
   const Tensor p = input * kPi;
   // At 0 a series keeps the second derivative, -pi^2 / 3, right.
   const Tensor near_zero = input * (-kPi * kPi / 3);
-  return grad * where(input == 0, near_zero, (p * cos(p) - sin(p)) / (p * input));
+  return grad * where(input == 0, near_zero, (p * cos(p) - sin(p)) / (p * input)).conj();
+}
+
+Tensor softsign_backward(const Tensor& grad, const Tensor& input) {
+  // x / (1 + |x|): |x| moves with the part of the step along x alone.
+  const Tensor size = input.abs() + 1;
+  return grad / size - sgn(input) * (real(grad * input.conj()) / square(size));
+}
+
+Tensor silu_backward_complex(const Tensor& grad, const Tensor& input) {
+  const Tensor s = sigmoid(input);
+  return grad * (s * (input * (1 - s) + 1)).conj();
 }
 
 Tensor logit_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input, double eps) {

@@ -14,6 +14,8 @@ TG_API Tensor pow_backward_exponent(const Tensor& grad, const Tensor& input, con
 TG_API Tensor sgn_backward(const Tensor& grad, const Tensor& input, const Tensor& sgn);
 TG_API Tensor angle_backward(const Tensor& grad, const Tensor& input);
 TG_API Tensor sinc_backward(const Tensor& grad, const Tensor& input);
+Tensor softsign_backward(const Tensor& grad, const Tensor& input);
+Tensor silu_backward_complex(const Tensor& grad, const Tensor& input);
 TG_API Tensor logit_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input, double eps);
 TG_API Tensor gelu_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input);
 TG_API Tensor gelu_tanh_double_backward(const Tensor& grad, const Tensor& grad_output, const Tensor& input);

@@ -78,7 +78,8 @@ class Optimizer:
         at_construction = error.error_on == common_optimizers.OptimizerErrorEnum.CONSTRUCTION_ERROR
 
         def run(cls, give):
-            optimizer = cls(give(given.params), **give(given.kwargs))
+            params = [torch.zeros(2, 3, requires_grad=True)] if given.params is None else given.params
+            optimizer = cls(give(params), **give(given.kwargs))
             if not at_construction:
                 optimizer.step()
 

@@ -60,17 +60,22 @@ def _with_indices(name: str, plain, both):
 
 def _adaptive(name: str, plain, both):
     """Adaptive pooling: None in output_size stands for the input's size, which the table writes as -1."""
-    def sizes(output_size):
-        if isinstance(output_size, (tuple, list)):
-            return [-1 if size is None else size for size in output_size]
-        return output_size
+    ndim = int(name.partition("pool")[2][0])
+
+    def sizes(input, output_size):
+        given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * ndim
+        if input.dim() <= ndim:
+            raise ValueError(f"{name}: input must have {ndim + 1} or {ndim + 2} dimensions: got shape {list(input.shape)}")
+        if len(given) != ndim or any(size is not None and size < 0 for size in given):
+            raise RuntimeError(f"{name}: output_size must be {ndim} numbers that are not negative: got {output_size}")
+        return [-1 if size is None else size for size in given]
 
     if both:
         def pool(input, output_size, return_indices=False):
-            return (both if return_indices else plain)(input, sizes(output_size))
+            return (both if return_indices else plain)(input, sizes(input, output_size))
     else:
         def pool(input, output_size):
-            return plain(input, sizes(output_size))
+            return plain(input, sizes(input, output_size))
 
     pool.__name__ = pool.__qualname__ = name
     pool.__module__ = __name__

@@ -18,6 +18,12 @@ class Adam(Optimizer):
                  amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
         _check_lr(lr)
+        if isinstance(lr, Tensor) and foreach and not capturable:
+            raise ValueError("lr as a Tensor goes with foreach only where capturable is set")
+        if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
+            raise ValueError("betas must be either both numbers or both Tensors")
+        if isinstance(betas[0], Tensor) and foreach and not capturable:
+            raise ValueError("betas as Tensors go with foreach only where capturable is set")
         if not eps >= 0.0:
             raise ValueError(f"Invalid epsilon value: {eps}")
         for i in (0, 1):

@@ -1,0 +1,62 @@
+"""Functions whose arguments or results have more forms than a row can say."""
+
+from __future__ import annotations
+
+from . import _C
+
+__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "nonzero", "tensordot"]
+
+_rows, _private = _C._functions[""], _C._functions["_C._ops"]
+
+
+def nonzero(input, *, out=None, as_tuple=False):
+    """The indices of the elements that are not zero, in order: one row each, or with `as_tuple` one vector per dimension."""
+    if not as_tuple:
+        return _rows["nonzero"](input) if out is None else _rows["nonzero"](input, out=out)
+    if out is not None:
+        raise TypeError("nonzero: out does not go with as_tuple")
+    return tuple(_private["_nonzero_tuple"](input))
+
+
+def _method_nonzero(self, *, as_tuple=False):
+    return nonzero(self, as_tuple=as_tuple)
+
+
+_method_nonzero.__name__, _method_nonzero.__doc__ = "nonzero", nonzero.__doc__
+_C.Tensor.nonzero = _method_nonzero
+
+
+def tensordot(a, b, dims=2, out=None):
+    """Sum of products over dimensions of a and b.
+
+    `dims`: how many (the last of a, the first of b), or two lists that pair them.
+    """
+    extra = {} if out is None else {"out": out}
+    if isinstance(dims, _C.Tensor):
+        dims = dims.tolist() if dims.numel() > 1 else dims.item()
+    if isinstance(dims, int):
+        if dims < 0:
+            raise RuntimeError(f"tensordot: dims must not be negative: got {dims}")
+        if dims > min(a.dim(), b.dim()):
+            raise RuntimeError(f"tensordot: dims must not exceed the operands' {min(a.dim(), b.dim())} dimensions: got {dims}")
+        return _rows["tensordot"](a, b, dims, **extra)
+    of_a, of_b = ([d] if isinstance(d, int) else list(d) for d in dims)
+    return _private["_tensordot"](a, b, of_a, of_b, **extra)
+
+
+def _atleast(name):
+    row = _rows[name]
+
+    def atleast(*tensors):
+        if len(tensors) == 1 and isinstance(tensors[0], _C.Tensor):
+            return row(tensors[0])
+        if len(tensors) == 1:
+            (tensors,) = tensors
+        return tuple(row(t) for t in tensors)
+
+    atleast.__name__ = atleast.__qualname__ = name
+    atleast.__doc__ = row.__doc__
+    return atleast
+
+
+atleast_1d, atleast_2d, atleast_3d = _atleast("atleast_1d"), _atleast("atleast_2d"), _atleast("atleast_3d")

@@ -1,0 +1,74 @@
+"""Outputs that a caller gives: also an input, resized, of shared elements; what PyTorch's samples found."""
+
+import numpy as np
+import pytest
+import tapegrad as tg
+
+
+def test_out_that_is_an_input_is_resized_after_the_reading():
+    x, y = tg.zeros(0), tg.arange(24.0).reshape(4, 6)
+    assert tg.cat((x, y), out=x) is x
+    assert x.shape == (4, 6) and (x == y).all()
+    z = tg.zeros(0, 5)
+    tg.sum(z, 0, out=z)
+    assert z.tolist() == [0.0] * 5
+
+
+def test_out_that_overlaps_an_input_gets_what_a_copy_would():
+    base = tg.arange(10.0)
+    expected = tg.cat((base[:4], base[2:6])).clone()
+    tg.cat((base[:4], base[2:6]), out=base[1:9])
+    assert (base[1:9] == expected).all()
+
+
+@pytest.mark.parametrize("call", [lambda out: tg.cat((tg.ones(2, 3), tg.ones(2, 3)), out=out), lambda out: tg.matmul(tg.ones(4, 2), tg.ones(2, 3), out=out)])
+def test_out_whose_elements_share_memory_raises(call):
+    out = tg.zeros(1, 3).expand(4, 3)
+    with pytest.raises(RuntimeError, match="elements of out share memory: sizes \\[4, 3\\], strides \\[0, 1\\]"):
+        call(out)
+    assert out.tolist() == [[0.0] * 3] * 4
+
+
+def test_out_of_a_size_that_depends_on_the_data():
+    x = tg.tensor([[0.0, 2.0], [3.0, 0.0]])
+    out = tg.empty(0, dtype=tg.int64)
+    assert tg.nonzero(x, out=out) is out and out.tolist() == [[0, 1], [1, 0]]
+    chosen = tg.empty(0)
+    assert tg.masked_select(x, x > 0, out=chosen).tolist() == [2.0, 3.0]
+
+
+def test_numbers_keep_their_digits_in_gradients():
+    x = tg.tensor([2.0, 5.0], dtype=tg.float64, requires_grad=True)
+    (g,) = tg.autograd.grad((x ** (1 / 3)).sum(), x)
+    np.testing.assert_allclose(g.numpy(), np.array([2.0, 5.0]) ** (1 / 3 - 1) / 3, rtol=1e-14)
+    (g,) = tg.autograd.grad(tg.lerp(x, tg.zeros(2, dtype=tg.float64), 0.3).sum(), x)
+    np.testing.assert_allclose(g.numpy(), [0.7, 0.7], rtol=1e-14)
+
+
+def test_inplace_flag_of_activations():
+    x = tg.tensor([-1.0, 1.0])
+    assert tg.nn.functional.leaky_relu(x, 0.5, True) is x and x.tolist() == [-0.5, 1.0]
+    assert tg.nn.functional.relu(x, inplace=True) is x and x.tolist() == [0.0, 1.0]
+    assert tg.nn.functional.relu(x) is not x
+
+
+def test_forms_that_a_row_cannot_say():
+    x = tg.tensor([[0, 2], [3, 0]])
+    rows, columns = x.nonzero(as_tuple=True)
+    assert rows.tolist() == [0, 1] and columns.tolist() == [1, 0]
+    a, b = tg.arange(6.0).reshape(2, 3), tg.arange(6.0).reshape(3, 2)
+    assert (tg.tensordot(a, b, ([1], [0])) == a @ b).all()
+    assert (tg.tensordot(a, b, 1) == a @ b).all()
+    first, second = tg.atleast_2d(tg.tensor(1.0), tg.ones(3))
+    assert first.shape == (1, 1) and second.shape == (1, 3)
+
+
+def test_slices_are_compared_in_order_along_any_dimension():
+    values = np.random.default_rng(0).integers(0, 2, (3, 4, 5)).astype(np.float32)
+    for dim in range(3):
+        assert (tg.unique(tg.tensor(values), dim=dim).numpy() == np.unique(values, axis=dim)).all()
+
+
+def test_circular_padding_cuts_first():
+    x = tg.arange(5.0).reshape(1, 1, 5)
+    assert tg.nn.functional.pad(x, (-1, 2), "circular").tolist() == [[[1, 2, 3, 4, 1, 2]]]
