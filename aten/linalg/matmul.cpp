@@ -114,7 +114,8 @@ Tensor inner(const Tensor& input, const Tensor& other) {
   return tapegrad::_tensordot(input, other, {-1}, {-1});
 }
 
-Tensor _tensordot(const Tensor& a, const Tensor& b, IntSpan dims_self, IntSpan dims_other) {
+Tensor _tensordot(const Tensor& a_given, const Tensor& b_given, IntSpan dims_self, IntSpan dims_other) {
+  Tensor a = a_given, b = b_given;
   TG_CHECK(dims_self.size() == dims_other.size(), Runtime, "tensordot: lists of {} and {} dimensions: {} and {}",
            dims_self.size(), dims_other.size(), format_ints(dims_self), format_ints(dims_other));
   std::vector<bool> gone_a(static_cast<size_t>(a.ndim())), gone_b(static_cast<size_t>(b.ndim()));
@@ -125,6 +126,9 @@ Tensor _tensordot(const Tensor& a, const Tensor& b, IntSpan dims_self, IntSpan d
     TG_CHECK(a.ndim() > 0 && b.ndim() > 0 && !gone_a[static_cast<size_t>(x)] && !gone_b[static_cast<size_t>(y)],
              Runtime, "tensordot: a dimension appears twice: {} and {}", format_ints(dims_self),
              format_ints(dims_other));
+    // A size of 1 broadcasts: the other side is summed.
+    if (a.size(x) == 1 && b.size(y) != 1) b = sum(b, IntSpan(&y, 1), true, b.dtype());
+    if (b.size(y) == 1 && a.size(x) != 1) a = sum(a, IntSpan(&x, 1), true, a.dtype());
     TG_CHECK(a.size(x) == b.size(y), Runtime, "tensordot: contracted sizes differ: {} of shape {} and {} of shape {}",
              a.size(x), format_ints(a.sizes()), b.size(y), format_ints(b.sizes()));
     gone_a[static_cast<size_t>(x)] = gone_b[static_cast<size_t>(y)] = true;

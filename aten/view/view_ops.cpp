@@ -54,7 +54,8 @@ Tensor sum_to_size(const Tensor& input, IntSpan size) {
              "sum_to_size: size {} does not expand to {}", format_ints(size), format_ints(input.sizes()));
     if (size[d - lead] == 1 && input.size(d) != 1) dims.push_back(d);
   }
-  return dims.empty() ? clone(input) : tapegrad::reshape(sum(input, IntSpan(dims), true), size);
+  if (size.empty()) return sum(input);  // never the input itself, as PyTorch
+  return dims.empty() ? input : tapegrad::reshape(sum(input, IntSpan(dims), true), size);
 }
 
 Tensor rot90(const Tensor& input, int64_t k, IntSpan dims) {

@@ -36,7 +36,8 @@ Tensor index_unwrapped(const Tensor& index, const Tensor& t, int64_t dim) {
 }
 
 Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index) {
-  return scatter_add_(zeros_of(sizes, grad), dim, index, grad);
+  const Tensor places = index.dtype() == DType::uint8 ? index.to(DType::int64) : index;
+  return scatter_add_(zeros_of(sizes, grad), dim, places, grad);
 }
 
 Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes) {

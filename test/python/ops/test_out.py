@@ -59,6 +59,7 @@ def test_forms_that_a_row_cannot_say():
     a, b = tg.arange(6.0).reshape(2, 3), tg.arange(6.0).reshape(3, 2)
     assert (tg.tensordot(a, b, ([1], [0])) == a @ b).all()
     assert (tg.tensordot(a, b, 1) == a @ b).all()
+    assert (tg.tensordot(a, tg.ones(1, 2), 1) == a.sum(1, keepdim=True) * tg.ones(2)).all()
     first, second = tg.atleast_2d(tg.tensor(1.0), tg.ones(3))
     assert first.shape == (1, 1) and second.shape == (1, 3)
 
