@@ -1,6 +1,9 @@
 #include "tapegrad/bindings/args.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <vector>
 
 #include "tapegrad/bindings/value_objects.h"
 
@@ -36,6 +39,48 @@ int find_name(const Signature& signature, PyObject* keyword) noexcept {
       for (int i = 0; i < signature.num_args; ++i)
         if (std::strcmp(signature.args[i].name, s.name) == 0) return i;
   return -1;
+}
+
+// How many letters have to be changed, left out, put in or exchanged with their neighbour.
+size_t edits(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i)
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+// A second line for a misspelt keyword: the argument that it resembles, if any.
+std::string keyword_hint(PyObject* keyword, std::initializer_list<const Signature*> candidates) {
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(keyword, &length);
+  if (!text) {
+    PyErr_Clear();
+    return {};
+  }
+  if (length > 40) return {};
+  const std::string_view name(text, static_cast<size_t>(length));
+  const char* best = nullptr;
+  size_t least = 1 + name.size() / 4;
+  for (const Signature* s : candidates)
+    for (int i = 0; i < s->num_args; ++i) {
+      const std::string_view other = s->args[i].name;
+      const size_t n = edits(name, other);
+      // A longer or shorter form of the same word counts, too: `dims` and `dimension` for `dim`.
+      const bool form = name.size() > 2 && other.size() > 2 && (other.starts_with(name) || name.starts_with(other));
+      if (n == 0) return {};
+      if (n <= least || (form && !best)) {
+        best = s->args[i].name;
+        least = std::min(least, n);
+      }
+    }
+  return best ? fmt::format("\ndid you mean '{}'?", best) : std::string();
 }
 
 // An argument that starts a spelled-out list: `view(2, 3)`, `meshgrid(x, y)`. Among ints, tensors count only where they
@@ -127,8 +172,8 @@ void ArgumentsBase::report(const Problem& problem, PyObject* self, Py_ssize_t na
     }
     case Mismatch::UnknownKeyword:
       if (problem.keyword)
-        PyErr_Format(PyExc_TypeError, "%s(): got an unexpected keyword argument '%U'\n%s%s", op, problem.keyword, op,
-                     signature_.text);
+        PyErr_Format(PyExc_TypeError, "%s(): got an unexpected keyword argument '%U'%s\n%s%s", op, problem.keyword,
+                     keyword_hint(problem.keyword, {&signature_}).c_str(), op, signature_.text);
       else
         PyErr_NoMemory();
       break;
@@ -236,6 +281,7 @@ PyObject* no_overload(const char* name, std::initializer_list<const Signature*> 
       text += Py_TYPE(args[i])->tp_name;
     }
     text += ")";
+    for (Py_ssize_t k = 0; k < keywords; ++k) text += keyword_hint(PyTuple_GET_ITEM(kwnames, k), candidates);
     for (const Signature* s : candidates) text += fmt::format("\n * {}{}", self ? "Tensor." : "", name) + s->text;
     PyErr_SetString(PyExc_TypeError, text.c_str());
   } catch (...) {

@@ -73,6 +73,11 @@ void arange_cpu(const Scalar& start, const Scalar& /*end*/, const Scalar& step, 
   generate(out, real, [first, by](int64_t i) { return static_cast<int64_t>(first + by * static_cast<uint64_t>(i)); });
 }
 
+void range_cpu(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device,
+               const Tensor& out) {
+  arange_cpu(start, end, step, dtype, device, out);
+}
+
 void arange_end_cpu(const Scalar& end, OptDType dtype, OptDevice device, const Tensor& out) {
   arange_cpu(0, end, 1, dtype, device, out);
 }

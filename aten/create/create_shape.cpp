@@ -150,6 +150,42 @@ TensorSpec logspace_shape(const Scalar& start, const Scalar& end, int64_t steps,
   return vector_spec(checked_steps(steps, "logspace"), spaced_dtype(start, end, dtype, "logspace"), device);
 }
 
+TensorSpec empty_permuted_shape(IntSpan size, IntSpan physical_layout, OptDType dtype, OptDevice device) {
+  TensorSpec spec = create_spec(size, dtype, device, "empty_permuted");
+  TG_CHECK(physical_layout.size() == size.size(), Runtime,
+           "empty_permuted: physical_layout and size differ in length: {} and {}", format_ints(physical_layout),
+           format_ints(size));
+  spec.strides = DimVector(size.size(), 0);
+  DimVector seen(size.size(), 0);
+  int64_t step = 1;
+  for (size_t k = physical_layout.size(); k-- > 0;) {
+    const int64_t d = physical_layout[k];
+    TG_CHECK(d >= 0 && d < static_cast<int64_t>(size.size()) && !seen[static_cast<size_t>(d)], Runtime,
+             "empty_permuted: physical_layout must be an order of the dimensions: got {}", format_ints(physical_layout));
+    seen[static_cast<size_t>(d)] = 1;
+    spec.strides[static_cast<size_t>(d)] = step;
+    step *= std::max<int64_t>(size[static_cast<size_t>(d)], 1);
+  }
+  return spec;
+}
+
+TensorSpec range_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {
+  TG_CHECK(!start.is_complex() && !end.is_complex() && !step.is_complex(), Runtime,
+           "range: complex numbers have no order: got {}, {}, {}", to_string(start), to_string(end), to_string(step));
+  const double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
+  TG_CHECK(s != 0 && !std::isnan(s), Runtime, "range: step must not be zero: got {}", s);
+  TG_CHECK(std::isfinite(a) && std::isfinite(b), Runtime, "range: the range must be finite: start {}, end {}, step {}",
+           a, b, s);
+  TG_CHECK(s > 0 ? b >= a : b <= a, Runtime,
+           "range: the end must lie in the direction of the step: start {}, end {}, step {}", a, b, s);
+  const double n = std::floor((b - a) / s) + 1;
+  TG_CHECK(n < 9.2e18, Runtime, "range: too many elements: start {}, end {}, step {}", a, b, s);
+  const DType result = dtype.value_or(default_dtype());
+  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "range: not implemented for dtype {}",
+           result);
+  return vector_spec(static_cast<int64_t>(n), result, device);
+}
+
 TensorSpec eye_shape(int64_t n, std::optional<int64_t> m, OptDType dtype, OptDevice device) {
   return create_spec({n, m.value_or(n)}, dtype, device, "eye");
 }

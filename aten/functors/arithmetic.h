@@ -105,6 +105,36 @@ struct pow {
   TG_HD T operator()(T a, T b) const { return math::pow(a, b); }
 };
 
+// Euclid's algorithm on magnitudes, which fit the unsigned type for the most negative number, too.
+template <class T>
+struct gcd {
+  static constexpr int kCost = 40;
+  TG_HD T operator()(T a, T b) const {
+    using U = std::make_unsigned_t<T>;
+    U x = a < 0 ? static_cast<U>(U(0) - static_cast<U>(a)) : static_cast<U>(a);
+    U y = b < 0 ? static_cast<U>(U(0) - static_cast<U>(b)) : static_cast<U>(b);
+    while (y != 0) {
+      const U rest = static_cast<U>(x % y);
+      x = y;
+      y = rest;
+    }
+    return static_cast<T>(x);
+  }
+};
+template <class T>
+struct lcm {
+  static constexpr int kCost = 40;
+  TG_HD T operator()(T a, T b) const {
+    const T divisor = gcd<T>{}(a, b);
+    return divisor == 0 ? T(0) : math::abs(math::mul(trunc_divide<T>{}(a, divisor), b));
+  }
+};
+template <class T>
+struct nextafter {
+  static constexpr int kCost = 8;
+  TG_HD T operator()(T a, T b) const { return math::nextafter(a, b); }
+};
+
 template <class T>
 struct neg {
   TG_HD T operator()(T a) const { return math::neg(a); }

@@ -111,6 +111,7 @@ TG_REAL2(atan2)
 TG_REAL2(hypot)
 TG_REAL2(fmod)
 TG_REAL2(copysign)
+TG_REAL2(nextafter)
 #undef TG_REAL2
 
 template <class T>

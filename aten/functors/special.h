@@ -99,7 +99,8 @@ TG_HD inline double polynomial(const double (&c)[N], double x) {
   for (int i = N - 2; i >= 0; --i) r = r * x + c[i];
   return r;
 }
-TG_HD inline double erfinv_of(double x) {
+// The normal quantile at 1/2 + q, where `tail` is the smaller of the probabilities on both sides.
+TG_HD inline double normal_quantile(double q, double tail) {
   constexpr double a[] = {3.3871328727963666080e0,  1.3314166789178437745e+2, 1.9715909503065514427e+3,
                           1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
                           3.3430575583588128105e+4, 2.5090809287301226727e+3};
@@ -133,19 +134,21 @@ TG_HD inline double erfinv_of(double x) {
                           1.84631831751005468180e-5,
                           1.42151175831644588870e-7,
                           2.04426310338993978564e-15};
+  if (math::magnitude(q) <= 0.425) {
+    const double r = 0.180625 - q * q;
+    return q * polynomial(a, r) / polynomial(b, r);
+  }
+  const double r = math::sqrt(-math::log(tail));
+  const double value =
+      r <= 5 ? polynomial(c, r - 1.6) / polynomial(d, r - 1.6) : polynomial(e, r - 5) / polynomial(f, r - 5);
+  return math::copysign(value, q);
+}
+TG_HD inline double erfinv_of(double x) {
   constexpr double kSqrtHalf = 0.707106781186547524401;
   const double m = math::magnitude(x);
   if (!(m <= 1)) return std::numeric_limits<double>::quiet_NaN();
   if (m == 1) return math::copysign(std::numeric_limits<double>::infinity(), x);
-  const double q = x / 2;
-  if (m <= 0.85) {
-    const double r = 0.180625 - q * q;
-    return q * polynomial(a, r) / polynomial(b, r) * kSqrtHalf;
-  }
-  const double r = math::sqrt(-math::log((1 - m) / 2));
-  const double value =
-      r <= 5 ? polynomial(c, r - 1.6) / polynomial(d, r - 1.6) : polynomial(e, r - 5) / polynomial(f, r - 5);
-  return math::copysign(value * kSqrtHalf, x);
+  return normal_quantile(x / 2, (1 - m) / 2) * kSqrtHalf;
 }
 template <class T>
 struct erfinv {

@@ -106,7 +106,7 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
         varargs = -1
     if op.get("variadic"):
         varargs = next(i for i, a in enumerate(args) if a.type == "Tensor[]")
-    shown = name.strip("_") if op.hidden else name
+    shown = op.shown + ("_" if name.endswith("_") and not op.name.endswith("_") else "") if op.hidden else name
     arity = len(entries)
     array = f"args_{name}" if entries else "nullptr"
     lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
@@ -190,7 +190,14 @@ def _overload(op: Op, by_name) -> list[str]:
 
 
 def python_names(op: Op, module: str = "") -> list[str]:
-    return [op.public_name(module), *op.get("alias", [])]
+    """The names of the method and of the functions in the row's modules. An alias with a dot is a function elsewhere."""
+    return [op.public_name(module), *(a for a in op.get("alias", []) if "." not in a)]
+
+
+def function_names(op: Op) -> list[tuple[str, str]]:
+    """(module, name) of each function."""
+    elsewhere = [tuple(a.rsplit(".", 1)) for a in op.get("alias", []) if "." in a]
+    return [(module, name) for module in modules_of(op) for name in python_names(op, module)] + elsewhere
 
 
 def modules_of(op: Op) -> list[str]:
@@ -248,9 +255,8 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
         elif op.has_method:
             for name in python_names(op):
                 methods.append(_entry_row(op.get("method_name", name), f"method_{op.name}", doc))
-        for module in modules_of(op):
-            for name in python_names(op, module):
-                tables.setdefault(module, []).append(_entry_row(name, f"function_{op.name}", doc))
+        for module, name in function_names(op):
+            tables.setdefault(module, []).append(_entry_row(name, f"function_{op.name}", doc))
         if op.has_inplace:
             for name in python_names(op):
                 shown = op.get("method_name", name)
@@ -289,7 +295,7 @@ def emit_registry(ops: list[Op]) -> str:
         lines += [f"extern PyMethodDef methods_{family}[];", f"bool init_return_types_{family}(PyObject* module);"]
         modules = []
         for op in members:
-            for module in modules_of(op):
+            for module, _ in function_names(op):
                 if module not in modules:
                     modules.append(module)
         for module in modules:

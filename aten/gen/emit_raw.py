@@ -22,7 +22,7 @@ def check_lines(op: Op) -> list[str]:
         found = re.findall(r"\{([^{}]+)\}", message)
         text = re.sub(r"\{[^{}]+\}", "{}", message)
         args = "".join(f", {e}" for e in found)
-        lines.append(f'  TG_CHECK({condition}, {kind}, "{op.name.strip("_")}: {text}"{args});')
+        lines.append(f'  TG_CHECK({condition}, {kind}, "{op.shown}: {text}"{args});')
     return lines
 
 
@@ -39,7 +39,7 @@ def _pointwise(op: Op) -> list[str]:
     first = op.tensor_args[0].name
     inputs = [f"&{a.name}.tensor()" if a.type == "Tensor|Scalar" else f"&{a.name}" for a in op.tensor_args]
     lines = [
-        f'static const pointwise::Op k_{op.name}{{"{op.name.strip("_")}", {op.index}, '
+        f'static const pointwise::Op k_{op.name}{{"{op.shown}", {op.index}, '
         f"pointwise::Promotion::{PROMOTIONS[op.get('promotion', 'promote')]}, "
         f"pointwise::Result::{POINTWISE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}}};",
     ]
@@ -62,7 +62,7 @@ def _pointwise(op: Op) -> list[str]:
 def _reduce(op: Op) -> list[str]:
     by_name = {a.name: a for a in op.args}
     lines = [
-        f'static const reduce::Op k_{op.name}{{"{op.name.strip("_")}", {op.index}, '
+        f'static const reduce::Op k_{op.name}{{"{op.shown}", {op.index}, '
         f"reduce::Result::{REDUCE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}, "
         f"{'true' if op.get('empty') else 'false'}}};",
     ]
@@ -121,7 +121,7 @@ def _device_check(op: Op) -> list[str]:
     strict = [a for a in op.tensor_args if a.type in ("Tensor", "Tensor?")]
     if len(strict) < 2:
         return []
-    return [f'  check_same_device("{op.name.strip("_")}", {{{", ".join("&" + a.name for a in strict)}}});']
+    return [f'  check_same_device("{op.shown}", {{{", ".join("&" + a.name for a in strict)}}});']
 
 
 def _prepared(op: Op, rename=None) -> tuple[list[str], list[str]]:
@@ -209,7 +209,7 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
-        lines.append(f'  const Tensor target_{o} = out_target("{op.name.strip("_")}", {o}, {spec}, {{{inputs}}}{lists});')
+        lines.append(f'  const Tensor target_{o} = out_target("{op.shown}", {o}, {spec}, {{{inputs}}}{lists});')
     if has_kernel:
         body = [*prepare, *_call(op, f"{outs[0]}.device()", values, [f"target_{o}" for o in outs], f"target_{outs[0]}.numel()")]
         lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
@@ -222,7 +222,7 @@ def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
     rest = op.args[1:]
     lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  [[maybe_unused]] const Tensor& {first} = self;",
              *check_lines(op), *_device_check(op), f"  const TensorSpec spec = {shape}({names(op.args)});",
-             f'  check_inplace_result("{op.name.strip("_")}_", self, spec);', "  if (self.is_meta()) return self;"]
+             f'  check_inplace_result("{op.shown}_", self, spec);', "  if (self.is_meta()) return self;"]
     if op.is_random or op.get("inplace") == "direct":
         body = [*prepare, *_call(op, "self.device()", values, ["self"], "self.numel()")]
         lines += ["  if (self.is_contiguous() && self.dtype() == spec.dtype) {", *("  " + line for line in body), "    return self;", "  }"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from .cpp import HEAD, families
-from .emit_python import has_inplace_flag, modules_of, python_names, signature_text
+from .emit_python import function_names, has_inplace_flag, modules_of, signature_text
 from .model import Arg, Op
 
 PYTHON_RETURNS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "bool": "bool", "int": "int", "Scalar": "Number", "float": "float",
@@ -65,9 +65,8 @@ def emit_stubs(ops: list[Op]):
     methods = []
     for op in ops:
         targets = [by_name[o] for o in op.get("overloads", [])] or [op]
-        for module in modules_of(op):
-            for name in python_names(op, module):
-                modules.setdefault(module, []).extend(_function_stub(op, name, targets))
+        for module, name in function_names(op):
+            modules.setdefault(module, []).extend(_function_stub(op, name, targets))
         if op.has_method or op.has_inplace or op.is_inplace_only:
             forms = ([op.name] if op.has_method or op.is_inplace_only else []) + ([op.name + "_"] if op.has_inplace else [])
             for form in forms:
@@ -90,7 +89,7 @@ def emit_reference(ops: list[Op]) -> str:
             continue
         lines += [f"## {family}", ""]
         for op in public:
-            forms = [f"`{m + '.' if m else ''}{n}`" for m in modules_of(op) for n in python_names(op, m)]
+            forms = [f"`{m + '.' if m else ''}{n}`" for m, n in function_names(op)]
             if op.has_method or op.is_inplace_only:
                 forms.append("method")
             if op.has_inplace:

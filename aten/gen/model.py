@@ -85,6 +85,11 @@ class Op:
         return self.name.startswith("_")
 
     @property
+    def shown(self) -> str:
+        """The name in messages: that under which it is called."""
+        return self.row.get("method_name", self.name).strip("_")
+
+    @property
     def is_inplace_only(self) -> bool:
         return self.name.endswith("_") and not self.name.endswith("__")
 

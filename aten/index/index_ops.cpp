@@ -168,6 +168,63 @@ Tensor select_scatter(const Tensor& input, const Tensor& src, int64_t dim, int64
   return copy_with(input, src, "select_scatter", [&](const Tensor& t) { return select(t, dim, index); });
 }
 
+Tensor as_strided_scatter(const Tensor& input, const Tensor& src, IntSpan size, IntSpan stride,
+                          std::optional<int64_t> storage_offset) {
+  // The view is of the storage, so the copy keeps the strides; where it cannot (gaps), offsets count in a dense one.
+  return copy_with(input, src, "as_strided_scatter", [&](const Tensor& t) {
+    return as_strided(t, size, stride, storage_offset.value_or(0));
+  });
+}
+
+Tensor index_reduce(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source,
+                    std::string_view reduce, bool include_self) {
+  TG_CHECK(reduce == "prod" || reduce == "mean" || reduce == "amax" || reduce == "amin", Runtime,
+           "index_reduce: reduce is prod, mean, amax or amin: got '{}'", reduce);
+  TG_CHECK(index.ndim() <= 1, Index, "index_reduce: expected an index with at most 1 dimension: got sizes {}",
+           format_ints(index.sizes()));
+  TG_CHECK(source.dtype() == input.dtype(), Runtime, "index_reduce: expected the source to be {} as the input is: got {}",
+           input.dtype(), source.dtype());
+  const int64_t d = wrap_dim(dim, input.ndim(), "index_reduce");
+  DimVector expected(input.sizes());
+  if (!expected.empty()) expected[d] = index.numel();
+  TG_CHECK(IntSpan(expected) == source.sizes(), Index,
+           "index_reduce: expected a source of sizes {} for {} indices: got {}", format_ints(expected), index.numel(),
+           format_ints(source.sizes()));
+  DimVector wide(static_cast<size_t>(input.ndim()), 1);
+  if (!wide.empty()) wide[d] = index.numel();
+  return scatter_reduce(input, d, expand(reshape(index, wide), expected), source, reduce, include_self);
+}
+
+Tensor nonzero_static(const Tensor& input, int64_t size, int64_t fill_value) {
+  TG_CHECK(size >= 0, Runtime, "nonzero_static: size must not be negative: got {}", size);
+  const Tensor out = full(IntSpan({size, input.ndim()}), fill_value, DType::int64, input.device());
+  if (input.is_meta()) return out;
+  const Tensor found = raw::nonzero(input);
+  const int64_t rows = std::min(size, found.size(0));
+  copy_(narrow(out, 0, 0, rows), narrow(found, 0, 0, rows));
+  return out;
+}
+
+std::vector<Tensor> unravel_index(const Tensor& indices, IntSpan shape) {
+  TG_CHECK(is_integral(indices.dtype()), Type, "unravel_index: expected integers: got {}", indices.dtype());
+  for (int64_t s : shape)
+    TG_CHECK(s >= 0, Value, "unravel_index: sizes must not be negative: got {}", format_ints(shape));
+  const int64_t n = checked_numel(shape, "unravel_index");
+  if (indices.numel() > 0 && !indices.is_meta()) {
+    NoGradGuard guard;
+    const int64_t low = min(indices).item<int64_t>(), high = max(indices).item<int64_t>();
+    TG_CHECK(low >= 0 && high < n, Value, "unravel_index: indices from {} to {} are out of bounds for shape {}", low,
+             high, format_ints(shape));
+  }
+  std::vector<Tensor> result(shape.size());
+  int64_t step = 1;
+  for (size_t k = shape.size(); k-- > 0;) {
+    result[k] = remainder(floor_divide(indices, step), std::max<int64_t>(shape[k], 1));
+    step *= std::max<int64_t>(shape[k], 1);
+  }
+  return result;
+}
+
 Tensor slice_scatter(const Tensor& input, const Tensor& src, int64_t dim, std::optional<int64_t> start,
                      std::optional<int64_t> end, int64_t step) {
   return copy_with(input, src, "slice_scatter", [&](const Tensor& t) { return _slice(t, dim, start, end, step); });

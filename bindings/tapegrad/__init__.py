@@ -67,6 +67,7 @@ from ._C import (  # noqa: E402
 )
 
 newaxis = None
+legacy_contiguous_format = contiguous_format
 __version__ = _C.__version__
 
 globals().update((name, function) for name, function in _C._functions[""].items())
@@ -78,13 +79,18 @@ from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
     compile,
+    get_deterministic_debug_mode,
     get_float32_matmul_precision,
     get_num_interop_threads,
+    is_deterministic_algorithms_warn_only_enabled,
     is_storage,
+    is_warn_always_enabled,
     set_default_tensor_type,
+    set_deterministic_debug_mode,
     set_float32_matmul_precision,
     set_flush_denormal,
     set_num_interop_threads,
+    set_warn_always,
     typename,
     use_deterministic_algorithms,
 )
@@ -102,8 +108,8 @@ from .autograd import (  # noqa: E402
 )
 from .storage import TypedStorage, UntypedStorage  # noqa: E402
 
-_LAZY = frozenset(("cpu", "cuda", "datasets", "fft", "linalg", "nn", "optim", "random", "serialization", "signal", "sparse",
-                   "special", "utils", "version"))
+_LAZY = frozenset(("backends", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
+                   "signal", "sparse", "special", "utils", "version"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
 
 
@@ -113,7 +119,9 @@ def __getattr__(name: str):
     elif name in _LAZY:
         value = _importlib.import_module(f"{__name__}.{name}")
     else:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        from ._hints import no_attribute
+
+        raise no_attribute(__name__, name, __dir__())
     globals()[name] = value
     return value
 

@@ -79,3 +79,40 @@ def compile(model=None, **options):
     if model is None:
         return lambda f: f
     return model
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Always false: nothing is left to warn of."""
+    return False
+
+
+_debug_mode = 0
+
+
+def set_deterministic_debug_mode(debug_mode) -> None:
+    """Accepted: 0 or "default", 1 or "warn", 2 or "error"."""
+    global _debug_mode
+    words = {"default": 0, "warn": 1, "error": 2}
+    mode = words.get(debug_mode, debug_mode)
+    if mode not in (0, 1, 2):
+        raise RuntimeError(f"set_deterministic_debug_mode: expected 0, 1, 2, 'default', 'warn' or 'error': got {debug_mode!r}")
+    _debug_mode = mode
+
+
+def get_deterministic_debug_mode() -> int:
+    """What set_deterministic_debug_mode was given."""
+    return _debug_mode
+
+
+_warn_always = False
+
+
+def set_warn_always(b: bool) -> None:
+    """Whether warnings that are given once should come every time; accepted."""
+    global _warn_always
+    _warn_always = bool(b)
+
+
+def is_warn_always_enabled() -> bool:
+    """What set_warn_always was given."""
+    return _warn_always

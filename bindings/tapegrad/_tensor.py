@@ -180,6 +180,74 @@ def pin_memory(self, device=None):
     return self
 
 
+def apply_(self, callable):
+    """Replaces each element by the function's value of it; slow, for the CPU only."""
+    _check_elementwise("apply_", self)
+    with _no_grad():
+        values = [callable(x) for x in self.detach().reshape(-1).tolist()]
+        return self.copy_(_C._functions[""]["tensor"](values, dtype=self.dtype).reshape(self.shape))
+
+
+def map_(self, other, callable):
+    """Replaces each element by the function's value of it and of the other tensor's; slow, for the CPU only."""
+    return _map("map_", self, callable, other)
+
+
+def map2_(self, x, y, callable):
+    """map_ with two other tensors."""
+    return _map("map2_", self, callable, x, y)
+
+
+def _no_grad():
+    from .autograd import no_grad
+
+    return no_grad()
+
+
+def _check_elementwise(name, self):
+    if not self.is_cpu:
+        raise TypeError(f"{name}: only tensors on the CPU: got one on {self.device}")
+    if self.requires_grad:
+        raise RuntimeError(f"{name}: a tensor that requires grad cannot be changed by a Python function\nuse detach() first")
+
+
+def _map(name, self, callable, *others):
+    _check_elementwise(name, self)
+    with _no_grad():
+        lists = [t.detach().expand(self.shape).reshape(-1).tolist() for t in (self, *others)]
+        values = [callable(*row) for row in zip(*lists)]
+        return self.copy_(_C._functions[""]["tensor"](values, dtype=self.dtype).reshape(self.shape))
+
+
+def is_nonzero(self):
+    """Whether the one element is not zero."""
+    return _C._functions[""]["is_nonzero"](self)
+
+
+def is_distributed(self):
+    """False."""
+    return False
+
+
+def record_stream(self, stream):
+    """Accepted: memory is kept for as long as work on any stream needs it."""
+
+
+def dense_dim(self):
+    """All dimensions are dense."""
+    return self.dim()
+
+
+def sparse_dim(self):
+    """No dimension is sparse."""
+    return 0
+
+
+def module_load(self, other, assign=False):
+    """What a parameter becomes when a state is loaded: itself with other's values, or other with assign."""
+    return other.detach() if assign else self.copy_(other).detach()
+
+
 def dim_order(self):
     """The dimensions from the slowest to the fastest."""
     return tuple(sorted(range(self.dim()), key=lambda d: (-self.stride(d), d)))
@@ -187,13 +255,18 @@ def dim_order(self):
 
 def _install():
     methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
-               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order]
+               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, apply_, map_, map2_, is_nonzero,
+               is_distributed, record_stream, dense_dim, sparse_dim, module_load]
     for method in methods:
         method.__qualname__ = f"Tensor.{method.__name__}"
         setattr(Tensor, method.__name__, method)
     type_.__name__, type_.__qualname__ = "type", "Tensor.type"
     Tensor.type = type_
     Tensor.__array_priority__ = 1000
+    # Python 2's names, which old scripts and PyTorch still spell.
+    Tensor.__div__, Tensor.__rdiv__, Tensor.__idiv__ = Tensor.__truediv__, Tensor.__rtruediv__, Tensor.__itruediv__
+    Tensor.__nonzero__, Tensor.__long__ = Tensor.__bool__, Tensor.__int__
+    Tensor.const_data_ptr = Tensor.data_ptr
     Parameter.__repr__ = _parameter_repr
 
 

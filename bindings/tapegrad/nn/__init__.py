@@ -18,7 +18,11 @@ from .transformer import (MultiheadAttention, Transformer, TransformerDecoder, T
                           TransformerEncoderLayer)
 from . import modules  # after the layers: it sorts them into PyTorch's paths
 
-__all__ = [*_layer_names, *_lazy_names, *_more_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",
+
+def __getattr__(name: str):
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__ = [*_layer_names, *_lazy_names, *_more_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",
            "MultiheadAttention", "Parameter", "ParameterDict", "ParameterList", "RNN", "RNNBase", "RNNCellBase", "Sequential",
            "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
            "UninitializedBuffer", "UninitializedParameter", "UpsamplingBilinear2d", "UpsamplingNearest2d", "attention",

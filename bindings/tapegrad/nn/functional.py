@@ -134,6 +134,9 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return (-input).softmax(_default_dim("softmin", input.dim()) if dim is None else dim, dtype=dtype)
 
 
+native_channel_shuffle = _functions[""].get("channel_shuffle")
+
+
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """Samples of the Gumbel-Softmax distribution: softmax((logits + Gumbel noise) / tau) along `dim`.
 
@@ -148,6 +151,12 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
         return soft
     index = soft.max(dim, keepdim=True)[1]
     return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
+
+
+def __getattr__(name: str):
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __dir__())
 
 
 def __dir__():

@@ -7,4 +7,8 @@ from .optimizer import Optimizer
 from .sgd import SGD
 from .sparse_adam import SparseAdam
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "SparseAdam", "lr_scheduler"]
+
+def __getattr__(name: str):
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "SparseAdam", "lr_scheduler"]

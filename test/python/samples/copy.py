@@ -29,3 +29,7 @@ def resize_(make):
 def masked_scatter(make):
     return [((make((3, 4)), make((3, 4)) > 0, make((3, 4))), {}), ((make((3, 4)), make((4,)) > 0, make((12,))), {}), ((make((0, 2)), make((2,)) > 0, make((2,))), {}),
             ((make((4, 3)).t(), make((3, 4)) > 0, make((20,))), {})]
+
+
+def fill_diagonal_(make):
+    return [((make((3, 4)), 2.5), {}), ((make((7, 3)), 1), {}), ((make((7, 3)), 1.5, True), {}), ((make((11, 2)), 1.5, True), {}), ((make((3, 3, 3)), -1), {}), ((make((4, 3)).t(), 2), {}), ((make((0, 2)), 2), {})]

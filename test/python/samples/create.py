@@ -57,3 +57,11 @@ def eye(make):
 
 def tri_indices(make):
     return [((3, 4), {}), ((4, 3, 1), {}), ((3, 3, -1), {}), ((0, 3), {})]
+
+
+def empty_permuted(make):
+    return [(((2, 3, 4), (0, 2, 1)), {"dtype": make.dtype}), (((2, 3), (1, 0)), {}), (((0, 3), (0, 1)), {})]
+
+
+def range_samples(make):
+    return [((1, 5), {}), ((0.0, 1.0, 0.25), {}), ((5, 1, -2), {"dtype": make.dtype}), ((0, 3), {"dtype": tapegrad.int64})]

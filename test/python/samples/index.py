@@ -193,3 +193,18 @@ def embedding_bag(make):
 def _embedding_bag(make):
     from tapegrad import tensor
     return [((make((4, 2)), tensor([0, 3, 3, 1]), tensor([0, 1, 4]), None, True, -1, False, False), {})]
+
+
+def index_reduce(make):
+    index = tapegrad.tensor([2, 0, 2, 1])
+    return [((make((4, 5), low=0.5, high=2), 0, index, make((4, 5), low=0.5, high=2), r), {}) for r in ("prod", "mean", "amax", "amin")] + [
+        ((make((5, 4), low=0.5, high=2).t(), 1, index, make((4, 4), low=0.5, high=2), r), {"include_self": False}) for r in ("prod", "mean", "amax", "amin")]
+
+
+def nonzero_static(make):
+    x = make((3, 4)) > 0
+    return [((x,), {"size": 4}), ((x,), {"size": 20, "fill_value": -7}), ((x,), {"size": 0}), ((make((0, 2)) > 0,), {"size": 2})]
+
+
+def unravel_index(make):
+    return [((_ints(make, (5,), 24), (2, 3, 4)), {}), ((_ints(make, (2, 3), 12), (3, 4)), {}), ((_ints(make, (), 6), 6), {}), ((_ints(make, (0,), 1), (2, 2)), {})]

@@ -205,3 +205,17 @@ def prelu(make):
 
 def rrelu(make):
     return [((make((4, 5)),), {}), ((make((3,)), 0.1, 0.3), {}), ((make((2, 3)), 0.25, 0.25, True), {}), ((make((0, 3)),), {})]
+
+
+def integer_pairs(make):
+    def m(shape, dtype=tapegrad.int64):
+        return make(shape, dtype=dtype, low=-40, high=40)
+
+    return [((m((3, 4)), m((4,))), {}), ((m((3, 1), tapegrad.int32), m((4,), tapegrad.int32)), {}), ((m((4, 3)).t(), m(())), {}), ((m((0, 3)), m((3,))), {}),
+            ((m((3, 4), tapegrad.uint8), m((3, 4), tapegrad.uint8)), {}), ((m((3,), tapegrad.int16), m((3,))), {})]
+
+
+def float_power(make):
+    x = make((3, 4), low=0.3, high=2)
+    return [((x, 2), {}), ((x, make((4,))), {}), ((2, make((3,))), {}), ((make((3,), dtype=tapegrad.int64, low=1, high=5), -1), {}), ((x.double(), make((3, 4)).double()), {}),
+            ((x.t(), 0.5), {}), ((make((0, 2)), 2), {})]

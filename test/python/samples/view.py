@@ -206,3 +206,11 @@ def repeat_interleave_tensor(make):
 
 def repeat_interleave_int(make):
     return [((make((3, 2)), 2), {}), ((make((3, 2)), 3, 1), {}), ((make((0, 2)), 2, 0), {})]
+
+
+def adjoint(make):
+    return [((make((3, 4)),), {}), ((make((2, 3, 4)),), {}), ((make((3, 4), dtype=tapegrad.complex128),), {}), ((make((0, 4)),), {})]
+
+
+def as_strided_scatter(make):
+    return [((make((4, 5)), make((2, 3)), (2, 3), (5, 1)), {}), ((make((4, 5)), make((3,)), (3,), (6,), 1), {}), ((make((6,)), make((2, 2)), (2, 2), (3, 1), 1), {})]

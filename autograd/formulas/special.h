@@ -1,0 +1,20 @@
+// Gradients of special functions that do not fit on a line of the op table.
+#pragma once
+
+#include <string_view>
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::autograd {
+
+// Raises NotImplementedError: for arguments whose derivative has no formula here.
+[[noreturn]] TG_API Tensor no_gradient(std::string_view op, std::string_view argument);
+
+// The quotient of their recurrences by x has a limit at 0, which these put in.
+Tensor i0e_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
+Tensor i1_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
+Tensor i1e_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
+Tensor bessel_j1_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
+Tensor spherical_bessel_j0_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
+
+}  // namespace tapegrad::autograd

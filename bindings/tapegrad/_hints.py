@@ -1,0 +1,23 @@
+"""What a misspelt name may have meant."""
+
+from __future__ import annotations
+
+# Names of other libraries, and what they are called here.
+_ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "random": "rand", "power": "pow", "astype": "to",
+              "concat": "cat", "expand_dims": "unsqueeze", "transpose_": "t_", "copy": "clone", "absolute": "abs", "ceiling": "ceil",
+              "repeat_elements": "repeat_interleave", "matmult": "matmul", "nelements": "numel"}
+
+
+def did_you_mean(name: str, candidates) -> str:
+    """A second line for an error message: the most similar of the names, or nothing."""
+    from difflib import get_close_matches
+
+    names = {c for c in candidates if not c.startswith("_")}
+    close = get_close_matches(name, names, n=1, cutoff=0.7) or [c for c in [_ELSEWHERE.get(name)] if c in names]
+    return f"\ndid you mean '{close[0]}'?" if close else ""
+
+
+def no_attribute(module: str, name: str, candidates) -> AttributeError:
+    """The error of a module that has no such name."""
+    hint = did_you_mean(name, candidates) if not name.startswith("_") else ""
+    return AttributeError(f"module '{module}' has no attribute '{name}'{hint}", name=name)
