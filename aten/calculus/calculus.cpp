@@ -48,7 +48,7 @@ std::vector<int64_t> gradient_dims(const Tensor& input, OptionalInts dim, int64_
 }
 
 Tensor gradient_by_step(const Tensor& x, int64_t d, const Operand& step, int64_t edge_order) {
-  const Tensor inner = (part(x, d, 2) - part(x, d, 0, -2)) / (step * 2);
+  const Tensor inner = (part(x, d, 2) - part(x, d, 0, -2)) / step / 2;
   auto at = [&](int64_t i) { return i == -1 ? part(x, d, -1) : part(x, d, i, i + 1); };
   Tensor first, last;
   if (edge_order == 1) {
@@ -78,10 +78,9 @@ Tensor gradient_by_places(const Tensor& x, int64_t d, const Tensor& places, int6
     last = (at(x, -1) - at(x, -2)) / at(steps, -1);
   } else {
     const Tensor a = at(steps, 0), b = at(steps, 1), e = at(steps, -2), f = at(steps, -1);
-    first =
-        at(x, 0) * (-(a * 2 + b) / (a * (a + b))) + at(x, 1) * ((a + b) / (a * b)) - at(x, 2) * (a / (b * (a + b)));
-    last = at(x, -3) * (f / (e * (e + f))) - at(x, -2) * ((e + f) / (e * f)) +
-           at(x, -1) * ((f * 2 + e) / (f * (e + f)));
+    first = at(x, 0) * (-(a * 2 + b) / (a * (a + b))) + at(x, 1) * ((a + b) / (a * b)) - at(x, 2) * (a / (b * (a + b)));
+    last =
+        at(x, -3) * (f / (e * (e + f))) - at(x, -2) * ((e + f) / (e * f)) + at(x, -1) * ((f * 2 + e) / (f * (e + f)));
   }
   return cat(std::vector<Tensor>{first, inner, last}, d);
 }
@@ -138,8 +137,7 @@ std::vector<Tensor> gradient_steps(const Tensor& input, std::span<const double> 
   TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient: expected one spacing for each of {} dimensions: got {}",
            dims.size(), spacing.size());
   std::vector<Tensor> result;
-  for (size_t i = 0; i < dims.size(); ++i)
-    result.push_back(gradient_by_step(input, dims[i], spacing[i], edge_order));
+  for (size_t i = 0; i < dims.size(); ++i) result.push_back(gradient_by_step(input, dims[i], spacing[i], edge_order));
   return result;
 }
 
@@ -148,8 +146,7 @@ std::vector<Tensor> gradient_places(const Tensor& input, TensorSpan spacing, Opt
   TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient: expected the places of {} dimensions: got {}",
            dims.size(), spacing.size());
   std::vector<Tensor> result;
-  for (size_t i = 0; i < dims.size(); ++i)
-    result.push_back(gradient_by_places(input, dims[i], spacing[i], edge_order));
+  for (size_t i = 0; i < dims.size(); ++i) result.push_back(gradient_by_places(input, dims[i], spacing[i], edge_order));
   return result;
 }
 

@@ -40,8 +40,8 @@ void check_histogram(const Tensor& input, const Tensor& weight, const char* op) 
            "{}: expected weights of the input's dtype {}: got {}", op, input.dtype(), weight.dtype());
 }
 void check_edges(const Tensor& edges, DType dtype, const char* op) {
-  TG_CHECK(edges.ndim() == 1 && edges.numel() >= 2, Runtime,
-           "{}: expected a vector of at least 2 edges: got sizes {}", op, format_ints(edges.sizes()));
+  TG_CHECK(edges.ndim() == 1 && edges.numel() >= 2, Runtime, "{}: expected a vector of at least 2 edges: got sizes {}",
+           op, format_ints(edges.sizes()));
   TG_CHECK(edges.dtype() == dtype, Runtime, "{}: expected edges of the input's dtype {}: got {}", op, dtype,
            edges.dtype());
 }

@@ -161,7 +161,8 @@ TensorSpec empty_permuted_shape(IntSpan size, IntSpan physical_layout, OptDType 
   for (size_t k = physical_layout.size(); k-- > 0;) {
     const int64_t d = physical_layout[k];
     TG_CHECK(d >= 0 && d < static_cast<int64_t>(size.size()) && !seen[static_cast<size_t>(d)], Runtime,
-             "empty_permuted: physical_layout must be an order of the dimensions: got {}", format_ints(physical_layout));
+             "empty_permuted: physical_layout must be an order of the dimensions: got {}",
+             format_ints(physical_layout));
     seen[static_cast<size_t>(d)] = 1;
     spec.strides[static_cast<size_t>(d)] = step;
     step *= std::max<int64_t>(size[static_cast<size_t>(d)], 1);

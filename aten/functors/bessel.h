@@ -246,10 +246,10 @@ TG_HD inline double airy_ai(double x) {
 
 }  // namespace bessel
 
-#define TG_BESSEL(name, function, cost)                                                               \
-  template <class T>                                                                                  \
-  struct name {                                                                                       \
-    static constexpr int kCost = cost;                                                                \
+#define TG_BESSEL(name, function, cost)                                                                \
+  template <class T>                                                                                   \
+  struct name {                                                                                        \
+    static constexpr int kCost = cost;                                                                 \
     TG_HD T operator()(T x) const { return static_cast<T>(bessel::function(static_cast<double>(x))); } \
   };
 TG_BESSEL(i0, i0, 60)

@@ -1,8 +1,8 @@
 // Orthogonal polynomials by degree: Chebyshev's four kinds, Hermite's two, Laguerre's and Legendre's.
 //
-// The degree is a number cut to an integer; a negative one gives 0. Chebyshev's come from their closed forms (DLMF 18.5.1
-// to 18.5.4) above degree 6, so that no degree takes long, the others from their recurrences (18.9.1, table 18.9.1) up to
-// a degree that bounds the time, NaN above.
+// The degree is a number cut to an integer; a negative one gives 0. Chebyshev's come from their closed forms
+// (DLMF 18.5.1 to 18.5.4) above degree 6, so that no degree takes long, the others from their recurrences (18.9.1,
+// table 18.9.1) up to a degree that bounds the time, NaN above.
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
@@ -105,16 +105,16 @@ TG_HD inline double legendre(double x, double degree) {
 
 }  // namespace orthogonal
 
-#define TG_POLYNOMIAL(name, expression)                                  \
-  template <class T>                                                     \
-  struct name {                                                          \
-    static constexpr int kCost = 40;                                     \
-    TG_HD T operator()(T point, T degree) const {                        \
-      using namespace orthogonal;                                        \
-      const double x = static_cast<double>(point);                       \
-      const double n = static_cast<double>(degree);                      \
-      return static_cast<T>(expression);                                 \
-    }                                                                    \
+#define TG_POLYNOMIAL(name, expression)             \
+  template <class T>                                \
+  struct name {                                     \
+    static constexpr int kCost = 40;                \
+    TG_HD T operator()(T point, T degree) const {   \
+      using namespace orthogonal;                   \
+      const double x = static_cast<double>(point);  \
+      const double n = static_cast<double>(degree); \
+      return static_cast<T>(expression);            \
+    }                                               \
   };
 TG_POLYNOMIAL(chebyshev_polynomial_t, chebyshev(Kind::T, x, n))
 TG_POLYNOMIAL(chebyshev_polynomial_u, chebyshev(Kind::U, x, n))

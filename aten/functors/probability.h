@@ -55,9 +55,9 @@ TG_HD inline double gamma_density(double a, double x) {
   const double u = (x - a) / a;
   return math::exp(a * log1p_minus(u) - stirling_rest(a)) / math::sqrt(2 * math::kPi * a);
 }
-// The regularised incomplete gamma functions (P the lower, Q the upper) for a > 0 and x > 0: the series DLMF 8.11.4 left
-// of a + 1, the continued fraction 8.9.2 (by Lentz's method) right of it. From a = 2e5, where both need thousands of
-// steps, Temme's uniform expansion 8.12.3 with two terms, 8.12.7 to 8.12.11, whose error is of the order 1/a^2.
+// The regularised incomplete gamma functions (P the lower, Q the upper) for a > 0 and x > 0: the series DLMF 8.11.4
+// left of a + 1, the continued fraction 8.9.2 (by Lentz's method) right of it. From a = 2e5, where both need thousands
+// of steps, Temme's uniform expansion 8.12.3 with two terms, 8.12.7 to 8.12.11, whose error is of the order 1/a^2.
 TG_HD inline double incomplete_gamma(double a, double x, bool upper) {
   if (a > 2e5) {
     const double mu = (x - a) / a;
@@ -127,10 +127,10 @@ TG_HD inline double zeta(double s, double q) {
 
 }  // namespace probability
 
-#define TG_PROBABILITY(name, cost)                                                                        \
-  template <class T>                                                                                      \
-  struct name {                                                                                           \
-    static constexpr int kCost = cost;                                                                    \
+#define TG_PROBABILITY(name, cost)                                                                      \
+  template <class T>                                                                                    \
+  struct name {                                                                                         \
+    static constexpr int kCost = cost;                                                                  \
     TG_HD T operator()(T x) const { return static_cast<T>(probability::name(static_cast<double>(x))); } \
   };
 TG_PROBABILITY(erfcx, 30)

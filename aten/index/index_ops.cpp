@@ -171,9 +171,8 @@ Tensor select_scatter(const Tensor& input, const Tensor& src, int64_t dim, int64
 Tensor as_strided_scatter(const Tensor& input, const Tensor& src, IntSpan size, IntSpan stride,
                           std::optional<int64_t> storage_offset) {
   // The view is of the storage, so the copy keeps the strides; where it cannot (gaps), offsets count in a dense one.
-  return copy_with(input, src, "as_strided_scatter", [&](const Tensor& t) {
-    return as_strided(t, size, stride, storage_offset.value_or(0));
-  });
+  return copy_with(input, src, "as_strided_scatter",
+                   [&](const Tensor& t) { return as_strided(t, size, stride, storage_offset.value_or(0)); });
 }
 
 Tensor index_reduce(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source,
@@ -182,8 +181,8 @@ Tensor index_reduce(const Tensor& input, int64_t dim, const Tensor& index, const
            "index_reduce: reduce is prod, mean, amax or amin: got '{}'", reduce);
   TG_CHECK(index.ndim() <= 1, Index, "index_reduce: expected an index with at most 1 dimension: got sizes {}",
            format_ints(index.sizes()));
-  TG_CHECK(source.dtype() == input.dtype(), Runtime, "index_reduce: expected the source to be {} as the input is: got {}",
-           input.dtype(), source.dtype());
+  TG_CHECK(source.dtype() == input.dtype(), Runtime,
+           "index_reduce: expected the source to be {} as the input is: got {}", input.dtype(), source.dtype());
   const int64_t d = wrap_dim(dim, input.ndim(), "index_reduce");
   DimVector expected(input.sizes());
   if (!expected.empty()) expected[d] = index.numel();
@@ -217,9 +216,10 @@ std::vector<Tensor> unravel_index(const Tensor& indices, IntSpan shape) {
              high, format_ints(shape));
   }
   std::vector<Tensor> result(shape.size());
+  const Tensor places = to(indices, DType::int64);
   int64_t step = 1;
   for (size_t k = shape.size(); k-- > 0;) {
-    result[k] = remainder(floor_divide(indices, step), std::max<int64_t>(shape[k], 1));
+    result[k] = remainder(floor_divide(places, step), std::max<int64_t>(shape[k], 1));
     step *= std::max<int64_t>(shape[k], 1);
   }
   return result;

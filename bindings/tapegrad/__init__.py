@@ -76,6 +76,7 @@ from . import _tensor  # noqa: E402, F401
 from ._forms import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
+from ._root import *  # noqa: E402, F403
 from ._settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
     compile,
@@ -106,7 +107,7 @@ from .autograd import (  # noqa: E402
     no_grad,
     set_grad_enabled,
 )
-from .storage import TypedStorage, UntypedStorage  # noqa: E402
+from .storage import *  # noqa: E402, F403
 
 _LAZY = frozenset(("backends", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
                    "signal", "sparse", "special", "utils", "version"))

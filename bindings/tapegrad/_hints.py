@@ -13,7 +13,7 @@ def did_you_mean(name: str, candidates) -> str:
     from difflib import get_close_matches
 
     names = {c for c in candidates if not c.startswith("_")}
-    close = get_close_matches(name, names, n=1, cutoff=0.7) or [c for c in [_ELSEWHERE.get(name)] if c in names]
+    close = [c for c in [_ELSEWHERE.get(name)] if c in names] or get_close_matches(name, names, n=1, cutoff=0.7)
     return f"\ndid you mean '{close[0]}'?" if close else ""
 
 

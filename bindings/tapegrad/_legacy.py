@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import _C
+from .storage import TypedStorage
 
 
 class _TensorType(type):
@@ -12,6 +13,10 @@ class _TensorType(type):
         return isinstance(instance, _C.Tensor) and instance.is_cpu and instance.dtype == cls.dtype
 
     def __call__(cls, *args):
+        if len(args) == 1 and isinstance(args[0], TypedStorage):
+            if args[0].dtype != cls.dtype:
+                raise TypeError(f"{cls.__name__}: expected a storage of dtype {cls.dtype}: got {args[0].dtype}")
+            return args[0]._tensor()
         return _C._functions[""]["_legacy_tensor"](cls.dtype, cls.__name__, args)
 
     def __repr__(cls) -> str:

@@ -166,32 +166,32 @@ def _reduction(name: str, reduction) -> str:
 
 
 @_public
-def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction=1):
+def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None, reduction=0):
     """nn.functional's, with reduction as a number: 0 none, 1 mean, 2 sum."""
     word = _reduction("binary_cross_entropy_with_logits", reduction)
     return _nn["binary_cross_entropy_with_logits"](input, target, weight=weight, pos_weight=pos_weight, reduction=word)
 
 
 @_public
-def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction=1):
+def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction=0):
     """nn.functional's, with reduction as a number: 0 none, 1 mean, 2 sum."""
     return _nn["cosine_embedding_loss"](input1, input2, target, margin, reduction=_reduction("cosine_embedding_loss", reduction))
 
 
 @_public
-def hinge_embedding_loss(input, target, margin=1.0, reduction=1):
+def hinge_embedding_loss(input, target, margin=1.0, reduction=0):
     """nn.functional's, with reduction as a number: 0 none, 1 mean, 2 sum."""
     return _nn["hinge_embedding_loss"](input, target, margin, reduction=_reduction("hinge_embedding_loss", reduction))
 
 
 @_public
-def kl_div(input, target, reduction=1, *, log_target=False):
+def kl_div(input, target, reduction=0, *, log_target=False):
     """nn.functional's, with reduction as a number: 0 none, 1 mean, 2 sum."""
     return _nn["kl_div"](input, target, reduction=_reduction("kl_div", reduction), log_target=log_target)
 
 
 @_public
-def margin_ranking_loss(input1, input2, target, margin=0.0, reduction=1):
+def margin_ranking_loss(input1, input2, target, margin=0.0, reduction=0):
     """nn.functional's, with reduction as a number: 0 none, 1 mean, 2 sum."""
     return _nn["margin_ranking_loss"](input1, input2, target, margin, reduction=_reduction("margin_ranking_loss", reduction))
 
@@ -204,7 +204,7 @@ def poisson_nll_loss(input, target, log_input, full, eps, reduction):
 
 
 @_public
-def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction=1):
+def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction=0):
     """nn.functional's, with reduction as a number: 0 none, 1 mean, 2 sum."""
     word = _reduction("triplet_margin_loss", reduction)
     return _nn["triplet_margin_loss"](anchor, positive, negative, margin, p, eps, swap, reduction=word)

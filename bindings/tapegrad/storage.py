@@ -136,6 +136,64 @@ class TypedStorage:
         return f"<tapegrad.TypedStorage of {self.size()} {self.dtype} on {self.device}>"
 
 
+class _StorageType(type):
+    """Classes that stand for TypedStorage with a dtype: FloatStorage(3), isinstance(s, ByteStorage)."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, TypedStorage) and instance.dtype == cls.dtype
+
+    def __call__(cls, data=0):
+        if isinstance(data, int):
+            if data < 0:
+                raise RuntimeError(f"{cls.__name__}: the size must not be negative: got {data}")
+            return TypedStorage(UntypedStorage(data * cls.dtype.itemsize), cls.dtype)
+        tensor = _C._functions[""]["tensor"](list(data), dtype=cls.dtype)
+        return TypedStorage(storage_of(tensor), cls.dtype)
+
+    def from_buffer(cls, buffer, byte_order="native", count=-1, offset=0):
+        """The bytes of a buffer, copied, as elements; byte_order is native, little or big."""
+        import sys
+
+        if byte_order not in ("native", "little", "big"):
+            raise ValueError(f"from_buffer: byte_order is native, little or big: got {byte_order!r}")
+        size = cls.dtype.itemsize
+        data = bytes(memoryview(buffer).cast("B"))[offset:]
+        if len(data) % size and count < 0:
+            raise ValueError(f"from_buffer: expected a multiple of {size} bytes: got {len(data)}")
+        count = len(data) // size if count < 0 else count
+        if count * size > len(data):
+            raise ValueError(f"from_buffer: expected at least {count * size} bytes behind offset {offset}: got {len(data)}")
+        data = bytearray(data[:count * size])
+        if byte_order != "native" and byte_order != sys.byteorder and size > 1:
+            for k in range(size // 2):
+                data[k::size], data[size - 1 - k::size] = data[size - 1 - k::size], data[k::size]
+        if not data:
+            return cls(0)
+        return TypedStorage(storage_of(_C._functions[""]["frombuffer"](data, dtype=_C.uint8)), cls.dtype)
+
+    def __repr__(cls) -> str:
+        return f"<class 'tapegrad.{cls.__name__}'>"
+
+
+def _storage_type(name, dtype):
+    __all__.append(name)
+    return _StorageType(name, (), {"dtype": dtype, "__module__": "tapegrad", "__doc__": f"A storage of dtype {dtype}."})
+
+
+BFloat16Storage = _storage_type("BFloat16Storage", _C.bfloat16)
+BoolStorage = _storage_type("BoolStorage", _C.bool)
+ByteStorage = _storage_type("ByteStorage", _C.uint8)
+CharStorage = _storage_type("CharStorage", _C.int8)
+ComplexDoubleStorage = _storage_type("ComplexDoubleStorage", _C.complex128)
+ComplexFloatStorage = _storage_type("ComplexFloatStorage", _C.complex64)
+DoubleStorage = _storage_type("DoubleStorage", _C.float64)
+FloatStorage = _storage_type("FloatStorage", _C.float32)
+HalfStorage = _storage_type("HalfStorage", _C.float16)
+IntStorage = _storage_type("IntStorage", _C.int32)
+LongStorage = _storage_type("LongStorage", _C.int64)
+ShortStorage = _storage_type("ShortStorage", _C.int16)
+
+
 def storage_of(tensor) -> UntypedStorage:
     """The one Python object of a tensor's storage."""
     found = _known.get(tensor._storage_id())

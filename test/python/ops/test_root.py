@@ -127,3 +127,14 @@ def test_attributes_of_old_scripts():
     assert tg.get_deterministic_debug_mode() == 1
     tg.set_deterministic_debug_mode(0)
     assert not isinstance(3, (tg.SymInt, tg.SymFloat, tg.SymBool)) and tg.legacy_contiguous_format is tg.contiguous_format
+
+
+def test_storages_from_buffers():
+    data = np.arange(3, dtype="<f4").tobytes()
+    storage = tg.FloatStorage.from_buffer(data, "little")
+    assert storage.tolist() == [0, 1, 2] and isinstance(storage, tg.FloatStorage) and not isinstance(storage, tg.ByteStorage)
+    assert tg.FloatStorage.from_buffer(np.arange(3, dtype=">f4").tobytes(), "big").tolist() == [0, 1, 2]
+    assert tg.ByteTensor(tg.ByteStorage.from_buffer(b"abc")).tolist() == [97, 98, 99]
+    assert tg.LongStorage([4, 5]).tolist() == [4, 5] and tg.IntStorage(2).size() == 2
+    with pytest.raises(ValueError, match="from_buffer: expected a multiple of 4 bytes: got 3"):
+        tg.FloatStorage.from_buffer(b"abc")

@@ -55,10 +55,10 @@ def _widened(value):
     return map_tree(lambda t: t.float() if t.dtype in (rows.torch.float16, rows.torch.bfloat16) else t, value)
 
 
-def _in_place_of_half(record, args, kwargs):
+def _dtypes_in_torch(record, args, kwargs):
     """PyTorch's result dtype for the same call in the 16-bit dtype itself, or None where it has no kernel for it."""
     try:
-        return [t.dtype for t in tensors_of([record.torch_function(*args, **kwargs)])]
+        return [t.dtype for t in tensors_of([record.torch_function(*map_tree(rows.torch.clone, args), **kwargs)])]
     except (RuntimeError, NotImplementedError, ValueError, TypeError):
         return None
 
@@ -73,7 +73,7 @@ def test_half_precision(record, half):
             continue
         where = f"{record.name} sample {n} {half}"
         theirs = to_torch(args), to_torch(kwargs)
-        dtypes = _in_place_of_half(record, *theirs)
+        dtypes = _dtypes_in_torch(record, *theirs)
         try:
             wide = record.torch_function(*_widened(theirs[0]), **_widened(theirs[1]))
         except (RuntimeError, ValueError, TypeError, IndexError):

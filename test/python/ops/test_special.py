@@ -86,4 +86,4 @@ def test_reflections_of_two_names():
                         ("modified_bessel_i0", "i0"), ("multigammaln", "mvlgamma")]:
         assert name in tg.special.__all__, (name, other)
     with pytest.raises(AttributeError, match="did you mean 'digamma'"):
-        tg.special.digama
+        _ = tg.special.digama
