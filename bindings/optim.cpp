@@ -69,7 +69,7 @@ bool flag(PyObject* dict, PyObject* key) {
   return truth != 0;
 }
 
-const Tensor* gradient(const Tensor& param) {
+const Tensor* gradient_of(const Tensor& param) {
   const autograd::AutogradMeta* meta = autograd::meta(param);
   return meta && meta->grad.defined() ? &meta->grad : nullptr;
 }
@@ -172,7 +172,7 @@ PyObject* adam_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       PyObject* object = PyList_GET_ITEM(params, i);
       require(is_tensor(object), kOp, "a tensor as parameter", object);
       const Tensor& param = unwrap(object);
-      const Tensor* grad = gradient(param);
+      const Tensor* grad = gradient_of(param);
       if (grad == nullptr) continue;
       TG_CHECK(!grad->is_sparse(), Runtime,
                "Adam does not support sparse gradients, please consider SparseAdam instead");
@@ -210,7 +210,7 @@ PyObject* sgd_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       PyObject* object = PyList_GET_ITEM(params, i);
       require(is_tensor(object), kOp, "a tensor as parameter", object);
       const Tensor& param = unwrap(object);
-      const Tensor* grad = gradient(param);
+      const Tensor* grad = gradient_of(param);
       if (grad == nullptr) continue;
       if (grad->is_sparse()) {  // only the rows that were used
         TG_CHECK(s.momentum == 0 && s.weight_decay == 0, NotImplemented,
@@ -250,7 +250,7 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       PyObject* object = PyList_GET_ITEM(params, i);
       require(is_tensor(object), kOp, "a tensor as parameter", object);
       const Tensor& param = unwrap(object);
-      const Tensor* grad = gradient(param);
+      const Tensor* grad = gradient_of(param);
       if (grad == nullptr) continue;
       if (set_to_none) {
         param.set_grad(Tensor());

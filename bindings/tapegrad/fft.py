@@ -5,3 +5,9 @@ from ._C import _functions
 _table = _functions.get("fft", {})
 globals().update(_table)
 __all__ = sorted(_table)
+
+
+def __getattr__(name: str):
+    from ._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__)
