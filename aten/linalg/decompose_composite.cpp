@@ -7,10 +7,6 @@ namespace tapegrad::composite {
 namespace {
 
 bool recorded(const Tensor& t) { return grad_enabled() && t.requires_grad(); }
-Tensor adjoint(const Tensor& t) {
-  Tensor r = transpose(t, -2, -1);
-  return t.is_complex() ? conj(r) : r;
-}
 
 }  // namespace
 

@@ -7,7 +7,6 @@ namespace tapegrad::composite {
 namespace {
 
 Tensor mT(const Tensor& t) { return transpose(t, -2, -1); }
-Tensor adjoint(const Tensor& t) { return t.is_complex() ? conj(mT(t)) : mT(t); }
 
 Tensor expand_batch(const Tensor& t, IntSpan batch) {
   DimVector sizes(batch);
@@ -223,13 +222,13 @@ void pinv(const Tensor& A, const Tensor& atol, const Tensor& rtol, bool hermitia
     auto [L, Q] = raw::linalg_eigh(A);
     Tensor size = raw::abs(L), keep = raw::gt(size, composite::threshold_of(A, atol, rtol, size));
     Tensor inverse = raw::where(keep, raw::reciprocal(L), raw::zeros_like(L));
-    raw::copy_(out, raw::matmul(raw::mul(Q, raw::unsqueeze(inverse, -2)), composite::adjoint(Q)));
+    raw::copy_(out, raw::matmul(raw::mul(Q, raw::unsqueeze(inverse, -2)), adjoint(Q)));
     return;
   }
   auto [U, S, Vh] = raw::_linalg_svd(A, false);
   Tensor keep = raw::gt(S, composite::threshold_of(A, atol, rtol, S));
   Tensor inverse = raw::where(keep, raw::reciprocal(S), raw::zeros_like(S));
-  raw::copy_(out, raw::matmul(raw::mul(composite::adjoint(Vh), raw::unsqueeze(inverse, -2)), composite::adjoint(U)));
+  raw::copy_(out, raw::matmul(raw::mul(adjoint(Vh), raw::unsqueeze(inverse, -2)), adjoint(U)));
 }
 
 }  // namespace tapegrad::cpu
