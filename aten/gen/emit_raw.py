@@ -173,7 +173,7 @@ def _kernel(op: Op) -> list[str]:
         lines += [*prepare, *_call(op, device, values, [], f"{first}.numel()" if first else "0"), "}"]
         if op.has_out:
             lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
-                      f'  write_out("{op.name.strip("_")}", out, raw::{op.name}({names(op.args)}));', "  return out;", "}"]
+                      f'  write_out("{op.shown}", out, raw::{op.name}({names(op.args)}));', "  return out;", "}"]
         return lines
     shape = op.get("shape") or "create_shape"
     n = op.num_outputs

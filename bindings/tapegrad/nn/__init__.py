@@ -22,7 +22,10 @@ from . import modules  # after the layers: it sorts them into PyTorch's paths
 def __getattr__(name: str):
     from .._hints import no_attribute
 
-    raise no_attribute(__name__, name, __all__ = [*_layer_names, *_lazy_names, *_more_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",
+    raise no_attribute(__name__, name, __all__)
+
+
+__all__ = [*_layer_names, *_lazy_names, *_more_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",
            "MultiheadAttention", "Parameter", "ParameterDict", "ParameterList", "RNN", "RNNBase", "RNNCellBase", "Sequential",
            "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
            "UninitializedBuffer", "UninitializedParameter", "UpsamplingBilinear2d", "UpsamplingNearest2d", "attention",

@@ -11,4 +11,7 @@ from .sparse_adam import SparseAdam
 def __getattr__(name: str):
     from .._hints import no_attribute
 
-    raise no_attribute(__name__, name, __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "SparseAdam", "lr_scheduler"]
+    raise no_attribute(__name__, name, __all__)
+
+
+__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "SparseAdam", "lr_scheduler"]
