@@ -63,12 +63,22 @@ def _dtypes_in_torch(record, args, kwargs):
         return None
 
 
+def _in_torch_somewhere(record, samples) -> bool:
+    """Whether PyTorch has a kernel for a sample that has elements."""
+    return any(_dtypes_in_torch(record, *to_torch((args, kwargs))) for args, kwargs in samples
+               if all(t.numel() for t in tensors_of([args, kwargs])))
+
+
 @pytest.mark.skipif(rows.torch is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 @each([r for r in DETERMINISTIC if r.torch_function is not None and r.test.get("torch", True) and "half" not in r.test])
 def test_half_precision(record, half):
     """16-bit inputs give PyTorch's float32 result of the same values, rounded once or as its parts round."""
-    for n, (args, kwargs) in enumerate(record.make_samples(getattr(tapegrad, half))):
+    try:
+        samples = record.make_samples(getattr(tapegrad, half))
+    except (KeyError, RuntimeError, NotImplementedError) as error:
+        pytest.skip(f"the samples are made by operators without 16-bit forms: {type(error).__name__}")
+    for n, (args, kwargs) in enumerate(samples):
         if not any(dtype_name(t) == half for t in tensors_of([args, kwargs])):
             continue
         where = f"{record.name} sample {n} {half}"
@@ -81,8 +91,8 @@ def test_half_precision(record, half):
         try:
             got = record.function(*args, **kwargs)
         except (RuntimeError, NotImplementedError, TypeError):
-            if dtypes is None:
-                continue  # neither has it
+            if dtypes is None or not _in_torch_somewhere(record, samples):
+                continue  # neither has it; of no elements PyTorch does not ask
             raise
         if dtypes is not None:
             assert [dtype_name(t) for t in tensors_of([got])] == [str(d).rsplit(".", 1)[-1] for d in dtypes], where
