@@ -1,5 +1,7 @@
 #include "tapegrad/bindings/errors.h"
 
+#include "tapegrad/bindings/module_path.h"
+
 #include <new>
 #include <string>
 
@@ -95,6 +97,7 @@ PyObject* translate_exception() noexcept {
   } catch (const Error& e) {
     // An interrupted loop leaves what the signal handler raised.
     if (!(e.kind() == ErrorKind::Interrupt && PyErr_Occurred())) PyErr_SetString(python_class(e.kind()), e.what());
+    remember_error(e.what());
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& e) {

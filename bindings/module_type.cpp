@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/module_path.h"
 #include "tapegrad/bindings/tensor_object.h"
 
 namespace tapegrad::python {
@@ -89,6 +90,7 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
     *writable = self;
     PyObject* result = call_named(dict, name, writable, n + 1, kwnames);
     *writable = saved;
+    if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
     return result;
   }
   const size_t total = n + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
@@ -99,6 +101,7 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
   std::memcpy(all + 1, args, total * sizeof(PyObject*));
   PyObject* result = call_named(dict, name, all, n + 1, kwnames);
   if (all != small) PyMem_Free(all);
+  if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
   return result;
 }
 
@@ -110,7 +113,9 @@ PyObject* module_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* dict = dict_of(self);
   if (!dict) return nullptr;
   PyRef method(PyObject_GetAttr(self, has_hooks(dict) ? k_call_impl : k_forward));
-  return method ? PyObject_Call(method.get(), args, kwargs) : nullptr;
+  PyObject* result = method ? PyObject_Call(method.get(), args, kwargs) : nullptr;
+  if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
+  return result;
 }
 
 PyObject* missing_attribute(PyObject* self, PyObject* name) {

@@ -112,10 +112,11 @@ void Module::walk(const std::string& prefix, std::vector<const Module*>& seen, b
 namespace {
 
 void append_new(NamedTensors& to, const std::string& prefix, const NamedTensors& from) {
-  for (const auto& [name, tensor] : from) {
+  for (const auto& entry : from) {
+    const Tensor& tensor = entry.second;
     if (!tensor.defined()) continue;
     const bool known = std::any_of(to.begin(), to.end(), [&](const auto& e) { return e.second.is_same(tensor); });
-    if (!known) to.emplace_back(join(prefix, name), tensor);
+    if (!known) to.emplace_back(join(prefix, entry.first), tensor);
   }
 }
 
@@ -150,9 +151,10 @@ NamedModules Module::named_modules() const {
   NamedModules result;
   std::vector<const Module*> seen;
   walk("", seen, true, [&](const std::string& prefix, const Module& m) {
-    for (const auto& [name, child] : m.children_) {
-      const bool known = std::any_of(result.begin(), result.end(), [&](const auto& e) { return e.second == child; });
-      if (!known) result.emplace_back(join(prefix, name), child);
+    for (const auto& entry : m.children_) {
+      const bool known =
+          std::any_of(result.begin(), result.end(), [&](const auto& e) { return e.second == entry.second; });
+      if (!known) result.emplace_back(join(prefix, entry.first), entry.second);
     }
   });
   return result;

@@ -26,6 +26,6 @@ part "build with AddressSanitizer and UBSan" tools/build.sh asan \
   && part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan
 part "budgets" "$VENV/bin/python" tools/meter.py --build build
 say "Python tests"
-"$VENV/bin/python" -m pytest -q "$@" || failed+=("Python tests")
+"$VENV/bin/python" -m pytest -q -n "${JOBS:-$(nproc)}" --dist worksteal "$@" || failed+=("Python tests")
 
 [ ${#failed[@]} = 0 ] || { printf 'FAILED: %s\n' "${failed[@]}" >&2; exit 1; }

@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_create.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad {
 
@@ -17,30 +19,43 @@ Columns upper(int64_t i, int64_t columns, int64_t offset) {
   return {std::clamp<int64_t>(i + offset, 0, columns), columns};
 }
 
-template <class F>
+// The rows of a triangle that are not empty, and how many elements they have together. Sizes are not negative, their
+// product fits, and |offset| is below 2^62, so no sum here overflows.
+struct Rows {
+  int64_t begin, end, count;
+};
+Rows lower_rows(int64_t row, int64_t col, int64_t offset) {
+  const int64_t first = offset + 1;  // columns of row 0, before they are cut to 0 .. col
+  const int64_t begin = std::clamp<int64_t>(-offset, 0, row), full = std::clamp<int64_t>(col - first, begin, row);
+  const int64_t partial = full - begin;
+  const int64_t sum = partial == 0 ? 0 : partial * (begin + first) + partial * (partial - 1) / 2;
+  return {begin, row, col == 0 ? 0 : sum + col * (row - full)};
+}
+Rows upper_rows(int64_t row, int64_t col, int64_t offset) {
+  const int64_t count = row * col - lower_rows(row, col, offset - 1).count;
+  return {0, std::clamp<int64_t>(col - offset, 0, row), count};
+}
+
 TensorSpec triangle_spec(int64_t row, int64_t col, int64_t offset, std::optional<DType> wanted,
-                         std::optional<Device> device, F&& columns, const char* op) {
+                         std::optional<Device> device, Rows (*rows)(int64_t, int64_t, int64_t), const char* op) {
   TG_CHECK(row >= 0 && col >= 0, Runtime, "{}: sizes must not be negative: got {} rows, {} columns", op, row, col);
   const DType dtype = wanted.value_or(DType::int64);
   TG_CHECK(dtype == DType::int32 || dtype == DType::int64, Runtime, "{}: expected dtype int32 or int64: got {}", op,
            dtype);
   checked_numel({row, col}, op);
-  constexpr int64_t kLimit = int64_t{1} << 62;
-  TG_CHECK(offset > -kLimit && offset < kLimit, Runtime, "{}: the offset is out of range: got {}", op, offset);
-  int64_t n = 0;
-  for (int64_t i = 0; i < row; ++i) {
-    Columns c = columns(i, col, offset);
-    n += c.end - c.begin;
-  }
-  return {DimVector{2, n}, dtype, device.value_or(default_device()), {}};
+  constexpr int64_t kLimit = int64_t{1} << 61;
+  TG_CHECK(offset > -kLimit && offset < kLimit && row < kLimit && col < kLimit, Runtime,
+           "{}: sizes and offset are out of range: got {} rows, {} columns, offset {}", op, row, col, offset);
+  return create_spec({2, rows(row, col, offset).count}, dtype, device, op);
 }
 
 template <class F>
-void write_triangle(int64_t row, int64_t col, int64_t offset, const Tensor& out, F&& columns) {
+void write_triangle(Rows rows, int64_t col, int64_t offset, const Tensor& out, F&& columns) {
   auto write = [&]<class T>() {
     T* r = out.data<T>();
     T* c = r + out.size(1);
-    for (int64_t i = 0; i < row; ++i) {
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      if (i % 4096 == 0) check_interrupt();
       Columns range = columns(i, col, offset);
       for (int64_t j = range.begin; j < range.end; ++j) {
         *r++ = static_cast<T>(i);
@@ -48,6 +63,7 @@ void write_triangle(int64_t row, int64_t col, int64_t offset, const Tensor& out,
       }
     }
   };
+  if (out.numel() == 0) return;
   if (out.dtype() == DType::int32)
     write.template operator()<int32_t>();
   else
@@ -58,22 +74,22 @@ void write_triangle(int64_t row, int64_t col, int64_t offset, const Tensor& out,
 
 TensorSpec tril_indices_shape(int64_t row, int64_t col, int64_t offset, std::optional<DType> dtype,
                               std::optional<Device> device) {
-  return triangle_spec(row, col, offset, dtype, device, lower, "tril_indices");
+  return triangle_spec(row, col, offset, dtype, device, lower_rows, "tril_indices");
 }
 TensorSpec triu_indices_shape(int64_t row, int64_t col, int64_t offset, std::optional<DType> dtype,
                               std::optional<Device> device) {
-  return triangle_spec(row, col, offset, dtype, device, upper, "triu_indices");
+  return triangle_spec(row, col, offset, dtype, device, upper_rows, "triu_indices");
 }
 
 namespace cpu {
 
 void tril_indices_cpu(int64_t row, int64_t col, int64_t offset, std::optional<DType>, std::optional<Device>,
                       const Tensor& out) {
-  write_triangle(row, col, offset, out, lower);
+  write_triangle(lower_rows(row, col, offset), col, offset, out, lower);
 }
 void triu_indices_cpu(int64_t row, int64_t col, int64_t offset, std::optional<DType>, std::optional<Device>,
                       const Tensor& out) {
-  write_triangle(row, col, offset, out, upper);
+  write_triangle(upper_rows(row, col, offset), col, offset, out, upper);
 }
 
 }  // namespace cpu

@@ -117,11 +117,18 @@ def kernel_type(op: Op) -> str:
     return f"void({', '.join(types)})"
 
 
+def _operands(op: Op) -> tuple[list[str], str]:
+    """Addresses of the operands, and `, list` for a row with a list of them."""
+    single = ["&" + a.name for a in op.tensor_args if a.type in ("Tensor", "Tensor?")]
+    single += [f"&{a.name}.tensor()" for a in op.tensor_args if a.type == "Tensor|Scalar"]
+    return single, "".join(", " + a.name for a in op.tensor_args if a.type == "Tensor[]")
+
+
 def _device_check(op: Op) -> list[str]:
-    strict = [a for a in op.tensor_args if a.type in ("Tensor", "Tensor?")]
-    if len(strict) < 2:
+    single, lists = _operands(op)
+    if len(single) < 2 and not lists:
         return []
-    return [f'  check_same_device("{op.shown}", {{{", ".join("&" + a.name for a in strict)}}});']
+    return [f'  check_same_device("{op.shown}", {{{", ".join(single)}}}{lists});']
 
 
 def _prepared(op: Op, rename=None) -> tuple[list[str], list[str]]:
@@ -202,14 +209,14 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
     outs = out_args(op)
     n = len(outs)
     result = "const Tensor&" if n == 1 else return_type(op)
-    inputs = ", ".join(f"&{a.name}" for a in op.tensor_args if a.type in ("Tensor", "Tensor?"))
-    lists = "".join(f", {a.name}" for a in op.args if a.type == "Tensor[]")
+    single, lists = _operands(op)
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
              *check_lines(op), *_device_check(op)]
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
-        lines.append(f'  const Tensor target_{o} = out_target("{op.shown}", {o}, {spec}, {{{inputs}}}{lists});')
+        others = ", ".join([*single, *("&" + before for before in outs[:i])])
+        lines.append(f'  const Tensor target_{o} = out_target("{op.shown}", {o}, {spec}, {{{others}}}{lists});')
     if has_kernel:
         body = [*prepare, *_call(op, f"{outs[0]}.device()", values, [f"target_{o}" for o in outs], f"target_{outs[0]}.numel()")]
         lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]

@@ -4,14 +4,16 @@
 
 namespace tapegrad {
 
-void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
+void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors, TensorSpan list) {
   const Tensor* first = nullptr;
-  for (const Tensor* t : tensors) {
-    if (!t->defined() || (t->is_cpu() && t->ndim() == 0)) continue;
-    if (first == nullptr) first = t;
-    TG_CHECK(t->device() == first->device(), Runtime, "{}: expected all tensors on one device: got {} and {}", op,
-             first->device(), t->device());
-  }
+  auto check = [&](const Tensor& t) {
+    if (!t.defined() || (t.is_cpu() && t.ndim() == 0)) return;
+    if (first == nullptr) first = &t;
+    TG_CHECK(t.device() == first->device(), Runtime, "{}: expected all tensors on one device: got {} and {}", op,
+             first->device(), t.device());
+  };
+  for (const Tensor* t : tensors) check(*t);
+  for (const Tensor& t : list) check(t);
 }
 
 Tensor contiguous_or_copy(const Tensor& t) {

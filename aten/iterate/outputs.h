@@ -11,7 +11,7 @@
 namespace tapegrad {
 
 // Raises Runtime unless all defined tensors are on one device; zero-dimensional CPU tensors go with any.
-TG_API void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors);
+TG_API void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors, TensorSpan list = {});
 
 TG_API Tensor contiguous_or_copy(const Tensor& t);
 

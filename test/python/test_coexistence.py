@@ -50,7 +50,7 @@ def run(order):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-@pytest.mark.parametrize("order", itertools.permutations(["tapegrad", "torch", "numpy"]), ids="-".join)
+@pytest.mark.parametrize("order", list(itertools.permutations(["tapegrad", "torch", "numpy"])), ids="-".join)
 def test_each_import_order_trains(order):
     run(order)
 

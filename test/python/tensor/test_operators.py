@@ -108,7 +108,7 @@ def test_matmul():
 
 
 @pytest.mark.parametrize("op", BINARY + COMPARE, **ids)
-@pytest.mark.parametrize("other", ["text", None, object(), {}, {1}], **ids)
+@pytest.mark.parametrize("other", ["text", None, pytest.param(object(), id="object"), {}, {1}], **ids)
 def test_foreign_operands(op, other):
     a, ta = pair([1, 2, 3])
     assert_same_outcome(lambda: op(a, other), lambda: op(ta, other), kinds=True)

@@ -1,0 +1,35 @@
+"""`python test/fuzz [--calls N] [--seed S] [--jobs J] [NAME...]`: broken calls of every operator; see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "python")]
+
+import pool  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python test/fuzz", description=__doc__)
+    parser.add_argument("--calls", type=int, default=10_000, help="calls per operator")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("names", nargs="*", help="operators; all when none is given")
+    options = parser.parse_args()
+    names = options.names or pool.operators()
+
+    def progress(total):
+        print(f"\r{total.calls} of {options.calls * len(names)} calls, {len(total.findings)} findings", end="", file=sys.stderr)
+
+    total = pool.run(options.seed, options.calls, names, options.jobs, seconds=120 + options.calls * 0.5, progress=progress)
+    print(file=sys.stderr)
+    print("\n".join(total.findings))
+    print(f"{len(names)} operators, {total.calls} calls, {len(total.findings)} findings (seed {options.seed})")
+    return 1 if total.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Runs the fuzzer's workers over operators, a few operators to a process, and collects what they find."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tapegrad as tg
+
+WORKER = Path(__file__).with_name("worker.py")
+MEMORY = 2 << 30  # bytes of address space for a worker; larger requests have to be refused politely
+
+
+@dataclass
+class Outcome:
+    calls: int = 0
+    findings: list = field(default_factory=list)
+
+    def __iadd__(self, other):
+        self.calls += other.calls
+        self.findings += other.findings
+        return self
+
+
+def operators() -> list[str]:
+    """The public rows that have samples."""
+    import rows
+
+    return sorted({r.name for r in rows.load_records() if r.samples and not r.name.startswith("_")})
+
+
+def _limits():
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if "LD_PRELOAD" not in os.environ:  # AddressSanitizer reserves terabytes of addresses
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def run_worker(seed: int, calls: int, names: list[str], seconds: float) -> Outcome:
+    """One process. When it dies, what it was doing is a finding, and its other operators go on in a new one."""
+    outcome, rest = Outcome(), list(names)
+    while rest:
+        with tempfile.NamedTemporaryFile() as journal:
+            journal.write(b" " * 4000)
+            journal.flush()
+            search = os.pathsep.join([str(Path(tg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+            environment = {**os.environ, "TG_LAST_CALL": journal.name, "PYTHONPATH": search, "OMP_NUM_THREADS": "2"}
+            command = [sys.executable, "-X", "faulthandler", str(WORKER), str(seed), str(calls), *rest]
+            try:
+                child = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment, preexec_fn=_limits, errors="replace")
+                status, output, errors = child.returncode, child.stdout, child.stderr
+            except subprocess.TimeoutExpired as late:
+                status, output, errors = "no end", (late.stdout or b"").decode(errors="replace"), ""
+            last = Path(journal.name).read_text(errors="replace").strip()
+        outcome.findings += re.findall(r"finding: .*(?:\n  .*)?", output)
+        if status == 0:
+            outcome.calls += calls * len(rest)
+            return outcome
+        reason = next((line for line in errors.splitlines() if "ERROR: " in line or "runtime error" in line or "Error" in line or "Fatal" in line), "")
+        outcome.findings.append(f"finding: the process ended ({status}) {reason}\n  {last}\n  seed {seed}")
+        name = next((n for n in rest if re.search(rf"(^|[ .]){re.escape(n)}_? [\[{{]", last)), rest[0])
+        outcome.calls += calls * rest.index(name)
+        rest = rest[rest.index(name) + 1 :]
+    return outcome
+
+
+def run(seed: int, calls: int, names: list[str], jobs: int, seconds: float, progress=None) -> Outcome:
+    """Every operator gets `calls` calls. `seconds` is the limit of one process of eight operators."""
+    total = Outcome()
+    groups = [names[i::(len(names) + 7) // 8] for i in range((len(names) + 7) // 8)]
+    with ThreadPoolExecutor(jobs) as threads:
+        for outcome in threads.map(lambda group: run_worker(seed, calls, group, seconds), groups):
+            total += outcome
+            if progress:
+                progress(total)
+    return total
