@@ -18,6 +18,13 @@ find_cxx() {
   return 1
 }
 
+# Under a sanitizer dlopen is called from the sanitizer's library, whose run path does not lead to OpenBLAS.
+show_openblas() {
+  local folder
+  folder=$("$VENV/bin/python" -c 'import scipy_openblas32; print(scipy_openblas32.get_lib_dir())')
+  export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
 # Where a preset builds.
 build_dir() { case $1 in cpu) echo build ;; *) echo "build-$1" ;; esac; }
 

@@ -5,9 +5,7 @@ cd "$(dirname "$0")/.."
 . tools/common.sh
 
 dir=$(build_dir "$1")
-# Under a sanitizer dlopen is called from the sanitizer's library, whose run path does not lead to OpenBLAS.
-openblas=$("$VENV/bin/python" -c 'import scipy_openblas32; print(scipy_openblas32.get_lib_dir())')
-export LD_LIBRARY_PATH=$openblas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+show_openblas
 export UBSAN_OPTIONS=print_stacktrace=1
 export LSAN_OPTIONS=suppressions=$PWD/tools/lsan.supp:print_suppressions=0
 export TSAN_OPTIONS=suppressions=$PWD/tools/tsan.supp
