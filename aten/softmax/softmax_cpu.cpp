@@ -1,6 +1,6 @@
-// Softmax along any dimension of a contiguous tensor, seen as [outer, n, inner]. Work goes in tiles of kLanes
-// independent columns: for inner = 1 a lane takes every kLanes-th element of one row, else a lane is a column. Either
-// way every loop has a constant count, so it is vectorised and each element goes through the same code. The count is
+// Softmax along any dimension of a contiguous tensor, seen as [outer, n, inner]. Work goes in tiles of kLanes lanes: a
+// lane is a column, or, for inner = 1, a whole short row, or every kLanes-th element of one long row. In every layout
+// the loops have a constant count, so they are vectorised and each element goes through the same code. The count is
 // above 16, up to which g++ unrolls a loop before it would vectorise its exponentials.
 #include <algorithm>
 #include <array>
@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kLanes = 32;
 constexpr int64_t kGrain = 16384;  // elements
+enum class Layout : uint8_t { Row, Rows, Columns };
 
 // Values of one tile in the compute type, padded to whole lanes, as [steps][kLanes].
 template <class C>
@@ -51,14 +52,45 @@ struct Tile {
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j < width; ++j) p[i * stride + j] = T(values[static_cast<size_t>(i * kLanes + j)]);
   }
+  template <class T>
+  void load_rows(const T* p, int64_t n, int64_t count, C padding) {
+    steps = n;
+    values.resize(static_cast<size_t>(steps * kLanes));
+    C* v = values.data();
+    for (int64_t j = 0; j < count; ++j)
+      for (int64_t i = 0; i < n; ++i) v[i * kLanes + j] = static_cast<C>(p[j * n + i]);
+    for (int64_t i = 0; count < kLanes && i < n; ++i) std::fill(v + i * kLanes + count, v + (i + 1) * kLanes, padding);
+  }
+  template <class T>
+  void store_rows(T* p, int64_t n, int64_t count) const {
+    const C* v = values.data();
+    for (int64_t j = 0; j < count; ++j)
+      for (int64_t i = 0; i < n; ++i) p[j * n + i] = T(v[i * kLanes + j]);
+  }
+
+  template <class T>
+  void load(Layout layout, const T* p, const Extent& e, int64_t width, C padding) {
+    if (layout == Layout::Row) return load_row(p, e.n, padding);
+    if (layout == Layout::Rows) return load_rows(p, e.n, width, C(0));
+    load_columns(p, e.n, e.inner, width, C(0));
+  }
+  template <class T>
+  void store(Layout layout, T* p, const Extent& e, int64_t width) const {
+    if (layout == Layout::Row) return store_row(p, e.n);
+    if (layout == Layout::Rows) return store_rows(p, e.n, width);
+    store_columns(p, e.n, e.inner, width);
+  }
 };
 
-// Folds lanes of a row together, in a fixed order, and spreads the result.
+// Folds the lanes of a row, in a fixed order that stays in registers.
 template <class C, class F>
-void fold(C* lanes, F&& f) {
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t j = 0; j < width; ++j) lanes[j] = f(lanes[j], lanes[j + width]);
-  for (int64_t j = 1; j < kLanes; ++j) lanes[j] = lanes[0];
+inline C fold(const C* lanes, F&& f) {
+  C a[kLanes / 2], b[kLanes / 4], c[kLanes / 8];
+  for (int64_t j = 0; j < kLanes / 2; ++j) a[j] = f(lanes[j], lanes[j + kLanes / 2]);
+  for (int64_t j = 0; j < kLanes / 4; ++j) b[j] = f(a[j], a[j + kLanes / 4]);
+  for (int64_t j = 0; j < kLanes / 8; ++j) c[j] = f(b[j], b[j + kLanes / 8]);
+  static_assert(kLanes == 32);
+  return f(f(c[0], c[1]), f(c[2], c[3]));
 }
 
 template <class C, class F>
@@ -66,15 +98,15 @@ void each_step(Tile<C>& tile, F&& f) {
   for (int64_t i = 0; i < tile.steps; ++i) f(tile.values.data() + i * kLanes);
 }
 
+// Each lane a row of its own: `top` and `total` are vectors.
 template <bool kLog, class C>
-void forward_tile(Tile<C>& tile, bool row) {
+void forward_lanes(Tile<C>& tile) {
   C top[kLanes], total[kLanes];
   std::fill(top, top + kLanes, -std::numeric_limits<C>::infinity());
   std::fill(total, total + kLanes, C(0));
   each_step(tile, [&](const C* v) {
     for (int64_t j = 0; j < kLanes; ++j) top[j] = v[j] > top[j] ? v[j] : top[j];
   });
-  if (row) fold(top, [](C a, C b) { return a > b ? a : b; });
   each_step(tile, [&](C* v) {
     for (int64_t j = 0; j < kLanes; ++j) {
       const C shifted = v[j] - top[j];
@@ -83,10 +115,34 @@ void forward_tile(Tile<C>& tile, bool row) {
       v[j] = kLog ? shifted : e;
     }
   });
-  if (row) fold(total, [](C a, C b) { return a + b; });
   for (int64_t j = 0; j < kLanes; ++j) total[j] = kLog ? math::log(total[j]) : C(1) / total[j];
   each_step(tile, [&](C* v) {
     for (int64_t j = 0; j < kLanes; ++j) v[j] = kLog ? v[j] - total[j] : v[j] * total[j];
+  });
+}
+
+// All lanes one row.
+template <bool kLog, class C>
+void forward_row(Tile<C>& tile) {
+  C lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, -std::numeric_limits<C>::infinity());
+  each_step(tile, [&](const C* v) {
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = v[j] > lanes[j] ? v[j] : lanes[j];
+  });
+  const C top = fold(lanes, [](C a, C b) { return a > b ? a : b; });
+  std::fill(lanes, lanes + kLanes, C(0));
+  each_step(tile, [&](C* v) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const C shifted = v[j] - top;
+      const C e = math::exp(shifted);
+      lanes[j] += e;
+      v[j] = kLog ? shifted : e;
+    }
+  });
+  const C sum = fold(lanes, [](C a, C b) { return a + b; });
+  const C total = kLog ? math::log(sum) : C(1) / sum;
+  each_step(tile, [&](C* v) {
+    for (int64_t j = 0; j < kLanes; ++j) v[j] = kLog ? v[j] - total : v[j] * total;
   });
 }
 
@@ -99,7 +155,7 @@ void backward_tile(Tile<C>& grad, Tile<C>& output, bool row) {
     const C* y = output.values.data() + i * kLanes;
     for (int64_t j = 0; j < kLanes; ++j) total[j] += kLog ? g[j] : g[j] * y[j];
   }
-  if (row) fold(total, [](C a, C b) { return a + b; });
+  if (row) std::fill(total, total + kLanes, fold(total, [](C a, C b) { return a + b; }));
   for (int64_t i = 0; i < grad.steps; ++i) {
     C* g = grad.values.data() + i * kLanes;
     const C* y = output.values.data() + i * kLanes;
@@ -114,17 +170,23 @@ void dispatch_floating(DType t, F&& f) {
   });
 }
 
-// Calls f(offset, width, workspace) for each row (inner = 1: width 0) or strip of columns.
+// Calls f(layout, offset, width, workspace) for each tile; width counts its columns or rows.
 template <class Workspace, class F>
 void each_tile(const Extent& e, F&& f) {
   if (e.outer == 0 || e.n == 0 || e.inner == 0) return;
-  const int64_t strips = e.inner == 1 ? 1 : (e.inner + kLanes - 1) / kLanes;
-  const int64_t tile_elements = e.n * (e.inner == 1 ? 1 : kLanes);
-  parallel_for(0, e.outer * strips, std::max<int64_t>(1, kGrain / tile_elements), [&](int64_t begin, int64_t end) {
+  const Layout layout = e.inner > 1 ? Layout::Columns : e.n < kLanes ? Layout::Rows : Layout::Row;
+  const int64_t strips = (e.inner + kLanes - 1) / kLanes;  // of one matrix of columns
+  const int64_t tiles = layout == Layout::Rows ? (e.outer + kLanes - 1) / kLanes : e.outer * strips;
+  const int64_t tile_elements = e.n * (layout == Layout::Row ? 1 : kLanes);
+  parallel_for(0, tiles, std::max<int64_t>(1, kGrain / tile_elements), [&](int64_t begin, int64_t end) {
     Workspace workspace;
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t first = (t % strips) * kLanes;
-      f((t / strips) * e.n * e.inner + first, e.inner == 1 ? 0 : std::min(kLanes, e.inner - first), workspace);
+      if (layout == Layout::Rows) {
+        f(layout, t * kLanes * e.n, std::min(kLanes, e.outer - t * kLanes), workspace);
+      } else {
+        const int64_t first = (t % strips) * kLanes;
+        f(layout, (t / strips) * e.n * e.inner + first, std::min(kLanes, e.inner - first), workspace);
+      }
     }
   });
 }
@@ -136,16 +198,10 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
     using C = compute_t<T>;
     const T* x = static_cast<const T*>(input.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
-    each_tile<Tile<C>>(e, [&](int64_t offset, int64_t width, Tile<C>& tile) {
-      if (width == 0) {
-        tile.load_row(x + offset, e.n, -std::numeric_limits<C>::infinity());
-        forward_tile<kLog>(tile, true);
-        tile.store_row(o + offset, e.n);
-      } else {
-        tile.load_columns(x + offset, e.n, e.inner, width, C(0));
-        forward_tile<kLog>(tile, false);
-        tile.store_columns(o + offset, e.n, e.inner, width);
-      }
+    each_tile<Tile<C>>(e, [&](Layout layout, int64_t offset, int64_t width, Tile<C>& tile) {
+      tile.load(layout, x + offset, e, width, -std::numeric_limits<C>::infinity());
+      layout == Layout::Row ? forward_row<kLog>(tile) : forward_lanes<kLog>(tile);
+      tile.store(layout, o + offset, e, width);
     });
   });
 }
@@ -158,20 +214,14 @@ void backward(const Tensor& grad_output, const Tensor& output, int64_t dim, cons
     const T* g = static_cast<const T*>(grad_output.data_ptr());
     const T* y = static_cast<const T*>(output.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
-    each_tile<std::array<Tile<C>, 2>>(e, [&](int64_t offset, int64_t width, std::array<Tile<C>, 2>& tiles) {
-      auto& [grad, result] = tiles;
-      if (width == 0) {
-        grad.load_row(g + offset, e.n, C(0));
-        result.load_row(y + offset, e.n, C(0));
-        backward_tile<kLog>(grad, result, true);
-        grad.store_row(o + offset, e.n);
-      } else {
-        grad.load_columns(g + offset, e.n, e.inner, width, C(0));
-        result.load_columns(y + offset, e.n, e.inner, width, C(0));
-        backward_tile<kLog>(grad, result, false);
-        grad.store_columns(o + offset, e.n, e.inner, width);
-      }
-    });
+    each_tile<std::array<Tile<C>, 2>>(e,
+                                      [&](Layout layout, int64_t offset, int64_t width, std::array<Tile<C>, 2>& tiles) {
+                                        auto& [grad, result] = tiles;
+                                        grad.load(layout, g + offset, e, width, C(0));
+                                        result.load(layout, y + offset, e, width, C(0));
+                                        backward_tile<kLog>(grad, result, layout == Layout::Row);
+                                        grad.store(layout, o + offset, e, width);
+                                      });
   });
 }
 
