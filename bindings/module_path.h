@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tapegrad/bindings/object.h"
+#include "tapegrad/c10/macros.h"
 
 namespace tapegrad::python {
 

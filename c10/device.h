@@ -14,7 +14,8 @@ namespace tapegrad {
 enum class DeviceType : uint8_t { CPU, CUDA, Meta, Sparse };
 inline constexpr int kNumDeviceTypes = 4;
 
-struct Device {
+// Aligned to its size, without which clang reads and writes an atomic one through libatomic.
+struct alignas(2) Device {
   DeviceType type = DeviceType::CPU;
   int8_t index = 0;  // -1 in a request means "the current one"
 
@@ -37,6 +38,6 @@ struct fmt::formatter<tapegrad::Device> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(tapegrad::Device d, Context& context) const {
-    return fmt::format_to(context.out(), "{}", tapegrad::to_string(d));
+    return tapegrad::append_text(context.out(), tapegrad::to_string(d));
   }
 };

@@ -120,6 +120,6 @@ struct fmt::formatter<tapegrad::DType> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(tapegrad::DType t, Context& context) const {
-    return fmt::format_to(context.out(), "{}", tapegrad::dtype_name(t));
+    return tapegrad::append_text(context.out(), tapegrad::dtype_name(t));
   }
 };

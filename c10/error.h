@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tapegrad/c10/macros.h"
@@ -54,6 +55,14 @@ template <class... Args>
   throw_vformat(kind, fmt::string_view(format), fmt::make_format_args(args...));
 }
 }  // namespace detail
+
+// For formatters: writes the text to a context's output. fmt::format_to would do, but what it calls in libfmt has one
+// mangled name with g++ and another with clang, so that a clang build does not link to a library that g++ made.
+template <class Out>
+Out append_text(Out out, std::string_view text) {
+  for (char c : text) *out++ = c;
+  return out;
+}
 
 }  // namespace tapegrad
 
