@@ -114,8 +114,8 @@ bool init_errors(PyObject* module) {
                                 PyExc_RuntimeError, nullptr);
   linalg_error = PyErr_NewExceptionWithDoc(
       "tapegrad.linalg.LinAlgError",
-      "Raised when a matrix does not allow what is asked: it is singular, not positive definite, ...", PyExc_RuntimeError,
-      nullptr);
+      "Raised when a matrix does not allow what is asked: it is singular, not positive definite, ...",
+      PyExc_RuntimeError, nullptr);
   if (!out_of_memory_error || !linalg_error || PyModule_AddObjectRef(module, "LinAlgError", linalg_error) != 0)
     return false;
   return PyModule_AddObjectRef(module, "OutOfMemoryError", out_of_memory_error) == 0;

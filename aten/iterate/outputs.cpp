@@ -7,8 +7,9 @@ namespace tapegrad {
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors, TensorSpan list) {
   const Tensor* first = nullptr;
   auto check = [&](const Tensor& t) {
-    if (!t.defined() || (t.is_cpu() && t.ndim() == 0)) return;
+    if (!t.defined()) return;
     if (first == nullptr) first = &t;
+    if (t.is_cpu() && t.ndim() == 0) return;
     TG_CHECK(t.device() == first->device(), Runtime, "{}: expected all tensors on one device: got {} and {}", op,
              first->device(), t.device());
   };

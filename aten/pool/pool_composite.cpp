@@ -30,6 +30,7 @@ Tensor lp_pool(const char* op, size_t spatial, const Tensor& input, double norm_
 
 Tensor max_unpool(const char* op, size_t spatial, const Tensor& input, const Tensor& indices, IntSpan kernel,
                   OptionalInts stride_given, IntSpan padding, OptionalInts output_size) {
+  TG_CHECK(input.is_floating_point(), NotImplemented, "{}: expected a floating point input: got {}", op, input.dtype());
   check_ndim(op, input, spatial);
   DimVector stride = stride_or(stride_given, kernel), sizes(input.sizes());
   size_t leading = sizes.size() - spatial;
