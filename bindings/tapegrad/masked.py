@@ -205,3 +205,24 @@ def normalize(input, ord, dim, *, eps=1e-12, dtype=None, mask=None):
     """The elements that the mask keeps (0 for the others) divided by their norm along dim, or by eps if that is larger."""
     length = norm(input, ord, dim, keepdim=True, dtype=dtype, mask=mask)
     return _filled("normalize", input, mask, 0) / length.clamp(min=eps)
+
+
+_KEEP_SHAPE = ("cumsum", "cumprod", "softmax", "log_softmax", "softmin", "normalize", "logaddexp")
+
+
+def _input_mask(input, *args, mask=None, **kwargs):
+    """The mask in the shape of the input; all True where there is none."""
+    if mask is None:
+        mask = _ops["ones"](input.shape, dtype=_C.bool, device=input.device)
+    return _wide_mask("_input_mask", input, mask)
+
+
+def _output_mask(op, input, *args, **kwargs):
+    """Which elements of op's result come from an element that the mask keeps."""
+    name = getattr(op, "__name__", str(op))
+    kept = _input_mask(input, mask=kwargs.get("mask"))
+    if name in _KEEP_SHAPE:
+        return kept
+    place = 1 if name == "norm" else 0  # norm has ord in front
+    dim = args[place] if len(args) > place else kwargs.get("dim", -1 if name == "median" else None)
+    return kept.any(_dims(name, dim, input.dim()), keepdim=bool(kwargs.get("keepdim", False))) if input.dim() else kept
