@@ -82,6 +82,7 @@ class Operator:
 
     def samples(self, dtype, requires_grad=False):
         torch.manual_seed(0)
+        tapegrad.manual_seed(0)
         np.random.seed(0)
         return self.info.sample_inputs("cpu", dtype, requires_grad=requires_grad)
 
@@ -172,12 +173,14 @@ class Forms:
             return False
         results = []
         with torch.no_grad():
-            for seed in (0, 1):
+            for seed in range(24):  # one element drawn from two values repeats itself often
                 torch.manual_seed(seed)
                 inputs = self.arguments(sample)
                 results.append(outcome(lambda inputs=inputs: unseeded(function)(inputs[0], *inputs[1], **inputs[2])))
-            pairs = zip(*(tensors_of(r) for r in results))
-            return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
+                pairs = zip(tensors_of(results[0]), tensors_of(results[-1]))
+                if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs):
+                    return True
+        return False
 
     def precise(self, function, sample=None):
         """PyTorch's result for the same inputs in a wider dtype."""
