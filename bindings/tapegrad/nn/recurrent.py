@@ -137,8 +137,10 @@ class RNNBase(Module):
         options = (self._flat_weights, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
         padded, packed = _KERNELS[self.mode]
         if batch_sizes is None:
-            return padded(input, hx, *options, self.batch_first)
-        return packed(input, batch_sizes, hx, *options)
+            output, *state = padded(input, hx, *options, self.batch_first)
+        else:
+            output, *state = packed(input, batch_sizes, hx, *options)
+        return output, state[0] if len(state) == 1 else tuple(state)
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -148,9 +150,8 @@ class RNNBase(Module):
                 parts.append(f"{name}={getattr(self, name)}")
         return ", ".join(parts)
 
-    # One state (RNN and GRU); LSTM has its own.
-    def _forward_single(self, input, hx):
-        kind = type(self).__name__
+    # What the forward of each class does.
+    def _forward(self, input, hx):
         packed = input if isinstance(input, PackedSequence) else None
         batched = True
         batch_sizes = sorted_indices = unsorted_indices = None
@@ -158,20 +159,16 @@ class RNNBase(Module):
             input, batch_sizes, sorted_indices, unsorted_indices = packed
         else:
             if input.dim() not in (2, 3):
-                raise ValueError(f"{kind}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+                raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
             batched = input.dim() == 3
             if not batched:
                 input = input.unsqueeze(0 if self.batch_first else 1)
             if hx is not None:
-                if batched and hx.dim() != 3:
-                    raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
+                self._check_dims(hx, batched)
                 if not batched:
-                    if hx.dim() != 2:
-                        raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor")
-                    hx = hx.unsqueeze(1)
+                    hx = self._each(lambda state: state.unsqueeze(1), hx)
         if hx is None:
-            hx = zeros(self._num_states(), self._sequences(input, batch_sizes), self.hidden_size, dtype=input.dtype,
-                       device=input.device)
+            hx = self._zero_state(input, batch_sizes)
         else:
             hx = self.permute_hidden(hx, sorted_indices)
         self.check_forward_args(input, hx, batch_sizes)
@@ -179,8 +176,24 @@ class RNNBase(Module):
         if packed is not None:
             output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
         elif not batched:
-            output, hidden = output.squeeze(0 if self.batch_first else 1), hidden.squeeze(1)
+            output, hidden = output.squeeze(0 if self.batch_first else 1), self._each(lambda state: state.squeeze(1), hidden)
         return output, self.permute_hidden(hidden, unsorted_indices)
+
+    # What follows knows that the state is one tensor; LSTM, whose state is a pair, has its own.
+    @staticmethod
+    def _each(change, hx):
+        return change(hx)
+
+    @staticmethod
+    def _check_dims(hx, batched: bool) -> None:
+        if batched and hx.dim() != 3:
+            raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
+        if not batched and hx.dim() != 2:
+            raise RuntimeError(f"For unbatched 2-D input, hx should also be 2-D but got {hx.dim()}-D tensor")
+
+    def _zero_state(self, input, batch_sizes):
+        return zeros(self._num_states(), self._sequences(input, batch_sizes), self.hidden_size, dtype=input.dtype,
+                     device=input.device)
 
 
 class RNN(RNNBase):
@@ -204,7 +217,7 @@ class RNN(RNNBase):
         self.nonlinearity = nonlinearity
 
     def forward(self, input, hx=None):
-        return self._forward_single(input, hx)
+        return self._forward(input, hx)
 
 
 class GRU(RNNBase):
@@ -216,7 +229,7 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **kwargs)
 
     def forward(self, input, hx=None):
-        return self._forward_single(input, hx)
+        return self._forward(input, hx)
 
 
 class LSTM(RNNBase):
@@ -242,35 +255,20 @@ class LSTM(RNNBase):
         return hx if permutation is None else (_permuted(hx[0], permutation), _permuted(hx[1], permutation))
 
     def forward(self, input, hx=None):
-        packed = input if isinstance(input, PackedSequence) else None
-        batched = True
-        batch_sizes = sorted_indices = unsorted_indices = None
-        if packed is not None:
-            input, batch_sizes, sorted_indices, unsorted_indices = packed
-        else:
-            if input.dim() not in (2, 3):
-                raise ValueError(f"LSTM: Expected input to be 2D or 3D, got {input.dim()}D instead")
-            batched = input.dim() == 3
-            if not batched:
-                input = input.unsqueeze(0 if self.batch_first else 1)
-            if hx is not None:
-                wanted = 3 if batched else 2
-                if hx[0].dim() != wanted or hx[1].dim() != wanted:
-                    raise RuntimeError(f"For {'batched 3' if batched else 'unbatched 2'}-D input, hx and cx should also be "
-                                       f"{wanted}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors")
-                if not batched:
-                    hx = (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
-        if hx is None:
-            count, n = self._num_states(), self._sequences(input, batch_sizes)
-            c = zeros(count, n, self.hidden_size, dtype=input.dtype, device=input.device)
-            h = c if not self.proj_size else zeros(count, n, self.proj_size, dtype=input.dtype, device=input.device)
-            hx = (h, c)
-        else:
-            hx = self.permute_hidden(hx, sorted_indices)
-        self.check_forward_args(input, hx, batch_sizes)
-        output, h, c = self._run(input, hx, batch_sizes)
-        if packed is not None:
-            output = PackedSequence(output, batch_sizes, sorted_indices, unsorted_indices)
-        elif not batched:
-            output, h, c = output.squeeze(0 if self.batch_first else 1), h.squeeze(1), c.squeeze(1)
-        return output, self.permute_hidden((h, c), unsorted_indices)
+        return self._forward(input, hx)
+
+    @staticmethod
+    def _each(change, hx):
+        return change(hx[0]), change(hx[1])
+
+    @staticmethod
+    def _check_dims(hx, batched: bool) -> None:
+        wanted = 3 if batched else 2
+        if hx[0].dim() != wanted or hx[1].dim() != wanted:
+            raise RuntimeError(f"For {'batched 3' if batched else 'unbatched 2'}-D input, hx and cx should also be "
+                               f"{wanted}-D but got ({hx[0].dim()}-D, {hx[1].dim()}-D) tensors")
+
+    def _zero_state(self, input, batch_sizes):
+        c = super()._zero_state(input, batch_sizes)
+        h = c if not self.proj_size else zeros(*c.shape[:2], self.proj_size, dtype=input.dtype, device=input.device)
+        return h, c
