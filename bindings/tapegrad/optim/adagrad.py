@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _C, Tensor, float32, full_like, no_grad, tensor
-from .optimizer import Optimizer, _check_lr, _check_supported
+from .optimizer import PerParameterOptimizer, _check_lr, _check_supported
 
 __all__ = ["Adagrad"]
 
@@ -18,7 +18,7 @@ def with_values(sparse, values):
     return _C._sparse_make(sparse._indices(), values, tuple(sparse.shape), True)
 
 
-class Adagrad(Optimizer):
+class Adagrad(PerParameterOptimizer):
     """Adagrad (Duchi et al., 2011). With sparse gradients a step touches only the rows that they name."""
 
     def __init__(self, params, lr=1e-2, lr_decay: float = 0, weight_decay: float = 0, initial_accumulator_value: float = 0,
@@ -59,16 +59,6 @@ class Adagrad(Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p]["sum"].share_memory_()
-
-    def step(self, closure=None):
-        """One step. Returns the loss when a closure is given."""
-        loss = self._loss(closure)
-        with no_grad():
-            for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self._update(p, p.grad, group)
-        return loss
 
     def _update(self, p, grad, group) -> None:
         if not self.state[p]:

@@ -7,7 +7,7 @@ import warnings
 from collections import OrderedDict, defaultdict
 from copy import deepcopy
 
-from .. import _C, Tensor, enable_grad
+from .. import _C, Tensor, enable_grad, no_grad
 from ..utils.hooks import RemovableHandle
 
 __all__ = ["Optimizer", "required"]
@@ -274,3 +274,21 @@ class Optimizer:
     def register_load_state_dict_post_hook(self, hook, prepend: bool = False) -> RemovableHandle:
         """Calls hook(optimizer) after load_state_dict."""
         return self._add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend)
+
+
+class PerParameterOptimizer(Optimizer):
+    """One whose step treats the parameters that have a gradient one after the other: a subclass writes `_update`."""
+
+    def step(self, closure=None):
+        """One step. Returns the loss when a closure is given."""
+        loss = self._loss(closure)
+        with no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        self._update(p, p.grad, group)
+        return loss
+
+    def _update(self, p: Tensor, grad: Tensor, group: dict) -> None:
+        """Changes `p` in place."""
+        raise NotImplementedError

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from .. import _C, Tensor, no_grad, zeros_like
+from .. import _C, Tensor, zeros_like
 from .adagrad import rows_of, with_values
-from .optimizer import Optimizer
+from .optimizer import PerParameterOptimizer
 
 __all__ = ["SparseAdam"]
 
 
-class SparseAdam(Optimizer):
+class SparseAdam(PerParameterOptimizer):
     """Adam in which the moments of a row move only when the row has a gradient. A step touches only those rows; the moments of a
     parameter, as large as it is, are made at its first step."""
 
@@ -33,16 +33,6 @@ class SparseAdam(Optimizer):
             if bad:
                 what = "requires dense parameter tensors" if kind == "Sparse" else "does not support complex parameters"
                 raise ValueError(f"{kind} params at indices {bad}: SparseAdam {what}")
-
-    def step(self, closure=None):
-        """One step. Returns the loss when a closure is given."""
-        loss = self._loss(closure)
-        with no_grad():
-            for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self._update(p, p.grad, group)
-        return loss
 
     def _update(self, p, grad, group) -> None:
         if not grad.is_sparse:
