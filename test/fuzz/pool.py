@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import tapegrad as tg
+from child import run_child
 
 WORKER = Path(__file__).with_name("worker.py")
 MEMORY = 2 << 30  # bytes of address space for a worker; larger requests have to be refused politely
@@ -35,30 +31,11 @@ def operators() -> list[str]:
     return sorted({r.name for r in rows.load_records() if r.samples and not r.name.startswith("_")})
 
 
-def _limits():
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if "LD_PRELOAD" not in os.environ:  # AddressSanitizer reserves terabytes of addresses
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-
-
 def run_worker(seed: int, calls: int, names: list[str], seconds: float) -> Outcome:
     """One process. When it dies, what it was doing is a finding, and its other operators go on in a new one."""
     outcome, rest = Outcome(), list(names)
     while rest:
-        with tempfile.NamedTemporaryFile() as journal:
-            journal.write(b" " * 4000)
-            journal.flush()
-            search = os.pathsep.join([str(Path(tg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-            environment = {**os.environ, "TG_LAST_CALL": journal.name, "PYTHONPATH": search, "OMP_NUM_THREADS": "2"}
-            command = [sys.executable, "-X", "faulthandler", str(WORKER), str(seed), str(calls), *rest]
-            try:
-                child = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment, preexec_fn=_limits, errors="replace")
-                status, output, errors = child.returncode, child.stdout, child.stderr
-            except subprocess.TimeoutExpired as late:
-                status, output, errors = "no end", (late.stdout or b"").decode(errors="replace"), ""
-            last = Path(journal.name).read_text(errors="replace").strip()
+        status, output, errors, last = run_child(WORKER, [seed, calls, *rest], seconds, MEMORY)
         outcome.findings += re.findall(r"finding: .*(?:\n  .*)?", output)
         if status == 0:
             outcome.calls += calls * len(rest)

@@ -7,8 +7,6 @@ the number of calls. What the process was doing when it died is in the file that
 from __future__ import annotations
 
 import gc
-import mmap
-import os
 import random
 import signal
 import sys
@@ -24,10 +22,12 @@ sys.modules["torch"] = None  # not needed here, and large
 import mutate  # noqa: E402
 import rows  # noqa: E402
 import tapegrad as tg  # noqa: E402
+from child import Journal, describe  # noqa: E402
 
 TYPED = (TypeError, ValueError, RuntimeError, IndexError, OverflowError, MemoryError, KeyError, AttributeError, NotImplementedError, ZeroDivisionError, BufferError)
+# Processor time of all threads, which a busy machine does not stretch.
 SECONDS = 2.0  # after which a call is interrupted
-GRACE = 1.5  # for it to end; an idle machine needs 0.2
+GRACE = 2.0  # for it to end; 0.2 is usual
 SMALL = 20_000  # elements that are read back and walked through by backward
 
 
@@ -37,33 +37,6 @@ class TooLong(KeyboardInterrupt):
 
 def _alarm(signum, frame):
     raise TooLong
-
-
-class Journal:
-    """Keeps the last call where the parent can read it."""
-
-    SIZE = 4000
-
-    def __init__(self):
-        path = os.environ.get("TG_LAST_CALL")
-        if path:
-            with open(path, "r+b") as file:
-                self.memory = mmap.mmap(file.fileno(), self.SIZE)
-        else:
-            self.memory = bytearray(self.SIZE)
-
-    def write(self, text: str):
-        self.memory[:] = (text + " " * self.SIZE)[: self.SIZE].encode("ascii", "replace")
-
-
-def describe(value, depth=0) -> str:
-    if isinstance(value, tg.Tensor):
-        return f"{str(value.dtype)[9:]}{list(value.shape)}{'' if value.is_contiguous() else list(value.stride())}{'g' if value.requires_grad else ''}{'meta' if value.is_meta else ''}"
-    if isinstance(value, (list, tuple)):
-        return "[...]" if depth > 2 or len(value) > 12 else str([describe(v, depth + 1) for v in value])
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{k}: {describe(v, depth + 1)}" for k, v in value.items()) + "}"
-    return repr(value)[:80] if type(value).__repr__ is not object.__repr__ else type(value).__name__
 
 
 def callables(record):
@@ -103,7 +76,7 @@ def one_call(record, samples, rng: random.Random, journal: Journal, number: int)
     except TYPED:  # what was to be broken cannot be broken so
         return None
     journal.write(f"call {number}: {text}{record.name} {describe(call.args)} {describe(call.kwargs)}")
-    begun = time.monotonic()
+    begun = time.process_time()
     try:
         use(function(*call.args, **call.kwargs), rng)
     except TYPED as error:
@@ -113,7 +86,7 @@ def one_call(record, samples, rng: random.Random, journal: Journal, number: int)
         if "internal assertion" in message or isinstance(error, SystemError):
             return f"{type(error).__name__}: {message}"
     except TooLong:  # a long call is right as long as it can be ended
-        late = time.monotonic() - begun - SECONDS
+        late = time.process_time() - begun - SECONDS
         return f"ended {late:.1f} s after it was interrupted" if late > GRACE else None
     except Exception as error:  # noqa: BLE001 - reported
         return f"untyped refusal {type(error).__name__}: {error}"
@@ -124,7 +97,7 @@ def main():
     seed, calls, wanted = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     warnings.simplefilter("ignore")
     journal = Journal()
-    signal.signal(signal.SIGALRM, _alarm)
+    signal.signal(signal.SIGPROF, _alarm)
     records = {r.name: r for r in rows.load_records()}
     before = None
     for name in wanted:
@@ -132,15 +105,15 @@ def main():
         rng = random.Random(seed * 1_000_003 + zlib.crc32(name.encode()))
         samples = record.make_samples(rng.choice((tg.float32, tg.float64)))
         for number in range(calls):
-            signal.setitimer(signal.ITIMER_REAL, SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 finding = one_call(record, samples, rng, journal, number)
             except TooLong:  # it came a moment after the call
                 finding = None
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
             if finding:
-                print(f"finding: {name}: {finding}\n  {bytes(journal.memory).decode().strip()}", flush=True)
+                print(f"finding: {name}: {finding}\n  {journal.read()}", flush=True)
         samples = None
         if before is None:  # the first operator's calls have filled whatever is filled once
             gc.collect()

@@ -1,6 +1,7 @@
 """Calls every method of Tensor and every function with odd arguments, in a process of its own. Whatever is raised is
 fine; the process must live, and each call must come back. Half of the calls are blind; the others give every argument
-of a row of the op table an odd value of its own type. usage: odd_arguments.py SEED CALLS [NAME...]"""
+of a row of the op table an odd value of its own type. usage: odd_arguments.py SEED CALLS [NAME...], with test/fuzz
+on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import tapegrad as tg
+from child import Journal, describe
 
 # What blocks, ends the process, talks to the outside, or changes global state that later calls lean on.
 LEFT_OUT = {"breakpoint", "save", "load", "compile", "set_num_threads", "set_default_device", "set_default_dtype", "set_default_tensor_type",
@@ -173,12 +175,12 @@ def main():
     warnings.simplefilter("ignore")
     everything = [t for t in targets() if not wanted or t[0] in wanted]
     table = [r for r in rows() if not wanted or r[0] in wanted]
-    raised = 0
+    raised, journal = 0, Journal()
     for number in range(calls):
         typed = table and (number % 2 or not everything)
         name, function, args, keywords = typed_call(rng, rng.choice(table)) if typed else blind_call(rng, rng.choice(everything))
         text = f"{name} {[describe(a) for a in args]} { {k: describe(v) for k, v in keywords.items()} }"
-        LAST[:] = (text + " " * 2000)[:2000].encode("ascii", "replace")
+        journal.write(text)
         try:
             result = function(*args, **keywords) if callable(function) else function.__get__(args[0]) if args else None
             if small(result):
@@ -195,31 +197,6 @@ def main():
     gc.collect()
     print(f"{calls} calls, {raised} exceptions")
 
-
-def describe(value) -> str:
-    if isinstance(value, tg.Tensor):
-        return f"{value.dtype}{list(value.shape)}{'g' if value.requires_grad else ''}{'' if value.is_contiguous() else 's'}"
-    try:
-        if isinstance(value, (list, tuple)):
-            return str([describe(v) for v in value])[:200]
-        return repr(value)[:60]
-    except Exception:  # noqa: BLE001
-        return type(value).__name__
-
-
-def last_call():
-    """Memory of the file that keeps the last call, so that the parent can read it when this process dies."""
-    import mmap
-    import os
-
-    path = os.environ.get("TG_LAST_CALL")
-    if not path:
-        return bytearray(2000)
-    file = open(path, "r+b")
-    return mmap.mmap(file.fileno(), 2000)
-
-
-LAST = last_call()
 
 if __name__ == "__main__":
     main()
