@@ -63,6 +63,15 @@ void resize_output(const Tensor& out, IntSpan sizes, const char* op) {
 
 namespace {
 
+void check_out(const char* op, const Tensor& out, const TensorSpec& spec) {
+  TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
+           op, spec.dtype, out.dtype());
+  TG_CHECK(out.device() == spec.device, Runtime, "{}: expected out on {}: got {}", op, spec.device, out.device());
+  TG_CHECK(!has_internal_overlap(out), Runtime,
+           "{}: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it", op,
+           format_ints(out.sizes()), format_ints(out.strides()));
+}
+
 bool strides_match(const Tensor& t, const TensorSpec& spec) {
   if (spec.strides.empty()) return t.is_contiguous();
   for (int d = 0; d < t.ndim(); ++d)
@@ -74,12 +83,7 @@ bool strides_match(const Tensor& t, const TensorSpec& spec) {
 
 Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
                   std::initializer_list<const Tensor*> inputs, TensorSpan more) {
-  TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
-           op, spec.dtype, out.dtype());
-  TG_CHECK(out.device() == spec.device, Runtime, "{}: expected out on {}: got {}", op, spec.device, out.device());
-  TG_CHECK(!has_internal_overlap(out), Runtime,
-           "{}: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it", op,
-           format_ints(out.sizes()), format_ints(out.strides()));
+  check_out(op, out, spec);
   if (!(out.sizes() == IntSpan(spec.sizes))) {
     // An out that is an input, too, must keep its sizes until the kernel has run: finish_out resizes it.
     check_resizable(out, spec.sizes, op);
@@ -99,11 +103,7 @@ void finish_out(const Tensor& out, const Tensor& target) {
 
 void write_out(const char* op, const Tensor& out, const Tensor& result) {
   const TensorSpec spec{DimVector(result.sizes()), result.dtype(), result.device(), {}};
-  TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
-           op, spec.dtype, out.dtype());
-  TG_CHECK(!has_internal_overlap(out), Runtime,
-           "{}: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it", op,
-           format_ints(out.sizes()), format_ints(out.strides()));
+  check_out(op, out, spec);
   resize_output(out, spec.sizes, op);
   finish_out(out, result);
 }

@@ -73,3 +73,9 @@ def test_slices_are_compared_in_order_along_any_dimension():
 def test_circular_padding_cuts_first():
     x = tg.arange(5.0).reshape(1, 1, 5)
     assert tg.nn.functional.pad(x, (-1, 2), "circular").tolist() == [[[1, 2, 3, 4, 1, 2]]]
+
+
+@pytest.mark.parametrize("call", [lambda out: tg.diff(tg.ones(4), out=out), lambda out: tg.add(tg.ones(3), 1, out=out)], ids=["composite", "kernel"])
+def test_out_on_another_device(call):
+    with pytest.raises(RuntimeError, match="expected out on cpu: got meta"):
+        call(tg.empty(3, device="meta"))
