@@ -2,8 +2,8 @@
 //
 //   static constexpr Arg add_args[] = {{"input", ArgKind::Tensor, kRequired}, {"other", ArgKind::Operand, kRequired},
 //                                      {"alpha", ArgKind::Scalar}};
-//   static Signature add_signature{"add", add_args, 3, 2, -1, "(Tensor input, Tensor|Scalar other, *, Scalar
-//   alpha=1)"};
+//   static Signature add_signature{"add", add_args, 3, 2, -1,
+//                                  "(Tensor input, Tensor|Scalar other, *, Scalar alpha=1)"};
 //
 //   PyObject* add(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
 //     TG_PY_TRY

@@ -77,6 +77,12 @@ PyObject* call_named(PyObject* dict, PyObject* name, PyObject* const* all, size_
   return PyObject_VectorcallMethod(name, all, n, kwnames);
 }
 
+// The result of a call; where there is none, the exception says in which module it was raised.
+PyObject* named(PyObject* self, PyObject* result) {
+  if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
+  return result;
+}
+
 PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   if (TG_UNLIKELY(!fetched) && !fetch_globals()) return nullptr;
   PyObject* dict = dict_of(self);
@@ -90,8 +96,7 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
     *writable = self;
     PyObject* result = call_named(dict, name, writable, n + 1, kwnames);
     *writable = saved;
-    if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
-    return result;
+    return named(self, result);
   }
   const size_t total = n + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   PyObject* small[10];
@@ -101,8 +106,7 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
   std::memcpy(all + 1, args, total * sizeof(PyObject*));
   PyObject* result = call_named(dict, name, all, n + 1, kwnames);
   if (all != small) PyMem_Free(all);
-  if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
-  return result;
+  return named(self, result);
 }
 
 PyObject* module_call(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -114,8 +118,7 @@ PyObject* module_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!dict) return nullptr;
   PyRef method(PyObject_GetAttr(self, has_hooks(dict) ? k_call_impl : k_forward));
   PyObject* result = method ? PyObject_Call(method.get(), args, kwargs) : nullptr;
-  if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
-  return result;
+  return named(self, result);
 }
 
 PyObject* missing_attribute(PyObject* self, PyObject* name) {

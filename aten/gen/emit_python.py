@@ -223,8 +223,11 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
              "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
              "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]
     tables: dict[str, list[str]] = {}
+    # Of methods with one name the first counts: one with several forms goes before its parts, and the in-place form
+    # of a row after a row of that name.
+    overloaded: list[str] = []
     methods: list[str] = []
-    hidden_methods: list[str] = []
+    shadowed: list[str] = []
     local = {op.name for op in ops}
     for op in ops:  # an overload of another family's row needs its signature and call here, too
         for target in (by_name[o] for o in op.get("overloads", []) if o not in local):
@@ -250,27 +253,24 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
             if op.has_inplace:
                 lines += _inplace(op)
             doc = _doc(op, op.args)
+        own = overloaded if op.kind == "overload" else methods
         if op.is_inplace_only and not op.hidden:
-            methods.append(_entry_row(op.get("method_name", op.name), f"method_{op.name}", doc))
+            own.append(_entry_row(op.get("method_name", op.name), f"method_{op.name}", doc))
         elif op.has_method:
             for name in python_names(op):
-                methods.append(_entry_row(op.get("method_name", name), f"method_{op.name}", doc))
+                own.append(_entry_row(op.get("method_name", name), f"method_{op.name}", doc))
         for module, name in function_names(op):
             tables.setdefault(module, []).append(_entry_row(name, f"function_{op.name}", doc))
         if op.has_inplace:
             for name in python_names(op):
                 shown = op.get("method_name", name)
-                # Of methods of one name the first counts: a row of that name is the public form.
-                parts = hidden_methods if f"{shown}_" in by_name else methods
+                parts = shadowed if f"{shown}_" in by_name else methods
                 parts.append(_entry_row(f"{shown}_", f"method_{op.name}_", doc))
                 for module in modules_of(op) if "method_only" not in op.variants else []:
                     if module in ("", "nn.functional") or op.hidden:
                         tables.setdefault(module, []).append(_entry_row(f"{name}_", f"function_{op.name}_", doc))
-    # Of rows with one name the first counts: a method with several forms goes before its parts.
-    spelled = {f", as_method(method_{op.name}), " for op in ops if op.kind == "overload"}
-    methods.sort(key=lambda row: not any(text in row for text in spelled))
-    lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *methods, *hidden_methods,
-              "    {nullptr, nullptr, 0, nullptr}};"]
+    lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *overloaded,
+              *methods, *shadowed, "    {nullptr, nullptr, 0, nullptr}};"]
     for module, rows in tables.items():
         tag = module.replace(".", "_") or "root"
         lines += [f"extern PyMethodDef functions_{family}_{tag}[];", f"PyMethodDef functions_{family}_{tag}[] = {{", *rows,

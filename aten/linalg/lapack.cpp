@@ -70,6 +70,16 @@ std::vector<T> workspace(lapack_int n) {
   return std::vector<T>(static_cast<size_t>(std::max(n, lapack_int{1})));
 }
 
+// Calls a routine twice: for the size of its workspace, and with one.
+template <class T, class Call>
+int with_workspace(Call call) {
+  T size{};
+  call(&size, -1);
+  lapack_int lwork = work_size(size);
+  std::vector<T> work = workspace<T>(lwork);
+  return call(work.data(), lwork);
+}
+
 }  // namespace
 
 template <class T>
@@ -93,11 +103,8 @@ int getrs(char trans, int64_t n, int64_t k, const T* a, int64_t lda, const int* 
 template <class T>
 int getri(int64_t n, T* a, int64_t lda, const int* pivots) {
   TG_LAPACK(T, getri);
-  T size{};
-  routine(kColumns, narrow(n), a, leading(lda), pivots, &size, -1);
-  lapack_int lwork = work_size(size);
-  std::vector<T> work = workspace<T>(lwork);
-  return routine(kColumns, narrow(n), a, leading(lda), pivots, work.data(), lwork);
+  return with_workspace<T>(
+      [&](T* work, lapack_int lwork) { return routine(kColumns, narrow(n), a, leading(lda), pivots, work, lwork); });
 }
 
 template <class T>
@@ -129,21 +136,17 @@ void gemm(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k, T alpha, 
 template <class T>
 int geqrf(int64_t m, int64_t n, T* a, int64_t lda, T* tau) {
   TG_LAPACK(T, geqrf);
-  T size{};
-  routine(kColumns, narrow(m), narrow(n), a, leading(lda), tau, &size, -1);
-  lapack_int lwork = work_size(size);
-  std::vector<T> work = workspace<T>(lwork);
-  return routine(kColumns, narrow(m), narrow(n), a, leading(lda), tau, work.data(), lwork);
+  return with_workspace<T>([&](T* work, lapack_int lwork) {
+    return routine(kColumns, narrow(m), narrow(n), a, leading(lda), tau, work, lwork);
+  });
 }
 
 template <class T>
 int orgqr(int64_t m, int64_t n, int64_t k, T* a, int64_t lda, const T* tau) {
   TG_LAPACK2(T, orgqr, ungqr);
-  T size{};
-  routine(kColumns, narrow(m), narrow(n), narrow(k), a, leading(lda), tau, &size, -1);
-  lapack_int lwork = work_size(size);
-  std::vector<T> work = workspace<T>(lwork);
-  return routine(kColumns, narrow(m), narrow(n), narrow(k), a, leading(lda), tau, work.data(), lwork);
+  return with_workspace<T>([&](T* work, lapack_int lwork) {
+    return routine(kColumns, narrow(m), narrow(n), narrow(k), a, leading(lda), tau, work, lwork);
+  });
 }
 
 template <class T>
@@ -206,24 +209,20 @@ template <class T>
 int geev(int64_t n, T* a, int64_t lda, std::complex<real_t<T>>* w, std::complex<real_t<T>>* v) {
   TG_LAPACK(T, geev);
   char job = v ? 'V' : 'N';
-  T size{}, none{};
+  T none{};
   if constexpr (is_complex_type<T>) {
     std::vector<real_t<T>> real = workspace<real_t<T>>(narrow(2 * n));
-    routine(kColumns, 'N', job, narrow(n), a, leading(lda), w, &none, 1, v ? v : &none, leading(n), &size, -1,
-            real.data());
-    lapack_int lwork = work_size(size);
-    std::vector<T> work = workspace<T>(lwork);
-    return routine(kColumns, 'N', job, narrow(n), a, leading(lda), w, &none, 1, v ? v : &none, leading(n), work.data(),
-                   lwork, real.data());
+    return with_workspace<T>([&](T* work, lapack_int lwork) {
+      return routine(kColumns, 'N', job, narrow(n), a, leading(lda), w, &none, 1, v ? v : &none, leading(n), work,
+                     lwork, real.data());
+    });
   } else {
     size_t count = static_cast<size_t>(n);
     std::vector<T> re(count), im(count), vectors(v ? count * count : 1);
-    routine(kColumns, 'N', job, narrow(n), a, leading(lda), re.data(), im.data(), &none, 1, vectors.data(), leading(n),
-            &size, -1);
-    lapack_int lwork = work_size(size);
-    std::vector<T> work = workspace<T>(lwork);
-    int info = routine(kColumns, 'N', job, narrow(n), a, leading(lda), re.data(), im.data(), &none, 1, vectors.data(),
-                       leading(n), work.data(), lwork);
+    int info = with_workspace<T>([&](T* work, lapack_int lwork) {
+      return routine(kColumns, 'N', job, narrow(n), a, leading(lda), re.data(), im.data(), &none, 1, vectors.data(),
+                     leading(n), work, lwork);
+    });
     for (size_t i = 0; i < count; ++i) w[i] = {re[i], im[i]};
     // A conjugate pair of eigenvectors comes as the real and the imaginary part of the first.
     for (size_t j = 0; v && j < count; ++j) {
@@ -242,11 +241,9 @@ int geev(int64_t n, T* a, int64_t lda, std::complex<real_t<T>>* w, std::complex<
 template <class T>
 int gels(int64_t m, int64_t n, int64_t k, T* a, int64_t lda, T* b, int64_t ldb) {
   TG_LAPACK(T, gels);
-  T size{};
-  routine(kColumns, 'N', narrow(m), narrow(n), narrow(k), a, leading(lda), b, leading(ldb), &size, -1);
-  lapack_int lwork = work_size(size);
-  std::vector<T> work = workspace<T>(lwork);
-  return routine(kColumns, 'N', narrow(m), narrow(n), narrow(k), a, leading(lda), b, leading(ldb), work.data(), lwork);
+  return with_workspace<T>([&](T* work, lapack_int lwork) {
+    return routine(kColumns, 'N', narrow(m), narrow(n), narrow(k), a, leading(lda), b, leading(ldb), work, lwork);
+  });
 }
 
 template <class T>
@@ -262,11 +259,7 @@ int gelsy(int64_t m, int64_t n, int64_t k, T* a, int64_t lda, T* b, int64_t ldb,
       return routine(kColumns, narrow(m), narrow(n), narrow(k), a, leading(lda), b, leading(ldb), order.data(), rcond,
                      rank, work, lwork);
   };
-  T size{};
-  call(&size, -1);
-  lapack_int lwork = work_size(size);
-  std::vector<T> work = workspace<T>(lwork);
-  return call(work.data(), lwork);
+  return with_workspace<T>(call);
 }
 
 template <class T>
@@ -309,21 +302,15 @@ int gelss(int64_t m, int64_t n, int64_t k, T* a, int64_t lda, T* b, int64_t ldb,
       return routine(kColumns, narrow(m), narrow(n), narrow(k), a, leading(lda), b, leading(ldb), s, rcond, rank, work,
                      lwork);
   };
-  T size{};
-  call(&size, -1);
-  lapack_int lwork = work_size(size);
-  std::vector<T> work = workspace<T>(lwork);
-  return call(work.data(), lwork);
+  return with_workspace<T>(call);
 }
 
 template <class T>
 int sytrf(bool hermitian, int64_t n, T* a, int64_t lda, int* pivots) {
   auto run = [&](auto routine) {
-    T size{};
-    routine(kColumns, 'L', narrow(n), a, leading(lda), pivots, &size, -1);
-    lapack_int lwork = work_size(size);
-    std::vector<T> work = workspace<T>(lwork);
-    return routine(kColumns, 'L', narrow(n), a, leading(lda), pivots, work.data(), lwork);
+    return with_workspace<T>([&](T* work, lapack_int lwork) {
+      return routine(kColumns, 'L', narrow(n), a, leading(lda), pivots, work, lwork);
+    });
   };
   if constexpr (is_complex_type<T>) {
     if (hermitian) {
