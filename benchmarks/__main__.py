@@ -1,17 +1,18 @@
-"""`python -m benchmarks [GROUP ...] [--rounds N] [--out FOLDER]`; without GROUP all of them."""
+"""`python -m benchmarks [GROUP ...] [--only PATTERN] [--rounds N] [--out FOLDER]`; without GROUP all of them."""
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import fnmatch
 import importlib
 from pathlib import Path
 
-from . import convolution, digits, fourier, importing, layers, linalg, matmul, memory, overhead, report
+from . import convolution, digits, families, fourier, importing, layers, linalg, matmul, memory, overhead, report
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
-          "fft": fourier, "digits": digits}
+          "fft": fourier, "digits": digits, "families": families}
 
 
 def libraries() -> dict:
@@ -27,6 +28,7 @@ def libraries() -> dict:
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", []], help="which groups; default all")
+    parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
@@ -36,9 +38,13 @@ def main():
         if options.groups and name not in options.groups:
             continue
         for case in module.cases(libs):
+            if not fnmatch.fnmatchcase(f"{case.group}: {case.name}", options.only):
+                continue
             done.append(measure(case, options.rounds))
             ratios = "  ".join(f"{p} {case.ratio(p):.2f}x" for p in case.seconds if p != "tapegrad")
             print(f"{case.group:28} {case.name:56} {duration(case.median('tapegrad')):>9}  {ratios}", flush=True)
+    if options.only != "*":
+        return
     if not options.groups or "import" in options.groups:
         done += importing.measure_imports(libs)
     versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}

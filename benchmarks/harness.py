@@ -17,6 +17,7 @@ class Case:
     name: str
     runs: dict[str, Callable[[], object]]
     inner: int = 0  # calls per measurement; 0: chosen so that one takes about `slice_s`
+    rounds: int = 0  # 0: as many as the run asks for
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def median(self, library: str) -> float:
@@ -56,7 +57,7 @@ def measure(case: Case, rounds: int = 9, slice_s: float = 0.03) -> Case:
     names = list(case.runs)
     inner = {n: case.inner or _choose_inner(case.runs[n], slice_s) for n in names}
     case.seconds = {n: [] for n in names}
-    for r in range(rounds):
+    for r in range(case.rounds or rounds):
         for n in names[r % len(names):] + names[:r % len(names)]:
             time.sleep(PAUSE_S)
             case.runs[n]()
