@@ -1,52 +1,18 @@
-// Running results along one dimension of a contiguous tensor seen as [outer, n, inner]. Columns are independent: for
-// inner > 1 the inner loop runs over them and is vectorised; each column is scanned in order, so any number of threads
-// gives the same bits. 16-bit types are accumulated in float.
+// Running results along one dimension. Each line is scanned in order, many lines side by side, so any number of threads
+// gives the same bits. Sums and products of float32 are kept in double, as PyTorch keeps them, those of 16-bit types in
+// float.
 #include <cmath>
 #include <limits>
-#include <vector>
+#include <memory>
+#include <utility>
 
 #include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/kernels_scan.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/aten/scan/lanes.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
-
-constexpr int64_t kGrain = 16384;  // elements
-constexpr int64_t kStrip = 64;     // columns scanned side by side
-
-// Calls f(offset, width) for strips of columns.
-template <class F>
-void each_strip(const Extent& e, F&& f) {
-  if (e.outer == 0 || e.n == 0 || e.inner == 0) return;
-  const int64_t strips = (e.inner + kStrip - 1) / kStrip;
-  const int64_t elements = e.n * std::min(kStrip, e.inner);
-  parallel_for(0, e.outer * strips, std::max<int64_t>(1, kGrain / elements), [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      const int64_t first = (s % strips) * kStrip;
-      f((s / strips) * e.n * e.inner + first, std::min(kStrip, e.inner - first));
-    }
-  });
-}
-
-// state[j] = step(state[j], x); out = state[j]
-template <class C, class T, class Step>
-void scan(const T* x, T* out, const Extent& e, C start, Step&& step) {
-  each_strip(e, [&](int64_t offset, int64_t width) {
-    C state[kStrip];
-    std::fill(state, state + width, start);
-    for (int64_t i = 0; i < e.n; ++i) {
-      const T* row = x + offset + i * e.inner;
-      T* result = out + offset + i * e.inner;
-      for (int64_t j = 0; j < width; ++j) {
-        state[j] = step(state[j], static_cast<C>(row[j]));
-        result[j] = T(state[j]);
-      }
-    }
-  });
-}
 
 Tensor as_dtype(const Tensor& input, DType dtype) {
   if (input.dtype() == dtype && input.is_contiguous()) return input;
@@ -55,70 +21,406 @@ Tensor as_dtype(const Tensor& input, DType dtype) {
   return copy;
 }
 
+struct Add {
+  template <class V>
+  static void apply(V& s, const V& x) {
+    s = static_cast<V>(s + x);
+  }
+};
+struct Multiply {
+  template <class V>
+  static void apply(V& s, const V& x) {
+    s = static_cast<V>(s * x);
+  }
+};
+
 template <class C>
-C log_add_exp(C a, C b) {
-  const C high = a > b ? a : b, low = a > b ? b : a;
-  if (std::isinf(high) && high == low) return high;
-  return high + std::log1p(std::exp(low - high));
+inline constexpr bool kHasPacks = std::is_arithmetic_v<C> && !std::is_same_v<C, bool>;
+
+// Each of `kLanes` columns of a tile becomes its running result; `state` goes from tile to tile.
+template <class Op, class B, class C>
+void scan_lanes(B* tile, int64_t stride, int64_t steps, C* state) {
+  if constexpr (kHasPacks<B> && kHasPacks<C>) {
+    using P = Pack<C>;
+    typedef B Slice __attribute__((vector_size(P::kPerPart * sizeof(B))));
+    P s;
+    std::memcpy(&s, state, sizeof s);
+    for (int64_t i = 0; i < steps; ++i, tile += stride)
+      for (int k = 0; k < P::kParts; ++k) {
+        Slice x;
+        std::memcpy(&x, tile + k * P::kPerPart, sizeof x);
+        const typename P::Part wide = __builtin_convertvector(x, typename P::Part);
+        Op::apply(s.part[k], wide);
+        x = __builtin_convertvector(s.part[k], Slice);
+        std::memcpy(tile + k * P::kPerPart, &x, sizeof x);
+      }
+    std::memcpy(state, &s, sizeof s);
+  } else {
+    for (int64_t i = 0; i < steps; ++i, tile += stride)
+      for (int64_t j = 0; j < kLanes; ++j) {
+        Op::apply(state[j], static_cast<C>(tile[j]));
+        tile[j] = static_cast<B>(state[j]);
+      }
+  }
+}
+
+template <class C, class B>
+inline void add_row(Pack<C>& sums, const B* row) {
+  typedef B Slice __attribute__((vector_size(Pack<C>::kPerPart * sizeof(B))));
+  for (int k = 0; k < Pack<C>::kParts; ++k) {
+    Slice x;
+    std::memcpy(&x, row + k * Pack<C>::kPerPart, sizeof x);
+    sums.part[k] += __builtin_convertvector(x, typename Pack<C>::Part);
+  }
+}
+
+// The type of a tile: integers wrap around, so they are added as unsigned ones.
+template <class T>
+struct Unsigned {
+  using type = T;
+};
+template <class T>
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Unsigned<T> {
+  using type = std::make_unsigned_t<T>;
+};
+
+// One long line as kLanes lanes at a time: their sums first, then the lanes from where the sums put them. Not for
+// products, whose parts may overflow where the whole does not; sums of float in double cannot. Chunks are summed up in
+// the same way by one thread as by many.
+template <class C, class T>
+void sum_line(const T* x, T* out, int64_t n) {
+  using B = compute_t<T>;
+  const int64_t chunks = n / kChunk;
+  // Returns the sum of a chunk; with `to`, its running sums from `before` on are written.
+  auto run = [&](int64_t chunk, C before, T* to) {
+    alignas(64) B tile[kChunk];
+    const LaneGroup g = chunk_group(chunk * kChunk);
+    load_tile(tile, x, g, 0, kSteps);
+    Pack<C> sums{};
+    for (int64_t i = 0; i < kSteps; ++i) add_row(sums, tile + i * kLanes);
+    C state[kLanes], total(0);
+    std::memcpy(state, &sums, sizeof state);
+    for (C& s : state) total += std::exchange(s, before + total);
+    if (!to) return total;
+    scan_lanes<Add>(tile, kLanes, kSteps, state);
+    store_tile(tile, to, g, 0, kSteps);
+    return total;
+  };
+  C sum(0);
+  if (n < 65536 || get_num_threads() == 1) {
+    for (int64_t c = 0; c < chunks; ++c) sum += run(c, sum, out);
+  } else {
+    const std::unique_ptr<C[]> before(new C[static_cast<size_t>(chunks)]);
+    parallel_for(0, chunks, 32, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) before[c] = run(c, C(0), nullptr);
+    });
+    for (int64_t c = 0; c < chunks; ++c) sum += std::exchange(before[c], sum);
+    parallel_for(0, chunks, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t c = begin; c < end; ++c) run(c, before[c], out);
+    });
+  }
+  for (int64_t i = chunks * kChunk; i < n; ++i) {
+    sum += static_cast<C>(static_cast<B>(x[i]));
+    out[i] = T(static_cast<B>(sum));
+  }
+}
+
+template <class Op, class T>
+void scan(const T* x, T* out, const Extent& e, int start) {
+  using B = compute_t<T>;
+  using C = std::conditional_t<std::is_same_v<T, float>, double, B>;
+  constexpr bool kCuts = std::is_same_v<Op, Add> && kHasPacks<B> && !std::is_same_v<T, double>;
+  const bool cut = kCuts && few_and_long(e);
+  each_group(e, cut, [&](const LaneGroup& g) {
+    if constexpr (kCuts)
+      if (cut) return sum_line<C>(x + g.start[0], out + g.start[0], e.n);
+    C state[kMaxLanes];
+    std::fill(state, state + kMaxLanes, C(start));
+    if (g.width == 1) {
+      C s(start);
+      for (int64_t i = 0; i < e.n; ++i) {
+        Op::apply(s, static_cast<C>(static_cast<B>(x[g.start[0] + i * g.step])));
+        out[g.start[0] + i * g.step] = T(static_cast<B>(s));
+      }
+      return;
+    }
+    alignas(64) B tile[kMaxLanes * kSteps];
+    const int64_t lanes = g.lanes();
+    std::fill(tile, tile + lanes * std::min(kSteps, e.n), B(0));
+    for (int64_t i = 0; i < e.n; i += kSteps) {
+      const int64_t steps = std::min(kSteps, e.n - i);
+      load_tile(tile, x, g, i, steps);
+      for (int64_t j = 0; j < lanes; j += kLanes) scan_lanes<Op>(tile + j, lanes, steps, state + j);
+      store_tile(tile, out, g, i, steps);
+    }
+  });
+}
+
+template <class Op>
+void scan(const Tensor& input, int64_t dim, const Tensor& out, int start) {
+  const Tensor dense = as_dtype(input, out.dtype());
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    using U = typename Unsigned<T>::type;
+    scan<Op>(static_cast<const U*>(dense.data_ptr()), static_cast<U*>(out.data_ptr()), Extent(input, dim), start);
+  });
+}
+
+// Whether v takes the place of the best so far: NaN wins, the last of equals stays.
+template <bool kLargest, class B>
+inline bool takes(B v, B best) {
+  return (kLargest ? v >= best : v <= best) || v != v;
+}
+
+// The best so far of `kLanes` columns, and the step of this tile it was found at; -1 where it was found before.
+template <bool kLargest, class B>
+void extreme_lanes(B* tile, int32_t* found, int64_t stride, int64_t steps, B* best) {
+  if constexpr (kHasPacks<B>) {
+    using P = Pack<B>;
+    typedef int32_t At __attribute__((vector_size(P::kPerPart * sizeof(int32_t))));
+    for (int k = 0; k < P::kParts; ++k) {
+      typename P::Part b;
+      std::memcpy(&b, best + k * P::kPerPart, sizeof b);
+      At at = At{} - 1;
+      for (int64_t i = 0; i < steps; ++i) {
+        const int64_t place = i * stride + k * P::kPerPart;
+        typename P::Part v;
+        std::memcpy(&v, tile + place, sizeof v);
+        const auto take = (kLargest ? v >= b : v <= b) | (v != v);
+        b = take ? v : b;
+        const At take_at = __builtin_convertvector(take, At);
+        at = (take_at & static_cast<int32_t>(i)) | (~take_at & at);
+        std::memcpy(tile + place, &b, sizeof b);
+        std::memcpy(found + place, &at, sizeof at);
+      }
+      std::memcpy(best + k * P::kPerPart, &b, sizeof b);
+    }
+  } else {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      int32_t at = -1;
+      for (int64_t i = 0; i < steps; ++i) {
+        if (takes<kLargest>(tile[i * stride + j], best[j])) {
+          best[j] = tile[i * stride + j];
+          at = static_cast<int32_t>(i);
+        }
+        tile[i * stride + j] = best[j];
+        found[i * stride + j] = at;
+      }
+    }
+  }
+}
+
+template <bool kLargest, class B>
+void best_of_lanes(const B* tile, B* best) {
+  if constexpr (kHasPacks<B>) {
+    Pack<B> b, v;
+    std::memcpy(&b, tile, sizeof b);
+    for (int64_t i = 1; i < kSteps; ++i) {
+      std::memcpy(&v, tile + i * kLanes, sizeof v);
+      for (int k = 0; k < Pack<B>::kParts; ++k) {
+        const auto take = (kLargest ? v.part[k] >= b.part[k] : v.part[k] <= b.part[k]) | (v.part[k] != v.part[k]);
+        b.part[k] = take ? v.part[k] : b.part[k];
+      }
+    }
+    std::memcpy(best, &b, sizeof b);
+  } else {
+    std::copy(tile, tile + kLanes, best);
+    for (int64_t i = 1; i < kSteps; ++i)
+      for (int64_t j = 0; j < kLanes; ++j)
+        if (takes<kLargest>(tile[i * kLanes + j], best[j])) best[j] = tile[i * kLanes + j];
+  }
+}
+
+template <bool kLargest, class T>
+struct Extremes {
+  using B = compute_t<T>;
+  static constexpr B kFirst = [] {
+    if constexpr (std::is_floating_point_v<B>)
+      return kLargest ? -std::numeric_limits<B>::infinity() : std::numeric_limits<B>::infinity();
+    else
+      return kLargest ? std::numeric_limits<B>::lowest() : std::numeric_limits<B>::max();
+  }();
+  const T* x;
+  T* values;
+  int64_t* indices;
+
+  // One element after the other.
+  void line(const LaneGroup& g, int64_t first, int64_t n, B best, int64_t at) const {
+    for (int64_t i = first, p = g.start[0] + first * g.step; i < n; ++i, p += g.step) {
+      const B v = static_cast<B>(x[p]);
+      const bool take = takes<kLargest>(v, best);
+      best = take ? v : best;
+      at = take ? i : at;
+      values[p] = T(best);
+      indices[p] = at;
+    }
+  }
+
+  // One long line as kLanes lanes at a time: the extremes of all lanes first, so that each knows where it starts.
+  void long_line(const LaneGroup& whole, int64_t n) const {
+    alignas(64) B tile[kChunk];
+    alignas(64) int32_t found[kChunk], rows[kChunk];
+    B best = kFirst;
+    int64_t at = 0, first = 0;
+    for (; first + kChunk <= n; first += kChunk) {
+      const LaneGroup g = chunk_group(whole.start[0] + first);
+      load_tile(tile, x, g, 0, kSteps);
+      B lanes[kLanes];
+      best_of_lanes<kLargest>(tile, lanes);
+      for (B& lane : lanes) {
+        const B end = takes<kLargest>(lane, best) ? lane : best;
+        lane = std::exchange(best, end);
+      }
+      extreme_lanes<kLargest>(tile, found, kLanes, kSteps, lanes);
+      store_tile(tile, values, g, 0, kSteps);
+      turn_tile(rows, kSteps, found, kLanes, kLanes, kSteps);
+      for (int64_t j = 0; j < kLanes; ++j)
+        at = put_places(indices + g.start[j], 1, rows + j * kSteps, kSteps, first + j * kSteps, at);
+    }
+    line(whole, first, n, best, at);
+  }
+
+  // Steps of a tile as indices; returns the last.
+  static int64_t put_places(int64_t* to, int64_t stride, const int32_t* found, int64_t steps, int64_t first,
+                            int64_t old) {
+    if (stride == 1)
+      for (int64_t k = 0; k < steps; ++k) to[k] = found[k] < 0 ? old : first + found[k];
+    else
+      for (int64_t k = 0; k < steps; ++k) to[k * stride] = found[k] < 0 ? old : first + found[k];
+    return found[steps - 1] < 0 ? old : first + found[steps - 1];
+  }
+
+  void group(const LaneGroup& g, int64_t n) const {
+    alignas(64) B tile[kMaxLanes * kSteps];
+    alignas(64) int32_t found[kMaxLanes * kSteps], rows[kLanes * kSteps];
+    B best[kMaxLanes];
+    int64_t at[kMaxLanes] = {};
+    std::fill(best, best + kMaxLanes, kFirst);
+    const int64_t lanes = g.lanes();
+    std::fill(tile, tile + lanes * std::min(kSteps, n), B(0));
+    for (int64_t i = 0; i < n; i += kSteps) {
+      const int64_t steps = std::min(kSteps, n - i);
+      load_tile(tile, x, g, i, steps);
+      for (int64_t j = 0; j < lanes; j += kLanes) extreme_lanes<kLargest>(tile + j, found + j, lanes, steps, best + j);
+      store_tile(tile, values, g, i, steps);
+      if (g.lane_stride == 1) {
+        for (int64_t k = 0; k < steps; ++k) {
+          int64_t* to = indices + g.start[0] + (i + k) * g.step;
+          const int32_t* f = found + k * lanes;
+          for (int64_t j = 0; j < g.width; ++j) at[j] = to[j] = f[j] < 0 ? at[j] : i + f[j];
+        }
+      } else {
+        turn_tile(rows, kSteps, found, lanes, kLanes, (steps + kLanes - 1) / kLanes * kLanes);
+        for (int64_t j = 0; j < g.width; ++j)
+          at[j] = put_places(indices + g.start[j] + i * g.step, g.step, rows + j * kSteps, steps, i, at[j]);
+      }
+    }
+  }
+};
+
+template <bool kLargest, class T>
+void extremes(const T* x, T* values, int64_t* indices, const Extent& e) {
+  const bool cut = few_and_long(e);
+  const Extremes<kLargest, T> run{x, values, indices};
+  each_group(e, cut, [&](const LaneGroup& g) {
+    if (cut)
+      run.long_line(g, e.n);
+    else if (g.width == 1)
+      run.line(g, 0, e.n, run.kFirst, 0);
+    else
+      run.group(g, e.n);
+  });
 }
 
 template <bool kLargest>
 void extremes(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
-  const Extent e(input, dim);
   const Tensor dense = as_dtype(input, input.dtype());
   dispatch_dtype(input.dtype(), [&]<class T>() {
-    if constexpr (!is_complex_type<T>) {
-      using C = compute_t<T>;
-      const T* x = static_cast<const T*>(dense.data_ptr());
-      T* values = static_cast<T*>(out_values.data_ptr());
-      int64_t* indices = static_cast<int64_t*>(out_indices.data_ptr());
-      each_strip(e, [&](int64_t offset, int64_t width) {
-        for (int64_t j = 0; j < width; ++j) {
-          const T* column = x + offset + j;
-          T best = column[0];
-          int64_t at = 0;
-          for (int64_t i = 0; i < e.n; ++i) {
-            const C v = static_cast<C>(column[i * e.inner]), b = static_cast<C>(best);
-            if (v != v || (b == b && (kLargest ? v >= b : v <= b))) {
-              best = column[i * e.inner];
-              at = i;
-            }
-            values[offset + i * e.inner + j] = best;
-            indices[offset + i * e.inner + j] = at;
-          }
-        }
-      });
-    }
+    if constexpr (!is_complex_type<T>)
+      extremes<kLargest>(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out_values.data_ptr()),
+                         static_cast<int64_t*>(out_indices.data_ptr()), Extent(input, dim));
   });
+}
+
+// The running sum of exponentials as exp(top) * sum, top the largest element so far or larger.
+template <class S>
+struct LogSum {
+  S top = -std::numeric_limits<S>::infinity();
+  S sum = 0;
+
+  S add(S x) {
+    if (x <= top) {
+      sum += x == top ? S(1) : math::exp(x - top);
+    } else if (x > top) {
+      sum = sum * math::exp(top - x) + 1;
+      top = x;
+    } else {
+      sum = std::numeric_limits<S>::quiet_NaN();
+    }
+    return top + math::log(sum);
+  }
+};
+
+// One tile. Where the elements of every lane lie close enough, the largest element of the tile serves for all of it,
+// and exponentials and logarithms are taken of the whole tile at once; the first element of a lane bounds its sums from
+// below, so none of them is lost in underflow. Else, and for infinities, one element after the other.
+template <bool kOne, class S>
+void log_sums(S* tile, int64_t width, int64_t steps, LogSum<S>* state) {
+  constexpr S kRange = sizeof(S) == 4 ? 80 : 600;
+  const int64_t lanes = kOne ? 1 : width, count = steps * lanes;
+  S top[kMaxLanes], sum[kMaxLanes];
+  for (int64_t j = 0; j < lanes; ++j) top[j] = state[j].top;
+  for (int64_t i = 0; i < steps; ++i)
+    for (int64_t j = 0; j < lanes; ++j) top[j] = tile[i * lanes + j] > top[j] ? tile[i * lanes + j] : top[j];
+  bool near = true;
+  for (int64_t j = 0; j < lanes; ++j) near &= top[j] - std::max(state[j].top, tile[j]) <= kRange;
+  if (!near) {
+    for (int64_t j = 0; j < lanes; ++j)
+      for (int64_t i = 0; i < steps; ++i) tile[i * lanes + j] = state[j].add(tile[i * lanes + j]);
+    return;
+  }
+  for (int64_t j = 0; j < lanes; ++j) sum[j] = state[j].sum * math::exp(state[j].top - top[j]);
+  for (int64_t i = 0; i < steps; ++i)
+    for (int64_t j = 0; j < lanes; ++j) tile[i * lanes + j] -= top[j];
+  for (int64_t k = 0; k < count; ++k) tile[k] = math::exp(tile[k]);
+  for (int64_t i = 0; i < steps; ++i)
+    for (int64_t j = 0; j < lanes; ++j) tile[i * lanes + j] = sum[j] += tile[i * lanes + j];
+  for (int64_t k = 0; k < count; ++k) tile[k] = math::log(tile[k]);
+  for (int64_t i = 0; i < steps; ++i)
+    for (int64_t j = 0; j < lanes; ++j) tile[i * lanes + j] += top[j];
+  for (int64_t j = 0; j < lanes; ++j) state[j] = {top[j], sum[j]};
 }
 
 }  // namespace
 
 void cumsum_cpu(const Tensor& input, int64_t dim, std::optional<DType>, const Tensor& out) {
-  const Tensor dense = as_dtype(input, out.dtype());
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    using C = compute_t<T>;
-    scan(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out.data_ptr()), Extent(input, dim), C(0),
-         [](C s, C x) { return static_cast<C>(s + x); });
-  });
+  scan<Add>(input, dim, out, 0);
 }
 
 void cumprod_cpu(const Tensor& input, int64_t dim, std::optional<DType>, const Tensor& out) {
-  const Tensor dense = as_dtype(input, out.dtype());
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    using C = compute_t<T>;
-    scan(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out.data_ptr()), Extent(input, dim), C(1),
-         [](C s, C x) { return static_cast<C>(s * x); });
-  });
+  scan<Multiply>(input, dim, out, 1);
 }
 
 void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
   const Tensor dense = as_dtype(input, out.dtype());
+  const Extent e(input, dim);
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (is_floating_type<T>) {
-      using C = compute_t<T>;
-      scan(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out.data_ptr()), Extent(input, dim),
-           -std::numeric_limits<C>::infinity(), [](C s, C x) { return log_add_exp(s, x); });
+      using S = std::conditional_t<std::is_same_v<T, float>, double, compute_t<T>>;
+      each_group(e, few_and_long(e), [&](const LaneGroup& g) {
+        LogSum<S> state[kMaxLanes];
+        alignas(64) S tile[kMaxLanes * kSteps];
+        const int64_t lanes = g.lanes();
+        std::fill(tile, tile + lanes * std::min(kSteps, e.n), S(0));
+        for (int64_t i = 0; i < e.n; i += kSteps) {
+          const int64_t steps = std::min(kSteps, e.n - i);
+          load_tile(tile, static_cast<const T*>(dense.data_ptr()), g, i, steps);
+          if (lanes == 1)
+            log_sums<true>(tile, lanes, steps, state);
+          else
+            log_sums<false>(tile, lanes, steps, state);
+          store_tile(tile, static_cast<T*>(out.data_ptr()), g, i, steps);
+        }
+      });
     }
   });
 }

@@ -1,0 +1,156 @@
+// How a scan along one dimension reads and writes a contiguous tensor, seen as [outer, n, inner]. A line is one run of
+// n elements along the dimension; lines are independent of each other, so many of them are scanned side by side, each
+// in a lane of its own. Work goes in tiles of [steps][lanes] in the compute type: columns (inner > 1) are copied into
+// one, whole rows (inner = 1) are transposed. Compiled per instruction set.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "tapegrad/aten/copy/tile.h"
+#include "tapegrad/aten/iterate/along_dim.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+inline constexpr int64_t kLanes = 16;     // what the loops over lanes work on at a time
+inline constexpr int64_t kMaxLanes = 64;  // of a tile
+inline constexpr int64_t kSteps = 64;     // of a tile
+
+// Lines that are scanned together.
+struct LaneGroup {
+  int64_t start[kMaxLanes];  // of each line, in elements
+  int64_t width = 0;         // how many lines
+  int64_t lane_stride = 0;   // between lines; 0: they lie anyhow
+  int64_t step = 0;          // between elements of a line
+
+  int64_t lanes() const { return width == 1 ? 1 : (width + kLanes - 1) / kLanes * kLanes; }
+};
+
+template <class T>
+using TileBits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+
+// Whole rows go through the transposition of 4 and 8 byte tiles, those that are converted or do not fill a group by
+// way of a buffer of rows in the compute type.
+template <class B, class T>
+inline bool transposes(const LaneGroup& g) {
+  constexpr bool kFits = sizeof(B) == 4 || sizeof(B) == 8;
+  return kFits && g.step == 1 && g.lane_stride > 1 && g.width <= kLanes;
+}
+template <class B, class T>
+inline bool direct_rows(const LaneGroup& g, int64_t steps) {
+  return std::is_same_v<T, B> && g.width == kLanes && steps % kLanes == 0;
+}
+template <class B>
+inline void turn_tile(B* to, int64_t to_stride, const B* from, int64_t from_stride, int64_t rows, int64_t columns) {
+  constexpr int64_t kSize = sizeof(B);
+  if constexpr (kSize == 4 || kSize == 8)
+    transpose_plane<TileBits<B>>(reinterpret_cast<char*>(to), to_stride * kSize, reinterpret_cast<const char*>(from),
+                                 from_stride * kSize, rows, columns);
+}
+
+// tile[i][j] = element `first + i` of line j
+template <class B, class T>
+void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t steps) {
+  const int64_t lanes = g.lanes();
+  if (g.step == 1 && g.width == 1) {
+    const T* p = x + g.start[0] + first;
+    for (int64_t i = 0; i < steps; ++i) tile[i] = static_cast<B>(p[i]);
+  } else if (g.lane_stride == 1) {
+    for (int64_t i = 0; i < steps; ++i) {
+      const T* p = x + g.start[0] + (first + i) * g.step;
+      for (int64_t j = 0; j < g.width; ++j) tile[i * lanes + j] = static_cast<B>(p[j]);
+    }
+  } else if (transposes<B, T>(g)) {
+    if constexpr (std::is_same_v<T, B>)
+      if (direct_rows<B, T>(g, steps))
+        return turn_tile(tile, lanes, x + g.start[0] + first, g.lane_stride, steps, kLanes);
+    alignas(64) B rows[kLanes * kSteps];
+    const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const int64_t n = j < g.width ? steps : 0;
+      for (int64_t i = 0; i < n; ++i) rows[j * kSteps + i] = static_cast<B>(x[g.start[j] + first + i]);
+      for (int64_t i = n; i < whole; ++i) rows[j * kSteps + i] = B(0);
+    }
+    turn_tile(tile, lanes, static_cast<const B*>(rows), kSteps, whole, kLanes);
+  } else {
+    for (int64_t j = 0; j < g.width; ++j)
+      for (int64_t i = 0; i < steps; ++i) tile[i * lanes + j] = static_cast<B>(x[g.start[j] + (first + i) * g.step]);
+  }
+}
+
+template <class B, class T>
+void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t steps) {
+  const int64_t lanes = g.lanes();
+  if (g.step == 1 && g.width == 1) {
+    T* p = x + g.start[0] + first;
+    for (int64_t i = 0; i < steps; ++i) p[i] = T(tile[i]);
+  } else if (g.lane_stride == 1) {
+    for (int64_t i = 0; i < steps; ++i) {
+      T* p = x + g.start[0] + (first + i) * g.step;
+      for (int64_t j = 0; j < g.width; ++j) p[j] = T(tile[i * lanes + j]);
+    }
+  } else if (transposes<B, T>(g)) {
+    if constexpr (std::is_same_v<T, B>)
+      if (direct_rows<B, T>(g, steps))
+        return turn_tile(x + g.start[0] + first, g.lane_stride, tile, lanes, kLanes, steps);
+    alignas(64) B rows[kLanes * kSteps];
+    const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
+    turn_tile(static_cast<B*>(rows), kSteps, tile, lanes, kLanes, whole);
+    for (int64_t j = 0; j < g.width; ++j)
+      for (int64_t i = 0; i < steps; ++i) x[g.start[j] + first + i] = T(rows[j * kSteps + i]);
+  } else {
+    for (int64_t j = 0; j < g.width; ++j)
+      for (int64_t i = 0; i < steps; ++i) x[g.start[j] + (first + i) * g.step] = T(tile[i * lanes + j]);
+  }
+}
+
+// Lines of at least this length, where there are few of them, can be cut into lanes by operators that allow it.
+inline constexpr int64_t kChunk = kLanes * kSteps;
+inline bool few_and_long(const Extent& e) { return e.inner == 1 && e.outer < kLanes && e.n >= kChunk; }
+
+// Calls f(group) for groups that make up all lines; `one_by_one`: of a single line each.
+template <class F>
+void each_group(const Extent& e, bool one_by_one, F&& f) {
+  constexpr int64_t kGrain = 16384;  // elements
+  if (e.outer == 0 || e.n == 0 || e.inner == 0) return;
+  const bool columns = e.inner >= kLanes || (e.inner > 1 && e.outer == 1);
+  const int64_t lines = e.outer * e.inner;
+  const int64_t most = one_by_one ? 1 : columns ? std::min(kMaxLanes, e.inner) : std::min(kLanes, lines);
+  const int64_t strips = columns ? (e.inner + most - 1) / most : (lines + most - 1) / most;
+  const int64_t groups = columns ? e.outer * strips : strips;
+  parallel_for(0, groups, std::max<int64_t>(1, kGrain / (e.n * most)), [&](int64_t begin, int64_t end) {
+    LaneGroup g;
+    g.step = e.inner;
+    g.lane_stride = columns ? 1 : e.inner == 1 ? e.n : 0;
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t first = columns ? k % strips * most : k * most;
+      g.width = std::min(most, (columns ? e.inner : lines) - first);
+      for (int64_t j = 0; j < g.width; ++j)
+        g.start[j] = columns ? k / strips * e.n * e.inner + first + j
+                             : (first + j) / e.inner * e.n * e.inner + (first + j) % e.inner;
+      f(static_cast<const LaneGroup&>(g));
+    }
+  });
+}
+
+// The lines that one chunk of a long line is cut into.
+inline LaneGroup chunk_group(int64_t start) {
+  LaneGroup g;
+  g.width = kLanes;
+  g.lane_stride = kSteps;
+  g.step = 1;
+  for (int64_t j = 0; j < kLanes; ++j) g.start[j] = start + j * kSteps;
+  return g;
+}
+
+// kLanes values of C in registers, as parts of at most a cache line.
+template <class C>
+struct Pack {
+  static constexpr int kPerPart = static_cast<int>(sizeof(C) * kLanes > 64 ? 64 / sizeof(C) : kLanes);
+  static constexpr int kParts = static_cast<int>(kLanes) / kPerPart;
+  typedef C Part __attribute__((vector_size(kPerPart * sizeof(C))));
+  Part part[kParts];
+};
+
+}  // namespace tapegrad::cpu::TG_ISA
