@@ -51,13 +51,13 @@ void Tensor::set_grad(const Tensor& grad) const {
     if (auto* m = meta(*this)) m->grad.reset();
     return;
   }
-  TG_CHECK(!grad.is_same(*this), Runtime, "grad: can't assign a tensor as its own grad");
+  TG_CHECK(!grad.is_same(*this), Runtime, "grad: a tensor cannot be its own gradient");
+  TG_CHECK(grad.sizes() == sizes(), Runtime, "grad: the gradient must have the tensor's shape {}: got {}",
+           format_ints(sizes()), format_ints(grad.sizes()));
+  TG_CHECK(grad.dtype() == dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}", dtype(),
+           grad.dtype());
   TG_CHECK(grad.device() == device() || (grad.is_sparse() && is_cpu()), Runtime,
-           "grad: a tensor on {} cannot have a gradient on {}", device(), grad.device());
-  TG_CHECK(grad.dtype() == dtype(), Runtime,
-           "grad: attempting to assign a gradient with dtype {} to a tensor with dtype {}", grad.dtype(), dtype());
-  TG_CHECK(grad.sizes() == sizes(), Runtime, "grad: attempting to assign a gradient of size {} to a tensor of size {}",
-           format_ints(grad.sizes()), format_ints(sizes()));
+           "grad: the gradient must be on the tensor's device {}: got {}", device(), grad.device());
   ensure_meta(*this).grad = grad;
 }
 

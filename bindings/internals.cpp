@@ -1,4 +1,9 @@
-// Functions of tapegrad._C for the package's own Python code: storages, memory statistics.
+// Functions of tapegrad._C for the package's own Python code: storages, out=, memory statistics.
+#include <string>
+#include <unordered_set>
+
+#include "tapegrad/aten/iterate/outputs.h"
+#include "tapegrad/autograd/generated_support.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/allocator.h"
@@ -37,6 +42,32 @@ PyObject* tensor_over(PyObject*, PyObject* args) {
   TG_PY_CATCH
 }
 
+// _write_out(name, out, result): what `out=` of a function means that is written in Python.
+PyObject* write_result(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  const char* given;
+  PyObject *out_object, *result_object;
+  if (!PyArg_ParseTuple(args, "sOO:_write_out", &given, &out_object, &result_object)) return nullptr;
+  static auto* names = new std::unordered_set<std::string>;  // a version's last writer keeps a pointer
+  const char* name = names->insert(given).first->c_str();
+  const Tensor& out = to_tensor(out_object, {name, "out"});
+  const Tensor& result = to_tensor(result_object, {name, "result"});
+  if (grad_enabled() && (autograd::needs_grad(result) || autograd::needs_grad(out))) autograd::throw_recorded_out(name);
+  write_out(name, out, result);
+  autograd::bump_version(out, name);
+  return Py_NewRef(out_object);
+  TG_PY_CATCH
+}
+
+// _record_lines(flag): whether nodes and writes note the program's line; benchmarks measure what that costs.
+PyObject* record_lines(PyObject*, PyObject* flag) {
+  TG_PY_TRY
+  static const auto capture = autograd::capture_site;
+  autograd::capture_site = to_bool(flag, {"_record_lines", "flag"}) ? capture : nullptr;
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 PyObject* memory_stats(PyObject*, PyObject*) {
   TG_PY_TRY
   const MemoryStats s = cpu_allocator().stats();
@@ -72,6 +103,8 @@ PyObject* empty_cache(PyObject*, PyObject*) {
 PyMethodDef internal_functions[] = {
     {"_storage_bytes", storage_bytes, METH_O, nullptr},
     {"_tensor_over", tensor_over, METH_VARARGS, nullptr},
+    {"_write_out", write_result, METH_VARARGS, nullptr},
+    {"_record_lines", record_lines, METH_O, nullptr},
     {"_cpu_memory_stats", memory_stats, METH_NOARGS, nullptr},
     {"_cpu_memory_summary", memory_summary, METH_NOARGS, nullptr},
     {"_cpu_reset_peak", reset_peak, METH_NOARGS, nullptr},

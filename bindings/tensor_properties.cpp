@@ -42,15 +42,7 @@ int set_grad(PyObject* o, PyObject* value, void*) {
     if (t.impl()->autograd()) t.set_grad({});
     return 0;
   }
-  const Tensor& grad = to_tensor(value, {"grad", "value"});
-  TG_CHECK(!grad.is_same(t), Runtime, "grad: a tensor cannot be its own gradient");
-  TG_CHECK(grad.sizes() == t.sizes(), Runtime, "grad: the gradient must have the tensor's shape {}: got {}",
-           format_ints(t.sizes()), format_ints(grad.sizes()));
-  TG_CHECK(grad.dtype() == t.dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}", t.dtype(),
-           grad.dtype());
-  TG_CHECK(grad.device() == t.device(), Runtime, "grad: the gradient must be on the tensor's device {}: got {}",
-           t.device(), grad.device());
-  t.set_grad(grad);
+  t.set_grad(to_tensor(value, {"grad", "value"}));
   return 0;
   TG_PY_CATCH_RETURN(-1)
 }

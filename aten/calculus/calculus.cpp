@@ -113,8 +113,8 @@ void check_integrand(const Tensor& y, const char* op) {
 
 Tensor diff(const Tensor& input, int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) {
   const int64_t d = wrap_dim(dim, input.ndim(), "diff");
+  if (n == 0) return clone(input);
   Tensor x = joined(input, d, prepend, append);
-  if (n == 0) return x.is_same(input) ? clone(x) : x;
   for (int64_t i = std::min(n, x.size(d)); i > 0; --i) {
     const int64_t length = std::max<int64_t>(x.size(d) - 1, 0);
     const Tensor after = narrow(x, d, x.size(d) - length, length), before = narrow(x, d, 0, length);

@@ -79,7 +79,8 @@ std::tuple<Tensor, Tensor> histogram_of(const Tensor& input, const Tensor& edges
            weight.defined() ? format_ints(weight.sizes()) : "");
   const Tensor points = reshape(input, IntSpan({-1, 1}));
   const Tensor list[] = {contiguous(edges)};
-  return {count_points(points, list, weight.defined() ? reshape(weight, IntSpan({-1})) : weight, density), edges};
+  return {count_points(points, list, weight.defined() ? reshape(weight, IntSpan({-1})) : weight, density),
+          clone(edges)};
 }
 
 // Rows of places: the choices of r out of n in lexicographic order.
@@ -165,7 +166,7 @@ std::tuple<Tensor, Tensor> histogram_count(const Tensor& input, int64_t bins,
   NoGradGuard guard;
   check_histogram(input, weight, "histogram");
   TG_CHECK(bins > 0, Runtime, "histogram: expected at least one bin: got {}", bins);
-  double low = 0, high = 0;
+  double low = 0, high = 1;
   if (range) {
     TG_CHECK(range->size() == 2, Runtime, "histogram: range has a lower and an upper end: got {} numbers",
              range->size());

@@ -116,7 +116,6 @@ void logspace_cpu(const Scalar& start, const Scalar& end, int64_t steps, double 
         out, [&](int64_t i) { return std::pow(complex128_t(base), f(i)); }, [](int64_t i) { return i; });
   }
   auto f = spaced<double>(whole(start, out), whole(end, out), steps);
-  if (is_integral(out.dtype())) base = std::trunc(base);
   auto g = [&](int64_t i) { return std::pow(base, f(i)); };
   generate(out, g, g);
 }

@@ -102,6 +102,10 @@ Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const S
       broadcast_sizes(input.sizes(), {vec1.size(0), vec2.size(0)}, "addr") == DimVector({vec1.size(0), vec2.size(0)}),
       Runtime, "addr: input of shape {} does not broadcast to [{}, {}]", format_ints(input.sizes()), vec1.size(0),
       vec2.size(0));
+  if (vec1.dtype() == DType::bool_ && vec2.dtype() == DType::bool_ && input.dtype() == DType::bool_) {
+    Tensor r = logical_and(unsqueeze(vec1, 1), alpha == Scalar(0) ? zeros_like(vec2) : vec2);
+    return beta == Scalar(0) ? r : logical_or(r, input);
+  }
   Tensor r = mul(unsqueeze(alpha == Scalar(1) ? vec1 : mul(vec1, alpha), 1), vec2);
   if (beta == Scalar(0)) return r;
   return add(beta == Scalar(1) ? input : mul(input, beta), r);

@@ -70,11 +70,12 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Operan
   if (variance.sizes() != input.sizes() && variance.ndim() + 1 == input.ndim() &&
       IntSpan(input.sizes().first(variance.ndim())) == variance.sizes())
     variance = unsqueeze(variance, -1);
-  TG_CHECK(variance.sizes() == input.sizes() ||
-               (variance.ndim() == input.ndim() && variance.ndim() > 0 && variance.size(-1) == 1 &&
-                variance.numel() * input.size(-1) == input.numel()),
-           Value, "gaussian_nll_loss: var of shape {} does not fit input of shape {}", format_ints(variance.sizes()),
-           format_ints(input.sizes()));
+  int other = 0;  // how many dimensions differ, and are 1 in var
+  bool fits = variance.ndim() == input.ndim();
+  for (int d = 0; fits && d < input.ndim(); ++d)
+    if (variance.size(d) != input.size(d)) fits = variance.size(d) == 1 && ++other == 1;
+  TG_CHECK(fits, Value, "gaussian_nll_loss: var of shape {} does not fit input of shape {}",
+           format_ints(variance.sizes()), format_ints(input.sizes()));
   if (!variance.is_meta() && variance.numel() > 0)
     TG_CHECK(!any(variance < 0).item<bool>(), Value, "gaussian_nll_loss: var has a negative entry");
   Tensor clamped;

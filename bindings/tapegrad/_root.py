@@ -51,40 +51,38 @@ for _name, _doc in {
     _method_as_function(_name, _doc)
 
 
-def _copies(result):
-    return tuple(t.clone() for t in result) if isinstance(result, (tuple, list)) else result.clone()
+def _copied(name: str, result, out):
+    """A copy of a view, or of each of several; written to `out` where it is given."""
+    if isinstance(result, _Tensor):
+        return result.clone() if out is None else _C._write_out(name, out, result)
+    if out is None:
+        return tuple(t.clone() for t in result)
+    if len(out) != len(result):
+        raise RuntimeError(f"{name}: expected {len(result)} tensors in out: got {len(out)}")
+    for t, o in zip(result, out):
+        _C._write_out(name, o, t)
+    return None  # as PyTorch's
 
 
-def _copy_of_view(name: str) -> None:
-    def function(input, *args, **kwargs):
-        return _copies(getattr(input, name)(*args, **kwargs))
+def _copy_of_view(view: str, function) -> None:
+    name = f"{view}_copy"
 
-    function.__name__ = function.__qualname__ = f"{name}_copy"
-    function.__doc__ = f"A copy of what {name} gives a view of."
-    globals()[function.__name__] = _public(function)
+    def copy(input, *args, out=None, **kwargs):
+        if not isinstance(input, _Tensor):
+            raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+        return _copied(name, function(input, *args, **kwargs), out)
+
+    copy.__name__ = copy.__qualname__ = name
+    copy.__doc__ = f"A copy of what {view} gives a view of."
+    globals()[name] = _public(copy)
 
 
 for _name in ("as_strided", "detach", "diagonal", "expand", "permute", "select", "split", "split_with_sizes", "squeeze", "t",
               "transpose", "unbind", "unfold", "unsqueeze", "view"):
-    _copy_of_view(_name)
-
-
-@_public
-def view_as_real_copy(input):
-    """A copy of view_as_real."""
-    return _ops["view_as_real"](input).clone()
-
-
-@_public
-def view_as_complex_copy(input):
-    """A copy of view_as_complex."""
-    return _ops["view_as_complex"](input).clone()
-
-
-@_public
-def alias_copy(input):
-    """A copy."""
-    return input.clone()
+    _copy_of_view(_name, getattr(_Tensor, _name))
+for _name in ("view_as_real", "view_as_complex"):
+    _copy_of_view(_name, _ops[_name])
+_copy_of_view("alias", lambda input: input)
 
 
 @_public
@@ -143,7 +141,7 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         elif points.shape[0]:
             low, high = points[:, k].min().item(), points[:, k].max().item()
         else:
-            low, high = 0.0, 0.0
+            low, high = 0.0, 1.0
         if not low <= high:
             raise RuntimeError(f"histogramdd: the range must be finite and rising: got [{low}, {high}]")
         if low == high:

@@ -75,7 +75,7 @@ def prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     result = _filled("prod", input, mask, 1).to(_sum_dtype(input, dtype))
     for d in reversed(_dims("prod", dim, input.dim())):
         result = result.prod(d, keepdim=keepdim)
-    return result
+    return result.clone() if result is input else result
 
 
 def cumsum(input, dim, *, dtype=None, mask=None):
@@ -169,6 +169,7 @@ def _variance(name, input, dim, unbiased, correction, keepdim, dtype, mask):
     if not (dtype.is_floating_point or dtype.is_complex):
         dtype = _C.float32
     count = _count(name, input, dim, True, mask)
+    count = count.to(_C.float64 if dtype in (_C.float64, _C.complex128) else _C.float32)
     average = sum(input, dim, keepdim=True, dtype=dtype, mask=mask) / count
     distance = input - average
     total = sum(distance * distance.conj(), dim, keepdim=keepdim, dtype=dtype, mask=mask)

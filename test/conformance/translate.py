@@ -236,9 +236,9 @@ class Copier:
 
     def __call__(self, value):
         if isinstance(value, torch.Tensor):
-            if id(value) not in self.tensors:
-                self.tensors[id(value)] = self.tensor(value)
-            return self.tensors[id(value)]
+            if id(value) not in self.tensors:  # kept with its copy: the number of a dead one is given to another
+                self.tensors[id(value)] = (self.tensor(value), value)
+            return self.tensors[id(value)][0]
         if isinstance(value, torch.Size | torch.nn.utils.rnn.PackedSequence):
             return value
         if isinstance(value, list):
@@ -257,8 +257,8 @@ class Copier:
         storage = t.untyped_storage()
         key = storage.data_ptr()
         if key not in self.storages:
-            self.storages[key] = storage.clone()
-        new = torch.empty(0, dtype=t.dtype).set_(self.storages[key], t.storage_offset(), t.shape, t.stride())
+            self.storages[key] = (storage.clone(), t)
+        new = torch.empty(0, dtype=t.dtype).set_(self.storages[key][0], t.storage_offset(), t.shape, t.stride())
         return new.requires_grad_(wants_grad)
 
 

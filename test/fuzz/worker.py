@@ -7,10 +7,10 @@ the number of calls. What the process was doing when it died is in the file that
 from __future__ import annotations
 
 import gc
+import os
 import random
 import signal
 import sys
-import time
 import warnings
 import zlib
 from pathlib import Path
@@ -25,7 +25,7 @@ import tapegrad as tg  # noqa: E402
 from child import Journal, describe  # noqa: E402
 
 TYPED = (TypeError, ValueError, RuntimeError, IndexError, OverflowError, MemoryError, KeyError, AttributeError, NotImplementedError, ZeroDivisionError, BufferError)
-# Processor time of all threads, which a busy machine does not stretch.
+# Time that all threads spent in the program itself: neither a busy machine nor slow pages stretch it.
 SECONDS = 2.0  # after which a call is interrupted
 GRACE = 2.0  # for it to end; 0.2 is usual
 SMALL = 20_000  # elements that are read back and walked through by backward
@@ -76,7 +76,7 @@ def one_call(record, samples, rng: random.Random, journal: Journal, number: int)
     except TYPED:  # what was to be broken cannot be broken so
         return None
     journal.write(f"call {number}: {text}{record.name} {describe(call.args)} {describe(call.kwargs)}")
-    begun = time.process_time()
+    begun = os.times().user
     try:
         use(function(*call.args, **call.kwargs), rng)
     except TYPED as error:
@@ -86,7 +86,7 @@ def one_call(record, samples, rng: random.Random, journal: Journal, number: int)
         if "internal assertion" in message or isinstance(error, SystemError):
             return f"{type(error).__name__}: {message}"
     except TooLong:  # a long call is right as long as it can be ended
-        late = time.process_time() - begun - SECONDS
+        late = os.times().user - begun - SECONDS
         return f"ended {late:.1f} s after it was interrupted" if late > GRACE else None
     except Exception as error:  # noqa: BLE001 - reported
         return f"untyped refusal {type(error).__name__}: {error}"
@@ -97,7 +97,7 @@ def main():
     seed, calls, wanted = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     warnings.simplefilter("ignore")
     journal = Journal()
-    signal.signal(signal.SIGPROF, _alarm)
+    signal.signal(signal.SIGVTALRM, _alarm)
     records = {r.name: r for r in rows.load_records()}
     before = None
     for name in wanted:
@@ -105,13 +105,13 @@ def main():
         rng = random.Random(seed * 1_000_003 + zlib.crc32(name.encode()))
         samples = record.make_samples(rng.choice((tg.float32, tg.float64)))
         for number in range(calls):
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
             try:
                 finding = one_call(record, samples, rng, journal, number)
             except TooLong:  # it came a moment after the call
                 finding = None
             finally:
-                signal.setitimer(signal.ITIMER_PROF, 0)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             if finding:
                 print(f"finding: {name}: {finding}\n  {journal.read()}", flush=True)
         samples = None

@@ -32,6 +32,8 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
     if len(outputs) > 1:
         linear_weight = linear_weight.reshape(math.prod(outputs), features)
         linear_bias = None if linear_bias is None else linear_bias.reshape(math.prod(outputs))
+    if batch and target.dim() > 0 and target.shape[0] != batch[0]:
+        raise ValueError(f"expected input batch_size ({batch[0]}) to match target batch_size ({target.shape[0]})")
     logits = _table["linear"](input, linear_weight, linear_bias).reshape(*batch, *outputs)
     return _table["cross_entropy"](logits, target, weight=weight, reduction=reduction, label_smoothing=label_smoothing,
                                    ignore_index=-100 if ignore_index is None else ignore_index)
