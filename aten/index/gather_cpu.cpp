@@ -33,6 +33,11 @@ struct Lines {
     const int64_t item = static_cast<int64_t>(t.itemsize());
     const int64_t size = t.ndim() ? t.size(d) : 1;
     index = dense_as(given, given.sizes(), DType::int64);
+    if (index.data_ptr() == t.data_ptr() || geometry::may_overlap(t, index)) {  // a write could change what was checked
+      Tensor copy = empty_tensor(index.sizes(), DType::int64);
+      copy_cpu(copy, index, false);
+      index = copy;
+    }
     outer.data[0] = inner.data[0] = base;
     const int64_t n = index.numel();
     if (n == 0) return;
@@ -48,14 +53,7 @@ struct Lines {
     stride = t.ndim() ? t.stride(d) * item : 0;
     outer.collapse(false);
     inner.collapse(false);
-    const int64_t* p = at();
-    parallel_for(0, n, 32768, [&](int64_t begin, int64_t end) {
-      bool bad = false;
-      for (int64_t i = begin; i < end; ++i) bad |= p[i] < 0 || p[i] >= size;
-      if (TG_UNLIKELY(bad))
-        for (int64_t i = begin; i < end; ++i)
-          if (p[i] < 0 || p[i] >= size) throw_bad_index(op, p[i], d, size);
-    });
+    check_indices(at(), n, 0, size, d, op);
   }
   const int64_t* at() const { return static_cast<const int64_t*>(index.data_ptr()); }
   bool empty() const { return index.numel() == 0; }
@@ -71,6 +69,17 @@ struct Lines {
   int64_t inner_stride() const { return inner.strides[0][inner.ndim - 1]; }
 };
 
+// One line: a stride that the compiler knows saves a multiplication per element.
+template <class T, class F>
+void each_target(char* base, const int64_t* index, int64_t stride, int64_t first, int64_t n, F&& f) {
+  if (stride == static_cast<int64_t>(sizeof(T))) {
+    T* to = reinterpret_cast<T*>(base);
+    for (int64_t at = first; at < first + n; ++at) f(to[index[at]], at);
+  } else {
+    for (int64_t at = first; at < first + n; ++at) f(*reinterpret_cast<T*>(base + index[at] * stride), at);
+  }
+}
+
 // f(element of the tensor, position in the index) in the order of the index for each element of the tensor; work
 // is shared out by outer and inner elements, so that no two threads write one element.
 template <class T, class F>
@@ -85,13 +94,13 @@ void for_targets(const Lines& lines, F&& f) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
       char* base = lines.base + Lines::offset(lines.outer, o);
+      if (inner == 1) {
+        each_target<T>(base, index, lines.stride, o * length, length, f);
+        continue;
+      }
+      const int64_t step = lines.inner_stride();
       for (int64_t j = 0; j < length && i0 < i1; ++j) {
         int64_t at = (o * length + j) * inner + i0;
-        if (inner == 1) {
-          f(*reinterpret_cast<T*>(base + index[at] * lines.stride), at);
-          continue;
-        }
-        const int64_t step = lines.inner_stride();
         lines.inner.for_runs(i0, i1, [&](char* const* p, int64_t n) {
           char* to = base + (p[0] - lines.base);
           for (int64_t i = 0; i < n; ++i, ++at) f(*reinterpret_cast<T*>(to + index[at] * lines.stride + i * step), at);
@@ -105,10 +114,29 @@ void start_from(const Tensor& input, const Tensor& out) {
   if (!out.is_same(input)) copy_cpu(out, input, false);
 }
 
-// Src in the shape of the index, apart from `out`'s memory.
+// Where elements are combined: the output itself, or, for 16-bit formats unless there is little to do, a copy in
+// float32, which is rounded once.
+struct Target {
+  const Tensor& out;
+  Tensor sums;
+  Target(const Tensor& result, const Tensor& index) : out(result), sums(result) {
+    if (is_half(out.dtype()) && index.numel() >= out.numel() / 4) sums = empty_tensor(out.sizes(), DType::float32);
+  }
+  void start(const Tensor& input) const {
+    if (sums.is_same(out))
+      start_from(input, out);
+    else
+      copy_cpu(sums, input, false);
+  }
+  void finish() const {
+    if (!sums.is_same(out)) copy_cpu(out, sums, false);
+  }
+};
+
+// Src in the shape of the index and the dtype of `out`, apart from its memory.
 Tensor source_rows(const Tensor& src, const Lines& lines, const Tensor& out) {
   if (lines.empty()) return {};
-  Tensor rows = dense_as(src, lines.index.sizes(), src.dtype());
+  Tensor rows = dense_as(src, lines.index.sizes(), out.dtype());
   if (geometry::may_overlap(out, rows) || rows.data_ptr() == out.data_ptr()) {
     Tensor copy = empty_tensor(rows.sizes(), rows.dtype());
     copy_cpu(copy, rows, false);
@@ -123,7 +151,7 @@ const T* typed(const Tensor& t) {
 }
 
 template <class F>
-void for_source(const Tensor& out, const Lines& lines, const Tensor& rows, F&& f) {
+void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
     const T* from = typed<T>(rows);
     for_targets<T>(lines, [&](T& to, int64_t at) { to = f(to, from[at]); });
@@ -161,6 +189,17 @@ struct Extreme {
   }
 };
 
+template <class F>
+void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out,
+             const char* op, F&& f) {
+  const Target target(out, index);
+  const Lines lines(target.sums, dim, index, op);
+  const Tensor rows = source_rows(src, lines, target.sums);
+  target.start(input);
+  for_source(lines, target.sums, rows, f);
+  target.finish();
+}
+
 // What a reduction starts from where the tensor's own element does not count.
 template <class T>
 T identity(std::string_view reduce) {
@@ -194,7 +233,10 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
         const int64_t row = begin / line, first = begin % line, n = std::min(line - first, end - begin);
         const char* base = lines.base + Lines::offset(lines.outer, row / lines_per_outer);
         if (inner == 1) {
-          for (int64_t i = begin; i < begin + n; ++i) to[i] = *reinterpret_cast<const T*>(base + p[i] * lines.stride);
+          if (lines.stride == static_cast<int64_t>(sizeof(T)))
+            gather_run(to + begin, base, p + begin, static_cast<int64_t>(sizeof(T)), n);
+          else
+            gather_run(to + begin, base, p + begin, lines.stride, n);
         } else {
           const int64_t step = lines.inner_stride();
           int64_t at = begin;
@@ -230,19 +272,15 @@ void scatter_value_cpu(const Tensor& input, int64_t dim, const Tensor& index, co
 }
 
 void scatter_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
-  const Lines lines(out, dim, index, "scatter_add");
-  const Tensor rows = source_rows(src, lines, out);
-  start_from(input, out);
-  for_source(out, lines, rows, Add());
+  combine(input, dim, index, src, out, "scatter_add", Add());
 }
 
 void scatter_src_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
                             std::string_view reduce, const Tensor& out) {
-  if (reduce == "add") return scatter_add_cpu(input, dim, index, src, out);
-  const Lines lines(out, dim, index, "scatter");
-  const Tensor rows = source_rows(src, lines, out);
-  start_from(input, out);
-  for_source(out, lines, rows, Multiply());
+  if (reduce == "add")
+    combine(input, dim, index, src, out, "scatter_add", Add());
+  else
+    combine(input, dim, index, src, out, "scatter", Multiply());
 }
 
 void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value,
@@ -258,31 +296,33 @@ void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& in
 
 void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
                         std::string_view reduce, bool include_self, const Tensor& out) {
-  const Lines lines(out, dim, index, "scatter_reduce");
-  const Tensor rows = source_rows(src, lines, out);
-  start_from(input, out);
-  if (lines.empty()) return;
+  const Target target(out, index);
+  const Tensor& sums = target.sums;
+  const Lines lines(sums, dim, index, "scatter_reduce");
+  const Tensor rows = source_rows(src, lines, sums);
+  target.start(input);
+  if (lines.empty()) return target.finish();
   if (!include_self)
-    dispatch_dtype(out.dtype(), [&]<class T>() {
+    dispatch_dtype(sums.dtype(), [&]<class T>() {
       const T start = identity<T>(reduce);
       for_targets<T>(lines, [start](T& to, int64_t) { to = start; });
     });
   if (reduce == "sum" || reduce == "mean")
-    for_source(out, lines, rows, Add());
+    for_source(lines, sums, rows, Add());
   else if (reduce == "prod")
-    for_source(out, lines, rows, Multiply());
+    for_source(lines, sums, rows, Multiply());
   else if (reduce == "amax")
-    for_source(out, lines, rows, Extreme<true>());
+    for_source(lines, sums, rows, Extreme<true>());
   else
-    for_source(out, lines, rows, Extreme<false>());
-  if (reduce != "mean") return;
+    for_source(lines, sums, rows, Extreme<false>());
+  if (reduce != "mean") return target.finish();
   Tensor count = empty_tensor(out.sizes(), DType::int64);
   fill_cpu(count, Operand(include_self ? 1 : 0));
   for_targets<int64_t>(Lines(count, dim, index, "scatter_reduce"), [](int64_t& n, int64_t) { ++n; });
   const int64_t* n = static_cast<const int64_t*>(count.data_ptr());
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    T* p = static_cast<T*>(out.data_ptr());
-    for (int64_t i = 0; i < out.numel(); ++i) {
+  dispatch_dtype(sums.dtype(), [&]<class T>() {
+    T* p = static_cast<T*>(sums.data_ptr());
+    for (int64_t i = 0; i < sums.numel(); ++i) {
       if (n[i] <= 1) continue;
       if constexpr (std::is_integral_v<T>) {  // towards minus infinity, as floor division
         const int64_t v = static_cast<int64_t>(p[i]);
@@ -294,6 +334,7 @@ void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, c
       }
     }
   });
+  target.finish();
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -27,15 +27,12 @@ Places places_of(const Tensor& input, TensorSpan indices, const IndexPlan& plan,
   int64_t count = 1;
   for (int64_t s : plan.index_sizes) count *= s;
   Places places(count);
-  bool first = true;
   for (size_t d = 0; d < indices.size(); ++d) {
     if (!indices[d].defined()) continue;
     const int64_t dim = static_cast<int64_t>(d);
-    add_places(places, dense_broadcast(indices[d], plan.index_sizes), input.size(dim),
-               input.stride(dim) * static_cast<int64_t>(input.itemsize()), first, true, dim, op);
-    first = false;
+    places.add(dense_broadcast(indices[d], plan.index_sizes), input.size(dim),
+               input.stride(dim) * static_cast<int64_t>(input.itemsize()), true, dim, op);
   }
-  if (first) places.data()[0] = 0;
   return places;
 }
 
@@ -48,7 +45,7 @@ struct VectorIndex {
         loop(t, uint64_t{1} << wrap_dim(dim, t.ndim(), op), static_cast<int>(wrap_dim(dim, t.ndim(), op))) {
     const int64_t d = wrap_dim(dim, t.ndim(), op);
     const int64_t size = t.ndim() ? t.size(d) : 1, stride = t.ndim() ? t.stride(d) : 1;
-    add_places(places, dense(index), size, stride * static_cast<int64_t>(t.itemsize()), true, wrap, d, op);
+    places.add(dense(index), size, stride * static_cast<int64_t>(t.itemsize()), wrap, d, op);
   }
 };
 
@@ -87,7 +84,7 @@ void index_tensor_cpu(const Tensor& input, TensorSpan indices, const Tensor& out
   const Places places = places_of(input, indices, plan, "index");
   if (out.numel() == 0) return;
   const PlaceLoop loop(input, plan.indexed, plan.outer_dims);
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(loop, places, static_cast<char*>(out.data_ptr())); });
+  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(loop, places, out); });
 }
 
 void index_put_cpu(const Tensor& input, TensorSpan indices, const Tensor& values, bool accumulate, const Tensor& out) {
@@ -106,7 +103,7 @@ void index_put_cpu(const Tensor& input, TensorSpan indices, const Tensor& values
 void index_select_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& out) {
   const VectorIndex v(input, dim, index, "index_select");
   if (out.numel() == 0) return;
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, static_cast<char*>(out.data_ptr())); });
+  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
 void index_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
@@ -146,7 +143,7 @@ void take_cpu(const Tensor& input, const Tensor& index, const Tensor& out) {
   const Tensor flat = alias_tensor(from, {from.numel()}, {1}, from.storage_offset());
   const VectorIndex v(flat, 0, index, "take", true);
   if (out.numel() == 0) return;
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, static_cast<char*>(out.data_ptr())); });
+  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
 void put_cpu(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate, const Tensor& out) {
@@ -164,7 +161,7 @@ void embedding_cpu(const Tensor& weight, const Tensor& indices, int64_t, bool, b
   const Tensor flat = dense(indices);
   const VectorIndex v(weight, 0, flat, "embedding");
   if (out.numel() == 0) return;
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, static_cast<char*>(out.data_ptr())); });
+  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
 // Sums of rows in the order of the indices, shared out over columns. In 16-bit formats the sums are kept in float.
@@ -189,7 +186,8 @@ void embedding_backward_cpu(const Tensor& grad_output, const Tensor& indices, in
       T* p = static_cast<T*>(sum.data_ptr());
       if (scale_grad_by_freq) {
         std::unique_ptr<int64_t[]> seen(new int64_t[static_cast<size_t>(num_weights)]());
-        for (int64_t k = 0; k < v.places.count(); ++k) ++seen[static_cast<size_t>(v.places[k] / row_bytes)];
+        const int64_t* at = v.places.all();
+        for (int64_t k = 0; k < v.places.count(); ++k) ++seen[static_cast<size_t>(at[k] / row_bytes)];
         for (int64_t r = 0; r < num_weights; ++r)
           if (seen[r] > 1)
             for (int64_t j = 0; j < width; ++j) p[r * width + j] /= static_cast<compute_t<T>>(seen[r]);

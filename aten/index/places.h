@@ -10,22 +10,11 @@
 #include <memory>
 
 #include "tapegrad/aten/copy/strided_loop.h"
+#include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
-
-// Byte offsets of places, in memory from the caching allocator.
-class Places {
- public:
-  explicit Places(int64_t count) : memory_(empty_tensor({count}, DType::int64)), count_(count) {}
-  int64_t* data() const { return static_cast<int64_t*>(memory_.data_ptr()); }
-  int64_t count() const { return count_; }
-  int64_t operator[](int64_t i) const { return data()[i]; }
-
- private:
-  Tensor memory_;
-  int64_t count_;
-};
 
 [[noreturn]] TG_COLD inline void throw_bad_index(const char* op, int64_t index, int64_t dim, int64_t size) {
   // PyTorch's class: RuntimeError where an index names elements, IndexError where it names slices.
@@ -35,31 +24,111 @@ class Places {
   TG_THROW(Index, "{}: index {} is out of bounds for dimension {} with size {}", op, index, dim, size);
 }
 
-// Adds index[i] * stride (first: writes it), negative ones counted from the end where `wrap` says so. Raises Index
-// for the first bad one. `index` is dense, of `places.count()` elements, int64 or int32.
-inline void add_places(const Places& places, const Tensor& index, int64_t size, int64_t stride, bool first, bool wrap,
-                       int64_t dim, const char* op) {
-  int64_t* offsets = places.data();
-  auto run = [&]<class I>() {
-    const I* p = static_cast<const I*>(index.data_ptr());
-    parallel_for(0, places.count(), 16384, [&](int64_t begin, int64_t end) {
-      // A pass that only looks is vectorised; the bad one is searched for when it is known to be there.
-      bool bad = false;
-      const I low = static_cast<I>(wrap ? -size : 0);
-      for (int64_t i = begin; i < end; ++i) bad |= p[i] < low || static_cast<int64_t>(p[i]) >= size;
-      if (TG_UNLIKELY(bad))
-        for (int64_t i = begin; i < end; ++i)
-          if (p[i] < low || p[i] >= size) throw_bad_index(op, p[i], dim, size);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t at = p[i] + (p[i] < 0 ? size : 0);
-        offsets[i] = (first ? 0 : offsets[i]) + at * stride;
-      }
-    });
+// Raises for an index that is not in [low, size). A pass that only looks is vectorised: the sign bit
+// tells. The bad one is searched for when it is known to be there.
+template <class I>
+void check_indices(const I* p, int64_t n, int64_t low, int64_t size, int64_t dim, const char* op) {
+  // From the back, so that the front is in the cache when it is used next.
+  parallel_for(0, n, 32768, [&](int64_t back_begin, int64_t back_end) {
+    const int64_t begin = n - back_end, end = n - back_begin;
+    uint64_t signs = 0;
+    const uint64_t from = static_cast<uint64_t>(low), last = static_cast<uint64_t>(size) - 1;
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t v = static_cast<uint64_t>(static_cast<int64_t>(p[i]));
+      signs |= (v - from) | (last - v);
+    }
+    if (TG_LIKELY(signs >> 63 == 0)) return;
+    // Differences of numbers beyond 2^62 may wrap around.
+    for (int64_t i = begin; i < end; ++i)
+      if (p[i] < low || p[i] >= size) throw_bad_index(op, p[i], dim, size);
+  });
+}
+
+// A list of places: byte offsets that are sums over index tensors, all checked. They are worked out when they are asked
+// for, block by block, or once in memory from the caching allocator.
+class Places {
+ public:
+  explicit Places(int64_t count) : count_(count) {}
+
+  // Adds index[i] * stride, negative ones counted from the end where `wrap` says so. Raises Index for the first bad
+  // one. `index` is dense, of `count()` elements, int64 or int32.
+  void add(const Tensor& index, int64_t size, int64_t stride, bool wrap, int64_t dim, const char* op) {
+    const int64_t low = wrap ? -size : 0;
+    if (index.dtype() == DType::int32)
+      check_indices(static_cast<const int32_t*>(index.data_ptr()), count_, low, size, dim, op);
+    else
+      check_indices(static_cast<const int64_t*>(index.data_ptr()), count_, low, size, dim, op);
+    terms_.push_back({index, wrap ? size : 0, stride});
+  }
+
+  int64_t count() const { return count_; }
+  // Whether writing `out` could change what is yet to be worked out.
+  bool may_change_with(const Tensor& out) const {
+    for (const Term& t : terms_)
+      if (geometry::may_overlap(out, t.index) || out.data_ptr() == t.index.data_ptr()) return true;
+    return false;
+  }
+
+  // Places [first, first + n) into `to`.
+  void work_out(int64_t* to, int64_t first, int64_t n) const {
+    if (terms_.empty()) std::fill_n(to, n, int64_t{0});
+    for (size_t k = 0; k < terms_.size(); ++k) {
+      if (terms_[k].index.dtype() == DType::int32)
+        add_term<int32_t>(to, terms_[k], first, n, k == 0);
+      else
+        add_term<int64_t>(to, terms_[k], first, n, k == 0);
+    }
+  }
+  // All of them. Not for several threads at once.
+  const int64_t* all() const {
+    if (!memory_.defined()) {
+      memory_ = empty_tensor({count_}, DType::int64);
+      int64_t* to = static_cast<int64_t*>(memory_.data_ptr());
+      parallel_for(0, count_, 16384, [&](int64_t begin, int64_t end) { work_out(to + begin, begin, end - begin); });
+    }
+    return static_cast<const int64_t*>(memory_.data_ptr());
+  }
+
+ private:
+  struct Term {
+    Tensor index;
+    int64_t wrap;  // what is added to negative ones
+    int64_t stride;
   };
-  if (index.dtype() == DType::int32)
-    run.template operator()<int32_t>();
-  else
-    run.template operator()<int64_t>();
+
+  template <class I>
+  static void add_term(int64_t* __restrict to, const Term& t, int64_t first, int64_t n, bool begins) {
+    const I* p = static_cast<const I*>(t.index.data_ptr()) + first;
+    const int64_t wrap = t.wrap, stride = t.stride;
+    if (begins)
+      for (int64_t i = 0; i < n; ++i) to[i] = (p[i] + (p[i] < 0 ? wrap : 0)) * stride;
+    else
+      for (int64_t i = 0; i < n; ++i) to[i] += (p[i] + (p[i] < 0 ? wrap : 0)) * stride;
+  }
+
+  InlineVector<Term, 2> terms_;
+  mutable Tensor memory_;
+  int64_t count_;
+};
+
+// to[k] = the element at from + offsets[k] * scale. Four at a time and one by one: what processors call a gather is
+// slower than that.
+template <class T>
+inline void gather_run(T* to, const char* from, const int64_t* offsets, int64_t scale, int64_t n) {
+  auto at = [=](int64_t k) {
+    T v;
+    std::memcpy(&v, from + offsets[k] * scale, sizeof v);
+    return v;
+  };
+  int64_t k = 0;
+  for (; k + 4 <= n; k += 4) {
+    const T a = at(k), b = at(k + 1), c = at(k + 2), d = at(k + 3);
+    to[k] = a;
+    to[k + 1] = b;
+    to[k + 2] = c;
+    to[k + 3] = d;
+  }
+  for (; k < n; ++k) to[k] = at(k);
 }
 
 // The geometry of both sides. `indexed`: bit mask of the dimensions that the places replace; of the others, the
@@ -107,35 +176,40 @@ struct PlaceLoop {
   }
 };
 
-// rows[o, k, i] = tensor[o, places[k], i]
+// rows[o, k, i] = tensor[o, places[k], i]; `rows` is the memory of `out`, dense.
 template <class T>
-void read_places(const PlaceLoop& loop, const Places& places, char* rows) {
+void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out) {
   const int64_t count = places.count(), inner = loop.inner.numel;
   const int64_t row_bytes = inner * static_cast<int64_t>(sizeof(T));
   const bool dense = loop.inner_dense();
+  char* rows = static_cast<char*>(out.data_ptr());
   const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, inner));
+  // Places that are used once are not worth memory.
+  const int64_t* all = loop.outer.numel == 1 && !places.may_change_with(out) ? nullptr : places.all();
   parallel_for(0, loop.outer.numel * count, grain, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kBlock = 512;
+    int64_t block[kBlock];
     while (begin < end) {
-      const int64_t o = begin / count, k0 = begin % count;
-      const int64_t k1 = std::min(count, k0 + end - begin);
+      const int64_t o = begin / count, first = begin % count;
+      const int64_t n = std::min({count - first, end - begin, all ? INT64_MAX : kBlock});
+      if (!all) places.work_out(block, first, n);
+      const int64_t* at = all ? all + first : block;
       const char* from = loop.base + loop.outer_offset(o);
       char* to = rows + begin * row_bytes;
       if (inner == 1) {
-        T* t = reinterpret_cast<T*>(to);
-        for (int64_t k = k0; k < k1; ++k) t[k - k0] = *reinterpret_cast<const T*>(from + places[k]);
+        gather_run(reinterpret_cast<T*>(to), from, at, 1, n);
       } else if (dense) {
-        for (int64_t k = k0; k < k1; ++k, to += row_bytes)
-          std::memcpy(to, from + places[k], static_cast<size_t>(row_bytes));
+        for (int64_t k = 0; k < n; ++k, to += row_bytes) std::memcpy(to, from + at[k], static_cast<size_t>(row_bytes));
       } else {
-        for (int64_t k = k0; k < k1; ++k) {
-          T* t = reinterpret_cast<T*>(to + (k - k0) * row_bytes);
-          const char* place = from + places[k];
-          loop.inner_runs(0, inner, [&](int64_t offset, int64_t stride, int64_t n) {
-            for (int64_t i = 0; i < n; ++i) *t++ = *reinterpret_cast<const T*>(place + offset + i * stride);
+        for (int64_t k = 0; k < n; ++k) {
+          T* t = reinterpret_cast<T*>(to + k * row_bytes);
+          const char* place = from + at[k];
+          loop.inner_runs(0, inner, [&](int64_t offset, int64_t stride, int64_t m) {
+            for (int64_t i = 0; i < m; ++i) *t++ = *reinterpret_cast<const T*>(place + offset + i * stride);
           });
         }
       }
-      begin += k1 - k0;
+      begin += n;
     }
   });
 }
@@ -145,27 +219,38 @@ template <class T, class F>
 void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&& f) {
   const int64_t count = places.count(), inner = loop.inner.numel;
   if (count == 0 || inner == 0) return;
-  // Pieces of the inner elements of at least a cache line, fixed by sizes alone.
-  const int64_t per_piece = std::max<int64_t>(64 / static_cast<int64_t>(sizeof(T)), 16);
-  const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / per_piece, 64));
+  // Inner elements are cut into pieces of at least a cache line where the outer ones do not keep the threads busy. No
+  // element's sum depends on it.
+  const int64_t threads = get_num_threads(), per_piece = std::max<int64_t>(64 / static_cast<int64_t>(sizeof(T)), 16);
+  const int64_t wanted =
+      threads == 1 ? 1 : (4 * threads + loop.outer.numel - 1) / std::max<int64_t>(loop.outer.numel, 1);
+  const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / per_piece, wanted));
   const int64_t piece = (inner + pieces - 1) / pieces;
   const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, piece * count));
+  const int64_t* at = places.all();
+  const bool dense = loop.inner_dense();
   parallel_for(0, loop.outer.numel * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
       char* to = loop.base + loop.outer_offset(o);
       const T* row = rows ? rows + o * count * inner : nullptr;
       if (inner == 1) {
-        for (int64_t k = 0; k < count; ++k) f(*reinterpret_cast<T*>(to + places[k]), row ? row + k : nullptr);
+        for (int64_t k = 0; k < count; ++k) f(*reinterpret_cast<T*>(to + at[k]), row ? row + k : nullptr);
         continue;
       }
       for (int64_t k = 0; k < count && i0 < i1; ++k) {
-        char* place = to + places[k];
+        char* place = to + at[k];
         const T* r = row ? row + k * inner + i0 : nullptr;
+        auto run = [&](T* t, int64_t n) {
+          for (int64_t i = 0; i < n; ++i) f(t[i], r ? r + i : nullptr);
+        };
+        if (dense) {
+          run(reinterpret_cast<T*>(place) + i0, i1 - i0);
+          continue;
+        }
         loop.inner_runs(i0, i1, [&](int64_t offset, int64_t stride, int64_t n) {
           if (stride == static_cast<int64_t>(sizeof(T))) {
-            T* t = reinterpret_cast<T*>(place + offset);
-            for (int64_t i = 0; i < n; ++i) f(t[i], r ? r + i : nullptr);
+            run(reinterpret_cast<T*>(place + offset), n);
           } else {
             for (int64_t i = 0; i < n; ++i) f(*reinterpret_cast<T*>(place + offset + i * stride), r ? r + i : nullptr);
           }

@@ -1,0 +1,89 @@
+"""Indexing at sizes where it works in blocks and pieces: against numpy, with the index itself as target, bad indices anywhere, 16-bit sums, threads."""
+
+import numpy as np
+import pytest
+import tapegrad as tg
+
+RNG = np.random.default_rng(3)
+DTYPES = [tg.uint8, tg.bfloat16, tg.float32, tg.float64, tg.complex128]
+
+
+def numbers(shape, dtype):
+    x = tg.tensor(RNG.integers(0, 200, shape)).to(dtype)
+    return x, x.float().numpy() if dtype == tg.bfloat16 else x.numpy()
+
+
+def same(t, expected):
+    np.testing.assert_array_equal(t.float().numpy() if t.dtype == tg.bfloat16 else t.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", [7, 511, 513, 40_000])
+def test_reads(n, dtype):
+    x, a = numbers((60, 50), dtype)
+    i, j, flat = RNG.integers(-60, 60, n), RNG.integers(-50, 50, n), RNG.integers(-3000, 3000, n)
+    same(x[tg.tensor(i), tg.tensor(j)], a[i, j])
+    same(x[tg.tensor(i).int(), tg.tensor(j)], a[i, j])
+    same(x.take(tg.tensor(flat)), a.reshape(-1)[flat])
+    same(x.t()[tg.tensor(j)], a.T[j])
+    same(x.index_select(0, tg.tensor(i % 60)), a[i % 60])
+    same(x.index_select(1, tg.tensor(j % 50)), a[:, j % 50])
+    rows = RNG.integers(0, 50, (60, n // 60 + 1))
+    same(x.gather(1, tg.tensor(rows)), np.take_along_axis(a, rows, 1))
+    same(x.t().gather(0, tg.tensor(rows.T.copy())), np.take_along_axis(a, rows, 1).T)
+
+
+def test_writes_where_the_index_is_the_target():
+    big = 1 << 40
+    x = tg.tensor([3, 0, 1, 2, 0])
+    x.scatter_(0, x, tg.full((5,), big))
+    assert x.tolist() == [big, big, big, big, 0]
+    x = tg.tensor([3, 0, 1, 2, 0])
+    x.index_put_((x,), tg.full((5,), big))
+    assert x.tolist() == [big, big, big, big, 0]
+    x = tg.tensor([3, 0, 1, 2, 0])
+    x.scatter_add_(0, x, tg.full((5,), big))
+    assert x.tolist() == [3 + 2 * big, big, 1 + big, 2 + big, 0]
+    i = tg.arange(2000).flip(0)
+    assert tg.take(tg.arange(2000) * 3, i, out=i).tolist() == [3 * k for k in reversed(range(2000))]
+
+
+@pytest.mark.parametrize("bad", [-1, 9, 1 << 62, -(1 << 63), (1 << 63) - 1])
+@pytest.mark.parametrize("where", [0, 49_999, 99_999])
+def test_a_bad_index_is_found_before_anything_is_written(bad, where):
+    index = tg.tensor(RNG.integers(0, 9, 100_000))
+    index[where] = bad
+    x, out = tg.arange(9.0), tg.zeros(100_000)
+    for call in (lambda: tg.gather(x, 0, index, out=out), lambda: tg.index_select(x, 0, index, out=out),
+                 lambda: out.scatter_add_(0, index + (out.numel() - 9 if bad > 0 else 0), tg.ones(100_000))):
+        with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+            call()
+        assert out.count_nonzero() == 0
+    if bad != -1:
+        with pytest.raises(IndexError, match=f"index {bad} is out of bounds"):
+            x[index]
+
+
+def test_sums_of_bfloat16_are_rounded_once():
+    ones, zero = tg.full((4000,), 1.0, dtype=tg.bfloat16), tg.zeros(1, dtype=tg.bfloat16)
+    index = tg.zeros(4000, dtype=tg.int64)
+    assert zero.scatter_add(0, index, ones).item() == 4000  # 256 + 1 is 256 in bfloat16
+    assert zero.scatter_reduce(0, index, ones, "mean", include_self=False).item() == 1
+    assert zero.scatter_reduce(0, index, ones, "sum").item() == 4000
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    rows, source = tg.tensor(RNG.integers(0, 30, 5000)), tg.tensor(RNG.standard_normal((5000, 200))).float()
+    columns = tg.tensor(RNG.integers(0, 200, (5000, 200)))
+    before = tg.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 5):
+            tg.set_num_threads(threads)
+            zeros = tg.zeros(30, 200)
+            results.append([zeros.index_add(0, rows, source), zeros.index_put((rows,), source, accumulate=True),
+                            tg.zeros(5000, 200).scatter_add(1, columns, source), tg.zeros(5000, 200).bfloat16().scatter_add(1, columns, source.bfloat16())])
+    finally:
+        tg.set_num_threads(before)
+    for other in results[1:]:
+        assert all(tg.equal(a, b) for a, b in zip(results[0], other))
