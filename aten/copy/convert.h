@@ -52,8 +52,13 @@ inline To convert_value(From v) {
 template <class To, class From>
 void convert_dense(void* to, const void* from, int64_t n) {
   To* __restrict t = static_cast<To*>(to);
-  const From* __restrict f = static_cast<const From*>(from);
-  for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i]);
+  if constexpr (std::is_same_v<From, bool>) {  // any byte but 0 is true, also one that was never written
+    const uint8_t* __restrict f = static_cast<const uint8_t*>(from);
+    for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i] != 0);
+  } else {
+    const From* __restrict f = static_cast<const From*>(from);
+    for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i]);
+  }
 }
 
 template <class To>

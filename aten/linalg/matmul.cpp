@@ -273,18 +273,4 @@ Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> di
   return stack(TensorSpan(parts, 3), at);
 }
 
-// All modes compute the differences: products would be faster and lose half the digits where points are close.
-Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::string_view> compute_mode) {
-  TG_CHECK(!compute_mode || *compute_mode == "use_mm_for_euclid_dist_if_necessary" ||
-               *compute_mode == "use_mm_for_euclid_dist" || *compute_mode == "donot_use_mm_for_euclid_dist",
-           Value, "cdist: unknown compute_mode '{}'", *compute_mode);
-  TG_CHECK(x1.ndim() >= 2 && x2.ndim() >= 2, Runtime, "cdist: at least 2 dimensions are needed: shapes {} and {}",
-           format_ints(x1.sizes()), format_ints(x2.sizes()));
-  TG_CHECK(x1.size(-1) == x2.size(-1), Runtime, "cdist: points of {} and {} coordinates: shapes {} and {}", x1.size(-1),
-           x2.size(-1), format_ints(x1.sizes()), format_ints(x2.sizes()));
-  TG_CHECK(p >= 0, Runtime, "cdist: p must not be negative: got {}", p);
-  Tensor difference = sub(unsqueeze(x1, -2), unsqueeze(x2, -3));
-  return norm(difference, Scalar(p), IntSpan{-1}, false);
-}
-
 }  // namespace tapegrad::composite

@@ -21,12 +21,17 @@ def main() -> int:
     options = parser.parse_args()
     names = options.names or pool.operators()
 
+    shown = 0
+
     def progress(total):
+        nonlocal shown
+        for finding in total.findings[shown:]:
+            print(finding, flush=True)
+        shown = len(total.findings)
         print(f"\r{total.calls} of {options.calls * len(names)} calls, {len(total.findings)} findings", end="", file=sys.stderr)
 
     total = pool.run(options.seed, options.calls, names, options.jobs, seconds=120 + options.calls * 0.5, progress=progress)
     print(file=sys.stderr)
-    print("\n".join(total.findings))
     print(f"{len(names)} operators, {total.calls} calls, {len(total.findings)} findings (seed {options.seed})")
     return 1 if total.findings else 0
 

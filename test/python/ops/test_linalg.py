@@ -293,3 +293,21 @@ def test_old_names():
     assert tapegrad.lu(A, out=out)[0] is out[0]
     close(out[0], LU)
     assert type(linalg.svd(A)).__name__ == "linalg_svd" and linalg.qr(A).R is not None
+
+
+def test_distances_of_many_points_need_memory_for_the_result_only():
+    x = tapegrad.randn(3000, 64)
+    tapegrad.cpu.reset_peak_memory_stats()
+    before = tapegrad.cpu.max_memory_allocated()
+    for p in (1.0, 2.0):
+        assert tapegrad.cdist(x, x, p).shape == (3000, 3000)
+    assert tapegrad.cpu.max_memory_allocated() - before < 4 * 3000 * 3000 * 4
+
+
+def test_distances_of_near_points_far_from_the_origin():
+    x = 1000 + tapegrad.arange(90, dtype=tapegrad.float32).reshape(30, 3) / 64
+    exact = tapegrad.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    assert (tapegrad.cdist(x, x) - exact).abs().max() < 2e-3
+    x.requires_grad_()
+    tapegrad.cdist(x, x).sum().backward()
+    assert x.grad.isfinite().all()

@@ -251,3 +251,9 @@ def test_device_objects():
     with tg.device("meta"):
         assert tg.zeros(2).is_meta
     assert tg.zeros(2).is_cpu
+
+
+def test_bytes_viewed_as_bool_convert_to_true_unless_zero():
+    odd = tg.tensor([0, 1, 2, 190], dtype=tg.uint8).view(tg.bool)
+    assert odd.long().tolist() == [0, 1, 1, 1]
+    assert odd.float().tolist() == [0.0, 1.0, 1.0, 1.0]
