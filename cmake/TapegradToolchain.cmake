@@ -56,7 +56,7 @@ if(TG_SANITIZE)
   target_compile_options(tapegrad_flags INTERFACE
     -fsanitize=${TG_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
     # empty(dtype=bool), and bytes viewed as bool, are neither 0 nor 1: conversions read them as true.
-    $<$<NOT:$<STREQUAL:${TG_SANITIZE},thread>>:-fno-sanitize=bool>)
+    -fno-sanitize=bool)
   target_compile_definitions(tapegrad_flags INTERFACE TG_SANITIZED=1)
   target_link_options(tapegrad_flags INTERFACE -fsanitize=${TG_SANITIZE})
 endif()
