@@ -1,6 +1,7 @@
 // The parts of reductions. A functor has an accumulator type Acc, `identity()` (the value of nothing), `step` (takes
 // one element in), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result).
-// step and merge must not care about order beyond rounding. Fields are the row's further scalar arguments.
+// step and merge must not care about order beyond rounding. `join`, where there is one, makes one element of two, so
+// that step(a, join(x, y)) stands for step(step(a, x), y). Fields are the row's further scalar arguments.
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
@@ -28,6 +29,7 @@ struct sum {
   using Acc = sum_t<T>;
   TG_HD Acc identity() const { return Acc(0); }
   TG_HD Acc step(Acc a, T x) const { return math::add(a, widen<Acc>(x)); }
+  TG_HD T join(T x, T y) const requires std::is_floating_point_v<T> { return x + y; }
   TG_HD Acc merge(Acc a, Acc b) const { return math::add(a, b); }
   TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
 };
@@ -35,6 +37,7 @@ template <class T>
 struct nansum : sum<T> {
   using Acc = sum_t<T>;
   TG_HD Acc step(Acc a, T x) const { return a + (x == x ? widen<Acc>(x) : Acc(0)); }
+  T join(T x, T y) const = delete;  // the NaN of two infinities would be dropped
 };
 template <class T>
 struct mean : sum<T> {
@@ -69,10 +72,8 @@ struct amax {
       return std::numeric_limits<T>::lowest();
   }
   TG_HD Acc step(Acc a, T x) const {
-    if constexpr (std::is_floating_point_v<T>)
-      return (x > a) | (x != x) ? x : a;
-    else
-      return x > a ? x : a;
+    const T m = x > a ? x : a;  // one instruction, that gives a where one of them is NaN
+    return x == x ? m : x;
   }
   TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
   TG_HD T finish(Acc a, int64_t) const { return a; }
@@ -87,10 +88,8 @@ struct amin {
       return std::numeric_limits<T>::max();
   }
   TG_HD Acc step(Acc a, T x) const {
-    if constexpr (std::is_floating_point_v<T>)
-      return (x < a) | (x != x) ? x : a;
-    else
-      return x < a ? x : a;
+    const T m = x < a ? x : a;  // one instruction, that gives a where one of them is NaN
+    return x == x ? m : x;
   }
   TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
   TG_HD T finish(Acc a, int64_t) const { return a; }

@@ -16,9 +16,11 @@ inline constexpr int64_t kFewElements = 32;         // per output: lanes would c
 inline constexpr int64_t kSplitElements = 1 << 17;  // of one output: partial results for threads
 inline constexpr int64_t kMaxChunks = 64;
 inline constexpr size_t kMaxBlockBytes = kBlock * 3 * sizeof(complex128_t);
+inline constexpr int64_t kStageBytes = 16384;  // of elements converted at once
 
 enum class Mode : uint8_t {
   Rows,     // one output at a time, its elements dealt out to lanes
+  Lines,    // as Rows, where the elements of an output lie in one line: several outputs at a time
   Columns,  // a strip of outputs, one element of each at a time
   Folded,   // as Columns, where several rows of the strip lie end to end in memory and are taken at once
 };
@@ -99,28 +101,29 @@ int64_t lanes_of(const Work& w, const Unit& u) {
 void take(const Work& w, const Unit& u, int pass, char* acc, int64_t begin, int64_t end) {
   const Loops& f = w.loops;
   const int64_t stride = w.it.reduced_strides[w.it.reduced_ndim - 1];
-  alignas(64) char buffer[kBlock * sizeof(complex128_t)];
+  alignas(64) char buffer[kStageBytes];
   walk_reduced(w.it, u.input, begin, end, [&](const char* p, int64_t n) {
     if (w.mode == Mode::Rows) {
       if (w.direct) return f.rows(w.functor, pass, acc, p, n);
-      for (int64_t i = 0; i < n; i += kBlock) {
-        const int64_t m = std::min<int64_t>(kBlock, n - i);
+      const int64_t fitting = kStageBytes / w.item;
+      for (int64_t i = 0; i < n; i += fitting) {
+        const int64_t m = std::min(fitting, n - i);
         w.load(p + i * stride, stride, 0, buffer, w.item, 0, m, 1);
         f.rows(w.functor, pass, acc, buffer, m);
       }
     } else if (w.mode == Mode::Folded) {
-      const int64_t elements = n * u.count;
-      for (int64_t i = 0; i < elements; i += w.width)
-        f.columns(w.functor, pass, acc, p + i * w.item, std::min(w.width, elements - i));
+      const int64_t elements = n * u.count, rows = elements / w.width, rest = elements % w.width;
+      f.columns(w.functor, pass, acc, p, w.width, w.width * w.item, rows);
+      if (rest > 0) f.columns(w.functor, pass, acc, p + rows * w.width * w.item, rest, 0, 1);
+    } else if (w.direct) {
+      f.columns(w.functor, pass, acc, p, u.count, stride, n);
     } else {
-      const int64_t outer = w.it.outer_strides[w.it.outer_ndim - 1];
-      for (int64_t i = 0; i < n; ++i, p += stride) {
-        const char* x = p;
-        if (!w.direct) {
-          w.load(p, outer, 0, buffer, w.item, 0, u.count, 1);
-          x = buffer;
-        }
-        f.columns(w.functor, pass, acc, x, u.count);
+      const int64_t outer = w.it.outer_strides[w.it.outer_ndim - 1], bytes = u.count * w.item;
+      const int64_t fitting = kStageBytes / bytes, rows = fitting < 4 ? fitting : fitting / 4 * 4;
+      for (int64_t i = 0; i < n; i += rows, p += rows * stride) {
+        const int64_t m = std::min(rows, n - i);
+        w.load(p, outer, stride, buffer, w.item, bytes, u.count, m);
+        f.columns(w.functor, pass, acc, buffer, u.count, bytes, m);
       }
     }
   });
@@ -130,7 +133,7 @@ void take(const Work& w, const Unit& u, int pass, char* acc, int64_t begin, int6
 void fold(const Work& w, const Unit& u, int pass, char* acc) {
   const Loops& f = w.loops;
   if (w.mode == Mode::Rows) {
-    for (int64_t n = kLanes / 2; n > 0; n /= 2) f.merge(w.functor, pass, acc, acc + n * f.acc_size, n);
+    f.fold(w.functor, pass, acc);
   } else if (w.mode == Mode::Folded) {
     for (int64_t groups = w.width / u.count; groups > 1;) {
       const int64_t half = groups / 2;
@@ -165,11 +168,39 @@ void save(const Work& w, const Unit& u, const char* acc, char* before) {
   for (int p = 0; p < w.loops.planes; ++p) std::copy_n(acc + p * plane, u.count * w.loops.acc_size, before + p * plane);
 }
 
+// All outputs of a unit at once, from start to fold: one line of each, merged with what the lines before gave.
+void run_lines(const Work& w, const Unit& u, char* acc, char* part) {
+  const Iterator& it = w.it;
+  const int64_t outer = it.outer_strides[it.outer_ndim - 1], item = w.loops.acc_size;
+  const int64_t stride = it.reduced_strides[it.reduced_ndim - 1];
+  alignas(64) char buffer[kStageBytes];
+  char* to = acc;
+  walk_reduced(it, u.input, 0, it.reduced_numel, [&](const char* p, int64_t n) {
+    if (w.direct) {
+      w.loops.lines(w.functor, to, p, n, outer, u.count);
+    } else {
+      const int64_t bytes = n * w.item, rows = kStageBytes / bytes;
+      for (int64_t i = 0; i < u.count; i += rows) {
+        const int64_t m = std::min(rows, u.count - i);
+        w.load(p + i * outer, stride, outer, buffer, w.item, bytes, n, m);
+        w.loops.lines(w.functor, to + i * item, buffer, n, bytes, m);
+      }
+    }
+    if (to == part) w.loops.merge(w.functor, 0, acc, part, u.count);
+    to = part;
+  });
+}
+
 void run_units(const Work& w, int64_t begin, int64_t end) {
   alignas(64) char acc[kMaxBlockBytes];
   alignas(64) char before[kMaxBlockBytes];
   for (int64_t i = begin; i < end; ++i) {
     const Unit u = unit_at(w, i);
+    if (w.mode == Mode::Lines) {
+      run_lines(w, u, acc, before);
+      finish(w, u, acc);
+      continue;
+    }
     for (int pass = 0; pass < w.loops.passes; ++pass) {
       if (pass > 0) save(w, u, acc, before);
       start(w, u, pass, acc, before);
@@ -239,6 +270,12 @@ Work plan(const Iterator& it, const Loops& loops, const void* functor) {
     }
   } else {
     w.direct = same && (down == w.item || it.reduced_numel == 1);
+    const int64_t n = it.reduced_shape[it.reduced_ndim - 1];
+    if (loops.lines && it.reduced_numel > 0 && it.reduced_numel <= kSplitElements && n * w.item <= kStageBytes &&
+        (it.reduced_ndim == 1 || n >= kLanes)) {
+      w.mode = Mode::Lines;
+      w.strip = std::min(std::clamp<int64_t>(kGrain / 4 / it.reduced_numel, 1, kBlock), line);
+    }
   }
   w.strips = (line + w.strip - 1) / w.strip;
   w.lines = line == 0 ? 0 : it.outer_numel / line;

@@ -4,7 +4,8 @@
 // (columns: the input is walked row by row), or they are partial results of one output (rows: a long row is dealt
 // out to kLanes lanes, which are merged at the end). Both are plain loops over contiguous input of the compute
 // type; anything else is staged through a buffer, as in rows.h. Accumulation is wider than the input (float sums
-// in double), so results are good to the last bits and need no compensation. All splits depend on sizes only.
+// in double), so results are good to the last bits and need no compensation; no more than four elements are joined in
+// the input's own type before (conversion is what a float sum waits for). All splits depend on sizes only.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +32,15 @@ struct Loops {
   // Lanes before a pass. Pass 1 starts from what pass 0 gave: one lane of `before` per lane, or the same for all.
   void (*start)(const void* functor, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
                 int64_t count);
-  void (*columns)(const void* functor, int pass, char* acc, const char* x, int64_t n);  // lane j takes x[j]
-  void (*rows)(const void* functor, int pass, char* acc, const char* x, int64_t n);     // kLanes lanes take n values
+  // Lane j takes x[j] of `rows` rows, `stride` bytes apart.
+  void (*columns)(const void* functor, int pass, char* acc, const char* x, int64_t n, int64_t stride, int64_t rows);
+  void (*rows)(const void* functor, int pass, char* acc, const char* x, int64_t n);  // kLanes lanes take n values
   void (*merge)(const void* functor, int pass, char* acc, const char* other, int64_t n);
+  void (*fold)(const void* functor, int pass, char* acc);  // merges kLanes lanes into the first one
   void (*finish)(const void* functor, const char* acc, char* out, int64_t n, int64_t count);
+  // From start to fold for `rows` rows of n values, `stride` bytes apart: lane j gets what row j gives, with
+  // the bits that start, rows and fold give. Null where there are several passes.
+  void (*lines)(const void* functor, char* acc, const char* x, int64_t n, int64_t stride, int64_t rows);
 };
 
 void run_loops(const reduce::Iterator& it, const Loops& loops, const void* functor);
@@ -47,24 +53,104 @@ struct OnePass {
   [[gnu::flatten]] static void start(const void* functor, int, char* acc, int64_t n, const char*, bool, int64_t) {
     std::fill_n(reinterpret_cast<Acc*>(acc), n, static_cast<const F*>(functor)->identity());
   }
-  [[gnu::flatten]] static void columns(const void* functor, int, char* acc, const char* x, int64_t n) {
+  // Several elements, joined first where the functor can.
+  static Acc take(const F& f, Acc a, T x, T y) {
+    if constexpr (requires { f.join(x, y); })
+      return f.step(a, f.join(x, y));
+    else
+      return f.step(f.step(a, x), y);
+  }
+  static Acc take(const F& f, Acc a, T x, T y, T z, T w) {
+    if constexpr (requires { f.join(x, y); })
+      return f.step(a, f.join(f.join(x, y), f.join(z, w)));
+    else
+      return take(f, take(f, a, x, y), z, w);
+  }
+  [[gnu::flatten]] static void columns(const void* functor, int, char* acc, const char* x, int64_t n, int64_t stride,
+                                       int64_t rows) {
     const F f = *static_cast<const F*>(functor);
     Acc* a = reinterpret_cast<Acc*>(acc);
-    const T* v = reinterpret_cast<const T*>(x);
+    auto row = [&](int64_t i) { return reinterpret_cast<const T*>(x + i * stride); };
+    int64_t i = 0;
+    for (; i + 4 <= rows; i += 4) {  // four at once: the accumulators are loaded and stored for all of them
+      const T *v = row(i), *w = row(i + 1), *y = row(i + 2), *z = row(i + 3);
 #pragma GCC ivdep
-    for (int64_t j = 0; j < n; ++j) a[j] = f.step(a[j], v[j]);
+      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], v[j], w[j], y[j], z[j]);
+    }
+    if (i + 2 <= rows) {
+      const T *v = row(i), *w = row(i + 1);
+#pragma GCC ivdep
+      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], v[j], w[j]);
+      i += 2;
+    }
+    if (i < rows) {
+      const T* v = row(i);
+#pragma GCC ivdep
+      for (int64_t j = 0; j < n; ++j) a[j] = f.step(a[j], v[j]);
+    }
+  }
+  static void deal(const F& f, Acc* a, const T* v, int64_t n) {
+    int64_t i = 0;
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+#pragma GCC ivdep
+      for (int l = 0; l < kLanes; ++l)
+        a[l] = take(f, a[l], v[i + l], v[i + l + kLanes], v[i + l + 2 * kLanes], v[i + l + 3 * kLanes]);
+    if (i + 2 * kLanes <= n) {
+#pragma GCC ivdep
+      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], v[i + l], v[i + l + kLanes]);
+      i += 2 * kLanes;
+    }
+    if (i + kLanes <= n) {
+#pragma GCC ivdep
+      for (int l = 0; l < kLanes; ++l) a[l] = f.step(a[l], v[i + l]);
+      i += kLanes;
+    }
+    if (i == n) return;
+    if (n < kLanes) {
+      for (int l = 0; i + l < n; ++l) a[l] = f.step(a[l], v[i + l]);
+      return;
+    }
+    // The rest in the upper lanes, as whole vectors: the lower ones look at elements that were taken already.
+    v += n - kLanes;
+    const int64_t from = kLanes - (n - i);
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) {
+      const Acc t = f.step(a[l], v[l]);
+      a[l] = l >= from ? t : a[l];
+    }
   }
   [[gnu::flatten]] static void rows(const void* functor, int, char* acc, const char* x, int64_t n) {
     const F f = *static_cast<const F*>(functor);
-    const T* v = reinterpret_cast<const T*>(x);
     Acc a[kLanes];
     std::copy_n(reinterpret_cast<Acc*>(acc), kLanes, a);
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes)
-#pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l) a[l] = f.step(a[l], v[i + l]);
-    for (int l = 0; i + l < n; ++l) a[l] = f.step(a[l], v[i + l]);
+    deal(f, a, reinterpret_cast<const T*>(x), n);
     std::copy_n(a, kLanes, reinterpret_cast<Acc*>(acc));
+  }
+  template <int N>
+  static Acc folded(const F& f, const Acc* a) {
+    if constexpr (N == 1) {
+      return a[0];
+    } else {
+      Acc half[N / 2];
+#pragma GCC ivdep
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+      for (int l = 0; l < N / 2; ++l) half[l] = f.merge(a[l], a[l + N / 2]);
+      return folded<N / 2>(f, half);
+    }
+  }
+  [[gnu::flatten]] static void fold(const void* functor, int, char* acc) {
+    Acc* a = reinterpret_cast<Acc*>(acc);
+    a[0] = folded<kLanes>(*static_cast<const F*>(functor), a);
+  }
+  [[gnu::flatten]] static void lines(const void* functor, char* acc, const char* x, int64_t n, int64_t stride,
+                                     int64_t rows) {
+    const F f = *static_cast<const F*>(functor);
+    for (int64_t i = 0; i < rows; ++i, x += stride) {
+      Acc a[kLanes];
+      std::fill_n(a, kLanes, f.identity());
+      deal(f, a, reinterpret_cast<const T*>(x), n);
+      reinterpret_cast<Acc*>(acc)[i] = folded<kLanes>(f, a);
+    }
   }
   [[gnu::flatten]] static void merge(const void* functor, int, char* acc, const char* other, int64_t n) {
     const F f = *static_cast<const F*>(functor);
@@ -80,7 +166,8 @@ struct OnePass {
     for (int64_t j = 0; j < n; ++j) o[j] = f.finish(a[j], count);
   }
   using Result = decltype(std::declval<F>().finish(std::declval<Acc>(), int64_t{}));
-  static constexpr Loops loops{1, sizeof(Acc), 1, dtype_of_v<Result>, &start, &columns, &rows, &merge, &finish};
+  static constexpr Loops loops{1,     sizeof(Acc), 1,     dtype_of_v<Result>, &start, &columns, &rows, &merge,
+                               &fold, &finish,     &lines};
 };
 
 // Loops of a functor that needs the mean first (variance): pass 0 sums; pass 1 sums d and d^2 of the distances d
@@ -98,18 +185,21 @@ struct Centered {
       a[j + 2 * kBlock] = 0;
     }
   }
-  [[gnu::flatten]] static void columns(const void*, int pass, char* acc, const char* x, int64_t n) {
+  [[gnu::flatten]] static void columns(const void*, int pass, char* acc, const char* x, int64_t n, int64_t stride,
+                                       int64_t rows) {
     double* __restrict__ a = reinterpret_cast<double*>(acc);
-    const T* __restrict__ v = reinterpret_cast<const T*>(x);
-    if (pass == 0) {
-      for (int64_t j = 0; j < n; ++j) a[j] += static_cast<double>(v[j]);
-      return;
-    }
+    for (int64_t i = 0; i < rows; ++i, x += stride) {
+      const T* __restrict__ v = reinterpret_cast<const T*>(x);
+      if (pass == 0) {
+        for (int64_t j = 0; j < n; ++j) a[j] += static_cast<double>(v[j]);
+        continue;
+      }
 #pragma GCC ivdep
-    for (int64_t j = 0; j < n; ++j) {
-      const double d = static_cast<double>(v[j]) - a[j];
-      a[j + kBlock] += d;
-      a[j + 2 * kBlock] += d * d;
+      for (int64_t j = 0; j < n; ++j) {
+        const double d = static_cast<double>(v[j]) - a[j];
+        a[j + kBlock] += d;
+        a[j + 2 * kBlock] += d * d;
+      }
     }
   }
   [[gnu::flatten]] static void rows(const void*, int pass, char* acc, const char* x, int64_t n) {
@@ -149,13 +239,20 @@ struct Centered {
       a[j + 2 * kBlock] += b[j + 2 * kBlock];
     }
   }
+  static void fold(const void*, int pass, char* acc) {
+    double* a = reinterpret_cast<double*>(acc);
+    for (int plane = pass == 0 ? 0 : 1; plane < 3; ++plane)
+      for (int n = kLanes / 2; n > 0; n /= 2)
+        for (int l = 0; l < n; ++l) a[plane * kBlock + l] += a[plane * kBlock + l + n];
+  }
   static void finish(const void* functor, const char* acc, char* out, int64_t n, int64_t count) {
     const F f = *static_cast<const F*>(functor);
     const double* a = reinterpret_cast<const double*>(acc);
     T* o = reinterpret_cast<T*>(out);
     for (int64_t j = 0; j < n; ++j) o[j] = f.finish(a[j + kBlock], a[j + 2 * kBlock], count);
   }
-  static constexpr Loops loops{2, sizeof(double), 3, dtype_of_v<T>, &start, &columns, &rows, &merge, &finish};
+  static constexpr Loops loops{2,     sizeof(double), 3,     dtype_of_v<T>, &start, &columns,
+                               &rows, &merge,         &fold, &finish,       nullptr};
 };
 
 template <class T, class F>

@@ -1,0 +1,55 @@
+"""Reductions where the engine's ways of walking meet: lengths around the lanes and blocks, several reduced lines, expanded ones."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+LENGTHS = (1, 31, 32, 33, 63, 64, 70, 127, 129, 511, 4096, 4097, 200_003)
+
+
+def _values(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_lengths(n):
+    a = _values(3, n)
+    x = tg.tensor(a)
+    exact = np.array([math.fsum(map(float, row)) for row in a])
+    np.testing.assert_allclose(x.sum(1).numpy(), exact, rtol=1e-6, atol=1e-7 * math.sqrt(n))
+    np.testing.assert_allclose(x.t().contiguous().sum(0).numpy(), exact, rtol=1e-6, atol=1e-7 * math.sqrt(n))
+    np.testing.assert_array_equal(x.amax(1).numpy(), a.max(1))
+    np.testing.assert_array_equal(x.t().contiguous().amin(0).numpy(), a.min(1))
+    np.testing.assert_allclose(tg.linalg.vector_norm(x, dim=1).numpy(), np.sqrt((a.astype(np.float64) ** 2).sum(1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_nan_and_infinity_anywhere(n):
+    for at in {0, n // 2, n - 1}:
+        x = tg.zeros(2, n)
+        x[0, at] = math.nan
+        for result in (x.amax(1), x.amin(1), x.sum(1), x.t().contiguous().amax(0)):
+            assert result.isnan().tolist() == [True, False]
+        assert x.nansum(1).tolist() == [0, 0]
+    if n > 1:
+        x = tg.zeros(2, n)
+        x[0, 0], x[0, n - 1] = math.inf, -math.inf
+        assert x.nansum(1).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("shape, dims", [((4, 6, 64), (0, 2)), ((3, 4, 5, 70), (1, 3)), ((2, 600, 33), (0, 2)), ((5, 3, 8), (0, 2))])
+@pytest.mark.parametrize("dtype", [tg.float32, tg.bfloat16, tg.int32])
+def test_several_lines_for_each_result(shape, dims, dtype):
+    x = tg.tensor(np.random.default_rng(1).integers(-8, 9, shape)).to(dtype)
+    expected = x.to(tg.int64).numpy()
+    np.testing.assert_array_equal(x.sum(dims, dtype=tg.int64 if dtype == tg.int32 else tg.float32).numpy(), expected.sum(dims))
+    np.testing.assert_array_equal(x.amax(dims).to(tg.int64).numpy(), expected.max(dims))
+
+
+def test_expanded_lines():
+    x = tg.arange(40).float().reshape(1, 1, 40).expand(3, 2, 40)
+    assert x.sum((0, 2)).tolist() == [3 * 780] * 2
+    assert x.flip(2)[:, :, ::2].sum((0, 2)).tolist() == [3 * 400] * 2
