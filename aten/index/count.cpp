@@ -18,10 +18,12 @@ Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlengt
   const int64_t* p = values.data<int64_t>();
   const int64_t n = values.numel();
   int64_t length = minlength;
-  for (int64_t i = 0; i < n; ++i) {
-    TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}", p[i],
-             i);
-    length = std::max(length, p[i] + 1);
+  if (n > 0) {
+    const int64_t smallest = *raw::amin(values).data<int64_t>(), largest = *raw::amax(values).data<int64_t>();
+    for (int64_t i = 0; (smallest < 0 || largest == INT64_MAX) && i < n; ++i)
+      TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}",
+               p[i], i);
+    length = std::max(length, largest + 1);
   }
   if (!weights.defined()) {
     Tensor out = raw::zeros({length}, DType::int64);

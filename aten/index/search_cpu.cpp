@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <tuple>
+#include <utility>
 
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
@@ -39,6 +42,45 @@ int64_t place_of(T v, int64_t n, bool right, At&& at) {
   return low;
 }
 
+// Places of n values in one sequence, many side by side: all of them take the same number of steps, so the loops are
+// vectorised, none waits for another and no branch has to be guessed. NaN in the sequence stands behind all others, so
+// plain comparisons do for values that are not NaN. P: what a place in the sequence fits into.
+template <bool kRight, class P, class T, class I>
+void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_t n) {
+  constexpr int64_t kTogether = 64;
+  if (length == 0) {
+    std::fill_n(to, n, I(0));
+    return;
+  }
+  auto before = [](T x, T y) { return kRight ? x <= y : x < y; };
+  for (int64_t first = 0; first < n; first += kTogether) {
+    T v[kTogether];
+    P low[kTogether] = {};
+    const int64_t m = std::min(kTogether, n - first);
+    for (int64_t k = 0; k < kTogether; ++k) v[k] = values[first + std::min(k, m - 1)];
+    for (P rest = static_cast<P>(length); rest > 1; rest -= rest / 2) {
+      const P half = rest / 2;
+      for (int64_t k = 0; k < kTogether; ++k) low[k] += half & -P(before(sequence[low[k] + half - 1], v[k]));
+    }
+    for (int64_t k = 0; k < m; ++k) {
+      to[first + k] = static_cast<I>(low[k] + before(sequence[low[k]], v[k]));
+      if constexpr (std::is_floating_point_v<T>)
+        if (TG_UNLIKELY(v[k] != v[k]))
+          to[first + k] = static_cast<I>(place_of(v[k], length, kRight, [&](int64_t i) { return sequence[i]; }));
+    }
+  }
+}
+
+template <class T, class I>
+void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_t n, bool right) {
+  if (length > INT32_MAX)
+    right ? places_of<true, int64_t>(sequence, length, values, to, n)
+          : places_of<false, int64_t>(sequence, length, values, to, n);
+  else
+    right ? places_of<true, int32_t>(sequence, length, values, to, n)
+          : places_of<false, int32_t>(sequence, length, values, to, n);
+}
+
 // The dtype to compare in: the common one, 16-bit formats as float.
 DType compare_dtype(const Tensor& a, const Tensor& b) {
   DType t = a.dtype();
@@ -76,13 +118,14 @@ void search(const Tensor& sequence, const Tensor& values, bool right, const Tens
     auto run = [&]<class I>() {
       I* to = static_cast<I*>(out.data_ptr());
       parallel_for(0, out.numel(), 1024, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t row = i / per_row * length;
-          if (ord)
-            to[i] =
-                static_cast<I>(place_of<T>(val[i], length, right, [&](int64_t k) { return seq[row + ord[row + k]]; }));
-          else
-            to[i] = static_cast<I>(place_of<T>(val[i], length, right, [&](int64_t k) { return seq[row + k]; }));
+        for (int64_t i = begin; i < end;) {
+          const int64_t row = s.ndim() == 1 ? 0 : i / per_row * length;
+          const int64_t n = s.ndim() == 1 ? end - i : std::min(end, (i / per_row + 1) * per_row) - i;
+          for (int64_t k = i; ord && k < i + n; ++k)
+            to[k] =
+                static_cast<I>(place_of<T>(val[k], length, right, [&](int64_t j) { return seq[row + ord[row + j]]; }));
+          if (!ord) places_of(seq + row, length, val + i, to + i, n, right);
+          i += n;
         }
       });
     };
@@ -125,32 +168,74 @@ void isin_cpu(const Operand& elements, const Operand& test_elements, bool, bool 
   });
 }
 
-// Serial: one bin is a chain of additions, and the counts are exact in any case.
-void histc_cpu(const Tensor& input, int64_t bins, const Scalar& min, const Scalar& max, const Tensor& out) {
-  const Tensor from = dense_as(input, DType::float64);
-  const double* p = static_cast<const double*>(from.data_ptr());
-  const int64_t n = from.numel();
-  double low = min.to<double>(), high = max.to<double>();
-  if (low == high && n > 0) {
-    low = *std::min_element(p, p + n);
-    high = *std::max_element(p, p + n);
-    for (int64_t i = 0; i < n; ++i)
-      TG_CHECK(std::isfinite(p[i]), Runtime, "histc: the range of the input must be finite: got {} at element {}", p[i],
-               i);
-    if (low == high) {
-      low -= 1;
-      high += 1;
+namespace {
+
+// The smallest and the largest number; raises where one is not finite.
+template <class T>
+std::pair<double, double> range_of(const Tensor& t) {
+  auto value = [](const T* p) { return static_cast<double>(static_cast<compute_t<T>>(*p)); };
+  const Tensor smallest = raw::amin(t), largest = raw::amax(t);
+  const double low = value(static_cast<const T*>(smallest.data_ptr()));
+  const double high = value(static_cast<const T*>(largest.data_ptr()));
+  if (!std::isfinite(low) || !std::isfinite(high))
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      const double v = value(static_cast<const T*>(t.data_ptr()) + i);
+      TG_CHECK(std::isfinite(v), Runtime, "histc: the range of the input must be finite: got {} at element {}", v, i);
+    }
+  return {low, high};
+}
+
+// Bins of a block are worked out together, then counted in several tables in turn, so that equal neighbours do not wait
+// for each other. Counts are exact in any order.
+template <class T>
+void count_bins(const T* p, int64_t n, double low, double high, int64_t bins, int64_t* counts) {
+  constexpr int64_t kBlock = 256, kTables = 4;
+  const double scale = static_cast<double>(bins) / (high - low), last = static_cast<double>(bins - 1);
+  const int64_t tables = bins <= 1024 ? kTables : 1, pitch = bins + 1;  // the last slot takes what lies outside
+  const std::unique_ptr<int64_t[]> table(new int64_t[static_cast<size_t>(tables * pitch)]());
+  for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t m = std::min(kBlock, n - first);
+    int64_t bin[kBlock];
+    for (int64_t i = 0; i < m; ++i) {
+      const double v = static_cast<double>(static_cast<compute_t<T>>(p[first + i]));
+      const double at = (v - low) * scale;
+      const bool inside = (v >= low) & (v <= high);
+      bin[i] = static_cast<int64_t>(inside ? (at < last ? at : last) : static_cast<double>(bins));
+    }
+    if (tables == kTables) {
+      std::fill(bin + m, bin + (m + kTables - 1) / kTables * kTables, bins);
+      for (int64_t i = 0; i < m; i += kTables)
+        for (int64_t k = 0; k < kTables; ++k) ++table[k * pitch + bin[i + k]];
+    } else {
+      for (int64_t i = 0; i < m; ++i) ++table[bin[i]];
     }
   }
-  std::vector<int64_t> counts(static_cast<size_t>(bins), 0);
-  const double scale = static_cast<double>(bins) / (high - low);
-  for (int64_t i = 0; i < n; ++i) {
-    if (!(p[i] >= low && p[i] <= high)) continue;
-    const int64_t bin = std::min(static_cast<int64_t>((p[i] - low) * scale), bins - 1);
-    ++counts[static_cast<size_t>(bin)];
-  }
+  for (int64_t k = 0; k < tables; ++k)
+    for (int64_t b = 0; b < bins; ++b) counts[b] += table[k * pitch + b];
+}
+
+}  // namespace
+
+void histc_cpu(const Tensor& input, int64_t bins, const Scalar& min, const Scalar& max, const Tensor& out) {
+  const Tensor from = dense_as(input, input.dtype());
+  const int64_t n = from.numel();
   Tensor counted = empty_tensor({bins}, DType::int64);
-  std::copy(counts.begin(), counts.end(), static_cast<int64_t*>(counted.data_ptr()));
+  int64_t* counts = static_cast<int64_t*>(counted.data_ptr());
+  std::fill_n(counts, bins, int64_t{0});
+  dispatch_dtype(input.dtype(), [&]<class T>() {
+    if constexpr (!is_complex_type<T>) {
+      const T* p = static_cast<const T*>(from.data_ptr());
+      double low = min.to<double>(), high = max.to<double>();
+      if (low == high && n > 0) {
+        std::tie(low, high) = range_of<T>(from);
+        if (low == high) {
+          low -= 1;
+          high += 1;
+        }
+      }
+      count_bins(p, n, low, high, bins, counts);
+    }
+  });
   copy_cpu(out, counted, false);
 }
 

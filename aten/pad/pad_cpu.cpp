@@ -1,5 +1,6 @@
 // Padding: every dimension has a table of source indices (-1: padding by a constant); lines along the last
 // dimension are gathered through them.
+#include <cstring>
 #include <vector>
 
 #include "tapegrad/aten/kernels_pad.h"
@@ -67,6 +68,7 @@ struct Lines {
   int64_t grain() const { return 32768 / std::max<int64_t>(length, 1) + 1; }
 };
 
+// Elements are moved without looking at them, as T of their size.
 template <class T>
 void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Tensor& out) {
   const T* x = static_cast<const T*>(input.data_ptr());
@@ -88,13 +90,15 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
       int64_t s = m.line_source(l);
       T* q = y + l * n;
       if (s < 0) {
-        for (int64_t j = 0; j < n; ++j) q[j] = value;
+        std::fill_n(q, n, value);
         continue;
       }
       const T* p = x + s;
       auto edge = [&](int64_t j) { q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]]; };
       for (int64_t j = 0; j < first_inside; ++j) edge(j);
-      for (int64_t j = first_inside; j < end_inside; ++j) q[j] = p[j - before];
+      if (first_inside < end_inside)
+        std::memcpy(q + first_inside, p + first_inside - before,
+                    static_cast<size_t>(end_inside - first_inside) * sizeof(T));
       for (int64_t j = end_inside; j < n; ++j) edge(j);
     }
   });
@@ -103,7 +107,16 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
 }  // namespace
 
 void constant_pad_cpu(const Tensor& input, IntSpan pad, const Scalar& value, const Tensor& out) {
-  dispatch_dtype(out.dtype(), [&]<class T>() { fill_padded<T>(input, pad, Mode::Constant, value.to<T>(), out); });
+  alignas(16) char bytes[16];
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    const T v = value.to<T>();
+    std::memcpy(bytes, &v, sizeof v);
+  });
+  dispatch_bytes(out.dtype(), [&]<class T>() {
+    T bits;
+    std::memcpy(&bits, bytes, sizeof bits);
+    fill_padded<T>(input, pad, Mode::Constant, bits, out);
+  });
 }
 
 void pad_mode_cpu(const Tensor& input, IntSpan pad, std::string_view mode, const Tensor& out) {

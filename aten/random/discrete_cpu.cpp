@@ -147,37 +147,61 @@ void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const P
   toss_each(p, self, state);
 }
 
+namespace {
+
+// Sorts n numbers of which the `bits` lowest stand in order already. Least significant digit first, and of the bits
+// above only as many as leave few numbers undecided: about one in 2^7 then has to move past an equal one before it.
+void sort_draws(uint64_t*& a, uint64_t*& b, int64_t n, int bits, int random_bits) {
+  const int looked_at = std::min(random_bits, bits + 6), passes = (looked_at + 11) / 12;
+  const int digit = (looked_at + passes - 1) / passes;
+  const uint64_t mask = (uint64_t{1} << digit) - 1;
+  const int lowest = bits + random_bits - looked_at;
+  const std::unique_ptr<int64_t[]> counts(new int64_t[size_t{1} << digit]);
+  for (int p = 0; p < passes; ++p) {
+    int64_t* count = counts.get();
+    const int shift = lowest + p * digit;
+    std::fill_n(count, mask + 1, 0);
+    for (int64_t i = 0; i < n; ++i) ++count[a[i] >> shift & mask];
+    int64_t at = 0;
+    for (uint64_t d = 0; d <= mask; ++d) at += std::exchange(count[d], at);
+    for (int64_t i = 0; i < n; ++i) b[count[a[i] >> shift & mask]++] = a[i];
+    std::swap(a, b);
+  }
+  for (int64_t i = 1; i < n; ++i) {
+    const uint64_t v = a[i];
+    if (TG_LIKELY(a[i - 1] <= v)) continue;
+    int64_t k = i;
+    for (; k > 0 && a[k - 1] > v; --k) a[k] = a[k - 1];
+    a[k] = v;
+  }
+}
+
 // Each number gets random bits in front and all are sorted: the order that the bits give, which a device can find,
-// too. Least significant digit first; as the numbers start in order, only the random bits are sorted by.
-void randperm_cpu(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
-  if (n == 0) return;
-  const int index_bits = std::bit_width(static_cast<uint64_t>(n - 1));
+// too.
+void permute(uint64_t*& a, uint64_t*& b, int64_t n, int index_bits, PhiloxState state) {
   const int random_bits = std::min(64 - index_bits, 40);
-  const uint64_t mask = index_bits == 0 ? 0 : ~uint64_t{0} >> (64 - index_bits);
-  Tensor first = empty_tensor({n}, DType::int64), second = empty_tensor({n}, DType::int64);
-  uint64_t* a = static_cast<uint64_t*>(first.data_ptr());
-  uint64_t* b = static_cast<uint64_t*>(second.data_ptr());
   for_words<2>(n, state, [&](int64_t start, int64_t many, const uint32_t* words) {
     for (int64_t i = 0; i < many; ++i) {
       const uint64_t draw = word64(words, i) >> (64 - random_bits);
       a[start + i] = draw << index_bits | static_cast<uint64_t>(start + i);
     }
   });
-  if (n <= 256) {
+  if (n <= 64)
     std::sort(a, a + n);
-  } else {
-    constexpr int kDigit = 10;
-    std::unique_ptr<int64_t[]> counts(new int64_t[1 << kDigit]);
-    for (int shift = index_bits; shift < index_bits + random_bits; shift += kDigit) {
-      const uint64_t digit_mask = (uint64_t{1} << std::min(kDigit, index_bits + random_bits - shift)) - 1;
-      std::fill_n(counts.get(), 1 << kDigit, 0);
-      for (int64_t i = 0; i < n; ++i) ++counts[a[i] >> shift & digit_mask];
-      int64_t at = 0;
-      for (int64_t d = 0; d < 1 << kDigit; ++d) at += std::exchange(counts[d], at);
-      for (int64_t i = 0; i < n; ++i) b[counts[a[i] >> shift & digit_mask]++] = a[i];
-      std::swap(a, b);
-    }
-  }
+  else
+    sort_draws(a, b, n, index_bits, random_bits);
+}
+
+}  // namespace
+
+void randperm_cpu(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  if (n == 0) return;
+  const int index_bits = std::bit_width(static_cast<uint64_t>(n - 1));
+  const uint64_t mask = index_bits == 0 ? 0 : ~uint64_t{0} >> (64 - index_bits);
+  Tensor first = empty_tensor({n}, DType::int64), second = empty_tensor({n}, DType::int64);
+  uint64_t* a = static_cast<uint64_t*>(first.data_ptr());
+  uint64_t* b = static_cast<uint64_t*>(second.data_ptr());
+  permute(a, b, n, index_bits, state);
   dispatch_dtype(out.dtype(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
     for (int64_t i = 0; i < n; ++i) to[i] = convert_value<T>(static_cast<int64_t>(a[i] & mask));

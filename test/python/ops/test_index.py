@@ -87,3 +87,40 @@ def test_the_same_bits_for_any_number_of_threads():
         tg.set_num_threads(before)
     for other in results[1:]:
         assert all(tg.equal(a, b) for a, b in zip(results[0], other))
+
+
+@pytest.mark.parametrize("dtype", [tg.float32, tg.float64, tg.int64, tg.uint8], ids=str)
+@pytest.mark.parametrize("n", [0, 1, 2, 63, 64, 1000])
+def test_searchsorted(n, dtype):
+    sequence = tg.tensor(np.sort(RNG.integers(0, 99, n))).to(dtype)
+    values = tg.tensor(RNG.integers(0, 110, 333)).to(dtype)
+    if dtype.is_floating_point:
+        values[100], values[101], values[200] = np.nan, np.inf, -np.inf
+    for side in ("left", "right"):
+        expected = np.searchsorted(sequence.numpy(), values.numpy(), side)
+        assert tg.searchsorted(sequence, values, side=side).tolist() == expected.tolist()
+        assert tg.searchsorted(sequence.repeat(3, 1), values.reshape(3, 111), side=side, out_int32=True).reshape(-1).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", [tg.float32, tg.bfloat16, tg.float64, tg.int16], ids=str)
+@pytest.mark.parametrize("bins", [1, 8, 1024, 3000])
+def test_histc(bins, dtype):
+    x = tg.tensor(RNG.integers(-500, 500, 5003)).to(dtype)
+    values = x.double().numpy()
+    expected, _ = np.histogram(values, bins, (-512, 512))
+    assert tg.histc(x.double(), bins, -512, 512).tolist() == expected.tolist()
+    assert tg.histc(x, bins, -512, 512).double().sum().item() == pytest.approx(5003, rel=0.01)
+    np.testing.assert_array_equal(tg.histc(x.double(), bins, -256, 256).numpy().sum(), np.count_nonzero(np.abs(values) <= 256))
+    if dtype.is_floating_point:
+        x[17] = np.nan
+        with pytest.raises(RuntimeError, match="histc: the range of the input must be finite: got nan at element 17"):
+            tg.histc(x, bins)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 4999])
+def test_bincount_finds_the_negative_value(bad):
+    x = tg.tensor(RNG.integers(0, 9, 5000))
+    assert tg.bincount(x).tolist() == np.bincount(x.numpy()).tolist()
+    x[bad] = -3
+    with pytest.raises(RuntimeError, match=f"values must not be negative: got -3 at index {bad}"):
+        tg.bincount(x)

@@ -190,6 +190,22 @@ def test_normal_forms():
         tg.normal(mean, tg.tensor([-1.0, 1.0]))
 
 
+@pytest.mark.parametrize("samples", [3, 400])
+@pytest.mark.parametrize("dtype", [tg.float32, tg.bfloat16, tg.float64], ids=str)
+def test_multinomial_of_many_categories(dtype, samples):
+    """Blocks of categories, some without weight; the same for few draws and for many."""
+    weights = tg.zeros(330)
+    weights[70], weights[71], weights[200], weights[256] = 1.0, 0.5, 2.0, 0.5
+    x = tg.multinomial(weights.to(dtype).repeat(6000 // samples, 1), samples, replacement=True)
+    share = tg.bincount(x.reshape(-1), minlength=330) / x.numel() * 4
+    assert tg.nonzero(share).reshape(-1).tolist() == [70, 71, 200, 256]
+    np.testing.assert_allclose(share.numpy(), weights.numpy(), atol=0.15)
+    for bad in (-1.0, math.nan, math.inf):
+        weights[300] = bad
+        with pytest.raises(RuntimeError, match="multinomial: weights must be finite and not negative"):
+            tg.multinomial(weights.to(dtype), 2, replacement=True)
+
+
 def test_multinomial():
     weights = tg.tensor([1.0, 0.0, 3.0, 6.0])
     x = tg.multinomial(weights, 50_000, replacement=True)
