@@ -8,7 +8,7 @@ import fnmatch
 import importlib
 from pathlib import Path
 
-from . import convolution, digits, families, fourier, importing, layers, linalg, matmul, memory, overhead, report
+from . import convolution, digits, families, fourier, importing, layers, linalg, matmul, memory, overhead, promises, report
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
@@ -27,7 +27,7 @@ def libraries() -> dict:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", []], help="which groups; default all")
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", "promises", []], help="which groups; default all")
     parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
@@ -47,8 +47,9 @@ def main():
         return
     if not options.groups or "import" in options.groups:
         done += importing.measure_imports(libs)
+    kept = promises.measure_promises(libs, options.rounds) if not options.groups or "promises" in options.groups else []
     versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}
-    text = report.table(done, versions, libs["tapegrad"].get_num_threads())
+    text = report.table(done, versions, libs["tapegrad"].get_num_threads()) + (promises.table(kept) if kept else "")
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"{datetime.date.today().isoformat()}-cpu"
     stem.with_suffix(".md").write_text(f"# Benchmarks of {datetime.date.today().isoformat()}\n\n`make bench`\n\n" + text)

@@ -19,7 +19,7 @@ def _operators(lib, requires_grad: bool):
     return runs
 
 
-def _mlp(lib):
+def tiny_mlp(lib):
     """A closure that does one training step of a 4-16-16-2 network on 8 samples with Adam."""
     lib.manual_seed(0)
     nn = lib.nn
@@ -50,4 +50,4 @@ def cases(libraries):
         own = libraries["tapegrad"]
         x, y = own.tensor([0.1, 0.2, 0.3, 0.4]), own.tensor([0.5, 0.6, 0.7, 0.8])
         yield Case("operators against NumPy", "a + b", {"tapegrad": lambda: x + y, "numpy": lambda: a + b})
-    yield Case("tiny MLP", "step with Adam", {name: _mlp(lib) for name, lib in libraries.items() if name != "numpy"})
+    yield Case("tiny MLP", "step with Adam", {name: tiny_mlp(lib) for name, lib in libraries.items() if name != "numpy"})
