@@ -3,6 +3,7 @@
 #include "tapegrad/aten/linalg/lapack.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/aten/linalg/parallel_factor.h"
+#include "tapegrad/aten/linalg/stoppable.h"
 
 namespace tapegrad::cpu {
 namespace {
@@ -81,7 +82,7 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
       T* w = in_q ? (*q)[i] : copy.data();
       int64_t ld = std::max<int64_t>(m, 1);
       load_columns(a[i], a.row, a.col, m, n, w, ld);
-      if (k > 0) lapack::geqrf(m, n, w, ld, tau.data());
+      if (k > 0) lapack::stoppable::geqrf(m, n, w, ld, tau.data());
       T* upper = r[i];
       for (int64_t j = 0; j < n; ++j)
         for (int64_t x = 0; x < r.rows; ++x) upper[x + j * r.leading()] = x <= j ? w[x + j * ld] : T(0);
@@ -89,7 +90,7 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
       T* to = (*q)[i];
       if (k == 0) return identity(to, m, columns, ld);
       if (!in_q) std::copy(w, w + m * k, to);
-      lapack::orgqr(m, columns, k, to, ld, tau.data());
+      lapack::stoppable::orgqr(m, columns, k, to, ld, tau.data());
     });
   });
 }
@@ -100,7 +101,7 @@ void geqrf(const Tensor& input, const Tensor& a_out, const Tensor& tau_out) {
     Matrices<T> out(a_out, 2), tau(tau_out, 1);
     for_each_matrix(a.count, 2 * work(a.rows, a.cols) + 200, [&](int64_t i) {
       load_columns(a[i], a.row, a.col, a.rows, a.cols, out[i], out.leading());
-      if (tau.cols > 0) lapack::geqrf(a.rows, a.cols, out[i], out.leading(), tau[i]);
+      if (tau.cols > 0) lapack::stoppable::geqrf(a.rows, a.cols, out[i], out.leading(), tau[i]);
     });
   });
 }
@@ -114,7 +115,7 @@ void householder_product(const Tensor& A, const Tensor& tau, const Tensor& out) 
       load_columns(a[i], a.row, a.col, a.rows, a.cols, q[i], q.leading());
       std::vector<T> factors(static_cast<size_t>(t.cols));
       for (int64_t j = 0; j < t.cols; ++j) factors[static_cast<size_t>(j)] = t[i][j * t.col];
-      lapack::orgqr(a.rows, a.cols, t.cols, q[i], q.leading(), factors.data());
+      lapack::stoppable::orgqr(a.rows, a.cols, t.cols, q[i], q.leading(), factors.data());
     });
   });
 }
@@ -135,9 +136,10 @@ void svd(const Tensor& A, bool full_matrices, const Tensor& U, const Tensor& S, 
       std::vector<T> copy(static_cast<size_t>(m * n));
       load_columns(a[i], a.row, a.col, m, n, copy.data(), m);
       int& info = infos[static_cast<size_t>(i)];
-      info = !all_finite(copy.data(), m, n, m) ? -1000
-                                               : lapack::gesdd(full_matrices ? 'A' : 'S', m, n, copy.data(), m, s[i],
-                                                               u[i], u.leading(), v[i], v.leading());
+      info = !all_finite(copy.data(), m, n, m)
+                 ? -1000
+                 : lapack::stoppable::gesdd(full_matrices ? 'A' : 'S', m, n, copy.data(), m, s[i], u[i], u.leading(),
+                                            v[i], v.leading());
     });
   });
   check_convergence("linalg.svd", infos, batch_of(A));
@@ -156,8 +158,9 @@ void svdvals(const Tensor& A, const Tensor& S) {
       load_columns(a[i], a.row, a.col, m, n, copy.data(), m);
       T none{};
       int& info = infos[static_cast<size_t>(i)];
-      info = !all_finite(copy.data(), m, n, m) ? -1000
-                                               : lapack::gesdd('N', m, n, copy.data(), m, s[i], &none, 1, &none, 1);
+      info = !all_finite(copy.data(), m, n, m)
+                 ? -1000
+                 : lapack::stoppable::gesdd('N', m, n, copy.data(), m, s[i], &none, 1, &none, 1);
     });
   });
   check_convergence("linalg.svdvals", infos, batch_of(A));
@@ -184,7 +187,7 @@ void eigen_hermitian(const char* op, const Tensor& A, char uplo, const Tensor& v
       for (int64_t j = 0; j < n; ++j)
         finite &= uplo == 'L' ? all_finite(to + j + j * n, n - j, 1, n) : all_finite(to + j * n, j + 1, 1, n);
       int& info = infos[static_cast<size_t>(i)];
-      info = finite ? lapack::syevd(v ? 'V' : 'N', uplo, n, to, n, w[i]) : -1000;
+      info = finite ? lapack::stoppable::syevd(v ? 'V' : 'N', uplo, n, to, n, w[i]) : -1000;
     });
   });
   check_convergence(op, infos, batch_of(A));
@@ -205,7 +208,8 @@ void eigen_general(const char* op, const Tensor& A, const Tensor& values, const 
       std::vector<T> copy(static_cast<size_t>(n * n));
       load_columns(a[i], a.row, a.col, n, n, copy.data(), n);
       int& info = infos[static_cast<size_t>(i)];
-      info = all_finite(copy.data(), n, n, n) ? lapack::geev(n, copy.data(), n, w[i], v ? (*v)[i] : nullptr) : -1000;
+      info = all_finite(copy.data(), n, n, n) ? lapack::stoppable::geev(n, copy.data(), n, w[i], v ? (*v)[i] : nullptr)
+                                              : -1000;
     });
   });
   check_convergence(op, infos, batch_of(A));
@@ -240,7 +244,7 @@ void ldl_factor_ex(const Tensor& A, bool hermitian, bool check_errors, const Ten
       T* to = ld[i];
       for (int64_t j = 0; j < n; ++j)
         for (int64_t r = 0; r < n; ++r) to[r + j * n] = r >= j ? a[i][r * a.row + j * a.col] : T(0);
-      *infos[i] = n == 0 ? 0 : lapack::sytrf(hermitian, n, to, n, pivot[i]);
+      *infos[i] = n == 0 ? 0 : lapack::stoppable::sytrf(hermitian, n, to, n, pivot[i]);
     });
   });
   if (check_errors) check_infos("linalg.ldl_factor", info, "the matrix is singular: block {} of its factor D is zero");

@@ -2,6 +2,7 @@
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/aten/linalg/parallel_factor.h"
+#include "tapegrad/aten/linalg/stoppable.h"
 
 namespace tapegrad::cpu {
 namespace {
@@ -247,14 +248,20 @@ void lstsq(const Tensor& A, const Tensor& B, double rcond, std::string_view driv
             std::fill(right.begin(), right.end(), T(0));
           } else if (!all_finite(factors.data(), m, n, m)) {
             info = -1000;
-          } else if (driver == "gels") {
-            info = lapack::gels(m, n, k, factors.data(), m, right.data(), tall);
-          } else if (driver == "gelsy") {
-            info = lapack::gelsy(m, n, k, factors.data(), m, right.data(), tall, bound, &found);
-          } else if (driver == "gelsd") {
-            info = lapack::gelsd(m, n, k, factors.data(), m, right.data(), tall, values.data(), bound, &found);
           } else {
-            info = lapack::gelss(m, n, k, factors.data(), m, right.data(), tall, values.data(), bound, &found);
+            using lapack::stoppable::Part;
+            const char last = driver.back();  // of gels, gelsy, gelsd or gelss
+            const bool plain = driver == "gels";
+            info = lapack::stoppable::call(
+                8 * lapack::stoppable::volume(m, n) + 2 * static_cast<double>(m * n) * static_cast<double>(k),
+                [=](T* f, T* r, R* v, int* s) {
+                  return plain         ? lapack::gels(m, n, k, f, m, r, tall)
+                         : last == 'y' ? lapack::gelsy(m, n, k, f, m, r, tall, bound, s)
+                         : last == 'd' ? lapack::gelsd(m, n, k, f, m, r, tall, v, bound, s)
+                                       : lapack::gelss(m, n, k, f, m, r, tall, v, bound, s);
+                },
+                Part<T>{factors.data(), m * n}, Part<T>{right.data(), tall * k}, Part<R>{values.data(), small},
+                Part<int>{&found, 1});
           }
           infos[static_cast<size_t>(i)] = info;
           for (int64_t j = 0; j < k; ++j)

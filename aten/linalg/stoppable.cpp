@@ -1,0 +1,83 @@
+#include "tapegrad/aten/linalg/stoppable.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/thread_pool.h"
+
+namespace tapegrad::lapack::stoppable {
+namespace {
+
+constexpr double kLong = 5e8;  // operations: some 50 ms
+constexpr std::chrono::milliseconds kQuestion(20);
+
+struct Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false, abandoned = false;
+  int info = 0;
+  std::exception_ptr error;
+};
+
+std::atomic<int> left_behind{0};
+
+// A thread that still computes must not see the library's memory go away when the process ends.
+void leave_at_once(int status, void*) {
+  if (left_behind.load() == 0) return;
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+}  // namespace
+
+bool worth_it(double flops) {
+  return flops > kLong && interrupt_hook.load(std::memory_order_relaxed) != nullptr && !detail::is_pool_thread();
+}
+
+int run_apart(std::function<int()> function) {
+  static const int registered = on_exit(&leave_at_once, nullptr);
+  static_cast<void>(registered);
+  auto shared = std::make_shared<Shared>();
+  std::thread worker([shared, run = std::move(function)]() mutable {
+    int info = 0;
+    std::exception_ptr error;
+    try {
+      info = run();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    run = nullptr;  // the copies go before anybody is told
+    std::lock_guard lock(shared->mutex);
+    shared->info = info;
+    shared->error = error;
+    shared->done = true;
+    if (shared->abandoned) --left_behind;
+    shared->changed.notify_one();
+  });
+  std::unique_lock lock(shared->mutex);
+  try {
+    while (!shared->changed.wait_for(lock, kQuestion, [&] { return shared->done; })) check_interrupt();
+  } catch (...) {
+    shared->abandoned = true;
+    ++left_behind;
+    worker.detach();
+    throw;
+  }
+  lock.unlock();
+  worker.join();
+  if (shared->error) std::rethrow_exception(shared->error);
+  return shared->info;
+}
+
+}  // namespace tapegrad::lapack::stoppable
