@@ -25,13 +25,14 @@ struct Lines {
   StridedLoop<1> outer, inner;
   char* base;
   int64_t length = 1;  // of the index along dim
+  int64_t size = 1;    // of the tensor along dim
   int64_t stride = 0;  // of the tensor along dim, in bytes
   Tensor index;        // dense, int64, all in range
 
   Lines(const Tensor& t, int64_t dim, const Tensor& given, const char* op) : base(static_cast<char*>(t.data_ptr())) {
     const int64_t d = wrap_dim(dim, t.ndim(), op);
     const int64_t item = static_cast<int64_t>(t.itemsize());
-    const int64_t size = t.ndim() ? t.size(d) : 1;
+    size = t.ndim() ? t.size(d) : 1;
     index = dense_as(given, given.sizes(), DType::int64);
     if (index.data_ptr() == t.data_ptr() || geometry::may_overlap(t, index)) {  // a write could change what was checked
       Tensor copy = empty_tensor(index.sizes(), DType::int64);
@@ -59,6 +60,7 @@ struct Lines {
   bool empty() const { return index.numel() == 0; }
 
   static int64_t offset(const StridedLoop<1>& loop, int64_t i) {
+    if (loop.ndim == 1) return i * loop.strides[0][0];
     int64_t result = 0;
     for (int d = loop.ndim - 1; d >= 0; --d) {
       result += i % loop.shape[d] * loop.strides[0][d];
@@ -81,9 +83,10 @@ void each_target(char* base, const int64_t* index, int64_t stride, int64_t first
 }
 
 // f(element of the tensor, position in the index) in the order of the index for each element of the tensor; work
-// is shared out by outer and inner elements, so that no two threads write one element.
+// is shared out by outer and inner elements, so that no two threads write one element. `start`: what a line is filled
+// with before (see starts_of_lines), or null.
 template <class T, class F>
-void for_targets(const Lines& lines, F&& f) {
+void for_targets(const Lines& lines, F&& f, const char* start = nullptr) {
   if (lines.empty()) return;
   const int64_t inner = lines.inner.numel, length = lines.length;
   const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / 64, 64));
@@ -95,6 +98,7 @@ void for_targets(const Lines& lines, F&& f) {
       const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
       char* base = lines.base + Lines::offset(lines.outer, o);
       if (inner == 1) {
+        if (start) std::memcpy(base, start + (base - lines.base), static_cast<size_t>(lines.size * lines.stride));
         each_target<T>(base, index, lines.stride, o * length, length, f);
         continue;
       }
@@ -114,6 +118,19 @@ void start_from(const Tensor& input, const Tensor& out) {
   if (!out.is_same(input)) copy_cpu(out, input, false);
 }
 
+// `out` starts as a copy of `input`: made here, unless each line can start as a copy when its turn comes. Then the
+// memory of the input is returned.
+const char* starts_of_lines(const Tensor& input, const Tensor& out, const Lines& lines) {
+  if (out.is_same(input)) return nullptr;
+  const bool by_line =
+      !lines.empty() && lines.inner.numel == 1 && lines.stride == static_cast<int64_t>(out.itemsize()) &&
+      lines.outer.numel * lines.size == out.numel() && out.is_contiguous() && input.is_contiguous() &&
+      input.dtype() == out.dtype() && input.data_ptr() != out.data_ptr() && !geometry::may_overlap(out, input);
+  if (by_line) return static_cast<const char*>(input.data_ptr());
+  copy_cpu(out, input, false);
+  return nullptr;
+}
+
 // Where elements are combined: the output itself, or, for 16-bit formats unless there is little to do, a copy in
 // float32, which is rounded once.
 struct Target {
@@ -121,12 +138,6 @@ struct Target {
   Tensor sums;
   Target(const Tensor& result, const Tensor& index) : out(result), sums(result) {
     if (is_half(out.dtype()) && index.numel() >= out.numel() / 4) sums = empty_tensor(out.sizes(), DType::float32);
-  }
-  void start(const Tensor& input) const {
-    if (sums.is_same(out))
-      start_from(input, out);
-    else
-      copy_cpu(sums, input, false);
   }
   void finish() const {
     if (!sums.is_same(out)) copy_cpu(out, sums, false);
@@ -151,10 +162,11 @@ const T* typed(const Tensor& t) {
 }
 
 template <class F>
-void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f) {
+void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f, const char* start = nullptr) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
     const T* from = typed<T>(rows);
-    for_targets<T>(lines, [&](T& to, int64_t at) { to = f(to, from[at]); });
+    for_targets<T>(
+        lines, [&](T& to, int64_t at) { to = f(to, from[at]); }, start);
   });
 }
 
@@ -195,8 +207,7 @@ void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor
   const Target target(out, index);
   const Lines lines(target.sums, dim, index, op);
   const Tensor rows = source_rows(src, lines, target.sums);
-  target.start(input);
-  for_source(lines, target.sums, rows, f);
+  for_source(lines, target.sums, rows, f, starts_of_lines(input, target.sums, lines));
   target.finish();
 }
 
@@ -255,10 +266,11 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
 void scatter_src_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
   const Lines lines(out, dim, index, "scatter");
   const Tensor rows = source_rows(src, lines, out);
-  start_from(input, out);
+  const char* start = starts_of_lines(input, out, lines);
   with_bits(out.itemsize(), [&]<class T>() {
     const T* from = typed<T>(rows);
-    for_targets<T>(lines, [&](T& to, int64_t at) { to = from[at]; });
+    for_targets<T>(
+        lines, [&](T& to, int64_t at) { to = from[at]; }, start);
   });
 }
 
@@ -300,7 +312,7 @@ void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, c
   const Tensor& sums = target.sums;
   const Lines lines(sums, dim, index, "scatter_reduce");
   const Tensor rows = source_rows(src, lines, sums);
-  target.start(input);
+  start_from(input, sums);
   if (lines.empty()) return target.finish();
   if (!include_self)
     dispatch_dtype(sums.dtype(), [&]<class T>() {

@@ -167,6 +167,7 @@ struct PlaceLoop {
 
  private:
   static int64_t offset(const StridedLoop<1>& loop, int64_t i) {
+    if (loop.ndim == 1) return i * loop.strides[0][0];
     int64_t result = 0;
     for (int d = loop.ndim - 1; d >= 0; --d) {
       result += i % loop.shape[d] * loop.strides[0][d];
@@ -189,8 +190,8 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
   parallel_for(0, loop.outer.numel * count, grain, [&](int64_t begin, int64_t end) {
     constexpr int64_t kBlock = 512;
     int64_t block[kBlock];
+    int64_t o = begin / count, first = begin % count;
     while (begin < end) {
-      const int64_t o = begin / count, first = begin % count;
       const int64_t n = std::min({count - first, end - begin, all ? INT64_MAX : kBlock});
       if (!all) places.work_out(block, first, n);
       const int64_t* at = all ? all + first : block;
@@ -210,6 +211,9 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
         }
       }
       begin += n;
+      if ((first += n) < count) continue;
+      first = 0;
+      ++o;
     }
   });
 }

@@ -54,6 +54,26 @@ void sort_rows(const RowsIn& in, bool descending, T* values, int64_t* places) {
   });
 }
 
+// A key that at least k <= kLanes / 2 elements of a row do not exceed, and few others: the k-th smallest of the minima
+// of every kLanes-th element.
+template <int64_t kLanes, class T>
+typename Keys<T>::U bound_of(const T* x, int64_t n, int64_t k, typename Keys<T>::U mask) {
+  using K = Keys<T>;
+  using U = typename K::U;
+  U least[kLanes], rank[kLanes] = {};
+  std::fill(least, least + kLanes, K::kAll);
+  for (int64_t i = 0; i + kLanes <= n; i += kLanes)
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const U key = K::of(x[i + j]) ^ mask;
+      least[j] = key < least[j] ? key : least[j];
+    }
+  for (int64_t i = 0; i < kLanes; ++i)
+    for (int64_t j = 0; j < kLanes; ++j) rank[j] += least[i] < least[j];
+  U bound = 0;
+  for (int64_t j = 0; j < kLanes; ++j) bound = rank[j] < static_cast<U>(k) && least[j] > bound ? least[j] : bound;
+  return bound;
+}
+
 // The k smallest items of part of a row, in any order, at the front of `buffer`, which has room for `room` items,
 // at least k + 2 * kBlock. Most elements are only compared, a block at a time, with the worst one that is kept.
 inline constexpr int64_t kBlock = 32;
@@ -64,12 +84,24 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
   const U mask = turn ? K::kAll : 0;
   auto item_at = [&](int64_t i) { return make_item(static_cast<U>(K::of(x[i]) ^ mask), i); };
   int64_t kept = std::min(room, end - begin);
-  for (int64_t i = 0; i < kept; ++i) buffer[i] = item_at(begin + i);
-  if (kept > k) {
-    std::nth_element(buffer, buffer + (k - 1), buffer + kept);
+  U worst = 0;
+  if (k <= 16 && end - begin >= 128) {
+    const U bound =
+        k <= 8 ? bound_of<16>(x + begin, end - begin, k, mask) : bound_of<32>(x + begin, end - begin, k, mask);
+    if (bound < K::kAll) worst = bound + 1;
+  }
+  if (worst != 0) {
+    kept = 0;
+  } else {
+    for (int64_t i = 0; i < kept; ++i) buffer[i] = item_at(begin + i);
+  }
+  if (worst != 0 || kept > k) {
     int64_t i = begin + kept;
-    kept = k;
-    U worst = key_of(buffer[k - 1]);
+    if (worst == 0) {
+      std::nth_element(buffer, buffer + (k - 1), buffer + kept);
+      kept = k;
+      worst = key_of(buffer[k - 1]);
+    }
     auto keep = [&](int64_t j) {
       // Later elements lose against equal ones.
       if ((K::of(x[j]) ^ mask) < worst) buffer[kept++] = item_at(j);
@@ -80,10 +112,10 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
       worst = key_of(buffer[k - 1]);
     };
     for (; i + kBlock <= end; i += kBlock) {
-      U better = 0;
-      for (int64_t j = 0; j < kBlock; ++j) better |= (K::of(x[i + j]) ^ mask) < worst;
-      if (!better) continue;
-      for (int64_t j = i; j < i + kBlock; ++j) keep(j);
+      uint32_t better = 0;
+      for (int64_t j = 0; j < kBlock; ++j)
+        better |= static_cast<uint32_t>((K::of(x[i + j]) ^ mask) < worst) << static_cast<uint32_t>(j);
+      for (; better != 0; better &= better - 1) buffer[kept++] = item_at(i + std::countr_zero(better));
       if (kept + kBlock > room) prune();
     }
     for (; i < end; ++i) keep(i);

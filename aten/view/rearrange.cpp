@@ -1,5 +1,8 @@
 // Operators that rearrange elements, as copies between views: copy_ is where the time goes.
+#include <cstring>
+
 #include "tapegrad/aten/kernels_view.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu {
 
@@ -34,6 +37,26 @@ void unfold_backward_cpu(const Tensor& grad_windows, IntSpan, int64_t dimension,
 }
 
 namespace {
+// Dense tensors: each line of the result is written from its first byte to its last. One or few lines are better shared
+// out in pieces.
+bool roll_lines(const Tensor& input, int64_t shift, int64_t d, const Tensor& out) {
+  int64_t outer = 1, inner = static_cast<int64_t>(out.itemsize());
+  for (int64_t k = 0; k < out.ndim(); ++k) (k < d ? outer : inner) *= k == d ? 1 : out.size(k);
+  const int64_t line = out.size(d) * inner;
+  if ((outer < 16 && outer * line > (64 << 10)) || line < 64 || !input.is_contiguous() || !out.is_contiguous())
+    return false;
+  const size_t front = static_cast<size_t>(shift * inner), back = static_cast<size_t>(line) - front;
+  const char* from = static_cast<const char*>(input.data_ptr());
+  char* to = static_cast<char*>(out.data_ptr());
+  parallel_for(0, outer, std::max<int64_t>(1, (128 << 10) / line), [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin * line; at < end * line; at += line) {
+      std::memcpy(to + at, from + at + back, front);
+      std::memcpy(to + at + front, from + at, back);
+    }
+  });
+  return true;
+}
+
 void roll_dims(const Tensor& input, IntSpan shifts, IntSpan dims, const Tensor& out) {
   if (dims.empty()) {
     raw::copy_(out, input);
@@ -42,6 +65,7 @@ void roll_dims(const Tensor& input, IntSpan shifts, IntSpan dims, const Tensor& 
   const int64_t d = wrap_dim(dims[0], input.ndim(), "roll");
   const int64_t size = input.size(d);
   const int64_t shift = (shifts[0] % size + size) % size;
+  if (dims.size() == 1 && roll_lines(input, shift, d, out)) return;
   const IntSpan more_shifts(shifts.subspan(1)), more_dims(dims.subspan(1));
   roll_dims(raw::narrow(input, d, 0, size - shift), more_shifts, more_dims, raw::narrow(out, d, shift, size - shift));
   if (shift)

@@ -124,3 +124,15 @@ def test_bincount_finds_the_negative_value(bad):
     x[bad] = -3
     with pytest.raises(RuntimeError, match=f"values must not be negative: got -3 at index {bad}"):
         tg.bincount(x)
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (200, 37, 5), (7, 1), (1, 300)])
+@pytest.mark.parametrize("dtype", [tg.uint8, tg.bfloat16, tg.float64, tg.complex128], ids=str)
+def test_lines_put_side_by_side_and_rolled(shape, dtype):
+    x, a = numbers(shape, dtype)
+    y, b = numbers(shape, dtype)
+    for d in range(len(shape)):
+        same(tg.cat([x, y, x[:0], x], d) if d == 0 else tg.cat([x, y, x], d), np.concatenate([a, b, a], d))
+        for shift in (0, 1, -3, 500):
+            same(x.roll(shift, d), np.roll(a, shift, d))
+    same(tg.cat([x.float(), x.double()], -1) if dtype != tg.complex128 else x, np.concatenate([a, a], -1) if dtype != tg.complex128 else a)

@@ -82,7 +82,7 @@ def test_same_for_any_number_of_threads():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("largest", [False, True])
 def test_topk(dtype, largest):
-    for n, k in [(1, 1), (7, 3), (150, 2), (150, 150), (1000, 1), (1000, 100), (1000, 900), (5000, 37), (300_000, 5), (300_000, 1000), (300_000, 200_000)]:
+    for n, k in [(1, 1), (7, 3), (150, 2), (128, 8), (129, 9), (1000, 8), (1000, 16), (1000, 17), (150, 150), (1000, 1), (1000, 100), (1000, 900), (5000, 37), (300_000, 5), (300_000, 1000), (300_000, 200_000)]:
         t = random(n, dtype)
         x = numbers(t)
         values, indices = tg.topk(t, k, largest=largest)
