@@ -1,5 +1,6 @@
-// The vector functions that g++ calls when it vectorises a loop over expf, tanhf, ... : their names in the
-// vector function ABI (_ZGVeN16v_expf: AVX-512, 16 lanes) as jumps to SLEEF's own (Sleef_expf16_u10avx512f).
+// The vector functions that g++ calls when it vectorises a loop over sinf, logf, ... : their names in the
+// vector function ABI (_ZGVeN16v_sinf: AVX-512, 16 lanes) as jumps to SLEEF's own (Sleef_sinf16_u10avx512f). The float
+// forms of exp, erf and tanh, and powf with 16 lanes, are in vector_math_cpu.cpp.
 //
 // SLEEF's libsleefgnuabi has these names too, but so has glibc's libmvec, at four times the error: whichever
 // a process loads first serves everybody, and a mixture of both crashes in the dynamic linker. Hidden names
@@ -21,20 +22,23 @@
       "@GOTPCREL(%rip)\n"                \
       ".size " from ", .-" from "\n");
 
-// A function in float and double for each width. `args` is "v" or "vv", `ulp` SLEEF's suffix for the error
-// bound. b is SSE's width, which the kernels only use in the tail of a wider loop, c the one of AVX without
-// integers.
-#define TG_VECTOR_MATH(name, args, ulp)                                    \
-  TG_JUMP("_ZGVbN4" args "_" name "f", "Sleef_" name "f4" ulp "avx2128")   \
-  TG_JUMP("_ZGVcN8" args "_" name "f", "Sleef_" name "f8" ulp "avx2")      \
-  TG_JUMP("_ZGVdN8" args "_" name "f", "Sleef_" name "f8" ulp "avx2")      \
-  TG_JUMP("_ZGVeN16" args "_" name "f", "Sleef_" name "f16" ulp "avx512f") \
-  TG_JUMP("_ZGVbN2" args "_" name, "Sleef_" name "d2" ulp "avx2128")       \
-  TG_JUMP("_ZGVcN4" args "_" name, "Sleef_" name "d4" ulp "avx2")          \
-  TG_JUMP("_ZGVdN4" args "_" name, "Sleef_" name "d4" ulp "avx2")          \
+// A function for each width. `args` is "v" or "vv", `ulp` SLEEF's suffix for the error bound. b is SSE's width, which
+// the kernels only use in the tail of a wider loop, c the one of AVX without integers.
+#define TG_VECTOR_FLOAT_AVX2(name, args, ulp)                            \
+  TG_JUMP("_ZGVbN4" args "_" name "f", "Sleef_" name "f4" ulp "avx2128") \
+  TG_JUMP("_ZGVcN8" args "_" name "f", "Sleef_" name "f8" ulp "avx2")    \
+  TG_JUMP("_ZGVdN8" args "_" name "f", "Sleef_" name "f8" ulp "avx2")
+#define TG_VECTOR_FLOAT(name, args, ulp) \
+  TG_VECTOR_FLOAT_AVX2(name, args, ulp)  \
+  TG_JUMP("_ZGVeN16" args "_" name "f", "Sleef_" name "f16" ulp "avx512f")
+#define TG_VECTOR_DOUBLE(name, args, ulp)                            \
+  TG_JUMP("_ZGVbN2" args "_" name, "Sleef_" name "d2" ulp "avx2128") \
+  TG_JUMP("_ZGVcN4" args "_" name, "Sleef_" name "d4" ulp "avx2")    \
+  TG_JUMP("_ZGVdN4" args "_" name, "Sleef_" name "d4" ulp "avx2")    \
   TG_JUMP("_ZGVeN8" args "_" name, "Sleef_" name "d8" ulp "avx512f")
+#define TG_VECTOR_MATH(name, args, ulp) TG_VECTOR_FLOAT(name, args, ulp) TG_VECTOR_DOUBLE(name, args, ulp)
 
-TG_VECTOR_MATH("exp", "v", "_u10")
+TG_VECTOR_DOUBLE("exp", "v", "_u10")
 TG_VECTOR_MATH("exp2", "v", "_u10")
 TG_VECTOR_MATH("expm1", "v", "_u10")
 TG_VECTOR_MATH("log", "v", "_u10")
@@ -49,16 +53,17 @@ TG_VECTOR_MATH("acos", "v", "_u10")
 TG_VECTOR_MATH("atan", "v", "_u10")
 TG_VECTOR_MATH("sinh", "v", "_u10")
 TG_VECTOR_MATH("cosh", "v", "_u10")
-TG_VECTOR_MATH("tanh", "v", "_u10")
+TG_VECTOR_DOUBLE("tanh", "v", "_u10")
 TG_VECTOR_MATH("asinh", "v", "_u10")
 TG_VECTOR_MATH("acosh", "v", "_u10")
 TG_VECTOR_MATH("atanh", "v", "_u10")
-TG_VECTOR_MATH("erf", "v", "_u10")
+TG_VECTOR_DOUBLE("erf", "v", "_u10")
 TG_VECTOR_MATH("erfc", "v", "_u15")
 TG_VECTOR_MATH("lgamma", "v", "_u10")
 TG_VECTOR_MATH("tgamma", "v", "_u10")
 TG_VECTOR_MATH("cbrt", "v", "_u10")
-TG_VECTOR_MATH("pow", "vv", "_u10")
+TG_VECTOR_FLOAT_AVX2("pow", "vv", "_u10")
+TG_VECTOR_DOUBLE("pow", "vv", "_u10")
 TG_VECTOR_MATH("atan2", "vv", "_u10")
 TG_VECTOR_MATH("hypot", "vv", "_u05")
 TG_VECTOR_MATH("fmod", "vv", "_")

@@ -55,7 +55,7 @@ struct threshold_backward {
 template <class T>
 struct hardtanh {
   T low, high;
-  TG_HD T operator()(T x) const { return math::minimum(math::maximum(x, low), high); }
+  TG_HD T operator()(T x) const { return math::clamp(x, low, high); }
 };
 template <class T>
 struct hardtanh_backward {
@@ -116,24 +116,18 @@ struct celu_backward {
   }
 };
 
-inline constexpr double kSqrtHalf = 0.70710678118654752440;
-inline constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 inline constexpr double kSqrt2OverPi = 0.79788456080286535588;
 inline constexpr double kGeluCubic = 0.044715;
 
 template <class T>
 struct gelu {
   static constexpr int kCost = 14;
-  TG_HD T operator()(T x) const { return T(0.5) * x * (T(1) + math::erf(x * T(kSqrtHalf))); }
+  TG_HD T operator()(T x) const { return x * math::normal_cdf(x); }
 };
 template <class T>
 struct gelu_backward {
-  static constexpr int kCost = 20;
-  TG_HD T operator()(T grad, T x) const {
-    const T cdf = T(0.5) * (T(1) + math::erf(x * T(kSqrtHalf)));
-    const T pdf = math::exp(T(-0.5) * x * x) * T(kInvSqrt2Pi);
-    return grad * (cdf + x * pdf);
-  }
+  static constexpr int kCost = 14;
+  TG_HD T operator()(T grad, T x) const { return grad * math::gelu_slope(x); }
 };
 template <class T>
 struct gelu_tanh {
@@ -208,7 +202,7 @@ struct mish_backward {
 };
 template <class T>
 struct hardsigmoid {
-  TG_HD T operator()(T x) const { return math::minimum(math::maximum(x + T(3), T(0)), T(6)) * T(1.0 / 6); }
+  TG_HD T operator()(T x) const { return math::clamp(T(x + T(3)), T(0), T(6)) * T(1.0 / 6); }
 };
 template <class T>
 struct hardsigmoid_backward {
@@ -216,7 +210,7 @@ struct hardsigmoid_backward {
 };
 template <class T>
 struct hardswish {
-  TG_HD T operator()(T x) const { return x * math::minimum(math::maximum(x + T(3), T(0)), T(6)) * T(1.0 / 6); }
+  TG_HD T operator()(T x) const { return x * math::clamp(T(x + T(3)), T(0), T(6)) * T(1.0 / 6); }
 };
 template <class T>
 struct hardswish_backward {

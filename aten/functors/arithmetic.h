@@ -214,7 +214,7 @@ struct fmin {
 // NaN in the input or a bound stays NaN; where low > high the result is high.
 template <class T>
 struct clamp {
-  TG_HD T operator()(T x, T low, T high) const { return math::minimum(math::maximum(x, low), high); }
+  TG_HD T operator()(T x, T low, T high) const { return math::clamp(x, low, high); }
 };
 // The gradient passes where low <= x <= high.
 template <class T>

@@ -48,6 +48,8 @@ TG_DECLARE(erf)
 TG_DECLARE(erfc)
 TG_DECLARE(lgamma)
 #undef TG_DECLARE
+TG_VECTORISED float tg_normal_cdff(float) noexcept;
+TG_VECTORISED float tg_gelu_slopef(float) noexcept;
 TG_VECTORISED float powf(float, float) noexcept;
 TG_VECTORISED double pow(double, double) noexcept;
 TG_VECTORISED float atan2f(float, float) noexcept;
@@ -239,6 +241,29 @@ TG_HD inline T minimum(T a, T b) {
   else
     return a < b ? a : b;
 }
+
+// x limited to [low, high]; where low > high it is high. NaN wins. (As minimum of maximum g++ makes branches of it.)
+template <class T>
+TG_HD inline T clamp(T x, T low, T high) {
+  const T raised = x > low ? x : low;
+  const T limited = raised < high ? raised : high;  // NaN where high is
+  if constexpr (std::is_floating_point_v<T>)
+    return __builtin_isunordered(x, low) ? x + low : limited;
+  else
+    return limited;
+}
+
+// The distribution function of the normal distribution, near 0 with an error in absolute terms only, and its sum with
+// x times the density: gelu(x) is x times the first, and its derivative the second.
+TG_HD inline double normal_cdf(double x) { return 0.5 * (1 + erf(x * 0.70710678118654752440)); }
+TG_HD inline double gelu_slope(double x) { return normal_cdf(x) + x * (exp(-0.5 * x * x) * 0.39894228040143267794); }
+#if !defined(__CUDACC__)
+inline float normal_cdf(float x) { return ::tg_normal_cdff(x); }
+inline float gelu_slope(float x) { return ::tg_gelu_slopef(x); }
+#else
+TG_HD inline float normal_cdf(float x) { return 0.5F * (1 + erf(x * 0.70710678F)); }
+TG_HD inline float gelu_slope(float x) { return normal_cdf(x) + x * (exp(-0.5F * x * x) * 0.39894228F); }
+#endif
 
 template <class R>
 TG_HD inline std::complex<R> log2(std::complex<R> z) {

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 
 LENGTHS = (1, 31, 32, 33, 63, 64, 70, 127, 129, 511, 4096, 4097, 200_003)

@@ -1,0 +1,76 @@
+"""The float32 functions that are our own: errors in units of the last place against float64, special values, every place in a vector."""
+
+import math
+
+import numpy as np
+import pytest
+import tapegrad as tg
+
+inf, nan = math.inf, math.nan
+
+
+def _ulps(got, exact):
+    unit = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    return np.max(np.abs(got.astype(np.float64) - exact) / unit)
+
+
+@pytest.mark.parametrize("name, bound, low, high",
+                         [("exp", 1.2, -87, 88), ("exp", 1.2, -1, 1), ("erf", 1.6, -5, 5), ("erf", 1.6, -0.3, 0.3), ("tanh", 1.5, -11, 11), ("tanh", 1.5, -0.7, 0.7)])
+def test_errors(name, bound, low, high):
+    x = tg.linspace(low, high, 200_003)
+    assert _ulps(getattr(tg, name)(x).numpy(), getattr(tg, name)(x.double()).numpy()) < bound
+
+
+def test_error_of_pow():
+    x = tg.linspace(0.01, 8, 100_003)
+    for y in (1.7, -3.3, 0.01, 20.5, 40.0):
+        exact = x.double() ** float(np.float32(y))
+        assert _ulps((x**y).numpy(), exact.numpy()) < 1.1
+
+
+def test_errors_of_gelu():
+    x = tg.linspace(-7, 7, 100_003)
+    gelu = tg.nn.functional.gelu
+    assert ((gelu(x).double() - gelu(x.double())).abs() / (1 + x.abs())).max() < 1e-7
+    a, b = x.clone().requires_grad_(), x.double().requires_grad_()
+    gelu(a).sum().backward()
+    gelu(b).sum().backward()
+    assert (a.grad.double() - b.grad).abs().max() < 2e-7
+
+
+@pytest.mark.parametrize("name, values", [
+    ("exp", {0.0: 1, -inf: 0, inf: inf, 89.0: inf, 1e30: inf, -104.0: 0, -1e30: 0, -103.0: 1.401298464324817e-45}),
+    ("erf", {0.0: 0, inf: 1, -inf: -1, 4.2: 1, -3e38: -1}),
+    ("tanh", {0.0: 0, inf: 1, -inf: -1, 12.0: 1, -3e38: -1}),
+])
+def test_special_values(name, values):
+    for place in range(0, 33, 4):
+        x = tg.full((33,), nan)
+        for i, v in enumerate(values):
+            x[(place + i) % 33] = v
+        y = getattr(tg, name)(x).tolist()
+        for i, v in enumerate(values.values()):
+            assert y[(place + i) % 33] == v
+        assert sum(math.isnan(v) for v in y) == 33 - len(values)
+    if name != "exp":
+        assert math.copysign(1, getattr(tg, name)(tg.tensor([-0.0] * 16))[3].item()) == -1
+
+
+def test_special_values_of_pow():
+    bases = np.array([0.0, -0.0, 1, -1, 2, -2, inf, -inf, nan, 1e-45, 3e38, -0.5], np.float32)
+    powers = np.array([0.0, -0.0, 1, -1, 2, 3, -3, 0.5, inf, -inf, nan, 1e30, 3e9, 200, -200], np.float32)
+    x, y = (tg.tensor(a.ravel()) for a in np.meshgrid(bases, powers))
+    with np.errstate(over="ignore"):
+        expected = (x.double() ** y.double()).numpy().astype(np.float32)
+    np.testing.assert_allclose((x**y).numpy(), expected, rtol=1e-6)
+    np.testing.assert_array_equal(np.signbit((x**y).numpy()[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_clamp_lets_nan_win():
+    x = tg.tensor([nan, -1.0, 0.5, 2.0] * 8)
+    assert x.clamp(0, 1).nan_to_num(7).tolist() == [7, 0, 0.5, 1] * 8
+    assert x.clamp(tg.full((32,), nan), tg.full((32,), 1.0)).isnan().all()
+    assert x.clamp(tg.full((32,), 0.0), tg.full((32,), nan)).isnan().all()
+    assert x.clamp(2, 1)[1:4].tolist() == [1, 1, 1]
+    assert tg.nn.functional.hardtanh(x)[:4].nan_to_num(7).tolist() == [7, -1, 0.5, 1]
+    assert tg.nn.functional.hardswish(x)[0].isnan()
