@@ -121,29 +121,51 @@ void forward_lanes(Tile<C>& tile) {
   });
 }
 
-// All lanes one row.
-template <bool kLog, class C>
-void forward_row(Tile<C>& tile) {
+// A row of n >= kLanes, straight from and to memory: its largest element, the sum of exponentials (kept for softmax in
+// the result, or for 16-bit types in the tile), the result.
+template <bool kLog, class T, class C>
+void forward_row(const T* x, T* o, int64_t n, Tile<C>& tile) {
+  const int64_t whole = n / kLanes * kLanes, rest = n - whole;
   C lanes[kLanes];
   std::fill(lanes, lanes + kLanes, -std::numeric_limits<C>::infinity());
-  each_step(tile, [&](const C* v) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = v[j] > lanes[j] ? v[j] : lanes[j];
-  });
-  const C top = fold(lanes, [](C a, C b) { return a > b ? a : b; });
-  std::fill(lanes, lanes + kLanes, C(0));
-  each_step(tile, [&](C* v) {
+  auto raise = [&](const T* p) {
     for (int64_t j = 0; j < kLanes; ++j) {
-      const C shifted = v[j] - top;
-      const C e = math::exp(shifted);
-      lanes[j] += e;
-      v[j] = kLog ? shifted : e;
+      const C v = static_cast<C>(p[j]);
+      lanes[j] = v > lanes[j] ? v : lanes[j];
     }
-  });
+  };
+  for (int64_t i = 0; i < whole; i += kLanes) raise(x + i);
+  raise(x + n - kLanes);  // some of them once more
+  const C top = fold(lanes, [](C a, C b) { return a > b ? a : b; });
+
+  C* kept = nullptr;
+  if constexpr (!kLog && std::is_same_v<T, C>) {
+    kept = o;
+  } else if constexpr (!kLog) {
+    tile.values.resize(static_cast<size_t>(n));
+    kept = tile.values.data();
+  }
+  std::fill(lanes, lanes + kLanes, C(0));
+  auto add = [&](const auto* p, C* to) {
+#pragma GCC ivdep
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const C e = math::exp(static_cast<C>(p[j]) - top);
+      lanes[j] += e;
+      if constexpr (!kLog) to[j] = e;
+    }
+  };
+  for (int64_t i = 0; i < whole; i += kLanes) add(x + i, kLog ? nullptr : kept + i);
+  if (rest > 0) {
+    C in[kLanes], out[kLanes];
+    std::fill(in, in + kLanes, -std::numeric_limits<C>::infinity());
+    for (int64_t j = 0; j < rest; ++j) in[j] = static_cast<C>(x[whole + j]);
+    add(in, out);
+    if constexpr (!kLog) std::copy_n(out, rest, kept + whole);
+  }
   const C sum = fold(lanes, [](C a, C b) { return a + b; });
   const C total = kLog ? math::log(sum) : C(1) / sum;
-  each_step(tile, [&](C* v) {
-    for (int64_t j = 0; j < kLanes; ++j) v[j] = kLog ? v[j] - total : v[j] * total;
-  });
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) o[i] = T(kLog ? static_cast<C>(x[i]) - top - total : kept[i] * total);
 }
 
 template <bool kLog, class C>
@@ -199,8 +221,9 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
     const T* x = static_cast<const T*>(input.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
     each_tile<Tile<C>>(e, [&](Layout layout, int64_t offset, int64_t width, Tile<C>& tile) {
-      tile.load(layout, x + offset, e, width, -std::numeric_limits<C>::infinity());
-      layout == Layout::Row ? forward_row<kLog>(tile) : forward_lanes<kLog>(tile);
+      if (layout == Layout::Row) return forward_row<kLog>(x + offset, o + offset, e.n, tile);
+      tile.load(layout, x + offset, e, width, C(0));
+      forward_lanes<kLog>(tile);
       tile.store(layout, o + offset, e, width);
     });
   });
