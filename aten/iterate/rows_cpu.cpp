@@ -67,8 +67,10 @@ struct Cursor {
     int d = it.ndim - 1;
     at[d] += n;
     while (d > 0 && at[d] >= it.shape[d]) {
-      at[d - 1] += at[d] / it.shape[d];
-      at[d] %= it.shape[d];
+      const int64_t over = at[d] - it.shape[d];  // mostly by one row: no division
+      const int64_t rows = over < it.shape[d] ? 1 : at[d] / it.shape[d];
+      at[d - 1] += rows;
+      at[d] -= rows * it.shape[d];
       --d;
     }
   }

@@ -19,12 +19,18 @@ Tensor weighted(const Tensor& loss, const Tensor& weight, Reduction reduction) {
   return apply_reduction(scaled, reduction);
 }
 
+// Squared in place where no tape wants the difference.
+Tensor squared_difference(const Tensor& a, const Tensor& b) {
+  const Tensor d = a - b;
+  return d.requires_grad() ? square(d) : square_(d);
+}
+
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
                 const Tensor& weight) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "mse_loss");
-  return weighted(square(input - target), weight, r);
+  return weighted(squared_difference(input, target), weight, r);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,

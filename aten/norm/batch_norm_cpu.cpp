@@ -50,6 +50,24 @@ int64_t sample_pieces(const Layout& m) {
   return std::min<int64_t>({m.n, 64 / std::max<int64_t>(m.channels, 1) + 1, 16});
 }
 
+// Adds the terms of kRows rows to sums per channel: several rows for one load and store of the sums.
+template <int kRows, class T, class C, class A, class B>
+void add_rows(const T* p, const T* q, int64_t row, int64_t first, int64_t last, A term_a, B term_b, C* sum_a,
+              C* sum_b) {
+#pragma GCC ivdep
+  for (int64_t c = first; c < last; ++c) {
+    C a = sum_a[c - first], b = sum_b[c - first];
+#pragma GCC unroll 4
+    for (int64_t k = 0; k < kRows; ++k) {
+      const C v = static_cast<C>(p[k * row + c]), w = static_cast<C>(q[k * row + c]);
+      a += term_a(v, w, c);
+      b += term_b(v, w, c);
+    }
+    sum_a[c - first] = a;
+    sum_b[c - first] = b;
+  }
+}
+
 // Two sums per channel of term_a(x, g, c) and term_b(x, g, c), where g may be absent.
 template <class T, class A, class B>
 void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, std::vector<double>& sum_a,
@@ -66,14 +84,16 @@ void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, s
                    for (int64_t from = 0; from < m.n; from += 256) {
                      std::fill(a.begin(), a.end(), C(0));
                      std::fill(b.begin(), b.end(), C(0));
-                     for (int64_t i = from; i < std::min(m.n, from + 256); ++i) {
+                     const int64_t to = std::min(m.n, from + 256);
+                     int64_t i = from;
+                     auto take = [&]<int kRows>() {
                        const T* p = x + i * m.channels;
                        const T* q = g ? g + i * m.channels : p;
-                       for (int64_t c = first; c < last; ++c) {
-                         a[static_cast<size_t>(c - first)] += term_a(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
-                         b[static_cast<size_t>(c - first)] += term_b(static_cast<C>(p[c]), static_cast<C>(q[c]), c);
-                       }
-                     }
+                       add_rows<kRows>(p, q, m.channels, first, last, term_a, term_b, a.data(), b.data());
+                       i += kRows;
+                     };
+                     while (i + 4 <= to) take.template operator()<4>();
+                     while (i < to) take.template operator()<1>();
                      for (int64_t c = first; c < last; ++c) {
                        sum_a[static_cast<size_t>(c)] += static_cast<double>(a[static_cast<size_t>(c - first)]);
                        sum_b[static_cast<size_t>(c)] += static_cast<double>(b[static_cast<size_t>(c - first)]);
