@@ -206,10 +206,12 @@ void run_loop(const Iterator& it, Loop loop, const void* functor, int cost, deta
     plan.stay_in_row |= plan.access[k] == Access::Row && it.shape[it.ndim - 1] >= plan.tile / 4;
   const int64_t grain = kGrain / cost;
   if (it.numel <= grain) return run_range(plan, 0, it.numel);
+  // Cut between tiles, or each piece would end with a rest.
   detail::parallel_run(
-      0, it.numel, grain,
+      0, (it.numel + plan.tile - 1) / plan.tile, std::max<int64_t>(1, grain / plan.tile),
       [](void* context, int64_t begin, int64_t end, int64_t) {
-        run_range(*static_cast<const Plan*>(context), begin, end);
+        const Plan& p = *static_cast<const Plan*>(context);
+        run_range(p, begin * p.tile, std::min(end * p.tile, p.it.numel));
       },
       &plan, hint);
 }

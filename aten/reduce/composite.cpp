@@ -22,7 +22,8 @@ Tensor logsumexp(const Tensor& input, IntSpan dim, bool keepdim) {
   // The shift is constant for the tape: its gradient cancels. Infinite maxima stay out of the difference.
   const Tensor highest = amax(x.is_complex() ? real(x.detach()) : x.detach(), dim, true);
   const Tensor shift = where(isinf(highest), 0, highest);
-  const Tensor result = log(sum(exp(x - shift), dim, true)) + shift;
+  const Tensor shifted = x - shift;  // and its exponentials in the same place, where no tape wants it
+  const Tensor result = log(sum(shifted.requires_grad() ? exp(shifted) : exp_(shifted), dim, true)) + shift;
   return keepdim ? result : sum(result, dim, false);
 }
 

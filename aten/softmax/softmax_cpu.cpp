@@ -128,15 +128,21 @@ void forward_row(const T* x, T* o, int64_t n, Tile<C>& tile) {
   const int64_t whole = n / kLanes * kLanes, rest = n - whole;
   C lanes[kLanes];
   std::fill(lanes, lanes + kLanes, -std::numeric_limits<C>::infinity());
-  auto raise = [&](const T* p) {
+  auto larger = [](C a, C b) { return a > b ? a : b; };
+  auto raise = [&](const T* p, const T* q, const T* r, const T* s) {
+#pragma GCC ivdep
     for (int64_t j = 0; j < kLanes; ++j) {
-      const C v = static_cast<C>(p[j]);
-      lanes[j] = v > lanes[j] ? v : lanes[j];
+      const C a = larger(static_cast<C>(p[j]), static_cast<C>(q[j])),
+              b = larger(static_cast<C>(r[j]), static_cast<C>(s[j]));
+      lanes[j] = larger(larger(a, b), lanes[j]);
     }
   };
-  for (int64_t i = 0; i < whole; i += kLanes) raise(x + i);
-  raise(x + n - kLanes);  // some of them once more
-  const C top = fold(lanes, [](C a, C b) { return a > b ? a : b; });
+  int64_t at = 0;
+  for (; at + 4 * kLanes <= n; at += 4 * kLanes)
+    raise(x + at, x + at + kLanes, x + at + 2 * kLanes, x + at + 3 * kLanes);
+  const T* end = x + n - kLanes;  // some elements are looked at twice
+  for (; at < n; at += 2 * kLanes) raise(std::min(x + at, end), std::min(x + at + kLanes, end), end, end);
+  const C top = fold(lanes, larger);
 
   C* kept = nullptr;
   if constexpr (!kLog && std::is_same_v<T, C>) {
