@@ -274,7 +274,9 @@ Work plan(const Iterator& it, const Loops& loops, const void* functor) {
     if (loops.lines && it.reduced_numel > 0 && it.reduced_numel <= kSplitElements && n * w.item <= kStageBytes &&
         (it.reduced_ndim == 1 || n >= kLanes)) {
       w.mode = Mode::Lines;
-      w.strip = std::min(std::clamp<int64_t>(kGrain / 4 / it.reduced_numel, 1, kBlock), line);
+      // Several lines that lie side by side before the next ones, far away.
+      const int64_t fitting = std::min(kGrain / 4 / n, 2 * kGrain / it.reduced_numel);
+      w.strip = std::min(std::clamp<int64_t>(fitting, 1, kBlock), line);
     }
   }
   w.strips = (line + w.strip - 1) / w.strip;

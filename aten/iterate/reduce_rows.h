@@ -22,6 +22,9 @@ namespace tapegrad::cpu::TG_ISA::reduce_rows {
 
 inline constexpr int kLanes = 32;   // partial results of one output
 inline constexpr int kBlock = 512;  // lanes per block; the planes of an accumulator are this far apart
+// In rows from this length on, elements are fetched half of it ahead: of the row behind, too, where the processor's own
+// prefetching stops and a row of 16 KiB would cost a quarter more.
+inline constexpr int64_t kFarElements = 2048;
 
 // What the engine (reduce_cpu.cpp) knows of a functor. `acc` points to a lane of a block; n lanes are meant.
 struct Loops {
@@ -91,10 +94,14 @@ struct OnePass {
   }
   static void deal(const F& f, Acc* a, const T* v, int64_t n) {
     int64_t i = 0;
-    for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+    const int64_t ahead = n < kFarElements ? 0 : kFarElements / 2;
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+      if (ahead > 0)
+        for (int l = 0; l < 4 * kLanes; l += 64 / sizeof(T)) __builtin_prefetch(v + i + ahead + l);
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l)
         a[l] = take(f, a[l], v[i + l], v[i + l + kLanes], v[i + l + 2 * kLanes], v[i + l + 3 * kLanes]);
+    }
     if (i + 2 * kLanes <= n) {
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], v[i + l], v[i + l + kLanes]);
