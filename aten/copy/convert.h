@@ -2,6 +2,9 @@
 // functions, filled by the convert_*_cpu.cpp files (one per group of targets, to keep compile times short).
 #pragma once
 
+#include <bit>
+#include <type_traits>
+
 #include "tapegrad/c10/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -49,10 +52,25 @@ inline To convert_value(From v) {
   }
 }
 
+template <size_t kSize>
+using BitsOf =
+    std::conditional_t<kSize == 1, uint8_t,
+                       std::conditional_t<kSize == 2, uint16_t, std::conditional_t<kSize == 4, uint32_t, uint64_t>>>;
+
+// Any byte but 0 is true, also one that was never written. On the bits of the two results, which g++ vectorises.
+template <class Bits>
+void convert_flags(Bits* __restrict to, const uint8_t* __restrict flags, int64_t n, Bits one) {
+  for (int64_t i = 0; i < n; ++i) to[i] = flags[i] != 0 ? one : Bits(0);
+}
+
 template <class To, class From>
 void convert_dense(void* to, const void* from, int64_t n) {
-  To* __restrict t = static_cast<To*>(to);
-  if constexpr (std::is_same_v<From, bool>) {  // any byte but 0 is true, also one that was never written
+  [[maybe_unused]] To* __restrict t = static_cast<To*>(to);
+  if constexpr (std::is_same_v<From, bool> && std::is_trivially_copyable_v<To> && sizeof(To) <= 8) {
+    using Bits = BitsOf<sizeof(To)>;
+    convert_flags(static_cast<Bits*>(to), static_cast<const uint8_t*>(from), n,
+                  std::bit_cast<Bits>(convert_value<To>(true)));
+  } else if constexpr (std::is_same_v<From, bool>) {
     const uint8_t* __restrict f = static_cast<const uint8_t*>(from);
     for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i] != 0);
   } else {

@@ -50,6 +50,27 @@ inline void transpose_8x8(char* to, int64_t to_stride, const char* from, int64_t
   }
 }
 
+typedef uint16_t V16u16 __attribute__((vector_size(32)));
+
+// 8 columns of 16 rows: a row of `from` has 16 elements, of which each half is a square of its own. Three rounds of
+// riffling rows i and i + 4 turn a square of 8.
+inline void transpose_16x8(char* to, int64_t to_stride, const char* from, int64_t from_stride) {
+  V16u16 r[8], s[8];
+  for (int i = 0; i < 8; ++i) std::memcpy(&r[i], from + i * from_stride, sizeof(V16u16));
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 4; ++i) {
+      s[2 * i] = __builtin_shufflevector(r[i], r[i + 4], 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26, 11, 27);
+      s[2 * i + 1] =
+          __builtin_shufflevector(r[i], r[i + 4], 4, 20, 5, 21, 6, 22, 7, 23, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    for (int i = 0; i < 8; ++i) r[i] = s[i];
+  }
+  for (int i = 0; i < 8; ++i) {
+    std::memcpy(to + i * to_stride, &r[i], 16);
+    std::memcpy(to + (i + 8) * to_stride, reinterpret_cast<const char*>(&r[i]) + 16, 16);
+  }
+}
+
 inline void transpose_4x4(char* to, int64_t to_stride, const char* from, int64_t from_stride) {
   V4u64 r[4], s[4];
   for (int i = 0; i < 4; ++i) std::memcpy(&r[i], from + i * from_stride, sizeof(V4u64));
@@ -73,6 +94,11 @@ inline constexpr int64_t kTile = sizeof(T) <= 4 ? 16 : 64 / static_cast<int64_t>
 template <class T>
 inline void transpose_tile(char* to, int64_t to_stride, const char* from, int64_t from_stride) {
 #if defined(__x86_64__) || defined(__aarch64__)
+  if constexpr (sizeof(T) == 2) {
+    for (int64_t j = 0; j < kTile<T>; j += 8)
+      transpose_16x8(to + j * 2, to_stride, from + j * from_stride, from_stride);
+    return;
+  }
   if constexpr (sizeof(T) == 4) {
     for (int64_t i = 0; i < kTile<T>; i += 8)
       for (int64_t j = 0; j < kTile<T>; j += 8)

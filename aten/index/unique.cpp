@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "tapegrad/aten/kernels_index.h"
 
@@ -101,9 +102,57 @@ Tensor without_repeats(const Tensor& sorted) {
   return raw::clone(alias_tensor(sorted, {end - p}, {1}, 0));
 }
 
+// Integers that lie close together are counted in a table of all values between the smallest and the largest: no
+// sorting. Undefined tensors where they do not.
+template <class T>
+Result unique_by_table(const Tensor& flat, bool values_only) {
+  const int64_t n = flat.numel();
+  if (n == 0) return {};
+  const T* x = static_cast<const T*>(flat.data_ptr());
+  const T low = *static_cast<const T*>(raw::amin(flat).data_ptr()),
+          high = *static_cast<const T*>(raw::amax(flat).data_ptr());
+  const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  if (range >= 2 * static_cast<uint64_t>(n) + 256) return {};
+  auto slot = [=](T v) { return static_cast<size_t>(static_cast<uint64_t>(v) - static_cast<uint64_t>(low)); };
+  const size_t slots = static_cast<size_t>(range) + 1;
+  std::vector<uint8_t> seen(values_only ? slots : 0);
+  std::vector<int64_t> counts(values_only ? 0 : slots);
+  for (int64_t i = 0; i < n; ++i) {
+    if (values_only)
+      seen[slot(x[i])] = 1;
+    else
+      ++counts[slot(x[i])];
+  }
+  int64_t found = 0;
+  for (size_t v = 0; v < slots; ++v) found += values_only ? seen[v] : counts[v] != 0;
+  Tensor values = empty_tensor({found}, flat.dtype());
+  Tensor inverse = empty_tensor({values_only ? 0 : n}, DType::int64);
+  Tensor count = empty_tensor({values_only ? 0 : found}, DType::int64);
+  T* value = static_cast<T*>(values.data_ptr());
+  int64_t *many = count.data<int64_t>(), *to = inverse.data<int64_t>();
+  int64_t rank = 0;
+  for (size_t v = 0; v < slots; ++v) {
+    if (values_only ? seen[v] == 0 : counts[v] == 0) continue;
+    value[rank] = static_cast<T>(static_cast<uint64_t>(low) + v);
+    if (!values_only) many[rank] = std::exchange(counts[v], rank);  // from here on the table says which one it is
+    ++rank;
+  }
+  for (int64_t i = 0; !values_only && i < n; ++i) to[i] = counts[slot(x[i])];
+  return {values, inverse, count};
+}
+
 Result unique_of(const Tensor& input, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
   if (!dim) {
     const Tensor flat = raw::contiguous(raw::reshape(input, {-1}));
+    if (sort && is_integral(input.dtype()) && input.dtype() != DType::bool_) {
+      auto [values, inverse, count] = dispatch_dtype(input.dtype(), [&]<class T>() -> Result {
+        if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+          return unique_by_table<T>(flat, values_only);
+        else
+          return {};
+      });
+      if (values.defined()) return {values, values_only ? inverse : raw::reshape(inverse, input.sizes()), count};
+    }
     if (sort && values_only && !is_complex(input.dtype()) && !is_half(input.dtype())) {
       Tensor values = dispatch_dtype(input.dtype(), [&]<class T>() -> Tensor {
         if constexpr (is_complex_type<T> || is_half_type<T>)

@@ -90,18 +90,30 @@ void toss_into(const Tensor& self, double p, PhiloxState state) {
   if (!direct) copy_cpu(self, tosses, false);
 }
 
-// Probabilities per element, dense, as double: checked, then compared with 64-bit draws.
+// Probabilities per element: checked, then compared with 64-bit draws.
 void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state) {
-  Tensor p = empty_tensor(out.sizes(), DType::float64);
-  copy_cpu(p, probabilities, false);
-  const double* limit = static_cast<const double*>(p.data_ptr());
-  for (int64_t i = 0; i < p.numel(); ++i)
-    TG_CHECK(limit[i] >= 0 && limit[i] <= 1, Runtime, "bernoulli: probabilities lie in [0, 1]: got {} at element {}",
-             limit[i], i);
+  Tensor p = probabilities;
+  if (!p.is_contiguous() || p.sizes() != out.sizes()) {
+    p = empty_tensor(out.sizes(), probabilities.dtype());
+    copy_cpu(p, probabilities, false);
+  }
   Tensor tosses = empty_tensor(out.sizes(), DType::bool_);
   bool* to = static_cast<bool*>(tosses.data_ptr());
-  for_words<2>(out.numel(), state, [&](int64_t first, int64_t many, const uint32_t* words) {
-    for (int64_t i = 0; i < many; ++i) to[first + i] = philox_uniform(word64(words, i)) < limit[first + i];
+  dispatch_dtype(p.dtype(), [&]<class T>() {
+    if constexpr (!is_complex_type<T>) {
+      const T* limit = static_cast<const T*>(p.data_ptr());
+      auto value = [=](int64_t i) { return static_cast<double>(static_cast<compute_t<T>>(limit[i])); };
+      int32_t fine = 1;
+      for (int64_t i = 0; i < p.numel(); ++i) fine &= (value(i) >= 0) & (value(i) <= 1);
+      for (int64_t i = 0; !fine && i < p.numel(); ++i)
+        TG_CHECK(value(i) >= 0 && value(i) <= 1, Runtime,
+                 "bernoulli: probabilities lie in [0, 1]: got {} at element {}", value(i), i);
+      for_words<2>(out.numel(), state, [&](int64_t first, int64_t many, const uint32_t* words) {
+        alignas(64) double bound[kWordBuffer / 2];
+        for (int64_t i = 0; i < many; ++i) bound[i] = value(first + i);
+        for (int64_t i = 0; i < many; ++i) to[first + i] = philox_uniform(word64(words, i)) < bound[i];
+      });
+    }
   });
   copy_cpu(out, tosses, false);
 }

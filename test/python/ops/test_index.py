@@ -136,3 +136,20 @@ def test_lines_put_side_by_side_and_rolled(shape, dtype):
         for shift in (0, 1, -3, 500):
             same(x.roll(shift, d), np.roll(a, shift, d))
     same(tg.cat([x.float(), x.double()], -1) if dtype != tg.complex128 else x, np.concatenate([a, a], -1) if dtype != tg.complex128 else a)
+
+
+@pytest.mark.parametrize("dtype", [tg.int8, tg.uint8, tg.int32, tg.int64], ids=str)
+@pytest.mark.parametrize("spread", [0, 1, 100, 1 << 40])
+def test_unique_integers(spread, dtype):
+    x = RNG.integers(-spread, spread + 1, (7, 300)).astype(str(dtype).split(".")[1])
+    values, inverse, counts = tg.unique(tg.tensor(x), return_inverse=True, return_counts=True)
+    expected = np.unique(x, return_inverse=True, return_counts=True)
+    assert values.tolist() == expected[0].tolist() == tg.unique(tg.tensor(x)).tolist()
+    assert inverse.tolist() == expected[1].reshape(x.shape).tolist()
+    assert counts.tolist() == expected[2].tolist()
+
+
+def test_unique_at_the_ends_of_int64():
+    ends = [-(1 << 63), 0, (1 << 63) - 1]
+    assert tg.tensor(ends[::-1]).unique().tolist() == ends
+    assert tg.tensor([ends[2], ends[2] - 2]).unique().tolist() == [ends[2] - 2, ends[2]]
