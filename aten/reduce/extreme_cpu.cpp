@@ -29,18 +29,48 @@ bool beats(T x, T best) {
     return kMax ? x > best : x < best;
 }
 
+// The better one as values go, without a branch: NaN wins.
+template <class T, bool kMax>
+T better_of(T x, T best) {
+  const T m = (kMax ? x > best : x < best) ? x : best;  // best where it is NaN
+  return x == x ? m : x;
+}
+
 template <class T, bool kMax>
 [[gnu::flatten]] T extreme_of(const T* x, int64_t n) {
   T lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = x[0];
   int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)  // four at once: the lanes are loaded and stored for all of them
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) {
+      T best = better_of<T, kMax>(x[i + l], lane[l]);
+      best = better_of<T, kMax>(x[i + l + kLanes], best);
+      best = better_of<T, kMax>(x[i + l + 2 * kLanes], best);
+      lane[l] = better_of<T, kMax>(x[i + l + 3 * kLanes], best);
+    }
   for (; i + kLanes <= n; i += kLanes)
 #pragma GCC ivdep
-    for (int l = 0; l < kLanes; ++l) lane[l] = beats<T, kMax>(x[i + l], lane[l]) ? x[i + l] : lane[l];
-  for (int l = 0; i + l < n; ++l) lane[l] = beats<T, kMax>(x[i + l], lane[l]) ? x[i + l] : lane[l];
-  T best = lane[0];
-  for (int l = 1; l < kLanes; ++l) best = beats<T, kMax>(lane[l], best) ? lane[l] : best;
-  return best;
+    for (int l = 0; l < kLanes; ++l) lane[l] = better_of<T, kMax>(x[i + l], lane[l]);
+  for (int l = 0; i + l < n; ++l) lane[l] = better_of<T, kMax>(x[i + l], lane[l]);
+  for (int width = kLanes / 2; width >= 4; width /= 2)
+#pragma GCC ivdep
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+    for (int l = 0; l < width; ++l) lane[l] = better_of<T, kMax>(lane[l + width], lane[l]);
+  return better_of<T, kMax>(better_of<T, kMax>(lane[3], lane[2]), better_of<T, kMax>(lane[1], lane[0]));
+}
+
+// The first place of an extreme that is there: lane by lane in the last line only.
+template <class T>
+int64_t place_of(T best, const T* x, int64_t n) {
+  int64_t i = 0;
+  for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
+    int found = 0;
+    for (int l = 0; l < kLanes; ++l) found += x[i + l] == best ? 1 : 0;
+    if (found != 0) break;
+  }
+  while (!(x[i] == best || (is_nan(best) && is_nan(x[i])))) ++i;
+  return i;
 }
 
 // T is the compute type, S the stored one: they differ for the 16-bit formats.
@@ -69,10 +99,8 @@ int64_t place_in_row(const S* x, int64_t n) {
       best_block = b;
     }
   }
-  const T* p = block_at<T>(x + best_block, std::min(kBlock, n - best_block), buffer);
-  int64_t i = 0;
-  while (!(p[i] == best || (is_nan(best) && is_nan(p[i])))) ++i;
-  return best_block + i;
+  const int64_t m = std::min(kBlock, n - best_block);
+  return best_block + place_of(best, block_at<T>(x + best_block, m, buffer), m);
 }
 
 // One long row: chunks by size, the first of equal ones wins.

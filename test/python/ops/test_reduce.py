@@ -52,3 +52,18 @@ def test_expanded_lines():
     x = tg.arange(40).float().reshape(1, 1, 40).expand(3, 2, 40)
     assert x.sum((0, 2)).tolist() == [3 * 780] * 2
     assert x.flip(2)[:, :, ::2].sum((0, 2)).tolist() == [3 * 400] * 2
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_places_of_extremes(n):
+    a = np.random.default_rng(2).integers(-20, 21, (3, n)).astype(np.float32)  # equal ones: the first counts
+    for dtype in (tg.float32, tg.bfloat16, tg.float64, tg.int64, tg.int8):
+        x = tg.tensor(a).to(dtype)
+        np.testing.assert_array_equal(x.argmax(1).numpy(), a.argmax(1))
+        np.testing.assert_array_equal(x.min(1).indices.numpy(), a.argmin(1))
+        np.testing.assert_array_equal(x.min(1).values.to(tg.float32).numpy(), a.min(1))
+    for at in {0, n // 2, n - 1}:
+        x = tg.tensor(a)
+        x[1, at:] = math.nan
+        assert x.argmax(1).tolist() == [a[0].argmax(), at, a[2].argmax()]
+        assert x.argmin(1)[1].item() == at
