@@ -104,7 +104,7 @@ void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state
       const T* limit = static_cast<const T*>(p.data_ptr());
       auto value = [=](int64_t i) { return static_cast<double>(static_cast<compute_t<T>>(limit[i])); };
       int32_t fine = 1;
-      for (int64_t i = 0; i < p.numel(); ++i) fine &= (value(i) >= 0) & (value(i) <= 1);
+      for (int64_t i = 0; i < p.numel(); ++i) fine &= value(i) >= 0 && value(i) <= 1;
       for (int64_t i = 0; !fine && i < p.numel(); ++i)
         TG_CHECK(value(i) >= 0 && value(i) <= 1, Runtime,
                  "bernoulli: probabilities lie in [0, 1]: got {} at element {}", value(i), i);

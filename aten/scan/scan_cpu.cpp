@@ -30,7 +30,10 @@ struct Add {
 struct Multiply {
   template <class V>
   static void apply(V& s, const V& x) {
-    s = static_cast<V>(s * x);
+    if constexpr (std::is_integral_v<V>)
+      s = static_cast<V>(1U * s * x);  // small types would be widened to int, which may not wrap around
+    else
+      s = static_cast<V>(s * x);
   }
 };
 
