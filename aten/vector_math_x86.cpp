@@ -1,6 +1,6 @@
-// The vector functions that g++ calls when it vectorises a loop over sinf, logf, ... : their names in the
+// The vector functions that g++ calls when it vectorises a loop over sinf, cosf, ... : their names in the
 // vector function ABI (_ZGVeN16v_sinf: AVX-512, 16 lanes) as jumps to SLEEF's own (Sleef_sinf16_u10avx512f). The float
-// forms of exp, erf and tanh, and powf with 16 lanes, are in vector_math_cpu.cpp.
+// forms of exp, log, erf and tanh, and powf with 16 lanes, are in vector_math_cpu.cpp.
 //
 // SLEEF's libsleefgnuabi has these names too, but so has glibc's libmvec, at four times the error: whichever
 // a process loads first serves everybody, and a mixture of both crashes in the dynamic linker. Hidden names
@@ -41,7 +41,7 @@
 TG_VECTOR_DOUBLE("exp", "v", "_u10")
 TG_VECTOR_MATH("exp2", "v", "_u10")
 TG_VECTOR_MATH("expm1", "v", "_u10")
-TG_VECTOR_MATH("log", "v", "_u10")
+TG_VECTOR_DOUBLE("log", "v", "_u10")
 TG_VECTOR_MATH("log2", "v", "_u10")
 TG_VECTOR_MATH("log10", "v", "_u10")
 TG_VECTOR_MATH("log1p", "v", "_u10")

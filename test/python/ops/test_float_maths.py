@@ -15,7 +15,7 @@ def _ulps(got, exact):
 
 
 @pytest.mark.parametrize("name, bound, low, high",
-                         [("exp", 1.2, -87, 88), ("exp", 1.2, -1, 1), ("erf", 1.6, -5, 5), ("erf", 1.6, -0.3, 0.3), ("tanh", 1.5, -11, 11), ("tanh", 1.5, -0.7, 0.7)])
+                         [("exp", 1.2, -87, 88), ("exp", 1.2, -1, 1), ("log", 1.1, 1e-38, 3e38), ("log", 1.1, 0.3, 3), ("log", 1.1, 1e-45, 2e-38), ("erf", 1.6, -5, 5), ("erf", 1.6, -0.3, 0.3), ("tanh", 1.5, -11, 11), ("tanh", 1.5, -0.7, 0.7)])
 def test_errors(name, bound, low, high):
     x = tg.linspace(low, high, 200_003)
     assert _ulps(getattr(tg, name)(x).numpy(), getattr(tg, name)(x.double()).numpy()) < bound
@@ -40,6 +40,7 @@ def test_errors_of_gelu():
 
 @pytest.mark.parametrize("name, values", [
     ("exp", {0.0: 1, -inf: 0, inf: inf, 89.0: inf, 1e30: inf, -104.0: 0, -1e30: 0, -103.0: 1.401298464324817e-45}),
+    ("log", {0.0: -inf, 1.0: 0, inf: inf, 1.401298464324817e-45: -103.2789306640625, 2.0: 0.6931471824645996}),
     ("erf", {0.0: 0, inf: 1, -inf: -1, 4.2: 1, -3e38: -1}),
     ("tanh", {0.0: 0, inf: 1, -inf: -1, 12.0: 1, -3e38: -1}),
 ])
@@ -52,7 +53,9 @@ def test_special_values(name, values):
         for i, v in enumerate(values.values()):
             assert y[(place + i) % 33] == v
         assert sum(math.isnan(v) for v in y) == 33 - len(values)
-    if name != "exp":
+    if name == "log":
+        assert tg.tensor([-1.0, -0.0, -inf, -1e-45] * 8).log().isnan().tolist() == [True, False, True, True] * 8
+    elif name != "exp":
         assert math.copysign(1, getattr(tg, name)(tg.tensor([-0.0] * 16))[3].item()) == -1
 
 
