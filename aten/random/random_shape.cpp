@@ -138,6 +138,18 @@ void bernoulli_tensor_check(const Tensor& self, const Tensor& p, Gen) {
            "bernoulli_: p of shape {} does not broadcast to {}", format_ints(p.sizes()), format_ints(self.sizes()));
 }
 
+TensorSpec poisson_shape(const Tensor& input, Gen) {
+  check_floating(input.dtype(), "poisson");
+  return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
+}
+
+TensorSpec binomial_shape(const Tensor& count, const Tensor& prob, Gen) {
+  check_floating(count.dtype(), "binomial");
+  TG_CHECK(prob.dtype() == count.dtype(), Runtime, "binomial: count and prob must have one dtype: got {} and {}",
+           count.dtype(), prob.dtype());
+  return {broadcast_sizes(count.sizes(), prob.sizes(), "binomial"), count.dtype(), count.device(), {}};
+}
+
 TensorSpec multinomial_shape(const Tensor& input, int64_t num_samples, bool replacement, Gen) {
   check_floating(input.dtype(), "multinomial");
   TG_CHECK(input.ndim() == 1 || input.ndim() == 2, Runtime, "multinomial: expected 1 or 2 dimensions: got {}",

@@ -441,3 +441,49 @@ def test_alpha_dropout_keeps_mean_and_variance():
     assert tg.equal(F.alpha_dropout(x, 0.3), x)
     z = F.feature_alpha_dropout(tg.randn(200, 100, 5, 5), 0.3, training=True)
     assert abs(z.mean().item()) < 0.05 and abs(z.std().item() - 1) < 0.05
+
+
+# ------------------------------------------------------------------------------------------------ poisson and binomial
+@pytest.mark.parametrize("rate", [0.3, 4.0, 9.99, 10.0, 57.5, 1e6])
+def test_poisson(rate):
+    x = tg.poisson(tg.full((N,), rate, dtype=tg.float64))
+    assert (x >= 0).all() and (x == x.round()).all()
+    assert_moments(x, rate, rate, spread=6.0 if rate < 1 else 5.0)
+
+
+@pytest.mark.parametrize("count, p", [(1, 0.3), (20, 0.1), (20, 0.9), (40, 0.5), (1000, 0.25), (10**9, 1e-3)])
+def test_binomial(count, p):
+    x = tg.binomial(tg.full((N,), count, dtype=tg.float64), tg.tensor(p, dtype=tg.float64))
+    assert (x >= 0).all() and (x <= count).all() and (x == x.round()).all()
+    assert_moments(x, count * p, count * p * (1 - p), spread=6.0)
+
+
+@pytest.mark.parametrize("draw", [lambda n: tg.poisson(tg.linspace(0, 40, n)), lambda n: tg.binomial(tg.full((n,), 30.0), tg.linspace(0, 1, n))])
+def test_rejection_gives_one_answer_for_any_number_of_threads(draw):
+    found, before = [], tg.get_num_threads()
+    for threads in (1, 4):
+        tg.set_num_threads(threads)
+        tg.manual_seed(3)
+        found.append(draw(5000).tolist())
+    tg.set_num_threads(before)
+    assert found[0] == found[1]
+
+
+def test_small_poisson_has_the_right_probabilities():
+    x = values(tg.poisson(tg.full((N,), 2.0)))
+    for k in range(7):
+        expected = math.exp(-2) * 2**k / math.factorial(k)
+        assert abs((x == k).mean() - expected) < 5 * math.sqrt(expected / N)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: tg.poisson(tg.tensor([1.0, -1.0])), "poisson: rates must be finite and not negative: got -1"),
+    (lambda: tg.poisson(tg.tensor([float("nan")])), "poisson: rates must be finite and not negative: got nan"),
+    (lambda: tg.poisson(tg.tensor([1])), "poisson"),
+    (lambda: tg.binomial(tg.tensor([1.5]), tg.tensor([0.5])), "binomial: counts must be whole numbers"),
+    (lambda: tg.binomial(tg.tensor([float("nan")]), tg.tensor([0.5])), "binomial: counts must be whole numbers"),
+    (lambda: tg.binomial(tg.tensor([3.0]), tg.tensor([1.5])), "binomial: probabilities lie between 0 and 1: got 1.5"),
+])
+def test_impossible_distributions(call, message):
+    with pytest.raises((RuntimeError, NotImplementedError, TypeError), match=message):
+        call()

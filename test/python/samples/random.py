@@ -19,6 +19,14 @@ def multinomial(make):
     return [((make((5,), low=0.1), 3), {}), ((make((2, 5), low=0.1), 7, True), {})]
 
 
+def poisson(make):
+    return [((make((5,), low=0.1),), {}), ((make((2, 3), low=9.0, high=200.0),), {}), ((make((0, 3), low=0.1),), {})]
+
+
+def binomial(make):
+    return [((make((5,), low=0.1).round().abs() * 7, make((), low=0.2, high=0.8)), {}), ((make((2, 1), low=50.0, high=90.0).round(), make((3,), low=0.2, high=0.8)), {})]
+
+
 def dropout(make):
     return [((make((3, 4)), 0.3), {}), ((make((3, 4)), 0.3, False), {}), ((make(()),), {}), ((make((4, 0)),), {})]
 
