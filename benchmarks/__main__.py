@@ -8,7 +8,20 @@ import fnmatch
 import importlib
 from pathlib import Path
 
-from . import convolution, digits, families, fourier, importing, layers, linalg, matmul, memory, overhead, promises, report
+from . import (
+    convolution,
+    digits,
+    families,
+    fourier,
+    importing,
+    layers,
+    linalg,
+    matmul,
+    memory,
+    overhead,
+    promises,
+    report,
+)
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,

@@ -230,14 +230,14 @@ TG_HD inline T conj(T a) {
 template <class T>
 TG_HD inline T maximum(T a, T b) {
   if constexpr (std::is_floating_point_v<T>)
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
   else
     return a > b ? a : b;
 }
 template <class T>
 TG_HD inline T minimum(T a, T b) {
   if constexpr (std::is_floating_point_v<T>)
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
   else
     return a < b ? a : b;
 }

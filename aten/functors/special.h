@@ -69,7 +69,7 @@ TG_HD inline double polygamma_of(int64_t n, double x) {
   if (n == 0) return digamma_of(x);
   const double sign = n % 2 == 0 ? -1 : 1;
   double factorial = 1;
-  for (int64_t i = 2; i <= n && i <= 171; ++i) factorial *= static_cast<double>(i);  // 171! is infinite
+  for (int64_t i = 2; i <= n && i <= 171; ++i) factorial *= static_cast<double>(i);          // 171! is infinite
   if (x <= 0 && x == math::trunc(x)) return sign * std::numeric_limits<double>::infinity();  // from above
   if (n == 1 && x < 0) {
     const double s = math::sin(math::kPi * (x - math::trunc(x)));
