@@ -10,7 +10,7 @@ def _label(n: int) -> str:
     return "16 M" if n > 1 << 20 else f"{n:,}"
 
 
-def _tensors(lib, shape, dtype):
+def tensors(lib, shape, dtype):
     """Positive numbers, so that log and pow are at home; the same in both libraries."""
     n = shape[0] * shape[1]
     x = ((lib.arange(n) * 7919) % 10007).float().div(10007).add(0.01).reshape(shape).to(dtype)
@@ -124,7 +124,7 @@ def cases(libraries, rounds=5):
     for family, make in FAMILIES.items():
         for dtype, sizes in (("float32", SIZES), ("bfloat16", (4096, 262_144))):
             for n in sizes:
-                runs = {name: make(lib, *_tensors(lib, SIZES[n], getattr(lib, dtype))) for name, lib in libraries.items() if name != "numpy"}
+                runs = {name: make(lib, *tensors(lib, SIZES[n], getattr(lib, dtype))) for name, lib in libraries.items() if name != "numpy"}
                 for operator in runs["tapegrad"]:
                     if dtype != "float32" and operator.startswith("int64") or n > LARGEST.get(operator.split()[0], n):
                         continue

@@ -1,5 +1,5 @@
 """What tapegrad's own guarantees cost: lines in messages, NaN mode, the same bits for any number of threads, one generator for all
-devices, calls that Ctrl-C ends."""
+devices, calls that Ctrl-C ends, 16-bit numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import tapegrad as tg
 
-from .harness import Case, duration, measure
+from . import families
+from .harness import Case, duration, geometric_mean, measure
 from .overhead import tiny_mlp
 
 
@@ -147,9 +148,27 @@ def _interrupts():
         yield Promise(f"10: {name} ends after Ctrl-C", duration(max(late, 1e-6)), "200 ms", late <= 0.2)
 
 
+def _half():
+    """16-bit formats against float32 in every family of operators, at 262,144 elements."""
+    tables = {dtype: {f: make(tg, *families.tensors(tg, families.SIZES[262_144], getattr(tg, dtype))) for f, make in families.FAMILIES.items()}
+              for dtype in ("float32", "bfloat16", "float16")}
+    for dtype in ("bfloat16", "float16"):
+        slow, ratios = [], []
+        for family, table in tables[dtype].items():
+            for name, run in table.items():
+                if name.startswith("int64"):
+                    continue
+                ratios.append(1 / _paired(run, tables["float32"][family][name], 5))
+                if ratios[-1] > 1.3:
+                    slow.append(f"{name} {ratios[-1]:.2f}")
+        worst = f": {', '.join(slow)}" if slow else ""
+        yield Promise(f"8: {dtype} against float32, {len(ratios)} operators, geometric mean of the times {geometric_mean(ratios):.2f}",
+                      f"{len(slow)} above 1.3{worst}", "0", not slow)
+
+
 def measure_promises(libraries, rounds=9):
     done = []
-    for promises in (_lines(rounds), _nan_mode(libraries, rounds), _same_bits(), _generator(libraries, rounds), _interrupts()):
+    for promises in (_lines(rounds), _nan_mode(libraries, rounds), _same_bits(), _generator(libraries, rounds), _interrupts(), _half()):
         for p in promises:
             print(f"{p.what:72} {p.measured:24} limit {p.limit:8} {'kept' if p.kept else 'BROKEN'}", flush=True)
             done.append(p)

@@ -77,7 +77,7 @@ def _copy_of_view(view: str, function) -> None:
     globals()[name] = _public(copy)
 
 
-for _name in ("as_strided", "detach", "diagonal", "expand", "permute", "select", "split", "split_with_sizes", "squeeze", "t",
+for _name in ("as_strided", "detach", "diagonal", "expand", "narrow", "permute", "select", "split", "split_with_sizes", "squeeze", "t",
               "transpose", "unbind", "unfold", "unsqueeze", "view"):
     _copy_of_view(_name, getattr(_Tensor, _name))
 for _name in ("view_as_real", "view_as_complex"):
