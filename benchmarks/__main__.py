@@ -6,6 +6,7 @@ import argparse
 import datetime
 import fnmatch
 import importlib
+import sys
 from pathlib import Path
 
 from . import (
@@ -44,6 +45,7 @@ def main():
     parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--name", default="", help="goes into the names of the files")
     options = parser.parse_args()
     libs = libraries()
     done = []
@@ -64,8 +66,9 @@ def main():
     versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}
     text = report.table(done, versions, libs["tapegrad"].get_num_threads()) + (promises.table(kept) if kept else "")
     options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / f"{datetime.date.today().isoformat()}-cpu"
-    stem.with_suffix(".md").write_text(f"# Benchmarks of {datetime.date.today().isoformat()}\n\n`make bench`\n\n" + text)
+    stem = options.out / "-".join([datetime.date.today().isoformat(), "cpu", *filter(None, [options.name])])
+    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
+    stem.with_suffix(".md").write_text(f"# Benchmarks of {datetime.date.today().isoformat()}\n\n`{command}` (`make bench` without arguments)\n\n" + text)
     if "torch" in libs:
         report.plot([c for c in done if "memory (" not in c.name], "torch", stem.with_suffix(".png"))
     print(text)

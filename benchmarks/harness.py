@@ -57,7 +57,7 @@ def measure(case: Case, rounds: int = 9, slice_s: float = 0.03) -> Case:
     names = list(case.runs)
     inner = {n: case.inner or _choose_inner(case.runs[n], slice_s) for n in names}
     case.seconds = {n: [] for n in names}
-    for r in range(case.rounds or rounds):
+    for r in range(min(case.rounds or rounds, rounds)):
         for n in names[r % len(names):] + names[:r % len(names)]:
             time.sleep(PAUSE_S)
             case.runs[n]()
