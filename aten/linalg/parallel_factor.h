@@ -6,6 +6,7 @@
 #pragma once
 
 #include "tapegrad/aten/linalg/lapack.h"
+#include "tapegrad/aten/linalg/small_factor.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad {
@@ -73,6 +74,7 @@ void swap_rows(T* a, int64_t lda, int64_t first, int64_t last, int64_t from, int
 template <class T>
 int parallel_getrf(int64_t m, int64_t n, T* a, int64_t lda, int* pivots) {
   int64_t k = std::min(m, n);
+  if (std::max(m, n) <= kSmallFactor) return small_getrf(m, n, a, lda, pivots);
   if (k < kFactorLarge) return lapack::getrf(m, n, a, lda, pivots);
   int result = 0;
   for (int64_t at = 0; at < k; at += kFactorBlock) {
@@ -100,6 +102,7 @@ int parallel_getrf(int64_t m, int64_t n, T* a, int64_t lda, int* pivots) {
 template <class T>
 void parallel_getrs(char trans, int64_t n, int64_t k, const T* a, int64_t lda, const int* pivots, T* b, int64_t ldb) {
   if (n == 0 || k == 0) return;
+  if (trans == 'N' && std::max(n, k) <= kSmallFactor) return small_getrs(n, k, a, lda, pivots, b, ldb);
   column_blocks(k, 2.0 * static_cast<double>(n) * static_cast<double>(n), [&](int64_t first, int64_t last) {
     lapack::getrs(trans, n, last - first, a, lda, pivots, b + first * ldb, ldb);
   });

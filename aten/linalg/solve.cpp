@@ -75,6 +75,17 @@ void inv_ex(const Tensor& A, bool check_errors, const Tensor& inverse, const Ten
         *infos[i] = 0;
         return;
       }
+      T* to = out[i];
+      if (n <= kSmallFactor) {
+        T lu[kSmallFactor * kSmallFactor];
+        int order[kSmallFactor];
+        load_columns(a[i], a.row, a.col, n, n, lu, n);
+        *infos[i] = small_getrf(n, n, lu, n, order);
+        for (int64_t j = 0; j < n; ++j)
+          for (int64_t r = 0; r < n; ++r) to[r + j * out.leading()] = T(r == j);
+        if (*infos[i] == 0) small_getrs(n, n, lu, n, order, to, out.leading());
+        return;
+      }
       std::vector<int> pivots(static_cast<size_t>(n));
       if (n < kFactorLarge) {
         load_columns(a[i], a.row, a.col, n, n, out[i], out.leading());
