@@ -60,7 +60,7 @@ def plot(cases: list[Case], peer: str, path: Path):
     import matplotlib.pyplot as plt
 
     rows = [(f"{c.group}: {c.name}", c.ratio(peer)) for c in cases if c.ratio(peer) is not None][::-1]
-    figure, axes = plt.subplots(figsize=(9, 0.22 * min(len(rows), 300) + 1))
+    figure, axes = plt.subplots(figsize=(9, 0.22 * len(rows) + 1))
     axes.barh([r[0] for r in rows], [r[1] for r in rows], color=["tab:green" if r[1] >= 1 else "tab:red" for r in rows])
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
