@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import _C, Tensor, float32, full_like, no_grad, tensor
+from .. import _C, float32, full_like, no_grad, tensor
 from .optimizer import PerParameterOptimizer, _check_lr, _check_supported
 
 __all__ = ["Adagrad"]
@@ -44,15 +44,8 @@ class Adagrad(PerParameterOptimizer):
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:
-            for key in ("foreach", "fused"):
-                group.setdefault(key, None)
-            for key in ("maximize", "differentiable"):
-                group.setdefault(key, False)
-            for p in group["params"]:
-                own = self.state.get(p)
-                if own and not isinstance(own.get("step"), Tensor):  # files from before steps were tensors
-                    own["step"] = tensor(float(own["step"]), dtype=float32)
+        self._complete_groups("maximize", "differentiable")
+        self._steps_to_tensors()
 
     def share_memory(self) -> None:
         """Moves the sums to shared memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import _C, Tensor, float32, tensor
+from .. import _C, Tensor
 from .optimizer import Optimizer, _check_lr, _check_supported
 
 __all__ = ["Adam", "AdamW"]
@@ -39,16 +39,10 @@ class Adam(Optimizer):
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)
+        self._complete_groups("amsgrad", "maximize", "capturable", "differentiable")
         for group in self.param_groups:
-            for key in ("amsgrad", "maximize", "capturable", "differentiable"):
-                group.setdefault(key, False)
             group.setdefault("decoupled_weight_decay", isinstance(self, AdamW))
-            for key in ("foreach", "fused"):
-                group.setdefault(key, None)
-            for p in group["params"]:
-                own = self.state.get(p)
-                if own and not isinstance(own.get("step"), Tensor):  # files from before steps were tensors
-                    own["step"] = tensor(float(own["step"]), dtype=float32)
+        self._steps_to_tensors()
 
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given."""

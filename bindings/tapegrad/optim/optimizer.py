@@ -7,7 +7,7 @@ import warnings
 from collections import OrderedDict, defaultdict
 from copy import deepcopy
 
-from .. import _C, Tensor, enable_grad, no_grad
+from .. import _C, Tensor, enable_grad, float32, no_grad, tensor
 from ..utils.hooks import RemovableHandle
 
 __all__ = ["Optimizer", "required"]
@@ -79,6 +79,21 @@ class Optimizer:
         if "_optimizer_step_pre_hooks" not in self.__dict__:
             self._init_hooks()
         self.defaults.setdefault("differentiable", False)
+
+    # What __setstate__ of a subclass does for files from before an option, or before steps were tensors.
+    def _complete_groups(self, *switches: str) -> None:
+        for group in self.param_groups:
+            for key in switches:
+                group.setdefault(key, False)
+            for key in ("foreach", "fused"):
+                group.setdefault(key, None)
+
+    def _steps_to_tensors(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                own = self.state.get(p)
+                if own and not isinstance(own.get("step"), Tensor):
+                    own["step"] = tensor(float(own["step"]), dtype=float32)
 
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]

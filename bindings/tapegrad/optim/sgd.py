@@ -31,11 +31,7 @@ class SGD(Optimizer):
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:
-            for key in ("nesterov", "maximize", "differentiable"):
-                group.setdefault(key, False)
-            for key in ("foreach", "fused"):
-                group.setdefault(key, None)
+        self._complete_groups("nesterov", "maximize", "differentiable")
 
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given."""
