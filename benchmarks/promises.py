@@ -50,17 +50,12 @@ def _paired(plain, changed, rounds: int) -> float:
 
 def _lines(rounds):
     for name, step in (("tiny MLP's step", tiny_mlp(tg)), ("MLP 256 step", _step(tg, 256, 128)[1])):
-        def without(step=step):
-            tg._C._record_lines(False)
+        def run(lines: bool, step=step):
+            tg._C._record_lines(lines)
             step()
             tg._C._record_lines(True)
 
-        def with_lines(step=step):
-            tg._C._record_lines(True)
-            step()
-            tg._C._record_lines(True)
-
-        cost = _paired(without, with_lines, max(rounds, 21)) - 1
+        cost = _paired(lambda run=run: run(False), lambda run=run: run(True), max(rounds, 21)) - 1
         yield Promise(f"2: noting the line of every node, {name}", f"{100 * cost:+.1f} %", "5 %", cost <= 0.05)
 
 

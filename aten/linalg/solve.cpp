@@ -70,21 +70,24 @@ void inv_ex(const Tensor& A, bool check_errors, const Tensor& inverse, const Ten
     Matrices<T> out(inverse, 2);
     Matrices<int> infos(info, 0);
     int64_t n = a.rows;
+    // The identity is solved for: more operations than getri's, but over all threads, or without the library.
+    auto solve_identity = [&](int64_t i, T* lu, int* order) {
+      load_columns(a[i], a.row, a.col, n, n, lu, n);
+      *infos[i] = parallel_getrf(n, n, lu, n, order);
+      T* to = out[i];
+      for (int64_t j = 0; j < n; ++j)
+        for (int64_t r = 0; r < n; ++r) to[r + j * out.leading()] = T(r == j);
+      if (*infos[i] == 0) parallel_getrs('N', n, n, lu, n, order, to, out.leading());
+    };
     for_each_matrix(a.count, 2 * cube(n) + 200, [&](int64_t i) {
       if (n == 0) {
         *infos[i] = 0;
         return;
       }
-      T* to = out[i];
       if (n <= kSmallFactor) {
         T lu[kSmallFactor * kSmallFactor];
         int order[kSmallFactor];
-        load_columns(a[i], a.row, a.col, n, n, lu, n);
-        *infos[i] = small_getrf(n, n, lu, n, order);
-        for (int64_t j = 0; j < n; ++j)
-          for (int64_t r = 0; r < n; ++r) to[r + j * out.leading()] = T(r == j);
-        if (*infos[i] == 0) small_getrs(n, n, lu, n, order, to, out.leading());
-        return;
+        return solve_identity(i, lu, order);
       }
       std::vector<int> pivots(static_cast<size_t>(n));
       if (n < kFactorLarge) {
@@ -94,13 +97,8 @@ void inv_ex(const Tensor& A, bool check_errors, const Tensor& inverse, const Ten
         *infos[i] = r;
         return;
       }
-      // More operations than getri's, but over all threads.
       std::vector<T> lu(static_cast<size_t>(n * n));
-      load_columns(a[i], a.row, a.col, n, n, lu.data(), n);
-      *infos[i] = parallel_getrf(n, n, lu.data(), n, pivots.data());
-      for (int64_t j = 0; j < n; ++j)
-        for (int64_t r = 0; r < n; ++r) out[i][r + j * out.leading()] = T(r == j);
-      if (*infos[i] == 0) parallel_getrs('N', n, n, lu.data(), n, pivots.data(), out[i], out.leading());
+      solve_identity(i, lu.data(), pivots.data());
     });
   });
   if (check_errors) check_infos("linalg.inv", info, kSingular);
