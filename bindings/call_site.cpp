@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/python_frame.h"
 
 namespace tapegrad::python {
 
@@ -48,18 +49,17 @@ void grow() {
 }
 
 // The entry of a frame's present line, made when it is new. Null when no more are kept.
-const Site* site_of(PyFrameObject* frame) {
-  PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-  auto* c = reinterpret_cast<PyCodeObject*>(code.get());
-  const int instruction = PyFrame_GetLasti(frame);
-  size_t i = slot_of(c, instruction);
+const Site* site_of(const PythonFrame& frame) {
+  PyCodeObject* code = frame.code();
+  const int instruction = frame.instruction();
+  size_t i = slot_of(code, instruction);
   if (TG_LIKELY(table[i].code != nullptr)) return &table[i];
   if (used >= kMostSites) return nullptr;
   if (2 * ++used > table.size()) {
     grow();
-    i = slot_of(c, instruction);
+    i = slot_of(code, instruction);
   }
-  const char* file = PyUnicode_AsUTF8(c->co_filename);
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
   if (!file) {
     PyErr_Clear();
     file = "?";
@@ -67,27 +67,21 @@ const Site* site_of(PyFrameObject* frame) {
   uint32_t id = 0;
   if (std::strncmp(file, package_folder.c_str(), package_folder.size()) != 0) {
     id = static_cast<uint32_t>(texts().size());
-    texts().push_back(std::string(file) + ":" + std::to_string(PyFrame_GetLineNumber(frame)));
+    texts().push_back(std::string(file) + ":" + std::to_string(PyCode_Addr2Line(code, instruction)));
   }
-  code.release();  // now the table's
-  table[i] = {c, instruction, id};
+  Py_INCREF(reinterpret_cast<PyObject*>(code));
+  table[i] = {code, instruction, id};
   return &table[i];
 }
 
 uint32_t capture() noexcept {
   if (!PyGILState_Check()) return 0;
-  PyFrameObject* frame = PyEval_GetFrame();
-  if (!frame) return 0;
   try {
-    const Site* site = site_of(frame);
-    if (TG_LIKELY(site && site->id)) return site->id;
-    PyRef outer;
-    for (int depth = 0; site && depth < 64; ++depth) {
-      outer = PyRef(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
-      if (!outer) return 0;
-      frame = reinterpret_cast<PyFrameObject*>(outer.get());
-      site = site_of(frame);
-      if (site && site->id) return site->id;
+    int depth = 0;
+    for (PythonFrame frame = PythonFrame::current(); frame && depth < 64; frame = frame.outer(), ++depth) {
+      const Site* site = site_of(frame);
+      if (!site) return 0;
+      if (TG_LIKELY(site->id != 0)) return site->id;
     }
   } catch (...) {
   }
