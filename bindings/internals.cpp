@@ -6,6 +6,7 @@
 #include "tapegrad/autograd/generated_support.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/value_objects.h"
 #include "tapegrad/c10/allocator.h"
 
 namespace tapegrad::python {
@@ -104,6 +105,7 @@ PyMethodDef internal_functions[] = {
     {"_storage_bytes", storage_bytes, METH_O, nullptr},
     {"_tensor_over", tensor_over, METH_VARARGS, nullptr},
     {"_write_out", write_result, METH_VARARGS, nullptr},
+    {"_set_root_name", set_root_name, METH_O, nullptr},
     {"_record_lines", record_lines, METH_O, nullptr},
     {"_cpu_memory_stats", memory_stats, METH_NOARGS, nullptr},
     {"_cpu_memory_summary", memory_summary, METH_NOARGS, nullptr},

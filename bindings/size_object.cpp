@@ -45,7 +45,7 @@ PyObject* size_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
 PyObject* size_repr(PyObject* o) {
   PyRef list(PySequence_List(o));
   if (!list) return nullptr;
-  return PyUnicode_FromFormat("tapegrad.Size(%R)", list.get());
+  return PyUnicode_FromFormat("%s.Size(%R)", root_name().c_str(), list.get());
 }
 
 PyObject* size_numel(PyObject* o, PyObject*) {

@@ -25,7 +25,11 @@ std::string_view python_name(DType t) { return t == DType::bool_ ? "bool" : dtyp
 // Objects that are one per value: freed never.
 void immortal_dealloc(PyObject* o) noexcept { Py_SET_REFCNT(o, 1); }
 
-PyObject* dtype_repr(PyObject* o) { return string("tapegrad." + std::string(python_name(unwrap_dtype(o)))); }
+// What printed names start with: "tapegrad", or "torch" while tapegrad.compat is installed, since scripts take the texts
+// of dtypes apart.
+std::string root = "tapegrad";
+
+PyObject* dtype_repr(PyObject* o) { return string(root + '.' + std::string(python_name(unwrap_dtype(o)))); }
 // Pickled as the name of a global of tapegrad.
 PyObject* dtype_reduce(PyObject* o, PyObject*) { return string(python_name(unwrap_dtype(o))); }
 PyObject* dtype_to_real(PyObject* o, PyObject*) { return wrap(to_real(unwrap_dtype(o))); }
@@ -47,10 +51,9 @@ PyGetSetDef dtype_properties[] = {
     {},
 };
 
-PyObject* enum_repr(PyObject* o) { return PyUnicode_FromString(reinterpret_cast<PyEnum*>(o)->name); }
-PyObject* enum_reduce(PyObject* o, PyObject*) {
-  return PyUnicode_FromString(reinterpret_cast<PyEnum*>(o)->name + sizeof("tapegrad.") - 1);
-}
+const char* enum_name(PyObject* o) { return reinterpret_cast<PyEnum*>(o)->name + sizeof("tapegrad.") - 1; }
+PyObject* enum_repr(PyObject* o) { return string(root + '.' + enum_name(o)); }
+PyObject* enum_reduce(PyObject* o, PyObject*) { return PyUnicode_FromString(enum_name(o)); }
 PyMethodDef enum_methods[] = {{"__reduce__", enum_reduce, METH_NOARGS, nullptr}, {}};
 
 PyTypeObject* make_type(PyObject* module, const char* name, int size, std::initializer_list<PyType_Slot> slots) {
@@ -92,6 +95,14 @@ constexpr DTypeAlias kAliases[] = {
 };
 
 }  // namespace
+
+const std::string& root_name() noexcept { return root; }
+PyObject* set_root_name(PyObject*, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8(name);
+  if (!text) return nullptr;
+  root = text;
+  Py_RETURN_NONE;
+}
 
 PyObject* dtype_object(DType t) noexcept { return dtypes[static_cast<int>(t)]; }
 PyObject* layout_object(Layout layout) noexcept { return layouts[static_cast<int>(layout)]; }

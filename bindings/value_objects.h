@@ -2,6 +2,8 @@
 // native type; dtypes, layouts and memory formats are one object per value, so that `is` works.
 #pragma once
 
+#include <string>
+
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/bindings/errors.h"
 
@@ -37,6 +39,10 @@ enum class Layout : int { Strided, SparseCoo, SparseCsr };
 PyObject* layout_object(Layout layout) noexcept;               // borrowed
 PyObject* memory_format_object(MemoryFormat format) noexcept;  // borrowed
 PyObject* wrap_generator(GeneratorPtr generator) noexcept;
+
+// What printed names start with ("tapegrad", or "torch" while tapegrad.compat is installed), and its setter for Python.
+const std::string& root_name() noexcept;
+PyObject* set_root_name(PyObject*, PyObject* name);
 
 bool init_value_objects(PyObject* module);
 bool init_device(PyObject* module);

@@ -109,8 +109,8 @@ from .autograd import (  # noqa: E402
 )
 from .storage import *  # noqa: E402, F403
 
-_LAZY = frozenset(("backends", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
-                   "signal", "sparse", "special", "utils", "version"))
+_LAZY = frozenset(("backends", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
+                   "signal", "sparse", "special", "torch_version", "utils", "version"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 # Names of other libraries, and what they are called here.
 _ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "random": "rand", "power": "pow", "astype": "to",
               "concat": "cat", "expand_dims": "unsqueeze", "transpose_": "t_", "copy": "clone", "absolute": "abs", "ceiling": "ceil",
@@ -20,4 +22,9 @@ def did_you_mean(name: str, candidates) -> str:
 def no_attribute(module: str, name: str, candidates) -> AttributeError:
     """The error of a module that has no such name."""
     hint = did_you_mean(name, candidates) if not name.startswith("_") else ""
+    compat = sys.modules.get(f"{__package__}.compat")
+    if compat is not None and compat.is_installed():
+        theirs = module.replace(__package__, "torch", 1)
+        hint = hint or f"\n{theirs} is {module} here: dir({theirs}) lists its names, docs/compat.md what tapegrad leaves out"
+        module = theirs
     return AttributeError(f"module '{module}' has no attribute '{name}'{hint}", name=name)

@@ -146,10 +146,13 @@ _TYPE_NAMES = {_C.float32: "Float", _C.float64: "Double", _C.float16: "Half", _C
                _C.complex64: "ComplexFloat", _C.complex128: "ComplexDouble"}
 
 
+_root_name = "tapegrad"  # "torch" while tapegrad.compat is installed
+
+
 def type_(self, dtype=None, non_blocking=False):
     """Without arguments the name of the type ("tapegrad.FloatTensor"); else the tensor in that type."""
     if dtype is None:
-        place = "tapegrad.cuda" if self.is_cuda else "tapegrad"
+        place = f"{_root_name}.cuda" if self.is_cuda else _root_name
         return f"{place}.{_TYPE_NAMES[self.dtype]}Tensor"
     if isinstance(dtype, str):
         name = dtype.rpartition(".")[2]

@@ -1,0 +1,67 @@
+"""Scripts written for PyTorch, as they are: `import torch` gives tapegrad.
+
+`python -m tapegrad script.py ARGS` runs a script so; in a notebook or a program of one's own,
+
+    import tapegrad.compat
+    tapegrad.compat.install()
+
+before the first `import torch`. What is imported under PyTorch's paths are tapegrad's own modules, not copies.
+docs/compat.md lists the public programs that were run this way and what is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from . import finder
+
+__all__ = ["install", "is_installed", "uninstall"]
+
+_found: finder.TorchFinder | None = None
+
+
+def is_installed() -> bool:
+    """Whether `import torch` gives tapegrad in this process."""
+    return _found is not None
+
+
+def install(vision: bool | None = None) -> None:
+    """Lets `import torch` and the paths below it give tapegrad's modules, until `uninstall`.
+
+    `torch.__version__` is then that of the PyTorch whose names tapegrad has, and dtypes print as "torch.float32".
+    `vision` says whether `torchvision` is `tapegrad.vision`; by default it is where no torchvision is installed. Raises
+    RuntimeError if PyTorch itself has been imported already.
+    """
+    global _found
+    if _found is not None:
+        return
+    if "torch" in sys.modules:
+        raise RuntimeError("compat.install: PyTorch itself has been imported already: call install() before `import torch`")
+    from .. import _C, _tensor, version
+    from ..torch_version import TorchVersion, speaks
+
+    if vision is None:
+        vision = "torchvision" not in sys.modules and not finder.can_be_found("torchvision")
+    root = sys.modules[__package__.partition(".")[0]]
+    _found = finder.TorchFinder(vision)
+    root.__version__ = TorchVersion(f"{speaks}+tapegrad{_C.__version__}")
+    version.__version__ = root.__version__
+    _C._set_root_name("torch")
+    _tensor._root_name = "torch"
+    sys.meta_path.insert(0, _found)
+
+
+def uninstall() -> None:
+    """Undoes `install`: a later `import torch` looks for PyTorch again."""
+    global _found
+    if _found is None:
+        return
+    from .. import _C, _tensor, version
+
+    sys.meta_path.remove(_found)
+    _found.forget()
+    _found = None
+    root = sys.modules[__package__.partition(".")[0]]
+    root.__version__ = version.__version__ = _C.__version__
+    _C._set_root_name("tapegrad")
+    _tensor._root_name = "tapegrad"

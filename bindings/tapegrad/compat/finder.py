@@ -1,0 +1,118 @@
+"""The import finder behind `import torch`: every path below `torch` is answered with the module of that path in tapegrad.
+
+The module objects are the same under both names, so that nothing is run twice and classes are one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import sys
+
+_ROOT = __package__.partition(".")[0]
+# Where the rooms are called differently, the longest path first.
+_PLACES = {"torch._six": f"{_ROOT}.compat.six", "torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func"}
+
+
+def can_be_found(name: str) -> bool:
+    """Whether a top-level package could be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+class _SameModule:
+    """A loader that gives a module that is there already."""
+
+    def __init__(self, ours: str):
+        self._ours = ours
+
+    def create_module(self, spec):
+        self._module = importlib.import_module(self._ours)
+        self._spec = self._module.__spec__
+        return self._module
+
+    def exec_module(self, module) -> None:
+        module.__spec__ = self._spec  # the import system wrote the alias's over it
+
+
+class TorchFinder(importlib.metadata.DistributionFinder):
+    """Finds `torch` and, if wanted, `torchvision`, and everything below them."""
+
+    def __init__(self, vision: bool):
+        self._vision = vision
+        self._answers: set[str] = set()
+        self._hinted: list = []
+
+    def _ours(self, name: str) -> str | None:
+        """What a path is called here; None if it is not below one of PyTorch's packages."""
+        for place, ours in _PLACES.items():
+            if name == place or name.startswith(place + "."):
+                return None if place == "torchvision" and not self._vision else ours + name[len(place):]
+        return None
+
+    def find_spec(self, name, path=None, target=None):
+        ours = self._ours(name)
+        if ours is None:
+            return None
+        if ours not in sys.modules:
+            try:
+                found = importlib.util.find_spec(ours)
+            except ModuleNotFoundError:
+                found = None
+            if found is None:
+                return None
+        module = importlib.import_module(ours)
+        self._explain_what_is_missing(module, name)
+        self._answers.add(name)
+        is_package = hasattr(module, "__path__")
+        return importlib.machinery.ModuleSpec(name, _SameModule(ours), origin=getattr(module, "__file__", None),
+                                              is_package=is_package)
+
+    def _explain_what_is_missing(self, module, name: str) -> None:
+        """Gives a module without __getattr__ one that says what is missing under the name that the script uses."""
+        if "__getattr__" in vars(module):
+            return
+
+        def __getattr__(attribute: str):
+            from .._hints import no_attribute
+
+            raise no_attribute(module.__name__, attribute, dir(module))
+
+        module.__getattr__ = __getattr__
+        self._hinted.append(module)
+
+    def forget(self) -> None:
+        """Takes out of sys.modules what was put there."""
+        for name in self._answers:
+            sys.modules.pop(name, None)
+        for module in self._hinted:
+            vars(module).pop("__getattr__", None)
+
+    def find_distributions(self, context=None):
+        """`importlib.metadata.version("torch")`, by which libraries ask whether PyTorch is there."""
+        from ..torch_version import speaks
+
+        name = getattr(context, "name", None)
+        if name == "torch" or (name == "torchvision" and self._vision):
+            yield _Distribution(name, speaks if name == "torch" else _vision_version())
+
+
+def _vision_version() -> str:
+    return getattr(importlib.import_module(f"{_ROOT}.vision"), "__version__", "0")
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What package metadata says of a package that tapegrad stands for."""
+
+    def __init__(self, name: str, version: str):
+        self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: tapegrad under PyTorch's name\n"
+
+    def read_text(self, filename):
+        return self._text if filename in ("METADATA", "PKG-INFO") else None
+
+    def locate_file(self, path):
+        raise FileNotFoundError(f"metadata: tapegrad stands for this package and has no file {path}")

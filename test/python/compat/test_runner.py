@@ -1,0 +1,153 @@
+"""`python -m tapegrad` and compat.install: programs written for PyTorch, as they are."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import tapegrad as tg
+from tapegrad.torch_version import TorchVersion
+
+SCRIPT = """
+import sys
+import torch
+import torch.nn as nn
+import torch.optim.lr_scheduler
+from torch.nn.modules.conv import _ConvNd
+from torch.utils.data import DataLoader
+from torch._six import inf, string_classes
+import tapegrad
+
+if __name__ == "__main__":
+    assert torch is tapegrad and nn is tapegrad.nn and sys.modules["torch.nn.modules.conv"] is tapegrad.nn.modules.conv
+    assert issubclass(nn.Conv2d, _ConvNd) and _ConvNd is tapegrad.nn.modules.conv._ConvNd
+    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__name__ == "tapegrad"
+    print(sys.argv, __file__, str(torch.float32), torch.zeros(1).type(), torch.Size([1]), torch.strided)
+    assert torch.__version__ >= "2.0" and torch.__version__ > (1, 13) and torch.__version__.split(".")[0] == "2"
+    assert torch.version.cuda is None and torch.version.__version__ == torch.__version__
+    import importlib.metadata, importlib.util
+    assert importlib.metadata.version("torch") == "2.13.0" and importlib.util.find_spec("torch.utils.data")
+    assert importlib.util.find_spec("torch.no_such_module") is None
+    sys.exit(7)
+"""
+
+
+def python(*arguments, cwd=None, **variables):
+    path = os.pathsep.join(filter(None, [os.path.dirname(os.path.dirname(tg.__file__)), os.environ.get("PYTHONPATH")]))
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=100, cwd=cwd,
+                          env={**os.environ, "PYTHONPATH": path, **variables})
+
+
+@pytest.mark.smoke
+def test_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = python("-m", "tapegrad", str(script), "--epochs", "3")
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == f"{[str(script), '--epochs', '3']} {script} torch.float32 torch.FloatTensor torch.Size([1]) torch.strided\n"
+
+
+def test_script_imports_its_neighbours_and_ends_with_its_traceback(tmp_path):
+    (tmp_path / "neighbour.py").write_text("import torch\nvalue = torch.ones(3).sum().item()\n")
+    (tmp_path / "script.py").write_text("import neighbour\nprint(neighbour.value)\nimport torch\ntorch.nn.Lineer\n")
+    done = python("-m", "tapegrad", "script.py", cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout == "3.0\n"
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("Traceback") and lines[1] == '  File "script.py", line 4, in <module>'
+    assert lines[-2:] == ["AttributeError: module 'torch.nn' has no attribute 'Lineer'", "did you mean 'Linear'?"]
+
+
+def test_missing_names_say_where_to_look():
+    done = python("-m", "tapegrad", "-c", "import torch.utils.data\ntorch.utils.data.zzzz")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "AttributeError: module 'torch.utils.data' has no attribute 'zzzz'",
+        "torch.utils.data is tapegrad.utils.data here: dir(torch.utils.data) lists its names, docs/compat.md what tapegrad leaves out"]
+    done = python("-m", "tapegrad", "-c", "import torch.zzzz")
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'torch.zzzz'"
+
+
+def test_module_and_code(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("import torch\nsize = torch.eye(2).shape\n")
+    (package / "__main__.py").write_text("import sys\nfrom .part import size\nprint(size, sys.argv[1:], __name__, __package__)\n")
+    assert python("-m", "tapegrad", "-m", "package", "a", cwd=tmp_path).stdout == "torch.Size([2, 2]) ['a'] __main__ package\n"
+    assert python("-m", "tapegrad", "-c", "import sys, torch; print(torch.ones(2), sys.argv)", "b").stdout == "tensor([1., 1.]) ['-c', 'b']\n"
+
+
+def test_command_line_mistakes(tmp_path):
+    done = python("-m", "tapegrad", "none.py", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "tapegrad: can't open file 'none.py': [Errno 2] No such file or directory\n")
+    done = python("-m", "tapegrad")
+    assert done.returncode == 2 and done.stderr.startswith("usage: python -m tapegrad")
+    assert python("-m", "tapegrad", "-m").returncode == 2
+    assert python("-m", "tapegrad", "--zzz").returncode == 2
+    assert python("-m", "tapegrad", "-m", "no_such_module_anywhere").stderr == "tapegrad: No module named no_such_module_anywhere\n"
+    assert python("-m", "tapegrad", "-V").stdout == f"tapegrad {tg.__version__} (names of PyTorch 2.13.0)\n"
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    done = python("-m", "tapegrad", "broken.py", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("SyntaxError")
+
+
+def test_processes_that_start_afresh_find_torch(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("""
+import multiprocessing, sys
+import torch
+
+def work(queue):
+    queue.put((torch.__name__, torch.ones(4).sum().item(), __name__, sys.argv[1:]))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=work, args=(queue,))
+    process.start()
+    print(queue.get(timeout=60))
+    process.join()
+""")
+    done = python("-m", "tapegrad", str(script), "x")
+    assert done.stdout == "('tapegrad', 4.0, '__mp_main__', ['x'])\n", done.stderr
+
+
+def test_install_and_uninstall():
+    program = """
+import sys, pickle
+import tapegrad as tg, tapegrad.compat as compat
+compat.install(); compat.install()
+import torch.nn.functional as F
+assert sys.modules["torch"] is tg and compat.is_installed() and str(tg.int64) == "torch.int64"
+assert pickle.loads(b"ctorch.nn.modules.linear\\nLinear\\n.") is tg.nn.Linear
+assert pickle.loads(b"ctorch\\nfloat16\\n.") is tg.float16
+compat.uninstall(); compat.uninstall()
+assert not [m for m in sys.modules if m.split(".")[0] == "torch"] and str(tg.int64) == "tapegrad.int64"
+assert tg.__version__ == tg._C.__version__ == tg.version.__version__ and not compat.is_installed()
+assert tg.nn.functional is F and tg.zeros(1).type() == "tapegrad.FloatTensor"
+sys.modules["torch"] = sys
+try:
+    compat.install()
+except RuntimeError as error:
+    print(error)
+"""
+    done = python("-c", program)
+    assert done.stdout == "compat.install: PyTorch itself has been imported already: call install() before `import torch`\n", done.stderr
+
+
+VERSIONS = ["2.13.0+cpu", "2.13.0", "2.13", "2.12.1", "2.13.0a0+gitabc", "2.13.0.dev20260101", "2.13.0rc1", "10.0", "1.9"]
+
+
+def test_versions_compare_as_torch_s():
+    theirs = pytest.importorskip("torch.torch_version").TorchVersion
+    for a in VERSIONS:
+        for b in VERSIONS:
+            for how in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
+                assert getattr(TorchVersion(a), how)(b) == getattr(theirs(a), how)(b), (a, how, b)
+        for b in [(2, 13), (2, 13, 0), (1, 8), [2, 14]]:
+            assert (TorchVersion(a) >= b) == (theirs(a) >= tuple(b)), (a, b)
+    assert TorchVersion("2.0") < "2.10" and TorchVersion("2.13.0") + "x" == "2.13.0x"
+    assert pickle.loads(pickle.dumps(TorchVersion("2.1"))) == "2.1"
