@@ -110,7 +110,7 @@ from .autograd import (  # noqa: E402
 from .storage import *  # noqa: E402, F403
 
 _LAZY = frozenset(("backends", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
-                   "signal", "sparse", "special", "torch_version", "utils", "version"))
+                   "signal", "sparse", "special", "torch_version", "utils", "version", "vision"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
 
 

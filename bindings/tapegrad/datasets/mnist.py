@@ -46,12 +46,13 @@ class MNIST(Dataset):
     """
 
     mirrors = ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"]
-    resources = {
-        "train": [("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-                  ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432")],
-        "test": [("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
-                 ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c")],
-    }
+    # Images and labels to train, images and labels to test: (name of the file, MD5 sum).
+    resources = [
+        ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+        ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+        ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+    ]
     classes = ["0 - zero", "1 - one", "2 - two", "3 - three", "4 - four", "5 - five", "6 - six", "7 - seven", "8 - eight",
                "9 - nine"]
     mean, std = 0.1307, 0.3081
@@ -81,17 +82,21 @@ class MNIST(Dataset):
         """The folder below root that the files are downloaded into."""
         return os.path.join(self.root, type(self).__name__, "raw")
 
+    def _files(self, train: bool) -> list[tuple[str, str]]:
+        """(name, MD5 sum) of the images and of the labels; scripts put whole addresses in the place of names."""
+        return [(os.path.basename(name), md5) for name, md5 in (self.resources[:2] if train else self.resources[2:])]
+
     def _packaged(self):
         if not self._embedded:
             raise ValueError(f"{type(self).__name__}: expected a folder as root: only MNIST comes with the package")
         folder = os.path.join(os.path.dirname(__file__), "data")
         part = slice(0, self._embedded_train) if self.train else slice(self._embedded_train, None)
-        return tuple(read_idx(os.path.join(folder, name))[part] for name, _ in self.resources["test"])
+        return tuple(read_idx(os.path.join(folder, name))[part] for name, _ in self._files(train=False))
 
     def _paths(self) -> list[str]:
         """The files of this part, compressed or not, in root or where a download puts them."""
         found = []
-        for name, _ in self.resources["train" if self.train else "test"]:
+        for name, _ in self._files(self.train):
             plain = name.removesuffix(".gz")
             places = [os.path.join(folder, n) for folder in (self.raw_folder, self.root) for n in (plain, name)]
             path = next((p for p in places if os.path.exists(p)), None)
@@ -103,8 +108,8 @@ class MNIST(Dataset):
 
     def download(self) -> None:
         """Fetches the files that are not there yet and checks their sums."""
-        for name, md5 in [*self.resources["train"], *self.resources["test"]]:
-            fetch(name, self.mirrors, self.raw_folder, md5)
+        for url, (name, md5) in zip(self.resources, [*self._files(train=True), *self._files(train=False)], strict=True):
+            fetch(name, self.mirrors if url[0] == name else [os.path.dirname(url[0])], self.raw_folder, md5)
 
     # What is in it.
     @property
@@ -149,12 +154,12 @@ class FashionMNIST(MNIST):
     """28 x 28 images of clothes (Xiao, Rasul and Vollgraf, 2017), in MNIST's files."""
 
     mirrors = ["http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"]
-    resources = {
-        "train": [("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-                  ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe")],
-        "test": [("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
-                 ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310")],
-    }
+    resources = [
+        ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
+        ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
+        ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
+    ]
     classes = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
     mean, std = 0.2860, 0.3530
     _embedded = False

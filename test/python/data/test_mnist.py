@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import hashlib
-import http.server
 import os
 import struct
-import threading
 
 import numpy as np
 import pytest
 import tapegrad as tg
+from served import serving
 from tapegrad.datasets import MNIST, FashionMNIST
 from tapegrad.datasets.mnist import read_idx
 from tapegrad.utils.data import DataLoader, Subset
@@ -35,7 +33,7 @@ def make_files(folder, n, compress, names):
 
 
 def names(part):
-    return [name for name, _ in MNIST.resources[part]]
+    return [name for name, _ in (MNIST.resources[:2] if part == "train" else MNIST.resources[2:])]
 
 
 def test_packaged():
@@ -99,18 +97,8 @@ def test_wrong_files(tmp_path):
 def server(tmp_path):
     folder = tmp_path / "served"
     folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args):
-            pass
-
-    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    yield folder, f"http://127.0.0.1:{httpd.server_address[1]}"
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
+    with serving(folder) as (url, _):
+        yield folder, url
 
 
 def test_download(server, tmp_path):
@@ -121,9 +109,13 @@ def test_download(server, tmp_path):
 
     class Local(MNIST):
         mirrors = ["http://127.0.0.1:9/nothing", url]
-        resources = {part: [(name, hashlib.md5((folder / name).read_bytes()).hexdigest()) for name in names(part)]
-                     for part in ("train", "test")}
+        resources = [(name, hashlib.md5((folder / name).read_bytes()).hexdigest()) for name, _ in MNIST.resources]
 
+    class Addresses(Local):
+        mirrors = ["http://127.0.0.1:9/nothing"]
+        resources = [(f"{url}/{name}", md5) for name, md5 in Local.resources]
+
+    assert len(Addresses(tmp_path / "addresses", download=True)) == 6
     root = tmp_path / "root"
     data = Local(root, download=True)
     assert np.array_equal(data.data.numpy(), kinds["train"][0])
@@ -133,7 +125,7 @@ def test_download(server, tmp_path):
     Local(root, download=True)
 
     class Wrong(Local):
-        resources = {part: [(name, "0" * 32) for name in names(part)] for part in ("train", "test")}
+        resources = [(name, "0" * 32) for name, _ in MNIST.resources]
 
     make_files(folder, 6, True, names("train"))
     with pytest.raises(RuntimeError, match="checksum") as error:

@@ -1,0 +1,11 @@
+"""Data sets of pictures, with checksums and downloads that leave whole files or none."""
+
+from . import utils
+from .cifar import CIFAR10, CIFAR100
+from .fakedata import FakeData
+from .folder import DatasetFolder, ImageFolder
+from .mnist import EMNIST, KMNIST, MNIST, FashionMNIST
+from .vision import StandardTransform, VisionDataset
+
+__all__ = ["CIFAR10", "CIFAR100", "DatasetFolder", "EMNIST", "FakeData", "FashionMNIST", "ImageFolder", "KMNIST", "MNIST",
+           "StandardTransform", "VisionDataset"]
