@@ -11,13 +11,14 @@ namespace {
 
 struct ModeName {
   std::string_view name, kernel;
-  int64_t ndim;  // 0: any
+  int64_t ndim;             // 0: any
+  std::string_view smooth;  // the kernel with antialias
 };
 
-constexpr ModeName kModes[] = {{"nearest", "nearest", 0}, {"nearest-exact", "nearest-exact", 0},
-                               {"area", "", 0},           {"linear", "linear", 3},
-                               {"bilinear", "linear", 4}, {"bicubic", "cubic", 4},
-                               {"trilinear", "linear", 5}};
+constexpr ModeName kModes[] = {
+    {"nearest", "nearest", 0, ""},  {"nearest-exact", "nearest-exact", 0, ""},  {"area", "", 0, ""},
+    {"linear", "linear", 3, ""},    {"bilinear", "linear", 4, "smooth-linear"}, {"bicubic", "cubic", 4, "smooth-cubic"},
+    {"trilinear", "linear", 5, ""}, {"lanczos", "lanczos", 4, "lanczos"}};
 
 const ModeName& find_mode(std::string_view mode, const Tensor& input) {
   for (const ModeName& m : kModes)
@@ -27,9 +28,11 @@ const ModeName& find_mode(std::string_view mode, const Tensor& input) {
                format_ints(input.sizes()));
       return m;
     }
-  TG_THROW(NotImplemented,
-           "interpolate: mode must be nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area: got '{}'",
-           mode);
+  TG_THROW(
+      NotImplemented,
+      "interpolate: mode must be nearest, nearest-exact, linear, bilinear, bicubic, trilinear, lanczos or area: got "
+      "'{}'",
+      mode);
 }
 
 // `n` values from one or n.
@@ -66,7 +69,6 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
   bool has_corners = mode != "nearest" && mode != "nearest-exact" && mode != "area";
   TG_CHECK(has_corners || !align_corners, Value,
            "interpolate: align_corners goes with linear, bilinear, bicubic and trilinear: got mode '{}'", mode);
-  TG_CHECK(!antialias, NotImplemented, "interpolate: antialias is not implemented");
   TG_CHECK(input.ndim() >= 3 && input.ndim() <= 5, NotImplemented,
            "interpolate: expected input of 3, 4 or 5 dimensions (N, C, spatial...): got shape {}",
            format_ints(input.sizes()));
@@ -74,7 +76,14 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
   TG_CHECK(size || scale_factor, Value, "interpolate: either size or scale_factor must be given");
   bool recompute = recompute_scale_factor.value_or(false);
   TG_CHECK(!recompute || !size, Value, "interpolate: recompute_scale_factor does not go with size");
+  TG_CHECK(
+      !antialias || (input.ndim() == 4 && (mode == "bilinear" || mode == "bicubic" || mode == "lanczos")), Value,
+      "interpolate: antialias goes with bilinear, bicubic and lanczos and inputs of 4 dimensions: got mode '{}' and "
+      "shape {}",
+      mode, format_ints(input.sizes()));
   const ModeName& m = find_mode(mode, input);
+  TG_CHECK(mode != "lanczos" || (antialias && !align_corners.value_or(false)), Value,
+           "interpolate: mode 'lanczos' needs antialias=True and align_corners=False");
   size_t n = static_cast<size_t>(input.ndim() - 2);
   DimVector sizes;
   std::optional<std::vector<double>> scales;
@@ -88,7 +97,7 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
     if (!recompute) scales = std::move(factors);
   }
   if (m.kernel.empty()) return _adaptive_avg_pool(input, sizes);
-  return _upsample(input, sizes, m.kernel, align_corners.value_or(false), scales);
+  return _upsample(input, sizes, antialias ? m.smooth : m.kernel, align_corners.value_or(false), scales);
 }
 
 namespace {

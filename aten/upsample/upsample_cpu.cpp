@@ -66,7 +66,9 @@ void weighted_row(const Taps<sum_t<T>>& taps, const sum_t<T>* line, T* to) {
   } else {
     for (int64_t x = 0; x < n; ++x) {
       C s = 0;
-      for (int64_t k = 0; k < 4; ++k) s += weight[k * n + x] * line[index[k * n + x]];
+      for (int64_t k = 0; k < taps.count;
+           ++k)  // taps without weight are not there: an infinity below them does not count
+        if (C w = weight[k * n + x]; w != C(0)) s += w * line[index[k * n + x]];
       to[x] = rounded<T>(s);
     }
   }

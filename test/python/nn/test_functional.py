@@ -54,7 +54,9 @@ def test_attention_memory_is_linear_in_the_sequence_length():
     (lambda x: F.interpolate(x, size=4, scale_factor=2), ValueError),
     (lambda x: F.interpolate(x, size=4, mode="nearest", align_corners=True), ValueError),
     (lambda x: F.interpolate(x, size=4, mode="trilinear"), NotImplementedError),
-    (lambda x: F.interpolate(x, size=4, mode="bilinear", antialias=True), NotImplementedError),
+    (lambda x: F.interpolate(x, size=4, mode="nearest", antialias=True), ValueError),
+    (lambda x: F.interpolate(x[0], size=4, mode="linear", antialias=True), ValueError),
+    (lambda x: F.interpolate(x, size=4, mode="lanczos"), ValueError),
     (lambda x: F.pixel_shuffle(x, 2), RuntimeError),
     (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x, is_causal=True), RuntimeError),
 ])
@@ -68,3 +70,9 @@ def test_bytes_are_interpolated_with_rounding():
     assert F.interpolate(x, scale_factor=2).dtype == tapegrad.uint8
     got = F.interpolate(x, size=(2, 3), mode="bilinear", align_corners=True)
     assert got.tolist() == [[[[0, math.floor(127.5 + 0.5), 255], [10, 15, 20]]]]
+
+
+def test_antialias_keeps_infinities_in_their_place():
+    x = tapegrad.zeros(1, 1, 1, 12)
+    x[..., 11] = math.inf
+    assert F.interpolate(x, size=(1, 4), mode="bilinear", antialias=True).tolist() == [[[[0, 0, 0, math.inf]]]]

@@ -10,7 +10,10 @@ def interpolate(make):
             ((make((1, 1, 2, 3, 2)),), {"size": (3, 4, 5), "mode": "trilinear"}), ((make((1, 1, 2, 3, 2)),), {"scale_factor": 2.0, "mode": "trilinear", "align_corners": True}),
             ((make((1, 1, 2, 3, 2)),), {"scale_factor": 2.0}), ((make((1, 2, 5, 6)),), {"size": (2, 3), "mode": "area"}), ((make((2, 2, 7)),), {"scale_factor": 0.5, "mode": "area"}),
             ((make((1, 2, 1, 1)),), {"size": (3, 3), "mode": "bilinear", "align_corners": True}), ((make((1, 2, 3, 3)),), {"size": (1, 1), "mode": "bilinear", "align_corners": True}),
-            ((make((0, 2, 3, 3)),), {"size": (5, 5)}), ((make((1, 1, 3, 4)),), {"size": (3, 4), "mode": "bicubic"})]
+            ((make((0, 2, 3, 3)),), {"size": (5, 5)}), ((make((1, 1, 3, 4)),), {"size": (3, 4), "mode": "bicubic"}),
+            ((make((1, 2, 7, 5)),), {"size": (3, 4), "mode": "bilinear", "antialias": True}), ((make((2, 1, 5, 6)),), {"scale_factor": 0.6, "mode": "bicubic", "antialias": True}),
+            ((make((1, 1, 4, 5)),), {"size": (7, 3), "mode": "bilinear", "antialias": True, "align_corners": True}), ((make((1, 1, 9, 8)),), {"size": (4, 11), "mode": "lanczos", "antialias": True}),
+            ((make((1, 1, 6, 5)),), {"size": (1, 1), "mode": "bicubic", "antialias": True, "align_corners": True})]
 
 
 def upsample(make):
