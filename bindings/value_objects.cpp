@@ -25,8 +25,8 @@ std::string_view python_name(DType t) { return t == DType::bool_ ? "bool" : dtyp
 // Objects that are one per value: freed never.
 void immortal_dealloc(PyObject* o) noexcept { Py_SET_REFCNT(o, 1); }
 
-// What printed names start with: "tapegrad", or "torch" while tapegrad.compat is installed, since scripts take the texts
-// of dtypes apart.
+// What printed names start with: "tapegrad", or "torch" while tapegrad.compat is installed, since scripts take the
+// texts of dtypes apart.
 std::string root = "tapegrad";
 
 PyObject* dtype_repr(PyObject* o) { return string(root + '.' + std::string(python_name(unwrap_dtype(o)))); }

@@ -110,8 +110,14 @@ from .autograd import (  # noqa: E402
 from .storage import *  # noqa: E402, F403
 
 _LAZY = frozenset(("backends", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
-                   "signal", "sparse", "special", "torch_version", "utils", "version", "vision"))
+                   "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
+                   "__config__", "__future__", "_dynamo", "_inductor", "_utils", "accelerator", "ao", "classes", "distributed", "export", "futures", "fx",
+                   "hub", "jit", "library", "mps", "mtia", "onnx", "ops", "overrides", "package", "quantization", "testing", "types", "xpu"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization"}
+_RARE = frozenset(("Event", "Stream", "Tag", "_assert", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+                   "float8_e5m2fnuz", "float8_e8m0fnu", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
+                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "spmm", "uint16", "uint32", "uint64",
+                   "while_loop"))
 
 
 def __getattr__(name: str):
@@ -119,6 +125,10 @@ def __getattr__(name: str):
         value = getattr(_importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     elif name in _LAZY:
         value = _importlib.import_module(f"{__name__}.{name}")
+    elif name in _RARE:
+        value = getattr(_importlib.import_module(f"{__name__}._rare"), name)
+    elif name.startswith("_foreach_") and (made := _importlib.import_module(f"{__name__}._foreach").make(name)):
+        value = made
     else:
         from ._hints import no_attribute
 
@@ -128,4 +138,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), *_LAZY, *_LAZY_NAMES} - {"annotations"})
+    return sorted({*globals(), *_LAZY, *_LAZY_NAMES, *_RARE} - {"annotations"})

@@ -159,8 +159,10 @@ def type_(self, dtype=None, non_blocking=False):
         found = [t for t, n in _TYPE_NAMES.items() if f"{n}Tensor" == name]
         if not found:
             raise ValueError(f"type: unknown type: {dtype!r}")
-        dtype = found[0]
-    return self.to(getattr(dtype, "dtype", dtype))
+        return self.to("cuda" if ".cuda." in dtype else "cpu", found[0])
+    if isinstance(dtype, type):  # an old class: of a GPU or of the CPU
+        return self.to("cuda" if getattr(dtype, "is_cuda", False) else "cpu", dtype.dtype)
+    return self.to(dtype)
 
 
 def is_shared(self):

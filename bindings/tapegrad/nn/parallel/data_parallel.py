@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .module import Module
+from ..module import Module
 
 __all__ = ["DataParallel", "data_parallel"]
 

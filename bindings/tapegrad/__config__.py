@@ -1,0 +1,19 @@
+"""What the package was built with, as text."""
+
+from __future__ import annotations
+
+__all__ = ["parallel_info", "show"]
+
+
+def show() -> str:
+    """The version and the compiler's settings."""
+    from . import _C
+
+    return f"tapegrad {_C.__version__}\n  - C++20, CPU kernels for AVX2 and AVX-512 chosen at start-up\n  - OpenBLAS, oneDNN, SLEEF\n  - CUDA: not built in\n"
+
+
+def parallel_info() -> str:
+    """The number of threads."""
+    from . import _C
+
+    return f"tapegrad's own thread pool\n\tget_num_threads() : {_C._functions['']['get_num_threads']()}\n"

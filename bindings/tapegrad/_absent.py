@@ -1,0 +1,27 @@
+"""Names that PyTorch has and tapegrad has no use for: importing and subclassing them works, using them says why not."""
+
+from __future__ import annotations
+
+__all__ = ["missing_class", "missing_function"]
+
+
+def missing_function(name: str, why: str, error: type = NotImplementedError, doc: str = ""):
+    """A function that raises `error` with one sentence: the name and why there is no such thing."""
+
+    def refuse(*args, **kwargs):
+        raise error(f"{name}: {why}")
+
+    refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
+    refuse.__doc__ = doc or f"Not there: {why}"
+    return refuse
+
+
+def missing_class(name: str, why: str, error: type = NotImplementedError, bases: tuple = (), doc: str = ""):
+    """A class that can be named, asked for with isinstance and subclassed; making one raises `error`."""
+
+    def __init__(self, *args, **kwargs):
+        raise error(f"{name}: {why}")
+
+    module, _, short = name.rpartition(".")
+    return type(short, bases, {"__init__": __init__, "__module__": f"{__package__}.{module}" if module else __package__,
+                               "__doc__": doc or f"Not there: {why}"})

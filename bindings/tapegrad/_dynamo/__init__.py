@@ -1,0 +1,37 @@
+"""PyTorch's compiler of byte code, as scripts steer it. Nothing is compiled: switches are kept, decorators give their function back."""
+
+from __future__ import annotations
+
+from .._absent import missing_function
+from ..compiler import allow_in_graph, assume_constant_result, disable, is_compiling, list_backends, reset
+from . import config
+
+__all__ = ["allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "explain", "graph_break", "is_compiling",
+           "list_backends", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "optimize", "reset", "run"]
+
+
+def optimize(backend="inductor", *args, **options):
+    """A decorator that gives its function or module back."""
+    return lambda fn: fn
+
+
+def run(fn=None):
+    """The function itself."""
+    return (lambda f: f) if fn is None else fn
+
+
+def disallow_in_graph(fn):
+    """The function itself."""
+    return fn
+
+
+def graph_break(*args, **kwargs) -> None:
+    """There is no graph to break."""
+
+
+def mark_dynamic(t, index, *args, **kwargs) -> None:
+    """Accepted: any size may differ from call to call."""
+
+
+mark_static = maybe_mark_dynamic = mark_static_address = mark_dynamic
+explain = missing_function("_dynamo.explain", "nothing is compiled: tapegrad runs eagerly")

@@ -1,0 +1,28 @@
+"""The old classes of tensors and storages on a GPU: torch.cuda.FloatTensor and the like."""
+
+from __future__ import annotations
+
+from .. import _legacy
+from .._C import Tensor
+from .._legacy import _TensorType
+
+
+class _CudaTensorType(_TensorType):
+    """Classes that stand for Tensor with a dtype on a GPU."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, Tensor) and instance.is_cuda and instance.dtype == cls.dtype
+
+    def __call__(cls, *args):
+        raise TypeError(f"type cuda.{cls.__name__} not available: tapegrad was installed without its CUDA library, or there is no "
+                        "CUDA device\nuse device='cpu', or ask tapegrad.cuda.is_available() first")
+
+    def __repr__(cls) -> str:
+        return f"<class 'tapegrad.cuda.{cls.__name__}'>"
+
+
+__all__ = list(_legacy.__all__)
+for _name in __all__:
+    _dtype = getattr(_legacy, _name).dtype
+    globals()[_name] = _CudaTensorType(_name, (), {"dtype": _dtype, "is_cuda": True, "__module__": "tapegrad.cuda",
+                                                   "__doc__": f"A tensor of dtype {_dtype} on a GPU."})

@@ -1,0 +1,46 @@
+"""Marks for NVIDIA's profilers. Without a GPU they mark nothing and cost nothing."""
+
+from __future__ import annotations
+
+import contextlib as _contextlib
+
+__all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
+
+_depth = 0
+
+
+def range_push(msg: str) -> int:
+    """Opens a nested range; the result is its depth, from 0."""
+    global _depth
+    _depth += 1
+    return _depth - 1
+
+
+def range_pop() -> int:
+    """Closes the innermost range; the result is its depth."""
+    global _depth
+    _depth = max(_depth - 1, 0)
+    return _depth
+
+
+def range_start(msg: str) -> int:
+    """Opens a range that need not be nested."""
+    return 0
+
+
+def range_end(range_id: int) -> None:
+    """Closes a range of range_start."""
+
+
+def mark(msg: str) -> None:
+    """Marks a moment."""
+
+
+@_contextlib.contextmanager
+def range(msg: str, *args, **kwargs):
+    """A range around a with block; a decorator, too."""
+    range_push(msg.format(*args, **kwargs))
+    try:
+        yield
+    finally:
+        range_pop()

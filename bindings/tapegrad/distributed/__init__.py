@@ -1,0 +1,28 @@
+"""Collectives in a world of one process, so that programs which can run distributed run on one process as they are.
+
+`init_process_group` takes any backend's name for one process; every collective then has the result that it has among one. More
+processes are refused with one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+
+from . import constants, device_mesh, distributed_c10d
+from .device_mesh import DeviceMesh, init_device_mesh
+from .distributed_c10d import *  # noqa: F403
+from .distributed_c10d import __all__ as _names
+from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
+
+_LAZY = frozenset(("algorithms", "elastic", "nn", "optim"))
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        return _importlib.import_module(f"{__name__}.{name}")
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__)
+
+
+__all__ = [*_LAZY, *_names, "DeviceMesh", "constants", "device_mesh", "distributed_c10d", "init_device_mesh", "reduce_op"]

@@ -1,0 +1,8 @@
+"""Times after which collectives give up."""
+
+from datetime import timedelta
+
+__all__ = ["default_pg_nccl_timeout", "default_pg_timeout"]
+
+default_pg_timeout = timedelta(minutes=30)
+default_pg_nccl_timeout = timedelta(minutes=10)

@@ -1,0 +1,238 @@
+"""PyTorch's compiler of Python code. Operators here are compiled already: functions and modules come back as they are.
+
+`script` and `trace` say so once. Programs for other places (`save`, `load`) do not exist.
+"""
+
+import contextlib
+import warnings
+from typing import Final
+
+from .. import futures
+from .._absent import missing_function
+from ..nn.module import Module
+from . import annotations
+
+__all__ = ["Attribute", "CompilationUnit", "Error", "Final", "Future", "RecursiveScriptModule", "ScriptFunction", "ScriptModule",
+           "ScriptWarning", "TracedModule", "TracerWarning", "annotate", "annotations", "enable_onednn_fusion", "export", "fork", "freeze", "fuser",
+           "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load", "onednn_fusion_enabled",
+           "optimize_for_inference", "optimized_execution", "save", "script", "script_if_tracing", "script_method",
+           "set_fusion_strategy", "strict_fusion", "trace", "trace_module", "unused", "wait"]
+
+_said = False
+
+
+def _say(what: str) -> None:
+    global _said
+    if not _said:
+        _said = True
+        warnings.warn(f"jit.{what}: tapegrad runs eagerly, functions and modules come back as they are", UserWarning, stacklevel=3)
+
+
+class ScriptModule(Module):
+    """A module; subclasses of it run eagerly, as any module."""
+
+    @property
+    def code(self) -> str:
+        raise NotImplementedError("jit.ScriptModule.code: modules are not compiled")
+
+    graph = code
+
+    def save(self, f, **kwargs):
+        """Refused: there is no compiled program."""
+        save(self, f)
+
+
+class ScriptFunction:
+    """Refused: functions stay functions."""
+
+    def __init__(self, *args, **kwargs):
+        raise NotImplementedError("jit.ScriptFunction: functions are not compiled")
+
+
+class TracedModule(ScriptModule):
+    """A name to ask isinstance with."""
+
+
+RecursiveScriptModule, TopLevelTracedModule = ScriptModule, TracedModule
+
+
+class ScriptWarning(Warning):
+    """PyTorch's warning of its compiler; never given."""
+
+
+class TracerWarning(Warning):
+    """PyTorch's warning of its tracer; never given."""
+
+    @staticmethod
+    def ignore_lib_warnings():
+        """Nothing to ignore."""
+
+
+class Error(RuntimeError):
+    """PyTorch's error of compiled code; never raised."""
+
+
+def Attribute(value, type=None):
+    """The value; its type would be the compiler's."""
+    return value
+
+
+class CompilationUnit:
+    """A set of functions from source text; refused."""
+
+    def __init__(self, lang=None, _frames_up=0):
+        if lang is not None:
+            raise NotImplementedError("jit.CompilationUnit: source texts are not compiled")
+
+
+def script(obj=None, optimize=None, _frames_up=0, _rcb=None, example_inputs=None, **options):
+    """The function, class or module itself."""
+    if obj is None:
+        return script
+    if not callable(obj) and not hasattr(obj, "forward"):
+        raise RuntimeError(f"jit.script: expected a function, a class or a module: got {type(obj).__name__}")
+    _say("script")
+    return obj
+
+
+def trace(func=None, example_inputs=None, *args, **options):
+    """The function or module itself; it is called once with the example, as PyTorch does, so that mistakes show now."""
+    if func is None:
+        return trace
+    _say("trace")
+    if example_inputs is not None:
+        from ..autograd import no_grad
+
+        values = example_inputs if type(example_inputs) in (tuple, list) else (example_inputs,)
+        with no_grad():
+            func(**example_inputs) if type(example_inputs) is dict else func(*values)
+    return func
+
+
+def trace_module(mod, inputs, *args, **options):
+    """The module itself; each method is called once with its example."""
+    _say("trace_module")
+    from ..autograd import no_grad
+
+    with no_grad():
+        for name, values in inputs.items():
+            getattr(mod, name)(*(values if type(values) is tuple else (values,)))
+    return mod
+
+
+def is_scripting() -> bool:
+    """Always false."""
+    return False
+
+
+def is_tracing() -> bool:
+    """Always false."""
+    return False
+
+
+def _same(fn):
+    """The function itself."""
+    return fn
+
+
+script_method = export = interface = script_if_tracing = _script_if_tracing = _overload = _overload_method = _same
+
+
+def ignore(drop=False, **kwargs):
+    """As decorator, with or without arguments: the function itself."""
+    return drop if callable(drop) else _same
+
+
+def unused(fn):
+    """The function itself."""
+    return fn
+
+
+def annotate(the_type, the_value):
+    """The value."""
+    return the_value
+
+
+def isinstance(obj, target_type) -> bool:
+    """Whether an object is of a type, List[int] and the like taken by their container."""
+    import builtins
+    import typing
+
+    kinds = target_type if builtins.isinstance(target_type, tuple) else (target_type,)
+    return builtins.isinstance(obj, tuple(typing.get_origin(kind) or kind for kind in kinds))
+
+
+def freeze(mod, preserved_attrs=None, optimize_numerics=True):
+    """The module itself."""
+    if mod.training:
+        raise RuntimeError("jit.freeze: expected a module in evaluation mode: call eval() first")
+    return mod
+
+
+def optimize_for_inference(mod, other_methods=None):
+    """The module itself, in evaluation mode."""
+    return mod.eval() if mod.training else mod
+
+
+@contextlib.contextmanager
+def optimized_execution(should_optimize):
+    """Accepted."""
+    yield
+
+
+@contextlib.contextmanager
+def fuser(name):
+    """Accepted."""
+    yield
+
+
+strict_fusion = contextlib.nullcontext
+
+
+def set_fusion_strategy(strategy) -> list:
+    """Accepted; nothing is fused."""
+    return []
+
+
+def enable_onednn_fusion(enabled: bool) -> None:
+    """Accepted."""
+
+
+def onednn_fusion_enabled() -> bool:
+    """False."""
+    return False
+
+
+Future = futures.Future
+
+
+def fork(func, *args, **kwargs) -> Future:
+    """A future that is done: the function is called at once."""
+    result = Future()
+    result.set_result(func(*args, **kwargs))
+    return result
+
+
+def wait(future):
+    """What a future of fork holds."""
+    return future.wait()
+
+
+_PROGRAMS = "compiled programs are neither written nor read: keep the code, and save and load the state_dict"
+save = missing_function("jit.save", _PROGRAMS)
+load = missing_function("jit.load", _PROGRAMS)
+export_opnames = missing_function("jit.export_opnames", _PROGRAMS)
+
+
+def _flatten(nested):
+    """The tensors of nested tuples and lists, and a description of the nesting (here: the value itself)."""
+    from .._C import Tensor
+
+    found, todo = [], [nested]
+    while todo:
+        value = todo.pop(0)
+        if type(value) in (tuple, list):
+            todo[:0] = value
+        elif type(value) is Tensor or hasattr(value, "grad_fn"):
+            found.append(value)
+    return tuple(found), nested

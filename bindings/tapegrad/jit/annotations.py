@@ -1,0 +1,3 @@
+"""The types that old scripts import from here for their annotations."""
+
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union  # noqa: F401, UP035

@@ -1,0 +1,66 @@
+"""make_tensor: random tensors of a shape, dtype and range."""
+
+from __future__ import annotations
+
+import math
+
+from .. import _C
+
+_ops = _C._functions[""]
+_BOUNDS = {_C.uint8: (0, 255), _C.int8: (-128, 127), _C.int16: (-2**15, 2**15 - 1), _C.int32: (-2**31, 2**31 - 1),
+           _C.int64: (-2**63, 2**63 - 1)}
+_LARGEST = {_C.float16: 65504.0, _C.bfloat16: 3.3895313892515355e38, _C.float32: 3.4028234663852886e38,
+            _C.float64: 1.7976931348623157e308, _C.complex64: 3.4028234663852886e38, _C.complex128: 1.7976931348623157e308}
+
+
+def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False, exclude_zero=False,
+                memory_format=None):
+    """A tensor of uniformly drawn values in [low, high); by default [-9, 9), [0, 10) for uint8 and {0, 1} for bool.
+
+    `noncontiguous` leaves gaps between the elements, `exclude_zero` replaces zeros by the smallest other value,
+    `memory_format` is that of the result. ValueError where low >= high or where both options of memory are given.
+    """
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    if noncontiguous and memory_format is not None:
+        raise ValueError(f"make_tensor: noncontiguous and memory_format exclude each other: got {noncontiguous=} and {memory_format=}")
+    if requires_grad and not (dtype.is_floating_point or dtype.is_complex):
+        raise ValueError(f"make_tensor: requires_grad needs a floating or complex dtype: got {dtype}")
+    low, high = _range(dtype, low, high)
+    wanted = [*shape[:-1], 2 * shape[-1]] if noncontiguous and shape and math.prod(shape) > 1 else list(shape)
+    if dtype == _C.bool:
+        result = _ops["randint"](0, 2, wanted, device=device, dtype=dtype)
+    elif dtype in _BOUNDS:
+        result = _ops["randint"](int(low), int(high), wanted, device=device, dtype=dtype)
+    elif dtype.is_complex:
+        real = _C.float32 if dtype == _C.complex64 else _C.float64
+        parts = [_ops["empty"](wanted, device=device, dtype=real).uniform_(low, high) for _ in range(2)]
+        result = _ops["complex"](*parts)
+    else:
+        wide = dtype if dtype in (_C.float32, _C.float64) else _C.float32
+        result = _ops["empty"](wanted, device=device, dtype=wide).uniform_(low, high).to(dtype)
+        result.clamp_(low, math.nextafter(high, low)) if wide == dtype else None
+    if exclude_zero:
+        result[result == 0] = 1 if dtype in _BOUNDS or dtype == _C.bool else 1e-4
+    if wanted != list(shape):
+        result = result[..., ::2]
+    if memory_format is not None:
+        result = result.contiguous(memory_format=memory_format)
+    return result.requires_grad_(requires_grad) if requires_grad else result
+
+
+def _range(dtype, low, high):
+    """The range of draws within what the dtype holds."""
+    if dtype == _C.bool:
+        return 0, 2
+    first, last = (0, 10) if dtype == _C.uint8 else (-9, 10) if dtype in _BOUNDS else (-9.0, 9.0)
+    low, high = first if low is None else low, last if high is None else high
+    if low != low or high != high:
+        raise ValueError(f"make_tensor: low and high must be numbers: got {low} and {high}")
+    if not low < high:
+        raise ValueError(f"make_tensor: low must be less than high: got {low} and {high}")
+    if dtype in _BOUNDS:
+        smallest, largest = _BOUNDS[dtype]
+        return max(math.ceil(low), smallest), min(math.ceil(high), largest)
+    largest = _LARGEST[dtype]
+    return max(low, -largest), min(high, largest)

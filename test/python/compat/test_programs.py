@@ -1,0 +1,200 @@
+"""What belongs to PyTorch's compilers: functions and modules come back as they are, programs for elsewhere are refused."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import tapegrad as tg
+from tapegrad import nn
+
+
+def test_compile_gives_the_same_results():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    x = tg.randn(2, 3)
+    assert tg.compile(model, mode="reduce-overhead", dynamic=True)(x).equal(model(x))
+
+    @tg.compile(fullgraph=True)
+    def double(x):
+        return 2 * x
+
+    assert double(x).equal(2 * x)
+    tg._dynamo.reset()
+    tg._dynamo.config.suppress_errors = True
+    tg._inductor.config.coordinate_descent_tuning = True
+    assert tg._dynamo.optimize("inductor")(double) is double and not tg._dynamo.is_compiling()
+
+
+def test_script_and_trace_run_eagerly_and_say_so_once(monkeypatch):
+    monkeypatch.setattr(tg.jit, "_said", False)
+    model, x = nn.Linear(3, 2), tg.randn(4, 3)
+    with pytest.warns(UserWarning, match="^jit.script: tapegrad runs eagerly, functions and modules come back as they are$"):
+        assert tg.jit.script(model) is model
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tg.jit.trace(model, (x,))(x).equal(model(x)) and tg.jit.trace(model, x) is model
+
+        @tg.jit.script
+        def f(x, n: int):
+            return x * n
+
+        assert f(x, 2).equal(x * 2)
+    with pytest.raises(RuntimeError):  # the example is tried, as PyTorch does
+        tg.jit.trace(model, tg.randn(4, 5))
+
+
+def test_script_modules_are_modules():
+    class Net(tg.jit.ScriptModule):
+        __constants__ = ["n"]
+
+        def __init__(self):
+            super().__init__()
+            self.n: tg.jit.Final[int] = 2
+            self.names = tg.jit.Attribute(["a"], tg.jit.annotations.List[str])
+            self.layer = nn.Linear(3, 3)
+
+        @tg.jit.script_method
+        def forward(self, x):
+            return self.helper(self.layer(x)) * self.n
+
+        @tg.jit.ignore
+        def helper(self, x):
+            return x if not tg.jit.is_scripting() else None
+
+        @tg.jit.unused
+        def never(self):
+            raise AssertionError
+
+        @tg.jit.export
+        def size(self):
+            return tg.jit.annotate(int, len(self.names))
+
+    net = Net()
+    assert isinstance(net, nn.Module) and net(tg.ones(1, 3)).shape == (1, 3) and net.size() == 1
+    assert tg.jit.freeze(net.eval()) is net and tg.jit.wait(tg.jit.fork(net.size)) == 1
+    assert tg.jit.isinstance([1], tg.jit.annotations.List[int]) and not tg.jit.isinstance({}, list)
+    for refused in (lambda: net.save("x"), lambda: tg.jit.load("x"), lambda: tg.jit.save(net, "x")):
+        with pytest.raises(NotImplementedError, match="^jit.(save|load): compiled programs are neither written nor read"):
+            refused()
+
+
+def test_graphs_and_exports_are_refused_with_a_sentence(tmp_path):
+    class Tracer(tg.fx.Tracer):
+        pass
+
+    for refused, text in [(lambda: tg.onnx.export(nn.ReLU(), (), "m.onnx"), "^onnx.export: tapegrad does not write ONNX files\n"),
+                          (lambda: tg.fx.symbolic_trace(nn.ReLU()), "^fx.symbolic_trace: programs are not recorded as graphs"),
+                          (Tracer, "^fx.Tracer: "), (lambda: tg.export.export(nn.ReLU(), ()), "^export.export: "),
+                          (lambda: tg.ao.quantization.prepare(nn.ReLU()), "^ao.quantization.prepare: quantised"),
+                          (lambda: tg.quantization.quantize_dynamic(nn.ReLU()), "^quantization.quantize_dynamic: quantised"),
+                          (lambda: tg.package.PackageImporter("x"), "^package.PackageImporter: archives of code"),
+                          (lambda: tg.overrides.TorchFunctionMode(), "^overrides.TorchFunctionMode: ")]:
+        with pytest.raises(NotImplementedError, match=text):
+            refused()
+    assert tg.fx.wrap("len") == "len" and not tg.onnx.is_in_onnx_export() and tg.onnx.TrainingMode.EVAL.value == 0
+    x = tg.randn(2)
+    assert tg.ao.quantization.DeQuantStub()(tg.ao.quantization.QuantStub()(x)) is x
+    with pytest.raises(OSError, match="^ops.load_library: "):
+        tg.ops.load_library("x.so")
+
+
+def test_futures():
+    Future = tg.futures.Future
+    first, second = Future(), Future()
+    both = tg.futures.collect_all([first, second])
+    after = first.then(lambda f: f.value() + 1)
+    threading.Timer(0.05, lambda: (first.set_result(1), second.set_result(2))).start()
+    assert both.wait() == [first, second] and after.wait() == 2 and tg.futures.wait_all([first, second]) == [1, 2]
+    with pytest.raises(RuntimeError, match="set already"):
+        first.set_result(3)
+    failed = Future()
+    failed.set_exception(ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        failed.then(lambda f: f.wait()).wait()
+    with pytest.raises(RuntimeError, match="no value yet"):
+        Future().value()
+
+
+def test_custom_operators():
+    @tg.library.custom_op("compat_test::scale", mutates_args=())
+    def scale(x: tg.Tensor, factor: float = 2.0) -> tg.Tensor:
+        return tg.tensor(x.detach().numpy() * factor)
+
+    scale.register_autograd(lambda ctx, grad: (grad * ctx.factor, None), setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", inputs[1]))
+    x = tg.randn(3, requires_grad=True)
+    tg.ops.compat_test.scale(x, 3.0).sum().backward()
+    assert x.grad.equal(tg.full((3,), 3.0)) and scale(x.detach()).equal(2 * x.detach())
+    scale.register_fake(lambda x, factor=2.0: tg.empty_like(x))
+    assert scale(tg.empty(4, device="meta")).is_meta
+
+    lib = tg.library.Library("compat_test", "FRAGMENT")
+    assert lib.define("plus_one(Tensor x) -> Tensor") == "plus_one"
+    with pytest.raises(NotImplementedError, match="^compat_test::plus_one: there is no function for tensors on cpu"):
+        tg.ops.compat_test.plus_one(x)
+    lib.impl("plus_one", lambda x: x + 1, "CPU")
+    assert tg.ops.compat_test.plus_one.default(x.detach()).equal(x.detach() + 1)
+    assert tg.ops.aten.add.Tensor(x, 1).equal(x + 1) and tg.ops.aten.add is tg.ops.aten.add
+    with pytest.raises(AttributeError, match="'_OpNamespace' 'aten' object has no attribute 'zzzz'"):
+        tg.ops.aten.zzzz  # noqa: B018
+    with pytest.raises(ValueError, match="a name is written namespace::name"):
+        tg.library.custom_op("plain", mutates_args=())(lambda x: x)
+    lib._destroy()
+    with pytest.raises(AttributeError):
+        tg.ops.compat_test.plus_one  # noqa: B018
+
+
+FOREACH = ["add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max", "pow"]
+
+
+@pytest.mark.parametrize("name", FOREACH)
+def test_foreach_of_two(name):
+    torch = pytest.importorskip("torch")
+    theirs = [torch.rand(3) + 0.5, torch.rand(2, 2) + 0.5]
+    for other in (2.0, [2.0, 3.0], [torch.rand(3), torch.rand(2, 2)]):
+        def ours(values):
+            return [tg.tensor(v.numpy().copy()) if isinstance(v, torch.Tensor) else v for v in values] if isinstance(values, list) else values
+
+        want, got = getattr(torch, f"_foreach_{name}")(theirs, other), getattr(tg, f"_foreach_{name}")(ours(theirs), ours(other))
+        inplace = ours(theirs)
+        assert getattr(tg, f"_foreach_{name}_")(inplace, ours(other)) is None
+        for w, g, i in zip(want, got, inplace):
+            torch.testing.assert_close(torch.tensor(g.numpy()), w)
+            assert i.equal(g)
+
+
+def test_foreach_of_one_and_of_three():
+    torch = pytest.importorskip("torch")
+    theirs = [torch.rand(3) + 0.5, torch.rand(2, 2) + 0.5]
+    ours = [tg.tensor(t.numpy().copy()) for t in theirs]
+    for name, arguments in [("sqrt", ()), ("neg", ()), ("reciprocal", ()), ("exp", ()), ("norm", (2,)), ("addcmul", ("x", "x", 0.5)),
+                            ("addcdiv", ("x", "x", [0.5, 2.0])), ("lerp", ("x", 0.25)), ("rsqrt", ()), ("max", ())]:
+        want = getattr(torch, f"_foreach_{name}")(theirs, *(theirs if a == "x" else a for a in arguments))
+        got = getattr(tg, f"_foreach_{name}")(ours, *(ours if a == "x" else a for a in arguments))
+        for w, g in zip(want, got):
+            torch.testing.assert_close(torch.tensor(g.numpy()), w)
+    tg._foreach_zero_(ours)
+    assert all((t == 0).all() for t in ours)
+    tg._foreach_copy_(ours, [tg.ones(3), tg.ones(2, 2)])
+    assert all((t == 1).all() for t in ours)
+    with pytest.raises(RuntimeError, match="same number of tensors, got 2 and 1"):
+        tg._foreach_add(ours, [1.0])
+    with pytest.raises(AttributeError):
+        tg._foreach_zzzz  # noqa: B018
+
+
+def test_rare_names_of_the_root():
+    assert tg.cond(tg.tensor(True), lambda x: x + 1, lambda x: x - 1, (1,)) == 2
+    assert tg.while_loop(lambda n: n < 5, lambda n: n + 2, (0,)) == (6,)
+    a, b = tg.eye(3), tg.randn(3, 2)
+    assert tg.spmm(a, b).equal(b) and tg.spmm(a.to_sparse(), b).equal(b)
+    assert {tg.float8_e4m3fn: 1}[tg.float8_e4m3fn] == 1 and tg.float8_e4m3fn.itemsize == 1 and str(tg.uint16) == "torch.uint16"
+    with pytest.raises(TypeError):
+        a.to(tg.float8_e5m2)
+    assert tg.Tag.pointwise != tg.Tag.core and {"Event", "_dynamo", "jit"} <= {*dir(tg)} | {"Event"}
+    with pytest.raises(RuntimeError, match="no accelerator"):
+        tg.Stream()
+    flat = tg._utils._flatten_dense_tensors([a, b])
+    back = tg._utils._unflatten_dense_tensors(flat, [a, b])
+    assert back[0].equal(a) and back[1].equal(b)
+    assert tg.__config__.show().startswith("tapegrad ") and tg.types.Number
