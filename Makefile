@@ -7,16 +7,21 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test smoke conformance fuzz bench build asan lint format docs meter clean
+.PHONY: help demo demo-gpt test smoke conformance fuzz bench build asan lint format docs meter clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
-	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
 
 demo:  ## train a small convolutional network on handwritten digits (ARGS="--resume" continues)
 	@tools/setup.sh build demo
 	@tools/build.sh cpu _C
 	@PYTHONPATH=build/python $(VENV)/bin/python examples/mnist.py $(ARGS)
+
+demo-gpt:  ## train a small GPT on Shakespeare, letter by letter, and let it write (ARGS="--resume" continues)
+	@tools/setup.sh build demo
+	@tools/build.sh cpu _C
+	@PYTHONPATH=build/python $(VENV)/bin/python examples/gpt.py $(ARGS)
 
 test:  ## build, C++ tests (plain and under sanitizers), budgets, Python tests (ARGS go to pytest)
 	@tools/setup.sh build test torch

@@ -14,11 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def demo():
-    spec = importlib.util.spec_from_file_location("mnist_demo", ROOT / "examples" / "mnist.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def demo(example):
+    return example("mnist")
 
 
 def test_one_epoch_prints_what_it_should(tmp_path):
