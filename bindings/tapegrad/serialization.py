@@ -1,85 +1,193 @@
-"""`save` and `load`. No pickle: tensors, numbers, texts and containers of them, in a file that every safetensors reader opens.
+"""`save` and `load`. No pickle: tensors, numbers, texts and containers of them, in a file that every safetensors reader opens, or,
+for names that end in .pt or .pth, in PyTorch's format, which torch.load reads.
 
-A save to a path is atomic: the old file is there until the new one is complete. Every tensor has a checksum.
-PyTorch's .pt files are read, too.
+A save to a path is atomic: the old file is there until the new one is complete and on the disk. Every tensor has a checksum. Files
+of PyTorch are read whatever their age; nothing in a file can run code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import threading
 
-from . import device as _device_type
-from ._files import container, torch_archive
+from ._files import container, container_reader, objects, torch_archive, torch_legacy, torch_writer
 from ._files.atomic import atomic_writer
+from ._files.errors import FileError, UnknownFormat, reading
+from ._files.lazy import LazyFile
+from ._files.objects import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
+from ._files.places import default_restore_location, is_meta, location_tag, placer, register_package
+from ._files.source import MappedSource, Source, read_exactly
 
-__all__ = ["load", "save"]
+__all__ = ["FileError", "LazyFile", "UnknownFormat", "add_safe_globals", "clear_safe_globals", "default_restore_location",
+           "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_file", "location_tag", "open_file", "register_package",
+           "safe_globals", "save", "save_file", "skip_data"]
+
+_TORCH_NAMES = (".pt", ".pth", ".pt.tar", ".pth.tar")
+_local = threading.local()
 
 
-def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization: bool = True) -> None:
+class skip_data:  # noqa: N801
+    """A context in which save writes no tensors' bytes (there are zeros in their place, for a program that fills them in) and load
+    reads none (tensors have the right form and whatever values their memory held)."""
+
+    def __init__(self, materialize_fake_tensors: bool = False) -> None:
+        self.materialize_fake_tensors = materialize_fake_tensors  # PyTorch's; there are no such tensors here
+
+    def __enter__(self) -> None:
+        self._before = getattr(_local, "skip", False)
+        _local.skip = True
+
+    def __exit__(self, *_) -> None:
+        _local.skip = self._before
+
+
+def _skips() -> bool:
+    return getattr(_local, "skip", False)
+
+
+def _is_path(f) -> bool:
+    return isinstance(f, (str, bytes, os.PathLike))
+
+
+def _file_name(f) -> str:
+    name = os.fsdecode(os.fspath(f)) if _is_path(f) else getattr(f, "name", "")
+    return name if isinstance(name, str) else ""
+
+
+def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization: bool = True,
+         _disable_byteorder_record: bool = False, *, format: str | None = None) -> None:
     """Writes tensors and plain data to a path or a binary file object.
 
-    dict, list, tuple, set, OrderedDict, numbers, texts, bytes, None, NumPy arrays, dtypes, devices and tensors are kept as
-    they are, tied tensors stay tied. Other objects are refused: save their state_dict(). The pickle arguments are PyTorch's
-    and have no effect.
+    dict, list, tuple, set, OrderedDict, Counter, defaultdict, deque, Namespace, numbers, texts, bytes, None, paths, times, NumPy
+    arrays and numbers, dtypes, devices and tensors are kept as they are, tied tensors stay tied, a view takes only the room that it
+    needs. Layers (nn.Module) and objects of classes in add_safe_globals are kept by the name of their class; other objects are
+    refused: save their state_dict().
+
+    format: "tapegrad" (a safetensors file with the plain data in its metadata), "torch" (PyTorch's zip format, which torch.load
+    reads, also with weights_only=True), or None: "torch" when the name ends in .pt, .pth, .pt.tar or .pth.tar, else "tapegrad". The
+    pickle arguments are PyTorch's and have no effect.
     """
-    if isinstance(f, (str, bytes, os.PathLike)):
+    if format not in (None, "tapegrad", "torch"):
+        raise ValueError(f"save: format is 'tapegrad', 'torch' or None: got {format!r}")
+    name = _file_name(f)
+    if format is None:
+        format = "torch" if name.lower().endswith(_TORCH_NAMES) else "tapegrad"
+
+    def write(file, owned: bool) -> None:
+        if format == "torch":
+            stem = os.path.basename(name).partition(".")[0] or "archive"
+            torch_writer.write(obj, file, stem, owned, _skips())
+        else:
+            container.write(obj, file, owned, _skips())
+
+    if _is_path(f):
         with atomic_writer(f) as file:
-            container.write(obj, file)
+            write(file, file.seekable())
     elif hasattr(f, "write"):
-        container.write(obj, f)
+        write(f, False)
     else:
         raise AttributeError(f"expected 'f' to be string, path, or a file-like object with a 'write' attribute: got "
                              f"{type(f).__name__}")
 
 
-def _placer(map_location):
-    """A function that moves a tensor, saved from the given device, to where map_location wants it."""
-    def to(t, device):
-        device = _device_type(device) if isinstance(device, (str, int)) else device
-        return t if device.type == "cpu" else t.to(device)
-
-    if map_location is None:
-        return to
-    if isinstance(map_location, (str, int, _device_type)):
-        return lambda t, location: to(t, map_location)
-    if isinstance(map_location, dict):
-        return lambda t, location: to(t, map_location.get(location, location))
-    if callable(map_location):
-        def ask(t, location):
-            chosen = map_location(t.untyped_storage(), location)
-            return to(t, location if chosen is None else chosen.device)
-        return ask
-    raise TypeError(f"load: map_location must be a device, a dictionary or a function: got {type(map_location).__name__}")
-
-
 def load(f, map_location=None, pickle_module=None, *, weights_only: bool | None = None, mmap: bool | None = None,
          **pickle_load_args):
-    """Reads what `save` wrote, any safetensors file (as a dictionary of tensors) or a .pt file of PyTorch.
+    """Reads what `save` wrote, any safetensors file (as a dictionary of tensors) or a file of PyTorch (zip, older streams, tar).
 
     map_location says where the tensors go: a device, a dictionary from saved to wanted device, or a function
-    (storage, location) -> storage. Nothing in a file can run code, whatever weights_only says.
+    (storage, location) -> storage. mmap=True maps a path into memory: nothing is read before it is used, checksums are not
+    compared, and writing to a tensor does not change the file. encoding and errors are for texts that Python 2 wrote.
+
+    Nothing in a file can run code, whatever weights_only says. weights_only=False allows layers (classes derived from nn.Module
+    that the program has imported); other classes and functions are met with an error that names them, and are used only after
+    `add_safe_globals`. A file that cannot be read is a FileError (a RuntimeError and a pickle.UnpicklingError).
     """
-    place = _placer(map_location)
-    if isinstance(f, (str, bytes, os.PathLike)):
-        with open(f, "rb") as file:
-            return _read(file, place)
+    if pickle_module is not None and weights_only:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    encoding, errors = pickle_load_args.get("encoding", "utf-8"), pickle_load_args.get("errors", "strict")
+    options = _Options(placer(map_location), objects.Policy(weights_only is not False), _skips() or is_meta(map_location), encoding, errors)
+    if _is_path(f):
+        with open(f, "rb") as file, reading("the file"):
+            return _read(file, options, MappedSource(f) if mmap else None)
+    if mmap:
+        raise ValueError("f must be a file path in order to use the mmap argument")
     if hasattr(f, "read"):
-        return _read(f, place)
+        with reading("the file"):
+            return _read(f, options, None)
     raise AttributeError(f"load: expected a path or a file object with a 'read' method: got {type(f).__name__}")
 
 
-def _read(file, place):
-    start = bytes(container.read_exactly(file, 8, "its first eight bytes"))
-    if torch_archive.is_archive(start):
-        if hasattr(file, "seekable") and file.seekable():
-            file.seek(-8, os.SEEK_CUR)
-            return torch_archive.read(file, place)
-        return torch_archive.read(io.BytesIO(start + file.read()), place)
+class _Options:
+    def __init__(self, place, policy, skip, encoding, errors) -> None:
+        self.place, self.policy, self.skip = place, policy, skip
+        self.texts = {"encoding": encoding, "errors": errors}
+
+
+def _can_seek(file) -> bool:
     try:
-        return container.read(file, start, place)
-    except container.UnknownFormat:
-        if start[0] == 0x80 and start[1] <= 5:
-            raise RuntimeError("load: this is a bare pickle, which could run code and is not read\nold .pt files: load and save "
-                               "them again with a torch of version 1.6 or newer") from None
-        raise
+        return file.seekable()
+    except AttributeError:
+        return hasattr(file, "seek") and hasattr(file, "tell")
+
+
+def _read(file, options: _Options, mapped: MappedSource | None):
+    start = read_exactly(file, 8, "its first eight bytes")
+    archive = torch_archive.is_archive(start)
+    if not archive and int.from_bytes(start, "little") <= container.MOST_HEADER:
+        return _read_container(file, start, options, mapped)
+    if _can_seek(file):
+        file.seek(-8, os.SEEK_CUR)
+    else:
+        file = io.BytesIO(start + file.read())
+    if archive:
+        return torch_archive.read(file, options.place, options.policy, mapped, options.skip, **options.texts)
+    older = start[:1] == b"\x80" or start == b"L1195470"  # a pickle of protocol 2 or above; the magic number in digits
+    if mapped is not None and older:
+        raise RuntimeError("mmap can only be used with files saved with `torch.save(..., _use_new_zipfile_serialization=True)` and "
+                           "files of tapegrad.save: this is an older file")
+    if older:
+        return torch_legacy.read(file, options.place, options.policy, options.skip, **options.texts)
+    if torch_legacy.is_tar(file):
+        return torch_legacy.read_tar(file, options.place, options.policy, **options.texts)
+    raise UnknownFormat("load: this is neither a safetensors file nor a file of PyTorch")
+
+
+def _read_container(file, start: bytes, options: _Options, mapped: MappedSource | None):
+    source = Source(file)
+    header = container_reader.read_header(lambda n, what: read_exactly(file, n, what), start)
+    if mapped is not None:
+        memories = container_reader.Mapped(header, mapped)
+    else:
+        memories = container_reader.read_memories(header, source, options.skip)
+    if header.own is None:
+        return container_reader.read_plain(header, memories, options.place)
+    return container_reader.TreeReader(header, memories, options.place, options.policy).load()
+
+
+def open_file(path, verify: bool = True, weights_only: bool = True) -> LazyFile:
+    """A file of `save`, of safetensors or of PyTorch (zip) as a dictionary of tensors that are read when they are asked for."""
+    return LazyFile(path, verify, weights_only)
+
+
+def save_file(tensors: dict, path, metadata: dict | None = None) -> None:
+    """Writes a plain safetensors file: tensors by name, and texts by name as metadata. Ties are not kept, by this format."""
+    with atomic_writer(path) as file:
+        container.write_safetensors(tensors, file, metadata)
+
+
+def load_file(path, device="cpu") -> dict:
+    """Reads the tensors of a safetensors file by name; `open_file(path).metadata` has its texts."""
+    return load(path, map_location=device)
+
+
+def get_unsafe_globals_in_checkpoint(f) -> list[str]:
+    """The names in a file of PyTorch (zip) that `load` would refuse, without loading it."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(f, "rb")) if _is_path(f) else f
+        if not torch_archive.is_archive(read_exactly(file, 8, "its first eight bytes")):
+            raise ValueError("Expected input to be a checkpoint returned by torch.save")
+        file.seek(-8, os.SEEK_CUR)
+        with reading("the file"):
+            return torch_archive.refused_names(file, objects.Policy())

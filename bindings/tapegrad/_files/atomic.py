@@ -3,37 +3,120 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import secrets
+import shutil
+import stat
 import tempfile
 
 
-@contextlib.contextmanager
-def atomic_writer(path):
-    """A binary file that takes the place of `path` when the block ends without an exception."""
-    path = os.path.realpath(os.fspath(path))
-    folder = os.path.dirname(path)
-    if isinstance(path, bytes):
-        path, folder = os.fsdecode(path), os.fsdecode(folder)
+def _nameless(folder: str):
+    """A file without a name: nothing is left of it when the process is killed. None where the system has no such files."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
+        return None
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=folder)
-    except FileNotFoundError:
-        raise RuntimeError(f"save: the folder does not exist: {folder}") from None
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def _mode(path: str) -> int:
+    """The permissions of the file that is replaced, or those that a new file gets."""
     try:
-        with open(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's files are private
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    with contextlib.suppress(OSError):  # the new name itself should survive a power cut
+        return 0o666 & ~umask
+
+
+def _sync_folder(folder: str) -> None:
+    with contextlib.suppress(OSError):  # the new name itself should survive a power cut; not every file system can say so
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _give_name(file, folder: str, base: str) -> str:
+    """Links a nameless file into its folder."""
+    name = os.path.join(folder, f".{base[:80]}.{secrets.token_hex(6)}.tmp")
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:  # naming a folder makes Python call linkat, which follows the link in /proc; plain link does not
+        os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=descriptor, follow_symlinks=True)
+    finally:
+        os.close(descriptor)
+    return name
+
+
+def _copied(file, folder: str, base: str) -> str:
+    descriptor, name = tempfile.mkstemp(prefix=f".{base[:80]}.", suffix=".tmp", dir=folder)
+    try:
+        with open(descriptor, "wb") as copy:
+            file.seek(0)
+            shutil.copyfileobj(file, copy, 1 << 20)
+            copy.flush()
+            os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+            os.fsync(copy.fileno())
+    except BaseException:
+        os.unlink(name)
+        raise
+    return name
+
+
+@contextlib.contextmanager
+def _special(path: str):
+    with open(path, "wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _replacing(path: str):
+    folder, base = os.path.split(path)
+    if not os.path.isdir(folder):
+        raise RuntimeError(f"save: the folder does not exist: {folder}")
+    temporary = None
+    descriptor = _nameless(folder)
+    if descriptor is None:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{base[:80]}.", suffix=".tmp", dir=folder)
+    try:
+        with open(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), _mode(path))
+            os.fsync(file.fileno())
+            if temporary is None:  # a rename needs a name: it gets one for a moment
+                try:
+                    temporary = _give_name(file, folder, base)
+                except OSError:  # some systems hide /proc
+                    temporary = _copied(file, folder, base)
+        os.replace(temporary, path)
+    except BaseException:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+@contextlib.contextmanager
+def atomic_writer(path):
+    """A binary file that takes the place of `path` when the block ends without an exception.
+
+    The bytes are on the disk before the name changes. A pipe or a device is written to as it is. Where the system fails (no
+    space left, no permission) the OSError says so and that the old file is as it was.
+    """
+    path = os.fsdecode(os.path.realpath(os.fspath(path)))
+    try:
+        is_special = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+        with (_special if is_special else _replacing)(path) as file:
+            yield file
+    except OSError as error:
+        if error.errno is None:
+            raise
+        old = "; the file that was there is as it was" if os.path.isfile(path) else ""
+        raise type(error)(error.errno, f"save: {os.strerror(error.errno)}{old}", path) from error

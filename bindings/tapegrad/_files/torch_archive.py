@@ -1,85 +1,22 @@
-"""Reading PyTorch's .pt archives. Their table of contents is a pickle, which could name any function; this reader knows
-the few names that tensors and plain data need and refuses all others, so that no file can run code.
-"""
+"""Reading PyTorch's .pt archives: zip files of a stream of plain data and one entry per storage."""
 
 from __future__ import annotations
 
 import io
-import pickle
+import os
+import struct
 import zipfile
-from collections import Counter, OrderedDict, defaultdict
+import zlib
 
-import tapegrad
+from .. import empty, uint8
+from .errors import FileError, damaged
+from .objects import Policy
+from .source import MappedSource, Source
+from .torch_names import Reader, storage_id, wrap
+from .unpickle import modern_name
 
-from .. import Size, as_strided, device, empty, frombuffer
-from ..nn.parameter import Parameter
-
-_STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-             "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
-             "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
-             "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8"}
-_DTYPES = {*_STORAGES.values(), "float", "double", "half", "long", "int", "short"}
-_MOST_CONTENTS = 512 << 20  # bytes of the pickle: far more than any list of tensors takes
-
-
-class _StorageType:
-    def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
-
-
-def _tensor(storage, offset, size, stride, requires_grad, hooks=None, metadata=None):
-    result = as_strided(storage, tuple(size), tuple(stride), offset)
-    return result.requires_grad_() if requires_grad else result
-
-
-def _parameter(data, requires_grad, hooks=None):
-    return Parameter(data, requires_grad)
-
-
-def _parameter_with_state(data, requires_grad, hooks=None, state=None):
-    return Parameter(data, requires_grad)
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    """How old pickle protocols write bytes."""
-    if encoding != "latin1":
-        raise RuntimeError(f"load: unexpected encoding in the archive: {encoding}")
-    return text.encode(encoding)
-
-
-_FUNCTIONS = {
-    ("_codecs", "encode"): _encode,
-    ("collections", "OrderedDict"): OrderedDict, ("collections", "Counter"): Counter,
-    ("collections", "defaultdict"): defaultdict, ("torch", "Size"): Size, ("torch", "device"): device,
-    ("builtins", "set"): set, ("__builtin__", "set"): set, ("builtins", "dict"): dict, ("builtins", "list"): list,
-    ("builtins", "complex"): complex, ("__builtin__", "complex"): complex, ("builtins", "bytearray"): bytearray,
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor, ("torch._utils", "_rebuild_tensor"): _tensor,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
-    ("torch._utils", "_rebuild_parameter_with_state"): _parameter_with_state,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file, storage) -> None:
-        super().__init__(file, encoding="utf-8")
-        self.storage = storage
-
-    def find_class(self, module: str, name: str):
-        found = _FUNCTIONS.get((module, name))
-        if found is not None:
-            return found
-        if module in ("torch", "torch.storage") and name in _STORAGES:
-            return _StorageType(_STORAGES[name])
-        if module == "torch" and name in _DTYPES:
-            return getattr(tapegrad, name)
-        raise RuntimeError(f"load: the file needs {module}.{name}, and only tensors and plain data are read\n"
-                           "load it with torch and save its state_dict")
-
-    def persistent_load(self, pid):
-        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
-            raise RuntimeError(f"load: unknown reference in the archive: {pid!r}")
-        _, kind, key, location, count = pid[:5]
-        return self.storage(kind.dtype, str(key), location, count)
+_MOST_CONTENTS = 1 << 29  # bytes of the stream of plain data
+_MOST_INFLATION = 1100    # more than this deflate cannot do; smaller entries may be of any ratio
 
 
 def is_archive(start: bytes) -> bool:
@@ -87,39 +24,189 @@ def is_archive(start: bytes) -> bool:
     return start[:4] == b"PK\x03\x04"
 
 
-def read(file, place) -> object:
-    """Reads an archive; `place(tensor, device)` moves a tensor to where it should be."""
-    try:
-        archive = zipfile.ZipFile(file)
-    except zipfile.BadZipFile:
-        raise RuntimeError("load: the archive is damaged or cut off") from None
-    with archive:
-        names = archive.namelist()
-        contents = next((n for n in names if n.endswith("/data.pkl") or n == "data.pkl"), None)
+class Archive:
+    """The entries of a zip file. Refuses entries that overlap or claim more bytes than there are."""
+
+    def __init__(self, file) -> None:
+        self.file = file
+        try:
+            self.zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError, EOFError, LookupError) as error:
+            raise FileError(f"load: the archive is damaged or cut off: {str(error)[:100]}") from None
+        self.size = file.seek(0, os.SEEK_END)
+        entries = self.zip.infolist()
+        self.entries = {e.filename: e for e in entries}
+        if sum(e.compress_size for e in entries) > self.size or len(self.entries) != len(entries):
+            raise FileError("load: the archive is damaged: its entries overlap")
+        contents = next((n for n in self.entries if n.endswith("/data.pkl") or n == "data.pkl"), None)
         if contents is None:
-            raise RuntimeError("load: this zip archive is not one that PyTorch's save wrote")
-        root = contents[:-len("data.pkl")]
-        if root + "byteorder" in names and archive.read(root + "byteorder") != b"little":
-            raise RuntimeError("load: the archive holds big-endian numbers, which are not read")
-        if archive.getinfo(contents).file_size > _MOST_CONTENTS:
-            raise RuntimeError("load: the archive's table of contents is too large")
-        storages: dict = {}
+            raise FileError("load: this zip archive is not one that PyTorch's save wrote")
+        self.root = contents[:-len("data.pkl")]
+        if self.root + "constants.pkl" in self.entries:
+            raise FileError("load: this is a TorchScript archive, which holds a program, and only tensors and plain data are read\n"
+                            "load it with torch.jit.load and save its state_dict()")
+        self.swapped = False
+        if self.root + "byteorder" in self.entries:
+            order = self.read("byteorder", 16)
+            if order not in (b"little", b"big"):
+                raise FileError(f"load: the archive has an unknown order of bytes: {order!r}")
+            self.swapped = order == b"big"
 
-        def storage(dtype: str, key: str, location: str, count: int):
-            if key not in storages:
-                data = bytearray(_entry(archive, f"{root}data/{key}"))
-                kind = getattr(tapegrad, dtype)
-                flat = frombuffer(data, dtype=kind) if data else empty(0, dtype=kind)
-                storages[key] = place(flat, location)
-            return storages[key]
+    def entry(self, name: str) -> zipfile.ZipInfo:
+        found = self.entries.get(self.root + name)
+        if found is None:
+            raise FileError(f"load: the archive lacks {name[:100]!r}")
+        if found.flag_bits & 0x1 or found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise FileError(f"load: {name[:100]!r} in the archive is encrypted, or compressed in a way that is not read")
+        return found
 
-        return _Unpickler(io.BytesIO(_entry(archive, contents)), storage).load()
+    def offset(self, entry: zipfile.ZipInfo) -> int:
+        """Where the bytes of an entry begin: behind its own header, whose length stands in it."""
+        self.file.seek(entry.header_offset)
+        header = self.file.read(30)
+        if len(header) != 30 or header[:4] != b"PK\x03\x04":
+            raise FileError(f"load: {entry.filename[-100:]!r} in the archive has no header")
+        name, extra = struct.unpack_from("<HH", header, 26)
+        begin = entry.header_offset + 30 + name + extra
+        if begin + entry.compress_size > self.size:
+            raise FileError(f"load: the archive ends within {entry.filename[-100:]!r}")
+        return begin
+
+    def span(self, key: str) -> tuple[int, int, int]:
+        """Where the bytes of a storage lie, how many they are, and their checksum (0: none that bytes in the file have)."""
+        entry = self.entries.get(f"{self.root}data/{key}")
+        if entry is None or entry.compress_type != zipfile.ZIP_STORED:
+            return 0, 0, 0
+        return self.offset(entry), entry.file_size, entry.CRC
+
+    def read(self, name: str, most: int) -> bytes:
+        """The bytes of an entry, checked."""
+        entry = self.entry(name)
+        if entry.file_size > most:
+            raise FileError(f"load: {name[:100]!r} in the archive claims {entry.file_size} bytes: at most {most} are read")
+        self.file.seek(self.offset(entry))
+        data = self.file.read(entry.compress_size)
+        if entry.compress_type == zipfile.ZIP_DEFLATED:
+            data = zlib.decompressobj(-15).decompress(data, entry.file_size + 1)
+        if len(data) != entry.file_size:
+            raise FileError(f"load: {name[:100]!r} in the archive is damaged: it has {len(data)} bytes of {entry.file_size}")
+        if entry.CRC and zlib.crc32(data) != entry.CRC:  # PyTorch writes 0 where it was told to compute none
+            raise damaged(f"{name[:100]!r} in the archive")
+        return data
 
 
-def _entry(archive, name: str) -> bytes:
-    try:
-        return archive.read(name)
-    except KeyError:
-        raise RuntimeError(f"load: the archive lacks {name!r}") from None
-    except zipfile.BadZipFile:
-        raise RuntimeError(f"load: {name!r} in the archive is damaged: its checksum is wrong") from None
+class _Storages:
+    """Gives the storages of an archive, each once, and remembers which are damaged until their tensors' names are known."""
+
+    def __init__(self, archive: Archive, place, mapped: MappedSource | None, skip_data: bool) -> None:
+        self.archive, self.place, self.mapped, self.skip_data = archive, place, mapped, skip_data
+        self.loaded: dict[str, object] = {}
+        self.damaged: list = []  # memories
+
+    def __call__(self, pid):
+        kind, key, location, size = storage_id(pid, 1 << 62)[:4]
+        key = str(key)
+        if key not in self.loaded:
+            self.loaded[key] = self.place(self._memory(f"data/{key}", size, kind.dtype), location)
+        return wrap(self.loaded[key], kind)
+
+    def _memory(self, name: str, size: int, dtype):
+        archive = self.archive
+        if size == 0 and archive.root + name not in archive.entries:
+            return empty(0, dtype=uint8)
+        entry = archive.entry(name)
+        if entry.file_size != size:
+            raise FileError(f"load: a storage claims {size} bytes, and {name[:100]!r} in the archive has {entry.file_size}")
+        if entry.compress_type != zipfile.ZIP_STORED:
+            if size > _MOST_INFLATION * max(entry.compress_size, 1):
+                raise FileError(f"load: {name[:100]!r} in the archive claims {size} bytes in {entry.compress_size}")
+            memory = empty(size, dtype=uint8)
+            if size:
+                memoryview(memory).cast("B")[:] = archive.read(name, size)
+        elif entry.compress_size != size:
+            raise FileError(f"load: {name[:100]!r} in the archive is damaged: it has {entry.compress_size} bytes of {size}")
+        elif self.skip_data:
+            return empty(size, dtype=uint8)
+        elif self.mapped is not None:
+            memory = self.mapped.storage(archive.offset(entry), size, name, dtype.itemsize)
+        else:
+            memory = self._read(entry, name, size)
+        return _swap(memory.clone() if self.mapped else memory, dtype) if archive.swapped else memory
+
+    def _read(self, entry, name: str, size: int):
+        archive, check = self.archive, 0
+
+        def add(part) -> None:
+            nonlocal check
+            check = zlib.crc32(part, check)
+
+        archive.file.seek(archive.offset(entry))
+        memory = Source(archive.file).storage(size, f"{name[:100]!r} in the archive", add if entry.CRC else None)
+        if entry.CRC and check != entry.CRC:
+            self.damaged.append((name, memory))
+        return memory
+
+
+def _swap(memory, dtype):
+    """Big-endian numbers become little-endian ones."""
+    width = dtype.itemsize // (2 if dtype.is_complex else 1)
+    if width > 1 and memory.numel():
+        numbers = memory.reshape(-1, width)
+        numbers.copy_(numbers.flip(1))
+    return memory
+
+
+def name_of(value, memory, path: str = "", left=None) -> str | None:
+    """The path of the first tensor over a storage in nested data."""
+    from .. import Tensor
+
+    left = [100_000] if left is None else left
+    left[0] -= 1
+    if left[0] < 0 or len(path) > 2000:
+        return None
+    if isinstance(value, Tensor):
+        return path if value._storage_id() == memory._storage_id() else None
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    for key, part in pairs:
+        found = name_of(part, memory, f"{path}.{key}" if path else str(key), left)
+        if found is not None:
+            return found
+    return None
+
+
+def read(file, place, policy: Policy, mapped: MappedSource | None = None, skip_data: bool = False, encoding: str = "utf-8",
+         errors: str = "strict", opened: list | None = None) -> object:
+    """Reads an archive; `place(memory, location)` moves a storage of bytes to where it should be. `file` can be seeked."""
+    archive = Archive(file)
+    contents = archive.read("data.pkl", _MOST_CONTENTS)
+    storages = _Storages(archive, place, mapped, skip_data)
+    if opened is not None:
+        opened.append(storages)
+    result = Reader(storages, place, policy, encoding, errors).read(io.BytesIO(contents))
+    for name, memory in storages.damaged:
+        tensor = name_of(result, memory)
+        raise damaged(f"the tensor {tensor!r} ({name} in the archive)" if tensor else f"{name!r} in the archive")
+    file.seek(archive.size)
+    return result
+
+
+def refused_names(file, policy: Policy) -> list[str]:
+    """The names in an archive's stream that reading it would refuse, sorted."""
+    import pickletools
+
+    reader, refused, texts = Reader(None, None, policy), set(), []
+    for operation, argument, _ in pickletools.genops(Archive(file).read("data.pkl", _MOST_CONTENTS)):
+        if isinstance(argument, str) and "UNICODE" in operation.name:
+            texts.append(argument)
+        if operation.name in ("GLOBAL", "INST"):
+            module, _, name = argument.partition(" ")
+        elif operation.name == "STACK_GLOBAL" and len(texts) > 1:
+            module, name = texts[-2:]
+        else:
+            continue
+        module, name = modern_name(module, name)
+        try:
+            reader.find(module, name)
+        except FileError:
+            refused.add(f"{module}.{name}")
+    return sorted(refused)

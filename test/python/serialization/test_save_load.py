@@ -5,11 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import struct
-import subprocess
-import sys
-import time
 from collections import Counter, OrderedDict
 
 import numpy as np
@@ -125,7 +121,7 @@ class Something:
 
 @pytest.mark.parametrize(("value", "hint"), [
     ({"a": Something()}, "Something at 'a'"), ([Something], "at '0'"), ({"f": len}, "functions and classes"),
-    ({"model": tg.nn.Linear(1, 1)}, r"state_dict\(\)"), (object(), "plain data only")])
+    ({"model": tg.optim.SGD([tg.ones(1, requires_grad=True)])}, r"state_dict\(\)"), (object(), "plain data only")])
 def test_other_objects_are_refused(value, hint, tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"old")
@@ -211,34 +207,6 @@ def test_a_failed_save_leaves_the_old_file(tmp_path):
         tg.save(1, 3)
 
 
-KILLED = """
-import sys, tapegrad as tg
-x = tg.zeros(200_000)
-path = sys.argv[1]
-tg.save({"x": x, "n": 0}, path)
-print("ready", flush=True)
-for n in range(1, 100000):
-    tg.save({"x": x + n, "n": n}, path)
-"""
-
-
-def test_killed_at_any_moment_the_file_loads(tmp_path):
-    path = tmp_path / "x"
-    numbers = []
-    rng = np.random.default_rng(0)
-    for _ in range(6):
-        child = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE,
-                                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-        assert child.stdout.readline() == b"ready\n"
-        time.sleep(0.02 + 0.1 * rng.random())
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        data = tg.load(path)
-        assert data["x"].min().item() == data["x"].max().item() == data["n"]
-        numbers.append(data["n"])
-    assert max(numbers) > 0
-
-
 def test_map_location():
     x = [tg.ones(2), tg.nn.Parameter(tg.ones(1))]
     assert again(x, map_location="cpu")[0].device.type == "cpu"
@@ -255,65 +223,3 @@ def test_file_objects_in_a_row():
         tg.save({"i": i, "t": tg.full((3,), float(i))}, buffer)
     buffer.seek(0)
     assert [tg.load(buffer)["i"] for _ in range(3)] == [0, 1, 2]
-
-
-# PyTorch's archives.
-def theirs(obj):
-    torch = pytest.importorskip("torch")
-    buffer = io.BytesIO()
-    torch.save(obj, buffer)
-    buffer.seek(0)
-    return buffer
-
-
-def test_reads_pytorch_files(tmp_path):
-    torch = pytest.importorskip("torch")
-    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(4, 3)).sum().backward()
-    optimizer.step()
-    w = torch.randn(4, 4)
-    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "w": w, "row": w[1], "t": w.t(),
-             "p": torch.nn.Parameter(w), "size": w.shape, "dtype": torch.float16, "device": torch.device("cpu"),
-             "numbers": [1, 2.5, None, True, "x", (1, 2), {3}, 1j, b"y"],
-             "kinds": [torch.ones(2).to(d) for d in (torch.bfloat16, torch.float16, torch.int8, torch.bool, torch.complex64)]}
-    path = tmp_path / "theirs.pt"
-    torch.save(saved, path)
-    back = tg.load(path)
-    assert list(back["model"]) == list(saved["model"])
-    assert back["model"]._metadata == saved["model"]._metadata
-    for a, b in zip(back["model"].values(), saved["model"].values(), strict=True):
-        assert a.tolist() == b.tolist()
-    mine = tg.nn.Sequential(tg.nn.Linear(3, 2), tg.nn.BatchNorm1d(2))
-    mine.load_state_dict(back["model"])
-    tg.optim.AdamW(mine.parameters()).load_state_dict(back["optimizer"])
-    assert back["t"].tolist() == w.t().tolist()
-    back["w"].fill_(3.0)
-    assert back["row"].tolist() == [3.0] * 4
-    assert isinstance(back["p"], tg.nn.Parameter)
-    assert back["size"] == (4, 4)
-    assert back["dtype"] is tg.float16
-    assert back["numbers"] == saved["numbers"]
-    assert [str(t.dtype).rpartition(".")[2] for t in back["kinds"]] == ["bfloat16", "float16", "int8", "bool", "complex64"]
-    assert back["kinds"][0].float().tolist() == [1, 1]
-
-
-class Evil:
-    def __reduce__(self):
-        return os.system, ("touch /tmp/tapegrad-was-here",)
-
-
-def test_pytorch_files_cannot_run_code():
-    with pytest.raises(RuntimeError, match="only tensors and plain data"):
-        tg.load(theirs({"x": Evil()}))
-    assert not os.path.exists("/tmp/tapegrad-was-here")
-    torch = pytest.importorskip("torch")
-    with pytest.raises(RuntimeError, match="only tensors and plain data"):
-        tg.load(theirs(torch.nn.Linear(1, 1)))
-    with pytest.raises(RuntimeError, match="bare pickle"):
-        import pickle
-
-        tg.load(io.BytesIO(pickle.dumps(list(range(100)))))
-    whole = theirs({"x": torch.ones(100)}).getvalue()
-    with pytest.raises(RuntimeError, match="load: "):
-        tg.load(io.BytesIO(whole[:-50]))

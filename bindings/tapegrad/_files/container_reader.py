@@ -1,0 +1,312 @@
+"""Reading safetensors files and tapegrad's own, whole, mapped into memory or tensor by tensor."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import tapegrad
+
+from .. import _C, Tensor, empty, empty_strided, no_grad
+from .container import DTYPES, MOST_HEADER, VERSION, table_checksum
+from .errors import FileError, UnknownFormat, damaged
+from .objects import dtype_named, numpy_dtype
+from .tree import Decoder
+
+ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "C64": 8,
+             "U64": 8, "U32": 4, "U16": 2, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1}
+MOST_REPEATED = 1 << 32  # elements of a tensor that shows the same memory several times
+
+
+class Header:
+    """What stands before the tensors. `entries`: name -> (code, shape, begin, end), in the order of the file's bytes."""
+
+    def __init__(self, length: int, table: dict, metadata: dict) -> None:
+        self.data_at = 8 + length
+        self.metadata = metadata
+        self.names = list(table)
+        self.entries: dict[str, tuple] = {}
+        self.own = _own(metadata, table)
+        if len(table) > 1:
+            table = dict(sorted(table.items(), key=lambda item: item[1]["data_offsets"]))
+        at = 0
+        for name, entry in table.items():
+            begin, end = entry["data_offsets"]
+            if begin != at or end < begin:
+                raise FileError(f"load: the tensor {name[:200]!r} does not lie where the one before it ends")
+            self.entries[name] = (entry["dtype"], entry["shape"], begin, end)
+            at = end
+        self.data_bytes = at
+        self.checks: dict = self.own.get("crc32", {}) if self.own else {}
+
+
+def _whole(value) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _checked_table(header) -> dict:
+    if not isinstance(header, dict):
+        raise ValueError("the header is not a table")
+    for name, entry in header.items():
+        if not isinstance(entry, dict):
+            raise ValueError(f"{name[:100]!r} is not described")
+        shape, offsets = entry["shape"], entry["data_offsets"]
+        if not isinstance(entry["dtype"], str) or not isinstance(shape, list) or len(shape) > 64 or not all(map(_whole, shape)):
+            raise ValueError(f"{name[:100]!r} has no dtype and shape")
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_whole, offsets)):
+            raise ValueError(f"{name[:100]!r} has no place")
+    return header
+
+
+def _own(metadata: dict, table: dict) -> dict | None:
+    """tapegrad's part of the header, checked."""
+    text = metadata.get("tapegrad")
+    if text is None and "tapegrad_crc32" not in metadata:
+        return None
+    if text is None or f"{zlib.crc32(text.encode(errors='replace')):010}" != metadata.get("tapegrad_crc32"):
+        raise damaged("the header")
+    own = json.loads(text)
+    if not isinstance(own, dict) or own.get("version") != VERSION:
+        raise FileError(f"load: the file has version {own.get('version') if isinstance(own, dict) else None}, and this program "
+                        f"reads version {VERSION}")
+    if own["table_crc32"] != table_checksum(table):
+        raise damaged("the table of tensors")
+    if not isinstance(own["places"], list) or not isinstance(own["crc32"], dict):
+        raise FileError("load: the header has no places of tensors")
+    return own
+
+
+def read_header(read, start: bytes) -> Header:
+    """`read(n, what)` gives bytes; `start`: the first eight."""
+    (length,) = struct.unpack("<Q", start)
+    if length < 2 or length > MOST_HEADER:
+        raise UnknownFormat("load: this is neither a safetensors file nor a file of PyTorch"
+                            if length > 1 << 40 or length < 2 else f"load: the header claims {length} bytes: at most {MOST_HEADER} are read")
+    text = bytes(read(length, "the header"))
+    if text[:1] != b"{":
+        raise UnknownFormat("load: this is neither a safetensors file nor a file of PyTorch")
+    try:
+        header = json.loads(text)
+        metadata = header.pop("__metadata__", None) or {}
+        if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+            raise ValueError("the metadata are not texts")
+        _checked_table(header)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UnknownFormat("load: the header is damaged, or this is neither a safetensors file nor a file of PyTorch\n"
+                            f"{type(error).__name__}: {str(error)[:200]}") from None
+    return Header(length, header, metadata)
+
+
+def _form(name: str, entry: tuple):
+    """dtype and shape of a tensor, checked against its bytes."""
+    code, shape, begin, end = entry
+    dtype = DTYPES.get(code)
+    if dtype is None:
+        raise FileError(f"load: the tensor {name[:200]!r} has the dtype {code}, which does not exist here\n"
+                        "the other tensors can be read with tapegrad.serialization.open_file(path).load([names])")
+    if math.prod(shape) * ITEMSIZES[code] != end - begin:
+        raise FileError(f"load: the tensor {name[:200]!r} has the shape {shape} and {end - begin} bytes")
+    return dtype, shape
+
+
+def over(memory, dtype, shape, stride=None, offset: int = 0):
+    """A tensor over a storage of bytes; refuses what reaches out of it or repeats it without measure."""
+    if stride is None:
+        if 0 in shape:
+            return empty(shape, dtype=dtype, device=memory.device)
+        return _C._tensor_over(memory, dtype, tuple(shape), _dense(shape), offset)
+    if any(s < 0 for s in stride) or len(shape) > 64:
+        raise FileError("load: a tensor has strides that do not exist")
+    count = math.prod(shape)
+    if count > MOST_REPEATED and count * dtype.itemsize > memory.numel():
+        raise FileError(f"load: a tensor claims {count} elements in a memory of {memory.numel()} bytes")
+    if count == 0:
+        return empty(tuple(shape), dtype=dtype, device=memory.device)
+    return _C._tensor_over(memory, dtype, tuple(shape), tuple(stride), offset)
+
+
+def _dense(shape) -> tuple:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+class _Checks:
+    """Compares checksums in a second thread while the first reads on."""
+
+    def __init__(self, expected: dict) -> None:
+        self.expected = expected
+        self.pool = ThreadPoolExecutor(1, "tapegrad-checksums")
+        self.found: dict[str, int] = {}
+
+    def _add(self, name: str, part) -> None:
+        self.found[name] = zlib.crc32(part, self.found.get(name, 0))
+
+    def of(self, name: str, size: int):
+        """What is to be told of the parts of a tensor; None where there is nothing to compare."""
+        if name not in self.expected:
+            return None
+        self.found[name] = 0
+        if size < 1 << 16:
+            return lambda part: self._add(name, part)
+        return lambda part: self.pool.submit(self._add, name, part)
+
+    def finish(self) -> None:
+        self.pool.shutdown()
+        for name, value in self.found.items():
+            if value != self.expected[name]:
+                raise damaged(f"the tensor {name[:200]!r}")
+
+
+def read_memories(header: Header, source, skip_data: bool = False) -> dict:
+    """name -> storage of bytes, for a file that is read from here to its end."""
+    left = source.remaining()
+    if left is not None and left < header.data_bytes:
+        name = next(n for n, e in header.entries.items() if e[3] > left)
+        raise FileError(f"load: the file ends within the tensor {name[:200]!r}: {left} of {header.data_bytes} bytes are there")
+    checks, memories = _Checks({} if skip_data else header.checks), {}
+    try:
+        for name, entry in header.entries.items():
+            _form(name, entry)
+            size = entry[3] - entry[2]
+            if skip_data and left is not None:
+                memories[name] = tapegrad.empty(size, dtype=tapegrad.uint8)
+            else:
+                memories[name] = source.storage(size, f"the tensor {name[:200]!r}", checks.of(name, size))
+    finally:
+        checks.pool.shutdown()
+    checks.finish()
+    if skip_data and left is not None:
+        source.file.seek(header.data_bytes, 1)
+    return memories
+
+
+class Mapped:
+    """name -> storage of bytes over a file in memory."""
+
+    def __init__(self, header: Header, source) -> None:
+        self.header, self.source = header, source
+        self.odd = {p.get("in") for p in (header.own or {}).get("places", ()) if isinstance(p, dict) and "dtype" in p}
+
+    def __getitem__(self, name: str):
+        code, _, begin, end = entry = self.header.entries[name]
+        _form(name, entry)
+        align = 8 if name in self.odd else ITEMSIZES[code]
+        return self.source.storage(self.source.begin + self.header.data_at + begin, end - begin, f"the tensor {name[:200]!r}", align)
+
+    def check(self, name: str, shown: str) -> None:
+        """Compares the checksum of one piece, where the file has one; an error shows the tensor's name."""
+        if name in self.header.checks:
+            _, _, begin, end = self.header.entries[name]
+            part = self.source.view(self.source.begin + self.header.data_at + begin, end - begin, f"the tensor {shown!r}")
+            if zlib.crc32(part) != self.header.checks[name]:
+                raise damaged(f"the tensor {shown[:200]!r}")
+
+
+def read_plain(header: Header, memories, place) -> dict:
+    """A file of somebody else: a dictionary of tensors, in the order of its header."""
+    result = {}
+    for name in header.names:
+        dtype, shape = _form(name, header.entries[name])
+        result[name] = over(place(memories[name], "cpu"), dtype, shape)
+    return result
+
+
+class TreeReader(Decoder):
+    """Makes the values of references, each once."""
+
+    def __init__(self, header: Header, memories, place, objects=None) -> None:
+        super().__init__(objects)
+        self.header, self.memories, self.place = header, memories, place
+        self.places = header.own["places"]
+        self.moved: dict = {}
+        self.made: dict = {}
+
+    def load(self):
+        return self.decode(self.header.own["tree"])
+
+    def _memory(self, name: str, device: str):
+        key = (name, device)
+        if key not in self.moved:
+            self.moved[key] = self.place(self.memories[name], device)
+        return self.moved[key]
+
+    def _dense(self, number: int, device: str):
+        place = self.places[number]
+        name = place["in"]
+        dtype, shape = _form(name, self.header.entries[name])
+        memory = self._memory(name, device)
+        if "dtype" in place:
+            complex_of = dtype
+            dtype = dtype_named(place["dtype"])
+            if dtype.is_complex and not complex_of.is_complex and "shape" not in place:
+                shape = shape[:-1]
+        if "shape" in place:
+            return over(memory, dtype, place["shape"], place["stride"], place["offset"])
+        t = over(memory, dtype, shape)
+        if "order" in place and t.numel():
+            laid = empty_strided(tuple(shape), tuple(place["order"]), dtype=dtype, device=t.device)
+            if laid.untyped_storage().nbytes() != laid.numel() * laid.element_size():
+                raise FileError(f"load: the tensor {name[:200]!r} has strides that do not exist")
+            return laid.copy_(t)
+        return t
+
+    def read_tensor(self, value, data) -> Tensor:
+        if value not in self.made:
+            self.made[value] = self._finish(self._dense(value, data.get("device", "cpu")), data)
+        return self.made[value]
+
+    def _finish(self, t, data: dict):
+        wanted = bool(data.get("requires_grad"))
+        if data.get("parameter"):
+            from ..nn.parameter import Parameter
+
+            t = Parameter(t, requires_grad=wanted)
+        elif "buffer" in data:
+            from ..nn.parameter import Buffer
+
+            t = Buffer(t, persistent=bool(data["buffer"]))
+        elif wanted:
+            t.requires_grad_()
+        for key, attribute in data.get("attributes", ()):
+            if not isinstance(key, str) or key.startswith("__"):
+                raise FileError("load: a tensor has an attribute without a name")
+            t.__dict__[key] = self.decode(attribute)
+        return t
+
+    def read_meta(self, value, data):
+        dtype, shape, stride = value
+        return self._finish(empty_strided(tuple(shape), tuple(stride), dtype=dtype_named(dtype), device="meta"), data)
+
+    def read_sparse(self, value, data):
+        indices, values, shape, coalesced = value
+        return checked_sparse(self._dense(indices, "cpu"), self._dense(values, "cpu"), shape, bool(coalesced))
+
+    def read_array(self, value, data):
+        with no_grad():
+            a = self._dense(value, "cpu").numpy()
+        if "dtype" not in data:
+            return a
+        return array_over(a, data["dtype"], data["shape"])
+
+
+def array_over(raw, dtype: str, shape):
+    """A NumPy array of a dtype that only NumPy has over its bytes."""
+    kind = numpy_dtype(dtype)
+    return raw.reshape(-1).view("u1").view(kind).reshape(shape)
+
+
+def checked_sparse(indices, values, shape, coalesced: bool):
+    """A sparse tensor whose indices are within its shape."""
+    shape = tuple(shape)
+    if indices.dim() != 2 or indices.dtype != tapegrad.int64 or indices.size(0) > len(shape):
+        raise FileError("load: a sparse tensor has indices of another form than (dimensions, entries) of int64")
+    for row, n in zip(indices.tolist(), shape, strict=False):
+        if row and not 0 <= min(row) <= max(row) < n:
+            raise FileError(f"load: a sparse tensor of shape {shape} has an index outside it")
+    return _C._sparse_make(indices, values, shape, coalesced)

@@ -1,0 +1,280 @@
+"""Objects of classes in files: which are allowed, how they are taken apart and put together without running anything of a file.
+
+A file can name a class; it is used only if the program has allowed it: with `serialization.add_safe_globals`, or, for layers
+(classes derived from nn.Module) with `load(..., weights_only=False)`. Nothing is imported because a file names it.
+"""
+
+from __future__ import annotations
+
+import enum
+import pathlib
+import re
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from .. import Size, Tensor, dtype
+from .errors import FileError, guarded
+
+_safe: dict = {}  # callable, or (callable, name): in the order in which they were added
+_NEVER = ("os", "sys", "posix", "nt")  # not even when the program allowed a name in them
+_SUSPICIOUS = (*_NEVER, "subprocess", "builtins", "importlib", "shutil", "ctypes", "pickle", "runpy", "socket", "webbrowser", "pty")
+_ARRAY_DTYPE = re.compile(r"[<>|=]?[biufcSUmMV?]\d{0,9}(\[[\w]{1,12}\])?")
+
+
+# Safe globals.
+def _named(entry) -> tuple[str, Callable]:
+    if isinstance(entry, tuple):
+        if len(entry) != 2:
+            raise ValueError(f"Expected tuple of length 2 (global, str of callable full path), but got tuple of length: {len(entry)}")
+        if type(entry[1]) is not str:
+            raise TypeError("Expected second item in tuple to be str of callable full path, but got: " + str(type(entry[1])))
+        return entry[1], entry[0]
+    return f"{entry.__module__}.{entry.__qualname__}", entry
+
+
+def add_safe_globals(safe_globals: list) -> None:
+    """Allows files to name these functions and classes. An entry is a callable or (callable, "full.name.in.the.file")."""
+    _safe.update(dict.fromkeys(safe_globals))
+
+
+def get_safe_globals() -> list:
+    """What add_safe_globals has allowed."""
+    return list(_safe)
+
+
+def clear_safe_globals() -> None:
+    """Takes back what add_safe_globals allowed."""
+    _safe.clear()
+
+
+class safe_globals:  # noqa: N801
+    """A context in which files may name these functions and classes, too."""
+
+    def __init__(self, safe_globals: list) -> None:
+        self.safe_globals = safe_globals
+
+    def __enter__(self) -> None:
+        add_safe_globals(self.safe_globals)
+
+    def __exit__(self, *_) -> None:
+        for entry in self.safe_globals:
+            _safe.pop(entry, None)
+
+
+def module_class(module: str, name: str):
+    """A class derived from nn.Module that the program has imported under this name, or None."""
+    from ..nn import Module
+
+    if module.startswith("torch."):
+        if name == "NonDynamicallyQuantizableLinear":
+            module = "tapegrad.nn.transformer"
+        else:
+            module = "tapegrad.nn" if module.startswith("torch.nn.modules.") else module.replace("torch", "tapegrad", 1)
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = None if found is None or part.startswith("__") else vars(found).get(part)
+    return found if isinstance(found, type) and issubclass(found, Module) else None
+
+
+_FUNCTIONS = {"torch.nn.functional": "nn.functional", "torch._C._nn": "nn.functional", "torch": "", "tapegrad.nn.functional": "nn.functional",
+              "tapegrad": ""}
+
+
+def _module_of(place: str):
+    import tapegrad
+
+    return tapegrad.nn.functional if place == "nn.functional" else tapegrad
+
+
+def activation(module: str, name: str):
+    """A function of nn.functional or of tapegrad itself, as layers keep one; or None. It is never called for a file."""
+    if module not in _FUNCTIONS or name.startswith("_"):
+        return None
+    found = vars(_module_of(_FUNCTIONS[module])).get(name)
+    return found if callable(found) and not isinstance(found, type) else None
+
+
+def function_named(value) -> str | None:
+    """Where a function of tapegrad is found again: "nn.functional.relu"."""
+    name = getattr(value, "__name__", None)
+    if isinstance(value, type) or not isinstance(name, str):
+        return None
+    for place in ("nn.functional", ""):
+        if vars(_module_of(place)).get(name) is value:
+            return f"{place}.{name}" if place else name
+    return None
+
+
+class Policy:
+    """What the files that one call reads may name. `weights_only`: no layers, as PyTorch's argument of this name."""
+
+    def __init__(self, weights_only: bool = True) -> None:
+        self.weights_only = weights_only
+        self.allowed = dict(map(_named, _safe))
+
+    def find(self, module: str, name: str):
+        """The class or function that the file means, or an error that says what to do."""
+        full = f"{module}.{name}"
+        top = module.split(".")[0]
+        if full in self.allowed and top not in _NEVER:
+            return self.allowed[full]
+        if top in _SUSPICIOUS:
+            raise FileError(f"load: the file names {full[:200]}, and only tensors and plain data are read: nothing of the module "
+                            f"{top} is called for a file\nthis is what a file does that wants to run code: do not use it")
+        layer = module_class(module, name) or activation(module, name)
+        if layer is not None and not self.weights_only:
+            return layer
+        do = [f"where you trust this class, allow it: tapegrad.serialization.add_safe_globals([{name[:100]}])"]
+        if layer is not None:
+            do.append("or load with weights_only=False, which allows layers that the program has imported")
+        do.append("or save a state_dict() and plain data instead of objects")
+        raise FileError(f"load: the file needs {full[:200]}, and only tensors and plain data are read\n" + "\n".join(do))
+
+    def put_together(self, named, state):
+        """An object of the container format."""
+        if not (isinstance(named, list) and len(named) == 2 and all(isinstance(n, str) for n in named)):
+            raise FileError("load: an object has no class")
+        cls = self.find(*named)
+        if isinstance(cls, type) and issubclass(cls, enum.Enum):
+            return guarded(cls, state)
+        if not isinstance(cls, type):
+            raise FileError(f"load: {'.'.join(named)[:200]} is no class")
+        return self.set_state(self.new(cls), state)
+
+    def function(self, name):
+        """A function of the container format."""
+        place, _, last = name.rpartition(".")
+        found = self.find(f"tapegrad.{place}" if place else "tapegrad", last)
+        if isinstance(found, type):
+            raise FileError(f"load: {name[:100]} is no function")
+        return found
+
+    def is_own(self, found) -> bool:
+        """Whether the caller allowed it: only that is called."""
+        return any(found is allowed for allowed in self.allowed.values())
+
+    def new(self, cls, *args):
+        """An object of an allowed class, without its __init__."""
+        if self.is_own(cls):
+            return guarded(cls.__new__, cls, *args)
+        if args:
+            raise FileError(f"load: the file makes a {cls.__name__} in a way that is not read")
+        return cls.__new__(cls)
+
+    def set_state(self, instance, state):
+        """What pickle's BUILD does: __setstate__ of an allowed class, or its attributes."""
+        if self.is_own(type(instance)) and hasattr(instance, "__setstate__"):
+            guarded(instance.__setstate__, state)
+            return instance
+        if hasattr(instance, "__setstate__"):
+            if not isinstance(state, dict) or not all(type(name) is str for name in state):
+                raise FileError(f"load: the state of a {type(instance).__name__} is damaged")
+            instance.__setstate__(state)
+            return instance
+        return set_attributes(instance, state)
+
+
+def set_attributes(instance, state):
+    """Attributes by name, and those in slots."""
+    slots = None
+    if isinstance(state, tuple) and len(state) == 2:
+        state, slots = state
+    for name, value in (state or {}).items():
+        check_attribute(name)
+        instance.__dict__[name] = value
+    for name, value in (slots or {}).items():
+        check_attribute(name)
+        object.__setattr__(instance, name, value)
+    return instance
+
+
+# Taking apart.
+def refusal(value, path: str) -> TypeError:
+    kind, at = type(value), f" at {path!r}" if path else ""
+    if hasattr(value, "state_dict"):
+        hint = f"\nsave its state_dict() instead: save({{'{path or 'model'}': x.state_dict()}}, ...)"
+    elif callable(value):
+        hint = "\nfunctions and classes are not data: keep them in the program"
+    else:
+        hint = f"\nsave its plain values, or allow its class: tapegrad.serialization.add_safe_globals([{kind.__qualname__}])"
+    return TypeError(f"save: cannot save an object of class {kind.__module__}.{kind.__qualname__}{at}: "
+                     f"files hold tensors and plain data only{hint}")
+
+
+def take_apart(value, path: str) -> tuple[list, object]:
+    """[module, class] and the state of an object, where its class is allowed."""
+    from ..nn import Module
+
+    cls = type(value)
+    allowed = isinstance(value, Module) or dict(map(_named, _safe)).get(f"{cls.__module__}.{cls.__qualname__}") is cls
+    if not allowed or "<" in cls.__qualname__:
+        raise refusal(value, path)
+    named = [cls.__module__, cls.__qualname__]
+    if isinstance(value, enum.Enum):
+        return named, value.value
+    state = value.__getstate__() if hasattr(value, "__getstate__") else dict(vars(value))
+    return named, state
+
+
+# Bounds of what a file may make.
+def check_attribute(name) -> None:
+    if not isinstance(name, str) or name.startswith("__"):
+        raise FileError(f"load: an object has an attribute that cannot be set: {str(name)[:50]!r}")
+
+
+def check_key(key, left: int = 1000) -> int:
+    """Refuses what has no fast hash: tuples that hold themselves many times over, numbers of thousands of digits."""
+    left -= 1
+    if left <= 0:
+        raise FileError("load: a dictionary's key is too large")
+    if isinstance(key, (tuple, frozenset)):
+        for part in key:
+            left = check_key(part, left)
+    elif isinstance(key, int) and key.bit_length() > 4096:
+        raise FileError("load: a dictionary's key is too large")
+    elif not isinstance(key, (str, bytes, int, float, complex, type(None), dtype, np.generic, type, Tensor, Size)):
+        guarded(hash, key)
+    return left
+
+
+def numpy_dtype(text) -> np.dtype:
+    """A dtype of numbers, texts or times from its short name."""
+    if not isinstance(text, str) or not _ARRAY_DTYPE.fullmatch(text):
+        raise FileError("load: an array has a dtype that is not one of numbers, texts or times")
+    kind = np.dtype(text)
+    if kind.hasobject:
+        raise FileError("load: an array has a dtype that is not one of numbers, texts or times")
+    return kind
+
+
+def numpy_array(kind: np.dtype, shape, data, order: str = "C") -> np.ndarray:
+    shape = tuple(shape)
+    if kind.itemsize == 0 or len(shape) > 32 or any(type(n) is not int or n < 0 for n in shape):
+        raise FileError("load: an array has a shape that does not exist")
+    count = 1
+    for n in shape:
+        count *= n
+    if count * kind.itemsize != len(data):
+        raise FileError(f"load: an array of shape {shape} and dtype {kind} has {len(data)} bytes")
+    return np.frombuffer(bytearray(data), dtype=kind, count=count).reshape(shape, order=order)
+
+
+def numpy_scalar(kind: np.dtype, data) -> np.generic:
+    if not isinstance(data, (bytes, bytearray)) or kind.itemsize == 0 or len(data) != kind.itemsize:
+        raise FileError("load: a NumPy number has the wrong size")
+    return np.frombuffer(bytes(data), dtype=kind)[0]
+
+
+def dtype_named(name) -> dtype:
+    import tapegrad
+
+    found = getattr(tapegrad, name, None) if isinstance(name, str) and name.isidentifier() else None
+    if not isinstance(found, dtype):
+        raise FileError(f"load: the file names a dtype that does not exist here: {str(name)[:50]!r}")
+    return found
+
+
+def path(text) -> pathlib.PurePath:
+    return pathlib.Path(text)
