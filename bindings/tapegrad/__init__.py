@@ -109,7 +109,7 @@ from .autograd import (  # noqa: E402
 )
 from .storage import *  # noqa: E402, F403
 
-_LAZY = frozenset(("backends", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
+_LAZY = frozenset(("backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "linalg", "masked", "nn", "optim", "random", "serialization",
                    "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
                    "__config__", "__future__", "_dynamo", "_inductor", "_utils", "accelerator", "ao", "classes", "distributed", "export", "futures", "fx",
                    "hub", "jit", "library", "mps", "mtia", "onnx", "ops", "overrides", "package", "quantization", "testing", "types", "xpu"))
