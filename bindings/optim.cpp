@@ -1,6 +1,6 @@
-// The optimizers' fused steps as Python calls them: `_adam_step(param_groups, state)` walks the groups and the state
-// dictionaries natively, so that a step costs no Python code per parameter. The dictionaries stay the only place where
-// state lives: nothing is cached here.
+// The optimizers' fused steps as Python calls them: `_optimizer_step(rule, param_groups, state)` walks the groups and
+// the state dictionaries natively, so that a step costs no Python code per parameter. The dictionaries stay the only
+// place where state lives: nothing is cached here.
 #include <array>
 
 #include "tapegrad/aten/sparse/sparse_tensor.h"
@@ -13,31 +13,36 @@
 namespace tapegrad::python {
 namespace {
 
-// Keys of the dictionaries, interned at first use.
-struct Keys {
-  PyObject* params = intern("params");
-  PyObject* lr = intern("lr");
-  PyObject* betas = intern("betas");
-  PyObject* eps = intern("eps");
-  PyObject* weight_decay = intern("weight_decay");
-  PyObject* amsgrad = intern("amsgrad");
-  PyObject* maximize = intern("maximize");
-  PyObject* decoupled = intern("decoupled_weight_decay");
-  PyObject* momentum = intern("momentum");
-  PyObject* dampening = intern("dampening");
-  PyObject* nesterov = intern("nesterov");
-  PyObject* step = intern("step");
-  PyObject* exp_avg = intern("exp_avg");
-  PyObject* exp_avg_sq = intern("exp_avg_sq");
-  PyObject* max_exp_avg_sq = intern("max_exp_avg_sq");
-  PyObject* momentum_buffer = intern("momentum_buffer");
+PyObject* intern(const char* text) { return check(PyUnicode_InternFromString(text)); }
 
-  static PyObject* intern(const char* text) { return check(PyUnicode_InternFromString(text)); }
+// A rule with the keys under which Python holds its options and state, interned at first use.
+struct BoundRule {
+  const nn::Rule* rule;
+  std::vector<PyObject*> options, scalars;
 };
 
-const Keys& keys() {
-  static const Keys instance;
-  return instance;
+const BoundRule& bound_rule(PyObject* name) {
+  static const std::vector<BoundRule> all = [] {
+    std::vector<BoundRule> made;
+    for (const nn::Rule& rule : nn::optimizer_rules()) {
+      BoundRule& bound = made.emplace_back();
+      bound.rule = &rule;
+      for (const nn::rules::Option& option : rule.options) bound.options.push_back(intern(option.name));
+      for (const char* scalar : rule.scalars) bound.scalars.push_back(intern(scalar));
+    }
+    return made;
+  }();
+  TG_CHECK(PyUnicode_Check(name), Type, "optimizer: expected the name of a rule: got {}", Py_TYPE(name)->tp_name);
+  return all[static_cast<size_t>(nn::optimizer_rule(PyUnicode_AsUTF8(name)).index)];
+}
+
+PyObject* key_params() {
+  static PyObject* const key = intern("params");
+  return key;
+}
+PyObject* key_differentiable() {
+  static PyObject* const key = intern("differentiable");
+  return key;
 }
 
 // Borrowed; null when absent.
@@ -55,10 +60,6 @@ PyObject* get(PyObject* dict, PyObject* key, const char* op) {
 
 void require(bool condition, const char* op, const char* what, PyObject* got) {
   TG_CHECK(condition, Type, "{}: expected {}: got {}", op, what, Py_TYPE(got)->tp_name);
-}
-
-double number(PyObject* dict, PyObject* key, const char* op) {
-  return to_double(get(dict, key, op), {op, PyUnicode_AsUTF8(key)});
 }
 
 bool flag(PyObject* dict, PyObject* key) {
@@ -85,153 +86,205 @@ PyRef state_of(PyObject* state, PyObject* param) {
   return made;
 }
 
-Tensor zeros_as(const Tensor& t) {
+Tensor filled_as(const Tensor& t, double value) {
   TensorSpec spec{DimVector(t.sizes()), t.dtype(), t.device(), {}};
   if (t.impl()->is_non_overlapping_and_dense()) spec.strides = DimVector(t.strides());
-  Tensor zeros = empty_tensor(spec);
-  zeros.zero_();
-  return zeros;
+  Tensor made = empty_tensor(spec);
+  if (value == 0)
+    made.zero_();
+  else if (t.is_complex())
+    raw::view_as_real(made).fill_(value);  // real and imaginary part are numbers of their own
+  else
+    made.fill_(value);
+  return made;
 }
 
-const Tensor& state_tensor(PyObject* state, PyObject* key, const Tensor& like) {
-  PyObject* value = find(state, key);
-  if (value == nullptr) {
-    PyRef made = own(wrap(zeros_as(like)));
-    check_status(PyDict_SetItem(state, key, made.get()));
+const Tensor& state_tensor(PyObject* state, const nn::rules::StateTensor& what, const Tensor& like, bool* made_now) {
+  const PyRef key = own(check(PyUnicode_InternFromString(what.name)));
+  PyObject* value = find(state, key.get());
+  if (value == Py_None || value == nullptr) {
+    PyRef made = own(wrap(filled_as(like, what.first)));
+    check_status(PyDict_SetItem(state, key.get(), made.get()));
     value = made.get();  // the dictionary owns it
+    *made_now = true;
   }
   require(is_tensor(value), "optimizer", "a tensor as state", value);
   return unwrap(value);
 }
 
-// Counts up: a tensor without dimensions, as PyTorch keeps it, or a number from an older file.
-double advance(PyObject* state) {
-  PyObject* value = find(state, keys().step);
-  if (value == nullptr) {
-    Tensor step = empty_tensor({}, DType::float32);
-    *step.data<float>() = 1;
-    PyRef made = own(wrap(std::move(step)));
-    check_status(PyDict_SetItem(state, keys().step, made.get()));
-    return 1;
+DType scalar_dtype() { return default_dtype() == DType::float64 ? DType::float64 : DType::float32; }
+
+// The numbers of state: tensors without dimensions, as PyTorch keeps them, or numbers from an older file.
+void read_scalars(PyObject* state, const BoundRule& bound, nn::rules::Scalars<double>& scalars) {
+  for (size_t i = 0; i < bound.scalars.size(); ++i) {
+    PyObject* value = find(state, bound.scalars[i]);
+    if (value == nullptr) {
+      scalars.first = true;
+      PyRef made = own(wrap(empty_tensor({}, scalar_dtype())));
+      unwrap(made.get()).zero_();
+      check_status(PyDict_SetItem(state, bound.scalars[i], made.get()));
+      scalars.single = scalar_dtype() == DType::float32;
+      continue;
+    }
+    if (is_tensor(value)) {
+      const Tensor& t = unwrap(value);
+      const bool simple = t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1;
+      scalars.values[i] = simple ? *t.data<float>() : t.item<double>();
+      scalars.single = t.dtype() != DType::float64;
+    } else {
+      scalars.values[i] = to_double(value, {"optimizer", "the number of steps"});
+      scalars.single = false;
+    }
   }
-  if (!is_tensor(value)) {
-    const double next = to_double(value, {"optimizer", "step"}) + 1;
-    PyRef made = own(PyFloat_FromDouble(next));
-    check_status(PyDict_SetItem(state, keys().step, made.get()));
-    return next;
-  }
-  const Tensor& step = unwrap(value);
-  if (step.dtype() == DType::float32 && step.is_cpu() && step.numel() == 1) return *step.data<float>() += 1;
-  step.add_(1);
-  return step.item<double>();
 }
+
+void write_scalars(PyObject* state, const BoundRule& bound, const nn::rules::Scalars<double>& scalars) {
+  for (size_t i = 0; i < bound.scalars.size(); ++i) {
+    PyObject* value = find(state, bound.scalars[i]);
+    if (value != nullptr && is_tensor(value)) {
+      const Tensor& t = unwrap(value);
+      if (t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1)
+        *t.data<float>() = static_cast<float>(scalars.values[i]);
+      else
+        raw::fill_(t, scalars.values[i]);
+    } else {
+      const PyRef made = own(PyFloat_FromDouble(scalars.values[i]));
+      check_status(PyDict_SetItem(state, bound.scalars[i], made.get()));
+    }
+  }
+}
+
+// The options of a group in the order of a rule; where one is a tensor, the tensor as well.
+struct Options {
+  std::array<double, nn::kMaxOptions> numbers{};
+  std::array<Tensor, nn::kMaxOptions> tensors;
+
+  Options(PyObject* group, const BoundRule& bound, bool keep_tensors) {
+    const nn::Rule& rule = *bound.rule;
+    for (size_t i = 0; i < bound.options.size(); ++i) {
+      const nn::rules::Option& option = rule.options[i];
+      PyObject* value = find(group, bound.options[i]);
+      if (value == nullptr) {
+        if (option.absent == nn::rules::Option::kNeeded)
+          TG_THROW(Key, "{}: the parameter group has no entry '{}'", rule.name, option.name);
+        numbers[i] = option.absent;
+        continue;
+      }
+      PyRef item;
+      if (option.item >= 0) {
+        require(PySequence_Check(value), rule.name, "a pair of numbers", value);
+        item = own(PySequence_GetItem(value, option.item));
+        value = item.get();
+      }
+      if (keep_tensors && is_tensor(value)) tensors[i] = unwrap(value);
+      if (option.absent != nn::rules::Option::kNeeded) {
+        const int truth = PyObject_IsTrue(value);
+        check_status(truth);
+        numbers[i] = truth;
+      } else {
+        numbers[i] = to_double(value, {rule.name, option.name});
+      }
+    }
+  }
+};
 
 struct Call {
   PyObject* groups;
   PyObject* state;
 };
 
-Call unpack(PyObject* const* args, Py_ssize_t nargs, const char* op) {
-  TG_CHECK(nargs == 2, Type, "{}: expected the parameter groups and the state: got {} arguments", op, nargs);
-  require(PyList_Check(args[0]), op, "a list of parameter groups", args[0]);
-  require(PyDict_Check(args[1]), op, "a dictionary of states", args[1]);
-  return {args[0], args[1]};
-}
-
 template <class F>  // f(group, list of parameters)
 void for_groups(const Call& call, const char* op, F&& f) {
   for (Py_ssize_t g = 0; g < PyList_GET_SIZE(call.groups); ++g) {
     PyObject* group = PyList_GET_ITEM(call.groups, g);
     require(PyDict_Check(group), op, "a dictionary as parameter group", group);
-    PyObject* params = get(group, keys().params, op);
+    PyObject* params = get(group, key_params(), op);
     require(PyList_Check(params), op, "a list of parameters", params);
     f(group, params);
   }
 }
 
-PyObject* adam_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
-  constexpr const char* kOp = "adam_step";
-  const Call call = unpack(args, nargs, kOp);
-  const NoGradGuard no_grad;
-  for_groups(call, kOp, [&](PyObject* group, PyObject* params) {
-    nn::AdamSettings s;
-    s.lr = number(group, keys().lr, kOp);
-    PyObject* betas = get(group, keys().betas, kOp);
-    require(PySequence_Check(betas), kOp, "two numbers as betas", betas);
-    s.beta1 = to_double(own(PySequence_GetItem(betas, 0)).get(), {kOp, "betas"});
-    s.beta2 = to_double(own(PySequence_GetItem(betas, 1)).get(), {kOp, "betas"});
-    s.eps = number(group, keys().eps, kOp);
-    s.weight_decay = number(group, keys().weight_decay, kOp);
-    s.amsgrad = flag(group, keys().amsgrad);
-    s.maximize = flag(group, keys().maximize);
-    s.decoupled = flag(group, keys().decoupled);
-    std::vector<nn::AdamEntry> entries;
-    entries.reserve(static_cast<size_t>(PyList_GET_SIZE(params)));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
-      PyObject* object = PyList_GET_ITEM(params, i);
-      require(is_tensor(object), kOp, "a tensor as parameter", object);
-      const Tensor& param = unwrap(object);
-      const Tensor* grad = gradient_of(param);
-      if (grad == nullptr) continue;
-      TG_CHECK(!grad->is_sparse(), Runtime,
-               "Adam does not support sparse gradients, please consider SparseAdam instead");
-      const PyRef state = state_of(call.state, object);
-      nn::AdamEntry& entry = entries.emplace_back();
-      entry.param = param;
-      entry.grad = *grad;
-      entry.step = advance(state.get());
-      entry.exp_avg = state_tensor(state.get(), keys().exp_avg, param);
-      entry.exp_avg_sq = state_tensor(state.get(), keys().exp_avg_sq, param);
-      if (s.amsgrad) entry.max_exp_avg_sq = state_tensor(state.get(), keys().max_exp_avg_sq, param);
-    }
-    nn::fused_adam_step(entries, s);
-  });
-  Py_RETURN_NONE;
-  TG_PY_CATCH
+// What a rule does with a sparse gradient: SGD touches the rows that were used, others ask `fallback` or refuse.
+void sparse_step(const BoundRule& bound, const Options& options, PyObject* object, const Tensor& grad, PyObject* group,
+                 PyObject* fallback) {
+  const nn::Rule& rule = *bound.rule;
+  if (fallback != nullptr) {
+    const PyRef gradient = own(wrap(grad));
+    own(check(PyObject_CallFunctionObjArgs(fallback, object, gradient.get(), group, nullptr)));
+    return;
+  }
+  using nn::rules::Sgd;
+  const auto& o = options.numbers;
+  TG_CHECK(o[Sgd::kMomentum] == 0 && o[Sgd::kWeightDecay] == 0, NotImplemented,
+           "SGD: momentum and weight_decay do not go with sparse gradients: got {} and {}", o[Sgd::kMomentum],
+           o[Sgd::kWeightDecay]);
+  sparse::add_to_(unwrap(object), grad, o[Sgd::kMaximize] != 0 ? o[Sgd::kLr] : -o[Sgd::kLr]);
+  autograd::bump_version(unwrap(object), rule.name);
 }
 
-PyObject* sgd_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
-  constexpr const char* kOp = "sgd_step";
-  const Call call = unpack(args, nargs, kOp);
-  const NoGradGuard no_grad;
-  for_groups(call, kOp, [&](PyObject* group, PyObject* params) {
-    nn::SgdSettings s;
-    s.lr = number(group, keys().lr, kOp);
-    s.momentum = number(group, keys().momentum, kOp);
-    s.dampening = number(group, keys().dampening, kOp);
-    s.weight_decay = number(group, keys().weight_decay, kOp);
-    s.nesterov = flag(group, keys().nesterov);
-    s.maximize = flag(group, keys().maximize);
-    std::vector<nn::SgdEntry> entries;
-    entries.reserve(static_cast<size_t>(PyList_GET_SIZE(params)));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
-      PyObject* object = PyList_GET_ITEM(params, i);
-      require(is_tensor(object), kOp, "a tensor as parameter", object);
-      const Tensor& param = unwrap(object);
-      const Tensor* grad = gradient_of(param);
-      if (grad == nullptr) continue;
-      if (grad->is_sparse()) {  // only the rows that were used
-        TG_CHECK(s.momentum == 0 && s.weight_decay == 0, NotImplemented,
-                 "SGD: momentum and weight_decay do not go with sparse gradients: got {} and {}", s.momentum,
-                 s.weight_decay);
-        sparse::add_to_(param, *grad, s.maximize ? s.lr : -s.lr);
-        autograd::bump_version(param, "SGD");
-        continue;
-      }
-      nn::SgdEntry& entry = entries.emplace_back();
-      entry.param = param;
-      entry.grad = *grad;
-      if (s.momentum == 0) continue;
-      const PyRef state = state_of(call.state, object);
-      PyObject* buffer = find(state.get(), keys().momentum_buffer);
-      if (buffer == Py_None) check_status(PyDict_DelItem(state.get(), keys().momentum_buffer));
-      entry.first = buffer == nullptr || buffer == Py_None;
-      entry.momentum_buffer = state_tensor(state.get(), keys().momentum_buffer, param);
+void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback) {
+  const nn::Rule& rule = *bound.rule;
+  const bool differentiable = flag(group, key_differentiable());
+  const Options options(group, bound, differentiable);
+  const nn::rules::StateTensors kept = rule.states(options.numbers.data());
+  const auto n = static_cast<size_t>(PyList_GET_SIZE(params));
+  std::vector<nn::StepEntry> entries;
+  std::vector<PyRef> owners;  // the state dictionary of each entry
+  std::vector<std::pair<PyObject*, Tensor>> sparse;
+  entries.reserve(n);
+  owners.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    PyObject* object = PyList_GET_ITEM(params, static_cast<Py_ssize_t>(i));
+    require(is_tensor(object), rule.name, "a tensor as parameter", object);
+    const Tensor& param = unwrap(object);
+    const Tensor* grad = gradient_of(param);
+    if (grad == nullptr) continue;
+    if (grad->is_sparse()) {
+      TG_CHECK(fallback != nullptr || rule.scalars.empty(), Runtime, "{} does not support sparse gradients{}",
+               rule.name, rule.name == std::string_view("Adam") ? ", please consider SparseAdam instead" : "");
+      sparse.emplace_back(object, *grad);
+      continue;
     }
-    nn::fused_sgd_step(entries, s);
-  });
+    nn::StepEntry& entry = entries.emplace_back();
+    entry.param = param;
+    entry.grad = *grad;
+    owners.push_back(PyRef::borrow(object));
+  }
+  const bool stateful = kept.n > 0 || !rule.scalars.empty();
+  for (size_t i = 0; stateful && i < entries.size(); ++i) {
+    nn::StepEntry& entry = entries[i];
+    owners[i] = state_of(states, owners[i].get());
+    read_scalars(owners[i].get(), bound, entry.scalars);
+    bool made = false;
+    for (int k = 0; k < kept.n; ++k)
+      entry.states[k] = state_tensor(owners[i].get(), kept.tensors[k], entry.param, &made);
+    if (rule.scalars.empty()) entry.scalars.first = made;
+  }
+  const std::span<const double> numbers(options.numbers.data(), rule.options.size());
+  if (differentiable) {
+    const EnableGradGuard grad_mode;
+    nn::recorded_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries);
+  } else {
+    nn::fused_step(rule, numbers, entries);
+  }
+  for (size_t i = 0; i < entries.size(); ++i) write_scalars(owners[i].get(), bound, entries[i].scalars);
+  for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, fallback);
+}
+
+// _optimizer_step(rule, param_groups, state, sparse_update=None): one step of all parameters that have a gradient.
+// sparse_update(param, grad, group) is called for sparse gradients.
+PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  constexpr const char* kOp = "optimizer step";
+  TG_CHECK(nargs == 3 || nargs == 4, Type,
+           "{}: expected the rule, the parameter groups and the state: got {} arguments", kOp, nargs);
+  const BoundRule& bound = bound_rule(args[0]);
+  require(PyList_Check(args[1]), kOp, "a list of parameter groups", args[1]);
+  require(PyDict_Check(args[2]), kOp, "a dictionary of states", args[2]);
+  PyObject* fallback = nargs == 4 && args[3] != Py_None ? args[3] : nullptr;
+  const NoGradGuard no_grad;
+  for_groups({args[1], args[2]}, kOp,
+             [&](PyObject* group, PyObject* params) { group_step(bound, group, params, args[2], fallback); });
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -278,8 +331,8 @@ PyCFunction erase(F* f) {
 }  // namespace
 
 PyMethodDef optim_functions[] = {
-    {"_adam_step", erase(&adam_step), METH_FASTCALL, "_adam_step(param_groups, state): one step of Adam or AdamW"},
-    {"_sgd_step", erase(&sgd_step), METH_FASTCALL, "_sgd_step(param_groups, state): one step of SGD"},
+    {"_optimizer_step", erase(&optimizer_step), METH_FASTCALL,
+     "_optimizer_step(rule, param_groups, state, sparse_update=None): one step by a rule of nn/optim/rules.h"},
     {"_zero_grad", erase(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
     {nullptr, nullptr, 0, nullptr},
 };

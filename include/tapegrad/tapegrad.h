@@ -23,4 +23,5 @@
 #include "tapegrad/nn/init.h"
 #include "tapegrad/nn/layers.h"
 #include "tapegrad/nn/optim/optimizers.h"
+#include "tapegrad/nn/optim/schedules.h"
 #include "tapegrad/nn/sequential.h"

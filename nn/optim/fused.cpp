@@ -11,48 +11,42 @@
 
 namespace tapegrad {
 
-#define TG_OPTIM_KERNELS(isa)                                           \
-  namespace cpu::isa {                                                  \
-  void fused_adam(DType, const nn::AdamRun&, const nn::AdamConstants&); \
-  void fused_sgd(DType, const nn::SgdRun&, const nn::SgdConstants&);    \
+#define TG_OPTIM_KERNEL(isa)                       \
+  namespace cpu::isa {                             \
+  void fused_rule(int, DType, const nn::RuleRun&); \
   }
 #ifdef TG_HAVE_ISA_GENERIC
-TG_OPTIM_KERNELS(generic)
+TG_OPTIM_KERNEL(generic)
 #endif
 #ifdef TG_HAVE_ISA_AVX2
-TG_OPTIM_KERNELS(avx2)
+TG_OPTIM_KERNEL(avx2)
 #endif
 #ifdef TG_HAVE_ISA_AVX512
-TG_OPTIM_KERNELS(avx512)
+TG_OPTIM_KERNEL(avx512)
 #endif
 
 namespace nn {
 namespace {
 
-struct CpuKernels {
-  AdamKernel adam = nullptr;
-  SgdKernel sgd = nullptr;
-};
-
-CpuKernels choose() {
-  CpuKernels kernels;
+RuleKernel choose() {
+  RuleKernel kernel = nullptr;
   [[maybe_unused]] const Isa isa = cpu_isa();
 #ifdef TG_HAVE_ISA_GENERIC
-  kernels = {&cpu::generic::fused_adam, &cpu::generic::fused_sgd};
+  kernel = &cpu::generic::fused_rule;
 #endif
 #ifdef TG_HAVE_ISA_AVX2
-  if (isa >= Isa::Avx2) kernels = {&cpu::avx2::fused_adam, &cpu::avx2::fused_sgd};
+  if (isa >= Isa::Avx2) kernel = &cpu::avx2::fused_rule;
 #endif
 #ifdef TG_HAVE_ISA_AVX512
-  if (isa >= Isa::Avx512) kernels = {&cpu::avx512::fused_adam, &cpu::avx512::fused_sgd};
+  if (isa >= Isa::Avx512) kernel = &cpu::avx512::fused_rule;
 #endif
-  if (kernels.adam == nullptr)
+  if (kernel == nullptr)
     TG_THROW(Runtime, "optimizer step: this processor lacks AVX2, and no kernels for older ones were built");
-  return kernels;
+  return kernel;
 }
 
-const CpuKernels& kernels() {
-  static const CpuKernels chosen = choose();
+RuleKernel kernel() {
+  static const RuleKernel chosen = choose();
   return chosen;
 }
 
@@ -74,7 +68,8 @@ class Layouts {
   explicit Layouts(const char* op) : op_(op), site_(autograd::current_site()) {}
 
   void param(const Tensor& p) {
-    TG_CHECK(is_floating_point(p.dtype()), Runtime, "{}: expected a floating point parameter: got {}", op_, p.dtype());
+    TG_CHECK(is_floating_point(p.dtype()) || is_complex(p.dtype()), Runtime,
+             "{}: expected a floating point or complex parameter: got {}", op_, p.dtype());
     TG_CHECK(p.is_cpu(), NotImplemented, "{}: no kernel for tensors on {}", op_, p.device());
     dense_ = p.impl()->is_non_overlapping_and_dense();
     param_ = &p;
@@ -118,102 +113,73 @@ class Layouts {
   std::vector<std::pair<Tensor, Tensor>> back_;
 };
 
-// Runs of one element type; all their elements form one range that the threads share.
-template <class Run>
-struct Batch {
-  std::vector<Run> runs;
-  std::vector<DType> dtypes;
-  std::vector<int64_t> ends;  // position in the range after each run
-
-  void add(const Run& run, DType dtype) {
+// The runs of a step; all their elements form one range that the threads share.
+class Batch {
+ public:
+  void add(RuleRun run, DType dtype) {
     if (run.n == 0) return;
-    runs.push_back(run);
-    dtypes.push_back(dtype);
-    ends.push_back(run.n + (ends.empty() ? 0 : ends.back()));
+    if (is_complex(dtype)) run.n *= 2;  // real and imaginary part are numbers of their own
+    runs_.push_back(run);
+    dtypes_.push_back(to_real(dtype));
+    ends_.push_back(run.n + (ends_.empty() ? 0 : ends_.back()));
   }
 
-  template <class F>  // f(run, dtype) with a part of a run
-  void for_each_part(F&& f) const {
-    if (runs.empty()) return;
-    parallel_for(0, ends.back(), kGrain, [&](int64_t first, int64_t last) {
-      size_t i = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), first) - ends.begin());
+  void run(int rule) const {
+    if (runs_.empty()) return;
+    parallel_for(0, ends_.back(), kGrain, [&](int64_t first, int64_t last) {
+      size_t i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
       while (first < last) {
-        const int64_t start = ends[i] - runs[i].n;
-        const int64_t stop = std::min(last, ends[i]);
-        f(runs[i], dtypes[i], first - start, stop - first);
+        const int64_t start = ends_[i] - runs_[i].n;
+        const int64_t stop = std::min(last, ends_[i]);
+        kernel()(rule, dtypes_[i], part(runs_[i], dtypes_[i], first - start, stop - first));
         first = stop;
         ++i;
       }
     });
   }
-};
 
-template <class T>
-T* shift(T* p, int64_t bytes) {
-  using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-  return p ? static_cast<Byte*>(p) + bytes : nullptr;
-}
+ private:
+  static RuleRun part(RuleRun run, DType dtype, int64_t from, int64_t n) {
+    const int64_t bytes = from * static_cast<int64_t>(element_size(dtype));
+    run.param = static_cast<char*>(run.param) + bytes;
+    run.grad = static_cast<const char*>(run.grad) + bytes;
+    for (void*& state : run.states)
+      if (state != nullptr) state = static_cast<char*>(state) + bytes;
+    run.n = n;
+    return run;
+  }
+
+  std::vector<RuleRun> runs_;
+  std::vector<DType> dtypes_;
+  std::vector<int64_t> ends_;  // position in the range after each run
+};
 
 }  // namespace
 
-void fused_adam_step(std::span<const AdamEntry> entries, const AdamSettings& s) {
-  constexpr const char* kOp = "adam_step";
+void fused_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries) {
+  TG_ASSERT(options.size() == rule.options.size());
   const NoGradGuard no_grad;
-  Layouts layouts(kOp);
-  Batch<AdamRun> batch;
-  for (const AdamEntry& e : entries) {
+  const rules::StateTensors states = rule.states(options.data());
+  Layouts layouts(rule.name);
+  Batch batch;
+  for (StepEntry& e : entries) {
     layouts.param(e.param);
-    AdamRun run{};
+    RuleRun run{};
     run.grad = layouts.read(e.grad, "gradient");
     run.param = layouts.written(e.param, "parameter");
-    run.exp_avg = layouts.written(e.exp_avg, "average of gradients");
-    run.exp_avg_sq = layouts.written(e.exp_avg_sq, "average of squared gradients");
-    if (s.amsgrad) run.max_exp_avg_sq = layouts.written(e.max_exp_avg_sq, "maximum of squared gradients");
+    for (int i = 0; i < states.n; ++i) run.states[i] = layouts.written(e.states[i], states.tensors[i].name);
     run.n = e.param.numel();
-    run.step_size = s.lr / (1 - std::pow(s.beta1, e.step));
-    run.root = std::sqrt(1 - std::pow(s.beta2, e.step));
+    if (!rule.scalars.empty()) e.scalars.values[0] += 1;
+    rules::Plan<double> plan;
+    rule.prepare(options.data(), e.scalars, plan);
+    run.variant = plan.variant;
+    run.sign = plan.sign;
+    run.weight_decay = plan.weight_decay;
+    run.decay = plan.decay;
+    std::copy_n(plan.c, kMaxConstants, run.constants);
     batch.add(run, e.param.dtype());
   }
-  const AdamConstants constants{
-      s.beta1,   s.beta2, s.eps, s.decoupled ? 0 : s.weight_decay, s.decoupled ? 1 - s.lr * s.weight_decay : 1,
-      s.maximize};
-  batch.for_each_part([&](AdamRun run, DType dtype, int64_t from, int64_t n) {
-    const int64_t bytes = from * static_cast<int64_t>(element_size(dtype));
-    run.param = shift(run.param, bytes);
-    run.grad = shift(run.grad, bytes);
-    run.exp_avg = shift(run.exp_avg, bytes);
-    run.exp_avg_sq = shift(run.exp_avg_sq, bytes);
-    run.max_exp_avg_sq = shift(run.max_exp_avg_sq, bytes);
-    run.n = n;
-    kernels().adam(dtype, run, constants);
-  });
-  layouts.write_back();
-}
-
-void fused_sgd_step(std::span<const SgdEntry> entries, const SgdSettings& s) {
-  constexpr const char* kOp = "sgd_step";
-  const NoGradGuard no_grad;
-  Layouts layouts(kOp);
-  Batch<SgdRun> batch;
-  for (const SgdEntry& e : entries) {
-    layouts.param(e.param);
-    SgdRun run{};
-    run.grad = layouts.read(e.grad, "gradient");
-    run.param = layouts.written(e.param, "parameter");
-    if (s.momentum != 0) run.buffer = layouts.written(e.momentum_buffer, "momentum buffer");
-    run.n = e.param.numel();
-    run.first = e.first;
-    batch.add(run, e.param.dtype());
-  }
-  const SgdConstants constants{s.lr, s.momentum, s.dampening, s.weight_decay, s.nesterov, s.maximize};
-  batch.for_each_part([&](SgdRun run, DType dtype, int64_t from, int64_t n) {
-    const int64_t bytes = from * static_cast<int64_t>(element_size(dtype));
-    run.param = shift(run.param, bytes);
-    run.grad = shift(run.grad, bytes);
-    run.buffer = shift(run.buffer, bytes);
-    run.n = n;
-    kernels().sgd(dtype, run, constants);
-  });
+  batch.run(rule.index);
   layouts.write_back();
 }
 

@@ -1,5 +1,6 @@
 // Optimizer steps over many tensors at once. A step is one pass over all elements of all tensors: parameters,
-// gradients and state are read and written once, in one parallel_for whatever the number of tensors.
+// gradients and state are read and written once, in one parallel_for whatever the number of tensors. The formulas
+// are in rules.h; here is how a step by one of them is made.
 //
 // The functions take tensors as they are; parameter, gradient and state of one entry must agree in shape, dtype and
 // device. They write through data pointers, outside the tape, and bump the versions of what they write.
@@ -7,43 +8,40 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/nn/optim/rules.h"
 
 namespace tapegrad::nn {
 
-struct AdamSettings {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool amsgrad = false;
-  bool maximize = false;
-  bool decoupled = false;  // AdamW: decay the weights themselves, not through the gradient
+// What is known of a rule without its formulas.
+struct Rule {
+  const char* name;
+  int index;  // in TG_OPTIM_RULES
+  std::span<const rules::Option> options;
+  std::span<const char* const> scalars;                  // names; the first counts steps
+  rules::StateTensors (*states)(const double* options);  // what a group with these options keeps per parameter
+  void (*prepare)(const double* options, rules::Scalars<double>&, rules::Plan<double>&);
 };
 
-struct AdamEntry {
-  Tensor param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq;  // the last one with amsgrad only
-  double step = 1;                                          // this step's number, from 1
+TG_API std::span<const Rule> optimizer_rules();
+TG_API const Rule& optimizer_rule(std::string_view name);  // raises Value when there is none
+
+struct StepEntry {
+  Tensor param, grad;
+  Tensor states[kMaxStates];       // as many as `states(options)` says
+  rules::Scalars<double> scalars;  // before the step; after it, what to keep
 };
 
-struct SgdSettings {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
-  bool maximize = false;
-};
+// One step of all entries. `options` in the rule's order.
+TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries);
 
-struct SgdEntry {
-  Tensor param, grad, momentum_buffer;  // the last one with momentum only
-  bool first = false;                   // the buffer holds nothing yet: it becomes the gradient
-};
-
-TG_API void fused_adam_step(std::span<const AdamEntry> entries, const AdamSettings& settings);
-TG_API void fused_sgd_step(std::span<const SgdEntry> entries, const SgdSettings& settings);
+// The same step with tensor operators, recorded on the tape where it is on, so that a gradient flows through the step
+// to gradients, parameters and options. An option that is a tensor (of one element) is in `tensors` at its place; the
+// others are undefined there.
+TG_API void recorded_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
+                          std::span<StepEntry> entries);
 
 }  // namespace tapegrad::nn

@@ -1,107 +1,82 @@
 // The loops of the fused steps, compiled once per instruction set. Plain loops over independent elements: the
-// compiler vectorises them. 16-bit types compute in float.
+// compiler vectorises them. 16-bit types compute in float; a complex number is two real ones.
 #include <algorithm>
 #include <cmath>
 
-#include "tapegrad/nn/optim/kernels.h"
+#include "tapegrad/nn/optim/rules.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
-template <class T, bool kAmsgrad>
-void adam_loop(const nn::AdamRun& run, const nn::AdamConstants& constants) {
+template <class T, class Rule, int kVariant>
+void loop(const nn::RuleRun& run) {
   using C = compute_t<T>;
+  constexpr int kSlots = Rule::slots(kVariant);
   T* __restrict param = static_cast<T*>(run.param);
   const T* __restrict grad = static_cast<const T*>(run.grad);
-  T* __restrict exp_avg = static_cast<T*>(run.exp_avg);
-  T* __restrict exp_avg_sq = static_cast<T*>(run.exp_avg_sq);
-  T* __restrict max_exp_avg_sq = static_cast<T*>(run.max_exp_avg_sq);
-  const C sign = constants.maximize ? C(-1) : C(1);
-  const C weight_decay = static_cast<C>(constants.weight_decay), decay = static_cast<C>(constants.decay);
-  const C beta2 = static_cast<C>(constants.beta2), eps = static_cast<C>(constants.eps);
-  const C weight1 = static_cast<C>(1 - constants.beta1), weight2 = static_cast<C>(1 - constants.beta2);
-  const C step_size = static_cast<C>(run.step_size), root = static_cast<C>(run.root);
+  T* __restrict s0 = static_cast<T*>(run.states[0]);
+  T* __restrict s1 = static_cast<T*>(run.states[1]);
+  T* __restrict s2 = static_cast<T*>(run.states[2]);
+  const C sign = static_cast<C>(run.sign), weight_decay = static_cast<C>(run.weight_decay);
+  const C decay = static_cast<C>(run.decay);
+  C c[nn::kMaxConstants];
+  for (int k = 0; k < nn::kMaxConstants; ++k) c[k] = static_cast<C>(run.constants[k]);
   for (int64_t i = 0; i < run.n; ++i) {
-    C p = static_cast<C>(param[i]) * decay;
-    const C g = sign * static_cast<C>(grad[i]) + weight_decay * p;
-    C m = static_cast<C>(exp_avg[i]);
-    m += weight1 * (g - m);
-    C v = beta2 * static_cast<C>(exp_avg_sq[i]) + weight2 * g * g;
-    exp_avg[i] = static_cast<T>(m);
-    exp_avg_sq[i] = static_cast<T>(v);
-    if constexpr (kAmsgrad) {
-      const C old = static_cast<C>(max_exp_avg_sq[i]);
-      v = old > v ? old : v;
-      max_exp_avg_sq[i] = static_cast<T>(v);
-    }
-    p -= step_size * m / (std::sqrt(v) / root + eps);
+    C p = static_cast<C>(param[i]);
+    C g = sign * static_cast<C>(grad[i]) + weight_decay * p;
+    p = p * decay;
+    C s[nn::kMaxStates] = {};
+    if constexpr (kSlots > 0) s[0] = static_cast<C>(s0[i]);
+    if constexpr (kSlots > 1) s[1] = static_cast<C>(s1[i]);
+    if constexpr (kSlots > 2) s[2] = static_cast<C>(s2[i]);
+    Rule::template update<kVariant>(p, g, s, c);
     param[i] = static_cast<T>(p);
+    if constexpr (kSlots > 0) s0[i] = static_cast<T>(s[0]);
+    if constexpr (kSlots > 1) s1[i] = static_cast<T>(s[1]);
+    if constexpr (kSlots > 2) s2[i] = static_cast<T>(s[2]);
+  }
+}
+
+template <class T, class Rule>
+void run_rule(const nn::RuleRun& run) {
+  static_assert(Rule::kVariants <= 4);
+  constexpr int kLast = Rule::kVariants - 1;
+  switch (run.variant) {
+    case 0:
+      return loop<T, Rule, 0>(run);
+    case 1:
+      return loop<T, Rule, std::min(1, kLast)>(run);
+    case 2:
+      return loop<T, Rule, std::min(2, kLast)>(run);
+    default:
+      return loop<T, Rule, kLast>(run);
   }
 }
 
 template <class T>
-void sgd_loop(const nn::SgdRun& run, const nn::SgdConstants& constants) {
-  using C = compute_t<T>;
-  T* __restrict param = static_cast<T*>(run.param);
-  const T* __restrict grad = static_cast<const T*>(run.grad);
-  T* __restrict buffer = static_cast<T*>(run.buffer);
-  const C sign = constants.maximize ? C(-1) : C(1);
-  const C lr = static_cast<C>(constants.lr), weight_decay = static_cast<C>(constants.weight_decay);
-  if (buffer == nullptr) {
-    for (int64_t i = 0; i < run.n; ++i) {
-      const C p = static_cast<C>(param[i]);
-      param[i] = static_cast<T>(p - lr * (sign * static_cast<C>(grad[i]) + weight_decay * p));
-    }
-    return;
-  }
-  // The first step sets the buffer to the gradient: momentum 0, no dampening.
-  const C keep = run.first ? C(0) : static_cast<C>(constants.momentum);
-  const C take = run.first ? C(1) : static_cast<C>(1 - constants.dampening);
-  const C look_ahead = static_cast<C>(constants.momentum);
-  if (constants.nesterov) {
-    for (int64_t i = 0; i < run.n; ++i) {
-      const C p = static_cast<C>(param[i]);
-      const C g = sign * static_cast<C>(grad[i]) + weight_decay * p;
-      const C b = keep * static_cast<C>(buffer[i]) + take * g;
-      buffer[i] = static_cast<T>(b);
-      param[i] = static_cast<T>(p - lr * (g + look_ahead * b));
-    }
-  } else {
-    for (int64_t i = 0; i < run.n; ++i) {
-      const C p = static_cast<C>(param[i]);
-      const C g = sign * static_cast<C>(grad[i]) + weight_decay * p;
-      const C b = keep * static_cast<C>(buffer[i]) + take * g;
-      buffer[i] = static_cast<T>(b);
-      param[i] = static_cast<T>(p - lr * b);
-    }
-  }
-}
-
-template <class F>
-void for_floating(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::float32:
-      return f.template operator()<float>();
-    case DType::float64:
-      return f.template operator()<double>();
-    case DType::float16:
-      return f.template operator()<Half>();
-    default:
-      return f.template operator()<BFloat16>();
-  }
+void run_typed(int rule, const nn::RuleRun& run) {
+  using Loop = void (*)(const nn::RuleRun&);
+  using namespace nn::rules;
+#define TG_LOOP(name) &run_rule<T, name>,
+  static constexpr Loop loops[] = {TG_OPTIM_RULES(TG_LOOP)};
+#undef TG_LOOP
+  loops[rule](run);
 }
 
 }  // namespace
 
-void fused_adam(DType dtype, const nn::AdamRun& run, const nn::AdamConstants& constants) {
-  for_floating(dtype, [&]<class T>() {
-    run.max_exp_avg_sq ? adam_loop<T, true>(run, constants) : adam_loop<T, false>(run, constants);
-  });
-}
-
-void fused_sgd(DType dtype, const nn::SgdRun& run, const nn::SgdConstants& constants) {
-  for_floating(dtype, [&]<class T>() { sgd_loop<T>(run, constants); });
+void fused_rule(int rule, DType dtype, const nn::RuleRun& run) {
+  switch (dtype) {
+    case DType::float32:
+      return run_typed<float>(rule, run);
+    case DType::float64:
+      return run_typed<double>(rule, run);
+    case DType::float16:
+      return run_typed<Half>(rule, run);
+    default:
+      return run_typed<BFloat16>(rule, run);
+  }
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -7,36 +7,22 @@
 
 namespace tapegrad::nn {
 
-struct AdamRun {
+inline constexpr int kMaxStates = 3;     // tensors of state per parameter
+inline constexpr int kMaxScalars = 3;    // numbers of state per parameter
+inline constexpr int kMaxConstants = 7;  // numbers that a rule's loop reads
+inline constexpr int kMaxOptions = 8;    // numbers that a rule reads from a parameter group
+
+struct RuleRun {
   void* param;
   const void* grad;
-  void* exp_avg;
-  void* exp_avg_sq;
-  void* max_exp_avg_sq;  // null without amsgrad
+  void* states[kMaxStates];
   int64_t n;
-  double step_size;  // lr / (1 - beta1^step)
-  double root;       // sqrt(1 - beta2^step)
+  int variant;
+  double sign, weight_decay, decay;
+  double constants[kMaxConstants];
 };
 
-struct AdamConstants {
-  double beta1, beta2, eps, weight_decay, decay;  // decay: 1 - lr * weight_decay when decoupled, else 1
-  bool maximize;
-};
-
-struct SgdRun {
-  void* param;
-  const void* grad;
-  void* buffer;  // null without momentum
-  int64_t n;
-  bool first;
-};
-
-struct SgdConstants {
-  double lr, momentum, dampening, weight_decay;
-  bool nesterov, maximize;
-};
-
-using AdamKernel = void (*)(DType, const AdamRun&, const AdamConstants&);
-using SgdKernel = void (*)(DType, const SgdRun&, const SgdConstants&);
+// By position in TG_OPTIM_RULES (rules.h).
+using RuleKernel = void (*)(int rule, DType, const RuleRun&);
 
 }  // namespace tapegrad::nn

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from .. import _C, Tensor
-from .optimizer import Optimizer, _check_lr, _check_supported
+from .. import Tensor
+from .optimizer import RuleOptimizer, _check_betas, _check_lr, _check_supported
 
 __all__ = ["Adam", "AdamW"]
 
 
-class Adam(Optimizer):
+class Adam(RuleOptimizer):
     """Adam (Kingma and Ba, 2015); with decoupled_weight_decay it is AdamW.
 
     A step is one native pass over all parameters.
     """
+
+    _rule = "Adam"
+    _switches = ("amsgrad", "maximize", "capturable", "differentiable")
 
     def __init__(self, params, lr=1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
                  amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
@@ -26,9 +29,7 @@ class Adam(Optimizer):
             raise ValueError("betas as Tensors go with foreach only where capturable is set")
         if not eps >= 0.0:
             raise ValueError(f"Invalid epsilon value: {eps}")
-        for i in (0, 1):
-            if not 0.0 <= betas[i] < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {betas[i]}")
+        _check_betas(betas)
         if not weight_decay >= 0.0:
             raise ValueError(f"Invalid weight_decay value: {weight_decay}")
         _check_supported(foreach, fused, differentiable)
@@ -39,16 +40,8 @@ class Adam(Optimizer):
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)
-        self._complete_groups("amsgrad", "maximize", "capturable", "differentiable")
         for group in self.param_groups:
             group.setdefault("decoupled_weight_decay", isinstance(self, AdamW))
-        self._steps_to_tensors()
-
-    def step(self, closure=None):
-        """One step. Returns the loss when a closure is given."""
-        loss = None if closure is None else self._loss(closure)
-        _C._adam_step(self.param_groups, self.state)
-        return loss
 
 
 class AdamW(Adam):

@@ -12,9 +12,9 @@ from collections import Counter
 from .. import Tensor
 from .optimizer import Optimizer
 
-__all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR", "LRScheduler",
-           "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau",
-           "SequentialLR", "StepLR"]
+__all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",
+           "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
+           "ReduceLROnPlateau", "SequentialLR", "StepLR"]
 
 _EPOCH_WARNING = ("The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
                   "`scheduler.step()` to step the scheduler.")
@@ -53,7 +53,6 @@ def _note_step(optimizer) -> None:
     step = optimizer.step
     ours = "step" not in optimizer.__dict__
     owner = weakref.ref(optimizer)
-    function = step.__func__ if hasattr(step, "__func__") else None
 
     def noting(*args, **kwargs):
         self = owner()
@@ -63,7 +62,7 @@ def _note_step(optimizer) -> None:
                 del self.__dict__["step"]
             else:
                 self.step = step
-        return function(self, *args, **kwargs) if ours and function is not None else step(*args, **kwargs)
+        return type(self).step(self, *args, **kwargs) if ours else step(*args, **kwargs)
 
     noting._notes_step = True
     noting._runs_hooks = getattr(step, "_runs_hooks", False)
@@ -679,3 +678,6 @@ class OneCycleLR(LRScheduler):
             if self.cycle_momentum:
                 self._set_momentum(group, self._anneal(group[phase["start_momentum"]], group[phase["end_momentum"]], part))
         return rates
+
+
+from ._cyclic_lr import CyclicLR  # noqa: E402  it derives from the base above

@@ -7,10 +7,10 @@ import warnings
 from collections import OrderedDict, defaultdict
 from copy import deepcopy
 
-from .. import _C, Tensor, enable_grad, float32, no_grad, tensor
+from .. import _C, Tensor, enable_grad, float32, float64, get_default_dtype, no_grad, tensor
 from ..utils.hooks import RemovableHandle
 
-__all__ = ["Optimizer", "required"]
+__all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook", "required"]
 
 
 class _Required:
@@ -32,13 +32,51 @@ def _check_lr(lr) -> None:
         raise ValueError(f"Invalid learning rate: {lr}")
 
 
+def _check_not_negative(**values) -> None:
+    for name, value in values.items():
+        if not value >= 0.0:
+            raise ValueError(f"Invalid {name} value: {value}")
+
+
+def _check_betas(betas) -> None:
+    for i in (0, 1):
+        if not 0.0 <= betas[i] < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {betas[i]}")
+
+
 def _check_supported(foreach, fused, differentiable) -> None:
     """`foreach` and `fused` choose among PyTorch's implementations; here there is one, and it is fused."""
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
     if fused and foreach:
         raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-    if differentiable:
-        raise NotImplementedError("optimizer: differentiable=True is not there: a step is not recorded on the tape\n"
-                                  "write the update with tensor operators where a gradient has to flow through it")
+
+
+def _scalar(value: float) -> Tensor:
+    """A number of state, such as a count of steps: a tensor without dimensions in float32 (float64 where that is the default)."""
+    return tensor(float(value), dtype=float64 if get_default_dtype() == float64 else float32)
+
+
+# Hooks of all optimizers, by the ids of their handles.
+_global_optimizer_pre_hooks: OrderedDict = OrderedDict()
+_global_optimizer_post_hooks: OrderedDict = OrderedDict()
+
+
+def _register_global(hooks: OrderedDict, hook) -> RemovableHandle:
+    Optimizer._watch_all_steps()
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+def register_optimizer_step_pre_hook(hook) -> RemovableHandle:
+    """Calls hook(optimizer, args, kwargs) before each step of every optimizer."""
+    return _register_global(_global_optimizer_pre_hooks, hook)
+
+
+def register_optimizer_step_post_hook(hook) -> RemovableHandle:
+    """Calls hook(optimizer, args, kwargs) after each step of every optimizer."""
+    return _register_global(_global_optimizer_post_hooks, hook)
 
 
 class Optimizer:
@@ -46,6 +84,8 @@ class Optimizer:
 
     `params` is a list of tensors, of (name, tensor) pairs or of dictionaries with the key `params` (groups).
     """
+
+    _numbers: tuple = ("step",)  # what of the state is a number, not something in the parameter's dtype
 
     def __init__(self, params, defaults: dict) -> None:
         self.defaults = defaults
@@ -88,12 +128,13 @@ class Optimizer:
             for key in ("foreach", "fused"):
                 group.setdefault(key, None)
 
-    def _steps_to_tensors(self) -> None:
+    def _to_tensors(self, *keys: str) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 own = self.state.get(p)
-                if own and not isinstance(own.get("step"), Tensor):
-                    own["step"] = tensor(float(own["step"]), dtype=float32)
+                for key in keys:
+                    if own and not isinstance(own.get(key), Tensor):
+                        own[key] = _scalar(own[key])
 
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
@@ -180,9 +221,9 @@ class Optimizer:
         return result
 
     def _cast(self, param, value, key=None):
-        """A value of the state as this parameter needs it: its dtype and device; step counters stay as they are."""
+        """A value of the state as this parameter needs it: its dtype and device; step counters and the like stay as they are."""
         if isinstance(value, Tensor):
-            if key == "step":
+            if key in self._numbers:
                 return value.clone()
             return value.to(device=param.device, dtype=param.dtype if param.is_floating_point() else value.dtype, copy=True)
         if isinstance(value, dict):
@@ -234,15 +275,14 @@ class Optimizer:
             raise ValueError(f"loaded state dict has parameters that the optimizer does not: {', '.join(unknown)}")
         return {n: by_name[name] for n, name in zip(saved["params"], saved_names, strict=True)}
 
-    # Hooks. `step` is wrapped only from the first hook on, so that a step without hooks costs nothing.
-    def _wrap_step(self) -> None:
-        if getattr(self.step, "_runs_hooks", False):
-            return
-        step = self.step
-
+    # Hooks. `step` is wrapped only from the first hook on, so that a step without hooks costs nothing: in the optimizer for a
+    # hook of its own, in all classes for one of all optimizers.
+    @staticmethod
+    def _with_hooks(step, owner=None):
         @functools.wraps(step)
         def with_hooks(*args, **kwargs):
-            for hook in list(self._optimizer_step_pre_hooks.values()):
+            self = args[0] if owner is None else owner
+            for hook in [*_global_optimizer_pre_hooks.values(), *self._optimizer_step_pre_hooks.values()]:
                 changed = hook(self, args, kwargs)
                 if changed is None:
                     continue
@@ -250,12 +290,34 @@ class Optimizer:
                     raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
                 args, kwargs = changed
             result = step(*args, **kwargs)
-            for hook in list(self._optimizer_step_post_hooks.values()):
+            for hook in [*self._optimizer_step_post_hooks.values(), *_global_optimizer_post_hooks.values()]:
                 hook(self, args, kwargs)
             return result
 
         with_hooks._runs_hooks = True
-        self.step = with_hooks
+        return with_hooks
+
+    def _wrap_step(self) -> None:
+        if not getattr(self.step, "_runs_hooks", False):
+            self.step = self._with_hooks(self.step, self)
+
+    @classmethod
+    def _watch_all_steps(cls) -> None:
+        """Wraps the step of every class, of those to come as well (`__init_subclass__`)."""
+        Optimizer._watched = True
+        classes = [Optimizer]
+        while classes:
+            each = classes.pop()
+            classes += each.__subclasses__()
+            if "step" in vars(each) and not getattr(each.step, "_runs_hooks", False):
+                each.step = cls._with_hooks(each.step)
+
+    _watched = False
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        if Optimizer._watched:
+            Optimizer._watch_all_steps()
 
     def _add_hook(self, hooks, hook, prepend=False) -> RemovableHandle:
         handle = RemovableHandle(hooks)
@@ -289,6 +351,24 @@ class Optimizer:
     def register_load_state_dict_post_hook(self, hook, prepend: bool = False) -> RemovableHandle:
         """Calls hook(optimizer) after load_state_dict."""
         return self._add_hook(self._optimizer_load_state_dict_post_hooks, hook, prepend)
+
+
+class RuleOptimizer(Optimizer):
+    """One whose step is one native pass over all parameters, by the formula of `nn/optim/rules.h` that `_rule` names."""
+
+    _rule = ""
+    _switches: tuple = ("maximize", "capturable", "differentiable")
+
+    def __setstate__(self, state) -> None:
+        super().__setstate__(state)
+        self._complete_groups(*self._switches)
+        self._to_tensors(*self._numbers)
+
+    def step(self, closure=None):
+        """One step. Returns the loss when a closure is given."""
+        loss = None if closure is None else self._loss(closure)
+        _C._optimizer_step(self._rule, self.param_groups, self.state)
+        return loss
 
 
 class PerParameterOptimizer(Optimizer):

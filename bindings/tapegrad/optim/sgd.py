@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from .. import _C
-from .optimizer import Optimizer, _check_lr, _check_supported
+from .optimizer import RuleOptimizer, _check_lr, _check_supported
 
 __all__ = ["SGD"]
 
 
-class SGD(Optimizer):
+class SGD(RuleOptimizer):
     """Stochastic gradient descent with momentum, dampening, weight decay and Nesterov's form.
 
     A step is one native pass over all parameters.
     """
+
+    _rule = "SGD"
+    _switches = ("nesterov", "maximize", "differentiable")
+    _numbers = ()
 
     def __init__(self, params, lr=1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
                  nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
@@ -28,13 +31,3 @@ class SGD(Optimizer):
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
             "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused})
-
-    def __setstate__(self, state) -> None:
-        super().__setstate__(state)
-        self._complete_groups("nesterov", "maximize", "differentiable")
-
-    def step(self, closure=None):
-        """One step. Returns the loss when a closure is given."""
-        loss = None if closure is None else self._loss(closure)
-        _C._sgd_step(self.param_groups, self.state)
-        return loss

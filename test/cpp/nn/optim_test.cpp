@@ -86,4 +86,98 @@ TEST_CASE("a small network learns", "[optim]") {
   CHECK(last < first / 10);
 }
 
+namespace {
+
+// One parameter, `n` steps with a gradient of 0.5 each, by an optimizer and by a formula.
+template <class O, class Options, class Formula>
+void follow(const Options& options, int n, Formula&& formula) {
+  const Tensor p = parameter(1);
+  O optimizer({p}, options);
+  double expected = 1;
+  for (int step = 1; step <= n; ++step) {
+    set_gradient(p, 0.5);
+    optimizer.step();
+    formula(step, expected);
+    CHECK(p.item<double>() == Approx(expected));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("RMSprop, Adagrad, Adadelta, Adamax follow their formulas", "[optim]") {
+  double square = 0, buffer = 0, delta = 0;
+  follow<RMSprop>(RMSpropOptions{.lr = 0.1, .alpha = 0.9, .momentum = 0.5}, 3, [&](int, double& p) {
+    square = 0.9 * square + 0.1 * 0.25;
+    buffer = 0.5 * buffer + 0.5 / (std::sqrt(square) + 1e-8);
+    p -= 0.1 * buffer;
+  });
+  square = 0;
+  follow<Adagrad>(AdagradOptions{.lr = 0.1, .lr_decay = 0.5}, 3, [&](int step, double& p) {
+    square += 0.25;
+    p -= 0.1 / (1 + (step - 1) * 0.5) * 0.5 / (std::sqrt(square) + 1e-10);
+  });
+  square = 0;
+  follow<Adadelta>(AdadeltaOptions{}, 3, [&](int, double& p) {
+    square = 0.9 * square + 0.1 * 0.25;
+    const double change = std::sqrt(delta + 1e-6) / std::sqrt(square + 1e-6) * 0.5;
+    delta = 0.9 * delta + 0.1 * change * change;
+    p -= change;
+  });
+  double mean = 0, most = 0;
+  follow<Adamax>(AdamaxOptions{.lr = 0.1}, 3, [&](int step, double& p) {
+    mean = 0.9 * mean + 0.1 * 0.5;
+    most = std::max(0.999 * most, 0.5 + 1e-8);
+    p -= 0.1 / (1 - std::pow(0.9, step)) * mean / most;
+  });
+}
+
+TEST_CASE("an optimizer goes on from a saved state", "[optim]") {
+  const Tensor a = parameter(1), b = parameter(1);
+  NAdam first({a}), second({b});
+  for (int step = 0; step < 4; ++step) {
+    set_gradient(a, 0.5 + step);
+    first.step();
+    if (step < 2) continue;
+    if (step == 2) {
+      const NoGradGuard no_grad;
+      b.copy_(a);
+      second.load_state_dict(first.state_dict());
+      continue;
+    }
+    set_gradient(b, 0.5 + step);
+    second.step();
+    CHECK(b.item<double>() == Approx(a.item<double>()).epsilon(1e-6));
+  }
+  CHECK(first.state_dict().size() == 4);
+  CHECK_THROWS_AS(second.load_state_dict({{"7.step", tapegrad::ones({})}}), Error);
+  CHECK_THROWS_AS(second.load_state_dict({{"0.sum", tapegrad::ones({1})}}), Error);
+  CHECK_THROWS_AS(second.load_state_dict({{"0.exp_avg", tapegrad::ones({3})}}), Error);
+}
+
+TEST_CASE("schedules set the rate", "[optim]") {
+  SGD sgd({parameter(1)}, {.lr = 0.8});
+  StepLR steps(sgd, 2, 0.5);
+  for (int i = 0; i < 5; ++i) steps.step();
+  CHECK(sgd.lr() == Approx(0.2));
+  sgd.set_lr(1);
+  CosineAnnealingLR cosine(sgd, 10, 0.1);
+  for (int i = 0; i < 5; ++i) cosine.step();
+  CHECK(sgd.lr() == Approx(0.55));
+  cosine.set_epoch(10);
+  CHECK(sgd.lr() == Approx(0.1));
+  sgd.set_lr(1);
+  LinearLR linear(sgd, 0.2, 1.0, 4);
+  CHECK(sgd.lr() == Approx(0.2));
+  linear.step();
+  CHECK(sgd.lr() == Approx(0.4));
+  sgd.set_lr(1);
+  LambdaLR lambda(sgd, [](int64_t epoch) { return 1.0 / static_cast<double>(epoch + 1); });
+  lambda.step();
+  CHECK(sgd.lr() == Approx(0.5));
+  ExponentialLR exponential(sgd, 0.5);
+  exponential.step();
+  CHECK(sgd.lr() == Approx(0.25));
+  CHECK_THROWS_AS(StepLR(sgd, 0), Error);
+}
+
 }  // namespace tapegrad::optim

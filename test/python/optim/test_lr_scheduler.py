@@ -25,6 +25,10 @@ MAKERS = {
     "onecycle": lambda s, o: s.OneCycleLR(o, max_lr=[0.5, 0.7], total_steps=41),
     "onecycle3": lambda s, o: s.OneCycleLR(o, max_lr=0.5, epochs=5, steps_per_epoch=9, three_phase=True,
                                            anneal_strategy="linear", pct_start=0.25),
+    "cyclic": lambda s, o: s.CyclicLR(o, [0.1, 0.2], 0.9, step_size_up=5, step_size_down=3),
+    "cyclic2": lambda s, o: s.CyclicLR(o, 0.1, 0.9, step_size_up=4, mode="triangular2", base_momentum=0.6, max_momentum=0.8),
+    "cyclicexp": lambda s, o: s.CyclicLR(o, 0.1, 0.9, step_size_up=4, mode="exp_range", gamma=0.95),
+    "cyclicown": lambda s, o: s.CyclicLR(o, 0.1, 0.9, step_size_up=4, scale_fn=lambda x: 1 / x, cycle_momentum=False),
     "sequential": lambda s, o: s.SequentialLR(o, [s.ConstantLR(o, 0.1, 4), s.ExponentialLR(o, 0.9), s.StepLR(o, 5)], [4, 15]),
     "chained": lambda s, o: s.ChainedScheduler([s.ConstantLR(o, 0.1, 4), s.ExponentialLR(o, 0.9)]),
 }

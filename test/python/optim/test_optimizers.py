@@ -18,7 +18,24 @@ SETTINGS = [
     ("Adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.99), "eps": 1e-6}), ("Adam", {"lr": 0.01, "amsgrad": True}),
     ("Adam", {"lr": 0.01, "maximize": True}), ("Adam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("AdamW", {"lr": 0.01}), ("AdamW", {"lr": 0.01, "weight_decay": 0.3, "amsgrad": True, "maximize": True}),
+    ("Adagrad", {"lr": 0.1}), ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
+    ("Adagrad", {"lr": 0.1, "maximize": True, "eps": 1e-3}),
+    ("RMSprop", {"lr": 0.01}), ("RMSprop", {"lr": 0.01, "momentum": 0.9}), ("RMSprop", {"lr": 0.01, "centered": True}),
+    ("RMSprop", {"lr": 0.01, "centered": True, "momentum": 0.5, "weight_decay": 0.1, "alpha": 0.9, "eps": 1e-4, "maximize": True}),
+    ("Adadelta", {}), ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-4, "weight_decay": 0.1, "maximize": True}),
+    ("Adamax", {"lr": 0.01}), ("Adamax", {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-4, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.01}), ("NAdam", {"lr": 0.01, "momentum_decay": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "betas": (0.8, 0.99)}),
+    ("RAdam", {"lr": 0.01}), ("RAdam", {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "eps": 1e-4}),
+    ("Rprop", {"lr": 0.01}), ("Rprop", {"lr": 0.02, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.1), "maximize": True}),
+    ("ASGD", {"lr": 0.01}), ("ASGD", {"lr": 0.1, "t0": 10, "lambd": 0.01, "alpha": 0.5, "weight_decay": 0.1, "maximize": True}),
+    ("Adafactor", {"lr": 0.1}), ("Adafactor", {"lr": 0.1, "beta2_decay": -0.5, "eps": (1e-6, 1e-2), "d": 2.0, "weight_decay": 0.1,
+                                               "maximize": True}),
 ]
+# Options that choose among PyTorch's implementations change nothing here; with them PyTorch gives the same numbers.
+SETTINGS += [(name, {"lr": 0.01, "foreach": True}) for name in
+             ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "Adafactor")]
 IDS = [f"{name}-{i}" for i, (name, _) in enumerate(SETTINGS)]
 
 
@@ -93,7 +110,7 @@ def test_resume(name, options):
     with tg.no_grad():
         for p, q in zip(other, params, strict=True):
             p.copy_(q)
-    again = getattr(tg.optim, name)(other, lr=9.0)
+    again = getattr(tg.optim, name)(other, lr=9.0, maximize=not options.get("maximize", False))
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     steps(tg, other, again, range(10, 20))
     for p, q in zip(other, whole, strict=True):
@@ -121,6 +138,15 @@ def errors(t):
         outcome(t.optim.SGD, [("a", p), q], lr=0.1), outcome(t.optim.SGD([p, q], lr=0.1).load_state_dict, state),
         outcome(t.optim.SGD([{"params": [p]}, {"params": [q]}], lr=0.1).load_state_dict, state),
         outcome(t.optim.Optimizer([p], {}).step)[0],
+        outcome(t.optim.RMSprop, [p], alpha=-1.0), outcome(t.optim.RMSprop, [p], momentum=-1.0),
+        outcome(t.optim.Adadelta, [p], rho=1.1), outcome(t.optim.Adadelta, [p], eps=-1.0),
+        outcome(t.optim.Adamax, [p], betas=(0.0, 1.0)), outcome(t.optim.NAdam, [p], momentum_decay=-0.2),
+        outcome(t.optim.RAdam, [p], weight_decay=-1), outcome(t.optim.Rprop, [p], etas=(1.0, 0.5)),
+        outcome(t.optim.ASGD, [p], weight_decay=-0.5), outcome(t.optim.Adafactor, [p], beta2_decay=0.8),
+        outcome(t.optim.Adafactor, [p], d=0.0), outcome(t.optim.Adafactor, [p], eps=(-1e-30, 1e-3)),
+        outcome(t.optim.Muon, [p]), outcome(t.optim.Muon, [t.ones(2, 2)], adjust_lr_fn="arbitrary"),
+        outcome(t.optim.LBFGS, [{"params": [p]}, {"params": [q]}]), outcome(t.optim.LBFGS, [p], lr=-1),
+        outcome(t.optim.Adam, [p], fused=True, foreach=True), outcome(t.optim.Adam, [p], fused=True, differentiable=True),
     ]
 
 

@@ -1,0 +1,27 @@
+"""Averaged stochastic gradient descent."""
+
+from __future__ import annotations
+
+from .optimizer import RuleOptimizer, _check_lr, _check_not_negative, _check_supported
+
+__all__ = ["ASGD"]
+
+
+class ASGD(RuleOptimizer):
+    """Averaged stochastic gradient descent (Polyak and Juditsky, 1992). The average is in the state, under `ax`.
+
+    A step is one native pass over all parameters.
+    """
+
+    _rule = "ASGD"
+    _numbers = ("step", "eta", "mu")
+
+    def __init__(self, params, lr=1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0,
+                 foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
+                 capturable: bool = False) -> None:
+        _check_lr(lr)
+        _check_not_negative(weight_decay=weight_decay)
+        _check_supported(foreach, None, differentiable)
+        super().__init__(params, {
+            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "capturable": capturable})
