@@ -107,8 +107,10 @@ class MNIST(Dataset):
         return found
 
     def download(self) -> None:
-        """Fetches the files that are not there yet and checks their sums."""
+        """Fetches the files that are not there yet, unpacked or not, and checks the sums of what it fetches."""
         for url, (name, md5) in zip(self.resources, [*self._files(train=True), *self._files(train=False)], strict=True):
+            if os.path.exists(os.path.join(self.raw_folder, name.removesuffix(".gz"))):
+                continue
             fetch(name, self.mirrors if url[0] == name else [os.path.dirname(url[0])], self.raw_folder, md5)
 
     # What is in it.
