@@ -6,8 +6,8 @@ import sys
 
 _USAGE = """usage: python -m tapegrad [-h] [-V] (script.py | -m module | -c code) [argument ...]
 
-Runs a Python program with `import torch` giving tapegrad (and `import torchvision` giving tapegrad.vision where no torchvision
-is installed). Arguments behind the program are the program's own.
+Runs a Python program with `import torch` giving tapegrad, and `import torchvision` tapegrad.vision. Arguments behind the program
+are the program's own.
 
   -m module   runs a module, as python -m does
   -c code     runs a line of code, as python -c does

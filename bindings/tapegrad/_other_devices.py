@@ -8,8 +8,8 @@ import types
 from ._absent import missing_class, missing_function
 
 _TITLES = {"mps": "Apple's GPUs", "xpu": "Intel's GPUs", "mtia": "Meta's accelerators"}
-_FALSE = ("is_available", "is_initialized", "is_bf16_supported", "is_built")
-_NOTHING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache", "reset_peak_memory_stats")
+_FALSE = ("is_available", "is_current_stream_capturing", "is_initialized", "is_bf16_supported", "is_built")
+_NOTHING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache", "reset_peak_memory_stats", "clear_graph_cache")
 _ZERO = ("device_count", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_allocated_memory",
          "driver_allocated_memory", "recommended_max_memory")
 _REFUSED = ("synchronize", "current_device", "current_stream", "set_device", "set_stream", "stream", "get_rng_state", "set_rng_state",
@@ -34,7 +34,7 @@ def make(name: str) -> types.ModuleType:
     members.update({f: _answer(f, None, "Accepted: there is no such device.") for f in _NOTHING})
     members.update({f: _answer(f, 0, "0.") for f in _ZERO})
     members.update({f: missing_function(f"{name}.{f}", why, RuntimeError) for f in _REFUSED})
-    members.update({c: missing_class(f"{name}.{c}", why, RuntimeError) for c in ("Stream", "Event")})
+    members.update({c: missing_class(f"{name}.{c}", why, RuntimeError) for c in ("Stream", "Event", "device")})
 
     def __getattr__(attribute: str):
         from ._hints import no_attribute

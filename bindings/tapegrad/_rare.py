@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import enum
+import math
 
 from . import _C
 from ._absent import missing_class
 
 
 class _ForeignDType:
-    """A dtype of PyTorch that tensors here cannot have. It can be compared and be a key of a table."""
+    """A dtype of PyTorch that tensors here cannot have. It can be compared and be a key of a table.
 
-    def __init__(self, name: str, itemsize: int, is_floating_point: bool = False, is_complex: bool = False, is_signed: bool = True):
-        self._name, self.itemsize, self.is_signed = name, itemsize, is_signed
+    `limits` are what finfo (eps, min, max, tiny) or iinfo (min, max) says.
+    """
+
+    def __init__(self, name: str, itemsize: int, limits=None, is_floating_point: bool = False, is_complex: bool = False, is_signed: bool = True):
+        self._name, self.itemsize, self.is_signed, self._limits = name, itemsize, is_signed, limits
         self.is_floating_point, self.is_complex = is_floating_point, is_complex
 
     def __repr__(self) -> str:
@@ -22,10 +26,13 @@ class _ForeignDType:
         return self._name
 
 
-for _name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"):
-    globals()[_name] = _ForeignDType(_name, 1, is_floating_point=True)
+# Micikevicius et al., "FP8 formats for deep learning" (2022), and the OCP's MX specification (2023).
+for _name, _limits in {"float8_e4m3fn": (2.0**-3, -448.0, 448.0, 2.0**-6), "float8_e4m3fnuz": (2.0**-3, -240.0, 240.0, 2.0**-7),
+                       "float8_e5m2": (2.0**-2, -57344.0, 57344.0, 2.0**-14), "float8_e5m2fnuz": (2.0**-3, -57344.0, 57344.0, 2.0**-15),
+                       "float8_e8m0fnu": (1.0, 2.0**-127, 2.0**127, 2.0**-127)}.items():
+    globals()[_name] = _ForeignDType(_name, 1, _limits, is_floating_point=True)
 for _name, _size in {"uint16": 2, "uint32": 4, "uint64": 8, "quint8": 1, "quint4x2": 1, "bits8": 1}.items():
-    globals()[_name] = _ForeignDType(_name, _size, is_signed=False)
+    globals()[_name] = _ForeignDType(_name, _size, (0, 2 ** (8 * _size) - 1) if _name.startswith("uint") else None, is_signed=False)
 for _name, _size in {"qint8": 1, "qint32": 4}.items():
     globals()[_name] = _ForeignDType(_name, _size)
 complex32 = _ForeignDType("complex32", 4, is_complex=True)
@@ -101,3 +108,98 @@ def while_loop(cond_fn, body_fn, carried_inputs):
 def _assert(condition, message: str) -> None:
     """AssertionError with the message unless the condition holds."""
     assert condition, message
+
+
+def _check(cond, message=None) -> None:
+    """RuntimeError with message() unless the condition holds."""
+    _check_with(RuntimeError, cond, message)
+
+
+def _check_with(error_type, cond, message=None) -> None:
+    """An error of the type with message() unless the condition holds."""
+    if not cond:
+        raise error_type("Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+                         "enhancement request to PyTorch.)" if message is None else str(message() if callable(message) else message))
+
+
+def _check_index(cond, message=None) -> None:
+    """IndexError with message() unless the condition holds."""
+    _check_with(IndexError, cond, message)
+
+
+def _check_value(cond, message=None) -> None:
+    """ValueError with message() unless the condition holds."""
+    _check_with(ValueError, cond, message)
+
+
+def _check_type(cond, message=None) -> None:
+    """TypeError with message() unless the condition holds."""
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond, message=None) -> None:
+    """NotImplementedError with message() unless the condition holds."""
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_is_size(i, message=None, *, max=None) -> None:
+    """RuntimeError with message() if a size is negative."""
+    _check(i >= 0, message)
+
+
+def _shape_as_tensor(input):
+    """The shape as a tensor of int64."""
+    return _C._functions[""]["tensor"](list(input.shape), dtype=_C.int64)
+
+
+def sym_int(a) -> int:
+    """The number cut to an int."""
+    return math.floor(a) if a >= 0 else math.ceil(a)
+
+
+def sym_float(a) -> float:
+    """The number as a float."""
+    return float(a)
+
+
+def sym_not(a) -> bool:
+    """not a."""
+    return not a
+
+
+def sym_max(a, b):
+    """The larger number; a float if one is."""
+    return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
+
+
+def sym_min(a, b):
+    """The smaller number; a float if one is."""
+    return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
+
+
+def sym_sum(args):
+    """The sum of numbers."""
+    return sum(args)
+
+
+def sym_ite(b, t, f):
+    """t if b else f."""
+    return t if b else f
+
+
+_removed = {"symeig": "linalg.eigh(A, UPLO) gives the same values and vectors",
+            "eig": "linalg.eig gives complex values and vectors",
+            "lstsq": "linalg.lstsq(A, B).solution; the order of the operands is the other way round",
+            "solve": "linalg.solve(A, B); the order of the operands is the other way round"}
+
+
+def _refuse(name: str):
+    def function(*args, **kwargs):
+        raise RuntimeError(f"{name}: this function is removed, as in PyTorch since 1.9: use {_removed[name]}")
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Removed: {_removed[name]}."
+    return function
+
+
+symeig, eig, lstsq, solve = _refuse("symeig"), _refuse("eig"), _refuse("lstsq"), _refuse("solve")

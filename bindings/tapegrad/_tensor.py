@@ -258,8 +258,50 @@ def dim_order(self):
     return tuple(sorted(range(self.dim()), key=lambda d: (-self.stride(d), d)))
 
 
+def resize(self, *sizes):
+    """Another shape with as many elements, by PyTorch's old name for it: use reshape."""
+    import warnings
+
+    warnings.warn("non-inplace resize is deprecated", UserWarning, stacklevel=2)
+    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    count = 1
+    for size in sizes:
+        count *= size
+    if count != self.numel():
+        raise RuntimeError(f"requested resize to {'x'.join(map(str, sizes))} ({count} elements in total), but the given tensor has a size of "
+                           f"{'x'.join(map(str, self.shape))} ({self.numel()} elements). autograd's resize can only change the shape of a "
+                           "given tensor, while preserving the number of elements. ")
+    return self.contiguous().view(sizes)
+
+
+def resize_as(self, tensor):
+    """resize to the shape of another tensor."""
+    return resize(self, *tensor.shape)
+
+
+def to_sparse_coo(self):
+    """The tensor as coordinates and values."""
+    return self.to_sparse()
+
+
+def xpu(self, device=None, non_blocking=False, memory_format=None):
+    """Refused: Intel's GPUs are not supported."""
+    raise RuntimeError("xpu: Intel's GPUs are not supported\nuse device='cpu', or ask tapegrad.xpu.is_available() first")
+
+
+def _removed(name: str):
+    def method(self, *args, **kwargs):
+        from . import _rare
+
+        return getattr(_rare, name)(self, *args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = "Removed, as in PyTorch; the error says what to use."
+    return method
+
+
 def _install():
-    methods = [__reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
+    methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, apply_, map_, map2_, is_nonzero,
                is_distributed, record_stream, dense_dim, sparse_dim, module_load]
     for method in methods:

@@ -25,6 +25,12 @@ class finfo:
     def __init__(self, type=None):
         dtype = _C._functions[""]["get_default_dtype"]() if type is None else type
         real = dtype.to_real() if isinstance(dtype, _C.dtype) else dtype
+        limits = getattr(real, "_limits", None)  # of PyTorch's dtypes that tensors here cannot have
+        if limits is not None and real.is_floating_point:
+            self.bits, self.resolution, self.dtype = 8, 1.0, _name(real)
+            self.eps, self.min, self.max, self.tiny = limits
+            self.smallest_normal = self.tiny
+            return
         if real not in _FLOATS:
             raise TypeError(f"finfo: expected a floating dtype: got {dtype}\nuse tapegrad.iinfo for integers")
         self.bits, digits, exponent, decimals = _FLOATS[real]
@@ -52,9 +58,10 @@ class iinfo:
     __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, type):
-        if type not in _INTEGERS:
+        limits = getattr(type, "_limits", None)
+        if limits is None and type not in _INTEGERS or limits is not None and type.is_floating_point:
             raise TypeError(f"iinfo: expected an integer dtype: got {type}\nuse tapegrad.finfo for floating ones")
-        self.min, self.max = _INTEGERS[type]
+        self.min, self.max = _INTEGERS[type] if limits is None else limits
         self.bits = 8 * type.itemsize
         self.dtype = _name(type)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 
-from . import finder
+from . import finder, native
 
 __all__ = ["install", "is_installed", "uninstall"]
 
@@ -25,11 +25,12 @@ def is_installed() -> bool:
     return _found is not None
 
 
-def install(vision: bool | None = None) -> None:
+def install(vision: bool = True) -> None:
     """Lets `import torch` and the paths below it give tapegrad's modules, until `uninstall`.
 
     `torch.__version__` is then that of the PyTorch whose names tapegrad has, and dtypes print as "torch.float32".
-    `vision` says whether `torchvision` is `tapegrad.vision`; by default it is where no torchvision is installed. Raises
+    `vision` says whether `torchvision` is `tapegrad.vision`, too. An installed torchvision needs PyTorch's own C++ library and cannot
+    be imported without it, so that it is left alone only with vision=False, or where it has been imported already. Raises
     RuntimeError if PyTorch itself has been imported already.
     """
     global _found
@@ -40,12 +41,11 @@ def install(vision: bool | None = None) -> None:
     from .. import _C, _tensor, version
     from ..torch_version import TorchVersion, speaks
 
-    if vision is None:
-        vision = "torchvision" not in sys.modules and not finder.can_be_found("torchvision")
     root = sys.modules[__package__.partition(".")[0]]
-    _found = finder.TorchFinder(vision)
+    _found = finder.TorchFinder(vision and "torchvision" not in sys.modules)
     root.__version__ = TorchVersion(f"{speaks}+tapegrad{_C.__version__}")
     version.__version__ = root.__version__
+    _C.__getattr__ = native.name
     _C._set_root_name("torch")
     _tensor._root_name = "torch"
     sys.meta_path.insert(0, _found)
@@ -63,5 +63,6 @@ def uninstall() -> None:
     _found = None
     root = sys.modules[__package__.partition(".")[0]]
     root.__version__ = version.__version__ = _C.__version__
+    del _C.__getattr__
     _C._set_root_name("tapegrad")
     _tensor._root_name = "tapegrad"

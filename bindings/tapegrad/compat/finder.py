@@ -16,14 +16,6 @@ _ROOT = __package__.partition(".")[0]
 _PLACES = {"torch._six": f"{_ROOT}.compat.six", "torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func"}
 
 
-def can_be_found(name: str) -> bool:
-    """Whether a top-level package could be imported, without importing it."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
 class _SameModule:
     """A loader that gives a module that is there already."""
 

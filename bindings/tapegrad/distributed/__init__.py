@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import importlib as _importlib
 
-from . import constants, device_mesh, distributed_c10d
+from . import (
+    algorithms,  # noqa: F401  rooms are added to it
+    constants,
+    device_mesh,
+    distributed_c10d,
+)
+from ._rooms import make_all as _make_all
 from .device_mesh import DeviceMesh, init_device_mesh
 from .distributed_c10d import *  # noqa: F403
 from .distributed_c10d import __all__ as _names
 from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 
-_LAZY = frozenset(("algorithms", "elastic", "nn", "optim"))
+_make_all()
+_LAZY = frozenset(("elastic", "nn", "optim"))
 
 
 def __getattr__(name: str):

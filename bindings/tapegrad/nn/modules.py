@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 import types
 
-from . import _bases, _layers, container, lazy, module, more_layers, recurrent, transformer
+from . import _bases, _layers, _state, _tuples, container, lazy, module, more_layers, recurrent, transformer
+from .lazy import LazyModuleMixin
+from .transformer import _activation
 
 __path__: list = []  # so that `import tapegrad.nn.modules.conv` asks for children
 
@@ -59,6 +61,10 @@ def _make_all() -> None:
     vars(globals()["loss"]).update({k: v for k, v in _ALL.items() if k.endswith("Loss")})
     layers = ({*_layers.__all__, "MultiheadAttention"}) - placed
     _make("activation", {k: _ALL[k] for k in layers if not k.endswith("Loss")})
+    vars(globals()["lazy"]).update(LazyModuleMixin=LazyModuleMixin)
+    vars(globals()["transformer"])["_get_activation_fn"] = _activation
+    module._IncompatibleKeys, module._EXTRA_STATE_KEY_SUFFIX = _state._IncompatibleKeys, "_extra_state"
+    _make("utils", {k: v for k, v in vars(_tuples).items() if callable(v)})
     for real in (container, module):
         name = real.__name__.rpartition(".")[2]
         sys.modules[f"{__name__}.{name}"] = real

@@ -172,3 +172,19 @@ def test_scatter_and_gather():
     assert first[0].equal(x[:2]) and second == (second[0], "b")
     assert nn.parallel.gather([{"a": first[0]}, {"a": second[0]}], "cpu")["a"].equal(x)
     assert nn.parallel.parallel_apply([nn.Identity()], [x])[0] is x
+
+
+def test_what_needs_several_processes_can_be_imported():
+    from tapegrad.distributed.fsdp import FullyShardedDataParallel
+    from tapegrad.distributed.fsdp.fully_sharded_data_parallel import StateDictType
+    from tapegrad.distributed.tensor import DTensor, DeviceMesh
+    from tapegrad.distributed.tensor.parallel import parallelize_module
+
+    assert DeviceMesh is dist.DeviceMesh and StateDictType.FULL_STATE_DICT.value == 1 and not isinstance(tg.ones(1), DTensor)
+    why = "tapegrad runs one process so far, and a model or a state of one process is whole$"
+    for call, name in [(lambda: FullyShardedDataParallel(nn.Linear(1, 1)), "fsdp.FullyShardedDataParallel"),
+                       (lambda: parallelize_module(nn.Linear(1, 1), None, {}), "tensor.parallel.parallelize_module"),
+                       (lambda: dist.checkpoint.save({}, "x"), "checkpoint.save"),
+                       (lambda: FullyShardedDataParallel.state_dict_type(None), "fsdp.FullyShardedDataParallel.state_dict_type")]:
+        with pytest.raises(NotImplementedError, match=f"^distributed.{name}: {why}"):
+            call()

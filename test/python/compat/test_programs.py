@@ -198,3 +198,46 @@ def test_rare_names_of_the_root():
     back = tg._utils._unflatten_dense_tensors(flat, [a, b])
     assert back[0].equal(a) and back[1].equal(b)
     assert tg.__config__.show().startswith("tapegrad ") and tg.types.Number
+
+
+def test_names_of_private_paths():
+    from tapegrad.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX, _IncompatibleKeys
+    from tapegrad.nn.modules.transformer import _get_activation_fn
+    from tapegrad.nn.modules.utils import _list_with_default, _pair, _reverse_repeat_tuple, consume_prefix_in_state_dict_if_present
+
+    assert _pair(3) == (3, 3) and _pair([1, 2]) == (1, 2) and _reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
+    assert _list_with_default((None, 5), [2, 3, 4]) == [3, 5] and _EXTRA_STATE_KEY_SUFFIX == "_extra_state"
+    assert _get_activation_fn("relu") is nn.functional.relu and not _IncompatibleKeys([], []).missing_keys
+    state = nn.DataParallel(nn.Linear(1, 1)).state_dict()
+    consume_prefix_in_state_dict_if_present(state, "module.")
+    assert list(state) == ["weight", "bias"]
+    nn.Linear(1, 1).load_state_dict(state)
+    assert issubclass(nn.LazyLinear, nn.modules.lazy.LazyModuleMixin)
+
+
+def test_limits_of_foreign_dtypes_are_torch_s():
+    torch = pytest.importorskip("torch")
+    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"):
+        ours, theirs = tg.finfo(getattr(tg, name)), torch.finfo(getattr(torch, name))
+        assert all(getattr(ours, a) == getattr(theirs, a) for a in ("bits", "eps", "max", "tiny", "dtype", "resolution"))
+    for name in ("uint16", "uint32", "uint64"):
+        assert str(tg.iinfo(getattr(tg, name))) == str(torch.iinfo(getattr(torch, name)))
+
+
+def test_removed_and_deprecated_methods():
+    x = tg.arange(6.0)
+    with pytest.warns(UserWarning, match="non-inplace resize is deprecated"):
+        assert x.resize(2, 3).shape == x.resize((2, 3)).shape == x.resize_as(tg.ones(2, 3)).shape == (2, 3)
+        with pytest.raises(RuntimeError, match="^requested resize to 7 \\(7 elements in total\\), but the given tensor has a size of 6"):
+            x.resize(7)
+    for name in ("solve", "lstsq", "symeig", "eig"):
+        for call in (getattr(tg, name), getattr(tg.Tensor, name)):
+            with pytest.raises(RuntimeError, match=f"^{name}: this function is removed, as in PyTorch since 1.9: use linalg"):
+                call(x, x)
+    with pytest.raises(RuntimeError, match="^xpu: Intel's GPUs are not supported"):
+        x.xpu()
+    assert x.to_sparse_coo().is_sparse
+    assert tg.sym_int(2.5) == 2 and tg.sym_max(1, 2.0) == 2.0 and tg.sym_not(0) and tg.sym_min(1, 2) == 1 and tg.sym_sum([1, 2]) == 3
+    tg._check(True)
+    with pytest.raises(ValueError, match="^no$"):
+        tg._check_value(False, lambda: "no")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ..._absent import missing_class
 from ...optim import Optimizer
 
 __all__ = ["PostLocalSGDOptimizer", "ZeroRedundancyOptimizer"]
+
+DistributedOptimizer = missing_class("distributed.optim.DistributedOptimizer", "tapegrad runs one process so far: use the optimizer itself")
 
 
 class ZeroRedundancyOptimizer(Optimizer):
