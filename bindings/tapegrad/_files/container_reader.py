@@ -89,7 +89,7 @@ def read_header(read, start: bytes) -> Header:
     if text[:1] != b"{":
         raise UnknownFormat("load: this is neither a safetensors file nor a file of PyTorch")
     try:
-        header = json.loads(text)
+        header = json.loads(text.decode())
         metadata = header.pop("__metadata__", None) or {}
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
             raise ValueError("the metadata are not texts")

@@ -10,7 +10,10 @@ import enum
 import pathlib
 import re
 import sys
+from argparse import Namespace
+from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -224,6 +227,9 @@ def check_attribute(name) -> None:
         raise FileError(f"load: an object has an attribute that cannot be set: {str(name)[:50]!r}")
 
 
+_UNHASHABLE = (list, dict, set, bytearray, np.ndarray, deque, Namespace, SimpleNamespace, slice)
+
+
 def check_key(key, left: int = 1000) -> int:
     """Refuses what has no fast hash: tuples that hold themselves many times over, numbers of thousands of digits."""
     left -= 1
@@ -234,6 +240,8 @@ def check_key(key, left: int = 1000) -> int:
             left = check_key(part, left)
     elif isinstance(key, int) and key.bit_length() > 4096:
         raise FileError("load: a dictionary's key is too large")
+    elif isinstance(key, _UNHASHABLE):
+        raise FileError(f"load: a {type(key).__name__} stands where a dictionary or a set needs a key")
     elif not isinstance(key, (str, bytes, int, float, complex, type(None), dtype, np.generic, type, Tensor, Size)):
         guarded(hash, key)
     return left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -33,6 +34,10 @@ class Archive:
             self.zip = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError, EOFError, LookupError) as error:
             raise FileError(f"load: the archive is damaged or cut off: {str(error)[:100]}") from None
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise FileError("load: the archive is damaged: its table of contents lies outside of it") from None
         self.size = file.seek(0, os.SEEK_END)
         entries = self.zip.infolist()
         self.entries = {e.filename: e for e in entries}
@@ -62,6 +67,8 @@ class Archive:
 
     def offset(self, entry: zipfile.ZipInfo) -> int:
         """Where the bytes of an entry begin: behind its own header, whose length stands in it."""
+        if not 0 <= entry.header_offset <= self.size - 30:
+            raise FileError(f"load: {entry.filename[-100:]!r} in the archive has no header")
         self.file.seek(entry.header_offset)
         header = self.file.read(30)
         if len(header) != 30 or header[:4] != b"PK\x03\x04":
