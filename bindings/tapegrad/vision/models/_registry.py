@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import re
 
 _MODELS: dict[str, object] = {}
 
@@ -14,30 +15,54 @@ def register_model(function):
     return function
 
 
-def no_weights(name: str, weights, pretrained=None) -> None:
-    """Trained weights are not published for tapegrad: a clear sentence for who asks for them.
-
-    A state_dict of torchvision loads: `model.load_state_dict(tapegrad.load(path))`.
-    """
-    if weights is not None or pretrained:
-        raise ValueError(f"{name}: weights={weights if weights is not None else pretrained!r}: trained weights are not downloaded\n"
-                         "build the network with weights=None and load a file of torchvision: model.load_state_dict(tapegrad.load(path))")
-
-
 def builder(function):
-    """Registers a function that makes a network from keyword arguments, and answers for `weights`, `pretrained` and `progress`."""
-    @functools.wraps(function)
-    def build(*, weights=None, progress: bool = True, pretrained=None, **kwargs):
-        no_weights(function.__name__, weights, pretrained)
-        return function(**kwargs)
+    """Registers a function that makes a network from keyword arguments, and lets it take `weights`, `pretrained` and `progress`."""
 
-    build.__doc__ = f"{function.__doc__}\n\n    weights must be None: trained weights are not downloaded. The other arguments go to the network."
+    @functools.wraps(function)
+    def build(pretrained=None, progress: bool = True, *, weights=None, **kwargs):
+        if pretrained is None and weights is None:
+            return function(**kwargs)
+        return _with_weights(function, weights, pretrained, progress, kwargs)
+
+    build.__doc__ = (f"{function.__doc__}\n\n    weights: None, a member of the network's enumeration or its name ('DEFAULT'): downloaded unless "
+                     "they are there.\n    The other arguments go to the network.")
     return register_model(build)
+
+
+def _with_weights(function, weights, pretrained, progress: bool, kwargs: dict):
+    from ._weights import weights_for
+
+    name = function.__name__
+    if not isinstance(pretrained, bool) and pretrained is not None:
+        weights, pretrained = pretrained, None  # the first argument was once `pretrained` and may be weights now
+    chosen = weights_for(name, weights, pretrained)
+    if chosen is None:
+        return function(**kwargs)
+    classes = chosen.meta["num_classes"]
+    if kwargs.setdefault("num_classes", classes) != classes:
+        raise ValueError(f"The parameter 'num_classes' expected value {classes} but got {kwargs['num_classes']} instead.")
+    auxiliary = None
+    if name in ("googlenet", "inception_v3"):  # trained with auxiliary scores on images normalised otherwise
+        auxiliary = kwargs.pop("aux_logits", name == "inception_v3")
+        kwargs = {"transform_input": True, "init_weights": False, **kwargs, "aux_logits": True}
+    elif "_resnet" in name and name.startswith(("fcn", "deeplab")):
+        kwargs = {**kwargs, "aux_loss": True}
+    model = function(**kwargs)
+    state = chosen.get_state_dict(progress=progress, check_hash=True)
+    if name.startswith("densenet"):  # their file is older than today's names
+        state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
+    model.load_state_dict(state)
+    if auxiliary is False:
+        model.aux_logits = False
+        for head in ("aux1", "aux2", "AuxLogits"):
+            if hasattr(model, head):
+                setattr(model, head, None)
+    return model
 
 
 def list_models(module=None, include=None, exclude=None) -> list[str]:
     """The sorted names of all networks, of one module, or those that fit patterns."""
-    names = [n for n, f in _MODELS.items() if module is None or f.__module__ == module.__name__]
+    names = [n for n, f in _MODELS.items() if module is None or f.__module__.rsplit(".", 1)[0] == module.__name__ or f.__module__ == module.__name__]
     for patterns, wanted in ((include, True), (exclude, False)):
         if patterns:
             patterns = [patterns] if isinstance(patterns, str) else patterns
@@ -55,3 +80,13 @@ def get_model_builder(name: str):
 def get_model(name: str, **config):
     """A network by its name."""
     return get_model_builder(name)(**config)
+
+
+def get_model_weights(name):
+    """The enumeration of a network's published weights."""
+    from ._weights import _OF_FUNCTION
+
+    name = name if isinstance(name, str) else name.__name__
+    if name not in _OF_FUNCTION:
+        raise ValueError(f"{name}: no published weights are known")
+    return _OF_FUNCTION[name]
