@@ -15,7 +15,9 @@ extern PyMethodDef optim_functions[];
 // Sparse tensors, in tapegrad._C itself (sparse.cpp).
 extern PyMethodDef sparse_functions[];
 
-extern PyMethodDef internal_functions[];  // of tapegrad._C itself (internals.cpp)
+extern PyMethodDef internal_functions[];         // of tapegrad._C itself (internals.cpp)
+extern PyMethodDef shared_memory_functions[];    // of tapegrad._C itself (shared_memory.cpp)
+extern PyMethodDef keyed_generator_functions[];  // of tapegrad._C itself (keyed_generators.cpp)
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();

@@ -6,7 +6,7 @@ import copy as _copy
 
 from . import _C
 from ._tensor_str import tensor_str
-from .storage import TypedStorage, UntypedStorage, storage_of
+from .storage import TypedStorage, storage_of
 
 Tensor = _C.Tensor
 Parameter = _C.Parameter
@@ -166,17 +166,17 @@ def type_(self, dtype=None, non_blocking=False):
 
 
 def is_shared(self):
-    """Whether the memory is shared with child processes."""
-    return storage_of(self).is_shared()
+    """Whether the memory is shared with other processes."""
+    return _C._shared_is(self)
 
 
 def share_memory_(self):
-    """Moves the data to memory that child processes share; returns the tensor."""
-    old = storage_of(self)
-    if not old.is_shared():
-        shared = UntypedStorage._new_shared(old.nbytes())
-        shared._bytes.copy_(old._bytes)
-        self.data = _rebuild(shared._bytes, self.dtype, tuple(self.shape), self.stride(), self.storage_offset())
+    """Moves the data to memory that other processes can share; returns the tensor. Views of the same memory follow, but where
+    it was made by somebody else (NumPy, DLPack): then this tensor alone moves."""
+    if not _C._shared_is(self):
+        shared = _C._shared_share(self)
+        if shared._storage_id() != self._storage_id():
+            self.data = _rebuild(shared, self.dtype, tuple(self.shape), self.stride(), self.storage_offset())
     return self
 
 

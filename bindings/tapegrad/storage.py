@@ -9,7 +9,6 @@ from . import _C
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # storage id -> UntypedStorage: one object per storage
-_shared: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # address -> mmap
 
 
 class UntypedStorage:
@@ -30,12 +29,7 @@ class UntypedStorage:
 
     @classmethod
     def _new_shared(cls, nbytes: int) -> UntypedStorage:
-        import mmap
-
-        memory = mmap.mmap(-1, max(nbytes, 1))
-        tensor = _C._functions[""]["frombuffer"](memory, dtype=_C.uint8)
-        _shared[tensor.data_ptr()] = memory
-        return cls._over(tensor)
+        return cls._over(_C._shared_empty(nbytes, False))
 
     def nbytes(self) -> int:
         return self._bytes.numel()
@@ -58,7 +52,16 @@ class UntypedStorage:
         return self._bytes.is_cuda
 
     def is_shared(self) -> bool:
-        return self.data_ptr() in _shared
+        return _C._shared_is(self._bytes)
+
+    def share_memory_(self) -> UntypedStorage:
+        """Moves the bytes to memory that other processes can share; every tensor over them follows, unless the memory was
+        made by somebody else (NumPy, DLPack)."""
+        bytes_ = _C._shared_share(self._bytes)
+        if bytes_._storage_id() != self._bytes._storage_id():
+            self._bytes = bytes_
+            _known[bytes_._storage_id()] = self
+        return self
 
     def tolist(self) -> list:
         return self._bytes.tolist()
@@ -131,6 +134,10 @@ class TypedStorage:
 
     def is_shared(self) -> bool:
         return self._untyped.is_shared()
+
+    def share_memory_(self) -> TypedStorage:
+        self._untyped.share_memory_()
+        return self
 
     def __repr__(self) -> str:
         return f"<tapegrad.TypedStorage of {self.size()} {self.dtype} on {self.device}>"

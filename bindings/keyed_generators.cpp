@@ -1,0 +1,277 @@
+// Generators of random numbers keyed per sample, for data loaders: tapegrad's, Python's and NumPy's start anew from one
+// number before each call of a dataset and go on afterwards as if nothing had happened.
+//
+// random.seed and numpy.random.seed cost 4 us each, saving and restoring 90 us: more than most samples. So the words of
+// both Mersenne Twisters are written in place. Where they lie is looked up once and verified against what getstate()
+// and get_state() say; where that fails, the slow calls are made. Everything needs the GIL.
+#include <cstring>
+#include <memory>
+
+#include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/fast_call.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/generator.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+constexpr int kWords = 624;
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+
+uint64_t mix(uint64_t x) noexcept {  // SplitMix64's finaliser
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// A Mersenne Twister somewhere in another object.
+struct Twister {
+  uint32_t* words = nullptr;  // null: unknown
+  int* index = nullptr;
+  uint32_t first = 0;  // word 0 as filled last
+
+  // Seeds with SplitMix64's sequence; index kWords says that a new block is to be made.
+  void fill(uint64_t key) noexcept {
+    for (int i = 0; i < kWords; i += 2) {
+      key += kGolden;
+      const uint64_t x = mix(key);
+      std::memcpy(words + i, &x, sizeof(x));
+    }
+    words[0] |= 0x80000000u;  // the state is never all zeros
+    first = words[0];
+    *index = kWords;
+  }
+  bool used() const noexcept { return *index != kWords || words[0] != first; }
+};
+
+struct Raw {
+  uint32_t words[kWords];
+  int index;
+  void copy_from(const Twister& t) noexcept {
+    std::memcpy(words, t.words, sizeof(words));
+    index = *t.index;
+  }
+  void copy_to(const Twister& t) const noexcept {
+    std::memcpy(t.words, words, sizeof(words));
+    *t.index = index;
+  }
+  bool equals(const Twister& t) const noexcept {
+    return index == *t.index && std::memcmp(words, t.words, sizeof(words)) == 0;
+  }
+};
+
+// The layouts that are tried: CPython's RandomObject since 2.3, NumPy's bitgen_t and mt19937_state since 1.17.
+struct PythonRandom {
+  PyObject_HEAD int index;
+  uint32_t state[kWords];
+};
+struct NumpyBitGenerator {
+  void* state;  // functions follow
+};
+struct NumpyTwister {
+  uint32_t key[kWords];
+  int pos;
+};
+
+struct Library {
+  PyRef object;     // random._inst; numpy.random's RandomState
+  PyRef generator;  // NumPy's bit generator
+  Twister twister;
+  // The last saved state as the library gives it and as it lay in memory.
+  PyRef saved_state;
+  Raw saved_raw;
+};
+
+Library& python_library() {
+  static auto* instance = new Library;
+  return *instance;
+}
+Library& numpy_library() {
+  static auto* instance = new Library;
+  return *instance;
+}
+
+// Whether `sequence` (kWords numbers, then perhaps the index) is what lies in memory.
+bool verify(PyObject* sequence, PyObject* index, const Twister& t) {
+  PyRef items = own(PySequence_Tuple(sequence));
+  if (PyTuple_GET_SIZE(items.get()) < kWords) return false;
+  for (int i = 0; i < kWords; ++i) {
+    PyRef number = own(PyNumber_Index(PyTuple_GET_ITEM(items.get(), i)));
+    if (PyLong_AsUnsignedLongMask(number.get()) != t.words[i]) return false;
+  }
+  PyRef at = own(PyNumber_Index(index ? index : PyTuple_GET_ITEM(items.get(), kWords)));
+  return PyLong_AsLong(at.get()) == *t.index;
+}
+
+void find_python(Library& lib, PyObject* instance) {
+  if (lib.object.get() == instance) return;
+  lib.object = PyRef::borrow(instance);
+  lib.twister = {};
+  auto* raw = reinterpret_cast<PythonRandom*>(instance);
+  if (Py_TYPE(instance)->tp_basicsize < static_cast<Py_ssize_t>(sizeof(PythonRandom))) return;
+  Twister t{raw->state, &raw->index, 0};
+  PyRef state = call_method(instance, "getstate");
+  if (verify(PyTuple_GET_ITEM(state.get(), 1), nullptr, t)) lib.twister = t;
+}
+
+void find_numpy(Library& lib, PyObject* random_state) {
+  PyRef generator = own(PyObject_GetAttrString(random_state, "_bit_generator"));
+  if (lib.generator.get() == generator.get()) return;
+  lib.object = PyRef::borrow(random_state);
+  lib.twister = {};
+  lib.saved_state = PyRef();
+  PyRef capsule = own(PyObject_GetAttrString(generator.get(), "capsule"));
+  auto* bits = static_cast<NumpyBitGenerator*>(PyCapsule_GetPointer(capsule.get(), "BitGenerator"));
+  lib.generator = std::move(generator);
+  if (bits == nullptr) return PyErr_Clear();
+  if (std::strcmp(Py_TYPE(lib.generator.get())->tp_name, "numpy.random._mt19937.MT19937") != 0) return;
+  auto* raw = static_cast<NumpyTwister*>(bits->state);
+  Twister t{raw->key, &raw->pos, 0};
+  PyRef state = own(PyObject_GetAttrString(lib.generator.get(), "state"));
+  PyRef inner = own(PyObject_GetItem(state.get(), own(PyUnicode_FromString("state")).get()));
+  PyRef key = own(PyObject_GetItem(inner.get(), own(PyUnicode_FromString("key")).get()));
+  PyRef pos = own(PyObject_GetItem(inner.get(), own(PyUnicode_FromString("pos")).get()));
+  if (verify(key.get(), pos.get(), t)) lib.twister = t;
+}
+
+// What `_keyed_begin` keeps for `_keyed_end`.
+struct Saved {
+  PyRef python_state, numpy_state;  // where there is no raw one, or where it is not the whole
+  Raw python_raw, numpy_raw;
+  PyRef gauss_next;
+  uint64_t seed, offset;
+  bool python_used = false, numpy_used = false;
+};
+
+constexpr const char* kCapsule = "tapegrad._C.keyed";
+
+Saved& saved_of(PyObject* capsule) {
+  auto* saved = static_cast<Saved*>(PyCapsule_GetPointer(capsule, kCapsule));
+  if (saved == nullptr) throw_python_error();
+  return *saved;
+}
+
+bool has_gauss(PyObject* numpy_state) {  // ("MT19937", words, pos, has_gauss, cached)
+  PyRef flag = own(PySequence_GetItem(numpy_state, 3));
+  return PyObject_IsTrue(flag.get()) != 0;
+}
+
+// _keyed_begin(random._inst, numpy.random's RandomState): a token of the generators' states.
+PyObject* begin(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject *instance, *random_state;
+  if (!PyArg_ParseTuple(args, "OO:_keyed_begin", &instance, &random_state)) return nullptr;
+  Library &py = python_library(), &np = numpy_library();
+  find_python(py, instance);
+  find_numpy(np, random_state);
+  auto saved = std::make_unique<Saved>();
+  if (py.twister.words) {
+    saved->python_raw.copy_from(py.twister);
+    saved->gauss_next = own(PyObject_GetAttrString(instance, "gauss_next"));
+  } else {
+    saved->python_state = call_method(instance, "getstate");
+  }
+  if (!np.twister.words) {
+    saved->numpy_state = call_method(random_state, "get_state");
+  } else {
+    // The half of a pair of normal numbers that NumPy keeps is seen by get_state only, which is slow. A state without
+    // one cannot have got one while its words are the same.
+    if (!np.saved_state || !np.saved_raw.equals(np.twister) || has_gauss(np.saved_state.get())) {
+      np.saved_state = call_method(random_state, "get_state");
+      np.saved_raw.copy_from(np.twister);
+    }
+    saved->numpy_state = PyRef::borrow(np.saved_state.get());
+    saved->numpy_raw.copy_from(np.twister);
+    if (has_gauss(np.saved_state.get())) {
+      saved->numpy_used = true;  // the kept half has to go before the first sample
+      PyRef done = call_method(random_state, "seed", own(PyLong_FromLong(0)).get());
+    }
+  }
+  const auto& own_generator = default_cpu_generator();
+  saved->seed = own_generator->initial_seed();
+  saved->offset = own_generator->offset();
+  PyRef capsule = own(PyCapsule_New(
+      saved.get(), kCapsule, [](PyObject* c) { delete static_cast<Saved*>(PyCapsule_GetPointer(c, kCapsule)); }));
+  saved.release();
+  // From here on "used" means: since the last fill.
+  if (py.twister.words) py.twister.fill(saved_of(capsule.get()).seed);
+  if (py.twister.words) check_status(PyObject_SetAttrString(instance, "gauss_next", Py_None));
+  if (np.twister.words) np.twister.fill(saved_of(capsule.get()).seed);
+  return capsule.release();
+  TG_PY_CATCH
+}
+
+// Drops what a used generator keeps besides its words. Called before the next fill and at the end.
+void note_use(Saved& saved, bool reset) {
+  Library &py = python_library(), &np = numpy_library();
+  if (py.twister.words && py.twister.used()) {
+    saved.python_used = true;
+    if (reset) check_status(PyObject_SetAttrString(py.object.get(), "gauss_next", Py_None));
+  }
+  if (np.twister.words && np.twister.used()) {
+    saved.numpy_used = true;
+    if (reset) PyRef done = call_method(np.object.get(), "seed", own(PyLong_FromLong(0)).get());
+  }
+}
+
+// _keyed_seed(token, seed of the pass, index): starts all generators from these two numbers.
+PyObject* seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
+  TG_PY_TRY
+  TG_CHECK(n == 3, Type, "_keyed_seed: expected 3 arguments: got {}", n);
+  Saved& saved = saved_of(args[0]);
+  const auto base = static_cast<uint64_t>(to_int(args[1], {"_keyed_seed", "seed", 2}));
+  const auto index = static_cast<uint64_t>(to_int(args[2], {"_keyed_seed", "index", 3}));
+  const uint64_t key = mix(base ^ (index * kGolden)) >> 1;
+  note_use(saved, true);
+  Library &py = python_library(), &np = numpy_library();
+  if (py.twister.words) {
+    py.twister.fill(key);
+  } else {
+    PyRef done = call_method(py.object.get(), "seed", own(PyLong_FromUnsignedLongLong(key)).get());
+  }
+  if (np.twister.words) {
+    np.twister.fill(~key);  // not Python's numbers again
+  } else {
+    PyRef done = call_method(np.object.get(), "seed", own(PyLong_FromUnsignedLong(key & 0xFFFFFFFFu)).get());
+  }
+  default_cpu_generator()->manual_seed(key);
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+// _keyed_end(token): as if nothing had been drawn.
+PyObject* end(PyObject*, PyObject* token) {
+  TG_PY_TRY
+  Saved& saved = saved_of(token);
+  note_use(saved, false);
+  Library &py = python_library(), &np = numpy_library();
+  if (saved.python_state) {
+    PyRef done = call_method(py.object.get(), "setstate", saved.python_state.get());
+  } else {
+    saved.python_raw.copy_to(py.twister);
+    check_status(PyObject_SetAttrString(py.object.get(), "gauss_next", saved.gauss_next.get()));
+  }
+  if (!np.twister.words || saved.numpy_used) {
+    PyRef done = call_method(np.object.get(), "set_state", saved.numpy_state.get());
+  } else {
+    saved.numpy_raw.copy_to(np.twister);
+  }
+  const auto& own_generator = default_cpu_generator();
+  own_generator->manual_seed(saved.seed);
+  own_generator->set_offset(saved.offset);
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+PyMethodDef keyed_generator_functions[] = {
+    {"_keyed_begin", begin, METH_VARARGS, nullptr},
+    {"_keyed_seed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(seed)), METH_FASTCALL, nullptr},
+    {"_keyed_end", end, METH_O, nullptr},
+    {},
+};
+
+}  // namespace tapegrad::python

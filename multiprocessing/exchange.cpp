@@ -1,0 +1,586 @@
+#include "tapegrad/multiprocessing/exchange.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tapegrad/c10/error.h"
+#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::shared {
+
+namespace {
+
+constexpr uint32_t kEntryStep = 1024;
+
+uint64_t now_s() noexcept {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec);
+}
+
+// Free shared memory that is kept warm.
+uint64_t cache_limit() noexcept { return std::min(total_memory() / 8, uint64_t{2} << 30); }
+
+void copy_bytes(void* to, const void* from, size_t nbytes) {
+  parallel_for(0, static_cast<int64_t>(nbytes), int64_t{2} << 20, [&](int64_t first, int64_t last) {
+    std::memcpy(static_cast<char*>(to) + first, static_cast<const char*>(from) + first,
+                static_cast<size_t>(last - first));
+  });
+}
+
+}  // namespace
+
+// Another process's memory.
+struct Exchange::Source {
+  struct Mapping {
+    uint32_t epoch = 0;
+    char* base = nullptr;
+    uint64_t nbytes = 0;
+    uint32_t held = 0;
+  };
+  uint64_t id = 0;
+  std::unique_ptr<Ledger> ledger;
+  uint32_t slot = kNone;
+  Connection connection;
+  std::map<uint32_t, Mapping> arenas;
+  uint64_t held = 0;
+
+  ~Source() {
+    for (auto& [number, m] : arenas) munmap(m.base, m.nbytes);
+  }
+  Connection& connected() {
+    if (!connection.connected()) {
+      Ledger* received = nullptr;
+      connection = Connection::open(id, slot, &received);
+      if (received != nullptr) ledger.reset(received);
+    }
+    return connection;
+  }
+};
+
+// The context of a shared storage's bytes.
+struct Exchange::Held {
+  Exchange* exchange;
+  Source* source = nullptr;  // null: our own block
+  void* data = nullptr;
+  uint64_t nbytes = 0;
+  uint32_t entry = 0;
+  uint32_t arena = 0;  // of a source
+  bool read_only = false;
+  Storage keeps;  // foreign memory that others may still look into
+};
+
+Exchange::Exchange(uint64_t (*budget)() noexcept) : budget_(budget) {}
+
+Exchange::~Exchange() {
+  service_.reset();
+  for (Half& h : halves_) h.allocator.reset();
+}
+
+void Exchange::become_owner() {
+  if (ledger_) return;
+  const uint64_t id = entropy64();
+  std::unique_ptr<Ledger> ledger(Ledger::create(id));
+  ServiceOffers offers;
+  offers.arena = [this](uint32_t arena, uint32_t epoch, uint64_t& nbytes) {
+    for (Half& h : halves_)
+      if (Descriptor file = h.source->duplicate(arena, epoch, nbytes)) return file;
+    return Descriptor();
+  };
+  offers.ticket = [this](uint32_t entry, uint32_t slot) {
+    if (!ledger_->valid_entry(entry) || !ledger_->holds(entry, slot)) return Ticket();
+    return open_ticket(entry);
+  };
+  // The names that the service reads are in place before its thread starts.
+  for (int k = 0; k < 2; ++k) {
+    halves_[k].source = std::make_unique<ArenaSource>(*ledger, k == 1, budget_);
+    halves_[k].allocator =
+        std::make_unique<CachingAllocator>(*halves_[k].source, CachingAllocatorOptions{cache_limit(), "shared"});
+  }
+  ledger_ = std::move(ledger);
+  try {
+    service_ = std::make_unique<Service>(*ledger_, std::move(offers));
+  } catch (...) {
+    for (Half& h : halves_) {
+      h.allocator.reset();
+      h.source.reset();
+    }
+    ledger_.reset();
+    throw;
+  }
+}
+
+Exchange::Half& Exchange::half(bool read_only) { return halves_[read_only ? 1 : 0]; }
+
+bool Exchange::is_shared(const Storage& storage) const noexcept {
+  std::lock_guard lock(mutex_);
+  return by_address_.count(storage->data()) != 0;
+}
+
+// Called with the lock held, like everything below that says nothing else.
+void Exchange::make_room() {
+  ++calls_since_collect_;
+  // As many calls as there are things to look at pay for looking at them.
+  const uint64_t things = pending_.size() + outgoing_.size();
+  if (things != 0 && calls_since_collect_ * 4 >= things) collect_locked(false);
+}
+
+void* Exchange::allocate_bytes(size_t nbytes, bool read_only) {
+  Half& h = half(read_only);
+  make_room();
+  if (nbytes >= kHugePage && !pending_.empty()) collect_locked(false);
+  for (int attempt = 0;; ++attempt) {
+    try {
+      return h.allocator->allocate(std::max<size_t>(nbytes, 1));
+    } catch (const Error& e) {
+      const std::string why = h.source->take_failure();
+      if (attempt == 0) {
+        collect_locked(true);
+        continue;
+      }
+      if (why.empty()) throw;
+      TG_THROW(OutOfMemory, "share_memory: no room for {} more ({} reserved, {} available): {}", format_bytes(nbytes),
+               format_bytes(h.source->reserved_bytes()), format_bytes(h.source->available()), why);
+    }
+  }
+}
+
+uint32_t Exchange::new_entry(void* data, size_t nbytes, bool read_only) {
+  if (free_entries_.empty()) {
+    const auto n = static_cast<uint32_t>(blocks_.size());
+    const uint32_t step = std::min(kMaxEntries - n, std::max(kEntryStep, n));
+    ledger_->commit_entries(std::max(step, 1u));
+    std::lock_guard tickets(tickets_mutex_);
+    blocks_.resize(n + step);
+    free_entries_.reserve(n + step);
+    pending_.reserve(n + step);  // so that dropping never allocates
+    for (uint32_t e = n + step; e-- > n;) free_entries_.push_back(e);
+  }
+  const uint32_t e = free_entries_.back();
+  free_entries_.pop_back();
+  std::lock_guard tickets(tickets_mutex_);
+  blocks_[e] = Block{data, nbytes, 0, read_only, false};
+  return e;
+}
+
+// The storage of a block, entered into the tables. The lock is held.
+Storage Exchange::publish(std::unique_ptr<Held> held, void* data, size_t nbytes) {
+  auto storage = make_intrusive<StorageImpl>(data, nbytes, Device(), released, held.get());
+  Held* h = held.release();
+  storage->set_resizable(false);
+  storage->set_read_only(h->read_only);
+  Local& local = local_[{h->source ? h->source->id : ledger_->id(), h->entry}];
+  ++local.count;
+  local.newest = weak_intrusive_ptr<StorageImpl>(storage);
+  by_address_[data] = h;
+  return storage;
+}
+
+std::unique_ptr<Exchange::Held> Exchange::hold_own(void* data, size_t nbytes, uint32_t entry, bool read_only) {
+  auto held = std::make_unique<Held>();
+  held->exchange = this;
+  held->data = data;
+  held->nbytes = nbytes;
+  held->entry = entry;
+  ledger_->hold(entry, kOwnerSlot);
+  (void)read_only;  // the owner writes
+  return held;
+}
+
+Storage Exchange::allocate(size_t nbytes, bool read_only) {
+  std::lock_guard lock(mutex_);
+  become_owner();
+  void* data = allocate_bytes(nbytes, read_only);
+  uint32_t entry;
+  try {
+    entry = new_entry(data, nbytes, read_only);
+  } catch (...) {
+    half(read_only).allocator->deallocate(data, std::max<size_t>(nbytes, 1));
+    throw;
+  }
+  return publish(hold_own(data, nbytes, entry, read_only), data, nbytes);
+}
+
+Storage Exchange::share(const Storage& storage) {
+  TG_CHECK(storage->device().is_cpu(), Runtime, "share_memory: only CPU memory can be shared: got {}",
+           storage->device());
+  const size_t nbytes = storage->nbytes();
+  {
+    std::lock_guard lock(mutex_);
+    if (by_address_.count(storage->data()) != 0) return storage;
+    if (auto it = copies_.find(storage.get()); it != copies_.end())
+      if (Storage copy = it->second.lock()) return copy;
+  }
+  Storage fresh = allocate(nbytes);
+  // Without the lock: a long copy lets other threads run.
+  if (nbytes != 0) copy_bytes(fresh->data(), storage->data(), nbytes);
+  std::lock_guard lock(mutex_);
+  Held* held = by_address_.at(fresh->data());
+  if (!storage->resizable()) {
+    held->keeps = storage;
+    copies_[storage.get()] = weak_intrusive_ptr<StorageImpl>(fresh);
+    return fresh;
+  }
+  // The block moves over to the old storage; the new one goes without it.
+  auto* moved = new Held(*held);
+  local_[{ledger_->id(), held->entry}].newest = weak_intrusive_ptr<StorageImpl>(storage);
+  by_address_[fresh->data()] = moved;
+  void* data = fresh->data();
+  held->exchange = nullptr;
+  storage->replace(data, nbytes, released, moved);
+  storage->set_resizable(false);
+  return storage;
+}
+
+Ticket Exchange::open_ticket(uint32_t entry) {  // any thread
+  std::lock_guard lock(tickets_mutex_);
+  if (free_tickets_.empty()) {
+    const uint32_t step = std::min(kMaxEntries - num_tickets_, std::max(kEntryStep, num_tickets_));
+    ledger_->commit_tickets(std::max(step, 1u));
+    for (uint32_t t = num_tickets_ + step; t-- > num_tickets_;) free_tickets_.push_back(t);
+    num_tickets_ += step;
+  }
+  const uint32_t t = free_tickets_.back();
+  outgoing_.push_back({{t, 0}, entry});
+  free_tickets_.pop_back();
+  outgoing_.back().ticket.generation = ledger_->open_ticket(t);
+  ++blocks_[entry].tickets;
+  return outgoing_.back().ticket;
+}
+
+Handle Exchange::give(const Storage& storage) {
+  std::unique_lock lock(mutex_);
+  auto it = by_address_.find(storage->data());
+  TG_CHECK(it != by_address_.end(), Runtime, "give: the storage is not shared");
+  Held* held = it->second;
+  Handle h;
+  h.entry = held->entry;
+  h.nbytes = storage->nbytes();
+  if (held->source == nullptr) {
+    make_room();
+    const auto place = half(blocks_[held->entry].read_only).source->find(held->data);
+    h.owner = ledger_->id();
+    h.arena = place.arena;
+    h.epoch = place.epoch;
+    h.offset = place.offset;
+    h.read_only = blocks_[held->entry].read_only;
+    h.generation = ledger_->entry(held->entry).generation.load();
+    const Ticket t = open_ticket(held->entry);
+    h.ticket = t.number;
+    h.ticket_generation = t.generation;
+    return h;
+  }
+  Source& source = *held->source;
+  const Source::Mapping& m = source.arenas.at(held->arena);
+  h.owner = source.id;
+  h.arena = held->arena;
+  h.epoch = m.epoch;
+  h.offset = static_cast<uint64_t>(static_cast<char*>(held->data) - m.base);
+  h.read_only = held->read_only;
+  h.generation = source.ledger->entry(held->entry).generation.load();
+  const Ticket t = source.connected().ticket(held->entry);
+  h.ticket = t.number;
+  h.ticket_generation = t.generation;
+  return h;
+}
+
+Exchange::Source& Exchange::source_of(uint64_t owner) {
+  auto it = sources_.find(owner);
+  if (it != sources_.end()) return *it->second;
+  reap_sources();
+  auto source = std::make_unique<Source>();
+  source->id = owner;
+  source->connected();
+  return *sources_.emplace(owner, std::move(source)).first->second;
+}
+
+// Lets go of the memory of owners that have ended.
+void Exchange::reap_sources() noexcept {
+  std::erase_if(sources_, [](const auto& item) { return item.second->held == 0 && item.second->connection.ended(); });
+}
+
+char* Exchange::map_arena(Source& source, const Handle& h) {
+  auto it = source.arenas.find(h.arena);
+  if (it != source.arenas.end() && it->second.epoch != h.epoch) {
+    // The owner has given the arena up and used its number again.
+    TG_CHECK(it->second.held == 0, Runtime, "shared memory: a stale handle: its arena is gone");
+    munmap(it->second.base, it->second.nbytes);
+    source.arenas.erase(it);
+    it = source.arenas.end();
+  }
+  if (it == source.arenas.end()) {
+    std::erase_if(source.arenas, [&](const auto& item) {
+      const Source::Mapping& m = item.second;
+      if (m.held != 0 || source.ledger->arena_epoch(item.first).load() == m.epoch) return false;
+      munmap(m.base, m.nbytes);
+      return true;
+    });
+    Source::Mapping m;
+    m.epoch = h.epoch;
+    const Descriptor file = source.connected().arena(h.arena, h.epoch, m.nbytes);
+    m.base = static_cast<char*>(map_shared_file(file, m.nbytes, h.read_only == 0, kHugePage));
+    it = source.arenas.emplace(h.arena, m).first;
+  }
+  TG_CHECK(h.nbytes <= it->second.nbytes && h.offset <= it->second.nbytes - h.nbytes, Runtime,
+           "shared memory: a handle reaches beyond its arena: offset {}, {} bytes", h.offset, h.nbytes);
+  return it->second.base + h.offset;
+}
+
+Storage Exchange::receive(const Handle& h) {
+  TG_CHECK(h.magic == Handle::kMagic, Runtime, "shared memory: not a handle");
+  TG_CHECK(h.kind == HandleKind::Arena, NotImplemented, "shared memory: handles of CUDA memory cannot be opened yet");
+  std::lock_guard lock(mutex_);
+  const bool own = ledger_ && h.owner == ledger_->id();
+  Source* source = own ? nullptr : &source_of(h.owner);
+  Ledger& ledger = own ? *ledger_ : *source->ledger;
+  TG_CHECK(ledger.valid_entry(h.entry), Runtime, "shared memory: not a handle: entry {}", h.entry);
+  const uint32_t slot = own ? kOwnerSlot : source->slot;
+  char* data = own ? static_cast<char*>(blocks_[h.entry].data) : map_arena(*source, h);
+  // First the bit, then the ticket: there is no moment at which the block has neither.
+  ledger.hold(h.entry, slot);
+  auto found = local_.find({h.owner, h.entry});
+  if (ledger.entry(h.entry).generation.load() != h.generation || !ledger.take_ticket(h.ticket, h.ticket_generation)) {
+    if (found == local_.end() || found->second.count == 0) ledger.drop(h.entry, slot);
+    TG_THROW(Runtime, "shared memory: a stale handle: it was received before, or the tensor is gone");
+  }
+  if (found != local_.end())
+    if (Storage storage = found->second.newest.lock()) return storage;
+  auto held = std::make_unique<Held>();
+  held->exchange = this;
+  held->source = source;
+  held->data = data;
+  held->nbytes = h.nbytes;
+  held->entry = h.entry;
+  held->arena = h.arena;
+  held->read_only = !own && h.read_only != 0;
+  if (source != nullptr) {
+    ++source->held;
+    ++source->arenas.at(h.arena).held;
+  }
+  return publish(std::move(held), data, h.nbytes);
+}
+
+bool Exchange::take_back(const Handle& h) noexcept {
+  std::lock_guard lock(mutex_);
+  if (ledger_ && h.owner == ledger_->id()) return ledger_->take_ticket(h.ticket, h.ticket_generation);
+  auto it = sources_.find(h.owner);
+  return it != sources_.end() && it->second->ledger->take_ticket(h.ticket, h.ticket_generation);
+}
+
+bool Exchange::on_its_way(const Handle& h) noexcept {
+  std::lock_guard lock(mutex_);
+  if (ledger_ && h.owner == ledger_->id()) return ledger_->ticket_live(h.ticket, h.ticket_generation);
+  auto it = sources_.find(h.owner);
+  return it != sources_.end() && it->second->ledger->ticket_live(h.ticket, h.ticket_generation);
+}
+
+void Exchange::released(void* context, void*, size_t) noexcept {
+  std::unique_ptr<Held> held(static_cast<Held*>(context));
+  if (Exchange* e = held->exchange) {
+    std::lock_guard lock(e->mutex_);
+    e->forget(*held);
+  }
+  // What it kept goes now, without the lock.
+}
+
+void Exchange::forget(Held& held) noexcept {
+  if (auto it = by_address_.find(held.data); it != by_address_.end() && it->second == &held) by_address_.erase(it);
+  if (held.keeps) copies_.erase(held.keeps.get());
+  Source* source = held.source;
+  const auto local = local_.find({source ? source->id : ledger_->id(), held.entry});
+  const bool last = --local->second.count == 0;
+  if (last) local_.erase(local);
+  if (source == nullptr) {
+    if (last) retire(held.entry);
+    return;
+  }
+  if (last) source->ledger->drop(held.entry, source->slot);
+  --source->arenas.at(held.arena).held;
+  if (--source->held == 0 && source->connection.connected() && source->connection.ended()) sources_.erase(source->id);
+}
+
+// This process has dropped a block of its own: it is free, or it waits for others.
+void Exchange::retire(uint32_t e) noexcept {
+  ledger_->drop(e, kOwnerSlot);
+  Block& b = blocks_[e];
+  {
+    std::lock_guard tickets(tickets_mutex_);
+    if (b.tickets != 0 || ledger_->held(e)) {
+      if (!b.pending) {
+        b.pending = true;
+        pending_.push_back(e);
+        pending_bytes_ += b.nbytes;
+      }
+      return;
+    }
+  }
+  ledger_->entry(e).generation.fetch_add(1);
+  half(b.read_only).allocator->deallocate(b.data, std::max<size_t>(b.nbytes, 1));
+  free_entries_.push_back(e);
+}
+
+void Exchange::collect_locked(bool thorough) noexcept {
+  if (!ledger_) return;
+  calls_since_collect_ = 0;
+  if (const uint64_t now = now_s(); thorough || now > swept_at_) {
+    swept_at_ = now;
+    ledger_->sweep_dead();
+  }
+  std::vector<uint32_t> waiting;
+  waiting.swap(pending_);
+  pending_bytes_ = 0;
+  {
+    std::lock_guard tickets(tickets_mutex_);
+    for (size_t i = 0; i < outgoing_.size();) {
+      if (ledger_->ticket_live(outgoing_[i].ticket.number, outgoing_[i].ticket.generation)) {
+        ++i;
+        continue;
+      }
+      --blocks_[outgoing_[i].entry].tickets;
+      free_tickets_.push_back(outgoing_[i].ticket.number);
+      outgoing_[i] = outgoing_.back();
+      outgoing_.pop_back();
+    }
+  }
+  pending_.reserve(waiting.capacity());
+  for (uint32_t e : waiting) {
+    blocks_[e].pending = false;
+    if (!ledger_->holds(e, kOwnerSlot)) retire(e);  // or it came back to us
+  }
+}
+
+void Exchange::collect(bool thorough) {
+  std::lock_guard lock(mutex_);
+  collect_locked(thorough);
+  if (thorough) reap_sources();
+}
+
+ExchangeStats Exchange::stats() {
+  std::lock_guard lock(mutex_);
+  collect_locked(true);
+  ExchangeStats s;
+  if (ledger_) {
+    s.id = ledger_->id();
+    for (Half& h : halves_) {
+      s.arenas += h.source->num_arenas();
+      s.reserved_bytes += h.source->reserved_bytes();
+      s.allocated_bytes += h.allocator->stats().allocated;
+    }
+    s.blocks = blocks_.size() - free_entries_.size();
+    s.pending = pending_.size();
+    std::lock_guard tickets(tickets_mutex_);
+    s.tickets = outgoing_.size();
+  }
+  s.owners = sources_.size();
+  for (auto& [id, source] : sources_) {
+    s.received += source->held;
+    s.mapped_arenas += source->arenas.size();
+  }
+  return s;
+}
+
+// ---- fork
+
+struct ForkHooks {
+  static void before();
+  static void parent();
+  static void child();
+};
+
+namespace {
+Exchange* process_exchange = nullptr;
+}
+
+void ForkHooks::before() { process_exchange->before_fork(); }
+void ForkHooks::parent() { process_exchange->after_fork_in_parent(); }
+void ForkHooks::child() { process_exchange->after_fork_in_child(); }
+
+// The child gets its place in each ledger before it exists: the parent could drop what both hold at any moment after.
+void Exchange::before_fork() noexcept {
+  mutex_.lock();
+  if (service_) service_->pause();
+  tickets_mutex_.lock();
+  child_slots_.clear();
+  auto reserve = [&](uint64_t id, Ledger& ledger) {
+    const uint32_t slot = ledger.reserve_slot();
+    child_slots_[id] = slot == kNone ? kPinSlot : slot;
+  };
+  if (ledger_) reserve(ledger_->id(), *ledger_);
+  for (auto& [id, source] : sources_) reserve(id, *source->ledger);
+  for (auto& [key, local] : local_) {
+    Ledger& ledger = ledger_ && key.owner == ledger_->id() ? *ledger_ : *sources_.at(key.owner)->ledger;
+    ledger.hold(key.entry, child_slots_.at(key.owner));
+  }
+}
+
+void Exchange::after_fork_in_parent() noexcept {
+  tickets_mutex_.unlock();
+  if (service_) service_->go_on();
+  mutex_.unlock();
+}
+
+void Exchange::after_fork_in_child() noexcept {
+  const ProcessMark me = mark_of(getpid());
+  if (ledger_) {
+    // The memory that was ours is the parent's from here on.
+    auto source = std::make_unique<Source>();
+    source->id = ledger_->id();
+    for (Half& h : halves_)
+      h.source->abandon([&](uint32_t arena, uint32_t epoch, char* base, uint64_t nbytes) {
+        source->arenas[arena] = {epoch, base, nbytes, 0};
+      });
+    for (auto& [data, held] : by_address_) {
+      if (held->source != nullptr) continue;
+      held->source = source.get();
+      for (auto& [number, m] : source->arenas) {
+        if (data < m.base || data >= m.base + m.nbytes) continue;
+        held->arena = number;
+        ++m.held;
+      }
+      ++source->held;
+    }
+    service_->abandon();
+    (void)service_.release();  // its thread is the parent's
+    for (Half& h : halves_) {
+      h.allocator.reset();
+      h.source.reset();
+    }
+    ledger_->close_file();
+    source->ledger = std::move(ledger_);
+    sources_[source->id] = std::move(source);
+    blocks_.clear();
+    free_entries_.clear();
+    pending_.clear();
+    outgoing_.clear();
+    free_tickets_.clear();
+    num_tickets_ = 0;
+    pending_bytes_ = 0;
+  }
+  for (auto& [id, source] : sources_) {
+    source->connection.close();  // the socket is the parent's; the child gets one of its own when it needs it
+    source->slot = child_slots_.at(id);
+    if (source->slot != kPinSlot) source->ledger->arrive(source->slot, me);
+  }
+  tickets_mutex_.unlock();
+  mutex_.unlock();
+}
+
+Exchange& exchange() {
+  static Exchange& instance = [&]() -> Exchange& {
+    process_exchange = new Exchange;
+    // The allocator's own handlers come first, so that they run inside of ours.
+    cpu_allocator();
+    pthread_atfork(ForkHooks::before, ForkHooks::parent, ForkHooks::child);
+    return *process_exchange;
+  }();
+  return instance;
+}
+
+}  // namespace tapegrad::shared

@@ -1,0 +1,145 @@
+// Storages that several processes look into. The exchange of a process owns the arenas that it shares memory from,
+// keeps what it received from others, and turns storages into handles and back.
+//   share     moves the bytes of a storage into an arena; all views follow
+//   give      a handle to be sent; the block stays until the handle has been received or taken back
+//   receive   the storage behind a handle: the same one again while an earlier one is alive
+// A block goes back to its owner's allocator when no process holds it and no handle is on its way. Processes that die
+// let go of what they held; what the owner gave lives on in those who have it when the owner dies. A child made by fork
+// holds what its parent held, as one process more, and owns nothing.
+// Thread rules: everything from any thread. Tests make several exchanges in one process; a program uses `exchange()`.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "tapegrad/c10/caching_allocator.h"
+#include "tapegrad/c10/storage.h"
+#include "tapegrad/multiprocessing/arena_source.h"
+#include "tapegrad/multiprocessing/handle.h"
+#include "tapegrad/multiprocessing/service.h"
+
+namespace tapegrad::shared {
+
+struct ExchangeStats {
+  uint64_t id = 0;
+  uint64_t arenas = 0;          // own ones
+  uint64_t reserved_bytes = 0;  // in them
+  uint64_t allocated_bytes = 0;
+  uint64_t blocks = 0;   // of ours that somebody holds or that are on their way
+  uint64_t pending = 0;  // of these, the ones that this process has dropped
+  uint64_t tickets = 0;  // handles on their way
+  uint64_t owners = 0;   // other processes that this one has memory of
+  uint64_t received = 0;
+  uint64_t mapped_arenas = 0;  // of others
+};
+
+class TG_API Exchange {
+ public:
+  explicit Exchange(uint64_t (*budget)() noexcept = shareable_memory);
+  // No storage of the exchange may be alive.
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  bool is_shared(const Storage& storage) const noexcept;
+  // Fresh bytes, unspecified. `read_only`: other processes can only read them.
+  Storage allocate(size_t nbytes, bool read_only = false);
+  // The same storage with its bytes in an arena; another one where foreign memory cannot be exchanged (NumPy, DLPack),
+  // the same one for the same foreign memory each time.
+  Storage share(const Storage& storage);
+
+  Handle give(const Storage& storage);
+  Storage receive(const Handle& handle);
+  // For handles that nobody will receive. False when it was received or taken back before.
+  bool take_back(const Handle& handle) noexcept;
+  // Whether a handle given by this process has not been received yet.
+  bool on_its_way(const Handle& handle) noexcept;
+
+  // Frees what others have let go of. Happens by itself, too.
+  void collect(bool thorough = true);
+  ExchangeStats stats();
+
+ private:
+  struct Source;
+  struct Held;
+  struct Block {
+    void* data = nullptr;
+    uint64_t nbytes = 0;
+    uint32_t tickets = 0;
+    bool read_only = false;
+    bool pending = false;
+  };
+  struct Key {
+    uint64_t owner;
+    uint32_t entry;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& k) const noexcept { return k.owner * 0x9E3779B97F4A7C15u + k.entry; }
+  };
+  struct Local {  // what this process has of one block
+    uint32_t count = 0;
+    weak_intrusive_ptr<StorageImpl> newest;
+  };
+  struct Outgoing {
+    Ticket ticket;
+    uint32_t entry;
+  };
+  struct Half {  // one kind of own memory
+    std::unique_ptr<ArenaSource> source;
+    std::unique_ptr<CachingAllocator> allocator;
+  };
+
+  static void released(void* held, void* data, size_t nbytes) noexcept;
+  void become_owner();
+  Half& half(bool read_only);
+  void* allocate_bytes(size_t nbytes, bool read_only);
+  uint32_t new_entry(void* data, size_t nbytes, bool read_only);
+  void make_room();
+  std::unique_ptr<Held> hold_own(void* data, size_t nbytes, uint32_t entry, bool read_only);
+  Storage publish(std::unique_ptr<Held> held, void* data, size_t nbytes);
+  void forget(Held& held) noexcept;
+  void retire(uint32_t entry) noexcept;
+  Ticket open_ticket(uint32_t entry);
+  void collect_locked(bool thorough) noexcept;
+  Source& source_of(uint64_t owner);
+  char* map_arena(Source& source, const Handle& handle);
+  void reap_sources() noexcept;
+
+  friend struct ForkHooks;
+  void before_fork() noexcept;
+  void after_fork_in_parent() noexcept;
+  void after_fork_in_child() noexcept;
+
+  uint64_t (*const budget_)() noexcept;
+  mutable std::mutex mutex_;  // guards everything but the tickets
+  std::unique_ptr<Ledger> ledger_;
+  Half halves_[2];
+  std::unique_ptr<Service> service_;
+  std::vector<Block> blocks_;  // by entry
+  std::vector<uint32_t> free_entries_;
+  std::vector<uint32_t> pending_;
+  uint64_t pending_bytes_ = 0;
+  uint64_t calls_since_collect_ = 0;
+  uint64_t swept_at_ = 0;  // seconds
+  std::map<uint64_t, std::unique_ptr<Source>> sources_;
+  std::unordered_map<Key, Local, KeyHash> local_;
+  std::unordered_map<const void*, Held*> by_address_;
+  std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> copies_;  // of foreign memory
+
+  std::mutex tickets_mutex_;  // taken after mutex_; guards Block::tickets and these
+  std::vector<Outgoing> outgoing_;
+  std::vector<uint32_t> free_tickets_;
+  uint32_t num_tickets_ = 0;
+
+  std::map<uint64_t, uint32_t> child_slots_;  // while a child is being made
+};
+
+// The exchange of this process.
+TG_API Exchange& exchange();
+
+}  // namespace tapegrad::shared
