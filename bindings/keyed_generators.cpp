@@ -11,7 +11,7 @@
 #include "tapegrad/bindings/errors.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/thread_generator.h"
 
 namespace tapegrad::python {
 
@@ -265,12 +265,21 @@ PyObject* end(PyObject*, PyObject* token) {
   TG_PY_CATCH
 }
 
+// _keyed_own_generator(flag): whether the calling thread has a default generator of its own.
+PyObject* own_generator(PyObject*, PyObject* flag) {
+  TG_PY_TRY
+  set_thread_generator(to_bool(flag, {"_keyed_own_generator", "flag"}) ? make_intrusive<Generator>() : nullptr);
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 }  // namespace
 
 PyMethodDef keyed_generator_functions[] = {
     {"_keyed_begin", begin, METH_VARARGS, nullptr},
     {"_keyed_seed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(seed)), METH_FASTCALL, nullptr},
     {"_keyed_end", end, METH_O, nullptr},
+    {"_keyed_own_generator", own_generator, METH_O, nullptr},
     {},
 };
 

@@ -4,8 +4,10 @@
 
 #include <cerrno>
 #include <mutex>
+#include <utility>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/thread_generator.h"
 
 namespace tapegrad {
 
@@ -96,9 +98,13 @@ intrusive_ptr<Generator> Generator::clone() const {
   return copy;
 }
 
+static thread_local intrusive_ptr<Generator> thread_generator;
+
+void set_thread_generator(intrusive_ptr<Generator> generator) noexcept { thread_generator = std::move(generator); }
+
 const intrusive_ptr<Generator>& default_cpu_generator() {
   static const auto& instance = *new intrusive_ptr<Generator>(make_intrusive<Generator>());
-  return instance;
+  return TG_UNLIKELY(thread_generator.get() != nullptr) ? thread_generator : instance;
 }
 
 }  // namespace tapegrad

@@ -128,7 +128,7 @@ bool Exchange::is_shared(const Storage& storage) const noexcept {
 void Exchange::make_room() {
   ++calls_since_collect_;
   // As many calls as there are things to look at pay for looking at them.
-  const uint64_t things = pending_.size() + outgoing_.size();
+  const uint64_t things = pending_.size() + num_outgoing_.load(std::memory_order_relaxed);
   if (things != 0 && calls_since_collect_ * 4 >= things) collect_locked(false);
 }
 
@@ -252,6 +252,7 @@ Ticket Exchange::open_ticket(uint32_t entry) {  // any thread
   free_tickets_.pop_back();
   outgoing_.back().ticket.generation = ledger_->open_ticket(t);
   ++blocks_[entry].tickets;
+  num_outgoing_ = outgoing_.size();
   return outgoing_.back().ticket;
 }
 
@@ -416,7 +417,6 @@ void Exchange::retire(uint32_t e) noexcept {
       if (!b.pending) {
         b.pending = true;
         pending_.push_back(e);
-        pending_bytes_ += b.nbytes;
       }
       return;
     }
@@ -435,7 +435,6 @@ void Exchange::collect_locked(bool thorough) noexcept {
   }
   std::vector<uint32_t> waiting;
   waiting.swap(pending_);
-  pending_bytes_ = 0;
   {
     std::lock_guard tickets(tickets_mutex_);
     for (size_t i = 0; i < outgoing_.size();) {
@@ -448,8 +447,9 @@ void Exchange::collect_locked(bool thorough) noexcept {
       outgoing_[i] = outgoing_.back();
       outgoing_.pop_back();
     }
+    num_outgoing_ = outgoing_.size();
   }
-  pending_.reserve(waiting.capacity());
+  pending_.reserve(blocks_.size());
   for (uint32_t e : waiting) {
     blocks_[e].pending = false;
     if (!ledger_->holds(e, kOwnerSlot)) retire(e);  // or it came back to us
@@ -559,9 +559,9 @@ void Exchange::after_fork_in_child() noexcept {
     free_entries_.clear();
     pending_.clear();
     outgoing_.clear();
+    num_outgoing_ = 0;
     free_tickets_.clear();
     num_tickets_ = 0;
-    pending_bytes_ = 0;
   }
   for (auto& [id, source] : sources_) {
     source->connection.close();  // the socket is the parent's; the child gets one of its own when it needs it

@@ -123,7 +123,6 @@ class TG_API Exchange {
   std::vector<Block> blocks_;  // by entry
   std::vector<uint32_t> free_entries_;
   std::vector<uint32_t> pending_;
-  uint64_t pending_bytes_ = 0;
   uint64_t calls_since_collect_ = 0;
   uint64_t swept_at_ = 0;  // seconds
   std::map<uint64_t, std::unique_ptr<Source>> sources_;
@@ -133,6 +132,7 @@ class TG_API Exchange {
 
   std::mutex tickets_mutex_;  // taken after mutex_; guards Block::tickets and these
   std::vector<Outgoing> outgoing_;
+  std::atomic<uint64_t> num_outgoing_{0};  // its length, for a guess without the lock
   std::vector<uint32_t> free_tickets_;
   uint32_t num_tickets_ = 0;
 

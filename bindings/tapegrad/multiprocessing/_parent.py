@@ -21,11 +21,16 @@ def _watch(parent: int, signum: int) -> None:
         os._exit(1)
 
 
-def end_with_parent(signum: int = 0) -> None:
-    """Sends this process the signal, or ends it at once for 0, as soon as the process that started it is gone."""
-    import multiprocessing
+def end_with_parent(signum: int = 0, parent: int | None = None) -> None:
+    """Sends this process the signal, or ends it at once for 0, as soon as the process that started it is gone.
 
-    parent = multiprocessing.parent_process()
+    parent: its number, where it is not what multiprocessing says.
+    """
     if parent is None:
-        return
-    threading.Thread(target=_watch, args=(parent.pid, signum), name="tapegrad-parent", daemon=True).start()
+        import multiprocessing
+
+        process = multiprocessing.parent_process()
+        if process is None:
+            return
+        parent = process.pid
+    threading.Thread(target=_watch, args=(parent, signum), name="tapegrad-parent", daemon=True).start()

@@ -7,6 +7,7 @@ import multiprocessing.context as _context
 import multiprocessing.pool
 
 from . import queue as _queue
+from ._by_value import wrap as by_value
 from ._lingering import InFlight, given, linger
 
 __all__ = ["JoinableQueue", "Manager", "Pipe", "Pool", "Process", "Queue", "SimpleQueue", "get_context"]
@@ -17,6 +18,9 @@ class _Started:
 
     def start(self) -> None:
         with given() as handles:
+            if (self._start_method or multiprocessing.get_start_method()) != "fork":
+                # The child finds nothing of a notebook by name.
+                self._target, self._args, self._kwargs = map(by_value, (self._target, self._args, self._kwargs))
             super().start()
         if handles:
             in_flight = InFlight()

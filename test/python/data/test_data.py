@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -229,14 +228,3 @@ def test_mistakes():
             lambda: d.DistributedSampler(s, 2, 5))]
 
     assert run(tg) == run(torch)
-
-
-def test_workers_are_accepted():
-    data.DataLoader._warned_of_workers = False
-    with pytest.warns(UserWarning, match="made in this process"):
-        loader = data.DataLoader(Squares(4), batch_size=2, num_workers=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        data.DataLoader(Squares(4), num_workers=1)
-    assert [b[0].tolist() for b in loader] == [[0, 1], [2, 3]]
-    assert data.get_worker_info() is None

@@ -1,7 +1,7 @@
 """Datasets, samplers and the DataLoader."""
 
 from .collate import default_collate, default_convert
-from .dataloader import DataLoader, get_worker_info
+from .dataloader import DataLoader
 from .dataset import (
     ChainDataset,
     ConcatDataset,
@@ -13,6 +13,7 @@ from .dataset import (
     random_split,
 )
 from .distributed import DistributedSampler
+from .packed import PackedList
 from .sampler import (
     BatchSampler,
     RandomSampler,
@@ -21,7 +22,10 @@ from .sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from .shards import ShardDataset, ShuffleBuffer
+from .worker import WorkerInfo, get_worker_info
 
 __all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset",
-           "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset",
-           "WeightedRandomSampler", "default_collate", "default_convert", "get_worker_info", "random_split"]
+           "PackedList", "RandomSampler", "Sampler", "SequentialSampler", "ShardDataset", "ShuffleBuffer", "StackDataset", "Subset",
+           "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert",
+           "get_worker_info", "random_split"]

@@ -7,11 +7,34 @@ import copy
 
 import numpy as np
 
-from ... import Tensor, as_tensor, float64, stack, tensor
+from ... import _C, Tensor, as_tensor, float64, stack, tensor
 
 __all__ = ["default_collate", "default_convert"]
 
 _TEXT_KINDS = "SU"  # NumPy's kinds of strings
+_LEAST_SHARED = 4096  # bytes; smaller results are moved when they are sent
+
+_shared_results = False
+
+
+def in_worker_process() -> None:
+    """From here on results are made in shared memory, where they have to go anyhow."""
+    global _shared_results
+    _shared_results = True
+
+
+def result_like(sample, count: int):
+    """Where `count` samples like this one go, for `out=`; None: anywhere."""
+    nbytes = count * sample.numel() * sample.element_size()
+    if not _shared_results or nbytes < _LEAST_SHARED or sample.requires_grad or sample.is_sparse or not sample.is_cpu:
+        return None
+    sizes = (count, *sample.shape)
+    strides = []
+    step = 1
+    for size in reversed(sizes):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return _C._tensor_over(_C._shared_empty(nbytes, False), sample.dtype, sizes, tuple(strides), 0)
 
 
 def default_convert(data):
@@ -47,7 +70,10 @@ def default_collate(batch):
     """One batch of a list of samples: tensors, arrays and numbers are stacked, containers are gone into."""
     first = batch[0]
     if isinstance(first, Tensor):
-        return stack(list(batch), 0)
+        out = None
+        if _shared_results and all(t.shape == first.shape and t.dtype == first.dtype and not t.requires_grad for t in batch):
+            out = result_like(first, len(batch))
+        return stack(list(batch), 0, out=out)
     if isinstance(first, np.ndarray):
         if first.dtype.kind in _TEXT_KINDS + "O":
             raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "

@@ -1,65 +1,25 @@
-"""DataLoader: batches of a dataset, in this process.
-
-Samples are keyed: around each call of a dataset that may use random numbers, the generators of tapegrad, NumPy and
-Python are seeded from (seed of the pass, index), and put back after the batch. So a sample does not depend on which
-samples were made before it, and the loader does not disturb the random numbers of the training loop.
-"""
+"""DataLoader: batches of a dataset, made in this process or by workers."""
 
 from __future__ import annotations
 
 import random
-import warnings
-import zlib
+import weakref
+from collections import deque
 
 import numpy as np
 
-from ... import get_rng_state, manual_seed, set_rng_state
+from ... import get_rng_state, set_rng_state
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
-from .sampler import BatchSampler, RandomSampler, SequentialSampler, draw_seed
+from .fetch import Fetcher, SampleError, start_stream
+from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
+from .worker import Failure, StreamEnd, get_worker_info
+from .workers import ProcessWorkers, ThreadWorkers, WorkerGone, _Timeout
 
-__all__ = ["DataLoader", "get_worker_info"]
-
-
-def get_worker_info():
-    """None: batches are made in the main process."""
-    return None
+__all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
 
-def _key(seed: int, index) -> int:
-    """A seed for one sample: equal for equal (seed, index) whatever the index's type."""
-    if not isinstance(index, int):
-        index = int(index) if hasattr(index, "__index__") else zlib.crc32(repr(index).encode())
-    x = (seed ^ (index * 0x9E3779B97F4A7C15)) & 0xFFFFFFFFFFFFFFFF  # SplitMix64's finaliser
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
-    return (x ^ (x >> 31)) >> 1
-
-
-class _KeyedGenerators:
-    """Within the block every `seed(index)` starts all generators anew; afterwards they are as before."""
-
-    def __init__(self, seed: int) -> None:
-        self.base = seed
-
-    def __enter__(self):
-        self.saved = random.getstate(), np.random.get_state(), get_rng_state()
-        return self
-
-    def seed(self, index) -> None:
-        key = _key(self.base, index)
-        random.seed(key)
-        np.random.seed(key & 0xFFFFFFFF)
-        manual_seed(key)
-
-    def __exit__(self, *exception) -> None:
-        python, numpy, own = self.saved
-        random.setstate(python)
-        np.random.set_state(numpy)
-        set_rng_state(own)
-
-
-class _Unlimited:
+class _InfiniteConstantSampler(Sampler):
     """The sampler of an iterable dataset: asks for the next sample for ever."""
 
     def __iter__(self):
@@ -70,27 +30,31 @@ class _Unlimited:
 class DataLoader:
     """Goes through a dataset in batches.
 
-    The arguments are PyTorch's. Worker processes are not there: with num_workers > 0 the batches are made in this
-    process, and a warning says so once; the batches are the same for any number of workers.
-    """
+    The arguments are PyTorch's, and one more: `worker_type` is "process" or "thread". Samples are the same for any number
+    and kind of workers: the generators of tapegrad, NumPy and Python start anew for each from the seed of the pass and
+    the index. `state_dict()` says where in the data the loader is, `load_state_dict` goes on from there.
 
-    _warned_of_workers = False
+    Threads suit datasets that are ready in memory or that wait for files; calls that may draw random numbers from Python's
+    or NumPy's generator run one at a time there. pin_memory is accepted; there is nothing to pin for without a GPU.
+    """
 
     def __init__(self, dataset, batch_size: int | None = 1, shuffle: bool | None = None, sampler=None, batch_sampler=None,
                  num_workers: int = 0, collate_fn=None, pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
                  worker_init_fn=None, multiprocessing_context=None, generator=None, *, prefetch_factor: int | None = None,
-                 persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True) -> None:
-        self._check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+                 persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
+                 worker_type: str = "process") -> None:
+        self._check_workers(num_workers, timeout, prefetch_factor, persistent_workers, worker_type)
         self.dataset = dataset
         self.num_workers = num_workers
-        self.prefetch_factor = prefetch_factor
+        self.prefetch_factor = 2 if num_workers > 0 and prefetch_factor is None else prefetch_factor
         self.pin_memory = pin_memory
         self.pin_memory_device = pin_memory_device
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        self.multiprocessing_context = multiprocessing_context
+        self.multiprocessing_context = self._check_context(multiprocessing_context, num_workers)
         self.persistent_workers = persistent_workers
         self.in_order = in_order
+        self.worker_type = worker_type
         self.generator = generator
         self._iterable = isinstance(dataset, IterableDataset)
         if self._iterable:
@@ -110,7 +74,7 @@ class DataLoader:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
         if sampler is None:
             if self._iterable:
-                sampler = _Unlimited()
+                sampler = _InfiniteConstantSampler()
             elif shuffle:
                 sampler = RandomSampler(dataset, generator=generator)
             else:
@@ -124,9 +88,15 @@ class DataLoader:
         if collate_fn is None:
             collate_fn = default_collate if self._auto_collation else default_convert
         self.collate_fn = collate_fn
+        self._workers = None  # persistent ones
+        self._last = lambda: None  # the iterator of the pass under way
+        self._resume = None
 
-    @classmethod
-    def _check_workers(cls, num_workers, timeout, prefetch_factor, persistent_workers) -> None:
+    def __class_getitem__(cls, item):
+        return cls
+
+    @staticmethod
+    def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, worker_type) -> None:
         if num_workers < 0:
             raise ValueError("num_workers option should be non-negative; use num_workers=0 to disable multiprocessing.")
         if timeout < 0:
@@ -134,12 +104,30 @@ class DataLoader:
         if num_workers == 0 and prefetch_factor is not None:
             raise ValueError("prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 to enable "
                              "multiprocessing, otherwise set prefetch_factor to None.")
+        if prefetch_factor is not None and prefetch_factor < 0:
+            raise ValueError("prefetch_factor option should be non-negative")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
-        if num_workers > 0 and not DataLoader._warned_of_workers:
-            DataLoader._warned_of_workers = True
-            warnings.warn(f"DataLoader: num_workers={num_workers}: worker processes are not there yet, batches are made in this "
-                          "process", stacklevel=3)
+        if worker_type not in ("process", "thread"):
+            raise ValueError(f"DataLoader: worker_type is \"process\" or \"thread\": got {worker_type!r}")
+
+    @staticmethod
+    def _check_context(context, num_workers):
+        if context is None:
+            return None
+        if num_workers == 0:
+            raise ValueError("multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
+                             f"num_workers={num_workers}")
+        import multiprocessing
+
+        if isinstance(context, str):
+            if context not in multiprocessing.get_all_start_methods():
+                raise ValueError("multiprocessing_context option should specify a valid start method in "
+                                 f"{multiprocessing.get_all_start_methods()!r}, but got multiprocessing_context={context!r}")
+        elif not isinstance(context, multiprocessing.context.BaseContext):
+            raise TypeError("multiprocessing_context option should be a valid context object or a string specifying the start "
+                            f"method, but got multiprocessing_context={context}")
+        return context
 
     @property
     def _auto_collation(self) -> bool:
@@ -158,55 +146,257 @@ class DataLoader:
         return n // self.batch_size if self.drop_last else (n + self.batch_size - 1) // self.batch_size
 
     def __iter__(self):
-        seed = draw_seed(self.generator)
-        return self._stream() if self._iterable else self._batches(seed)
+        if self.num_workers == 0:
+            iterator = _SingleProcessDataLoaderIter(self)
+        else:
+            iterator = _MultiProcessingDataLoaderIter(self)
+        self._last = weakref.ref(iterator)
+        return iterator
 
-    def _batches(self, seed: int):
-        dataset, collate = self.dataset, self.collate_fn
-        deterministic = getattr(dataset, "_deterministic", False)
-        whole = getattr(dataset, "_collated", None) if collate is default_collate and self._auto_collation else None
-        for indices in self._index_sampler:
-            if whole is not None and (batch := whole(indices)) is not None:
-                yield batch
-                continue
-            if deterministic:
-                data = self._fetch(dataset, indices)
-            else:
-                data = self._fetch_keyed(dataset, indices, seed)
-            yield collate(data)
+    # ---- position
 
-    def _fetch(self, dataset, indices):
-        if not self._auto_collation:
-            return dataset[indices]
-        several = getattr(dataset, "__getitems__", None)
-        return several(indices) if callable(several) else [dataset[i] for i in indices]
+    def state_dict(self) -> dict:
+        """Where the loader is: plain data and tensors, for tapegrad.save. Between two passes: at the start of the next."""
+        last = self._last()
+        if last is not None and not last._done:
+            return {"batches": last._yielded, **last._start}
+        return {"batches": 0} if self._resume is None else dict(self._resume)
 
-    def _fetch_keyed(self, dataset, indices, seed: int):
-        with _KeyedGenerators(seed) as generators:
-            if not self._auto_collation:
-                generators.seed(indices)
-                return dataset[indices]
-            several = getattr(dataset, "__getitems__", None)
-            if callable(several) and not hasattr(dataset, "dataset"):
-                generators.seed(tuple(indices))
-                return several(indices)
-            samples = []
-            for i in indices:
-                generators.seed(i)
-                samples.append(dataset[i])
-            return samples
+    def load_state_dict(self, state: dict) -> None:
+        """The next pass goes on where `state` was taken. Batches before that are not made again, but for those of an
+        iterable dataset, which are made and dropped."""
+        if "batches" not in state:
+            raise ValueError(f"load_state_dict: expected what DataLoader.state_dict() gave: got the keys {sorted(state)}")
+        self._resume = dict(state) if state["batches"] else None
+        self._last = lambda: None
 
-    def _stream(self):
-        samples = iter(self.dataset)
-        if not self._auto_collation:
-            for sample in samples:
-                yield self.collate_fn(sample)
+
+def _python_state_in():
+    version, words, gauss = random.getstate()
+    return {"version": version, "words": np.array(words, dtype=np.uint32), "gauss": gauss}
+
+
+def _numpy_state_in():
+    name, words, pos, has_gauss, gauss = np.random.get_state()
+    return {"name": name, "words": words.copy(), "pos": int(pos), "has_gauss": int(has_gauss), "gauss": float(gauss)}
+
+
+class _States:
+    """The generators that samplers may draw from, as they were at the beginning of a pass."""
+
+    @staticmethod
+    def take(generator) -> dict:
+        return {"own": get_rng_state(), "given": None if generator is None else generator.get_state(), "python": _python_state_in(),
+                "numpy": _numpy_state_in()}
+
+    @staticmethod
+    def put(state: dict, generator) -> None:
+        set_rng_state(state["own"])
+        if generator is not None and state["given"] is not None:
+            generator.set_state(state["given"])
+        p, n = state["python"], state["numpy"]
+        random.setstate((p["version"], tuple(int(w) for w in p["words"]), p["gauss"]))
+        np.random.set_state((n["name"], np.asarray(n["words"], dtype=np.uint32), n["pos"], n["has_gauss"], n["gauss"]))
+
+
+class _BaseDataLoaderIter:
+    """One pass over the data."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._dataset = loader.dataset
+        self._done = False
+        self._yielded = 0
+        resume, loader._resume = loader._resume, None
+        generator = loader.generator
+        if resume is None:
+            self._states = _States.take(generator)
+            self._base_seed = draw_seed(generator)
+            self._index_iter = iter(loader._index_sampler)
             return
-        batch = []
-        for sample in samples:
-            batch.append(sample)
-            if len(batch) == self.batch_size:
-                yield self.collate_fn(batch)
-                batch = []
-        if batch and not self.drop_last:
-            yield self.collate_fn(batch)
+        # The sampler draws what it drew then, and nobody else notices.
+        now = _States.take(None)
+        _States.put(resume["states"], generator)
+        self._states = resume["states"]
+        self._base_seed = draw_seed(generator)
+        self._index_iter = iter(loader._index_sampler)
+        self._skip(resume["batches"])
+        self._yielded = resume["batches"]
+        _States.put(now, None)
+
+    def _skip(self, batches: int) -> None:
+        if not self._loader._iterable:
+            for _ in range(batches):
+                next(self._index_iter, None)
+
+    @property
+    def _start(self) -> dict:
+        return {"states": self._states}
+
+    def __iter__(self):
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader._index_sampler)
+
+    def __next__(self):
+        if self._done:
+            raise StopIteration
+        try:
+            data = self._next_data()
+        except StopIteration:
+            self._done = True
+            raise
+        self._yielded += 1
+        return data
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """Batches made by this process when they are asked for."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
+        self._num_workers = 0
+        if loader._iterable:
+            batch_size = loader.batch_size if loader._auto_collation else None
+            self._stream = start_stream(loader.dataset, loader.collate_fn, batch_size, loader.drop_last)
+            for _ in range(self._yielded):
+                next(self._stream, None)
+            self._next_data = self._stream.__next__
+        else:
+            self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader._auto_collation)
+
+    def _next_data(self):
+        indices = next(self._index_iter)
+        try:
+            return self._fetch(self._yielded, indices, self._base_seed)
+        except SampleError as error:
+            cause = error.__cause__
+            if hasattr(cause, "add_note"):
+                cause.add_note(f"raised by the dataset for sample {error.index!r}")
+            raise cause from cause.__cause__
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """Batches made by workers ahead of time."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
+        self._num_workers = n = loader.num_workers
+        self._timeout = loader.timeout
+        self._in_order = loader.in_order
+        kind = ThreadWorkers if loader.worker_type == "thread" else ProcessWorkers
+        self._persistent = loader.persistent_workers
+        if self._persistent and loader._workers is not None:
+            self._workers = loader._workers
+            if previous := loader._workers.user:
+                if (old := previous()) is not None:
+                    old._abandon()
+        else:
+            self._workers = kind(loader, self._base_seed)
+            if self._persistent:
+                loader._workers = self._workers
+        self._workers.user = weakref.ref(self)
+        self._worker_pids = [p.pid for p in getattr(self._workers, "processes", ())]
+        self._active = list(range(n))
+        self._turn = 0
+        self._task = 0 if loader._iterable else self._yielded
+        self._pending: deque[tuple[int, int]] = deque()  # (task, worker), in the order of the sampler
+        self._ready: dict[int, object] = {}
+        self._to_drop = self._yielded if loader._iterable else 0
+        for i in range(n):
+            self._workers.send(i, ("pass", self._base_seed, None))
+        for _ in range(max(1, loader.prefetch_factor) * n):
+            self._put_task()
+
+    def _put_task(self) -> None:
+        if not self._active:
+            return
+        try:
+            indices = next(self._index_iter)
+        except StopIteration:
+            return
+        worker = self._active[self._turn % len(self._active)]
+        self._turn += 1
+        self._workers.send(worker, ("task", self._task, indices))
+        self._pending.append((self._task, worker))
+        self._task += 1
+
+    def _receive(self):
+        """Takes in what is needed next: the oldest batch, or any."""
+        try:
+            if self._in_order:
+                worker = self._pending[0][1]
+                task, data = self._workers.receive(worker, self._timeout)
+            else:
+                worker, (task, data) = self._workers.receive_any({w for _, w in self._pending}, self._timeout)
+        except _Timeout:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+        except WorkerGone as gone:
+            raise RuntimeError(str(gone)) from None
+        if data is StreamEnd:
+            if worker in self._active:
+                place = self._active.index(worker)
+                self._active.remove(worker)
+                self._turn = self._turn % (len(self._active) + 1)
+                if place < self._turn:
+                    self._turn -= 1
+            self._pending = deque(item for item in self._pending if item[0] != task)
+            self._put_task()
+            return
+        self._ready[task] = data
+
+    def _next_data(self):
+        while self._pending:
+            if self._in_order:
+                task = self._pending[0][0]
+            else:
+                task = next(iter(self._ready), None)
+            if task is None or task not in self._ready:
+                self._receive()
+                continue
+            data = self._ready.pop(task)
+            self._pending = deque(item for item in self._pending if item[0] != task) if not self._in_order else self._popped()
+            self._put_task()
+            if isinstance(data, Failure):
+                data.reraise()
+            if self._to_drop:
+                self._to_drop -= 1
+                continue
+            return data
+        self._finish()
+        raise StopIteration
+
+    def _popped(self):
+        self._pending.popleft()
+        return self._pending
+
+    def _abandon(self) -> None:
+        """Takes in what is still on its way to a pass that nobody goes on with."""
+        self._done = True
+        while self._pending:
+            try:
+                task, _ = self._workers.receive(self._pending[0][1], 0)
+            except WorkerGone:
+                break
+            self._pending.popleft()
+        self._ready.clear()
+
+    def _finish(self) -> None:
+        self._done = True
+        if not self._persistent:
+            self._workers.close()
+
+    _shutdown_workers = _finish
+
+    def __del__(self):
+        workers = getattr(self, "_workers", None)
+        if workers is None:
+            return
+        if not self._persistent:
+            workers.close()
+        elif not self._done and not workers._closed:
+            try:
+                self._abandon()
+            except Exception:  # at the end of the interpreter
+                pass

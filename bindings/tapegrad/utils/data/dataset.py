@@ -12,7 +12,8 @@ import itertools
 import math
 import warnings
 
-from ... import as_tensor, default_generator, randperm
+from ... import as_tensor, default_generator, index_select, randperm
+from .collate import result_like
 
 __all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset",
            "random_split"]
@@ -62,8 +63,17 @@ class TensorDataset(Dataset):
     def _collated(self, indices):
         if type(self).__getitem__ is not TensorDataset.__getitem__:
             return None
-        indices = as_tensor(indices)
-        return [t.index_select(0, indices) for t in self.tensors]
+        return rows_of(self.tensors, indices)
+
+
+def rows_of(tensors, indices) -> list:
+    """The rows of each tensor, copied out at once."""
+    indices = as_tensor(indices)
+    rows = []
+    for t in tensors:
+        out = result_like(t[0], len(indices)) if len(t) else None
+        rows.append(t.index_select(0, indices) if out is None else index_select(t, 0, indices, out=out))
+    return rows
 
 
 class StackDataset(Dataset):

@@ -1,0 +1,5 @@
+"""How batches are made."""
+
+from ..fetch import Fetcher
+
+__all__ = ["Fetcher"]

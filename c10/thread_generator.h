@@ -1,0 +1,12 @@
+// A default generator for one thread alone: threads that load data draw from their own, so that the program's does not
+// depend on when they run. Operators without a generator of their own use it through default_cpu_generator().
+#pragma once
+
+#include "tapegrad/c10/generator.h"
+
+namespace tapegrad {
+
+// Null: the process's default generator again. For the calling thread.
+TG_API void set_thread_generator(intrusive_ptr<Generator> generator) noexcept;
+
+}  // namespace tapegrad
