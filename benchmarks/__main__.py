@@ -20,13 +20,15 @@ from . import (
     matmul,
     memory,
     overhead,
+    processes,
     promises,
     report,
 )
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
-          "fft": fourier, "digits": digits, "families": families}
+          "fft": fourier, "digits": digits, "families": families,
+          "processes": processes}
 
 
 def libraries() -> dict:

@@ -57,9 +57,6 @@ struct Raw {
     std::memcpy(t.words, words, sizeof(words));
     *t.index = index;
   }
-  bool equals(const Twister& t) const noexcept {
-    return index == *t.index && std::memcmp(words, t.words, sizeof(words)) == 0;
-  }
 };
 
 // The layouts that are tried: CPython's RandomObject since 2.3, NumPy's bitgen_t and mt19937_state since 1.17.
@@ -75,13 +72,17 @@ struct NumpyTwister {
   int pos;
 };
 
+// The half of a pair of normal numbers that NumPy's RandomState keeps for the next call.
+struct Gauss {
+  int* has = nullptr;
+  double* value = nullptr;
+};
+
 struct Library {
   PyRef object;     // random._inst; numpy.random's RandomState
   PyRef generator;  // NumPy's bit generator
   Twister twister;
-  // The last saved state as the library gives it and as it lay in memory.
-  PyRef saved_state;
-  Raw saved_raw;
+  Gauss gauss;  // NumPy's; Python's is the attribute gauss_next
 };
 
 Library& python_library() {
@@ -116,12 +117,37 @@ void find_python(Library& lib, PyObject* instance) {
   if (verify(PyTuple_GET_ITEM(state.get(), 1), nullptr, t)) lib.twister = t;
 }
 
+// Looks for a RandomState's aug_bitgen_t, {bitgen_t*, int has_gauss, double gauss}, whose pointer leads into the same
+// object to a bitgen_t with the given state; then draws one normal number to see whether it is the right one.
+Gauss find_gauss(PyObject* random_state, const void* state) {
+  auto* begin = reinterpret_cast<char*>(random_state);
+  const auto size = static_cast<size_t>(Py_TYPE(random_state)->tp_basicsize);
+  PyRef before = call_method(random_state, "get_state");
+  Gauss found;
+  for (size_t at = sizeof(PyObject); at + 24 <= size && !found.has; at += sizeof(void*)) {
+    char* target;
+    std::memcpy(&target, begin + at, sizeof(target));
+    if (target < begin || target + sizeof(void*) > begin + size) continue;
+    const void* candidate;
+    std::memcpy(&candidate, target, sizeof(candidate));
+    if (candidate != state) continue;
+    const Gauss gauss{reinterpret_cast<int*>(begin + at + 8), reinterpret_cast<double*>(begin + at + 16)};
+    PyRef done = call_method(random_state, "seed", own(PyLong_FromLong(0)).get());
+    if (*gauss.has != 0) continue;
+    PyRef number = call_method(random_state, "standard_normal");
+    PyRef after = call_method(random_state, "get_state");
+    PyRef kept = own(PySequence_GetItem(after.get(), 4));
+    if (*gauss.has == 1 && *gauss.value == PyFloat_AsDouble(kept.get())) found = gauss;
+  }
+  PyRef done = call_method(random_state, "set_state", before.get());
+  return found;
+}
+
 void find_numpy(Library& lib, PyObject* random_state) {
   PyRef generator = own(PyObject_GetAttrString(random_state, "_bit_generator"));
   if (lib.generator.get() == generator.get()) return;
   lib.object = PyRef::borrow(random_state);
   lib.twister = {};
-  lib.saved_state = PyRef();
   PyRef capsule = own(PyObject_GetAttrString(generator.get(), "capsule"));
   auto* bits = static_cast<NumpyBitGenerator*>(PyCapsule_GetPointer(capsule.get(), "BitGenerator"));
   lib.generator = std::move(generator);
@@ -133,16 +159,19 @@ void find_numpy(Library& lib, PyObject* random_state) {
   PyRef inner = own(PyObject_GetItem(state.get(), own(PyUnicode_FromString("state")).get()));
   PyRef key = own(PyObject_GetItem(inner.get(), own(PyUnicode_FromString("key")).get()));
   PyRef pos = own(PyObject_GetItem(inner.get(), own(PyUnicode_FromString("pos")).get()));
-  if (verify(key.get(), pos.get(), t)) lib.twister = t;
+  if (!verify(key.get(), pos.get(), t)) return;
+  lib.gauss = find_gauss(random_state, bits->state);
+  if (lib.gauss.has) lib.twister = t;
 }
 
-// What `_keyed_begin` keeps for `_keyed_end`.
+// What `_keyed_begin` keeps for `_keyed_end`: raw, or as the library gives it.
 struct Saved {
-  PyRef python_state, numpy_state;  // where there is no raw one, or where it is not the whole
+  PyRef python_state, numpy_state;
   Raw python_raw, numpy_raw;
   PyRef gauss_next;
-  uint64_t seed, offset;
-  bool python_used = false, numpy_used = false;
+  int has_gauss = 0;
+  double gauss = 0;
+  uint64_t seed = 0, offset = 0;
 };
 
 constexpr const char* kCapsule = "tapegrad._C.keyed";
@@ -153,9 +182,9 @@ Saved& saved_of(PyObject* capsule) {
   return *saved;
 }
 
-bool has_gauss(PyObject* numpy_state) {  // ("MT19937", words, pos, has_gauss, cached)
-  PyRef flag = own(PySequence_GetItem(numpy_state, 3));
-  return PyObject_IsTrue(flag.get()) != 0;
+void set_gauss_next(PyObject* value) {
+  static PyObject* name = PyUnicode_InternFromString("gauss_next");
+  check_status(PyObject_SetAttr(python_library().object.get(), name, value));
 }
 
 // _keyed_begin(random._inst, numpy.random's RandomState): a token of the generators' states.
@@ -170,69 +199,45 @@ PyObject* begin(PyObject*, PyObject* args) {
   if (py.twister.words) {
     saved->python_raw.copy_from(py.twister);
     saved->gauss_next = own(PyObject_GetAttrString(instance, "gauss_next"));
+    set_gauss_next(Py_None);
   } else {
     saved->python_state = call_method(instance, "getstate");
   }
-  if (!np.twister.words) {
-    saved->numpy_state = call_method(random_state, "get_state");
-  } else {
-    // The half of a pair of normal numbers that NumPy keeps is seen by get_state only, which is slow. A state without
-    // one cannot have got one while its words are the same.
-    if (!np.saved_state || !np.saved_raw.equals(np.twister) || has_gauss(np.saved_state.get())) {
-      np.saved_state = call_method(random_state, "get_state");
-      np.saved_raw.copy_from(np.twister);
-    }
-    saved->numpy_state = PyRef::borrow(np.saved_state.get());
+  if (np.twister.words) {
     saved->numpy_raw.copy_from(np.twister);
-    if (has_gauss(np.saved_state.get())) {
-      saved->numpy_used = true;  // the kept half has to go before the first sample
-      PyRef done = call_method(random_state, "seed", own(PyLong_FromLong(0)).get());
-    }
+    saved->has_gauss = *np.gauss.has;
+    saved->gauss = *np.gauss.value;
+  } else {
+    saved->numpy_state = call_method(random_state, "get_state");
   }
-  const auto& own_generator = default_cpu_generator();
-  saved->seed = own_generator->initial_seed();
-  saved->offset = own_generator->offset();
+  const auto& generator = default_cpu_generator();
+  saved->seed = generator->initial_seed();
+  saved->offset = generator->offset();
   PyRef capsule = own(PyCapsule_New(
       saved.get(), kCapsule, [](PyObject* c) { delete static_cast<Saved*>(PyCapsule_GetPointer(c, kCapsule)); }));
   saved.release();
-  // From here on "used" means: since the last fill.
-  if (py.twister.words) py.twister.fill(saved_of(capsule.get()).seed);
-  if (py.twister.words) check_status(PyObject_SetAttrString(instance, "gauss_next", Py_None));
-  if (np.twister.words) np.twister.fill(saved_of(capsule.get()).seed);
   return capsule.release();
   TG_PY_CATCH
-}
-
-// Drops what a used generator keeps besides its words. Called before the next fill and at the end.
-void note_use(Saved& saved, bool reset) {
-  Library &py = python_library(), &np = numpy_library();
-  if (py.twister.words && py.twister.used()) {
-    saved.python_used = true;
-    if (reset) check_status(PyObject_SetAttrString(py.object.get(), "gauss_next", Py_None));
-  }
-  if (np.twister.words && np.twister.used()) {
-    saved.numpy_used = true;
-    if (reset) PyRef done = call_method(np.object.get(), "seed", own(PyLong_FromLong(0)).get());
-  }
 }
 
 // _keyed_seed(token, seed of the pass, index): starts all generators from these two numbers.
 PyObject* seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
   TG_PY_TRY
   TG_CHECK(n == 3, Type, "_keyed_seed: expected 3 arguments: got {}", n);
-  Saved& saved = saved_of(args[0]);
+  saved_of(args[0]);
   const auto base = static_cast<uint64_t>(to_int(args[1], {"_keyed_seed", "seed", 2}));
   const auto index = static_cast<uint64_t>(to_int(args[2], {"_keyed_seed", "index", 3}));
   const uint64_t key = mix(base ^ (index * kGolden)) >> 1;
-  note_use(saved, true);
   Library &py = python_library(), &np = numpy_library();
   if (py.twister.words) {
+    if (py.twister.used()) set_gauss_next(Py_None);
     py.twister.fill(key);
   } else {
     PyRef done = call_method(py.object.get(), "seed", own(PyLong_FromUnsignedLongLong(key)).get());
   }
   if (np.twister.words) {
     np.twister.fill(~key);  // not Python's numbers again
+    *np.gauss.has = 0;
   } else {
     PyRef done = call_method(np.object.get(), "seed", own(PyLong_FromUnsignedLong(key & 0xFFFFFFFFu)).get());
   }
@@ -245,22 +250,23 @@ PyObject* seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
 PyObject* end(PyObject*, PyObject* token) {
   TG_PY_TRY
   Saved& saved = saved_of(token);
-  note_use(saved, false);
   Library &py = python_library(), &np = numpy_library();
   if (saved.python_state) {
     PyRef done = call_method(py.object.get(), "setstate", saved.python_state.get());
   } else {
     saved.python_raw.copy_to(py.twister);
-    check_status(PyObject_SetAttrString(py.object.get(), "gauss_next", saved.gauss_next.get()));
+    set_gauss_next(saved.gauss_next.get());
   }
-  if (!np.twister.words || saved.numpy_used) {
+  if (saved.numpy_state) {
     PyRef done = call_method(np.object.get(), "set_state", saved.numpy_state.get());
   } else {
     saved.numpy_raw.copy_to(np.twister);
+    *np.gauss.has = saved.has_gauss;
+    *np.gauss.value = saved.gauss;
   }
-  const auto& own_generator = default_cpu_generator();
-  own_generator->manual_seed(saved.seed);
-  own_generator->set_offset(saved.offset);
+  const auto& generator = default_cpu_generator();
+  generator->manual_seed(saved.seed);
+  generator->set_offset(saved.offset);
   Py_RETURN_NONE;
   TG_PY_CATCH
 }

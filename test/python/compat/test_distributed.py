@@ -177,7 +177,7 @@ def test_scatter_and_gather():
 def test_what_needs_several_processes_can_be_imported():
     from tapegrad.distributed.fsdp import FullyShardedDataParallel
     from tapegrad.distributed.fsdp.fully_sharded_data_parallel import StateDictType
-    from tapegrad.distributed.tensor import DTensor, DeviceMesh
+    from tapegrad.distributed.tensor import DeviceMesh, DTensor
     from tapegrad.distributed.tensor.parallel import parallelize_module
 
     assert DeviceMesh is dist.DeviceMesh and StateDictType.FULL_STATE_DICT.value == 1 and not isinstance(tg.ones(1), DTensor)

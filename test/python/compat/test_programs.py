@@ -203,7 +203,12 @@ def test_rare_names_of_the_root():
 def test_names_of_private_paths():
     from tapegrad.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX, _IncompatibleKeys
     from tapegrad.nn.modules.transformer import _get_activation_fn
-    from tapegrad.nn.modules.utils import _list_with_default, _pair, _reverse_repeat_tuple, consume_prefix_in_state_dict_if_present
+    from tapegrad.nn.modules.utils import (
+        _list_with_default,
+        _pair,
+        _reverse_repeat_tuple,
+        consume_prefix_in_state_dict_if_present,
+    )
 
     assert _pair(3) == (3, 3) and _pair([1, 2]) == (1, 2) and _reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
     assert _list_with_default((None, 5), [2, 3, 4]) == [3, 5] and _EXTRA_STATE_KEY_SUFFIX == "_extra_state"

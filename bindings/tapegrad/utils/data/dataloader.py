@@ -89,11 +89,22 @@ class DataLoader:
             collate_fn = default_collate if self._auto_collation else default_convert
         self.collate_fn = collate_fn
         self._workers = None  # persistent ones
-        self._last = lambda: None  # the iterator of the pass under way
+        self._last = None  # a weak reference to the iterator of the pass under way
         self._resume = None
+        self._initialized = True
+
+    _initialized = False
 
     def __class_getitem__(cls, item):
         return cls
+
+    def __setattr__(self, name, value):
+        if self._initialized and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
+
+    def __getstate__(self):
+        return {**self.__dict__, "_workers": None, "_last": None}
 
     @staticmethod
     def _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, worker_type) -> None:
@@ -157,7 +168,7 @@ class DataLoader:
 
     def state_dict(self) -> dict:
         """Where the loader is: plain data and tensors, for tapegrad.save. Between two passes: at the start of the next."""
-        last = self._last()
+        last = self._last and self._last()
         if last is not None and not last._done:
             return {"batches": last._yielded, **last._start}
         return {"batches": 0} if self._resume is None else dict(self._resume)
@@ -168,7 +179,7 @@ class DataLoader:
         if "batches" not in state:
             raise ValueError(f"load_state_dict: expected what DataLoader.state_dict() gave: got the keys {sorted(state)}")
         self._resume = dict(state) if state["batches"] else None
-        self._last = lambda: None
+        self._last = None
 
 
 def _python_state_in():
@@ -274,7 +285,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
             cause = error.__cause__
             if hasattr(cause, "add_note"):
                 cause.add_note(f"raised by the dataset for sample {error.index!r}")
-            raise cause from cause.__cause__
+        raise cause
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):

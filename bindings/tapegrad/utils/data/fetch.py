@@ -14,12 +14,13 @@ import zlib
 
 import numpy as np
 
-from ... import _C
+from ... import _C, Tensor
 from .collate import default_collate, default_convert
 
 __all__ = ["Fetcher", "SampleError", "start_stream"]
 
 _BATCHES = 1 << 62  # keys of batches lie apart from those of samples
+_PLAIN = {list, tuple, range, dict, str, np.ndarray, Tensor}  # what draws no random numbers
 _one_at_a_time = threading.Lock()
 _numpy_state = np.random.mtrand._rand
 
@@ -63,7 +64,7 @@ class Fetcher:
         self.collate = collate
         self.batched = batched
         self.plain = collate is default_collate or collate is default_convert
-        self.deterministic = bool(getattr(dataset, "_deterministic", False)) and self.plain
+        self.deterministic = self.plain and (type(dataset) in _PLAIN or bool(getattr(dataset, "_deterministic", False)))
         self.whole = getattr(dataset, "_collated", None) if collate is default_collate and batched else None
         several = getattr(dataset, "__getitems__", None)
         self.several = several if callable(several) else None
@@ -86,10 +87,16 @@ class Fetcher:
 
     def _get(self, indices):
         if not self.batched:
-            return self.dataset[indices]
+            return self._one(indices)
         if self.several is not None:
             return self.several(indices)
-        return [self.dataset[i] for i in indices]
+        dataset, samples, i = self.dataset, [], None
+        try:
+            for i in indices:
+                samples.append(dataset[i])
+        except Exception as error:
+            raise SampleError(i) from error
+        return samples
 
     def _get_keyed(self, indices, keyed: _Keyed):
         dataset = self.dataset
