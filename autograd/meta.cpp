@@ -27,7 +27,8 @@ intrusive_ptr<Node> accumulator_of(const Tensor& leaf) {
   AutogradMeta& m = ensure_meta(leaf);
   SpinGuard guard(m.locked);
   intrusive_ptr<Node> node = m.accumulator.lock();
-  if (!node) {
+  // A leaf whose data was exchanged for another dtype's has gradients of that dtype from then on.
+  if (!node || node->outputs[0].dtype != leaf.dtype() || node->outputs[0].device != leaf.device()) {
     node = make_intrusive<AccumulateGrad>(leaf);
     m.accumulator = weak_intrusive_ptr<Node>(node);
   }

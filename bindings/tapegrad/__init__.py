@@ -73,7 +73,7 @@ __version__ = _C.__version__
 globals().update((name, function) for name, function in _C._functions[""].items())
 
 from . import _tensor  # noqa: E402, F401
-from ._forms import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot  # noqa: E402
+from ._forms import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._root import *  # noqa: E402, F403

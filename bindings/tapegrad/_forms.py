@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from . import _C
 
-__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "nonzero", "tensordot"]
+__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "nonzero", "tensordot", "where"]
 
 _rows, _private = _C._functions[""], _C._functions["_C._ops"]
+_where = _rows["where"]
 
 
 def nonzero(input, *, out=None, as_tuple=False):
@@ -60,3 +61,11 @@ def _atleast(name):
 
 
 atleast_1d, atleast_2d, atleast_3d = _atleast("atleast_1d"), _atleast("atleast_2d"), _atleast("atleast_3d")
+
+
+def where(condition, *args, **kwargs):
+    """where(condition, input, other): input where the condition holds, other elsewhere. where(condition): the indices where it holds,
+    one tensor per dimension."""
+    if not args and not kwargs:
+        return nonzero(condition, as_tuple=True)
+    return _where(condition, *args, **kwargs)

@@ -198,7 +198,7 @@ class _Stream:
         else:
             (module, name), state = objects.take_apart(value, path)
             if module.startswith("tapegrad.nn"):  # PyTorch has the same layers
-                module = "torch.nn" if module != "tapegrad.nn.transformer" else "torch.nn.modules.linear"
+                module = "torch.nn.modules.linear" if name == "NonDynamicallyQuantizableLinear" else "torch.nn"
             if not isinstance(state, dict):
                 self.name(module, name)
                 self.values((state,), path)

@@ -185,3 +185,11 @@ def test_gradient_edges():
     edge = graph.get_gradient_edge(y)
     assert edge.node is y.grad_fn and edge.output_nr == 0
     assert tg.autograd.grad(y.sum(), [graph.get_gradient_edge(x)])[0].tolist() == [2, 2]
+
+
+def test_exchanged_data_of_another_dtype_gets_gradients_of_that_dtype():
+    x = tg.ones(2, requires_grad=True)
+    kept = x * 2  # its graph keeps what the tape knew of x
+    x.data = x.data.double()
+    (x * 3).sum().backward()
+    assert x.grad.dtype == tg.float64 and x.grad.tolist() == [3.0, 3.0] and kept.dtype == tg.float32

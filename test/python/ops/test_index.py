@@ -153,3 +153,12 @@ def test_unique_at_the_ends_of_int64():
     ends = [-(1 << 63), 0, (1 << 63) - 1]
     assert tg.tensor(ends[::-1]).unique().tolist() == ends
     assert tg.tensor([ends[2], ends[2] - 2]).unique().tolist() == [ends[2] - 2, ends[2]]
+
+
+def test_where_of_a_condition_alone_gives_indices():
+    torch = pytest.importorskip("torch")
+    mask = np.array([[True, False, True], [False, True, False]])
+    for ours, theirs in zip(tg.where(tg.tensor(mask)), torch.where(torch.tensor(mask)), strict=True):
+        assert ours.dtype == tg.int64 and ours.tolist() == theirs.tolist()
+    assert tg.where(tg.tensor([True, False]), 1.0, tg.zeros(2)).tolist() == [1.0, 0.0]
+    assert tg.where(condition=tg.tensor([True]), input=tg.ones(1), other=tg.zeros(1)).tolist() == [1.0]
