@@ -13,6 +13,7 @@ from . import (
     convolution,
     digits,
     families,
+    files,
     fourier,
     importing,
     layers,
@@ -27,8 +28,7 @@ from . import (
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
-          "fft": fourier, "digits": digits, "families": families,
-          "processes": processes}
+          "fft": fourier, "digits": digits, "families": families, "files": files, "processes": processes}
 
 
 def libraries() -> dict:

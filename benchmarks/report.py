@@ -18,7 +18,7 @@ def processor() -> str:
 def _shown(case: Case, library: str) -> str:
     if library not in case.seconds:
         return ""
-    return f"{case.median(library):.0f} MB" if "memory" in case.name else duration(case.median(library))
+    return f"{case.median(library):.0f} MB" if "memory (MB)" in case.name else duration(case.median(library))
 
 
 def groups(cases: list[Case]) -> dict[str, list[Case]]:

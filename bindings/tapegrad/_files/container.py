@@ -33,7 +33,7 @@ from .. import (
 from .. import (
     bool as bool_,
 )
-from .pieces import Pieces, host_bytes
+from .pieces import PARALLEL, Pieces, host_bytes
 from .tree import Encoder
 
 CODES = {float64: "F64", float32: "F32", float16: "F16", bfloat16: "BF16", int64: "I64", int32: "I32", int16: "I16",
@@ -41,7 +41,6 @@ CODES = {float64: "F64", float32: "F32", float16: "F16", bfloat16: "BF16", int64
 DTYPES = {**{code: dtype for dtype, code in CODES.items()}, "C64": complex64}
 VERSION = 2
 MOST_HEADER = 100_000_000  # bytes: the limit of the safetensors format
-_PARALLEL = 1 << 21  # bytes from which a second thread computes checksums while the first writes
 
 
 def _describe(t, encode, path: str) -> dict:
@@ -157,7 +156,7 @@ def _write(file, header: dict, contents: dict, own: dict | None, extra: dict | N
         for name, content in contents.items():
             checks[name] = zlib.crc32(content)
 
-    if own is None or not owned or total < _PARALLEL:
+    if own is None or not owned or total < PARALLEL:
         if own is not None:
             check()
         head = _head(header, own, checks, 0, extra)

@@ -6,7 +6,6 @@ import json
 import math
 import struct
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 
 import tapegrad
 
@@ -14,6 +13,7 @@ from .. import _C, Tensor, empty, empty_strided, no_grad
 from .container import DTYPES, MOST_HEADER, VERSION, table_checksum
 from .errors import FileError, UnknownFormat, damaged
 from .objects import dtype_named, numpy_dtype
+from .source import Checks
 from .tree import Decoder
 
 ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "C64": 8,
@@ -136,40 +136,13 @@ def _dense(shape) -> tuple:
     return tuple(reversed(strides))
 
 
-class _Checks:
-    """Compares checksums in a second thread while the first reads on."""
-
-    def __init__(self, expected: dict) -> None:
-        self.expected = expected
-        self.pool = ThreadPoolExecutor(1, "tapegrad-checksums")
-        self.found: dict[str, int] = {}
-
-    def _add(self, name: str, part) -> None:
-        self.found[name] = zlib.crc32(part, self.found.get(name, 0))
-
-    def of(self, name: str, size: int):
-        """What is to be told of the parts of a tensor; None where there is nothing to compare."""
-        if name not in self.expected:
-            return None
-        self.found[name] = 0
-        if size < 1 << 16:
-            return lambda part: self._add(name, part)
-        return lambda part: self.pool.submit(self._add, name, part)
-
-    def finish(self) -> None:
-        self.pool.shutdown()
-        for name, value in self.found.items():
-            if value != self.expected[name]:
-                raise damaged(f"the tensor {name[:200]!r}")
-
-
 def read_memories(header: Header, source, skip_data: bool = False) -> dict:
     """name -> storage of bytes, for a file that is read from here to its end."""
     left = source.remaining()
     if left is not None and left < header.data_bytes:
         name = next(n for n, e in header.entries.items() if e[3] > left)
         raise FileError(f"load: the file ends within the tensor {name[:200]!r}: {left} of {header.data_bytes} bytes are there")
-    checks, memories = _Checks({} if skip_data else header.checks), {}
+    checks, memories = Checks({} if skip_data else header.checks), {}
     try:
         for name, entry in header.entries.items():
             _form(name, entry)
@@ -179,8 +152,9 @@ def read_memories(header: Header, source, skip_data: bool = False) -> dict:
             else:
                 memories[name] = source.storage(size, f"the tensor {name[:200]!r}", checks.of(name, size))
     finally:
-        checks.pool.shutdown()
-    checks.finish()
+        wrong = checks.wrong()
+    for name in wrong:
+        raise damaged(f"the tensor {name[:200]!r}")
     if skip_data and left is not None:
         source.file.seek(header.data_bytes, 1)
     return memories

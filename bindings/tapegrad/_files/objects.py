@@ -278,7 +278,7 @@ def numpy_scalar(kind: np.dtype, data) -> np.generic:
 def dtype_named(name) -> dtype:
     import tapegrad
 
-    found = getattr(tapegrad, name, None) if isinstance(name, str) and name.isidentifier() else None
+    found = vars(tapegrad).get(name) if isinstance(name, str) else None  # getattr would import what a file names
     if not isinstance(found, dtype):
         raise FileError(f"load: the file names a dtype that does not exist here: {str(name)[:50]!r}")
     return found

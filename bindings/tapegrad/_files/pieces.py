@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from .. import _C, as_strided, uint8
 
+PARALLEL = 1 << 21  # bytes from which a second thread computes checksums while the first writes
+
 
 def extent(t) -> tuple[int, int]:
     """First and last element (exclusive) that the tensor reaches in its memory, counted in elements."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import zlib
 
 from .. import empty, frombuffer, uint8
 from .errors import FileError
@@ -98,3 +99,34 @@ class MappedSource:
 
     def unsigned(self, offset: int, form: str, what: str) -> tuple:
         return struct.unpack(form, self.view(offset, struct.calcsize(form), what))
+
+
+class Checks:
+    """Computes checksums in a second thread while the first reads on. `expected`: name -> CRC-32."""
+
+    def __init__(self, expected: dict) -> None:
+        self.expected = expected
+        self.pool = None  # made for the first large tensor
+        self.found: dict[str, int] = {}
+
+    def _add(self, name: str, part) -> None:
+        self.found[name] = zlib.crc32(part, self.found.get(name, 0))
+
+    def of(self, name: str, size: int):
+        """What is to be told of the parts of a tensor; None where there is nothing to compare."""
+        if name not in self.expected:
+            return None
+        self.found[name] = 0
+        if size < 1 << 18:
+            return lambda part: self._add(name, part)
+        if self.pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self.pool = ThreadPoolExecutor(1, "tapegrad-checksums")
+        return lambda part: self.pool.submit(self._add, name, part)
+
+    def wrong(self) -> list[str]:
+        """Waits, and names those whose checksums differ."""
+        if self.pool is not None:
+            self.pool.shutdown()
+        return [name for name, value in self.found.items() if value != self.expected[name]]

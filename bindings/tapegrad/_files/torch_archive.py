@@ -12,7 +12,7 @@ import zlib
 from .. import empty, uint8
 from .errors import FileError, damaged
 from .objects import Policy
-from .source import MappedSource, Source
+from .source import Checks, MappedSource, Source
 from .torch_names import Reader, storage_id, wrap
 from .unpickle import modern_name
 
@@ -103,12 +103,12 @@ class Archive:
 
 
 class _Storages:
-    """Gives the storages of an archive, each once, and remembers which are damaged until their tensors' names are known."""
+    """Gives the storages of an archive, each once; which are damaged is known when all are read, and so are their tensors' names."""
 
     def __init__(self, archive: Archive, place, mapped: MappedSource | None, skip_data: bool) -> None:
         self.archive, self.place, self.mapped, self.skip_data = archive, place, mapped, skip_data
         self.loaded: dict[str, object] = {}
-        self.damaged: list = []  # memories
+        self.checks = Checks({})
 
     def __call__(self, pid):
         kind, key, location, size = storage_id(pid, 1 << 62)[:4]
@@ -141,17 +141,11 @@ class _Storages:
         return _swap(memory.clone() if self.mapped else memory, dtype) if archive.swapped else memory
 
     def _read(self, entry, name: str, size: int):
-        archive, check = self.archive, 0
-
-        def add(part) -> None:
-            nonlocal check
-            check = zlib.crc32(part, check)
-
+        archive = self.archive
+        if entry.CRC:
+            self.checks.expected[name] = entry.CRC
         archive.file.seek(archive.offset(entry))
-        memory = Source(archive.file).storage(size, f"{name[:100]!r} in the archive", add if entry.CRC else None)
-        if entry.CRC and check != entry.CRC:
-            self.damaged.append((name, memory))
-        return memory
+        return Source(archive.file).storage(size, f"{name[:100]!r} in the archive", self.checks.of(name, size))
 
 
 def _swap(memory, dtype):
@@ -189,9 +183,12 @@ def read(file, place, policy: Policy, mapped: MappedSource | None = None, skip_d
     storages = _Storages(archive, place, mapped, skip_data)
     if opened is not None:
         opened.append(storages)
-    result = Reader(storages, place, policy, encoding, errors).read(io.BytesIO(contents))
-    for name, memory in storages.damaged:
-        tensor = name_of(result, memory)
+    try:
+        result = Reader(storages, place, policy, encoding, errors).read(io.BytesIO(contents))
+    finally:
+        wrong = storages.checks.wrong()
+    for name in wrong:
+        tensor = name_of(result, storages.loaded[name.removeprefix("data/")])
         raise damaged(f"the tensor {tensor!r} ({name} in the archive)" if tensor else f"{name!r} in the archive")
     file.seek(archive.size)
     return result

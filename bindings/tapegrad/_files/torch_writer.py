@@ -21,7 +21,7 @@ from .. import device as device_type
 from .. import dtype as dtype_type
 from ..storage import TypedStorage, UntypedStorage
 from . import objects
-from .pieces import Pieces, host_bytes
+from .pieces import PARALLEL, Pieces, host_bytes
 from .torch_names import STORAGES
 from .tree import DEEPEST, FACTORIES
 
@@ -456,7 +456,7 @@ def write(obj, file, root: str = "archive", owned: bool = False, skip_data: bool
         for name, content in contents.items():
             checks[name] = zlib.crc32(content)
 
-    if not owned:
+    if not owned or sum(map(len, contents.values())) < PARALLEL:
         check()
         for name, content in contents.items():
             archive.add(name, content, checks[name])

@@ -50,7 +50,7 @@ import sys
 sys.path.insert(0, {str(FOLDER)!r})
 import signal, worker
 worker.HANG_S = 0.5
-signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(worker.Hang()))
+signal.signal(signal.SIGPROF, lambda *_: (_ for _ in ()).throw(worker.Hang()))
 watch = worker.Watch("/x")
 def run(target):
     print(worker.outcome_of(target, b"", "/x", (RuntimeError,), watch)[1], flush=True)
