@@ -12,27 +12,7 @@ import sys
 import numpy as np
 import tapegrad as tg
 from tapegrad import checkpoint
-
-
-class Loader:
-    """Batches in a shuffled order, with a position."""
-
-    def __init__(self, n: int, batch: int) -> None:
-        self.n, self.batch, self.at, self.order = n, batch, 0, None
-
-    def __iter__(self):
-        if self.order is None:
-            self.order = tg.randperm(self.n)
-        while self.at < self.n:
-            self.at += self.batch
-            yield self.order[self.at - self.batch:self.at]
-        self.at, self.order = 0, None
-
-    def state_dict(self) -> dict:
-        return {"at": self.at, "order": self.order}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.at, self.order = state["at"], state["order"]
+from tapegrad.utils.data import DataLoader, TensorDataset
 
 
 def main(folder: str, epochs: int, announce=print) -> str:
@@ -44,15 +24,15 @@ def main(folder: str, epochs: int, announce=print) -> str:
     model = tg.nn.Sequential(tg.nn.Linear(16, 64), tg.nn.BatchNorm1d(64), tg.nn.ReLU(), tg.nn.Dropout(0.2), tg.nn.Linear(64, 2))
     optimizer = tg.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = tg.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=epochs * 16)
-    loader = Loader(256, 16)
+    loader = DataLoader(TensorDataset(data, target), batch_size=16, shuffle=True)
     run = checkpoint.Checkpoints(folder, every_steps=3, keep=2, best="loss", model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
     values = run.resume() or {"epoch": 0}
     announce(f"at {run.steps}")
     for epoch in range(values["epoch"], epochs):
-        for index in loader:
-            x = data[index] * (1 + 0.1 * float(np.random.randn())) + 0.1 * random.random()
+        for x, y in loader:
+            x = x * (1 + 0.1 * float(np.random.randn())) + 0.1 * random.random()
             optimizer.zero_grad()
-            loss = tg.nn.functional.cross_entropy(model(x), target[index])
+            loss = tg.nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
             scheduler.step()
