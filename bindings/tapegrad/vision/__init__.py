@@ -30,7 +30,9 @@ def disable_beta_transforms_warning() -> None:
 
 def __getattr__(name: str):
     if name == "__version__":
-        from .. import __version__ as value
+        from .._C import __version__ as ours
+
+        value = f"0.28.0+tapegrad{ours}"  # the torchvision whose names these are: the one that belongs to PyTorch 2.13
     elif name in _LAZY:
         value = _importlib.import_module(f"{__name__}.{name}")
     else:

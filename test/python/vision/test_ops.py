@@ -234,6 +234,10 @@ def test_feature_pyramid():
     tg.testing.assert_close(out["b"], pyramid.layer_blocks[1][0](inner[1]))
     upwards = inner[1].repeat_interleave(2, 2).repeat_interleave(2, 3)
     tg.testing.assert_close(out["a"], pyramid.layer_blocks[0][0](inner[0] + upwards))
+    from tapegrad.vision.ops.feature_pyramid_network import LastLevelMaxPool
+
+    more = ops.FeaturePyramidNetwork([3, 5], 4, LastLevelMaxPool())({"a": fine, "b": coarse})
+    assert list(more) == ["a", "b", "pool"] and tg.equal(more["pool"], more["b"][:, :, ::2, ::2])
     assert "inner_blocks.0.0.weight" in pyramid.state_dict() and pyramid.inner_blocks[0][0].bias.abs().max().item() == 0
 
 

@@ -53,37 +53,53 @@ _ROW, _COLUMN = {"kernel_size": (1, 7), "padding": (0, 3)}, {"kernel_size": (7, 
 _ROW3, _COLUMN3 = {"kernel_size": (1, 3), "padding": (0, 1)}, {"kernel_size": (3, 1), "padding": (1, 0)}
 
 
-def _mixed_5(inside: int, pool: int) -> nn.Module:
-    return _Ways(inside, [
-        [("branch1x1", 64, _1)], [("branch5x5_1", 48, _1), ("branch5x5_2", 64, _5)],
-        [("branch3x3dbl_1", 64, _1), ("branch3x3dbl_2", 96, _3), ("branch3x3dbl_3", 96, _3)], [("branch_pool", pool, _1)]])
+class InceptionA(_Ways):
+    """1 x 1, 5 x 5, twice 3 x 3, and pooling."""
+
+    def __init__(self, in_channels: int, pool_features: int) -> None:
+        super().__init__(in_channels, [
+            [("branch1x1", 64, _1)], [("branch5x5_1", 48, _1), ("branch5x5_2", 64, _5)],
+            [("branch3x3dbl_1", 64, _1), ("branch3x3dbl_2", 96, _3), ("branch3x3dbl_3", 96, _3)], [("branch_pool", pool_features, _1)]])
 
 
-def _mixed_6a(inside: int) -> nn.Module:
-    return _Ways(inside, [
-        [("branch3x3", 384, _HALF)], [("branch3x3dbl_1", 64, _1), ("branch3x3dbl_2", 96, _3), ("branch3x3dbl_3", 96, _HALF)]],
-        nn.MaxPool2d(kernel_size=3, stride=2))
+class InceptionB(_Ways):
+    """To half the size."""
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(in_channels, [
+            [("branch3x3", 384, _HALF)], [("branch3x3dbl_1", 64, _1), ("branch3x3dbl_2", 96, _3), ("branch3x3dbl_3", 96, _HALF)]],
+            nn.MaxPool2d(kernel_size=3, stride=2))
 
 
-def _mixed_6(c: int) -> nn.Module:
-    return _Ways(768, [
-        [("branch1x1", 192, _1)], [("branch7x7_1", c, _1), ("branch7x7_2", c, _ROW), ("branch7x7_3", 192, _COLUMN)],
-        [("branch7x7dbl_1", c, _1), ("branch7x7dbl_2", c, _COLUMN), ("branch7x7dbl_3", c, _ROW), ("branch7x7dbl_4", c, _COLUMN),
-         ("branch7x7dbl_5", 192, _ROW)], [("branch_pool", 192, _1)]])
+class InceptionC(_Ways):
+    """1 x 1, and 7 x 7 in the form of rows and columns."""
+
+    def __init__(self, in_channels: int, channels_7x7: int) -> None:
+        c = channels_7x7
+        super().__init__(in_channels, [
+            [("branch1x1", 192, _1)], [("branch7x7_1", c, _1), ("branch7x7_2", c, _ROW), ("branch7x7_3", 192, _COLUMN)],
+            [("branch7x7dbl_1", c, _1), ("branch7x7dbl_2", c, _COLUMN), ("branch7x7dbl_3", c, _ROW), ("branch7x7dbl_4", c, _COLUMN),
+             ("branch7x7dbl_5", 192, _ROW)], [("branch_pool", 192, _1)]])
 
 
-def _mixed_7a(inside: int) -> nn.Module:
-    return _Ways(inside, [
-        [("branch3x3_1", 192, _1), ("branch3x3_2", 320, _HALF)],
-        [("branch7x7x3_1", 192, _1), ("branch7x7x3_2", 192, _ROW), ("branch7x7x3_3", 192, _COLUMN), ("branch7x7x3_4", 192, _HALF)]],
-        nn.MaxPool2d(kernel_size=3, stride=2))
+class InceptionD(_Ways):
+    """To half the size."""
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(in_channels, [
+            [("branch3x3_1", 192, _1), ("branch3x3_2", 320, _HALF)],
+            [("branch7x7x3_1", 192, _1), ("branch7x7x3_2", 192, _ROW), ("branch7x7x3_3", 192, _COLUMN), ("branch7x7x3_4", 192, _HALF)]],
+            nn.MaxPool2d(kernel_size=3, stride=2))
 
 
-def _mixed_7(inside: int) -> nn.Module:
-    return _Ways(inside, [
-        [("branch1x1", 320, _1)], [("branch3x3_1", 384, _1), [("branch3x3_2a", 384, _ROW3), ("branch3x3_2b", 384, _COLUMN3)]],
-        [("branch3x3dbl_1", 448, _1), ("branch3x3dbl_2", 384, _3), [("branch3x3dbl_3a", 384, _ROW3), ("branch3x3dbl_3b", 384, _COLUMN3)]],
-        [("branch_pool", 192, _1)]])
+class InceptionE(_Ways):
+    """1 x 1, and 3 x 3 that forks into rows and columns."""
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__(in_channels, [
+            [("branch1x1", 320, _1)], [("branch3x3_1", 384, _1), [("branch3x3_2a", 384, _ROW3), ("branch3x3_2b", 384, _COLUMN3)]],
+            [("branch3x3dbl_1", 448, _1), ("branch3x3dbl_2", 384, _3), [("branch3x3dbl_3a", 384, _ROW3), ("branch3x3dbl_3b", 384, _COLUMN3)]],
+            [("branch_pool", 192, _1)]])
 
 
 class InceptionAux(nn.Module):
@@ -114,11 +130,12 @@ class Inception3(nn.Module):
         self.Conv2d_3b_1x1 = BasicConv2d(64, 80, kernel_size=1)
         self.Conv2d_4a_3x3 = BasicConv2d(80, 192, kernel_size=3)
         self.maxpool2 = nn.MaxPool2d(kernel_size=3, stride=2)
-        self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = _mixed_5(192, 32), _mixed_5(256, 64), _mixed_5(288, 64)
-        self.Mixed_6a = _mixed_6a(288)
-        self.Mixed_6b, self.Mixed_6c, self.Mixed_6d, self.Mixed_6e = _mixed_6(128), _mixed_6(160), _mixed_6(160), _mixed_6(192)
+        self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = InceptionA(192, 32), InceptionA(256, 64), InceptionA(288, 64)
+        self.Mixed_6a = InceptionB(288)
+        self.Mixed_6b, self.Mixed_6c = InceptionC(768, 128), InceptionC(768, 160)
+        self.Mixed_6d, self.Mixed_6e = InceptionC(768, 160), InceptionC(768, 192)
         self.AuxLogits = InceptionAux(768, num_classes) if aux_logits else None
-        self.Mixed_7a, self.Mixed_7b, self.Mixed_7c = _mixed_7a(768), _mixed_7(1280), _mixed_7(2048)
+        self.Mixed_7a, self.Mixed_7b, self.Mixed_7c = InceptionD(768), InceptionE(1280), InceptionE(2048)
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
         self.dropout = nn.Dropout(p=dropout)
         self.fc = nn.Linear(2048, num_classes)

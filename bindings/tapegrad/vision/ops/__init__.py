@@ -14,6 +14,7 @@ from .boxes import (
     nms,
     remove_small_boxes,
 )
+from .feature_pyramid_network import FeaturePyramidNetwork
 from .losses import *
 from .misc import *
 from .roi import *

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from ... import empty, ones, zeros
 from ...nn import (
     AdaptiveAvgPool2d,
@@ -14,16 +12,13 @@ from ...nn import (
     Dropout,
     Linear,
     Module,
-    ModuleList,
     ReLU,
     Sequential,
     Sigmoid,
-    init,
 )
 from ...nn import functional as F
 
-__all__ = ["Conv2dNormActivation", "Conv3dNormActivation", "ConvNormActivation", "DropBlock2d", "FeaturePyramidNetwork",
-           "FrozenBatchNorm2d", "MLP", "Permute", "SqueezeExcitation", "StochasticDepth", "drop_block2d", "stochastic_depth"]
+__all__ = ["Conv2dNormActivation", "Conv3dNormActivation", "ConvNormActivation", "DropBlock2d", "FrozenBatchNorm2d", "MLP", "Permute", "SqueezeExcitation", "StochasticDepth", "drop_block2d", "stochastic_depth"]
 
 
 def stochastic_depth(input, p: float, mode: str, training: bool = True):  # noqa: A002
@@ -181,36 +176,3 @@ class Permute(Module):
 
     def forward(self, x):
         return x.permute(self.dims)
-
-
-class FeaturePyramidNetwork(Module):
-    """Maps of several sizes, each with what the coarser ones know added to it (Lin et al., 2016).
-
-    in_channels_list: channels of the maps, from fine to coarse; extra_blocks(results, inputs, names) may add coarser ones.
-    """
-
-    def __init__(self, in_channels_list, out_channels: int, extra_blocks=None, norm_layer=None) -> None:
-        super().__init__()
-        if 0 in in_channels_list:
-            raise ValueError("in_channels=0 is currently not supported")
-        self.inner_blocks, self.layer_blocks = (
-            ModuleList(ConvNormActivation(c if k == 1 else out_channels, out_channels, k, norm_layer=norm_layer, activation_layer=None)
-                       for c in in_channels_list) for k in (1, 3))
-        for m in self.modules():
-            if isinstance(m, Conv2d):
-                init.kaiming_uniform_(m.weight, a=1)
-                if m.bias is not None:
-                    init.constant_(m.bias, 0)
-        self.extra_blocks = extra_blocks
-
-    def forward(self, x):
-        names, maps = list(x), list(x.values())
-        known = self.inner_blocks[-1](maps[-1])
-        results = [self.layer_blocks[-1](known)]
-        for i in range(len(maps) - 2, -1, -1):
-            here = self.inner_blocks[i](maps[i])
-            known = here + F.interpolate(known, size=tuple(here.shape[-2:]), mode="nearest")
-            results.insert(0, self.layer_blocks[i](known))
-        if self.extra_blocks is not None:
-            results, names = self.extra_blocks(results, maps, names)
-        return OrderedDict(zip(names, results, strict=True))
