@@ -1,11 +1,13 @@
 // Functions of tapegrad._C for the package's own Python code: storages, out=, memory statistics.
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/autograd/generated_support.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/tensor_object.h"
 #include "tapegrad/bindings/value_objects.h"
 #include "tapegrad/c10/allocator.h"
 
@@ -99,12 +101,37 @@ PyObject* empty_cache(PyObject*, PyObject*) {
   TG_PY_CATCH
 }
 
+// _swap_tensor_impl(a, b): each Python object gets the other's tensor. Nobody else may hold them, on the tape or in
+// C++.
+PyObject* swap_tensor_impl(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject *a, *b;
+  if (!PyArg_ParseTuple(args, "OO:_swap_tensor_impl", &a, &b)) return nullptr;
+  for (PyObject* o : {a, b}) {
+    const Tensor& t = to_tensor(o, {"swap_tensors", o == a ? "t1" : "t2"});
+    const auto uses = t.impl()->use_count();
+    TG_CHECK(
+        uses == 1 && !t.impl()->owns_python_object() && t.impl()->python_object() == o, Runtime,
+        "Expected use_count of {} to be 1 but got {} make sure you are not holding references to the tensor in other "
+        "places.",
+        o == a ? "t1" : "t2", uses);
+  }
+  if (a != b) {
+    std::swap(reinterpret_cast<PyTensor*>(a)->tensor, reinterpret_cast<PyTensor*>(b)->tensor);
+    unwrap(a).impl()->set_python_object(a);
+    unwrap(b).impl()->set_python_object(b);
+  }
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 }  // namespace
 
 PyMethodDef internal_functions[] = {
     {"_storage_bytes", storage_bytes, METH_O, nullptr},
     {"_tensor_over", tensor_over, METH_VARARGS, nullptr},
     {"_write_out", write_result, METH_VARARGS, nullptr},
+    {"_swap_tensor_impl", swap_tensor_impl, METH_VARARGS, nullptr},
     {"_set_root_name", set_root_name, METH_O, nullptr},
     {"_record_lines", record_lines, METH_O, nullptr},
     {"_cpu_memory_stats", memory_stats, METH_NOARGS, nullptr},

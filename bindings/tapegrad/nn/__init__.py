@@ -19,7 +19,29 @@ from .transformer import (MultiheadAttention, Transformer, TransformerDecoder, T
 from . import modules  # after the layers: it sorts them into PyTorch's paths
 
 
+def factory_kwargs(kwargs: dict | None) -> dict:
+    """Of the keyword arguments of a constructor those for the functions that make tensors: device, dtype and memory_format, from
+    `kwargs` itself or from its entry `factory_kwargs`. Raises TypeError for others."""
+    if kwargs is None:
+        return {}
+    simple = ("device", "dtype", "memory_format")
+    unknown = kwargs.keys() - {*simple, "factory_kwargs"}
+    if unknown:
+        raise TypeError(f"unexpected kwargs {unknown}")
+    result = dict(kwargs.get("factory_kwargs", {}))
+    for key in simple:
+        if key in kwargs:
+            if key in result:
+                raise TypeError(f"{key} specified twice, in **kwargs and in factory_kwargs")
+            result[key] = kwargs[key]
+    return result
+
+
 def __getattr__(name: str):
+    if name in ("common_types", "grad"):
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)
@@ -29,4 +51,4 @@ __all__ = [*_layer_names, *_lazy_names, *_more_names, "Buffer", "DataParallel", 
            "MultiheadAttention", "Parameter", "ParameterDict", "ParameterList", "RNN", "RNNBase", "RNNCellBase", "Sequential",
            "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
            "UninitializedBuffer", "UninitializedParameter", "UpsamplingBilinear2d", "UpsamplingNearest2d", "attention",
-           "functional", "init", "modules", "parallel", "parameter", "utils"]
+           "factory_kwargs", "functional", "init", "modules", "parallel", "parameter", "utils"]

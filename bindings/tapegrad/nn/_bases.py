@@ -325,7 +325,31 @@ class _Upsample(Module):
 
 
 class RNNCellBase(Module):
-    """Base of the recurrent cells: inputs without a batch dimension, absent states."""
+    """Base of the recurrent cells: inputs without a batch dimension, absent states.
+
+    A class of one's own gives its sizes and how many rows of weights it has per unit (num_chunks: 4 for an LSTM); the cells
+    here make their parameters themselves and give nothing.
+    """
+
+    def __init__(self, input_size: int | None = None, hidden_size: int | None = None, bias: bool = True, num_chunks: int = 1,
+                 device=None, dtype=None) -> None:
+        super().__init__()
+        if input_size is None:
+            return
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        rows = num_chunks * hidden_size
+        for name, shape in (("weight_ih", (rows, input_size)), ("weight_hh", (rows, hidden_size)), ("bias_ih", (rows,)),
+                            ("bias_hh", (rows,))):
+            made = Parameter(empty(shape, device=device, dtype=dtype)) if bias or len(shape) == 2 else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        kind = getattr(self, "nonlinearity", "tanh")
+        return (f"{self.input_size}, {self.hidden_size}" + ("" if self.bias is True else f", bias={self.bias}")
+                + ("" if kind == "tanh" else f", nonlinearity={kind}"))
 
     def _check(self, input, *states) -> None:
         name = type(self).__name__

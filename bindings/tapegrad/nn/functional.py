@@ -153,7 +153,71 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     return zeros_like(logits).scatter_(dim, index, 1.0) - soft.detach() + soft
 
 
+# Names that PyTorch's module imports and other programs find there.
+_FROM_OTHERS = {"conv_tbc": "._root", "handle_torch_function": ".overrides", "has_torch_function": ".overrides",
+                "has_torch_function_unary": ".overrides", "has_torch_function_variadic": ".overrides"}
+GRID_SAMPLE_INTERPOLATION_MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+def boolean_dispatch(arg_name, arg_index, default, if_true, if_false, module_name, func_name):
+    """A function that calls if_true or if_false by its argument `arg_name`, at place `arg_index` or by name."""
+    @_functools.wraps(if_true)
+    def fn(*args, **kwargs):
+        flag = args[arg_index] if arg_index < len(args) else kwargs.get(arg_name, default)
+        return (if_true if flag else if_false)(*args, **kwargs)
+
+    fn.__module__, fn.__name__ = module_name or __name__, func_name or fn.__name__
+    return fn
+
+
+def assert_int_or_pair(arg, arg_name: str, message: str) -> None:
+    """Raises AssertionError unless `arg` is a number or has two elements."""
+    if not (isinstance(arg, int) or len(arg) == 2):
+        raise AssertionError(message.format(arg_name))
+
+
+def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
+    """Matrix products of groups: mat_a (G, M, K) or (M, K), mat_b (G, K, N) or (K, N).
+
+    Where an operand has two dimensions its groups lie side by side and `offs` (G,) says where each ends: rows of mat_a, columns of
+    mat_b or, if both have two dimensions, parts of K, and the result is (G, M, N). Rows or columns behind the last end are zeros.
+    """
+    from .. import bmm, cat, stack
+
+    if not (2 <= mat_a.dim() <= 3 and 2 <= mat_b.dim() <= 3):
+        raise ValueError(f"grouped_mm: expected operands with two or three dimensions: got {mat_a.dim()} and {mat_b.dim()}")
+    if bias is not None:
+        raise RuntimeError("grouped_mm: bias is not supported yet")
+    if mat_a.dim() == 3 and mat_b.dim() == 3:
+        if offs is not None:
+            raise ValueError("grouped_mm: offs goes with an operand of two dimensions only")
+        result = bmm(mat_a, mat_b)
+        return result if out_dtype is None else result.to(out_dtype)
+    if offs is None:
+        raise ValueError("grouped_mm: an operand of two dimensions needs offs")
+    ends = offs.tolist()
+    spans = list(zip([0, *ends[:-1]], ends, strict=True))
+    whole = mat_a.size(0) if mat_b.dim() == 3 else mat_b.size(1) if mat_a.dim() == 3 else mat_a.size(1)
+    groups = mat_b.size(0) if mat_b.dim() == 3 else mat_a.size(0) if mat_a.dim() == 3 else len(spans)
+    if groups != len(spans) or any(not 0 <= a <= b <= whole for a, b in spans):
+        raise ValueError(f"grouped_mm: expected {groups} ascending ends up to {whole} in offs: got {ends}")
+    if mat_a.dim() == 2 and mat_b.dim() == 2:
+        result = stack([mat_a[:, a:b] @ mat_b[a:b] for a, b in spans])
+    elif mat_a.dim() == 2:
+        parts = [mat_a[a:b] @ mat_b[g] for g, (a, b) in enumerate(spans)]
+        result = cat([*parts, mat_a.new_zeros(whole - ends[-1], mat_b.size(2))])
+    else:
+        parts = [mat_a[g] @ mat_b[:, a:b] for g, (a, b) in enumerate(spans)]
+        result = cat([*parts, mat_b.new_zeros(mat_a.size(1), whole - ends[-1])], dim=1)
+    return result if out_dtype is None else result.to(out_dtype)
+
+
 def __getattr__(name: str):
+    if name in _FROM_OTHERS:
+        import importlib
+
+        return getattr(importlib.import_module(_FROM_OTHERS[name], __name__.rpartition(".nn.")[0]), name)
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __dir__())

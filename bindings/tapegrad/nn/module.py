@@ -19,8 +19,8 @@ from ._state import StateDict
 from .parameter import Parameter
 
 __all__ = [
-    "Module", "register_module_buffer_registration_hook", "register_module_forward_hook", "register_module_forward_pre_hook",
-    "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
+    "Module", "register_module_backward_hook", "register_module_buffer_registration_hook", "register_module_forward_hook",
+    "register_module_forward_pre_hook", "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
     "register_module_module_registration_hook", "register_module_parameter_registration_hook",
 ]
 
@@ -61,8 +61,26 @@ def register_module_full_backward_pre_hook(hook):
     return _add(_global_backward_pre_hooks, hook)
 
 
+_global_is_full_backward_hook: bool | None = None
+
+
+def _set_global_kind(full: bool) -> None:
+    global _global_is_full_backward_hook
+    if _global_is_full_backward_hook is (not full):
+        raise RuntimeError("Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only "
+                           "one of them.")
+    _global_is_full_backward_hook = full
+
+
 def register_module_full_backward_hook(hook):
     """Calls hook(module, grad_input, grad_output) after the backward of every module."""
+    _set_global_kind(True)
+    return _add(_global_backward_hooks, hook)
+
+
+def register_module_backward_hook(hook):
+    """The old backward hook of every module, on the node that made its output."""
+    _set_global_kind(False)
     return _add(_global_backward_hooks, hook)
 
 
@@ -500,8 +518,8 @@ class Module(_C._ModuleBase, StateDict):
                 changed = hook(self, args)
                 if changed is not None:
                     args = changed if isinstance(changed, tuple) else (changed,)
-        full = list(_global_backward_hooks.values())
-        old = []
+        full, old = [], []
+        (old if _global_is_full_backward_hook is False else full).extend(_global_backward_hooks.values())
         (old if self._is_full_backward_hook is False else full).extend(self._backward_hooks.values())
         before = [*_global_backward_pre_hooks.values(), *self._backward_pre_hooks.values()]
         backward = BackwardHook(self, full, before) if full or before else None

@@ -8,18 +8,35 @@ from __future__ import annotations
 import sys
 import types
 
-from . import _bases, _layers, _state, _tuples, container, lazy, module, more_layers, recurrent, transformer
-from .lazy import LazyModuleMixin
+from . import (
+    _bases,
+    _layers,
+    _state,
+    _tuples,
+    _upsampling,
+    container,
+    functional,
+    init,
+    lazy,
+    module,
+    more_layers,
+    recurrent,
+    transformer,
+)
+from .parameter import Parameter
 from .transformer import _activation
 
 __path__: list = []  # so that `import tapegrad.nn.modules.conv` asks for children
 
-_HAND_WRITTEN = (lazy, more_layers, recurrent, transformer)
+_HAND_WRITTEN = (_upsampling, lazy, more_layers, recurrent, transformer)
 _ALL = {name: value for source in (container, _layers, *_HAND_WRITTEN) for name, value in vars(source).items()
         if isinstance(value, type) and issubclass(value, module.Module)}
 _ALL.update({name: getattr(_bases, name) for name in _bases.__all__ if isinstance(getattr(_bases, name), type)})
 globals().update(_ALL)
+LinearCrossEntropyOptions = more_layers.LinearCrossEntropyOptions
+LazyModuleMixin = lazy.LazyModuleMixin
 Module = module.Module
+_EVERYWHERE = {"F": functional, "Module": Module, "Parameter": Parameter, "Tensor": _tuples.Tensor, "init": init}
 
 _PLACES = {
     "linear": ("Linear", "Bilinear", "Identity", "LazyLinear", "NonDynamically"),
@@ -45,9 +62,14 @@ _PLACES = {
 }
 
 
+def apply_permutation(tensor, permutation, dim: int = 1):
+    """tensor.index_select(dim, permutation), under the name that it has in nn.modules.rnn."""
+    return tensor.index_select(dim, permutation)
+
+
 def _make(name: str, members: dict) -> None:
     made = types.ModuleType(f"{__name__}.{name}", f"The classes of nn that PyTorch keeps in nn/modules/{name}.py.")
-    vars(made).update(members)
+    vars(made).update({**_EVERYWHERE, **members})
     sys.modules[made.__name__] = made
     globals()[name] = made
 
@@ -58,15 +80,16 @@ def _make_all() -> None:
         members = {k: v for k, v in _ALL.items() if k.startswith(starts)}
         placed |= set(members)
         _make(name, members)
-    vars(globals()["loss"]).update({k: v for k, v in _ALL.items() if k.endswith("Loss")})
+    vars(globals()["loss"]).update({k: v for k, v in _ALL.items() if k.endswith(("Loss", "Loss2d"))})
     layers = ({*_layers.__all__, "MultiheadAttention"}) - placed
     _make("activation", {k: _ALL[k] for k in layers if not k.endswith("Loss")})
-    vars(globals()["lazy"]).update(LazyModuleMixin=LazyModuleMixin)
+    vars(globals()["lazy"])["LazyModuleMixin"] = LazyModuleMixin
+    vars(globals()["rnn"])["apply_permutation"] = apply_permutation
     vars(globals()["transformer"])["_get_activation_fn"] = _activation
     module._IncompatibleKeys, module._EXTRA_STATE_KEY_SUFFIX = _state._IncompatibleKeys, "_extra_state"
-    _make("utils", {k: v for k, v in vars(_tuples).items() if callable(v)})
-    for real in (container, module):
-        name = real.__name__.rpartition(".")[2]
+    _make("linear_cross_entropy_options", {"LinearCrossEntropyOptions": LinearCrossEntropyOptions})
+    container.Container = more_layers.Container
+    for name, real in (("container", container), ("module", module), ("utils", _tuples)):
         sys.modules[f"{__name__}.{name}"] = real
         globals()[name] = real
 

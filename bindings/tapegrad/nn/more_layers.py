@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from collections import namedtuple
 from itertools import pairwise
 
-from .. import argmax, empty, no_grad
+from .. import argmax, bfloat16, empty, float16, float32, float64, no_grad
 from . import functional as F
 from . import init
 from ._bases import _Loss, _tuple, _WeightedLoss
@@ -17,7 +18,7 @@ from .module import Module
 from .parameter import Parameter
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss", "CTCLoss", "Container", "CrossMapLRN2d", "EmbeddingBag", "FractionalMaxPool2d",
-           "FractionalMaxPool3d", "LinearCrossEntropyLoss", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d",
+           "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d",
            "SyncBatchNorm", "TripletMarginWithDistanceLoss"]
 
 
@@ -205,6 +206,32 @@ class TripletMarginWithDistanceLoss(_Loss):
     def forward(self, anchor, positive, negative):
         return F.triplet_margin_with_distance_loss(anchor, positive, negative, distance_function=self.distance_function,
                                                    margin=self.margin, swap=self.swap, reduction=self.reduction)
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class LinearCrossEntropyOptions:
+    """PyTorch's ways of computing linear_cross_entropy in parts of the batch. Checked and kept; the result does not depend on
+    them."""
+
+    allow_retain_graph: bool = False
+    batch_chunk_size: int | None = None
+    chunking_method: str | None = "auto"
+    acc_policy: str = "auto"
+    acc_dtype: object = None
+
+    def __post_init__(self) -> None:
+        if self.acc_policy not in ("auto", "accurate", "balanced", "compact"):
+            raise ValueError(f"invalid acc_policy: {self.acc_policy!r}")
+        if self.chunking_method not in (None, "auto"):
+            name, colon, factor = self.chunking_method.partition(":")
+            if name != "aspect_ratio" or (colon and not (factor.isdigit() and int(factor) > 0)):
+                raise ValueError(f"invalid chunking_method: {self.chunking_method!r}")
+        size = self.batch_chunk_size
+        if not (size is None or (isinstance(size, int) and size > 0)):
+            raise ValueError(f"batch_chunk_size must be positive int or None, got {size!r}")
+        if self.acc_dtype not in (None, float16, bfloat16, float32, float64):
+            raise ValueError("acc_dtype must be one of {None, torch.float16, torch.bfloat16, torch.float32, torch.float64}, got "
+                             f"{self.acc_dtype!r}. Pass acc_dtype=None to let the op pick automatically.")
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):

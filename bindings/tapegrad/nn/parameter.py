@@ -112,3 +112,6 @@ class UninitializedBuffer(_Uninitialized, Tensor):
 def is_lazy(param) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(param, _Uninitialized)
+
+
+UninitializedTensorMixin = _Uninitialized

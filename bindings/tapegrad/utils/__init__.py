@@ -1,5 +1,6 @@
 """Utilities: data loading, hooks."""
 
 from . import data, hooks
+from ._swap import swap_tensors
 
-__all__ = ["data", "hooks"]
+__all__ = ["data", "hooks", "swap_tensors"]

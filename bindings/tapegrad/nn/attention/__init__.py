@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import enum
 
-__all__ = ["SDPBackend", "sdpa_kernel"]
+__all__ = ["WARN_FOR_UNFUSED_KERNELS", "SDPBackend", "sdpa_kernel"]
+
+WARN_FOR_UNFUSED_KERNELS = False  # whether PyTorch says why its faster implementations were not taken; no effect here
 
 
 class SDPBackend(enum.IntEnum):

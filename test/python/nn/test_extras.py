@@ -1,0 +1,174 @@
+"""Small helpers of nn under the paths where PyTorch's users import them, and global hooks, against PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import tapegrad as tg
+
+torch = pytest.importorskip("torch")
+
+
+def module_of(t, path):
+    return importlib.import_module(f"{t.__name__}.{path}")
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_gradients_of_convolutions(d):
+    def run(t):
+        rng = np.random.default_rng(0)
+        x = t.tensor(rng.standard_normal((2, 4, *[7, 6, 5][:d])))
+        w = t.tensor(rng.standard_normal((6, 2, *[3, 2, 3][:d])))
+        options = {"stride": 2, "padding": 1, "groups": 2}
+        g = t.tensor(rng.standard_normal(tuple(getattr(t.nn.functional, f"conv{d}d")(x, w, **options).shape)))
+        grad = module_of(t, "nn.grad")
+        return [getattr(grad, f"conv{d}d_input")(x.shape, w, g, **options), getattr(grad, f"conv{d}d_weight")(x, w.shape, g, **options)]
+
+    for a, b in zip(run(tg), run(torch), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9)
+
+
+def helpers(t):
+    u = module_of(t, "nn.modules.utils")
+    state = OrderedDict([("module.a", 1), ("b", 2), ("module.c.d", 3)])
+    state._metadata = OrderedDict([("", 0), ("module", 1), ("module.c", 2), ("x", 3)])
+    u.consume_prefix_in_state_dict_if_present(state, "module.")
+    log = [u._single(3), u._pair((1, 2)), u._triple(1), u._quadruple(0), u._ntuple(5)("ab"), u._reverse_repeat_tuple((1, 2), 2),
+           u._list_with_default([None, 3], [7, 8, 9]), list(state.items()), list(state._metadata.items()), u._pair.__name__]
+    with pytest.raises(ValueError, match="Input dimension should be at least 3"):
+        u._list_with_default([None, 3], [7, 8])
+    log.append(t.nn.factory_kwargs({"device": "cpu", "factory_kwargs": {"dtype": 1}}))
+    for wrong in ({"other": 1}, {"dtype": 1, "factory_kwargs": {"dtype": 1}}):
+        with pytest.raises(TypeError) as error:
+            t.nn.factory_kwargs(wrong)
+        log.append(str(error.value))
+    f = t.nn.functional
+    chosen = f.boolean_dispatch("flag", 1, False, lambda x, flag=False: ("yes", x), lambda x, flag=False: ("no", x), "m", "g")
+    log += [chosen(1), chosen(1, True), chosen(1, flag=True), chosen.__name__]
+    return log
+
+
+def test_helpers():
+    assert helpers(tg) == helpers(torch)
+
+
+def test_weights_in_another_memory_format():
+    net = tg.nn.Sequential(tg.nn.Conv2d(3, 8, 3), tg.nn.ReLU(), tg.nn.Sequential(tg.nn.ConvTranspose2d(8, 4, 3)), tg.nn.Conv3d(1, 2, 2))
+    x = tg.randn(2, 3, 8, 8)
+    before = net[2](net[1](net[0](x)))
+    assert tg.nn.utils.convert_conv2d_weight_memory_format(net, tg.channels_last) is net
+    assert net[0].weight.is_contiguous(memory_format=tg.channels_last)
+    assert net[2][0].weight.is_contiguous(memory_format=tg.channels_last)
+    assert net[3].weight.is_contiguous()
+    np.testing.assert_allclose(net[2](net[1](net[0](x))).detach().numpy(), before.detach().numpy(), rtol=1e-4, atol=1e-5)
+    net[3].weight.data = net[3].weight.detach().transpose(0, 1).contiguous().transpose(0, 1)
+    tg.nn.utils.convert_conv3d_weight_memory_format(net, tg.contiguous_format)
+    assert net[3].weight.is_contiguous()
+
+
+def test_products_of_groups():
+    a, b = tg.randn(6, 4, requires_grad=True), tg.randn(3, 4, 5)
+    f = tg.nn.functional
+    ends = tg.tensor([2, 2, 5], dtype=tg.int32)
+    result = f.grouped_mm(a, b, offs=ends)
+    expected = tg.cat([a[:2] @ b[0], a[2:5] @ b[2], tg.zeros(1, 5)])
+    assert tg.equal(result, expected)
+    result.sum().backward()
+    assert (a.grad[5] == 0).all()
+    assert tg.equal(f.grouped_mm(b, b.mT), tg.bmm(b, b.mT))
+    assert f.grouped_mm(a.mT, tg.randn(6, 7), offs=tg.tensor([1, 6], dtype=tg.int32)).shape == (2, 4, 7)
+    assert f.grouped_mm(b.mT, tg.randn(4, 9), offs=tg.tensor([3, 3, 9], dtype=tg.int32)).shape == (5, 9)
+    for error, call in ((ValueError, lambda: f.grouped_mm(a, b)), (ValueError, lambda: f.grouped_mm(a, b, offs=tg.tensor([3, 2, 5]))),
+                        (ValueError, lambda: f.grouped_mm(a, b, offs=tg.tensor([3, 7]))), (ValueError, lambda: f.grouped_mm(b, b.mT, offs=ends)),
+                        (ValueError, lambda: f.grouped_mm(a[0], b, offs=ends))):
+        with pytest.raises(error, match="grouped_mm: "):
+            call()
+
+
+def global_hooks(t):
+    m = module_of(t, "nn.modules.module")
+    log = []
+    net = t.nn.Sequential(t.nn.Linear(2, 3), t.nn.Tanh())
+    handles = [m.register_module_forward_pre_hook(lambda mod, args: log.append(("before", type(mod).__name__))),
+               m.register_module_forward_hook(lambda mod, args, out: log.append(("after", type(mod).__name__, tuple(out.shape)))),
+               m.register_module_forward_hook(lambda mod, args, kw, out: log.append(("kw", sorted(kw))), with_kwargs=True),
+               m.register_module_full_backward_pre_hook(lambda mod, g: log.append(("back before", type(mod).__name__))),
+               m.register_module_full_backward_hook(lambda mod, gi, go: log.append(("back", type(mod).__name__, tuple(go[0].shape))))]
+    net(t.ones(4, 2, requires_grad=True)).sum().backward()
+    with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full backward hooks"):
+        m.register_module_backward_hook(print)
+    for handle in handles:
+        handle.remove()
+    more = [m.register_module_parameter_registration_hook(lambda mod, name, p: log.append(("param", name))),
+            m.register_module_buffer_registration_hook(lambda mod, name, b: log.append(("buffer", name))),
+            m.register_module_module_registration_hook(lambda mod, name, c: log.append(("module", name)))]
+    t.nn.Sequential(t.nn.BatchNorm1d(2))
+    for handle in more:
+        handle.remove()
+    net(t.ones(4, 2)).sum().backward()
+    return log
+
+
+def test_global_hooks():
+    assert global_hooks(tg) == global_hooks(torch)
+
+
+def test_swap_tensors():
+    a, b = tg.nn.Parameter(tg.ones(2)), tg.arange(3.0)
+    a.grad, a.label, holder = tg.full((2,), 7.0), "first", [a]
+    tg.utils.swap_tensors(a, b)
+    assert holder[0] is a
+    assert type(a) is tg.Tensor
+    assert a.tolist() == [0.0, 1.0, 2.0]
+    assert type(b) is tg.nn.Parameter
+    assert b.tolist() == [1.0, 1.0]
+    assert b.grad.tolist() == [7.0, 7.0]
+    assert b.label == "first"
+    assert not hasattr(a, "label")
+    assert b.requires_grad
+    assert not a.requires_grad
+    result = (b * 2).sum()
+    with pytest.raises(RuntimeError, match="Expected use_count of t2 to be 1"):
+        tg.utils.swap_tensors(a, b)
+    result.backward()
+    assert b.grad.tolist() == [9.0, 9.0]
+    tg.utils.swap_tensors(a, a)
+    with pytest.raises(TypeError):
+        tg.utils.swap_tensors(a, 3)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "MultiheadAttention", "BatchNorm2d", "TransformerEncoderLayer", "Embedding"])
+def test_states_go_through_files_of_pytorch(name, tmp_path):
+    given = {"LSTM": (3, 4, 2), "MultiheadAttention": (8, 2), "BatchNorm2d": (3,), "TransformerEncoderLayer": (8, 2, 16), "Embedding": (5, 3)}[name]
+    mine, theirs = getattr(tg.nn, name)(*given), getattr(torch.nn, name)(*given)
+    for old in (True, False):
+        file = io.BytesIO()
+        torch.save(theirs.state_dict(), file, _use_new_zipfile_serialization=old)
+        file.seek(0)
+        assert str(mine.load_state_dict(tg.load(file))) == "<All keys matched successfully>"
+        for key, value in theirs.state_dict().items():
+            assert np.array_equal(mine.state_dict()[key].numpy(), value.numpy())
+    again = getattr(tg.nn, name)(*given)
+    path = os.fspath(tmp_path / "state.pt")
+    tg.save(again.state_dict(), path)
+    theirs.load_state_dict(torch.load(path, weights_only=True))
+    for key, value in theirs.state_dict().items():
+        assert np.array_equal(again.state_dict()[key].numpy(), value.numpy())
+
+
+def test_one_process():
+    net = tg.nn.Sequential(tg.nn.Conv2d(1, 2, 3), tg.nn.BatchNorm2d(2), tg.nn.Flatten(), tg.nn.BatchNorm1d(8))
+    x = tg.randn(4, 1, 4, 4)
+    expected = net(x)
+    synced = tg.nn.SyncBatchNorm.convert_sync_batchnorm(net)
+    assert [type(m).__name__ for m in synced] == ["Conv2d", "SyncBatchNorm", "Flatten", "SyncBatchNorm"]
+    np.testing.assert_allclose(synced(x).detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+    wrapped = tg.nn.DataParallel(net)
+    assert list(wrapped.state_dict())[0] == "module.0.weight"
+    with pytest.raises(ValueError, match="process group has not been initialized"):
+        tg.nn.parallel.DistributedDataParallel(net)
