@@ -57,19 +57,15 @@ class Run:
 
     def save(self) -> None:
         os.makedirs(os.path.dirname(os.path.abspath(self.options.checkpoint)), exist_ok=True)
-        tg.save({"parts": {name: part.state_dict() for name, part in self.parts.items()}, "round": self.round, "history": self.history,
-                 "extra": self.extra, "random": tg.get_rng_state(),
-                 "options": {name: getattr(self.options, name) for name in self.fixed}}, self.options.checkpoint)
+        tg.checkpoint.save(self.options.checkpoint, **self.parts, round=self.round, history=self.history, extra=self.extra,
+                           options={name: getattr(self.options, name) for name in self.fixed})
 
     def load(self) -> None:
-        state = tg.load(self.options.checkpoint)
-        for name, value in state["options"].items():
+        for name, value in tg.load(self.options.checkpoint)["values"]["options"].items():
             if getattr(self.options, name) != value:
                 raise SystemExit(f"the checkpoint was made with --{name.replace('_', '-')} {value}: give the same to go on with it")
-        for name, part in self.parts.items():
-            part.load_state_dict(state["parts"][name])
-        self.round, self.history, self.extra = state["round"], state["history"], state["extra"]
-        tg.set_rng_state(state["random"])
+        values = tg.checkpoint.load(self.options.checkpoint, **self.parts)
+        self.round, self.history, self.extra = values["round"], values["history"], values["extra"]
 
     def record(self, **values: float) -> None:
         """Puts numbers into the history."""
