@@ -51,6 +51,11 @@ def test_mnist_as_pictures(tmp_path):
         assert len(asked) == 4
         MNIST(str(tmp_path / "root"), download=True)
         assert len(asked) == 4
+        unpacked = tmp_path / "unpacked" / "MNIST" / "raw"
+        unpacked.mkdir(parents=True)
+        for name, _ in MNIST.resources:
+            (unpacked / name.removesuffix(".gz")).write_bytes(gzip.decompress((served / name).read_bytes()))
+        assert len(MNIST(tmp_path / "unpacked", download=True)) == 7 and len(asked) == 4
     image, label = data[2]
     assert image.dtype is tg.float32
     np.testing.assert_allclose(image.numpy(), images[2][None] / np.float32(255), rtol=1e-7)
