@@ -4,6 +4,7 @@ namespace tapegrad::autograd {
 
 uint32_t (*capture_site)() noexcept = nullptr;
 std::string (*describe_site_hook)(uint32_t site) = nullptr;
+uint32_t (*capture_stack)() noexcept = nullptr;
 
 namespace detail {
 constinit thread_local FixedSite fixed_site __attribute__((tls_model("initial-exec"))) = {0, false};

@@ -13,6 +13,7 @@ namespace tapegrad::autograd {
 
 TG_API extern uint32_t (*capture_site)() noexcept;               // null: no bindings loaded
 TG_API extern std::string (*describe_site_hook)(uint32_t site);  // "train.py:31"
+TG_API extern uint32_t (*capture_stack)() noexcept;              // all lines of the program that lead here, interned
 
 namespace detail {
 struct FixedSite {
@@ -25,6 +26,10 @@ TG_API extern constinit thread_local FixedSite fixed_site __attribute__((tls_mod
 inline uint32_t current_site() noexcept {
   if (capture_site == nullptr) return 0;
   return TG_UNLIKELY(detail::fixed_site.active) ? detail::fixed_site.site : capture_site();
+}
+// The profiler's: the lines that lead here, from the innermost; 0 in backward, where the forward call has them.
+inline uint32_t current_stack() noexcept {
+  return capture_stack == nullptr || detail::fixed_site.active ? 0 : capture_stack();
 }
 TG_API std::string describe_site(uint32_t site);  // "" for 0
 // " at train.py:31", or "" for 0: how messages append a site.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tapegrad/autograd/engine_graph.h"
+#include "tapegrad/autograd/profiler.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::autograd {
@@ -160,6 +161,9 @@ class Run {
     detail::fixed_site.site = node.site;
     thread_state.node = &node;
 
+    profiler::Scope scope;
+    if (TG_UNLIKELY(modes() & kModeProfile))
+      scope.open(profiler::Kind::Engine, node.name(), static_cast<int64_t>(node.sequence));
     if (some && node.is_accumulator) run_leaf_hooks(static_cast<AccumulateGrad&>(node), grads);
     if (TG_UNLIKELY(node.hooks != nullptr) && some) run_tensor_hooks(node.hooks->tensor, grads);
     if (t.captured)
@@ -173,9 +177,15 @@ class Run {
     route(t, result);
   }
 
+  static GradList apply(Node& node, GradList&& grads) {
+    if (TG_LIKELY(!(modes() & kModeProfile))) return node.apply(std::move(grads));
+    profiler::Scope scope(profiler::Kind::Node, node.name(), static_cast<int64_t>(node.sequence), profiler::kNone);
+    return node.apply(std::move(grads));
+  }
+
   GradList call(Node& node, GradList&& grads) {
     if (TG_LIKELY(node.hooks == nullptr)) {
-      GradList result = node.apply(std::move(grads));
+      GradList result = apply(node, std::move(grads));
       if (TG_UNLIKELY(nan_checks_)) check_nan(node, result);
       return result;
     }
@@ -183,7 +193,7 @@ class Run {
     for (auto& [id, hook] : pre) hook(grads);
     run_tensor_hooks(node.hooks->retain, grads);
     GradList arrived = node.hooks->post.empty() ? GradList() : grads;
-    GradList result = node.apply(std::move(grads));
+    GradList result = apply(node, std::move(grads));
     if (TG_UNLIKELY(nan_checks_)) check_nan(node, result);
     auto post = node.hooks->post;
     for (auto& [id, hook] : post) hook(result, arrived);

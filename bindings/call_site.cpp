@@ -4,6 +4,7 @@
 #include "tapegrad/autograd/call_site.h"
 
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,11 @@ struct Site {
 std::vector<Site> table(1024, Site{nullptr, 0, 0});
 size_t used = 0;
 std::vector<std::string>& texts() {
+  static auto* all = new std::vector<std::string>{""};
+  return *all;
+}
+// The function of each text's line.
+std::vector<std::string>& functions() {
   static auto* all = new std::vector<std::string>{""};
   return *all;
 }
@@ -68,6 +74,9 @@ const Site* site_of(const PythonFrame& frame) {
   if (std::strncmp(file, package_folder.c_str(), package_folder.size()) != 0) {
     id = static_cast<uint32_t>(texts().size());
     texts().push_back(std::string(file) + ":" + std::to_string(PyCode_Addr2Line(code, instruction)));
+    const char* function = PyUnicode_AsUTF8(code->co_name);
+    if (!function) PyErr_Clear();
+    functions().emplace_back(function ? function : "?");
   }
   Py_INCREF(reinterpret_cast<PyObject*>(code));
   table[i] = {code, instruction, id};
@@ -88,9 +97,49 @@ uint32_t capture() noexcept {
   return 0;
 }
 
+// --- whole stacks, for the profiler ---
+
+struct Stacks {
+  std::map<std::vector<uint32_t>, uint32_t> numbers;
+  std::vector<const std::vector<uint32_t>*> lines{nullptr};  // keys of `numbers`, by number
+};
+Stacks& stacks() {
+  static auto* all = new Stacks;
+  return *all;
+}
+
+constexpr int kMostFrames = 64;
+
+uint32_t capture_whole_stack() noexcept {
+  if (!PyGILState_Check()) return 0;
+  try {
+    std::vector<uint32_t> lines;
+    int depth = 0;
+    for (PythonFrame frame = PythonFrame::current(); frame && depth < kMostFrames; frame = frame.outer(), ++depth) {
+      const Site* site = site_of(frame);
+      if (!site) break;
+      if (site->id) lines.push_back(site->id);
+    }
+    if (lines.empty()) return 0;
+    Stacks& all = stacks();
+    auto [entry, fresh] = all.numbers.emplace(std::move(lines), static_cast<uint32_t>(all.lines.size()));
+    if (fresh) all.lines.push_back(&entry->first);
+    return entry->second;
+  } catch (...) {
+    return 0;
+  }
+}
+
 std::string describe(uint32_t id) { return id < texts().size() ? texts()[id] : std::string(); }
 
 }  // namespace
+
+std::vector<uint32_t> sites_of_stack(uint32_t stack) {
+  const Stacks& all = stacks();
+  return stack == 0 || stack >= all.lines.size() ? std::vector<uint32_t>() : *all.lines[stack];
+}
+
+std::string function_of_site(uint32_t site) { return site < functions().size() ? functions()[site] : std::string(); }
 
 bool init_call_sites() {
   PyRef spec(PyImport_ImportModule("tapegrad"));
@@ -100,6 +149,7 @@ bool init_call_sites() {
   if (!folder) return false;
   package_folder = std::string(folder) + "/";
   autograd::capture_site = capture;
+  autograd::capture_stack = capture_whole_stack;
   autograd::describe_site_hook = describe;
   return true;
 }

@@ -1,6 +1,10 @@
 // Tables of hand-written functions of the module `tapegrad`, each ending with an empty entry.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "tapegrad/autograd/profiler.h"
 #include "tapegrad/bindings/object.h"
 
 namespace tapegrad::python {
@@ -23,5 +27,12 @@ extern PyMethodDef keyed_generator_functions[];  // of tapegrad._C itself (keyed
 bool init_interpreter_hooks();
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
+// Of the profiler's stacks: the call sites from the innermost, and a site's function.
+std::vector<uint32_t> sites_of_stack(uint32_t stack);
+std::string function_of_site(uint32_t site);
+
+extern PyMethodDef profiler_functions[];  // of tapegrad._C itself (profiler.cpp)
+// Opens the scope when the running profiler wants modules; keeps the module until the profiler stops.
+void profile_module(autograd::profiler::Scope& scope, PyObject* module) noexcept;
 
 }  // namespace tapegrad::python

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/module_path.h"
 #include "tapegrad/bindings/tensor_object.h"
 
@@ -87,6 +88,8 @@ PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyO
   if (TG_UNLIKELY(!fetched) && !fetch_globals()) return nullptr;
   PyObject* dict = dict_of(self);
   if (!dict) return nullptr;
+  autograd::profiler::Scope scope;
+  if (TG_UNLIKELY(modes() & kModeProfile)) profile_module(scope, self);
   PyObject* name = has_hooks(dict) ? k_call_impl : k_forward;
   const auto n = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
   // The caller often leaves the slot before the arguments free for self.
@@ -116,6 +119,8 @@ PyObject* module_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!fetched && !fetch_globals()) return nullptr;
   PyObject* dict = dict_of(self);
   if (!dict) return nullptr;
+  autograd::profiler::Scope scope;
+  if (TG_UNLIKELY(modes() & kModeProfile)) profile_module(scope, self);
   PyRef method(PyObject_GetAttr(self, has_hooks(dict) ? k_call_impl : k_forward));
   PyObject* result = method ? PyObject_Call(method.get(), args, kwargs) : nullptr;
   return named(self, result);

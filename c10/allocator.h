@@ -44,6 +44,8 @@ class TG_API Allocator {
   // Returns what is free to the system: the caches of the calling thread and of the pools, not those of
   // other threads (they are small and bounded).
   virtual void empty_cache() = 0;
+  // Bytes that the calling thread allocated less those that it freed: differences say what happened in between.
+  virtual int64_t thread_bytes() const noexcept { return 0; }
   // A table of the numbers for people.
   virtual std::string summary() const = 0;
 };

@@ -263,9 +263,16 @@ void CachingAllocator::flush(ThreadCache* cache, bool everything) noexcept {
     flush_bin(cache, i, everything ? 0 : cache->bins[i].count / 2);
 }
 
+int64_t CachingAllocator::thread_bytes() const noexcept {
+  const ThreadCache* cache = last_cache;
+  if (cache == nullptr || cache->owner.load(kRelaxed) != this) return 0;
+  return cache->handed_over + cache->delta.load(kRelaxed);
+}
+
 void CachingAllocator::publish(ThreadCache* cache) noexcept {
   const int64_t delta = cache->delta.load(kRelaxed), top = cache->delta_max.load(kRelaxed);
   const int64_t before = live_.fetch_add(delta, kRelaxed);
+  cache->handed_over += delta;
   cache->delta.store(0, kRelaxed);
   cache->delta_max.store(0, kRelaxed);
   const int64_t candidate = before + std::max(delta, top);

@@ -47,6 +47,7 @@ class TG_API CachingAllocator final : public Allocator {
   MemoryStats stats() const override;
   void reset_peak() override;
   void empty_cache() override;
+  int64_t thread_bytes() const noexcept override;
   std::string summary() const override;
 
   // The bytes that a request really takes.

@@ -71,6 +71,7 @@ class CheckedAllocator final : public Allocator {
     inner_.reset_peak();
   }
   void empty_cache() override { inner_.empty_cache(); }
+  int64_t thread_bytes() const noexcept override { return static_cast<int64_t>(live_.load()) + inner_.thread_bytes(); }
   std::string summary() const override { return inner_.summary(); }
 
  private:

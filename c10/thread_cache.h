@@ -45,6 +45,7 @@ struct ThreadCache {
   uint64_t medium_bytes = 0;
   Bin bins[kNumBins];
   std::atomic<int64_t> delta{0};      // bytes allocated less bytes freed since the last hand-over
+  int64_t handed_over = 0;            // the sum of all deltas before
   std::atomic<int64_t> delta_max{0};  // the largest delta since then
   std::atomic<uint64_t> allocs{0};
   std::atomic<uint64_t> frees{0};

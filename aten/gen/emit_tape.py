@@ -168,11 +168,17 @@ def _save_outputs(op: Op, members: list[Saved], variable) -> list[str]:
     return [f"  {_save_condition(op, m)}node->{m.member} = SavedTensor({variable(m.output)}, true);" for m in members if m.kind == "output"]
 
 
+def _profiled(name: str, values: str, shown: str) -> str:
+    """With a profiler on, a call from outside notes its begin and end around a second call, which goes on below."""
+    return (f'  if (TG_UNLIKELY(modes() & kModeProfile) && autograd::profiler::enter()) {{ const autograd::profiler::Scope scope_("{shown}", '
+            f"{{{values}}}); return tapegrad::{name}({values}); }}")
+
+
 def _forward(op: Op, members: list[Saved]) -> list[str]:
     base = op.args[0].name
     is_view = op.kind == "view"
     # Moved to the out-of-line half so that the call without a tape stays small.
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{"]
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown)]
     plain = f"raw::{op.name}({names(op.args)})"
     if is_view:
         lines += [f"  auto result = {plain};"]
@@ -211,7 +217,8 @@ def _inplace(op: Op, members: list[Saved]) -> list[str]:
     head = params(op.args) if only else join_params("const Tensor& self", params(op.args[1:]))
     call = f"raw::{name}({join_params(self, names(op.args[1:]))});"
     needs = _any_needs(op, rename) if op.grads else "false"
-    lines = [f"const Tensor& {name}({head}) {{"]
+    shown = op.shown if op.shown.endswith("_") else op.shown + "_"
+    lines = [f"const Tensor& {name}({head}) {{", _profiled(name, join_params(self, names(op.args[1:])), shown)]
     if not op.grads:
         return [*lines, f'  check_inplace({self}, "{name}", false);', f"  {call}", f'  bump_version({self}, "{name}");',
                 f"  return {self};", "}"]
@@ -229,7 +236,8 @@ def _out(op: Op) -> list[str]:
     result = "const Tensor&" if len(outs) == 1 else return_type(op)
     head = join_params(params(op.args), ", ".join(f"const Tensor& {o}" for o in outs))
     needs = " || ".join([f"needs_grad({a.name})" for a in op.tensor_args] + [f"needs_grad({o})" for o in outs])
-    lines = [f"{result} {op.name}_out({head}) {{", f'  if (grad_enabled() && ({needs})) throw_recorded_out("{op.name}");']
+    lines = [f"{result} {op.name}_out({head}) {{", _profiled(f"{op.name}_out", join_params(names(op.args), ", ".join(outs)), op.shown),
+             f'  if (grad_enabled() && ({needs})) throw_recorded_out("{op.name}");']
     if op.kind == "composite":
         lines.append(f"  auto result = raw::{op.name}({names(op.args)});")
         if len(outs) == 1:
@@ -245,17 +253,19 @@ def _out(op: Op) -> list[str]:
 def _composite(op: Op) -> list[str]:
     body = f"composite::{op.get('impl')}({names(op.args)})" if op.get("impl") else op.get("body")
     result = "const Tensor&" if op.is_inplace_only else return_type(op)
-    lines = [f"{result} {op.name}({params(op.args)}) {{"]
+    lines = [f"{result} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown)]
     from .emit_raw import check_lines
     lines += check_lines(op)
     lines += [f"  return {body};", "}"]
     if op.has_inplace:
+        values = join_params("self", names(op.args[1:]))
         head = f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{"
+        profiled = _profiled(op.name + "_", values, op.shown + "_")
         if op.get("inplace"):  # an expression of in-place operators on self
             first = op.args[0].name
             check = [f"  [[maybe_unused]] const Tensor& {first} = self;", *check_lines(op)] if op.get("checks") else []
-            return [*lines, head, *check, f"  return {op.get('inplace')};", "}"]
-        lines += [head,
+            return [*lines, head, profiled, *check, f"  return {op.get('inplace')};", "}"]
+        lines += [head, profiled,
                   f"  const Tensor result = tapegrad::{op.name}({join_params('self', names(op.args[1:]))});",
                   f'  check_inplace_result("{op.name}_", self, {{result.sizes(), result.dtype(), result.device(), {{}}}});',
                   "  return tapegrad::copy_(self, result);", "}"]
@@ -286,7 +296,8 @@ def _emit_public(op: Op) -> list[str]:
         _, members = analyse(op)
         lines += _forward(op, members)
     else:
-        lines += [f"{return_type(op)} {op.name}({params(op.args)}) {{", f"  return raw::{op.name}({names(op.args)});", "}"]
+        lines += [f"{return_type(op)} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown),
+                  f"  return raw::{op.name}({names(op.args)});", "}"]
         members = []
     if op.has_inplace:
         lines += _inplace(op, members)

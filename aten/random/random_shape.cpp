@@ -143,6 +143,17 @@ TensorSpec poisson_shape(const Tensor& input, Gen) {
   return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
 }
 
+TensorSpec standard_gamma_shape(const Tensor& input, Gen) {
+  check_floating(input.dtype(), "_standard_gamma");
+  return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
+}
+
+TensorSpec sample_dirichlet_shape(const Tensor& input, Gen) {
+  check_floating(input.dtype(), "_sample_dirichlet");
+  TG_CHECK(input.ndim() > 0, Runtime, "_sample_dirichlet: expected at least one dimension: got a tensor without");
+  return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
+}
+
 TensorSpec binomial_shape(const Tensor& count, const Tensor& prob, Gen) {
   check_floating(count.dtype(), "binomial");
   TG_CHECK(prob.dtype() == count.dtype(), Runtime, "binomial: count and prob must have one dtype: got {} and {}",

@@ -2,6 +2,7 @@
 // stream of its own, derived from the call's state and its number. Computed in double.
 #include <cmath>
 
+#include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
@@ -89,6 +90,43 @@ double binomial_of(double n, double p, Stream& stream) {
   return p <= 0.5 ? few_or_half(n, p, stream) : n - few_or_half(n, 1 - p, stream);
 }
 
+double normal_of(Stream& stream) {
+  const double radius = std::sqrt(-2 * std::log(stream.uniform()));
+  return radius * std::cos(2 * math::kPi * stream.uniform());
+}
+
+// The logarithm of a gamma variate, as shapes near zero give numbers below any dtype's. G. Marsaglia and W. W. Tsang,
+// "A simple method for generating gamma variables", ACM Transactions on Mathematical Software 26 (2000).
+double log_gamma_variate(double shape, Stream& stream) {
+  if (!(shape > 0)) return shape == 0 ? -std::numeric_limits<double>::infinity() : std::nan("");
+  if (std::isinf(shape)) return shape;
+  if (shape < 1) {
+    const double boost = std::log(stream.uniform()) / shape;
+    return log_gamma_variate(shape + 1, stream) + boost;
+  }
+  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  while (true) {
+    const double x = normal_of(stream), root = 1 + c * x;
+    if (root <= 0) continue;
+    const double log_v = 3 * std::log(root);
+    if (std::log(stream.uniform()) < 0.5 * x * x + d - d * std::exp(log_v) + d * log_v) return std::log(d) + log_v;
+  }
+}
+
+// The least positive normal number and the distance of 1 from the number before it.
+std::pair<double, double> limits_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return {6.103515625e-05, 0x1p-11};
+    case DType::bfloat16:
+      return {std::numeric_limits<float>::min(), 0x1p-8};
+    case DType::float32:
+      return {std::numeric_limits<float>::min(), 0x1p-24};
+    default:
+      return {std::numeric_limits<double>::min(), 0x1p-53};
+  }
+}
+
 Tensor in_double(const Tensor& t, IntSpan sizes) {
   Tensor wide = empty_tensor(sizes, DType::float64);
   copy_cpu(wide, t, false);
@@ -118,6 +156,41 @@ void poisson_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tenso
     Stream stream(state, i);
     return poisson_of(rate[i], stream);
   });
+}
+
+void standard_gamma_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+  const Tensor shapes = in_double(input, input.sizes());
+  const auto* shape = static_cast<const double*>(shapes.data_ptr());
+  const double least = limits_of(out.dtype()).first;
+  draw_each(out, [&](int64_t i) {
+    Stream stream(state, i);
+    const double drawn = std::exp(log_gamma_variate(shape[i], stream));
+    return drawn < least ? least : drawn;
+  });
+}
+
+// Normalised gamma variates, by their logarithms: of tiny concentrations all variates may be below any number.
+void sample_dirichlet_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const Tensor drawn = in_double(input, input.sizes());
+  auto* value = static_cast<double*>(drawn.data_ptr());
+  const int64_t n = input.size(-1);
+  const auto [least, gap] = limits_of(out.dtype());
+  parallel_for(0, out.numel() / n, std::max<int64_t>(1, 512 / n),
+               [&, least = least, gap = gap](int64_t first, int64_t last) {
+                 for (int64_t row = first; row < last; ++row) {
+                   double* p = value + row * n;
+                   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+                   for (int64_t k = 0; k < n; ++k) {
+                     Stream stream(state, row * n + k);
+                     p[k] = log_gamma_variate(p[k], stream);
+                     largest = std::max(largest, p[k]);
+                   }
+                   for (int64_t k = 0; k < n; ++k) sum += p[k] = std::exp(p[k] - largest);
+                   for (int64_t k = 0; k < n; ++k) p[k] = std::min(std::max(p[k] / sum, least), 1 - gap);
+                 }
+               });
+  copy_cpu(out, drawn, false);
 }
 
 void binomial_cpu(const Tensor& count, const Tensor& prob, Gen, const PhiloxState& state, const Tensor& out) {

@@ -330,3 +330,8 @@ class SymBool:
 
 
 __all__ += ["SymBool", "SymFloat", "SymInt"]
+
+# What distributions are drawn with; scripts with distributions of their own use them, too.
+_standard_gamma, _standard_gamma_grad, _sample_dirichlet, _dirichlet_grad = (
+    _C._functions["_C._ops"][_name] for _name in ("_standard_gamma", "_standard_gamma_grad", "_sample_dirichlet", "_dirichlet_grad"))
+__all__ += ["_dirichlet_grad", "_sample_dirichlet", "_standard_gamma", "_standard_gamma_grad"]

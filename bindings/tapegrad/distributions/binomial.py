@@ -1,0 +1,77 @@
+"""The binomial distribution."""
+
+from __future__ import annotations
+
+import tapegrad
+
+from . import constraints
+from ._binary import BinaryParameters
+from .distribution import Distribution
+from .utils import broadcast_all
+
+__all__ = ["Binomial"]
+
+
+def _log1p_exp(x):
+    """log(1 + exp(x)) without overflow."""
+    return x.clamp(min=0) + (-x.abs()).exp().log1p()
+
+
+class Binomial(BinaryParameters, Distribution):
+    """The number of successes in total_count trials, each with probability probs = sigmoid(logits)."""
+
+    arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval, "logits": constraints.real}
+    has_enumerate_support = True
+
+    def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
+        if (probs is None) == (logits is None):
+            raise ValueError("Binomial: Either `probs` or `logits` must be specified, but not both.")
+        name, given = ("probs", probs) if probs is not None else ("logits", logits)
+        self.total_count, value = broadcast_all(total_count, given)
+        self.total_count = self.total_count.type_as(value)
+        setattr(self, name, value)
+        super().__init__(self._param.size(), validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        return self._expanded(Binomial, batch_shape, _instance, ("total_count", "probs", "logits"))
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self):
+        return constraints.integer_interval(0, self.total_count)
+
+    @property
+    def mean(self):
+        return self.total_count * self.probs
+
+    @property
+    def mode(self):
+        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
+
+    @property
+    def variance(self):
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape=()):
+        shape = self._extended_shape(sample_shape)
+        with tapegrad.no_grad():
+            return tapegrad.binomial(self.total_count.expand(shape), self.probs.expand(shape))
+
+    def log_prob(self, value):
+        if self._validate_args:
+            self._validate_sample(value)
+        n = self.total_count
+        choose = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
+        return choose + value * self.logits - n * _log1p_exp(self.logits)
+
+    def entropy(self):
+        n = int(self.total_count.max())
+        if not self.total_count.min() == n:
+            raise NotImplementedError("Inhomogeneous total count not supported by `entropy`.")
+        log_prob = self.log_prob(self.enumerate_support(False))
+        return -(log_prob.exp() * log_prob).sum(0)
+
+    def enumerate_support(self, expand: bool = True):
+        n = int(self.total_count.max())
+        if not self.total_count.min() == n:
+            raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
+        return self._enumerated(tapegrad.arange(1 + n, dtype=self._param.dtype, device=self._param.device), expand)

@@ -1,0 +1,99 @@
+"""Mixtures of distributions of one family."""
+
+from __future__ import annotations
+
+import tapegrad
+
+from . import constraints
+from .categorical import Categorical
+from .constraints import MixtureSameFamilyConstraint
+from .distribution import Distribution
+
+__all__ = ["MixtureSameFamily"]
+
+
+class MixtureSameFamily(Distribution):
+    """A value of the component, the last dimension of component_distribution's batch, that mixture_distribution (a
+    Categorical) draws."""
+
+    arg_constraints = {}
+    has_rsample = False
+
+    def __init__(self, mixture_distribution, component_distribution, validate_args=None):
+        self._mixture_distribution, self._component_distribution = mixture_distribution, component_distribution
+        if not isinstance(mixture_distribution, Categorical):
+            raise ValueError("MixtureSameFamily: The Mixture distribution needs to be an instance of tapegrad.distributions.Categorical")
+        if not isinstance(component_distribution, Distribution):
+            raise ValueError("MixtureSameFamily: The Component distribution need to be an instance of tapegrad.distributions.Distribution")
+        mixture, components = mixture_distribution.batch_shape, component_distribution.batch_shape
+        for size1, size2 in zip(reversed(mixture), reversed(components[:-1])):
+            if size1 != 1 and size2 != 1 and size1 != size2:
+                raise ValueError(f"`mixture_distribution.batch_shape` ({mixture}) is not compatible with "
+                                 f"`component_distribution.batch_shape` ({components})")
+        count = mixture_distribution.logits.shape[-1]
+        if count != components[-1]:
+            raise ValueError(f"`mixture_distribution component` ({count}) does not equal `component_distribution.batch_shape[-1]` ({components[-1]})")
+        self._num_component = count
+        event_shape = component_distribution.event_shape
+        self._event_ndims = len(event_shape)
+        super().__init__(components[:-1], event_shape, validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        new = self._get_checked_instance(MixtureSameFamily, _instance)
+        batch_shape = tapegrad.Size(batch_shape)
+        new._component_distribution = self._component_distribution.expand((*batch_shape, self._num_component))
+        new._mixture_distribution = self._mixture_distribution.expand(batch_shape)
+        new._num_component, new._event_ndims = self._num_component, self._event_ndims
+        super(MixtureSameFamily, new).__init__(batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    @constraints.dependent_property
+    def support(self):
+        return MixtureSameFamilyConstraint(self._component_distribution.support)
+
+    @property
+    def mixture_distribution(self):
+        return self._mixture_distribution
+
+    @property
+    def component_distribution(self):
+        return self._component_distribution
+
+    def _weights(self):
+        probs = self._mixture_distribution.probs
+        return probs.reshape(probs.shape + (1,) * self._event_ndims)
+
+    @property
+    def mean(self):
+        return (self._weights() * self._component_distribution.mean).sum(-1 - self._event_ndims)
+
+    @property
+    def variance(self):
+        # The mean of the variances and the variance of the means.
+        weights, dim = self._weights(), -1 - self._event_ndims
+        inside = (weights * self._component_distribution.variance).sum(dim)
+        between = (weights * (self._component_distribution.mean - self.mean.unsqueeze(dim)).square()).sum(dim)
+        return inside + between
+
+    def cdf(self, x):
+        cdf = self._component_distribution.cdf(x.unsqueeze(-1 - self._event_ndims))
+        return (cdf * self._mixture_distribution.probs).sum(-1)
+
+    def log_prob(self, x):
+        if self._validate_args:
+            self._validate_sample(x)
+        log_prob = self._component_distribution.log_prob(x.unsqueeze(-1 - self._event_ndims))
+        return (log_prob + self._mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
+
+    def sample(self, sample_shape=()):
+        with tapegrad.no_grad():
+            which = self._mixture_distribution.sample(sample_shape)
+            values = self._component_distribution.sample(sample_shape)
+            dim = values.dim() - 1 - self._event_ndims
+            at = which.reshape(which.shape + (1,) * (self._event_ndims + 1))
+            at = at.expand(values.shape[:dim] + (1,) + tuple(self.event_shape))
+            return values.gather(dim, at).squeeze(dim)
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamily(\n  {self._mixture_distribution},\n  {self._component_distribution})"

@@ -1,0 +1,48 @@
+"""Pareto's distribution."""
+
+from __future__ import annotations
+
+from . import constraints
+from .exponential import Exponential
+from .transformed_distribution import TransformedDistribution
+from .transforms import AffineTransform, ExpTransform
+from .utils import broadcast_all
+
+__all__ = ["Pareto"]
+
+
+class Pareto(TransformedDistribution):
+    """Density alpha scale^alpha / x^(alpha + 1) for x >= scale."""
+
+    arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
+
+    def __init__(self, scale, alpha, validate_args=None):
+        self.scale, self.alpha = broadcast_all(scale, alpha)
+        base = Exponential(self.alpha, validate_args=validate_args)
+        super().__init__(base, [ExpTransform(), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        new = self._get_checked_instance(Pareto, _instance)
+        new.scale, new.alpha = self.scale.expand(batch_shape), self.alpha.expand(batch_shape)
+        return super().expand(batch_shape, _instance=new)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self):
+        return constraints.greater_than_eq(self.scale)
+
+    @property
+    def mean(self):
+        alpha = self.alpha.clamp(min=1)  # infinite from 1 down
+        return alpha * self.scale / (alpha - 1)
+
+    @property
+    def mode(self):
+        return self.scale
+
+    @property
+    def variance(self):
+        alpha = self.alpha.clamp(min=2)
+        return self.scale.pow(2) * alpha / ((alpha - 1).pow(2) * (alpha - 2))
+
+    def entropy(self):
+        return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
