@@ -77,13 +77,24 @@ uint32_t write_inputs(std::vector<int64_t>& to, std::initializer_list<Input> inp
   const size_t at = to.size();
   to.push_back(static_cast<int64_t>(inputs.size()));
   for (const Input& input : inputs) {
-    if (!input.is_list) {
-      write_tensor(to, input.tensor);
-      continue;
+    switch (input.kind) {
+      case Input::kTensors:
+        to.push_back(-2);
+        to.push_back(static_cast<int64_t>(input.list.size()));
+        for (const Tensor& t : input.list) write_tensor(to, &t);
+        break;
+      case Input::kInts:
+        to.push_back(-3);
+        to.push_back(static_cast<int64_t>(input.ints.size()));
+        to.insert(to.end(), input.ints.begin(), input.ints.end());
+        break;
+      case Input::kInt:
+        to.push_back(-4);
+        to.push_back(input.number);
+        break;
+      default:
+        write_tensor(to, input.tensor);
     }
-    to.push_back(-2);
-    to.push_back(static_cast<int64_t>(input.list.size()));
-    for (const Tensor& t : input.list) write_tensor(to, &t);
   }
   return static_cast<uint32_t>(at);
 }
@@ -118,10 +129,10 @@ void finish(Log& log, uint32_t at) noexcept {
   Event& event = log.events[at];
   event.end = time;
   if (log.options.memory) event.bytes = cpu_allocator().thread_bytes() - event.bytes;
-  // An operator notes the newest node that was made while it ran.
+  // An operator notes the first node that was made while it ran: its own, as those that accumulate follow.
   if (event.kind == Kind::Operator) {
     const auto newest = static_cast<int64_t>(autograd::detail::node_sequence);
-    event.sequence = newest != event.sequence ? newest : 0;
+    event.sequence = newest != event.sequence ? event.sequence + 1 : 0;
   }
   for (size_t k = log.open.size(); k > 0; --k) {
     if (log.open[k - 1] != at) continue;

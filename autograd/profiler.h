@@ -50,7 +50,8 @@ struct Options {
 };
 
 // What a thread wrote. `inputs` holds, per operator with shapes: the number of arguments, and for each its dtype and
-// number of dimensions and sizes; dtype -1 for what is no tensor, -2 and a count before the tensors of a list.
+// number of dimensions and sizes; dtype -1 for what is neither tensor nor integers, -2 and a count before the tensors
+// of a list, -3 and a count before integers, -4 before an integer.
 struct ThreadRecord {
   uint64_t thread = 0;
   std::vector<Event> events;
@@ -71,10 +72,14 @@ TG_API Options options() noexcept;  // of the running session
 struct Input {
   const Tensor* tensor = nullptr;
   TensorSpan list;
-  bool is_list = false;
-  Input(const Tensor& t) noexcept : tensor(&t) {}
-  Input(const Operand& o) noexcept : tensor(&o.tensor()) {}
-  Input(TensorSpan l) noexcept : list(l), is_list(true) {}
+  IntSpan ints;
+  int64_t number = 0;
+  enum { kNothing, kTensor, kTensors, kInts, kInt } kind = kNothing;
+  Input(const Tensor& t) noexcept : tensor(&t), kind(kTensor) {}
+  Input(const Operand& o) noexcept : tensor(&o.tensor()), kind(kTensor) {}
+  Input(TensorSpan l) noexcept : list(l), kind(kTensors) {}
+  Input(IntSpan i) noexcept : ints(i), kind(kInts) {}
+  Input(int64_t n) noexcept : number(n), kind(kInt) {}
   template <class T>
   Input(const T&) noexcept {}
 };

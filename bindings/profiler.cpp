@@ -42,6 +42,18 @@ PyRef shapes_of(const std::vector<int64_t>& from, size_t& at) {
     }
     return list;
   }
+  if (from[at] == -3) {
+    const int64_t n = from[at + 1];
+    PyRef numbers = own(PyTuple_New(n));
+    for (int64_t i = 0; i < n; ++i)
+      PyTuple_SET_ITEM(numbers.get(), i, check(PyLong_FromLongLong(from[at + 2 + static_cast<size_t>(i)])));
+    at += 2 + static_cast<size_t>(n);
+    return numbers;
+  }
+  if (from[at] == -4) {
+    at += 2;
+    return own(PyLong_FromLongLong(from[at - 1]));
+  }
   if (from[at] == -1) {
     ++at;
     return PyRef::borrow(Py_None);
@@ -55,8 +67,8 @@ PyRef shapes_of(const std::vector<int64_t>& from, size_t& at) {
   return own(PyTuple_Pack(2, own(wrap(dtype)).get(), sizes.get()));
 }
 
-// (kind, name, begin, end, bytes, sequence, parent, site, stack, detail); detail: a list of (dtype, sizes), None or a
-// list of such, or a module's number
+// (kind, name, begin, end, bytes, sequence, parent, site, stack, detail); detail: per argument (dtype, [sizes]), a
+// list of such, an int, a tuple of ints or None; or a module's number
 PyRef event_tuple(const profiler::ThreadRecord& record, const profiler::Event& e,
                   std::unordered_map<const char*, PyRef>& names) {
   PyRef& name = names[e.name];

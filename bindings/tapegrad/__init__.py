@@ -113,7 +113,7 @@ _LAZY = frozenset(("backends", "checkpoint", "compat", "compiler", "cpu", "cuda"
                    "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
                    "__config__", "__future__", "_dynamo", "_inductor", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
                    "hub", "jit", "library", "mps", "multiprocessing", "mtia", "onnx", "ops", "overrides", "package", "profiler", "quantization", "testing", "types", "xpu"))
-_LAZY_NAMES = {"save": "serialization", "load": "serialization"}
+_LAZY_NAMES = {"save": "serialization", "load": "serialization", "summary": "_summary"}
 _RARE = frozenset(("Event", "Stream", "Tag", "_assert", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
                    "float8_e5m2fnuz", "float8_e8m0fnu", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "spmm", "uint16", "uint32", "uint64",

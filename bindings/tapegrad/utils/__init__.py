@@ -1,6 +1,17 @@
-"""Utilities: data loading, hooks."""
+"""Utilities: data loading, hooks; loaded when used: measuring, counting, TensorBoard, the environment."""
 
 from . import data, hooks
 from ._swap import swap_tensors
 
 __all__ = ["data", "hooks", "swap_tensors"]
+_LAZY = ("benchmark", "collect_env", "cpp_extension", "dlpack", "flop_counter", "model_zoo", "tensorboard")
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, [*__all__, *_LAZY])

@@ -1,0 +1,79 @@
+"""The smaller parts of utils: environment, old names, absent builders, exchanging tensors, downloads of weights."""
+
+import functools
+import hashlib
+import http.server
+import threading
+
+import pytest
+import tapegrad
+from tapegrad import nn
+
+
+def test_environment():
+    text = tapegrad.utils.collect_env.get_pretty_env_info()
+    assert tapegrad.__version__ in text and "Is CUDA available: False" in text and "numpy==" in text and "CPU: " in text
+    assert tapegrad.utils.collect_env.get_env_info().tapegrad_version == tapegrad.__version__
+
+
+def test_dlpack():
+    x = tapegrad.arange(3)
+    y = tapegrad.utils.dlpack.from_dlpack(tapegrad.utils.dlpack.to_dlpack(x))
+    y[0] = 7
+    assert x.tolist() == [7, 1, 2]
+
+
+def test_extensions_say_why_not():
+    c = tapegrad.utils.cpp_extension
+    for refused in (lambda: c.load("x", ["x.cpp"]), lambda: c.load_inline("x", ""), lambda: c.CUDAExtension("x", []), lambda: c.BuildExtension()):
+        with pytest.raises(NotImplementedError, match="C\\+\\+ interface"):
+            refused()
+
+    class Own(c.BuildExtension):
+        pass
+
+    assert c.CUDA_HOME is None and isinstance(c.include_paths(), list)
+
+
+def test_absent_names():
+    with pytest.raises(AttributeError):
+        tapegrad.utils.nothing_here  # noqa: B018
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A folder behind a web server of this process: (folder, address)."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=httpd.serve_forever)
+    thread.start()
+    yield folder, f"http://127.0.0.1:{httpd.server_address[1]}"
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
+
+
+def test_weights_from_the_network(server, tmp_path):
+    folder, address = server
+    net = nn.Linear(3, 2)
+    tapegrad.save(net.state_dict(), folder / "plain.pt")
+    digest = hashlib.sha256((folder / "plain.pt").read_bytes()).hexdigest()
+    (folder / "plain.pt").rename(folder / f"net-{digest[:8]}.pt")
+    cache = tmp_path / "cache"
+    state = tapegrad.utils.model_zoo.load_url(f"{address}/net-{digest[:8]}.pt", model_dir=str(cache), progress=False, check_hash=True)
+    assert state["weight"].equal(net.weight) and [f.name for f in cache.iterdir()] == [f"net-{digest[:8]}.pt"]
+    (folder / f"net-{digest[:8]}.pt").unlink()  # from the cache now
+    again = tapegrad.hub.load_state_dict_from_url(f"{address}/net-{digest[:8]}.pt", model_dir=str(cache), progress=False)
+    assert again["bias"].equal(net.bias)
+    (folder / "net-00000000.pt").write_bytes(b"something else")
+    with pytest.raises(RuntimeError, match="hash"):
+        tapegrad.hub.load_state_dict_from_url(f"{address}/net-00000000.pt", model_dir=str(cache), progress=False, check_hash=True)
+    assert [f.name for f in cache.iterdir()] == [f"net-{digest[:8]}.pt"]  # nothing half
+    with pytest.raises(OSError, match="404"):
+        tapegrad.hub.load_state_dict_from_url(f"{address}/absent.pt", model_dir=str(cache), progress=False)
