@@ -2,6 +2,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/multiprocessing/exchange.h"
+#include "tapegrad/multiprocessing/parent_watch.h"
 
 namespace tapegrad::python {
 
@@ -102,14 +103,32 @@ PyObject* stats(PyObject*, PyObject*) {
   TG_PY_CATCH
 }
 
+// _end_with(pid, signal): this process ends when that one does.
+PyObject* end_with_process(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  int pid, signal;
+  if (!PyArg_ParseTuple(args, "ii:_end_with", &pid, &signal)) return nullptr;
+  shared::end_with(pid, signal);
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 }  // namespace
 
+// clang-format off
 PyMethodDef shared_memory_functions[] = {
-    {"_shared_is", is_shared, METH_O, nullptr},          {"_shared_share", share, METH_O, nullptr},
-    {"_shared_empty", empty, METH_VARARGS, nullptr},     {"_shared_give", give, METH_O, nullptr},
-    {"_shared_receive", receive, METH_O, nullptr},       {"_shared_take_back", take_back, METH_O, nullptr},
-    {"_shared_on_its_way", on_its_way, METH_O, nullptr}, {"_shared_collect", collect, METH_NOARGS, nullptr},
-    {"_shared_stats", stats, METH_NOARGS, nullptr},      {},
+    {"_shared_is", is_shared, METH_O, nullptr},
+    {"_shared_share", share, METH_O, nullptr},
+    {"_shared_empty", empty, METH_VARARGS, nullptr},
+    {"_shared_give", give, METH_O, nullptr},
+    {"_shared_receive", receive, METH_O, nullptr},
+    {"_shared_take_back", take_back, METH_O, nullptr},
+    {"_shared_on_its_way", on_its_way, METH_O, nullptr},
+    {"_shared_collect", collect, METH_NOARGS, nullptr},
+    {"_shared_stats", stats, METH_NOARGS, nullptr},
+    {"_end_with", end_with_process, METH_VARARGS, nullptr},
+    {},
 };
+// clang-format on
 
 }  // namespace tapegrad::python

@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import select
-import threading
-
-
-def _watch(parent: int, signum: int) -> None:
-    try:
-        fd = os.pidfd_open(parent)
-        select.select([fd], [], [])
-    except (OSError, AttributeError):  # it has gone already, or the system has no pidfd
-        wait = threading.Event()
-        while os.getppid() == parent and not wait.wait(0.2):
-            pass
-    if signum:
-        os.kill(os.getpid(), signum)
-    else:
-        os._exit(1)
+from .. import _C
 
 
 def end_with_parent(signum: int = 0, parent: int | None = None) -> None:
@@ -33,4 +17,4 @@ def end_with_parent(signum: int = 0, parent: int | None = None) -> None:
         if process is None:
             return
         parent = process.pid
-    threading.Thread(target=_watch, args=(parent, signum), name="tapegrad-parent", daemon=True).start()
+    _C._end_with(parent, signum)

@@ -311,6 +311,41 @@ def test_long_lists_do_not_grow_in_workers():
     assert max(grown) - grown[0] < 4000, grown  # KiB; as an ordinary list it is 18,000
 
 
+FULL = """
+    import time
+    import tapegrad as tg
+    from tapegrad.utils import data
+    data.worker._PATIENCE_S = 0.5
+
+    class Large(data.Dataset):
+        def __len__(self):
+            return 12
+        def __getitem__(self, i):
+            return tg.full((2 << 20,), float(i))
+
+    for batch in data.DataLoader(Large(), num_workers=1, prefetch_factor=8):
+        time.sleep(0.05)
+        print(int(batch[0, -1].item()), end=" ")
+    print()
+    try:
+        list(data.DataLoader(Large(), num_workers=1))
+    except tg.OutOfMemoryError as error:
+        print("is full" in str(error), flush=True)
+"""
+
+
+def test_a_worker_whose_memory_is_full_waits():
+    probe = subprocess.run(["unshare", "-rm", "sh", "-c", "mount -t tmpfs -o size=1m tmpfs /mnt"], capture_output=True)
+    if probe.returncode != 0:
+        pytest.skip("this machine lets no user mount a file system of his own")
+    command = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=36m tmpfs /mnt && TAPEGRAD_SHARED_DIR=/mnt exec "$@"', "sh",
+               sys.executable, "-c", textwrap.dedent(FULL)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.split("\n")[0].split() == [str(i) for i in range(12)]
+    assert done.stdout.split("\n")[1] == "True"
+
+
 # ---- signals
 
 PROGRAM = """

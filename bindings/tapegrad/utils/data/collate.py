@@ -7,7 +7,7 @@ import copy
 
 import numpy as np
 
-from ... import _C, Tensor, as_tensor, float64, stack, tensor
+from ... import _C, OutOfMemoryError, Tensor, as_tensor, float64, stack, tensor
 
 __all__ = ["default_collate", "default_convert"]
 
@@ -34,7 +34,11 @@ def result_like(sample, count: int):
     for size in reversed(sizes):
         strides.insert(0, step)
         step *= max(size, 1)
-    return _C._tensor_over(_C._shared_empty(nbytes, False), sample.dtype, sizes, tuple(strides), 0)
+    try:
+        memory = _C._shared_empty(nbytes, False)
+    except OutOfMemoryError:
+        return None  # sending waits until there is room
+    return _C._tensor_over(memory, sample.dtype, sizes, tuple(strides), 0)
 
 
 def default_convert(data):

@@ -20,6 +20,8 @@ from .packed import unpack_into
 
 __all__ = ["Failure", "WorkerInfo", "get_worker_info"]
 
+_PATIENCE_S = 10.0
+
 _here = threading.local()
 
 
@@ -173,17 +175,31 @@ def run_process(payload, packed, id: int, seed: int, inbox, outbox, parent: int)
     del kept
 
 
-def _dump(task: int, data, where: str):
-    """A batch as bytes; its tensors go into shared memory, and where that is full the batch waits until some is free."""
+def _when_there_is_room(make):
+    """Calls make(); where shared memory is full, waits for the program to let go of batches and tries again.
+
+    When the program has taken all that was made and lets go of nothing, it holds what fills the memory: an error then.
+    """
+    waiting_since = None
     while True:
         try:
-            return ForkingPickler.dumps((task, data))
-        except OutOfMemoryError as error:
-            if _C._shared_stats()["blocks"] == 0:  # nothing will ever be free
-                return ForkingPickler.dumps((task, Failure(error, where)))
+            return make()
+        except OutOfMemoryError:
+            now = time.monotonic()
+            stats = _C._shared_stats()
+            if stats["tickets"] or waiting_since is None:
+                waiting_since = now
+            if stats["blocks"] == 0 or now - waiting_since > _PATIENCE_S:
+                raise
             time.sleep(0.005)
-        except Exception as error:
-            return ForkingPickler.dumps((task, Failure(error, where)))
+
+
+def _dump(task: int, data, where: str):
+    """A batch as bytes; its tensors go into shared memory."""
+    try:
+        return _when_there_is_room(lambda: ForkingPickler.dumps((task, data)))
+    except Exception as error:
+        return ForkingPickler.dumps((task, Failure(error, where)))
 
 
 def run_thread(job: Job, id: int, seed: int, inbox, outbox) -> None:
