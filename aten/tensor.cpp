@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/object_pool.h"
 
@@ -19,6 +20,7 @@ int64_t Tensor::stride(int64_t d) const {
 
 Scalar Tensor::item() const {
   TG_CHECK(defined(), Runtime, "item: the tensor is undefined");
+  if (TG_UNLIKELY(is_batched())) batch::throw_needs_values("item");
   TG_CHECK(numel() == 1, Runtime, "item: a tensor with {} elements cannot be converted to a number: its sizes are {}",
            numel(), format_ints(sizes()));
   TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
@@ -112,7 +114,13 @@ Tensor wrapped_number(const Scalar& s) {
 
 Tensor Operand::wrap(const Scalar& s) { return wrapped_number(s); }
 
+namespace {
+// Memory for something on the device of a batched tensor; without a vmap going on, that device has none.
+Device memory_device(Device d) { return TG_UNLIKELY(d.is_batched() && (modes() & kModeBatch)) ? Device() : d; }
+}  // namespace
+
 Tensor empty_tensor(IntSpan sizes, DType dtype, Device device) {
+  device = memory_device(device);
   size_t nbytes = static_cast<size_t>(checked_nbytes(sizes, dtype, "empty"));
   auto impl = make_intrusive<TensorImpl>(allocate_storage(nbytes, device), dtype, sizes);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
@@ -141,7 +149,7 @@ Tensor empty_tensor(const TensorSpec& spec) {
               __builtin_mul_overflow(last, static_cast<int64_t>(element_size(spec.dtype)), &nbytes);
   TG_CHECK(!overflow, Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
            format_ints(spec.sizes), format_ints(spec.strides));
-  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), spec.device), spec.dtype,
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), memory_device(spec.device)), spec.dtype,
                                          spec.sizes, spec.strides, 0);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
   return Tensor(std::move(impl));
@@ -149,6 +157,7 @@ Tensor empty_tensor(const TensorSpec& spec) {
 
 Tensor alias_tensor(const Tensor& base, IntSpan sizes, IntSpan strides, int64_t offset) {
   TG_CHECK(!base.is_sparse(), NotImplemented, "a sparse tensor has no views\nuse to_dense()");
+  if (TG_UNLIKELY(base.is_batched())) return batch::alias(base, {sizes, strides, offset});
   const TensorImpl& from = *base.impl();
   auto impl = make_intrusive<TensorImpl>(from.storage(), from.dtype(), sizes, strides, offset);
   impl->share_version(from);
@@ -157,6 +166,7 @@ Tensor alias_tensor(const Tensor& base, IntSpan sizes, IntSpan strides, int64_t 
 }
 
 Tensor alias_tensor(const Tensor& base, const ViewSpec& view) {
+  if (TG_UNLIKELY(base.is_batched())) return batch::alias(base, view);
   Tensor alias = alias_tensor(base, view.sizes, view.strides, view.offset);
   if (view.dtype) alias.impl()->set_storage(Storage(base.impl()->storage()), *view.dtype);
   return alias;

@@ -49,6 +49,7 @@ class TG_API Tensor {
   bool is_cuda() const noexcept { return device().is_cuda(); }
   bool is_meta() const noexcept { return device().is_meta(); }
   bool is_sparse() const noexcept { return device().is_sparse(); }
+  bool is_batched() const noexcept { return device().is_batched(); }
   size_t itemsize() const noexcept { return impl_->itemsize(); }
   int64_t nbytes() const noexcept { return numel() * static_cast<int64_t>(itemsize()); }
   bool is_contiguous() const noexcept { return impl_->is_contiguous(); }
@@ -62,6 +63,7 @@ class TG_API Tensor {
   // The typed address; raises Runtime when T is not the dtype.
   template <class T>
   T* data() const {
+    TG_CHECK(!is_batched(), Runtime, "data: a tensor that vmap maps over has no values of its own");
     TG_CHECK(dtype() == dtype_of_v<T>, Runtime, "data: expected a tensor of dtype {}: got {}", dtype_of_v<T>, dtype());
     return static_cast<T*>(data_ptr());
   }

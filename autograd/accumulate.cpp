@@ -90,6 +90,9 @@ void accumulate(const Tensor& leaf, Tensor&& grad) {
 
 GradList AccumulateGrad::apply(GradList grads) {
   if (!grads[0].defined()) return {};
+  TG_CHECK(!grads[0].is_batched() || variable.is_batched(), Runtime,
+           "backward: inside vmap, the gradients of samples cannot be added up in a tensor that is the same for all\n"
+           "use func.grad or autograd.grad, which return them");
   if (!needs_grad(variable)) return {};  // the wish was taken back after the forward pass
   accumulate(variable, std::move(grads[0]));
   if (LeafHooks* h = meta(variable)->hooks.get(); h && !h->post_accumulate.empty()) {

@@ -1,4 +1,5 @@
 #include "tapegrad/autograd/engine.h"
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node
   if (grad.is_sparse() && grad.sizes() == IntSpan(expected.sizes) && grad.dtype() == expected.dtype &&
       expected.device.is_cpu())
     return grad;
-  TG_CHECK(grad.device() == expected.device || grad.ndim() == 0, Runtime,
+  TG_CHECK(batch::host_device(grad.device()) == batch::host_device(expected.device) || grad.ndim() == 0, Runtime,
            "{}: Function {} returned an invalid gradient at index {} - expected device {} but got {}{}",
            operator_of(node), node.name(), index, expected.device, grad.device(),
            node.site ? "\nthe forward call is" + at_site(node.site) : "");

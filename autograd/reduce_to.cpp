@@ -1,3 +1,4 @@
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/autograd/node.h"
 
 namespace tapegrad::autograd {
@@ -16,7 +17,7 @@ Tensor reduce_to_slow(const Tensor& grad, const OutputMeta& meta) {
     if (extra > 0) g = tapegrad::reshape(g, meta.sizes);
   }
   if (g.dtype() != meta.dtype) g = tapegrad::to(g, meta.dtype);
-  if (g.device() != meta.device) g = tapegrad::to(g, std::nullopt, meta.device);
+  if (batch::host_device(g.device()) != batch::host_device(meta.device)) g = tapegrad::to(g, std::nullopt, meta.device);
   return g;
 }
 

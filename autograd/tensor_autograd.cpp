@@ -1,4 +1,5 @@
 // The autograd methods of Tensor (aten/tensor.h).
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
@@ -56,7 +57,7 @@ void Tensor::set_grad(const Tensor& grad) const {
            format_ints(sizes()), format_ints(grad.sizes()));
   TG_CHECK(grad.dtype() == dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}", dtype(),
            grad.dtype());
-  TG_CHECK(grad.device() == device() || (grad.is_sparse() && is_cpu()), Runtime,
+  TG_CHECK(grad.device() == device() || (grad.is_sparse() && is_cpu()) || (!grad.is_batched() && is_batched()), Runtime,
            "grad: the gradient must be on the tensor's device {}: got {}", device(), grad.device());
   ensure_meta(*this).grad = grad;
 }
@@ -88,6 +89,7 @@ void Tensor::retain_grad() const {
 
 Tensor Tensor::detach() const {
   if (is_sparse()) return sparse::alias(*this);
+  if (is_batched()) return batch::detach(*this);
   return alias_tensor(*this, sizes(), strides(), storage_offset());
 }
 

@@ -1,6 +1,7 @@
 // Memory shared with others: NumPy arrays, DLPack capsules, the buffer protocol.
 #include <cstring>
 
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/dlpack.h"
 #include "tapegrad/bindings/fast_call.h"
@@ -15,6 +16,7 @@ namespace {
 // The tensor whose memory may be shown to others: on the CPU, without a gradient.
 PyRef exposable(PyObject* self, const char* op, bool force) {
   const Tensor& t = unwrap(self);
+  if (t.is_batched()) batch::throw_needs_values(op);
   TG_CHECK(!t.is_meta(), Runtime, "{}: a meta tensor has no data", op);
   TG_CHECK(!t.is_sparse(), Type, "{}: can't convert Sparse layout tensor to numpy\nuse Tensor.to_dense() first", op);
   if (!force) {

@@ -22,6 +22,7 @@ extern PyMethodDef sparse_functions[];
 extern PyMethodDef internal_functions[];         // of tapegrad._C itself (internals.cpp)
 extern PyMethodDef shared_memory_functions[];    // of tapegrad._C itself (shared_memory.cpp)
 extern PyMethodDef keyed_generator_functions[];  // of tapegrad._C itself (keyed_generators.cpp)
+extern PyMethodDef transform_functions[];        // autocast and vmap, of tapegrad._C itself (transforms.cpp)
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();

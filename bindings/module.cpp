@@ -35,7 +35,8 @@ bool add_functions(PyObject* tables, const char* module, PyMethodDef* defs) {
 
 bool init_functions(PyObject* module) {
   if (PyModule_AddFunctions(module, optim_functions) < 0) return false;
-  for (PyMethodDef* defs : {sparse_functions, shared_memory_functions, keyed_generator_functions, profiler_functions})
+  for (PyMethodDef* defs : {sparse_functions, shared_memory_functions, keyed_generator_functions, profiler_functions,
+                            transform_functions})
     if (PyModule_AddFunctions(module, defs) < 0) return false;
   PyRef tables(PyDict_New());
   if (!tables) return false;

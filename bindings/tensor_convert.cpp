@@ -1,4 +1,5 @@
 // Conversions of tensors: to(), float() and its kin, cpu(), cuda(), tolist().
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/tensor_type.h"
@@ -29,7 +30,7 @@ bool has_format(const Tensor& t, PyObject* format) {
 PyObject* convert(PyObject* self, const Target& target) {
   const Tensor& t = unwrap(self);
   const bool there =
-      (!target.dtype || *target.dtype == t.dtype()) && (!target.device || same_device(t.device(), *target.device));
+      (!target.dtype || *target.dtype == t.dtype()) && (!target.device || same_device(batch::host_device(t.device()), batch::host_device(*target.device)));
   if (there && !target.copy && (!target.memory_format || has_format(t, target.memory_format))) return return_self(self);
   static const FastCall to = find_method("to");
   TG_CHECK(to, NotImplemented, "to: the operator is not built in");
@@ -196,6 +197,7 @@ PyObject* tolist(PyObject* self, PyObject*) {
     local = PyRef(convert(self, target));
   }
   const Tensor t = unwrap(local.get());
+  if (t.is_batched()) batch::throw_needs_values("tolist");
   TG_CHECK(!t.is_meta(), NotImplemented, "tolist: a meta tensor has no data");
   TG_CHECK(!t.is_sparse(), NotImplemented, "tolist: not there for sparse tensors\nuse to_dense()");
   Element make = dispatch_dtype(t.dtype(), []<class T>() -> Element { return element<T>; });

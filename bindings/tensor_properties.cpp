@@ -1,4 +1,5 @@
 // Properties of tensors.
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
@@ -159,8 +160,8 @@ PyObject* retains(const Tensor& t) { return wrap(t.impl()->autograd() != nullptr
 PyObject* layout_of(const Tensor& t) {
   return Py_NewRef(layout_object(t.is_sparse() ? Layout::SparseCoo : Layout::Strided));
 }
-// That sparse tensors have a device type of their own is no business of programs.
-Device device_of(const Tensor& t) { return t.is_sparse() ? Device() : t.device(); }
+// That sparse tensors and those of vmap have device types of their own is no business of programs.
+Device device_of(const Tensor& t) { return t.is_sparse() ? Device() : batch::host_device(t.device()); }
 PyObject* grad_fn_object(const Tensor& t) {
   intrusive_ptr<autograd::Node> node = t.grad_fn();
   if (!node || !wrap_node) Py_RETURN_NONE;

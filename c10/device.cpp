@@ -12,6 +12,8 @@ std::string to_string(Device d) {
       return "meta";
     case DeviceType::Sparse:
       return "cpu (sparse)";
+    case DeviceType::Batched:
+      return "a level of vmap";
     default:
       return d.index < 0 ? "cuda" : "cuda:" + std::to_string(d.index);
   }

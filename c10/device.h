@@ -1,6 +1,7 @@
 // Where a tensor lives: `cpu`, `cuda:N` or `meta` (shapes without data). A plain value.
 // Sparse tensors in the memory of the host have a type of their own: they have no elements at an address, so no kernel
-// may take them, and the table of kernels has none for them (aten/sparse/sparse_tensor.h).
+// may take them, and the table of kernels has none for them (aten/sparse/sparse_tensor.h). So it is with the tensors that
+// vmap hands out, whose index is the level of the vmap (aten/batch/batched_tensor.h).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace tapegrad {
 
-enum class DeviceType : uint8_t { CPU, CUDA, Meta, Sparse };
-inline constexpr int kNumDeviceTypes = 4;
+enum class DeviceType : uint8_t { CPU, CUDA, Meta, Sparse, Batched };
+inline constexpr int kNumDeviceTypes = 5;
 
 // Aligned to its size, without which clang reads and writes an atomic one through libatomic.
 struct alignas(2) Device {
@@ -25,6 +26,7 @@ struct alignas(2) Device {
   constexpr bool is_cuda() const { return type == DeviceType::CUDA; }
   constexpr bool is_meta() const { return type == DeviceType::Meta; }
   constexpr bool is_sparse() const { return type == DeviceType::Sparse; }
+  constexpr bool is_batched() const { return type == DeviceType::Batched; }
   constexpr bool operator==(const Device&) const = default;
 };
 

@@ -15,6 +15,7 @@ enum Mode : uint32_t {
   kModeCapture = 1u << 3,    // a step is being recorded for replay
   kModeProfile = 1u << 4,    // operators report begin and end
   kModeAnomaly = 1u << 5,    // nodes are checked for NaN in backward
+  kModeBatch = 1u << 6,      // a vmap runs: operators look for batched tensors
   kModeGradMask = kModeNoGrad | kModeInference,
 };
 

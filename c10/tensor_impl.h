@@ -107,6 +107,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
 
  protected:
   void release_resources() noexcept override;
+  void set_device(Device d) noexcept { device_ = d; }  // of a kind of tensor that no kernel may take
 
  private:
   enum class NeedsGrad : uint8_t { No, Yes, Ask };

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import emit_api, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
+from . import emit_api, emit_batch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
 from .cpp import HEAD, chunks, families
 from .emit_nn import emit_nn
 from .model import Op, RowError, load_table
@@ -25,20 +25,22 @@ def _restore_lines(text: str, path: str) -> str:
 
 
 def _operator_file(family: str, ops: list[Op], source_root: str) -> str:
-    nodes, public, raw = [], [], []
+    nodes, public, raw, batched = [], [], [], []
     for op in ops:
         if op.kind == "overload":
             continue
         here = f"// {op.where}: {op.name}"
+        batched += emit_batch.emit_declarations(op)
         raw += [here, *emit_raw.emit_raw(op)]
         if emit_tape.has_node(op):
             nodes += [here, *emit_tape.emit_node(op, source_root)]
         public += [here, *emit_tape.emit_public(op)]
     return "\n".join([
-        HEAD, '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
+        HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
         '#include "tapegrad/aten/iterate/reduce.h"', '#include "tapegrad/aten/sparse/operators.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
-        '#include "tapegrad/autograd/formulas/all.h"', '#include "tapegrad/autograd/generated_support.h"',
-        '#include "tapegrad/c10/modes.h"', "", "namespace tapegrad {", "", "namespace raw {", *raw, "}  // namespace raw", "",
+        '#include "tapegrad/autograd/autocast.h"', '#include "tapegrad/autograd/formulas/all.h"', '#include "tapegrad/autograd/generated_support.h"',
+        '#include "tapegrad/c10/modes.h"', "", "namespace tapegrad {", "", "namespace raw {", "namespace batched {", "namespace {",
+        *batched, "}  // namespace", "}  // namespace batched", *raw, "}  // namespace raw", "",
         "using namespace autograd;", "namespace {", *nodes, "}  // namespace", "", *public, "", "}  // namespace tapegrad", ""])
 
 
@@ -58,6 +60,7 @@ def outputs(ops: list[Op], ops_folder: Path):
             yield path, _restore_lines(_operator_file(family, part, ops_folder.as_posix()), path)
         yield f"bindings/py_{family}.cpp", emit_python.emit_family(family, members, by_name)
     yield "src/kernel_table.cpp", emit_kernels.emit_table(ops)
+    yield "src/batch_rules.cpp", emit_batch.emit_rules(ops)
     yield from emit_kernels.emit_loops(ops, root / "aten" / "functors")
     yield "bindings/registry.cpp", emit_python.emit_registry(ops)
     yield from emit_text.emit_stubs(ops)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from . import emit_batch
 from .cpp import join_params, names, out_args, param, params, return_type
 from .model import POINTWISE_RESULTS, PROMOTIONS, REDUCE_RESULTS, Op
 
@@ -48,13 +49,13 @@ def _pointwise(op: Op) -> list[str]:
         return [*check_lines(op), f"  const Tensor* const inputs[] = {{{', '.join(values)}}};", _parameters(op),
                 f"  return pointwise::run(k_{op.name}, inputs, scalars{tail});", "}"]
 
-    lines += [f"Tensor {op.name}({params(op.args)}) {{", *body("", inputs)]
+    lines += [f"Tensor {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *body("", inputs)]
     if op.has_inplace:
-        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
+        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{", *emit_batch.hook(op, True),
                   f"  [[maybe_unused]] const Tensor& {first} = self;" if op.get("checks") else "",
                   *[line.replace("return ", "") for line in body(", self", ["&self", *inputs[1:]])[:-1]], "  return self;", "}"]
     if op.has_out:
-        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *emit_batch.out_hook(op),
                   *[line.replace("return ", "") for line in body(", out, true", inputs)[:-1]], "  return out;", "}"]
     return lines
 
@@ -81,9 +82,9 @@ def _reduce(op: Op) -> list[str]:
     keepdim = "keepdim" if "keepdim" in by_name else "false"
     dtype = "dtype" if "dtype" in by_name else "std::nullopt"
     call = f"reduce::run(k_{op.name}, {op.args[0].name}, {dim}, {keepdim}, {dtype}, scalars"
-    lines += [f"Tensor {op.name}({params(op.args)}) {{", *prepare, f"  return {call});", "}"]
+    lines += [f"Tensor {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *prepare, f"  return {call});", "}"]
     if op.has_out:
-        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *prepare,
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *emit_batch.out_hook(op), *prepare,
                   f"  {call}, out);", "  return out;", "}"]
     return lines
 
@@ -91,7 +92,7 @@ def _reduce(op: Op) -> list[str]:
 def _view(op: Op) -> list[str]:
     base = op.args[0].name
     call = f"{op.get('view')}({names(op.args)})"
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *check_lines(op)]
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op)]
     if op.returns_list:
         lines += ["  std::vector<Tensor> views;", f"  for (const ViewSpec& view : {call}) views.push_back(alias_tensor({base}, view));",
                   "  return views;", "}"]
@@ -100,7 +101,8 @@ def _view(op: Op) -> list[str]:
     if op.has_inplace:
         inner = f"{op.get('view')}({join_params('self', names(op.args[1:]))})"
         lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
-                  f"  const ViewSpec view = {inner};", "  self.impl()->set_geometry(view.sizes, view.strides, view.offset);",
+                  f"  const ViewSpec view = {inner};", "  if (TG_UNLIKELY(self.is_batched())) return batch::set_view_(self, view), self;",
+                  "  self.impl()->set_geometry(view.sizes, view.strides, view.offset);",
                   "  return self;", "}"]
     return lines
 
@@ -160,7 +162,7 @@ def _generator(op: Op) -> str:
 
 def _kernel_inplace_only(op: Op) -> list[str]:
     self = op.args[0].name
-    lines = [f"const Tensor& {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
+    lines = [f"const Tensor& {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op), *_device_check(op)]
     if op.get("shape"):
         lines.append(f"  {op.get('shape')}({names(op.args)});")
     prepare, values = _prepared(op)
@@ -173,7 +175,7 @@ def _kernel(op: Op) -> list[str]:
     if op.is_inplace_only:
         return _kernel_inplace_only(op)
     prepare, values = _prepared(op)
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op), *_device_check(op)]
     first = op.tensor_args[0].name if op.tensor_args else None
     if op.get("dynamic"):
         device = f"{first}.device()" if first else "Device()"
@@ -211,7 +213,7 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
     result = "const Tensor&" if n == 1 else return_type(op)
     single, lists = _operands(op)
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
-             *check_lines(op), *_device_check(op)]
+             *emit_batch.out_hook(op), *check_lines(op), *_device_check(op)]
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
@@ -227,7 +229,7 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
 def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
     first = op.args[0].name
     rest = op.args[1:]
-    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  [[maybe_unused]] const Tensor& {first} = self;",
+    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", *emit_batch.hook(op, True), f"  [[maybe_unused]] const Tensor& {first} = self;",
              *check_lines(op), *_device_check(op), f"  const TensorSpec spec = {shape}({names(op.args)});",
              f'  check_inplace_result("{op.shown}_", self, spec);', "  if (self.is_meta()) return self;"]
     if op.is_random or op.get("inplace") == "direct":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import emit_autocast, emit_batch
 from .cpp import join_params, names, node_name, node_type, out_args, params, return_type
 from .formulas import Formula, Saved, analyse, grad_names
 from .model import Op
@@ -256,7 +257,7 @@ def _composite(op: Op) -> list[str]:
     lines = [f"{result} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown)]
     from .emit_raw import check_lines
     lines += check_lines(op)
-    lines += [f"  return {body};", "}"]
+    lines += [*emit_batch.composite_lines(op, body), "}"]
     if op.has_inplace:
         values = join_params("self", names(op.args[1:]))
         head = f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{"
@@ -283,7 +284,7 @@ def _sparse_way(op: Op, lines: list[str]) -> list[str]:
 
 def emit_public(op: Op) -> list[str]:
     """The functions of namespace tapegrad for a row."""
-    return _sparse_way(op, _emit_public(op))
+    return emit_autocast.emit_function(op) + emit_autocast.hooked(op, _sparse_way(op, _emit_public(op)))
 
 
 def _emit_public(op: Op) -> list[str]:

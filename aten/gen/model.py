@@ -27,7 +27,7 @@ DTYPE_GROUPS = {
 KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
     "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "cuda", "contiguous", "dynamic",
-    "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads",
+    "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast",
 }
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"]}
 
@@ -242,6 +242,13 @@ def _check_row(op: Op):
             raise ValueError(f"kind {op.kind} needs the key 'shape' (or dynamic = true)")
         if not (row.get("cpu") or row.get("cpu_once") or op.kind == "create"):
             raise ValueError(f"kind {op.kind} needs the key 'cpu' or 'cpu_once'")
+    from .emit_autocast import POLICIES
+    from .emit_batch import RULES
+
+    if "autocast" in row and row["autocast"] not in POLICIES:
+        raise ValueError(f"autocast '{row['autocast']}': expected one of {', '.join(POLICIES)}")
+    if "batch" in row and row["batch"] not in RULES and "(" not in row["batch"]:
+        raise ValueError(f"batch '{row['batch']}': expected one of {', '.join(RULES)}, or an expression")
     if op.kind == "composite" and not (row.get("body") or row.get("impl")):
         raise ValueError("kind composite needs the key 'body' or 'impl'")
     if (op.has_method or op.has_inplace) and not (op.args and op.args[0].is_tensor) and op.kind != "overload":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from . import _C
+from .. import _C
 
 __all__ = ["Stream", "current_device", "current_stream", "device_count", "empty_cache", "is_available", "max_memory_allocated",
            "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats", "memory_summary",

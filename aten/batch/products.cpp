@@ -1,0 +1,208 @@
+#include "tapegrad/aten/batch/products.h"
+
+#include "tapegrad/aten/batch/batched_tensor.h"
+
+namespace tapegrad::batch {
+namespace {
+
+int64_t product(IntSpan sizes) {
+  int64_t n = 1;
+  for (int64_t s : sizes) n *= s;
+  return n;
+}
+
+DimVector led_by(int64_t first, IntSpan rest) {
+  DimVector all{first};
+  for (int64_t d : rest) all.push_back(d);
+  return all;
+}
+
+// An argument below the level.
+struct Part {
+  Tensor t;
+  bool has_dim;
+  // With samples in front.
+  Tensor led(int64_t n) const { return has_dim ? t : tapegrad::expand(t, led_by(n, t.sizes())); }
+  // With samples as part of dimension `d` of one sample.
+  Tensor folded(int64_t n, int64_t d) const {
+    Tensor full = led(n);
+    if (d > 0) full = tapegrad::movedim(full, IntSpan{0}, IntSpan{d});
+    DimVector sizes;
+    for (int64_t i = 0; i < full.ndim(); ++i) {
+      if (i == d + 1)
+        sizes[static_cast<size_t>(d)] *= full.size(i);
+      else
+        sizes.push_back(full.size(i));
+    }
+    return tapegrad::reshape(full, sizes);
+  }
+};
+
+Part part(const Tensor& t, int level) {
+  auto [below, has_dim] = unwrap(t, level);
+  return {below, has_dim};
+}
+
+// The reverse of Part::folded.
+Tensor unfolded(const Tensor& t, int64_t n, int64_t d) {
+  DimVector sizes;
+  for (int64_t i = 0; i < t.ndim(); ++i) {
+    if (i == d) sizes.push_back(n);
+    sizes.push_back(i == d ? t.size(i) / n : t.size(i));
+  }
+  Tensor split = tapegrad::reshape(t, sizes);
+  return d > 0 ? tapegrad::movedim(split, IntSpan{d}, IntSpan{0}) : split;
+}
+
+DimVector scaled(IntSpan sizes, size_t d, int64_t n) {
+  DimVector result(sizes);
+  result[d] *= n;
+  return result;
+}
+
+void check_samples(const char* op, int64_t n) {
+  TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op);
+}
+
+// Runs f below the level and gives its result to the level.
+template <class F>
+Tensor at_level(int n, bool has_dim, F&& f) {
+  Tensor result;
+  {
+    Below below(n);
+    result = f();
+  }
+  return wrap(result, n, has_dim);
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& first, const Tensor& second) {
+  const int n = highest_level({&first, &second});
+  const Part a = part(first, n), b = part(second, n);
+  TG_CHECK(first.ndim() == second.ndim() && first.ndim() >= 2 && first.ndim() <= 3 &&
+               first.size(-1) == second.size(-2) && (first.ndim() == 2 || first.size(0) == second.size(0)),
+           Runtime, "{}: shapes {} and {} cannot be multiplied", first.ndim() == 3 ? "bmm" : "mm",
+           format_ints(first.sizes()), format_ints(second.sizes()));
+  return at_level(n, a.has_dim || b.has_dim, [&] {
+    return !a.has_dim && !b.has_dim && a.t.ndim() == 3 ? tapegrad::bmm(a.t, b.t) : tapegrad::matmul(a.t, b.t);
+  });
+}
+
+Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  const int n = highest_level({&input, &weight, &bias});
+  const int64_t samples = level(n).size;
+  const Part x = part(input, n), w = part(weight, n), b = part(bias, n);
+  const bool has_dim = x.has_dim || w.has_dim || b.has_dim;
+  return at_level(n, has_dim, [&] {
+    if (!w.has_dim && !b.has_dim) return tapegrad::linear(x.t, w.t, b.t);
+    if (!w.has_dim) {
+      Tensor product = tapegrad::linear(x.led(samples), w.t);
+      DimVector sizes(static_cast<size_t>(product.ndim()), 1);
+      sizes[0] = samples;
+      if (b.t.ndim() == 2) sizes[sizes.size() - 1] = b.t.size(-1);
+      return tapegrad::add(product, tapegrad::reshape(b.t, sizes));
+    }
+    const bool vector = weight.ndim() == 1;
+    const Tensor matrix = vector ? tapegrad::unsqueeze(w.t, 1) : w.t;
+    TG_CHECK(input.ndim() > 0 && input.size(-1) == matrix.size(-1), Runtime,
+             "linear: input of shape {} does not fit weight of shape {}", format_ints(input.sizes()),
+             format_ints(weight.sizes()));
+    // (samples, rows, in) by (samples, in, out)
+    DimVector rows = x.has_dim ? DimVector{samples, -1, x.t.size(-1)} : DimVector{-1, x.t.size(-1)};
+    if (product(input.sizes()) == 0 && x.t.size(-1) == 0) rows[rows.size() - 2] = product(input.sizes().subspan(0, input.sizes().size() - 1));
+    Tensor y = tapegrad::matmul(tapegrad::reshape(x.t, rows), tapegrad::transpose(matrix, 1, 2));
+    if (bias.defined()) y = tapegrad::add(y, b.has_dim && bias.ndim() == 1 ? tapegrad::unsqueeze(b.t, 1) : b.has_dim ? tapegrad::reshape(b.t, {samples, 1, 1}) : b.t);
+    DimVector sizes = led_by(samples, input.sizes());
+    if (vector)
+      sizes.resize(sizes.size() - 1);
+    else
+      sizes[sizes.size() - 1] = matrix.size(1);
+    return tapegrad::reshape(y, sizes);
+  });
+}
+
+Tensor conv(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
+            IntSpan dilation, int64_t groups) {
+  const int n = highest_level({&input, &weight, &bias});
+  const int64_t samples = level(n).size;
+  check_samples("conv", samples);
+  const Part x = part(input, n), w = part(weight, n), b = part(bias, n);
+  return at_level(n, x.has_dim || w.has_dim || b.has_dim, [&] {
+    auto run = [&](const Tensor& in, const Tensor& by, const Tensor& plus, int64_t g) {
+      return tapegrad::_conv(in, by, plus, stride, padding, dilation, g);
+    };
+    if (!x.has_dim && !w.has_dim && !b.has_dim) return run(x.t, w.t, b.t, groups);
+    if (!w.has_dim) {
+      const Tensor plus = b.has_dim ? Tensor() : b.t;
+      Tensor y = x.has_dim ? unfolded(run(x.folded(samples, 0), w.t, plus, groups), samples, 0)
+                           : Part{run(x.t, w.t, plus, groups), false}.led(samples);
+      if (!b.has_dim) return y;
+      DimVector sizes(static_cast<size_t>(y.ndim()), 1);
+      sizes[0] = samples;
+      sizes[2] = b.t.size(1);
+      return tapegrad::add(y, tapegrad::reshape(b.t, sizes));
+    }
+    const Tensor plus = bias.defined() ? b.folded(samples, 0) : Tensor();
+    const bool shared = !x.has_dim && groups == 1;
+    return unfolded(run(shared ? x.t : x.folded(samples, 1), w.folded(samples, 0), plus, shared ? 1 : groups * samples),
+                    samples, 1);
+  });
+}
+
+Tensor conv_grad_input(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride, IntSpan padding,
+                       IntSpan dilation, int64_t groups) {
+  const int n = highest_level({&output, &weight});
+  const int64_t samples = level(n).size;
+  check_samples("conv_transpose", samples);
+  const Part y = part(output, n), w = part(weight, n);
+  return at_level(n, y.has_dim || w.has_dim, [&] {
+    auto run = [&](const Tensor& out, const Tensor& by, IntSpan size, int64_t g) {
+      return tapegrad::_conv_grad_input(out, by, size, stride, padding, dilation, g);
+    };
+    if (!y.has_dim && !w.has_dim) return run(y.t, w.t, input_size, groups);
+    if (!w.has_dim) return unfolded(run(y.folded(samples, 0), w.t, scaled(input_size, 0, samples), groups), samples, 0);
+    return unfolded(run(y.folded(samples, 1), w.folded(samples, 0), scaled(input_size, 1, samples), groups * samples),
+                    samples, 1);
+  });
+}
+
+Tensor conv_grad_weight(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride, IntSpan padding,
+                        IntSpan dilation, int64_t groups) {
+  const int n = highest_level({&output, &input});
+  const int64_t samples = level(n).size;
+  check_samples("conv_grad_weight", samples);
+  const Part y = part(output, n), x = part(input, n);
+  return at_level(n, y.has_dim || x.has_dim, [&] {
+    if (!y.has_dim && !x.has_dim)
+      return tapegrad::_conv_grad_weight(y.t, x.t, weight_size, stride, padding, dilation, groups);
+    return unfolded(tapegrad::_conv_grad_weight(y.folded(samples, 1), x.folded(samples, 1),
+                                                scaled(weight_size, 0, samples), stride, padding, dilation,
+                                                groups * samples),
+                    samples, 0);
+  });
+}
+
+Tensor embed_view(const Tensor& grad, IntSpan sizes, IntSpan view_size, IntSpan view_stride, int64_t offset) {
+  const int n = highest_level({&grad});
+  const int64_t samples = level(n).size;
+  const Part g = part(grad, n);
+  return at_level(n, g.has_dim, [&] {
+    if (!g.has_dim) return tapegrad::_embed_view(g.t, sizes, view_size, view_stride, offset);
+    return tapegrad::_embed_view(g.t, led_by(samples, sizes), led_by(samples, view_size),
+                                 led_by(product(sizes), view_stride), offset);
+  });
+}
+
+Tensor read_view(const Tensor& input, IntSpan view_size, IntSpan view_stride, int64_t offset) {
+  const int n = highest_level({&input});
+  const int64_t samples = level(n).size;
+  const Part x = part(input, n);
+  return at_level(n, x.has_dim, [&] {
+    if (!x.has_dim) return tapegrad::_read_view(x.t, view_size, view_stride, offset);
+    return tapegrad::_read_view(tapegrad::contiguous(x.t), led_by(samples, view_size),
+                                led_by(product(input.sizes()), view_stride), offset);
+  });
+}
+
+}  // namespace tapegrad::batch

@@ -1,0 +1,5 @@
+"""The autocast of this device type."""
+
+from . import autocast
+
+__all__ = ["autocast"]

@@ -1,0 +1,175 @@
+"""Nested tuples, lists, dictionaries and named tuples as a flat list of leaves and a description of the nesting."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from typing import Any, NamedTuple
+
+__all__ = ["LeafSpec", "TreeSpec", "broadcast_prefix", "register_pytree_node", "tree_all", "tree_any", "tree_flatten", "tree_leaves",
+           "tree_map", "tree_map_", "tree_map_only", "tree_structure", "tree_unflatten"]
+
+
+class _Kind(NamedTuple):
+    flatten: Any  # container -> (children, context)
+    unflatten: Any  # (children, context) -> container
+
+
+def _named(values, context):
+    return context(*values)
+
+
+_KINDS: dict[Any, _Kind] = {
+    tuple: _Kind(lambda x: (list(x), None), lambda c, _: tuple(c)),
+    list: _Kind(lambda x: (x, None), lambda c, _: list(c)),
+    dict: _Kind(lambda x: (list(x.values()), list(x)), lambda c, keys: dict(zip(keys, c, strict=True))),
+    OrderedDict: _Kind(lambda x: (list(x.values()), list(x)), lambda c, keys: OrderedDict(zip(keys, c, strict=True))),
+    defaultdict: _Kind(lambda x: (list(x.values()), (x.default_factory, list(x))),
+                       lambda c, context: defaultdict(context[0], zip(context[1], c, strict=True))),
+    deque: _Kind(lambda x: (list(x), x.maxlen), lambda c, maxlen: deque(c, maxlen=maxlen)),
+}
+_NAMED = _Kind(lambda x: (list(x), type(x)), _named)
+
+
+def register_pytree_node(cls, flatten_fn, unflatten_fn, **names) -> None:
+    """Makes a class a container: flatten_fn(x) gives (children, context), unflatten_fn(children, context) the container."""
+    _KINDS[cls] = _Kind(flatten_fn, unflatten_fn)
+
+
+def _kind_of(value):
+    kind = _KINDS.get(type(value))
+    if kind is None and isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _NAMED
+    return kind
+
+
+class TreeSpec:
+    """The nesting of a tree without its leaves."""
+
+    def __init__(self, type, context, children_specs) -> None:
+        self.type, self.context, self.children_specs = type, context, children_specs
+        self.num_leaves = sum(child.num_leaves for child in children_specs)
+
+    def is_leaf(self) -> bool:
+        """Whether it stands for one leaf."""
+        return False
+
+    @property
+    def num_children(self) -> int:
+        return len(self.children_specs)
+
+    def __eq__(self, other) -> bool:
+        return (isinstance(other, TreeSpec) and self.type is other.type and self.context == other.context
+                and self.children_specs == other.children_specs)
+
+    def __hash__(self) -> int:
+        return hash((self.type, len(self.children_specs)))
+
+    def __repr__(self) -> str:
+        return f"TreeSpec({self.type.__name__}, {self.context}, {self.children_specs})"
+
+    def unflatten(self, leaves):
+        """The tree with these leaves."""
+        return tree_unflatten(leaves, self)
+
+
+class LeafSpec(TreeSpec):
+    """The nesting of a leaf: none."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+        self.num_leaves = 1
+
+    def is_leaf(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+def _flatten(tree, leaves: list, is_leaf) -> TreeSpec:
+    kind = None if is_leaf is not None and is_leaf(tree) else _kind_of(tree)
+    if kind is None:
+        leaves.append(tree)
+        return LeafSpec()
+    children, context = kind.flatten(tree)
+    return TreeSpec(type(tree), context, [_flatten(child, leaves, is_leaf) for child in children])
+
+
+def tree_flatten(tree, is_leaf=None):
+    """(leaves, spec). `is_leaf(x)`: what else counts as a leaf."""
+    leaves: list = []
+    return leaves, _flatten(tree, leaves, is_leaf)
+
+
+def tree_leaves(tree, is_leaf=None) -> list:
+    """The leaves in order."""
+    return tree_flatten(tree, is_leaf)[0]
+
+
+def tree_structure(tree, is_leaf=None) -> TreeSpec:
+    """The spec."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def tree_unflatten(leaves, treespec):
+    """The tree of a spec with these leaves; raises ValueError for a wrong number of them."""
+    leaves = list(leaves)
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"tree_unflatten: expected a TreeSpec: got {type(treespec).__name__}")
+    if len(leaves) != treespec.num_leaves:
+        raise ValueError(f"tree_unflatten: the spec has {treespec.num_leaves} leaves: got {len(leaves)}")
+    return _unflatten(iter(leaves), treespec)
+
+
+def _unflatten(leaves, spec):
+    if spec.is_leaf():
+        return next(leaves)
+    kind = _KINDS.get(spec.type, _NAMED)
+    return kind.unflatten([_unflatten(leaves, child) for child in spec.children_specs], spec.context)
+
+
+def tree_map(func, tree, *rests, is_leaf=None):
+    """The tree with func applied to each leaf (and to the leaves of further trees of its nesting)."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    others = [tree_flatten(rest, is_leaf)[0] for rest in rests]
+    return tree_unflatten([func(*values) for values in zip(leaves, *others, strict=True)], spec)
+
+
+def tree_map_(func, tree, *rests, is_leaf=None):
+    """func applied to each leaf, for what it does; the tree itself."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def tree_map_only(type_or_types, func, tree=None, is_leaf=None):
+    """The tree with func applied to the leaves of a type."""
+    return tree_map(lambda x: func(x) if isinstance(x, type_or_types) else x, tree, is_leaf=is_leaf)
+
+
+def tree_all(predicate, tree) -> bool:
+    """Whether it holds for all leaves."""
+    return all(predicate(leaf) for leaf in tree_leaves(tree))
+
+
+def tree_any(predicate, tree) -> bool:
+    """Whether it holds for a leaf."""
+    return any(predicate(leaf) for leaf in tree_leaves(tree))
+
+
+def broadcast_prefix(prefix, spec: TreeSpec, is_leaf=None):
+    """One value per leaf of the spec from a tree whose nesting is the beginning of it; None where it is not."""
+    if spec.is_leaf():
+        return [prefix] if _kind_of(prefix) is None or (is_leaf and is_leaf(prefix)) else None
+    kind = _kind_of(prefix)
+    if kind is None:
+        return [prefix] * spec.num_leaves
+    children, context = kind.flatten(prefix)
+    if type(prefix) is not spec.type or context != spec.context or len(children) != spec.num_children:
+        return None
+    result: list = []
+    for child, child_spec in zip(children, spec.children_specs, strict=True):
+        part = broadcast_prefix(child, child_spec, is_leaf)
+        if part is None:
+            return None
+        result += part
+    return result
