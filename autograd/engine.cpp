@@ -101,6 +101,7 @@ bool any_nan(const T* p, int64_t n) noexcept {
 bool has_nan(const Tensor& t) {
   const int64_t n = t.numel();
   if (t.is_sparse()) return has_nan(sparse::values(t));
+  if (t.is_batched()) return has_nan(batch::impl_of(t).physical());
   if (!is_differentiable(t.dtype()) || t.is_meta() || n == 0) return false;
   if (n <= 256 && t.is_cpu() && t.is_contiguous()) {  // shorter than the call of an operator
     if (t.dtype() == DType::float32) return any_nan(t.data<float>(), n);

@@ -208,10 +208,12 @@ bool Call::prepare() {
 std::vector<Tensor> Call::run(const Step& step) {
   if (rule_ == Rule::Random || rule_ == Rule::RandomLoop) return run_random(step);
   if (!any_has_dim()) return run_once(step, false);
-  TG_CHECK(!writes_ || has_dim_[0], Runtime,
-           "{}_: vmap: a tensor that is the same in all samples cannot be written to with values that differ between "
-           "them\nuse the out-of-place operator, or make the tensor from one that vmap maps over (new_zeros, clone)",
-           op_names[op_]);
+  if (writes_ && !has_dim_[0])
+    throw NeedsValues(ErrorKind::Runtime,
+                      fmt::format("{}: vmap: a tensor that is the same in all samples cannot be written to with values "
+                                  "that differ between them\nuse the out-of-place operator, or make the tensor from one "
+                                  "that vmap maps over (new_zeros, clone)",
+                                  op_names[op_]));
   bool fits;
   {
     Below below(level_);
@@ -275,10 +277,11 @@ std::vector<Tensor> Call::loop(const Step& step, Generator* rewind) {
       for (size_t k = 0; k < results.size(); ++k) {
         TG_CHECK(i == 0 || results[k].defined() == rows[k][0].defined(), Runtime,
                  "{}: vmap: only some of the samples have a result", op_names[op_]);
-        TG_CHECK(i == 0 || !results[k].defined() || results[k].sizes() == rows[k][0].sizes(), Runtime,
-                 "{}: vmap: the results of samples have different sizes: {} and {}\nwhat depends on values in its size "
-                 "cannot be mapped over",
-                 op_names[op_], format_ints(rows[k][0].sizes()), format_ints(results[k].sizes()));
+        if (i > 0 && results[k].defined() && results[k].sizes() != rows[k][0].sizes())
+          throw NeedsValues(ErrorKind::Runtime,
+                            fmt::format("{}: vmap: the results of samples have different sizes: {} and {}\nwhat depends "
+                                        "on values in its size cannot be mapped over",
+                                        op_names[op_], format_ints(rows[k][0].sizes()), format_ints(results[k].sizes())));
         rows[k].push_back(std::move(results[k]));
       }
     }

@@ -14,7 +14,7 @@ void check_weights(const Tensor& w, const Tensor& x, bool whole, const char* nam
            whole ? "integers" : "floating", w.dtype());
   TG_CHECK(w.numel() == x.size(1), Runtime, "cov: expected {} {} for as many observations: got {}", x.size(1), name,
            w.numel());
-  if (w.is_meta()) return;
+  if (w.is_meta() || w.is_batched()) return;
   NoGradGuard guard;
   TG_CHECK(!tapegrad::any(lt(w, 0)).item<bool>(), Runtime, "cov: {} must not be negative", name);
 }

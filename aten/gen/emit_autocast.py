@@ -6,7 +6,7 @@ from .cpp import names, params, return_type
 from .emit_batch import tensors_and_lists
 from .model import Op
 
-POLICIES = {"lower": "Lower", "float32": "Float32", "promote": "Promote"}
+POLICIES = {"lower": "Lower", "float32": "Float32", "promote": "Promote", "keep": ""}
 
 
 def _args(op: Op) -> str:
@@ -27,6 +27,9 @@ def emit_function(op: Op) -> list[str]:
     """The function that does the call with other tensors, and without the mode."""
     if not op.get("autocast"):
         return []
+    if op.get("autocast") == "keep":
+        return ["namespace cast {", f"TG_COLD TG_NOINLINE {return_type(op)} {op.name}({params(op.args)}) {{",
+                "  ModeGuard guard(0, kModeAutocast);", f"  return tapegrad::{op.name}({names(op.args)});", "}", "}  // namespace cast"]
     return ["namespace cast {", f"TG_COLD TG_NOINLINE {return_type(op)} {op.name}({params(op.args)}) {{",
             f"  autocast::Call call(autocast::Policy::{POLICIES[op.get('autocast')]}, {tensors_and_lists(op)});",
             f"  return tapegrad::{op.name}({_args(op)});", "}", "}  // namespace cast"]

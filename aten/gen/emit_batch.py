@@ -108,7 +108,7 @@ def emit_declarations(op: Op) -> list[str]:
         if rule_of(op) == "reduce" and whole:
             lines.append(f"  call.reduce_all(!{whole[0]});")
         lines += [f"  return call.{_method(op)}([&] {{ return tapegrad::{op.name}({_step_args(op)}); }});", "}"]
-    if op.is_inplace_only or op.has_inplace:
+    if op.is_inplace_only or (op.has_inplace and op.kind != "view"):
         name = op.name if op.is_inplace_only else op.name + "_"
         rest = params(op.args[1:])
         self = op.args[0].name if op.is_inplace_only else "self"

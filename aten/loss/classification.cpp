@@ -13,7 +13,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Ten
   TG_CHECK(input.sizes() == target.sizes(), Value,
            "binary_cross_entropy: input and target need equal sizes: got {} and {}", format_ints(input.sizes()),
            format_ints(target.sizes()));
-  if (!input.is_meta() && input.numel() > 0) {
+  if (!input.is_meta() && !input.is_batched() && input.numel() > 0) {
     NoGradGuard guard;
     TG_CHECK(all((input >= 0) & (input <= 1)).item<bool>(), Runtime,
              "binary_cross_entropy: input must lie between 0 and 1\nhint: use binary_cross_entropy_with_logits");

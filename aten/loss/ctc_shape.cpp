@@ -1,4 +1,5 @@
 // Connectionist temporal classification: checks, and the public functions.
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/c10/modes.h"
@@ -67,6 +68,7 @@ Tensor ctc_loss_tensors(const Tensor& log_probs, const Tensor& targets, const Te
   int64_t longest = targets.ndim() > 0 ? targets.size(-1) : 0;
   if (!wanted.is_meta()) {
     longest = 0;
+    if (wanted.is_batched()) batch::throw_needs_values("ctc_loss");
     const Tensor dense = contiguous(wanted);
     for (int64_t i = 0; i < dense.numel(); ++i) longest = std::max(longest, dense.data<int64_t>()[i]);
     TG_CHECK(targets.ndim() > 0 && longest <= targets.size(-1), Runtime,

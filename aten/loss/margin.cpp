@@ -126,7 +126,7 @@ Tensor multilabel_margin_loss(const Tensor& input, const Tensor& target, Flag si
   {
     NoGradGuard guard;
     const Tensor t = target.ndim() == 1 ? unsqueeze(target, 0) : target;
-    if (t.numel() > 0) {
+    if (t.numel() > 0 && !t.is_batched()) {
       const int64_t least = min(t).item<int64_t>(), most = max(t).item<int64_t>();
       TG_CHECK(least >= -1 && most < classes, Runtime,
                "multilabel_margin_loss: target {} is out of range for {} classes", least < -1 ? least : most, classes);

@@ -82,7 +82,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Operan
     if (variance.size(d) != input.size(d)) fits = variance.size(d) == 1 && ++other == 1;
   TG_CHECK(fits, Value, "gaussian_nll_loss: var of shape {} does not fit input of shape {}",
            format_ints(variance.sizes()), format_ints(input.sizes()));
-  if (!variance.is_meta() && variance.numel() > 0)
+  if (!variance.is_meta() && !variance.is_batched() && variance.numel() > 0)
     TG_CHECK(!any(variance < 0).item<bool>(), Value, "gaussian_nll_loss: var has a negative entry");
   Tensor clamped;
   {

@@ -21,7 +21,7 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
              midpoint = interpolation == "midpoint", nearest = interpolation == "nearest";
   TG_CHECK(linear || lower || higher || midpoint || nearest, Runtime,
            "{}: interpolation is linear, lower, higher, midpoint or nearest: got '{}'", op, interpolation);
-  if (!q.is_meta()) {
+  if (!q.is_meta() && !q.is_batched()) {
     NoGradGuard guard;
     TG_CHECK(logical_and(ge(q, 0), le(q, 1)).all().item<bool>(), Value, "{}: q lies in [0, 1]", op);
   }

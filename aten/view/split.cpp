@@ -1,3 +1,4 @@
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/kernels_view.h"
 
 namespace tapegrad::composite {
@@ -42,6 +43,7 @@ std::vector<Tensor> tensor_split_indices(const Tensor& input, IntSpan indices, i
 }
 
 std::vector<Tensor> tensor_split_tensor(const Tensor& input, const Tensor& indices_or_sections, int64_t dim) {
+  if (indices_or_sections.is_batched()) batch::throw_needs_values("tensor_split");
   TG_CHECK(
       indices_or_sections.dtype() == DType::int64 && indices_or_sections.is_cpu() && indices_or_sections.ndim() <= 1,
       Runtime, "tensor_split: expected an int64 tensor on the CPU with at most 1 dimension: got {} on {}, sizes {}",

@@ -16,7 +16,7 @@ Tensor differences(const Tensor& values) {
 
 // Vectors are unique up to a phase; a loss that depends on the phase has no gradient.
 void check_phase(const char* op, const Tensor& diagonal_) {
-  if (!diagonal_.is_complex() || diagonal_.is_meta() || diagonal_.numel() == 0) return;
+  if (!diagonal_.is_complex() || diagonal_.is_meta() || diagonal_.is_batched() || diagonal_.numel() == 0) return;
   Tensor d = diagonal_.detach();
   double size = raw::amax(raw::abs(d)).item<double>(), phase = raw::amax(raw::abs(raw::imag(d))).item<double>();
   TG_CHECK(phase <= 1e-2 * std::max(size, 1e-2) || phase <= 1e-2, Runtime,

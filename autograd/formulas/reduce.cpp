@@ -35,7 +35,7 @@ Tensor prod_backward(const Tensor& grad, const Tensor& input, const Tensor& resu
                      bool keepdim) {
   const Tensor g = expand_reduced(grad, input.sizes(), optional_dim(dim), keepdim);
   if (input.ndim() == 0) return g;
-  if (!input.is_meta() && !raw::any(raw::eq(input, 0)).item<bool>())
+  if (!input.is_meta() && !input.is_batched() && !raw::any(raw::eq(input, 0)).item<bool>())
     return g * (expand_reduced(result, input.sizes(), optional_dim(dim), keepdim) / input).conj();
   // With zeros: the product of all others, from the left and from the right.
   const Tensor x = dim ? input : input.reshape({-1});

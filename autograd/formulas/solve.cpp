@@ -34,7 +34,7 @@ Tensor det_backward(const Tensor& grad, const Tensor& det, const Tensor& A, cons
   if (A.numel() == 0) return zeros_like(A);
   double eps = to_real(A.dtype()) == DType::float32 ? 1.1920928955078125e-07 : 2.220446049250313e-16;
   bool singular = false;
-  if (!A.is_meta()) {
+  if (!A.is_meta() && !A.is_batched() && !LU.is_batched()) {
     Tensor pivot_sizes = raw::abs(raw::diagonal(LU, 0, -2, -1));
     Tensor bound = raw::mul(raw::amax(pivot_sizes, IntSpan{-1}), 100 * eps);
     singular = raw::any(raw::le(raw::amin(pivot_sizes, IntSpan{-1}), bound)).item<bool>();

@@ -191,6 +191,9 @@ def sparse_str(tensor) -> str:
 
 def tensor_str(tensor) -> str:
     """What repr(tensor) gives."""
+    if level := _C._vmap_level(tensor):
+        inside = tensor_str(_C._vmap_physical(tensor)).replace("\n", "\n    ")
+        return f"BatchedTensor(lvl={level}, value=\n    {inside}\n)"
     if tensor.is_sparse:
         return sparse_str(tensor)
     prefix = "tensor(" if type(tensor) in (_C.Tensor, _C.Parameter) else f"{type(tensor).__name__}("

@@ -37,6 +37,19 @@ def __getattr__(name: str):
     raise no_attribute(__name__, name, [*__all__, *_LAZY])
 
 
+_LAZY = ("forward_ad", "functional")
+
+
+def __getattr__(name: str):
+    if name in _LAZY:
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, [*__all__, *_LAZY])
+
+
 def _tensor_of(item, where: str) -> _Tensor:
     if isinstance(item, _Tensor):
         return item
@@ -85,7 +98,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     """The gradients of the sum of `outputs`, weighted with `grad_outputs`, with respect to `inputs`: a tuple.
 
     An input that outputs do not depend on raises RuntimeError, is None with `allow_unused`, and zeros with
-    `materialize_grads`. `is_grads_batched` takes weights with a first dimension over which it goes one by one.
+    `materialize_grads`. `is_grads_batched` takes weights with a first dimension over which vmap maps.
     """
     if not only_inputs:
         raise ValueError("grad: only_inputs=False is not supported\nuse backward() to accumulate into the leaves")
@@ -109,15 +122,23 @@ def _zeros_for_none(grads: tuple, wanted: tuple, materialize: bool) -> tuple:
 
 
 def _batched(roots, wanted, weights, keep, create_graph, allow, materialize) -> tuple:
-    from .. import stack
+    from ..func import vmap
 
     sizes = {w.shape[0] for w in weights if w is not None}
     if len(sizes) != 1:
         raise ValueError(f"grad: is_grads_batched needs weights with one first dimension in common: got {sorted(sizes)}")
-    (count,) = sizes
-    rows = []
-    for i in range(count):
-        row = tuple(None if w is None else w[i] for w in weights)
-        last = i + 1 == count
-        rows.append(_zeros_for_none(_autograd.grad(roots, wanted, row, keep or not last, create_graph, allow), wanted, materialize))
-    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
+
+    def one(*row):
+        given = iter(row)
+        row = tuple(None if w is None else next(given) for w in weights)
+        return _zeros_for_none(_autograd.grad(roots, wanted, row, keep, create_graph, allow), wanted, materialize)
+
+    found: list = []
+
+    def present(*row):
+        grads = one(*row)
+        found[:] = [g is not None for g in grads]
+        return tuple(g for g in grads if g is not None)
+
+    values = iter(vmap(present)(*[w for w in weights if w is not None]))
+    return tuple(next(values) if there else None for there in found)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from .._C import Tensor, _autograd
 from .._C._autograd import Node
 
-__all__ = ["GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "register_multi_grad_hook",
-           "save_on_cpu", "saved_tensors_hooks"]
+__all__ = ["GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
+           "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks"]
 
 
 class GradientEdge(NamedTuple):
@@ -75,6 +75,23 @@ class disable_saved_tensors_hooks(saved_tensors_hooks):
     def __exit__(self, *exception) -> None:
         global _disabled
         _disabled = self._outer
+
+
+class allow_mutation_on_saved_tensors(saved_tensors_hooks):
+    """Inside, what is saved for backward is saved as a copy, so that the tensors themselves may be written to."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda tensor: tensor.clone(), lambda copy: copy)
+
+    def __enter__(self) -> allow_mutation_on_saved_tensors:
+        super().__enter__()
+        return self
+
+
+def increment_version(tensor) -> None:
+    """Counts a write to a tensor, or to each of several, that nobody else noticed: backward through what saved it raises."""
+    for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
+        t.detach().as_strided((0,), (1,)).zero_()  # a write of nothing
 
 
 _disabled: str | None = None

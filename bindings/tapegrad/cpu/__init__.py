@@ -83,3 +83,13 @@ def memory_summary(device=None, abbreviated: bool = False) -> str:
 def empty_cache() -> None:
     """Gives free memory back to the system."""
     _C._cpu_empty_cache()
+
+
+def __getattr__(name: str):
+    if name == "amp":
+        import importlib
+
+        return importlib.import_module(f"{__name__}.amp")
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__)

@@ -165,8 +165,8 @@ def _outputs(name: str, output):
 
 
 def vjp(func, *primals, has_aux: bool = False):
-    """(output, vjp_fn), or (output, vjp_fn, aux): vjp_fn(cotangents, like output) gives the products with the Jacobian, one
-    per primal; for a single primal, not in a tuple. It may be called again and again, also under vmap."""
+    """(output, vjp_fn), or (output, vjp_fn, aux): vjp_fn(cotangents, like output) gives the products with the Jacobian, a
+    tuple with one per primal. It may be called again and again, also under vmap."""
     recording = Recording(primals)
     with enable_grad():
         output, aux = split_aux("vjp(f, *primals)", func(*recording.args), has_aux)
@@ -178,9 +178,7 @@ def vjp(func, *primals, has_aux: bool = False):
             raise RuntimeError(f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to the function. "
                                f"cotangents: {weight_spec}, primal output: {spec}")
         need = create_graph if create_graph is not None else is_grad_enabled() and any(w.requires_grad for w in weights)
-        found = recording.gradients(leaves, weights, retain_graph, need)
-        result = tree_unflatten(found, recording.spec)
-        return result[0] if len(primals) == 1 else result
+        return tree_unflatten(recording.gradients(leaves, weights, retain_graph, need), recording.spec)
 
     result = tree_unflatten([recording.finish(leaf) for leaf in leaves], spec)
     return (result, vjp_fn, recording.finish(aux)) if has_aux else (result, vjp_fn)

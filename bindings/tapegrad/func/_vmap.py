@@ -102,14 +102,11 @@ def _out_dims(name: str, out_dims, spec) -> list:
 def _mapped(func, leaves, dims, spec, out_dims, randomness: str, kwargs):
     """One run over all samples of the leaves."""
     name = _name(func)
-    key_leaves, key_spec = tree_flatten(kwargs)
-    key_dims = [_checked_dim(name, leaf, 0) if isinstance(leaf, _C.Tensor) else None for leaf in key_leaves]
-    samples = _number_of_samples(name, leaves + key_leaves, dims + key_dims)
+    samples = _number_of_samples(name, leaves, dims)
     level = _C._vmap_enter(samples, randomness)
     try:
         args = tree_unflatten([_to_level(leaf, dim, level) for leaf, dim in zip(leaves, dims, strict=True)], spec)
-        keyed = tree_unflatten([_to_level(leaf, dim, level) for leaf, dim in zip(key_leaves, key_dims, strict=True)], key_spec)
-        results, out_spec = tree_flatten(func(*args, **keyed))
+        results, out_spec = tree_flatten(func(*args, **kwargs))
         dims = _out_dims(name, out_dims, out_spec)
         return tree_unflatten([_from_level(name, leaf, dim, level, samples) for leaf, dim in zip(results, dims, strict=True)], out_spec)
     finally:
@@ -138,8 +135,8 @@ def vmap(func, in_dims=0, out_dims=0, randomness: str = "error", *, chunk_size: 
     """func, which takes one sample, as a function of tensors that hold many.
 
     `in_dims` says for each argument (an int for all, or a nesting of ints and None like the arguments) along which
-    dimension the samples lie; None: the argument is the same for all. `out_dims` says where they go in the results;
-    keyword arguments have them in dimension 0. `randomness`: "error" (random operators raise), "different" or "same" for
+    dimension the samples lie; None: the argument is the same for all, as keyword arguments are. `out_dims` says where they
+    go in the results. `randomness`: "error" (random operators raise), "different" or "same" for
     all samples. `chunk_size`: that many samples at a time. Inside, values cannot be asked for (`item`, `if tensor:`).
     Raises ValueError for dimensions and structures that do not fit.
     """

@@ -4,7 +4,7 @@ from . import data, hooks
 from ._swap import swap_tensors
 
 __all__ = ["data", "hooks", "swap_tensors"]
-_LAZY = ("benchmark", "collect_env", "cpp_extension", "dlpack", "flop_counter", "model_zoo", "tensorboard")
+_LAZY = ("_pytree", "benchmark", "checkpoint", "collect_env", "cpp_extension", "dlpack", "flop_counter", "model_zoo", "tensorboard")
 
 
 def __getattr__(name: str):

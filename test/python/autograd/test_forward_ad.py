@@ -1,0 +1,47 @@
+"""Forward mode: tangents as PyTorch's."""
+
+import pytest
+import tapegrad as tg
+
+torch = pytest.importorskip("torch")
+
+
+def _tangents(lib):
+    fwd = lib.autograd.forward_ad
+    x, t = lib.tensor([0.5, -1.0], dtype=lib.float64), lib.tensor([1.0, 2.0], dtype=lib.float64)
+    w = lib.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=lib.float64)
+    with fwd.dual_level():
+        dual = fwd.make_dual(x, t)
+        first = fwd.unpack_dual(dual)
+        y = fwd.unpack_dual((w @ dual).sin() * dual)
+        none = fwd.unpack_dual(w.sum())
+        both = fwd.unpack_dual(dual * fwd.make_dual(x + 1, t * 3))
+        return [first.primal.tolist(), first.tangent.tolist(), y.primal.tolist(), y.tangent.tolist(), none.tangent, both.tangent.tolist()]
+
+
+def test_equals_torch():
+    for mine, theirs in zip(_tangents(tg), _tangents(torch), strict=True):
+        assert mine == (pytest.approx(theirs, rel=1e-12) if theirs is not None else None)
+
+
+def test_levels():
+    fwd = tg.autograd.forward_ad
+    with pytest.raises(RuntimeError, match="no level exists"):
+        fwd.make_dual(tg.ones(1), tg.ones(1))
+    with fwd.dual_level():
+        with pytest.raises(ValueError, match="Expected primal to be floating point or complex"):
+            fwd.make_dual(tg.ones(1, dtype=tg.int64), tg.ones(1))
+        with pytest.raises(RuntimeError, match="Nested forward mode"), fwd.dual_level():
+            pass
+    assert fwd.unpack_dual(tg.ones(1)).tangent is None
+    with pytest.raises(RuntimeError, match="not the last one"):
+        fwd.exit_dual_level()
+
+
+def test_the_tangent_can_be_differentiated():
+    fwd = tg.autograd.forward_ad
+    x = tg.tensor([0.3], dtype=tg.float64, requires_grad=True)
+    with fwd.dual_level():
+        tangent = fwd.unpack_dual(fwd.make_dual(x, tg.ones(1, dtype=tg.float64)) ** 3).tangent
+    tangent.backward()
+    assert x.grad.tolist() == pytest.approx([6 * 0.3])
