@@ -149,8 +149,8 @@ Tensor empty_tensor(const TensorSpec& spec) {
               __builtin_mul_overflow(last, static_cast<int64_t>(element_size(spec.dtype)), &nbytes);
   TG_CHECK(!overflow, Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
            format_ints(spec.sizes), format_ints(spec.strides));
-  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), memory_device(spec.device)), spec.dtype,
-                                         spec.sizes, spec.strides, 0);
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), memory_device(spec.device)),
+                                         spec.dtype, spec.sizes, spec.strides, 0);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
   return Tensor(std::move(impl));
 }

@@ -30,7 +30,8 @@ bool has_format(const Tensor& t, PyObject* format) {
 PyObject* convert(PyObject* self, const Target& target) {
   const Tensor& t = unwrap(self);
   const bool there =
-      (!target.dtype || *target.dtype == t.dtype()) && (!target.device || same_device(batch::host_device(t.device()), batch::host_device(*target.device)));
+      (!target.dtype || *target.dtype == t.dtype()) &&
+      (!target.device || same_device(batch::host_device(t.device()), batch::host_device(*target.device)));
   if (there && !target.copy && (!target.memory_format || has_format(t, target.memory_format))) return return_self(self);
   static const FastCall to = find_method("to");
   TG_CHECK(to, NotImplemented, "to: the operator is not built in");

@@ -69,10 +69,10 @@ PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   expect(nargs, 2, "vmap");
   const std::string_view randomness = to_str(args[1], {"vmap", "randomness"});
-  return PyLong_FromLong(batch::enter(to_int(args[0], {"vmap", "size"}),
-                                      randomness == "same"        ? batch::Randomness::Same
-                                      : randomness == "different" ? batch::Randomness::Different
-                                                                  : batch::Randomness::Error));
+  return PyLong_FromLong(batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same" ? batch::Randomness::Same
+                                                                         : randomness == "different"
+                                                                             ? batch::Randomness::Different
+                                                                             : batch::Randomness::Error));
   TG_PY_CATCH
 }
 
@@ -124,8 +124,8 @@ PyObject* vmap_physical(PyObject*, PyObject* tensor) {
 
 PyObject* vmap_recorded(PyObject*, PyObject*) { return wrap(batch::tape_below()); }
 
-// _reaches_others(tensors, inputs): whether what the tensors were computed from has leaves apart from the inputs. An input
-// that is no leaf leads on to others.
+// _reaches_others(tensors, inputs): whether what the tensors were computed from has leaves apart from the inputs. An
+// input that is no leaf leads on to others.
 PyObject* reaches_others(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   expect(nargs, 2, "func");

@@ -16,7 +16,7 @@ std::vector<Level>& levels() {
   static thread_local std::vector<Level> stack;
   return stack;
 }
-constinit thread_local int visible = 0;  // levels that operators see
+constinit thread_local int visible = 0;               // levels that operators see
 constinit thread_local uint64_t recorded_levels = 0;  // bit n: level n has tensors that a tape below knows
 
 void show(int n) noexcept {

@@ -1,7 +1,7 @@
 // Batched tensors: what vmap hands to the function it maps. A BatchedImpl has the sizes and strides of one sample over
-// the storage of all samples; its device is DeviceType::Batched, for which there are neither kernels nor an allocator, so
-// that what does not know of samples refuses it. Operators of the table know: while a vmap runs, the bit kModeBatch of
-// the mode word leads their raw:: functions to `Call` (call.h), which runs them once for all samples where the row's
+// the storage of all samples; its device is DeviceType::Batched, for which there are neither kernels nor an allocator,
+// so that what does not know of samples refuses it. Operators of the table know: while a vmap runs, the bit kModeBatch
+// of the mode word leads their raw:: functions to `Call` (call.h), which runs them once for all samples where the row's
 // rule says how, else once per sample.
 //
 // Nested vmaps are levels, counted from 1. A tensor of level n stands for a tensor of levels below n, `physical`, whose

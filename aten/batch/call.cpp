@@ -209,11 +209,12 @@ std::vector<Tensor> Call::run(const Step& step) {
   if (rule_ == Rule::Random || rule_ == Rule::RandomLoop) return run_random(step);
   if (!any_has_dim()) return run_once(step, false);
   if (writes_ && !has_dim_[0])
-    throw NeedsValues(ErrorKind::Runtime,
-                      fmt::format("{}: vmap: a tensor that is the same in all samples cannot be written to with values "
-                                  "that differ between them\nuse the out-of-place operator, or make the tensor from one "
-                                  "that vmap maps over (new_zeros, clone)",
-                                  op_names[op_]));
+    throw NeedsValues(
+        ErrorKind::Runtime,
+        fmt::format("{}: vmap: a tensor that is the same in all samples cannot be written to with values "
+                    "that differ between them\nuse the out-of-place operator, or make the tensor from one "
+                    "that vmap maps over (new_zeros, clone)",
+                    op_names[op_]));
   bool fits;
   {
     Below below(level_);
@@ -278,10 +279,11 @@ std::vector<Tensor> Call::loop(const Step& step, Generator* rewind) {
         TG_CHECK(i == 0 || results[k].defined() == rows[k][0].defined(), Runtime,
                  "{}: vmap: only some of the samples have a result", op_names[op_]);
         if (i > 0 && results[k].defined() && results[k].sizes() != rows[k][0].sizes())
-          throw NeedsValues(ErrorKind::Runtime,
-                            fmt::format("{}: vmap: the results of samples have different sizes: {} and {}\nwhat depends "
-                                        "on values in its size cannot be mapped over",
-                                        op_names[op_], format_ints(rows[k][0].sizes()), format_ints(results[k].sizes())));
+          throw NeedsValues(
+              ErrorKind::Runtime,
+              fmt::format("{}: vmap: the results of samples have different sizes: {} and {}\nwhat depends "
+                          "on values in its size cannot be mapped over",
+                          op_names[op_], format_ints(rows[k][0].sizes()), format_ints(results[k].sizes())));
         rows[k].push_back(std::move(results[k]));
       }
     }

@@ -93,7 +93,8 @@ class TG_API Call {
   // Composites: `parts` on the batched tensors themselves; where they ask for values, `sample` as above.
   template <class Parts, class Sample>
   Tensor one_of(Parts&& parts, Sample&& sample) {
-    return std::move(run_parts([&] { return std::vector<Tensor>{parts()}; }, [&] { return std::vector<Tensor>{sample()}; })[0]);
+    return std::move(
+        run_parts([&] { return std::vector<Tensor>{parts()}; }, [&] { return std::vector<Tensor>{sample()}; })[0]);
   }
   template <class Parts, class Sample>
   auto several_of(Parts&& parts, Sample&& sample) {

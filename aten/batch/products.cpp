@@ -60,9 +60,7 @@ DimVector scaled(IntSpan sizes, size_t d, int64_t n) {
   return result;
 }
 
-void check_samples(const char* op, int64_t n) {
-  TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op);
-}
+void check_samples(const char* op, int64_t n) { TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op); }
 
 // Runs f below the level and gives its result to the level.
 template <class F>
@@ -110,9 +108,13 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
              format_ints(weight.sizes()));
     // (samples, rows, in) by (samples, in, out)
     DimVector rows = x.has_dim ? DimVector{samples, -1, x.t.size(-1)} : DimVector{-1, x.t.size(-1)};
-    if (product(input.sizes()) == 0 && x.t.size(-1) == 0) rows[rows.size() - 2] = product(input.sizes().subspan(0, input.sizes().size() - 1));
+    if (product(input.sizes()) == 0 && x.t.size(-1) == 0)
+      rows[rows.size() - 2] = product(input.sizes().subspan(0, input.sizes().size() - 1));
     Tensor y = tapegrad::matmul(tapegrad::reshape(x.t, rows), tapegrad::transpose(matrix, 1, 2));
-    if (bias.defined()) y = tapegrad::add(y, b.has_dim && bias.ndim() == 1 ? tapegrad::unsqueeze(b.t, 1) : b.has_dim ? tapegrad::reshape(b.t, {samples, 1, 1}) : b.t);
+    if (bias.defined())
+      y = tapegrad::add(y, b.has_dim && bias.ndim() == 1 ? tapegrad::unsqueeze(b.t, 1)
+                           : b.has_dim                   ? tapegrad::reshape(b.t, {samples, 1, 1})
+                                                         : b.t);
     DimVector sizes = led_by(samples, input.sizes());
     if (vector)
       sizes.resize(sizes.size() - 1);
@@ -176,10 +178,10 @@ Tensor conv_grad_weight(const Tensor& output, const Tensor& input, IntSpan weigh
   return at_level(n, y.has_dim || x.has_dim, [&] {
     if (!y.has_dim && !x.has_dim)
       return tapegrad::_conv_grad_weight(y.t, x.t, weight_size, stride, padding, dilation, groups);
-    return unfolded(tapegrad::_conv_grad_weight(y.folded(samples, 1), x.folded(samples, 1),
-                                                scaled(weight_size, 0, samples), stride, padding, dilation,
-                                                groups * samples),
-                    samples, 0);
+    return unfolded(
+        tapegrad::_conv_grad_weight(y.folded(samples, 1), x.folded(samples, 1), scaled(weight_size, 0, samples), stride,
+                                    padding, dilation, groups * samples),
+        samples, 0);
   });
 }
 

@@ -1,4 +1,5 @@
-// Rules of operators that one product of all samples does, on batched tensors (raw: the tape of their level is not asked).
+// Rules of operators that one product of all samples does, on batched tensors (raw: the tape of their level is not
+// asked).
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

@@ -11,7 +11,8 @@ Tensor contiguous(const Tensor& input, std::optional<MemoryFormat> memory_format
 
 Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional<Device> device, bool non_blocking, bool copy,
           std::optional<MemoryFormat> memory_format) {
-  bool as_it_is = (!dtype || *dtype == input.dtype()) && (!device || batch::host_device(*device) == batch::host_device(input.device())) &&
+  bool as_it_is = (!dtype || *dtype == input.dtype()) &&
+                  (!device || batch::host_device(*device) == batch::host_device(input.device())) &&
                   (!memory_format || *memory_format == MemoryFormat::Preserve || input.is_contiguous(*memory_format));
   if (as_it_is && !copy) return input;
   return _to_copy(input, dtype, device, non_blocking, memory_format);

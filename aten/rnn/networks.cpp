@@ -104,7 +104,8 @@ LayerResult packed(const Tensor& data, const Tensor& batch_sizes, const Tensor& 
   TG_CHECK(data.ndim() == 2 && batch_sizes.ndim() == 1 && batch_sizes.dtype() == DType::int64, Runtime,
            "{}: expected packed data (rows, I) and batch sizes of dtype int64: got {} and {} {}", o.op,
            format_ints(data.sizes()), batch_sizes.dtype(), format_ints(batch_sizes.sizes()));
-  TG_CHECK(batch_sizes.numel() > 0 && (batch_sizes.is_cpu() || batch_sizes.is_batched()), Runtime, "{}: expected batch sizes on the CPU", o.op);
+  TG_CHECK(batch_sizes.numel() > 0 && (batch_sizes.is_cpu() || batch_sizes.is_batched()), Runtime,
+           "{}: expected batch sizes on the CPU", o.op);
   if (batch_sizes.is_batched()) batch::throw_needs_values(o.op);
   const Tensor dense = contiguous(batch_sizes);
   const IntSpan sizes(dense.data<int64_t>(), static_cast<size_t>(dense.numel()));

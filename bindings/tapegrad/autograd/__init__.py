@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading as _threading
+
 from .._C import Tensor as _Tensor
 from .._C import _autograd
 from . import anomaly_mode, function, grad_mode, graph
@@ -38,6 +40,20 @@ def __getattr__(name: str):
 
 
 _LAZY = ("forward_ad", "functional")
+
+
+class _Runs(_threading.local):
+    """How many runs of this thread ask for the gradients of chosen tensors only."""
+
+    partial = 0
+
+
+_runs = _Runs()
+
+
+def _is_checkpoint_valid() -> bool:
+    """Whether a run inside this backward would reach all leaves, as the reentrant form of checkpointing needs."""
+    return _runs.partial == 0
 
 
 def __getattr__(name: str):
@@ -90,7 +106,11 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
         if not inputs:
             raise RuntimeError("backward: argument 'inputs' must not be empty")
     keep = create_graph if retain_graph is None else retain_graph
-    _autograd.run_backward(roots, _weights(grad_tensors, len(roots), "backward"), inputs or (), keep, create_graph)
+    _runs.partial += inputs is not None
+    try:
+        _autograd.run_backward(roots, _weights(grad_tensors, len(roots), "backward"), inputs or (), keep, create_graph)
+    finally:
+        _runs.partial -= inputs is not None
 
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False, only_inputs=True, allow_unused=None,
@@ -110,7 +130,12 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     weights = _weights(grad_outputs, len(roots), "grad")
     if is_grads_batched:
         return _batched(roots, wanted, weights, keep, create_graph, allow, materialize_grads)
-    return _zeros_for_none(_autograd.grad(roots, wanted, weights, keep, create_graph, allow), wanted, materialize_grads)
+    _runs.partial += 1
+    try:
+        found = _autograd.grad(roots, wanted, weights, keep, create_graph, allow)
+    finally:
+        _runs.partial -= 1
+    return _zeros_for_none(found, wanted, materialize_grads)
 
 
 def _zeros_for_none(grads: tuple, wanted: tuple, materialize: bool) -> tuple:

@@ -7,7 +7,7 @@ import warnings
 
 from .. import _C
 from ..amp.autocast_mode import autocast
-from ..autograd import Function, backward, enable_grad, graph, no_grad
+from ..autograd import Function, _is_checkpoint_valid, backward, enable_grad, graph, no_grad
 from ..random import fork_rng, get_rng_state, set_rng_state
 from ._pytree import tree_leaves
 
@@ -141,6 +141,9 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx, *grads):
+        if not _is_checkpoint_valid():
+            raise RuntimeError("checkpoint: When use_reentrant=True, it is incompatible with autograd.grad() or passing an `inputs` parameter to "
+                               "backward()\nuse use_reentrant=False, or call backward() without `inputs`")
         inputs = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             inputs[place] = tensor

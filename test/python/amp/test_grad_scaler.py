@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch")
 def _run(lib, overflow, **options):
     scaler = lib.amp.GradScaler("cpu", **options)
     weight = lib.nn.Parameter(lib.tensor([[0.5, -1.0], [2.0, 0.25]]))
-    optimizer = lib.optim.SGD([weight], lr=0.1)
+    optimizer = lib.optim.SGD([weight], lr=0.01)
     seen = []
     for i in range(12):
         optimizer.zero_grad()
-        x = lib.tensor([[1.0, 2.0 + i]])
+        x = lib.tensor([[1.0, 2.0 + 0.125 * i]])
         loss = (x @ weight).pow(2).mean()
         if i in overflow:
             loss = loss * float("inf")

@@ -124,3 +124,26 @@ def test_writes_are_not_seen_by_a_packed_copy():
     y.add_(1)
     y.sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), np.exp([1, 2]))
+
+
+def test_saved_tensors_may_be_written_to_where_that_is_allowed():
+    x = tg.ones(3, requires_grad=True)
+    with tg.autograd.graph.allow_mutation_on_saved_tensors():
+        y = x * 2
+        z = y.exp() * y
+        y.add_(5)
+        z.mul_(1)
+    (gradient,) = tg.autograd.grad(z.sum(), x)
+    expected = 2 * (tg.tensor(2.0).exp() * 3)
+    assert tg.allclose(gradient, expected.expand(3))
+
+
+def test_a_write_can_be_counted_by_hand():
+    x = tg.ones(2, requires_grad=True)
+    y = x * 1
+    z = y.exp() * y
+    before = y._version
+    tg.autograd.graph.increment_version([y])
+    assert y._version == before + 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()

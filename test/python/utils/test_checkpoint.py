@@ -191,5 +191,8 @@ def test_helpers():
     cp.set_device_states([], [])
     with tg.no_grad():
         assert not cp.checkpoint(lambda v: v * 2, x, use_reentrant=False).requires_grad
+    x = tg.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="incompatible with autograd.grad"):
+        tg.autograd.grad(cp.checkpoint(lambda v: v * 2, x, use_reentrant=True).sum(), x)
     with pytest.warns(UserWarning, match="None of the inputs"):
         cp.checkpoint(lambda v: v * 2, tg.ones(1), use_reentrant=True)
