@@ -146,6 +146,7 @@ def test_every_safetensors_reader_opens_it(tmp_path):
     (n,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8:8 + n])
     assert n % 8 == 0
+    assert (8 + n) % 64 == 0
     metadata = header.pop("__metadata__")
     assert all(isinstance(v, str) for v in metadata.values())
     assert set(header) == {"model.weight", "model.bias", "more.h", "more.f"}
