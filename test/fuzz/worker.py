@@ -26,7 +26,7 @@ from child import Journal, describe  # noqa: E402
 
 TYPED = (TypeError, ValueError, RuntimeError, IndexError, OverflowError, MemoryError, KeyError, AttributeError, NotImplementedError, ZeroDivisionError, BufferError)
 # Time that all threads spent in the program itself: neither a busy machine nor slow pages stretch it.
-SECONDS = 2.0  # after which a call is interrupted
+SECONDS = 0.3  # after which a call is interrupted: what only takes long finds nothing
 GRACE = 2.0  # for it to end; 0.2 is usual
 SMALL = 20_000  # elements that are read back and walked through by backward
 
