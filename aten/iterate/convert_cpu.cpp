@@ -1,5 +1,6 @@
 #include "tapegrad/aten/iterate/convert.h"
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -13,35 +14,79 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
+// The processor's own conversions, for as many elements as fill its vectors; how many that were. They round as Half and
+// BFloat16 do; NaNs of float16 keep more of their payload.
+template <class To, class From>
+int64_t convert_natively(const From*, To*, int64_t) {
+  return 0;
+}
+
+#if defined(__AVX512F__)
+template <>
+int64_t convert_natively(const Half* src, float* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    _mm512_storeu_ps(dst + i,
+                     _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i))));
+  return i;
+}
+template <>
+int64_t convert_natively(const float* src, Half* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
+                        _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+
+// The instruction takes subnormal numbers for zero: up to the first 32 elements with one among them.
+[[gnu::target("avx512bf16")]] int64_t to_bfloat16_until_subnormal(const float* src, BFloat16* dst, int64_t n) {
+  constexpr int kSubnormal = 0x20;  // of vfpclassps
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m512 low = _mm512_loadu_ps(src + i), high = _mm512_loadu_ps(src + i + 16);
+    if (_mm512_fpclass_ps_mask(low, kSubnormal) | _mm512_fpclass_ps_mask(high, kSubnormal)) break;
+    const auto both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    _mm512_storeu_si512(reinterpret_cast<__m512i*>(dst + i), both);
+  }
+  return i;
+}
+const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
+
+template <>
+int64_t convert_natively(const float* src, BFloat16* dst, int64_t n) {
+  return has_bfloat16 ? to_bfloat16_until_subnormal(src, dst, n) : 0;
+}
+#elif defined(__F16C__)
+template <>
+int64_t convert_natively(const Half* src, float* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
+  return i;
+}
+template <>
+int64_t convert_natively(const float* src, Half* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+#endif
+
 template <class To, class From>
 [[gnu::flatten]] void convert_contiguous(const From* src, To* dst, int64_t n) {
   if constexpr (std::is_same_v<To, From>) {
     std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(To));
   } else {
-    int64_t i = 0;
-    // The processor's own conversions of float16 round as Half does; NaNs keep more of their payload.
-#if defined(__AVX512F__)
-    if constexpr (std::is_same_v<From, Half> && std::is_same_v<To, float>) {
-      for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(dst + i,
-                         _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i))));
-    } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Half>) {
-      for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
-                            _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
-    }
-#elif defined(__F16C__)
-    if constexpr (std::is_same_v<From, Half> && std::is_same_v<To, float>) {
-      for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i))));
-    } else if constexpr (std::is_same_v<From, float> && std::is_same_v<To, Half>) {
-      for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
-    }
-#endif
+    constexpr int64_t kBlock = 256;  // where the native conversion gave up, it is tried again after so many elements
+    for (int64_t i = 0; i < n;) {
+      i += convert_natively(src + i, dst + i, n - i);
+      const int64_t end = std::min(n, i + (std::is_same_v<To, BFloat16> && std::is_same_v<From, float> ? kBlock : n));
 #pragma GCC ivdep
-    for (; i < n; ++i) dst[i] = cast_element<To>(src[i]);
+      for (; i < end; ++i) dst[i] = cast_element<To>(src[i]);
+    }
   }
 }
 

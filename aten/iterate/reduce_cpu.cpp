@@ -30,8 +30,8 @@ struct Work {
   const Loops& loops;
   const void* functor;
   Mode mode;
-  bool direct;     // elements are of the compute type and side by side: no staging
-  int64_t item;    // size of an element of the compute type
+  bool direct;     // elements are as the loops read them and side by side: no staging
+  int64_t item;    // size of an element as the loops read it
   int64_t strip;   // outputs per unit, all in one line of the last outer dimension
   int64_t strips;  // units per line
   int64_t lines;
@@ -249,16 +249,16 @@ Work plan(const Iterator& it, const Loops& loops, const void* functor) {
          functor,
          Mode::Rows,
          false,
-         static_cast<int64_t>(element_size(it.compute)),
+         static_cast<int64_t>(element_size(loops.input)),
          1,
          1,
          1,
          0,
-         convert_for(it.input_dtype, it.compute)};
+         convert_for(it.input_dtype, loops.input)};
   const int64_t line = it.outer_shape[it.outer_ndim - 1];
   const int64_t along = it.outer_strides[it.outer_ndim - 1];
   const int64_t down = it.reduced_strides[it.reduced_ndim - 1];
-  const bool same = it.input_dtype == it.compute;
+  const bool same = it.input_dtype == loops.input;
   const bool columns = it.outer_numel > 1 && (it.reduced_numel < kFewElements || std::abs(along) < std::abs(down));
   if (columns) {
     w.mode = Mode::Columns;

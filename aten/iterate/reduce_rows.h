@@ -31,6 +31,7 @@ struct Loops {
   int passes;    // over the input
   int acc_size;  // bytes of one lane in one plane
   int planes;    // of a block: planes * kBlock * acc_size bytes
+  DType input;   // of the elements as the loops read them
   DType result;  // of what finish writes
   // Lanes before a pass. Pass 1 starts from what pass 0 gave: one lane of `before` per lane, or the same for all.
   void (*start)(const void* functor, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
@@ -48,10 +49,12 @@ struct Loops {
 
 void run_loops(const reduce::Iterator& it, const Loops& loops, const void* functor);
 
-// Loops of a functor with one accumulator: identity, step, merge, finish (aten/functors/reduce.h).
-template <class T, class F>
+// Loops of a functor with one accumulator: identity, step, merge, finish (aten/functors/reduce.h). Elements lie in
+// memory as In and are converted to T in registers.
+template <class T, class F, class In>
 struct OnePass {
   using Acc = typename F::Acc;
+  static T in(In x) { return static_cast<T>(x); }
 
   [[gnu::flatten]] static void start(const void* functor, int, char* acc, int64_t n, const char*, bool, int64_t) {
     std::fill_n(reinterpret_cast<Acc*>(acc), n, static_cast<const F*>(functor)->identity());
@@ -73,48 +76,48 @@ struct OnePass {
                                        int64_t rows) {
     const F f = *static_cast<const F*>(functor);
     Acc* a = reinterpret_cast<Acc*>(acc);
-    auto row = [&](int64_t i) { return reinterpret_cast<const T*>(x + i * stride); };
+    auto row = [&](int64_t i) { return reinterpret_cast<const In*>(x + i * stride); };
     int64_t i = 0;
     for (; i + 4 <= rows; i += 4) {  // four at once: the accumulators are loaded and stored for all of them
-      const T *v = row(i), *w = row(i + 1), *y = row(i + 2), *z = row(i + 3);
+      const In *v = row(i), *w = row(i + 1), *y = row(i + 2), *z = row(i + 3);
 #pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], v[j], w[j], y[j], z[j]);
+      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], in(v[j]), in(w[j]), in(y[j]), in(z[j]));
     }
     if (i + 2 <= rows) {
-      const T *v = row(i), *w = row(i + 1);
+      const In *v = row(i), *w = row(i + 1);
 #pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], v[j], w[j]);
+      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], in(v[j]), in(w[j]));
       i += 2;
     }
     if (i < rows) {
-      const T* v = row(i);
+      const In* v = row(i);
 #pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) a[j] = f.step(a[j], v[j]);
+      for (int64_t j = 0; j < n; ++j) a[j] = f.step(a[j], in(v[j]));
     }
   }
-  static void deal(const F& f, Acc* a, const T* v, int64_t n) {
+  static void deal(const F& f, Acc* a, const In* v, int64_t n) {
     int64_t i = 0;
     const int64_t ahead = n < kFarElements ? 0 : kFarElements / 2;
     for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
       if (ahead > 0)
-        for (int l = 0; l < 4 * kLanes; l += 64 / sizeof(T)) __builtin_prefetch(v + i + ahead + l);
+        for (int l = 0; l < 4 * kLanes; l += 64 / sizeof(In)) __builtin_prefetch(v + i + ahead + l);
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l)
-        a[l] = take(f, a[l], v[i + l], v[i + l + kLanes], v[i + l + 2 * kLanes], v[i + l + 3 * kLanes]);
+        a[l] = take(f, a[l], in(v[i + l]), in(v[i + l + kLanes]), in(v[i + l + 2 * kLanes]), in(v[i + l + 3 * kLanes]));
     }
     if (i + 2 * kLanes <= n) {
 #pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], v[i + l], v[i + l + kLanes]);
+      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[i + l]), in(v[i + l + kLanes]));
       i += 2 * kLanes;
     }
     if (i + kLanes <= n) {
 #pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l) a[l] = f.step(a[l], v[i + l]);
+      for (int l = 0; l < kLanes; ++l) a[l] = f.step(a[l], in(v[i + l]));
       i += kLanes;
     }
     if (i == n) return;
     if (n < kLanes) {
-      for (int l = 0; i + l < n; ++l) a[l] = f.step(a[l], v[i + l]);
+      for (int l = 0; i + l < n; ++l) a[l] = f.step(a[l], in(v[i + l]));
       return;
     }
     // The rest in the upper lanes, as whole vectors: the lower ones look at elements that were taken already.
@@ -122,7 +125,7 @@ struct OnePass {
     const int64_t from = kLanes - (n - i);
 #pragma GCC ivdep
     for (int l = 0; l < kLanes; ++l) {
-      const Acc t = f.step(a[l], v[l]);
+      const Acc t = f.step(a[l], in(v[l]));
       a[l] = l >= from ? t : a[l];
     }
   }
@@ -130,7 +133,7 @@ struct OnePass {
     const F f = *static_cast<const F*>(functor);
     Acc a[kLanes];
     std::copy_n(reinterpret_cast<Acc*>(acc), kLanes, a);
-    deal(f, a, reinterpret_cast<const T*>(x), n);
+    deal(f, a, reinterpret_cast<const In*>(x), n);
     std::copy_n(a, kLanes, reinterpret_cast<Acc*>(acc));
   }
   template <int N>
@@ -155,7 +158,7 @@ struct OnePass {
     for (int64_t i = 0; i < rows; ++i, x += stride) {
       Acc a[kLanes];
       std::fill_n(a, kLanes, f.identity());
-      deal(f, a, reinterpret_cast<const T*>(x), n);
+      deal(f, a, reinterpret_cast<const In*>(x), n);
       reinterpret_cast<Acc*>(acc)[i] = folded<kLanes>(f, a);
     }
   }
@@ -173,14 +176,14 @@ struct OnePass {
     for (int64_t j = 0; j < n; ++j) o[j] = f.finish(a[j], count);
   }
   using Result = decltype(std::declval<F>().finish(std::declval<Acc>(), int64_t{}));
-  static constexpr Loops loops{1,     sizeof(Acc), 1,     dtype_of_v<Result>, &start, &columns, &rows, &merge,
-                               &fold, &finish,     &lines};
+  static constexpr Loops loops{
+      1, sizeof(Acc), 1, dtype_of_v<In>, dtype_of_v<Result>, &start, &columns, &rows, &merge, &fold, &finish, &lines};
 };
 
 // Loops of a functor that needs the mean first (variance): pass 0 sums; pass 1 sums d and d^2 of the distances d
 // from that mean, whose rounding the sum of d takes out again (Chan, Golub and LeVeque, The American Statistician
 // 37 (1983), the corrected two-pass algorithm). Planes: the mean, sum of d, sum of d^2.
-template <class T, class F>
+template <class T, class F, class In>
 struct Centered {
   [[gnu::flatten]] static void start(const void*, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
                                      int64_t count) {
@@ -196,14 +199,14 @@ struct Centered {
                                        int64_t rows) {
     double* __restrict__ a = reinterpret_cast<double*>(acc);
     for (int64_t i = 0; i < rows; ++i, x += stride) {
-      const T* __restrict__ v = reinterpret_cast<const T*>(x);
+      const In* __restrict__ v = reinterpret_cast<const In*>(x);
       if (pass == 0) {
-        for (int64_t j = 0; j < n; ++j) a[j] += static_cast<double>(v[j]);
+        for (int64_t j = 0; j < n; ++j) a[j] += static_cast<double>(static_cast<T>(v[j]));
         continue;
       }
 #pragma GCC ivdep
       for (int64_t j = 0; j < n; ++j) {
-        const double d = static_cast<double>(v[j]) - a[j];
+        const double d = static_cast<double>(static_cast<T>(v[j])) - a[j];
         a[j + kBlock] += d;
         a[j + 2 * kBlock] += d * d;
       }
@@ -211,7 +214,7 @@ struct Centered {
   }
   [[gnu::flatten]] static void rows(const void*, int pass, char* acc, const char* x, int64_t n) {
     double* a = reinterpret_cast<double*>(acc);
-    const T* v = reinterpret_cast<const T*>(x);
+    const In* v = reinterpret_cast<const In*>(x);
     double s[kLanes], q[kLanes];
     const double mean = a[0];
     const int plane = pass == 0 ? 0 : 1;
@@ -221,8 +224,8 @@ struct Centered {
     if (pass == 0) {
       for (; i + kLanes <= n; i += kLanes)
 #pragma GCC ivdep
-        for (int l = 0; l < kLanes; ++l) s[l] += static_cast<double>(v[i + l]);
-      for (int l = 0; i + l < n; ++l) s[l] += static_cast<double>(v[i + l]);
+        for (int l = 0; l < kLanes; ++l) s[l] += static_cast<double>(static_cast<T>(v[i + l]));
+      for (int l = 0; i + l < n; ++l) s[l] += static_cast<double>(static_cast<T>(v[i + l]));
     } else {
       auto take = [&](int l, T value) {
         const double d = static_cast<double>(value) - mean;
@@ -231,8 +234,8 @@ struct Centered {
       };
       for (; i + kLanes <= n; i += kLanes)
 #pragma GCC ivdep
-        for (int l = 0; l < kLanes; ++l) take(l, v[i + l]);
-      for (int l = 0; i + l < n; ++l) take(l, v[i + l]);
+        for (int l = 0; l < kLanes; ++l) take(l, static_cast<T>(v[i + l]));
+      for (int l = 0; i + l < n; ++l) take(l, static_cast<T>(v[i + l]));
     }
     std::copy_n(s, kLanes, a + plane * kBlock);
     std::copy_n(q, kLanes, a + 2 * kBlock);
@@ -258,16 +261,24 @@ struct Centered {
     T* o = reinterpret_cast<T*>(out);
     for (int64_t j = 0; j < n; ++j) o[j] = f.finish(a[j + kBlock], a[j + 2 * kBlock], count);
   }
-  static constexpr Loops loops{2,     sizeof(double), 3,     dtype_of_v<T>, &start, &columns,
-                               &rows, &merge,         &fold, &finish,       nullptr};
+  static constexpr Loops loops{2,        sizeof(double), 3,      dtype_of_v<In>, dtype_of_v<T>, &start,
+                               &columns, &rows,          &merge, &fold,          &finish,       nullptr};
 };
 
+template <class T, class F, class In>
+void run_on(const reduce::Iterator& it, const F& functor) {
+  if constexpr (requires { F::kCentered; })
+    run_loops(it, Centered<T, F, In>::loops, &functor);
+  else
+    run_loops(it, OnePass<T, F, In>::loops, &functor);
+}
+
+// bfloat16 has loops of its own: staging it would take as long as a reduction of the float elements.
 template <class T, class F>
 void run(const reduce::Iterator& it, const F& functor) {
-  if constexpr (requires { F::kCentered; })
-    run_loops(it, Centered<T, F>::loops, &functor);
-  else
-    run_loops(it, OnePass<T, F>::loops, &functor);
+  if constexpr (std::is_same_v<T, float>)
+    if (it.input_dtype == DType::bfloat16) return run_on<T, F, BFloat16>(it, functor);
+  run_on<T, F, T>(it, functor);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA::reduce_rows
