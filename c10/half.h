@@ -40,7 +40,8 @@ struct Half {
     const uint32_t moved = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int16_t>(bits))) << 13;
     const float scaled = std::bit_cast<float>(moved & 0x8fffe000u) * std::bit_cast<float>(0x77800000u);  // * 2^112
     const uint32_t u = std::bit_cast<uint32_t>(scaled);
-    return std::bit_cast<float>((u & 0x7fffffffu) >= 0x47800000u ? u | 0x7f800000u : u);
+    const uint32_t special = (0x477fffffu - (u & 0x7fffffffu)) >> 31;  // 1 from 2^16 on
+    return std::bit_cast<float>(u | ((0u - special) & 0x7f800000u));
   }
   static constexpr Half from_bits(uint16_t b) {
     Half r;
@@ -49,18 +50,18 @@ struct Half {
   }
 
  private:
-  // Round to nearest even with overflow to infinity. Adding a constant whose last place is the target's
-  // last place makes the float unit do the rounding for subnormal results.
+  // Round to nearest even with overflow to infinity. The float unit rounds: it adds the power of two whose last place
+  // is the last place of the result, 2^13 times the value's own power of two, or that of the smallest normal number. No
+  // conditions: a loop around this must stay free of branches to be vectorised.
   TG_HD TG_INLINE static uint16_t round(uint32_t u) {
-    uint32_t sign = (u >> 16) & 0x8000u;
-    uint32_t a = u & 0x7fffffffu;
-    uint32_t normal = (a + 0xc8000fffu + ((a >> 13) & 1u)) >> 13;  // exponent - 112, rounded
-    uint32_t subnormal =
-        std::bit_cast<uint32_t>(std::bit_cast<float>(a) + std::bit_cast<float>(0x3f000000u)) - 0x3f000000u;
-    uint32_t r = a < 0x38800000u ? subnormal : normal;
-    r = a >= 0x477ff000u ? 0x7c00u : r;
-    r = a > 0x7f800000u ? 0x7e00u : r;
-    return static_cast<uint16_t>(sign | r);
+    constexpr uint32_t kSmallest = 0x38800000u, kOverflow = 0x47800000u;  // 2^-14 and 2^16
+    const uint32_t magnitude = u & 0x7fffffffu;
+    const uint32_t a = magnitude < kOverflow ? magnitude : kOverflow;
+    const uint32_t exponent = a & 0x7f800000u, power = exponent > kSmallest ? exponent : kSmallest;
+    const uint32_t magic = power + (13u << 23);
+    const uint32_t digits = std::bit_cast<uint32_t>(std::bit_cast<float>(a) + std::bit_cast<float>(magic)) - magic;
+    const uint32_t nan = (0x7f800000u - magnitude) >> 31;
+    return static_cast<uint16_t>((((power - kSmallest) >> 13) + digits) | nan << 9 | ((u >> 16) & 0x8000u));
   }
 };
 

@@ -14,7 +14,7 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-// The processor's own conversions, for as many elements as fill its vectors; how many that were. They round as Half and
+// The processor's own conversions, of as many elements as they can take; how many that were. They round as Half and
 // BFloat16 do; NaNs of float16 keep more of their payload.
 template <class To, class From>
 int64_t convert_natively(const From*, To*, int64_t) {
@@ -22,21 +22,33 @@ int64_t convert_natively(const From*, To*, int64_t) {
 }
 
 #if defined(__AVX512F__)
+// A vector of 16 elements at a time, the last one as long as is left.
+template <class F>
+int64_t by_vectors(int64_t n, F&& one) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) one(i, static_cast<__mmask16>(0xffff));
+  if (i < n) one(i, static_cast<__mmask16>((1u << (n - i)) - 1));
+  return n;
+}
 template <>
 int64_t convert_natively(const Half* src, float* dst, int64_t n) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    _mm512_storeu_ps(dst + i,
-                     _mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i))));
-  return i;
+  return by_vectors(n, [=](int64_t i, __mmask16 mask) {
+    _mm512_mask_storeu_ps(dst + i, mask, _mm512_maskz_cvtph_ps(mask, _mm256_maskz_loadu_epi16(mask, src + i)));
+  });
 }
 template <>
 int64_t convert_natively(const float* src, Half* dst, int64_t n) {
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
-                        _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
-  return i;
+  return by_vectors(n, [=](int64_t i, __mmask16 mask) {
+    const __m512 x = _mm512_maskz_loadu_ps(mask, src + i);
+    _mm256_mask_storeu_epi16(dst + i, mask, _mm512_maskz_cvtps_ph(mask, x, _MM_FROUND_TO_NEAREST_INT));
+  });
+}
+template <>
+int64_t convert_natively(const BFloat16* src, float* dst, int64_t n) {
+  return by_vectors(n, [=](int64_t i, __mmask16 mask) {
+    const __m512i wide = _mm512_maskz_cvtepu16_epi32(mask, _mm256_maskz_loadu_epi16(mask, src + i));
+    _mm512_mask_storeu_epi32(dst + i, mask, _mm512_maskz_slli_epi32(mask, wide, 16));
+  });
 }
 
 // The instruction takes subnormal numbers for zero: up to the first 32 elements with one among them.
@@ -45,11 +57,17 @@ int64_t convert_natively(const float* src, Half* dst, int64_t n) {
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m512 low = _mm512_loadu_ps(src + i), high = _mm512_loadu_ps(src + i + 16);
-    if (_mm512_fpclass_ps_mask(low, kSubnormal) | _mm512_fpclass_ps_mask(high, kSubnormal)) break;
+    if (_mm512_fpclass_ps_mask(low, kSubnormal) | _mm512_fpclass_ps_mask(high, kSubnormal)) return i;
     const auto both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
     _mm512_storeu_si512(reinterpret_cast<__m512i*>(dst + i), both);
   }
-  return i;
+  for (; i < n; i += 16) {
+    const auto mask = static_cast<__mmask16>(n - i >= 16 ? 0xffff : (1u << (n - i)) - 1);
+    const __m512 x = _mm512_maskz_loadu_ps(mask, src + i);
+    if (_mm512_fpclass_ps_mask(x, kSubnormal)) return i;
+    _mm256_mask_storeu_epi16(dst + i, mask, (__m256i)_mm512_cvtneps_pbh(x));
+  }
+  return n;
 }
 const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
 

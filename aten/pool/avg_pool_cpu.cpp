@@ -44,31 +44,27 @@ C divisor(const Window& z, const Window& y, const Window& x, int64_t override_) 
 template <class T>
 void mean_windows(const Windows& w, int64_t override_, const T* input, T* output) {
   using C = compute_t<T>;
-  int64_t work = w.in_plane() + w.out_plane();
   // A window over a whole plane of 16-bit integers or such sums in the dtype itself, as PyTorch's does.
-  parallel_for(0, w.planes, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
-    for (int64_t p = first; p < last; ++p) {
-      const T* x = input + p * w.in_plane();
-      T* y = output + p * w.out_plane();
-      for (const Window& wz : w.table[0])
-        for (const Window& wy : w.table[1])
-          for (const Window& wx : w.table[2]) {
-            C sum = 0;
-            if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
-              for (int64_t z = wz.first; z < wz.last; ++z)
-                sum = static_cast<C>(
-                    sum + line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
-            } else {
-              for (int64_t z = wz.first; z < wz.last; ++z)
-                for (int64_t yy = wy.first; yy < wy.last; ++yy)
-                  sum = static_cast<C>(sum +
-                                       line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
-            }
-            C d = divisor<C>(wz, wy, wx, override_);
-            *y++ = T(d == C(0) ? C(0) : static_cast<C>(sum / d));
-          }
-    }
-  });
+  pool::for_rows(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+                 [&](int64_t p, const Window& wz, const Window& wy, int64_t to) {
+                   const T* x = input + p * w.in_plane();
+                   T* y = output + to;
+                   for (const Window& wx : w.table[2]) {
+                     C sum = 0;
+                     if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
+                       for (int64_t z = wz.first; z < wz.last; ++z)
+                         sum = static_cast<C>(
+                             sum + line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
+                     } else {
+                       for (int64_t z = wz.first; z < wz.last; ++z)
+                         for (int64_t yy = wy.first; yy < wy.last; ++yy)
+                           sum = static_cast<C>(
+                               sum + line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
+                     }
+                     C d = divisor<C>(wz, wy, wx, override_);
+                     *y++ = T(d == C(0) ? C(0) : static_cast<C>(sum / d));
+                   }
+                 });
 }
 
 template <class T>

@@ -20,77 +20,69 @@ T* ptr(const Tensor& t) {
 
 int64_t plane_grain(int64_t work) { return 32768 / std::max<int64_t>(work, 1) + 1; }
 
-// Plain pooling of one plane, line by line of the output: for each element of the window the whole line is compared
-// at once. Equal values keep the first position; a NaN wins and stays.
+// Plain pooling of one line of the output: for each element of the window the whole line is compared at once. Equal
+// values keep the first position; a NaN wins and stays. `y` and `indices` are those of the line, x of the plane.
 template <class T, class Index>
-void max_plane(const Windows& w, int64_t stride_x, int64_t pad_x, int64_t kernel_x, const T* x, T* y, int64_t* indices,
-               std::vector<compute_t<T>>& best, std::vector<Index>& where) {
+void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t stride_x, int64_t pad_x, int64_t kernel_x,
+             const T* x, T* y, int64_t* indices, compute_t<T>* b, Index* at) {
   using C = compute_t<T>;
   constexpr C kLowest =
       std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
-  int64_t n = w.out[2];
-  for (int64_t oz = 0; oz < w.out[0]; ++oz)
-    for (int64_t oy = 0; oy < w.out[1]; ++oy) {
-      const Window &wz = w.table[0][static_cast<size_t>(oz)], &wy = w.table[1][static_cast<size_t>(oy)];
-      C* b = best.data();
-      Index* at = where.data();
-      for (int64_t o = 0; o < n; ++o) {
-        b[o] = kLowest;
-        at[o] =
-            static_cast<Index>((wz.first * w.in[1] + wy.first) * w.in[2] + w.table[2][static_cast<size_t>(o)].first);
-      }
-      for (int64_t z = wz.first; z < wz.last; z += w.step[0])
-        for (int64_t yy = wy.first; yy < wy.last; yy += w.step[1]) {
-          int64_t line = (z * w.in[1] + yy) * w.in[2];
-          for (int64_t k = 0; k < kernel_x; ++k) {
-            int64_t shift = k * w.step[2] - pad_x, first = 0, last = n;
-            while (first < n && first * stride_x + shift < 0) ++first;
-            while (last > first && (last - 1) * stride_x + shift >= w.in[2]) --last;
-            const T* p = x + line + shift;
-            Index from = static_cast<Index>(line + shift), step = static_cast<Index>(stride_x);
-            auto compare = [&](int64_t o, C v) {
-              bool take = v > b[o] || v != v;
-              b[o] = take ? v : b[o];
-              at[o] = take ? static_cast<Index>(from + static_cast<Index>(o) * step) : at[o];
-            };
-            if (stride_x == 1) {
-              for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o]));
-            } else if (stride_x == 2) {
-              for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[2 * o]));
-            } else {
-              for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o * stride_x]));
-            }
-          }
+  const int64_t n = w.out[2];
+  // Columns of the window that meet the line at all: a window may be far wider than the input.
+  const int64_t behind = pad_x - (n - 1) * stride_x;  // where column 0 of the last window is, from the line's start on
+  const int64_t first_k = behind > 0 ? (behind + w.step[2] - 1) / w.step[2] : 0;
+  const int64_t last_k = std::min(kernel_x, (w.in[2] - 1 + pad_x) / w.step[2] + 1);
+  for (int64_t o = 0; o < n; ++o) {
+    b[o] = kLowest;
+    at[o] = static_cast<Index>((wz.first * w.in[1] + wy.first) * w.in[2] + w.table[2][static_cast<size_t>(o)].first);
+  }
+  for (int64_t z = wz.first; z < wz.last; z += w.step[0])
+    for (int64_t yy = wy.first; yy < wy.last; yy += w.step[1]) {
+      const int64_t line = (z * w.in[1] + yy) * w.in[2];
+      for (int64_t k = first_k; k < last_k; ++k) {
+        int64_t shift = k * w.step[2] - pad_x, first = 0, last = n;
+        while (first < n && first * stride_x + shift < 0) ++first;
+        while (last > first && (last - 1) * stride_x + shift >= w.in[2]) --last;
+        const T* p = x + line + shift;
+        Index from = static_cast<Index>(line + shift), step = static_cast<Index>(stride_x);
+        auto compare = [&](int64_t o, C v) {
+          bool take = v > b[o] || v != v;
+          b[o] = take ? v : b[o];
+          at[o] = take ? static_cast<Index>(from + static_cast<Index>(o) * step) : at[o];
+        };
+        if (stride_x == 1) {
+          for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o]));
+        } else if (stride_x == 2) {
+          for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[2 * o]));
+        } else {
+          for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o * stride_x]));
         }
-      int64_t to = (oz * w.out[1] + oy) * n;
-      for (int64_t o = 0; o < n; ++o) y[to + o] = T(b[o]);
-      for (int64_t o = 0; o < n; ++o) indices[to + o] = at[o];
+      }
     }
+  for (int64_t o = 0; o < n; ++o) y[o] = T(b[o]);
+  for (int64_t o = 0; o < n; ++o) indices[o] = at[o];
 }
 
 template <class T>
-void max_window(const Windows& w, const T* x, T* y, int64_t* indices) {
+void max_window_row(const Windows& w, const Window& wz, const Window& wy, const T* x, T* y, int64_t* indices) {
   using C = compute_t<T>;
-  for (int64_t oz = 0, to = 0; oz < w.out[0]; ++oz)
-    for (int64_t oy = 0; oy < w.out[1]; ++oy)
-      for (int64_t ox = 0; ox < w.out[2]; ++ox, ++to) {
-        const Window &wz = w.table[0][static_cast<size_t>(oz)], &wy = w.table[1][static_cast<size_t>(oy)],
-                     &wx = w.table[2][static_cast<size_t>(ox)];
-        int64_t at = (wz.first * w.in[1] + wy.first) * w.in[2] + wx.first;
-        C best = static_cast<C>(x[at]);
-        for (int64_t z = wz.first; z < wz.last; ++z)
-          for (int64_t yy = wy.first; yy < wy.last; ++yy)
-            for (int64_t xx = wx.first; xx < wx.last; ++xx) {
-              int64_t i = (z * w.in[1] + yy) * w.in[2] + xx;
-              C v = static_cast<C>(x[i]);
-              if (v > best || v != v) {
-                best = v;
-                at = i;
-              }
-            }
-        y[to] = T(best);
-        indices[to] = at;
-      }
+  for (const Window& wx : w.table[2]) {
+    int64_t at = (wz.first * w.in[1] + wy.first) * w.in[2] + wx.first;
+    C best = static_cast<C>(x[at]);
+    for (int64_t z = wz.first; z < wz.last; ++z)
+      for (int64_t yy = wy.first; yy < wy.last; ++yy)
+        for (int64_t xx = wx.first; xx < wx.last; ++xx) {
+          int64_t i = (z * w.in[1] + yy) * w.in[2] + xx;
+          C v = static_cast<C>(x[i]);
+          if (v > best || v != v) {
+            best = v;
+            at = i;
+          }
+        }
+    *y++ = T(best);
+    *indices++ = at;
+  }
 }
 
 // Bounds are the caller's promise for our own indices; those a user gives to max_unpool are checked here.
@@ -116,19 +108,24 @@ void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
                   [[maybe_unused]] bool ceil_mode, const Tensor& values, const Tensor& indices) {
   if (values.numel() == 0) return;
   Windows w = pool::plain_windows(input.sizes(), values.sizes(), kernel_size, stride, padding, dilation, true);
+  const size_t spatial = kernel_size.size();
   int64_t kernel_x = kernel_size.back(), stride_x = stride.back(), pad_x = padding.back();
   dispatch_real(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     auto run = [&]<class Index>() {
-      int64_t work = w.out_plane() * kernel_x * kernel_size[0];
-      parallel_for(0, w.planes, plane_grain(work), [&](int64_t first, int64_t last) {
-        std::vector<C> best(static_cast<size_t>(w.out[2]));
-        std::vector<Index> where(static_cast<size_t>(w.out[2]));
-        for (int64_t p = first; p < last; ++p)
-          max_plane<T, Index>(w, stride_x, pad_x, kernel_x, ptr<T>(input) + p * w.in_plane(),
-                              ptr<T>(values) + p * w.out_plane(), ptr<int64_t>(indices) + p * w.out_plane(), best,
-                              where);
-      });
+      int64_t work = w.out[2] * std::min(kernel_x, w.in[2]) * std::min(kernel_size[0], w.in[3 - spatial]);
+      struct Scratch {
+        std::vector<C> best;
+        std::vector<Index> where;
+      };
+      pool::for_rows<Scratch>(
+          w, work, [&](int64_t p, const Window& wz, const Window& wy, int64_t to, Scratch& scratch) {
+            scratch.best.resize(static_cast<size_t>(w.out[2]));
+            scratch.where.resize(static_cast<size_t>(w.out[2]));
+            max_row<T, Index>(w, wz, wy, stride_x, pad_x, kernel_x, ptr<T>(input) + p * w.in_plane(),
+                              ptr<T>(values) + to, ptr<int64_t>(indices) + to, scratch.best.data(),
+                              scratch.where.data());
+          });
     };
     // Positions as wide as the values, so that both fill the same vectors.
     if (sizeof(C) <= 4 && w.in_plane() < (int64_t{1} << 30))
@@ -142,11 +139,11 @@ void adaptive_max_pool_cpu(const Tensor& input, IntSpan output_size, const Tenso
   if (values.numel() == 0) return;
   Windows w = pool::adaptive_windows(input.sizes(), values.sizes(), output_size.size());
   dispatch_real(input.dtype(), [&]<class T>() {
-    parallel_for(0, w.planes, plane_grain(w.in_plane()), [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p)
-        max_window<T>(w, ptr<T>(input) + p * w.in_plane(), ptr<T>(values) + p * w.out_plane(),
-                      ptr<int64_t>(indices) + p * w.out_plane());
-    });
+    pool::for_rows(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+                   [&](int64_t p, const Window& wz, const Window& wy, int64_t to) {
+                     max_window_row<T>(w, wz, wy, ptr<T>(input) + p * w.in_plane(), ptr<T>(values) + to,
+                                       ptr<int64_t>(indices) + to);
+                   });
   });
 }
 

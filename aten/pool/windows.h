@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::pool {
 
@@ -36,6 +38,29 @@ inline int64_t pooled_size(int64_t in, int64_t kernel, int64_t stride, int64_t p
   int64_t n = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
   if (ceil_mode && (n - 1) * stride >= in + padding) --n;
   return n;
+}
+
+inline int64_t rows_of_plane(const Windows& w) { return std::max<int64_t>(1, w.out[0] * w.out[1]); }
+
+// Calls f(plane, window in the first dimension, in the second, index of the first output element) for every row of the
+// output, in parallel: a single plane may be large, and between rows an interrupt ends the operator. `work` is that of
+// one row. Where a Scratch is named, f gets one that nobody else uses.
+struct NoScratch {};
+template <class Scratch = NoScratch, class F>
+void for_rows(const Windows& w, int64_t work, F&& f) {
+  const int64_t rows = rows_of_plane(w);
+  parallel_for(0, w.planes * rows, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
+    [[maybe_unused]] Scratch scratch;
+    for (int64_t r = first; r < last; ++r) {
+      const int64_t row = r % rows;
+      const Window& wz = w.table[0][static_cast<size_t>(row / w.out[1])];
+      const Window& wy = w.table[1][static_cast<size_t>(row % w.out[1])];
+      if constexpr (std::is_same_v<Scratch, NoScratch>)
+        f(r / rows, wz, wy, r * w.out[2]);
+      else
+        f(r / rows, wz, wy, r * w.out[2], scratch);
+    }
+  });
 }
 
 inline void set_sizes(Windows& w, IntSpan input, IntSpan output, size_t spatial) {

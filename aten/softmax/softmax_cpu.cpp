@@ -9,6 +9,7 @@
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
+#include "tapegrad/aten/iterate/staged_row.h"
 #include "tapegrad/aten/kernels_softmax.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -122,56 +123,47 @@ void forward_lanes(Tile<C>& tile) {
 }
 
 // A row of n >= kLanes, straight from and to memory: its largest element, the sum of exponentials (kept for softmax in
-// the result, or for 16-bit types in the tile), the result.
-template <bool kLog, class T, class C>
-void forward_row(const T* x, T* o, int64_t n, Tile<C>& tile) {
+// the result), the result. x and o may be one row.
+template <bool kLog, class C>
+void forward_row(const C* x, C* o, int64_t n) {
   const int64_t whole = n / kLanes * kLanes, rest = n - whole;
   C lanes[kLanes];
   std::fill(lanes, lanes + kLanes, -std::numeric_limits<C>::infinity());
   auto larger = [](C a, C b) { return a > b ? a : b; };
-  auto raise = [&](const T* p, const T* q, const T* r, const T* s) {
+  auto raise = [&](const C* p, const C* q, const C* r, const C* s) {
 #pragma GCC ivdep
     for (int64_t j = 0; j < kLanes; ++j) {
-      const C a = larger(static_cast<C>(p[j]), static_cast<C>(q[j])),
-              b = larger(static_cast<C>(r[j]), static_cast<C>(s[j]));
-      lanes[j] = larger(larger(a, b), lanes[j]);
+      lanes[j] = larger(larger(larger(p[j], q[j]), larger(r[j], s[j])), lanes[j]);
     }
   };
   int64_t at = 0;
   for (; at + 4 * kLanes <= n; at += 4 * kLanes)
     raise(x + at, x + at + kLanes, x + at + 2 * kLanes, x + at + 3 * kLanes);
-  const T* end = x + n - kLanes;  // some elements are looked at twice
+  const C* end = x + n - kLanes;  // some elements are looked at twice
   for (; at < n; at += 2 * kLanes) raise(std::min(x + at, end), std::min(x + at + kLanes, end), end, end);
   const C top = fold(lanes, larger);
 
-  C* kept = nullptr;
-  if constexpr (!kLog && std::is_same_v<T, C>) {
-    kept = o;
-  } else if constexpr (!kLog) {
-    tile.values.resize(static_cast<size_t>(n));
-    kept = tile.values.data();
-  }
   std::fill(lanes, lanes + kLanes, C(0));
-  auto add = [&](const auto* p, C* to) {
+  auto add = [&](const C* p, C* to) {
 #pragma GCC ivdep
     for (int64_t j = 0; j < kLanes; ++j) {
-      const C e = math::exp(static_cast<C>(p[j]) - top);
+      const C e = math::exp(p[j] - top);
       lanes[j] += e;
       if constexpr (!kLog) to[j] = e;
     }
   };
-  for (int64_t i = 0; i < whole; i += kLanes) add(x + i, kLog ? nullptr : kept + i);
+  for (int64_t i = 0; i < whole; i += kLanes) add(x + i, kLog ? nullptr : o + i);
   if (rest > 0) {
     C in[kLanes], out[kLanes];
     std::fill(in, in + kLanes, -std::numeric_limits<C>::infinity());
-    for (int64_t j = 0; j < rest; ++j) in[j] = static_cast<C>(x[whole + j]);
+    for (int64_t j = 0; j < rest; ++j) in[j] = x[whole + j];
     add(in, out);
-    if constexpr (!kLog) std::copy_n(out, rest, kept + whole);
+    if constexpr (!kLog) std::copy_n(out, rest, o + whole);
   }
   const C sum = fold(lanes, [](C a, C b) { return a + b; });
   const C total = kLog ? math::log(sum) : C(1) / sum;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) o[i] = T(kLog ? static_cast<C>(x[i]) - top - total : kept[i] * total);
+  for (int64_t i = 0; i < n; ++i) o[i] = kLog ? x[i] - top - total : o[i] * total;
 }
 
 template <bool kLog, class C>
@@ -189,13 +181,6 @@ void backward_tile(Tile<C>& grad, Tile<C>& output, bool row) {
     const C* y = output.values.data() + i * kLanes;
     for (int64_t j = 0; j < kLanes; ++j) g[j] = kLog ? g[j] - math::exp(y[j]) * total[j] : y[j] * (g[j] - total[j]);
   }
-}
-
-template <class F>
-void dispatch_floating(DType t, F&& f) {
-  dispatch_dtype(t, [&]<class T>() {
-    if constexpr (is_floating_type<T>) f.template operator()<T>();
-  });
 }
 
 // Calls f(layout, offset, width, workspace) for each tile; width counts its columns or rows.
@@ -226,8 +211,17 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
     using C = compute_t<T>;
     const T* x = static_cast<const T*>(input.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
-    each_tile<Tile<C>>(e, [&](Layout layout, int64_t offset, int64_t width, Tile<C>& tile) {
-      if (layout == Layout::Row) return forward_row<kLog>(x + offset, o + offset, e.n, tile);
+    struct Workspace {
+      Tile<C> tile;
+      StagedRow<T> row;
+    };
+    each_tile<Workspace>(e, [&](Layout layout, int64_t offset, int64_t width, Workspace& workspace) {
+      auto& [tile, row] = workspace;
+      if (layout == Layout::Row) {
+        const C* from = row.load(x + offset, e.n);
+        forward_row<kLog>(from, row.target(o + offset), e.n);
+        return row.store(o + offset, e.n);
+      }
       tile.load(layout, x + offset, e, width, C(0));
       forward_lanes<kLog>(tile);
       tile.store(layout, o + offset, e, width);

@@ -1,5 +1,7 @@
 #include "tapegrad/autograd/formulas/pointwise.h"
 
+#include <limits>
+
 namespace tapegrad::autograd {
 namespace {
 constexpr double kPi = 3.14159265358979323846;
@@ -19,9 +21,10 @@ Tensor pow_backward(const Tensor& grad, const Tensor& input, const Tensor& expon
     // As numbers: arithmetic between wrapped ones would round them to the default dtype.
     const Scalar p = exponent.item();
     if (p == Scalar(0)) return zeros_like(grad);
-    const Scalar less = p.is_complex()    ? Scalar(p.to<complex128_t>() - 1.0)
-                        : p.is_integral() ? Scalar(p.to<int64_t>() - 1)
-                                          : Scalar(p.to<double>() - 1);
+    const bool least = p.is_integral() && p.to<int64_t>() == std::numeric_limits<int64_t>::min();
+    const Scalar less = p.is_complex()              ? Scalar(p.to<complex128_t>() - 1.0)
+                        : p.is_integral() && !least ? Scalar(p.to<int64_t>() - 1)
+                                                    : Scalar(p.to<double>() - 1);
     return grad * (tapegrad::pow(input, less) * p).conj();
   }
   return where(exponent == 0, 0, grad * (exponent * tapegrad::pow(input, exponent - 1)).conj());

@@ -22,6 +22,7 @@ LONG = {  # each takes several seconds on one core
     "qr": lambda: [tg.linalg.qr(SQUARE) for _ in range(200)],
     "lstsq": lambda: [tg.linalg.lstsq(SQUARE, SQUARE, driver="gelsd") for _ in range(9)],
     "sort": lambda: tg.randn(1 << 27).sort(),
+    "pooling one large plane": lambda: tg.nn.functional.adaptive_avg_pool2d(tg.ones(1, 1, 64, 64, dtype=tg.bfloat16), 40_000),
     "attention": lambda: tg.nn.functional.scaled_dot_product_attention(*[tg.randn(16, 8, 4096, 64)] * 3),
 }
 ROOM = 5.0  # seconds; 0.02 to 0.1 on an idle machine

@@ -1,0 +1,32 @@
+"""Pooling beyond what the rows' samples hold: windows and sizes that only fit in 64 bits, or do not."""
+
+from __future__ import annotations
+
+import pytest
+import tapegrad as tg
+
+F = tg.nn.functional
+
+
+@pytest.mark.parametrize("kernel, dilation", [(40, 1), (40, 3), (10**6, 1), (10**6, 3), (2**31 - 1, 1)])
+def test_a_window_far_wider_than_the_input(kernel, dilation):
+    """The work is that of the elements there are, not of the window; PyTorch 2.13 walks through the window."""
+    x = tg.arange(2 * 18 * 36, dtype=tg.float32).reshape(1, 2, 18, 36)
+    stride = min(kernel * dilation, 2**31 - 1)
+    values, places = F.max_pool2d(x, kernel, stride=stride, padding=0, dilation=dilation, ceil_mode=True, return_indices=True)
+    expected = x[..., ::dilation, ::dilation].amax((2, 3), keepdim=True)
+    assert tg.equal(values, expected)
+    assert tg.equal(x.flatten(2).gather(2, places.flatten(2)).reshape(values.shape), expected)
+
+
+def test_sizes_of_max_unpool_that_do_not_fit():
+    x, places = tg.ones(1, 2, 3), tg.zeros(1, 2, 3, dtype=tg.int64)
+    for kernel in (2**63 - 1, 2**62):
+        with pytest.raises(RuntimeError, match=f"max_unpool1d: the output's size does not fit: got kernel_size .{kernel}., stride .{kernel}., padding .0."):
+            F.max_unpool1d(x, places, kernel)
+
+
+def test_gradient_of_a_power_with_the_least_exponent():
+    x = tg.ones(3, dtype=tg.float64, requires_grad=True)
+    (x ** -(2**63)).sum().backward()
+    assert x.grad.tolist() == [-(2.0**63)] * 3
