@@ -321,8 +321,31 @@ PyObject* init_subclass(PyObject* cls, PyObject* args, PyObject* kwargs) {
   Py_RETURN_NONE;
 }
 
+// Methods, and not the type's slot: Python refuses object.__setattr__(module, name, value), by which programs keep a
+// module out of another one's children, where a native type has a slot of its own.
+PyObject* setattr_method(PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  if (n != 2 || !PyUnicode_Check(args[0])) {
+    PyErr_SetString(PyExc_TypeError, "__setattr__: expected a name and a value");
+    return nullptr;
+  }
+  if (module_setattro(self, args[0], args[1]) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* delattr_method(PyObject* self, PyObject* name) {
+  if (!PyUnicode_Check(name)) {
+    PyErr_SetString(PyExc_TypeError, "__delattr__: expected a name");
+    return nullptr;
+  }
+  if (module_setattro(self, name, nullptr) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyMethodDef methods[] = {
     {"__getattr__", module_getattr, METH_O, nullptr},
+    {"__setattr__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(setattr_method)), METH_FASTCALL,
+     nullptr},
+    {"__delattr__", delattr_method, METH_O, nullptr},
     {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(init_subclass)),
      METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
     {},
@@ -359,7 +382,6 @@ bool init_module_type(PyObject* module) {
       {Py_tp_traverse, reinterpret_cast<void*>(module_traverse)},
       {Py_tp_call, reinterpret_cast<void*>(module_call)},
       {Py_tp_getattro, reinterpret_cast<void*>(module_getattro)},
-      {Py_tp_setattro, reinterpret_cast<void*>(module_setattro)},
       {Py_tp_methods, methods},
       {Py_tp_members, members},
       {0, nullptr},

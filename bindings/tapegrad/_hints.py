@@ -24,7 +24,8 @@ def no_attribute(module: str, name: str, candidates) -> AttributeError:
     hint = did_you_mean(name, candidates) if not name.startswith("_") else ""
     compat = sys.modules.get(f"{__package__}.compat")
     if compat is not None and compat.is_installed():
-        theirs = module.replace(__package__, "torch", 1)
+        vision = f"{__package__}.vision"
+        theirs = module.replace(vision, "torchvision", 1) if module.startswith(vision) else module.replace(__package__, "torch", 1)
         hint = hint or f"\n{theirs} is {module} here: dir({theirs}) lists its names, docs/compat.md what tapegrad leaves out"
         module = theirs
     return AttributeError(f"module '{module}' has no attribute '{name}'{hint}", name=name)

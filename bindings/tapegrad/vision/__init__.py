@@ -28,6 +28,11 @@ def disable_beta_transforms_warning() -> None:
     """Accepted: `transforms.v2` gives no warning."""
 
 
+def _is_tracing() -> bool:
+    """False: nothing is traced. Old detection code asks."""
+    return False
+
+
 def __getattr__(name: str):
     if name == "__version__":
         from .._C import __version__ as ours
