@@ -486,3 +486,15 @@ def test_attribute_access_is_quick():
     m = tapegrad.nn.Linear(2, 2)
     m.extra = 3
     assert m.extra == 3 and m.weight is m._parameters["weight"]
+
+
+def test_object_setattr_goes_past_the_module_s_own():
+    outer, inner = tapegrad.nn.Module(), tapegrad.nn.Linear(1, 1)
+    object.__setattr__(outer, "hidden", inner)
+    assert outer.hidden is inner and not list(outer.parameters())
+    outer.shown = inner
+    super(tapegrad.nn.Module, outer).__setattr__("other", tapegrad.nn.Linear(1, 1))
+    assert [name for name, _ in outer.named_children()] == ["shown", "other"]
+    object.__delattr__(outer, "hidden")
+    del outer.shown
+    assert not hasattr(outer, "hidden") and not hasattr(outer, "shown")

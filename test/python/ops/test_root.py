@@ -138,3 +138,18 @@ def test_storages_from_buffers():
     assert tg.LongStorage([4, 5]).tolist() == [4, 5] and tg.IntStorage(2).size() == 2
     with pytest.raises(ValueError, match="from_buffer: expected a multiple of 4 bytes: got 3"):
         tg.FloatStorage.from_buffer(b"abc")
+
+
+def test_a_number_may_come_first():
+    torch = pytest.importorskip("torch")
+    for name in ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder"):
+        for number in (3, 2.5):
+            for values in ([2.0, 3.0], [2, 3]):
+                want = getattr(torch, name)(number, torch.tensor(values))
+                got = getattr(tg, name)(number, tg.tensor(values))
+                assert str(got.dtype).split(".")[1] == str(want.dtype).split(".")[1] and got.tolist() == want.tolist(), (name, number, values)
+    x = tg.tensor([2.0, 4.0], requires_grad=True)
+    tg.div(1.0, x).sum().backward()
+    assert x.grad.tolist() == [-0.25, -0.0625]
+    with pytest.raises(TypeError, match="must be Tensor, not float"):
+        tg.exp(1.0)
