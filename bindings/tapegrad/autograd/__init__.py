@@ -26,20 +26,7 @@ __all__ = [
     "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]
 
-_LAZY = ("profiler", "profiler_util")
-
-
-def __getattr__(name: str):
-    if name in _LAZY:
-        import importlib
-
-        return importlib.import_module(f"{__name__}.{name}")
-    from .._hints import no_attribute
-
-    raise no_attribute(__name__, name, [*__all__, *_LAZY])
-
-
-_LAZY = ("forward_ad", "functional")
+_LAZY = ("forward_ad", "functional", "profiler", "profiler_util")
 
 
 class _Runs(_threading.local):
