@@ -21,7 +21,7 @@ namespace {
 
 Storage plain(size_t nbytes, int value) {
   Storage s = allocate_storage(nbytes, Device());
-  std::memset(s->data(), value, nbytes);
+  if (nbytes != 0) std::memset(s->data(), value, nbytes);
   return s;
 }
 
