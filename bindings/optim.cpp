@@ -283,6 +283,11 @@ PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   require(PyDict_Check(args[2]), kOp, "a dictionary of states", args[2]);
   PyObject* fallback = nargs == 4 && args[3] != Py_None ? args[3] : nullptr;
   const NoGradGuard no_grad;
+  autograd::profiler::Scope scope;
+  if (TG_UNLIKELY(modes() & kModeProfile)) {
+    const std::string name(bound.rule->name);
+    scope.open(autograd::profiler::Kind::Annotation, "Optimizer.step#" + name + ".step");
+  }
   for_groups({args[1], args[2]}, kOp,
              [&](PyObject* group, PyObject* params) { group_step(bound, group, params, args[2], fallback); });
   Py_RETURN_NONE;

@@ -44,7 +44,7 @@ def build_table(events, sort_by, row_limit, source_width, name_width, shapes_wid
         if not all(hasattr(e, sort_by) for e in events):
             raise AttributeError(f"table: sort_by: events have no attribute {sort_by!r}")
         events = sorted(events, key=lambda e: getattr(e, sort_by) or 0, reverse=True)
-    profile_memory = getattr(events, "_profile_memory", False) or any(e.cpu_memory_usage or e.self_cpu_memory_usage for e in events)
+    profile_memory = any(e.cpu_memory_usage or e.self_cpu_memory_usage for e in events)
     time = format_time if time_unit is None else lambda us: f"{us / _UNITS[time_unit]:.3f}{time_unit}"
     total = sum(e.self_cpu_time_total for e in events)
     share = lambda us: f"{100 * us / total:.2f}%" if total else "NaN"  # noqa: E731

@@ -41,6 +41,16 @@ def test_operators_forward_and_backward():
     assert prof.events().total_average().count == len(prof.events())
 
 
+def test_fused_steps_are_in_the_profile():
+    net = model()
+    for kind in ("SGD", "Adam"):
+        optimizer = getattr(tapegrad.optim, kind)(net.parameters(), lr=0.1)
+        with profile() as prof:
+            step(net, tapegrad.randn(2, 8))
+            optimizer.step()
+        assert names(prof).count(f"Optimizer.step#{kind}.step") == 1
+
+
 def test_nothing_is_recorded_outside_and_operators_in_place_and_out():
     x = tapegrad.ones(3)
     with profile() as prof:
