@@ -19,6 +19,13 @@ PyObject* intern(const char* text) { return check(PyUnicode_InternFromString(tex
 struct BoundRule {
   const nn::Rule* rule;
   std::vector<PyObject*> options, scalars;
+  mutable std::vector<std::pair<const char*, PyObject*>> tensors;  // by the address of the name
+
+  PyObject* tensor_key(const char* name) const {
+    for (const auto& [known, key] : tensors)
+      if (known == name) return key;
+    return tensors.emplace_back(name, intern(name)).second;
+  }
 };
 
 const BoundRule& bound_rule(PyObject* name) {
@@ -99,12 +106,12 @@ Tensor filled_as(const Tensor& t, double value) {
   return made;
 }
 
-const Tensor& state_tensor(PyObject* state, const nn::rules::StateTensor& what, const Tensor& like, bool* made_now) {
-  const PyRef key = own(check(PyUnicode_InternFromString(what.name)));
-  PyObject* value = find(state, key.get());
+const Tensor& state_tensor(PyObject* state, PyObject* key, const nn::rules::StateTensor& what, const Tensor& like,
+                           bool* made_now) {
+  PyObject* value = find(state, key);
   if (value == Py_None || value == nullptr) {
     PyRef made = own(wrap(filled_as(like, what.first)));
-    check_status(PyDict_SetItem(state, key.get(), made.get()));
+    check_status(PyDict_SetItem(state, key, made.get()));
     value = made.get();  // the dictionary owns it
     *made_now = true;
   }
@@ -114,22 +121,33 @@ const Tensor& state_tensor(PyObject* state, const nn::rules::StateTensor& what, 
 
 DType scalar_dtype() { return default_dtype() == DType::float64 ? DType::float64 : DType::float32; }
 
-// The numbers of state: tensors without dimensions, as PyTorch keeps them, or numbers from an older file.
-void read_scalars(PyObject* state, const BoundRule& bound, nn::rules::Scalars<double>& scalars) {
+// The state of one parameter: its dictionary, and the numbers in it.
+struct State {
+  PyRef dict;  // null where the rule keeps none
+  Tensor kept[nn::kMaxScalars];
+  float* numbers[nn::kMaxScalars] = {};  // where those that are plain tensors lie, as PyTorch keeps them
+};
+
+float* plain_number(const Tensor& t) {
+  return t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1 ? t.data<float>() : nullptr;
+}
+
+// Numbers that are no tensors come from older files.
+void read_scalars(State& state, const BoundRule& bound, nn::rules::Scalars<double>& scalars) {
   for (size_t i = 0; i < bound.scalars.size(); ++i) {
-    PyObject* value = find(state, bound.scalars[i]);
+    PyObject* value = find(state.dict.get(), bound.scalars[i]);
     if (value == nullptr) {
       scalars.first = true;
       PyRef made = own(wrap(empty_tensor({}, scalar_dtype())));
-      unwrap(made.get()).zero_();
-      check_status(PyDict_SetItem(state, bound.scalars[i], made.get()));
-      scalars.single = scalar_dtype() == DType::float32;
-      continue;
+      value = made.get();  // the dictionary owns it
+      unwrap(value).zero_();
+      check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], value));
     }
     if (is_tensor(value)) {
       const Tensor& t = unwrap(value);
-      const bool simple = t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1;
-      scalars.values[i] = simple ? *t.data<float>() : t.item<double>();
+      state.kept[i] = t;
+      state.numbers[i] = plain_number(t);
+      scalars.values[i] = state.numbers[i] != nullptr ? *state.numbers[i] : t.item<double>();
       scalars.single = t.dtype() != DType::float64;
     } else {
       scalars.values[i] = to_double(value, {"optimizer", "the number of steps"});
@@ -138,18 +156,18 @@ void read_scalars(PyObject* state, const BoundRule& bound, nn::rules::Scalars<do
   }
 }
 
-void write_scalars(PyObject* state, const BoundRule& bound, const nn::rules::Scalars<double>& scalars) {
+void write_scalars(const State& state, const BoundRule& bound, const nn::rules::Scalars<double>& scalars) {
   for (size_t i = 0; i < bound.scalars.size(); ++i) {
-    PyObject* value = find(state, bound.scalars[i]);
+    if (state.numbers[i] != nullptr) {
+      *state.numbers[i] = static_cast<float>(scalars.values[i]);
+      continue;
+    }
+    PyObject* value = find(state.dict.get(), bound.scalars[i]);
     if (value != nullptr && is_tensor(value)) {
-      const Tensor& t = unwrap(value);
-      if (t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1)
-        *t.data<float>() = static_cast<float>(scalars.values[i]);
-      else
-        raw::fill_(t, scalars.values[i]);
+      raw::fill_(unwrap(value), scalars.values[i]);
     } else {
       const PyRef made = own(PyFloat_FromDouble(scalars.values[i]));
-      check_status(PyDict_SetItem(state, bound.scalars[i], made.get()));
+      check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], made.get()));
     }
   }
 }
@@ -228,36 +246,37 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
   const Options options(group, bound, differentiable);
   const nn::rules::StateTensors kept = rule.states(options.numbers.data());
   const auto n = static_cast<size_t>(PyList_GET_SIZE(params));
-  std::vector<nn::StepEntry> entries;
-  std::vector<PyRef> owners;  // the state dictionary of each entry
+  std::vector<PyObject*> objects;  // the parameters that have a gradient, and all gradients
   std::vector<std::pair<PyObject*, Tensor>> sparse;
-  entries.reserve(n);
-  owners.reserve(n);
+  objects.reserve(n);
   for (size_t i = 0; i < n; ++i) {
     PyObject* object = PyList_GET_ITEM(params, static_cast<Py_ssize_t>(i));
     require(is_tensor(object), rule.name, "a tensor as parameter", object);
-    const Tensor& param = unwrap(object);
-    const Tensor* grad = gradient_of(param);
+    const Tensor* grad = gradient_of(unwrap(object));
     if (grad == nullptr) continue;
     if (grad->is_sparse()) {
       TG_CHECK(fallback != nullptr || rule.scalars.empty(), Runtime, "{} does not support sparse gradients{}",
                rule.name, rule.name == std::string_view("Adam") ? ", please consider SparseAdam instead" : "");
       sparse.emplace_back(object, *grad);
-      continue;
+    } else {
+      objects.push_back(object);
     }
-    nn::StepEntry& entry = entries.emplace_back();
-    entry.param = param;
-    entry.grad = *grad;
-    owners.push_back(PyRef::borrow(object));
   }
   const bool stateful = kept.n > 0 || !rule.scalars.empty();
-  for (size_t i = 0; stateful && i < entries.size(); ++i) {
+  PyObject* keys[nn::kMaxStates] = {};
+  for (int k = 0; k < kept.n; ++k) keys[k] = bound.tensor_key(kept.tensors[k].name);
+  std::vector<nn::StepEntry> entries(objects.size());
+  std::vector<State> owners(stateful ? objects.size() : 0);
+  for (size_t i = 0; i < entries.size(); ++i) {
     nn::StepEntry& entry = entries[i];
-    owners[i] = state_of(states, owners[i].get());
-    read_scalars(owners[i].get(), bound, entry.scalars);
+    entry.param = unwrap(objects[i]);
+    entry.grad = *gradient_of(entry.param);
+    if (!stateful) continue;
+    owners[i].dict = state_of(states, objects[i]);
+    read_scalars(owners[i], bound, entry.scalars);
     bool made = false;
     for (int k = 0; k < kept.n; ++k)
-      entry.states[k] = state_tensor(owners[i].get(), kept.tensors[k], entry.param, &made);
+      entry.states[k] = state_tensor(owners[i].dict.get(), keys[k], kept.tensors[k], entry.param, &made);
     if (rule.scalars.empty()) entry.scalars.first = made;
   }
   const std::span<const double> numbers(options.numbers.data(), rule.options.size());
@@ -267,7 +286,7 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
   } else {
     nn::fused_step(rule, numbers, entries);
   }
-  for (size_t i = 0; i < entries.size(); ++i) write_scalars(owners[i].get(), bound, entries[i].scalars);
+  for (size_t i = 0; i < owners.size(); ++i) write_scalars(owners[i], bound, entries[i].scalars);
   for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, fallback);
 }
 

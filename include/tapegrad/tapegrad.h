@@ -20,6 +20,7 @@
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"
 #include "tapegrad/nn/data/mnist.h"
+#include "tapegrad/nn/files.h"
 #include "tapegrad/nn/init.h"
 #include "tapegrad/nn/layers.h"
 #include "tapegrad/nn/optim/optimizers.h"

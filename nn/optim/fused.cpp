@@ -116,6 +116,11 @@ class Layouts {
 // The runs of a step; all their elements form one range that the threads share.
 class Batch {
  public:
+  explicit Batch(size_t n) {
+    runs_.reserve(n);
+    dtypes_.reserve(n);
+    ends_.reserve(n);
+  }
   void add(RuleRun run, DType dtype) {
     if (run.n == 0) return;
     if (is_complex(dtype)) run.n *= 2;  // real and imaginary part are numbers of their own
@@ -161,7 +166,7 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<Ste
   const NoGradGuard no_grad;
   const rules::StateTensors states = rule.states(options.data());
   Layouts layouts(rule.name);
-  Batch batch;
+  Batch batch(entries.size());
   for (StepEntry& e : entries) {
     layouts.param(e.param);
     RuleRun run{};
