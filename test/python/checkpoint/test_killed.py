@@ -26,7 +26,9 @@ def script():
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    return script().main(str(tmp_path_factory.mktemp("whole")), EPOCHS, lambda text: None)
+    """The hash of the whole run, and the seconds that it took."""
+    begin = time.monotonic()
+    return script().main(str(tmp_path_factory.mktemp("whole")), EPOCHS, lambda text: None), time.monotonic() - begin
 
 
 def start(folder):
@@ -46,7 +48,7 @@ def test_a_process_is_killed_and_resumed(tmp_path, uninterrupted):
         child.stdout.close()
     child = start(tmp_path)
     out, _ = child.communicate(timeout=120)
-    assert out.split() == ["done", uninterrupted]
+    assert out.split() == ["done", uninterrupted[0]]
 
 
 def test_forty_kills(tmp_path, uninterrupted):
@@ -63,9 +65,9 @@ def test_forty_kills(tmp_path, uninterrupted):
         os.close(write)
         with os.fdopen(read) as answers:
             steps.add(int(answers.readline().split()[1]))
-            time.sleep(0.06 * rng.random())
+            time.sleep(0.2 * uninterrupted[1] * rng.random())
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    assert len(steps) > 5, f"the kills came at the same steps: {steps}"
-    assert module.main(str(tmp_path), EPOCHS, lambda text: None) == uninterrupted
+    assert len(steps) > 3, f"the kills came at the same steps: {steps}"
+    assert module.main(str(tmp_path), EPOCHS, lambda text: None) == uninterrupted[0]
     assert len([f for f in os.listdir(tmp_path) if f.endswith(".tape")]) == 3

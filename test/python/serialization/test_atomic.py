@@ -44,6 +44,10 @@ def test_killed_at_200_moments_the_old_file_loads(tmp_path, name):
     rng = np.random.default_rng(len(name))
     most, moved = 0, 0
     x = tg.zeros(100_000)
+    begin = time.monotonic()
+    for _ in range(3):
+        tg.save({"x": x, "n": 0, "more": [x[:10]]}, path)
+    window = max(0.02, time.monotonic() - begin)  # some saves long, however busy the machine is
     for _ in range(KILLS // 2):
         child = os.fork()
         if child == 0:
@@ -52,13 +56,13 @@ def test_killed_at_200_moments_the_old_file_loads(tmp_path, name):
                     tg.save({"x": x + n, "n": n, "more": [x[:10] + n]}, path)
             finally:
                 os._exit(1)
-        time.sleep(0.02 * rng.random())
+        time.sleep(window * rng.random())
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         n = check(path, most)
         moved += n > most
         most = n
-    assert moved > 10, "the kills came before anything was saved"
+    assert moved > 3, "the kills came before anything was saved"
     left = [f for f in os.listdir(tmp_path) if f != name]
     assert len(left) <= 5, f"files are left behind: {left}"  # a kill between naming and renaming, microseconds, leaves one
 
