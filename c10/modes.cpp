@@ -1,5 +1,5 @@
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::detail {
-thread_local uint32_t modes __attribute__((tls_model("initial-exec"))) = 0;
+constinit thread_local uint32_t modes __attribute__((tls_model("initial-exec"))) = 0;
 }

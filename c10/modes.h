@@ -20,8 +20,9 @@ enum Mode : uint32_t {
 };
 
 namespace detail {
-TG_API extern thread_local uint32_t modes __attribute__((tls_model("initial-exec")));
-}
+// constinit: a use of it asks no function first whether it has been initialised.
+TG_API extern constinit thread_local uint32_t modes __attribute__((tls_model("initial-exec")));
+}  // namespace detail
 
 inline uint32_t modes() noexcept { return detail::modes; }
 inline bool grad_enabled() noexcept { return (detail::modes & kModeGradMask) == 0; }

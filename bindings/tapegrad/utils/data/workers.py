@@ -87,6 +87,11 @@ class ProcessWorkers:
             return pickle.loads(self._from[i].recv_bytes())
         except (EOFError, ConnectionResetError):
             raise self._gone(i) from None
+        except RuntimeError:  # the tensors of a batch that came through are asked for from the worker's process
+            self.processes[i].join(0.5)
+            if self.processes[i].exitcode is None:
+                raise
+            raise self._gone(i) from None
 
     def _gone(self, i: int) -> WorkerGone:
         process = self.processes[i]
