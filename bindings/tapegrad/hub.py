@@ -12,7 +12,6 @@ from urllib.parse import urlparse
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
-READ_DATA_CHUNK = 128 * 1024
 _folder: str | None = None
 _list = list
 
@@ -39,36 +38,43 @@ def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None, pro
 
     `hash_prefix` is the beginning of the file's SHA-256 sum; RuntimeError when the sum is another one.
     """
-    from urllib.request import Request, urlopen
-
     from ._files.atomic import atomic_writer
+    from .datasets.download import receive
 
     digest = hashlib.sha256()
-    with urlopen(Request(url, headers={"User-Agent": "tapegrad"}), timeout=60) as answer, atomic_writer(os.path.expanduser(dst)) as file:
-        bar = _bar(answer, progress)
-        while block := answer.read(READ_DATA_CHUNK):
-            digest.update(block)
-            file.write(block)
-            bar(len(block))
-        bar(None)
-        if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
-            raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}")')
+    bar = _Bar(progress)
+    try:
+        with atomic_writer(os.path.expanduser(dst)) as file:
+            receive(url, file, digest, timeout=60, progress=bar.advance)
+            if hash_prefix is not None and not digest.hexdigest().startswith(hash_prefix):
+                raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{digest.hexdigest()}")')
+    finally:
+        bar.close()
 
 
 _download_url_to_file = download_url_to_file
 
 
-def _bar(answer, wanted: bool):
-    """A function that counts bytes on a progress bar, or nowhere."""
-    if not wanted:
-        return lambda n: None
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return lambda n: None
-    length = answer.headers.get("Content-Length")
-    bar = tqdm(total=int(length) if length else None, unit="B", unit_scale=True, unit_divisor=1024)
-    return lambda n: bar.close() if n is None else bar.update(n)
+class _Bar:
+    """A progress bar of bytes, or nothing where none is wanted or tqdm is not installed."""
+
+    def __init__(self, wanted: bool):
+        self._wanted, self._bar = wanted, None
+
+    def advance(self, count: int, total: int | None) -> None:
+        if self._bar is None and self._wanted:
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                self._wanted = False
+                return
+            self._bar = tqdm(total=total, unit="B", unit_scale=True, unit_divisor=1024)
+        if self._bar is not None:
+            self._bar.update(count)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
 
 def load_state_dict_from_url(url: str, model_dir: str | None = None, map_location=None, progress: bool = True, check_hash: bool = False,

@@ -40,7 +40,7 @@ def download(urls, path: str, md5: str | None = None, timeout: float = 30) -> No
         digest = hashlib.md5(usedforsecurity=False)
         try:
             with atomic_writer(path) as file:
-                _receive(url, file, digest, timeout)
+                receive(url, file, digest, timeout)
                 if md5 is not None and digest.hexdigest() != md5:
                     raise ValueError(f"the checksum is {digest.hexdigest()}, expected {md5}")
             return
@@ -49,8 +49,11 @@ def download(urls, path: str, md5: str | None = None, timeout: float = 30) -> No
     raise RuntimeError(f"download: {os.path.basename(path)}: no mirror gave the file\n" + "\n".join(problems))
 
 
-def _receive(url: str, file, digest, timeout: float, attempts: int = 4) -> None:
-    """Reads url into file; after a broken connection the rest is asked for, `attempts` times in all."""
+def receive(url: str, file, digest, timeout: float, attempts: int = 4, progress=None) -> None:
+    """Reads url into file and digest; after a broken connection the rest is asked for, `attempts` times in all.
+
+    `progress` is called with the size of each block and of the whole in bytes (None where the server does not tell).
+    """
     total = None
     for attempt in range(attempts):
         done = file.tell()
@@ -67,6 +70,8 @@ def _receive(url: str, file, digest, timeout: float, attempts: int = 4) -> None:
                 while block := answer.read(1 << 16):
                     digest.update(block)
                     file.write(block)
+                    if progress is not None:
+                        progress(len(block), total)
             if total is None or file.tell() >= total:
                 return
             problem: OSError = OSError(f"the connection ended after {file.tell()} of {total} bytes")
