@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 __all__ = ["LeafSpec", "TreeSpec", "broadcast_prefix", "register_pytree_node", "tree_all", "tree_any", "tree_flatten", "tree_leaves",
@@ -33,6 +34,32 @@ _NAMED = _Kind(lambda x: (list(x), type(x)), _named)
 def register_pytree_node(cls, flatten_fn, unflatten_fn, **names) -> None:
     """Makes a class a container: flatten_fn(x) gives (children, context), unflatten_fn(children, context) the container."""
     _KINDS[cls] = _Kind(flatten_fn, unflatten_fn)
+
+
+@dataclass(frozen=True)
+class MappingKey:
+    """Where a value lies in a mapping."""
+
+    key: object
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping):
+        return mapping[self.key]
+
+
+def _dict_flatten(d):
+    return list(d.values()), list(d.keys())
+
+
+def _dict_flatten_with_keys(d):
+    values, context = _dict_flatten(d)
+    return [(MappingKey(k), v) for k, v in zip(context, values, strict=True)], context
+
+
+def _dict_unflatten(values, context) -> dict:
+    return dict(zip(context, values, strict=True))
 
 
 def _kind_of(value):

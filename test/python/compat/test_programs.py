@@ -246,3 +246,19 @@ def test_removed_and_deprecated_methods():
     tg._check(True)
     with pytest.raises(ValueError, match="^no$"):
         tg._check_value(False, lambda: "no")
+
+
+def test_the_method_split_knows_its_own_name():
+    x = tg.arange(6)
+    assert [t.tolist() for t in x.split(split_size=[1, 5], dim=0)] == [[0], [1, 2, 3, 4, 5]]
+    assert [t.tolist() for t in x.split(split_size=4)] == [t.tolist() for t in x.split(4)] == [[0, 1, 2, 3], [4, 5]]
+    with pytest.raises(TypeError):
+        x.split(4, split_size=4)
+
+
+def test_dicts_flatten_with_keys():
+    from tapegrad.utils import _pytree
+
+    entries, context = _pytree._dict_flatten_with_keys({"a": 1, "b": 2})
+    assert [(k.key, str(k), v) for k, v in entries] == [("a", "['a']", 1), ("b", "['b']", 2)] and context == ["a", "b"]
+    assert _pytree._dict_unflatten([3, 4], context) == {"a": 3, "b": 4} and entries[0][0].get({"a": 5}) == 5
