@@ -7,8 +7,9 @@ import math
 import tapegrad
 
 from . import constraints
+from ._scale_tril import ByScaleTril
 from .distribution import Distribution
-from .utils import _standard_normal, lazy_property
+from .utils import _standard_normal
 
 __all__ = ["MultivariateNormal"]
 
@@ -38,7 +39,7 @@ def _precision_to_scale_tril(precision):
     return tapegrad.linalg.solve_triangular(turned, identity.expand(turned.shape), upper=False)
 
 
-class MultivariateNormal(Distribution):
+class MultivariateNormal(ByScaleTril, Distribution):
     """Vectors of mean loc, and one of: covariance_matrix, precision_matrix (its inverse), scale_tril (its lower Cholesky
     factor)."""
 
@@ -79,21 +80,6 @@ class MultivariateNormal(Distribution):
         super(MultivariateNormal, new).__init__(batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
-
-    def _full(self, matrix):
-        return matrix.expand((*self._batch_shape, *self._event_shape, *self._event_shape))
-
-    @lazy_property
-    def scale_tril(self):
-        return self._full(self._unbroadcasted_scale_tril)
-
-    @lazy_property
-    def covariance_matrix(self):
-        return self._full(self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT)
-
-    @lazy_property
-    def precision_matrix(self):
-        return self._full(tapegrad.cholesky_inverse(self._unbroadcasted_scale_tril))
 
     @property
     def mean(self):

@@ -9,10 +9,10 @@ from numbers import Number
 import tapegrad
 
 from . import constraints
+from ._scale_tril import ByScaleTril
 from .chi2 import Chi2
 from .exp_family import ExponentialFamily
 from .multivariate_normal import _precision_to_scale_tril
-from .utils import lazy_property
 
 __all__ = ["Wishart"]
 
@@ -21,7 +21,7 @@ def _mvdigamma(x, p: int):
     return (x.unsqueeze(-1) - tapegrad.arange(p, dtype=x.dtype, device=x.device) / 2).digamma().sum(-1)
 
 
-class Wishart(ExponentialFamily):
+class Wishart(ByScaleTril, ExponentialFamily):
     """The sum of outer products of df normal vectors of mean zero (df may be fractional, more than the dimension less one).
     Exactly one of covariance_matrix, precision_matrix and scale_tril describes the vectors."""
 
@@ -74,21 +74,6 @@ class Wishart(ExponentialFamily):
         super(Wishart, new).__init__(batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
-
-    def _full(self, matrix):
-        return matrix.expand((*self._batch_shape, *self._event_shape))
-
-    @lazy_property
-    def scale_tril(self):
-        return self._full(self._unbroadcasted_scale_tril)
-
-    @lazy_property
-    def covariance_matrix(self):
-        return self._full(self._unbroadcasted_scale_tril @ self._unbroadcasted_scale_tril.mT)
-
-    @lazy_property
-    def precision_matrix(self):
-        return self._full(tapegrad.cholesky_inverse(self._unbroadcasted_scale_tril))
 
     def _df_of_matrices(self):
         return self.df.expand(self._batch_shape).reshape((*self._batch_shape, 1, 1))
