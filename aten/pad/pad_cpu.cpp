@@ -6,6 +6,7 @@
 #include "tapegrad/aten/kernels_pad.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/table.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -32,10 +33,10 @@ int64_t source(int64_t i, int64_t n, Mode mode) {
 }
 
 struct Lines {
-  std::vector<std::vector<int64_t>> table;  // per dimension, for every position of the padded tensor
-  DimVector in_strides;                     // of the unpadded tensor, contiguous
-  int64_t lines = 1;                        // of the padded tensor
-  int64_t length = 1;                       // of a padded line
+  std::vector<Table<int64_t>> table;  // per dimension, for every position of the padded tensor
+  DimVector in_strides;               // of the unpadded tensor, contiguous
+  int64_t lines = 1;                  // of the padded tensor
+  int64_t length = 1;                 // of a padded line
   int64_t in_length = 1;
 
   Lines(IntSpan in, IntSpan out, IntSpan pad, Mode mode) : in_strides(contiguous_strides(in)) {
@@ -43,8 +44,10 @@ struct Lines {
     for (size_t d = 0; d < n; ++d) {
       size_t i = n - 1 - d;
       int64_t before = 2 * i < pad.size() ? pad[2 * i] : 0;
-      std::vector<int64_t> t(static_cast<size_t>(out[d]));
-      for (int64_t j = 0; j < out[d]; ++j) t[static_cast<size_t>(j)] = source(j - before, in[d], mode);
+      Table<int64_t> t(static_cast<size_t>(out[d]));
+      parallel_for(0, out[d], 16384, [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) t[static_cast<size_t>(j)] = source(j - before, in[d], mode);
+      });
       table.push_back(std::move(t));
     }
     for (size_t d = 0; d + 1 < n; ++d) lines *= out[d];
@@ -79,7 +82,7 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
     return;
   }
   Lines m(input.sizes(), out.sizes(), pad, mode);
-  const std::vector<int64_t>& last = m.table.back();
+  const Table<int64_t>& last = m.table.back();
   // The middle of a line is a plain copy.
   int64_t first_inside = 0, n = m.length;
   int64_t before = pad.empty() ? 0 : pad[0];

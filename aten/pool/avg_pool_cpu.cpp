@@ -1,6 +1,7 @@
 // Means over windows, plain and adaptive, and their gradients.
 #include <cstring>
 
+#include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
@@ -23,16 +24,16 @@ C line_sum(const T* p, int64_t n) {
   constexpr int64_t kLanes = 32;  // above 16, up to which g++ unrolls before it vectorises
   if (n < kLanes) {
     C s = 0;
-    for (int64_t i = 0; i < n; ++i) s += static_cast<C>(p[i]);
+    for (int64_t i = 0; i < n; ++i) s = math::add(s, static_cast<C>(p[i]));
     return s;
   }
   C lane[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) lane[l] += static_cast<C>(p[i + l]);
-  for (; i < n; ++i) lane[i % kLanes] += static_cast<C>(p[i]);
+    for (int64_t l = 0; l < kLanes; ++l) lane[l] = math::add(lane[l], static_cast<C>(p[i + l]));
+  for (; i < n; ++i) lane[i % kLanes] = math::add(lane[i % kLanes], static_cast<C>(p[i]));
   for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t l = 0; l < width; ++l) lane[l] += lane[l + width];
+    for (int64_t l = 0; l < width; ++l) lane[l] = math::add(lane[l], lane[l + width]);
   return lane[0];
 }
 
@@ -41,30 +42,38 @@ C divisor(const Window& z, const Window& y, const Window& x, int64_t override_) 
   return override_ ? static_cast<C>(override_) : static_cast<C>(z.count * y.count * x.count);
 }
 
+// The least integer by -1 is no number, and a trap on some processors.
+template <class C>
+C quotient(C sum, C d) {
+  if (d == C(0)) return C(0);
+  if constexpr (std::is_integral_v<C> && std::is_signed_v<C>)
+    if (d == C(-1)) return math::neg(sum);
+  return static_cast<C>(sum / d);
+}
+
 template <class T>
 void mean_windows(const Windows& w, int64_t override_, const T* input, T* output) {
   using C = compute_t<T>;
   // A window over a whole plane of 16-bit integers or such sums in the dtype itself, as PyTorch's does.
-  pool::for_rows(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
-                 [&](int64_t p, const Window& wz, const Window& wy, int64_t to) {
-                   const T* x = input + p * w.in_plane();
-                   T* y = output + to;
-                   for (const Window& wx : w.table[2]) {
-                     C sum = 0;
-                     if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
-                       for (int64_t z = wz.first; z < wz.last; ++z)
-                         sum = static_cast<C>(
-                             sum + line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
-                     } else {
-                       for (int64_t z = wz.first; z < wz.last; ++z)
-                         for (int64_t yy = wy.first; yy < wy.last; ++yy)
-                           sum = static_cast<C>(
-                               sum + line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
-                     }
-                     C d = divisor<C>(wz, wy, wx, override_);
-                     *y++ = T(d == C(0) ? C(0) : static_cast<C>(sum / d));
-                   }
-                 });
+  pool::for_rows(
+      w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+      [&](int64_t p, const Window& wz, const Window& wy, int64_t to) {
+        const T* x = input + p * w.in_plane();
+        T* y = output + to;
+        for (const Window& wx : w.table[2]) {
+          C sum = 0;
+          if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
+            for (int64_t z = wz.first; z < wz.last; ++z)
+              sum = math::add(sum, line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
+          } else {
+            for (int64_t z = wz.first; z < wz.last; ++z)
+              for (int64_t yy = wy.first; yy < wy.last; ++yy)
+                sum = math::add(sum, line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
+          }
+          C d = divisor<C>(wz, wy, wx, override_);
+          *y++ = T(quotient(sum, d));
+        }
+      });
 }
 
 template <class T>
@@ -80,12 +89,12 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
         for (const Window& wy : w.table[1])
           for (const Window& wx : w.table[2]) {
             C d = divisor<C>(wz, wy, wx, override_);
-            C g = d == C(0) ? C(0) : static_cast<C>(static_cast<C>(*y) / d);
+            C g = quotient(static_cast<C>(*y), d);
             ++y;
             for (int64_t z = wz.first; z < wz.last; ++z)
               for (int64_t yy = wy.first; yy < wy.last; ++yy) {
                 C* line = plane.data() + (z * w.in[1] + yy) * w.in[2];
-                for (int64_t xx = wx.first; xx < wx.last; ++xx) line[xx] = static_cast<C>(line[xx] + g);
+                for (int64_t xx = wx.first; xx < wx.last; ++xx) line[xx] = math::add(line[xx], g);
               }
           }
       T* to = input + p * n;

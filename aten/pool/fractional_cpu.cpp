@@ -3,6 +3,7 @@
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/table.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -14,7 +15,7 @@ T* ptr(const Tensor& t) {
 
 // Where the windows of one dimension begin. The number and its product are rounded as the tensor's type rounds them.
 template <class C>
-void places(C sample, int64_t in, int64_t out, int64_t kernel, std::vector<int64_t>& start) {
+void places(C sample, int64_t in, int64_t out, int64_t kernel, Table<int64_t>& start) {
   start.resize(static_cast<size_t>(out));
   if (out > 1) {
     const C alpha = static_cast<C>(in - kernel) / static_cast<C>(out - 1);
@@ -44,7 +45,7 @@ void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan o
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     parallel_for(0, planes, 16384 / work + 1, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> start[3];
+      Table<int64_t> start[3];
       for (int64_t p = begin; p < end; ++p) {
         for (size_t d = 0; d < 3; ++d) {
           if (d < extra) {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/table.h"
 
 namespace tapegrad::pool {
 
@@ -21,7 +21,7 @@ struct Window {
 struct Windows {
   int64_t planes = 1;  // batch times channels
   int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, step[3] = {1, 1, 1};
-  std::vector<Window> table[3];
+  Table<Window> table[3];
 
   int64_t in_plane() const { return in[0] * in[1] * in[2]; }
   int64_t out_plane() const { return out[0] * out[1] * out[2]; }
@@ -63,6 +63,14 @@ void for_rows(const Windows& w, int64_t work, F&& f) {
   });
 }
 
+template <class F>
+void fill_table(Table<Window>& table, int64_t n, F&& window) {
+  table.resize(static_cast<size_t>(n));
+  parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) table[static_cast<size_t>(o)] = window(o);
+  });
+}
+
 inline void set_sizes(Windows& w, IntSpan input, IntSpan output, size_t spatial) {
   size_t leading = input.size() - spatial;
   for (size_t i = 0; i < leading; ++i) w.planes *= input[i];
@@ -82,15 +90,15 @@ inline Windows plain_windows(IntSpan input, IntSpan output, IntSpan kernel, IntS
     size_t d = 3 - spatial + i;
     int64_t step = dilation.empty() ? 1 : dilation[i];
     w.step[d] = step;
-    for (int64_t o = 0; o < w.out[d]; ++o) {
+    fill_table(w.table[d], w.out[d], [&](int64_t o) {
       int64_t start = o * stride[i] - padding[i];
       int64_t stop = std::min(start + (kernel[i] - 1) * step + 1, w.in[d] + padding[i]);
       int64_t count = stop - start;
       if (start < 0) start += (-start + step - 1) / step * step;
       stop = std::min(stop, w.in[d]);
       if (!count_include_pad) count = stop - start;
-      w.table[d].push_back({start, std::max(start, stop), count});
-    }
+      return Window{start, std::max(start, stop), count};
+    });
   }
   return w;
 }
@@ -100,10 +108,10 @@ inline Windows adaptive_windows(IntSpan input, IntSpan output, size_t spatial) {
   Windows w;
   set_sizes(w, input, output, spatial);
   for (size_t d = 3 - spatial; d < 3; ++d)
-    for (int64_t o = 0; o < w.out[d]; ++o) {
+    fill_table(w.table[d], w.out[d], [&](int64_t o) {
       int64_t first = o * w.in[d] / w.out[d], last = ((o + 1) * w.in[d] + w.out[d] - 1) / w.out[d];
-      w.table[d].push_back({first, last, last - first});
-    }
+      return Window{first, last, last - first};
+    });
   return w;
 }
 

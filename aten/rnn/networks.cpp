@@ -46,9 +46,10 @@ LayerResult network(const Tensor& input, IntSpan batch_sizes, const Tensor& hx, 
   const int64_t directions = o.bidirectional ? 2 : 1;
   TG_CHECK(o.num_layers > 0, Runtime, "{}: expected at least one layer: got {}", o.op, o.num_layers);
   TG_CHECK(o.dropout >= 0 && o.dropout <= 1, Runtime, "{}: dropout must be between 0 and 1: got {}", o.op, o.dropout);
-  TG_CHECK(hx.ndim() == 3 && hx.size(0) == o.num_layers * directions, Runtime,
-           "{}: expected a state of {} layers and directions: got {}", o.op, o.num_layers * directions,
-           format_ints(hx.sizes()));
+  // Divided, not multiplied: any number of layers may be asked for.
+  TG_CHECK(hx.ndim() == 3 && hx.size(0) % directions == 0 && hx.size(0) / directions == o.num_layers, Runtime,
+           "{}: expected a state of {} layers in {}: got {}", o.op, o.num_layers,
+           directions == 2 ? "both directions" : "one direction", format_ints(hx.sizes()));
   TG_CHECK(!lstm || (cx.ndim() == 3 && cx.size(0) == hx.size(0) && cx.size(1) == hx.size(1)), Runtime,
            "{}: h and c differ in size: got {} and {}", o.op, format_ints(hx.sizes()), format_ints(cx.sizes()));
   const bool projected = lstm && hx.size(2) != cx.size(2);

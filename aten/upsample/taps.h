@@ -9,7 +9,9 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
+
+#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/table.h"
 
 namespace tapegrad::resampling {
 
@@ -33,12 +35,24 @@ inline std::optional<Mode> mode_of(std::string_view name) {
 template <class C>
 struct Taps {
   int64_t in = 1, out = 1, count = 1;
-  std::vector<int32_t> index;
-  std::vector<C> weight;
+  Table<int32_t> index;
+  Table<C> weight;
 
   int64_t at(int64_t k, int64_t i) const { return index[static_cast<size_t>(k * out + i)]; }
   C weight_at(int64_t k, int64_t i) const { return weight[static_cast<size_t>(k * out + i)]; }
 };
+
+template <class C>
+void resize(Taps<C>& t) {
+  t.index.resize(static_cast<size_t>(t.count * t.out));
+  t.weight.resize(t.index.size());
+}
+template <class F>
+void for_outputs(int64_t n, F&& one) {
+  parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) one(i);
+  });
+}
 
 // Keys' cubic convolution with a = -0.75 for the four neighbours of a position t behind the second one, and its
 // derivative by t.
@@ -92,21 +106,20 @@ void smooth_taps(Mode mode, C scale, Taps<C>& t) {
     return std::pair(std::min(first, t.in - 1), std::min<int64_t>(static_cast<int64_t>(center + reach + C(0.5)), t.in));
   };
   for (int64_t i = 0; i < t.out; ++i) t.count = std::max(t.count, bounds(i).second - bounds(i).first);
-  t.index.assign(static_cast<size_t>(t.count * t.out), 0);
-  t.weight.assign(t.index.size(), C(0));
-  for (int64_t i = 0; i < t.out; ++i) {
+  resize(t);
+  for_outputs(t.out, [&](int64_t i) {
     auto [first, last] = bounds(i);
     C center = scale * (static_cast<C>(i) + C(0.5)), total = 0;
     for (int64_t k = 0; k < t.count; ++k) {
       size_t at = static_cast<size_t>(k * t.out + i);
       t.index[at] = static_cast<int32_t>(std::min(first + k, t.in - 1));
-      if (first + k < last)
-        t.weight[at] = filter_at(mode, std::abs((static_cast<C>(first + k) - center + C(0.5)) * narrow));
+      t.weight[at] =
+          first + k < last ? filter_at(mode, std::abs((static_cast<C>(first + k) - center + C(0.5)) * narrow)) : C(0);
       total += t.weight[at];
     }
     if (total != C(0))
       for (int64_t k = 0; k < t.count; ++k) t.weight[static_cast<size_t>(k * t.out + i)] /= total;
-  }
+  });
 }
 
 template <class C>
@@ -122,14 +135,13 @@ Taps<C> make_taps(Mode mode, int64_t in, int64_t out, bool align_corners, double
     return t;
   }
   t.count = mode == Mode::Cubic ? 4 : mode == Mode::Linear ? 2 : 1;
-  t.index.resize(static_cast<size_t>(t.count * out));
-  t.weight.resize(t.index.size(), C(1));
+  resize(t);
   auto set = [&](int64_t k, int64_t i, int64_t position, C w) {
     size_t at = static_cast<size_t>(k * out + i);
     t.index[at] = static_cast<int32_t>(std::clamp<int64_t>(position, 0, in - 1));
     t.weight[at] = w;
   };
-  for (int64_t i = 0; i < out; ++i) {
+  for_outputs(out, [&](int64_t i) {
     C here = static_cast<C>(i);
     if (mode == Mode::Nearest) {
       set(0, i, static_cast<int64_t>(std::floor(here * scale)), C(1));
@@ -149,7 +161,7 @@ Taps<C> make_taps(Mode mode, int64_t in, int64_t out, bool align_corners, double
         for (int64_t k = 0; k < 4; ++k) set(k, i, static_cast<int64_t>(first) - 1 + k, w[k]);
       }
     }
-  }
+  });
   return t;
 }
 

@@ -30,3 +30,18 @@ def test_gradient_of_a_power_with_the_least_exponent():
     x = tg.ones(3, dtype=tg.float64, requires_grad=True)
     (x ** -(2**63)).sum().backward()
     assert x.grad.tolist() == [-(2.0**63)] * 3
+
+
+def test_sums_of_integers_wrap():
+    most = tg.full((1, 2, 40), 2**31 - 1, dtype=tg.int32)
+    assert F.adaptive_avg_pool1d(most, 1).flatten().tolist() == [-1, -1]  # -40 / 40
+    # The least integer divided by -1 is a trap of the processor.
+    least = tg.full((1, 1, 1), -(2**63), dtype=tg.int64)
+    pooled = F.avg_pool2d(least, 1, divisor_override=-1)
+    assert pooled.item() == -(2**63)
+
+
+def test_number_of_layers_that_overflows():
+    x, h, weights = tg.zeros(2, 5, 3), tg.zeros(2, 2, 2), [tg.zeros(6, 3), tg.zeros(6, 2)] * 4
+    with pytest.raises(RuntimeError, match="gru: expected a state of 4611686018427387904 layers in both directions"):
+        tg.gru(x, h, weights, False, 2**62, 0.0, True, True, True)

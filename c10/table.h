@@ -1,0 +1,47 @@
+// Table<T>: a std::vector whose memory comes from the CPU allocator. For tables of kernels whose length is a size that
+// the caller chose: what does not fit the machine is refused with the numbers, as a tensor of that size is, where
+// plain vectors would be given memory that is not there. `resize` leaves new elements unset: several threads write
+// them.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <new>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tapegrad/c10/allocator.h"
+
+namespace tapegrad {
+
+template <class T>
+struct TableAllocator {
+  using value_type = T;
+  TableAllocator() = default;
+  template <class U>
+  TableAllocator(const TableAllocator<U>&) {}
+
+  T* allocate(size_t n) {
+    if (n > std::numeric_limits<size_t>::max() / 2 / sizeof(T)) throw std::bad_alloc();
+    return static_cast<T*>(cpu_allocator().allocate(n * sizeof(T)));
+  }
+  void deallocate(T* p, size_t n) noexcept { cpu_allocator().deallocate(p, n * sizeof(T)); }
+  template <class U>
+  void construct(U* p) noexcept(std::is_nothrow_default_constructible_v<U>) {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* p, Args&&... args) {
+    ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+  }
+  template <class U>
+  bool operator==(const TableAllocator<U>&) const {
+    return true;
+  }
+};
+
+template <class T>
+using Table = std::vector<T, TableAllocator<T>>;
+
+}  // namespace tapegrad
