@@ -1,6 +1,7 @@
 #include "tapegrad/c10/storage.h"
 
 #include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/object_pool.h"
 
 namespace tapegrad {
@@ -51,8 +52,11 @@ void set_storage_allocator(DeviceType type, AllocateStorage allocate) { allocato
 
 Storage allocate_storage(size_t nbytes, Device device) {
   auto allocate = allocators[static_cast<int>(device.type)];
-  TG_CHECK(allocate != nullptr, Runtime,
-           "{}: this device is not available: tapegrad was built without CUDA or found no usable GPU", device);
+  if (TG_UNLIKELY(allocate == nullptr)) {  // its library hangs the allocator in when it is loaded
+    device_interface(device.type);
+    allocate = allocators[static_cast<int>(device.type)];
+    TG_CHECK(allocate != nullptr, Runtime, "{}: this device is not available: {}", device, device_why_not(device.type));
+  }
   return allocate(nbytes, device);
 }
 

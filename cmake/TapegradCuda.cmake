@@ -1,4 +1,5 @@
-# libtapegrad_cuda.so from cuda/**/*.{cpp,cu}. AUTO builds it when a CUDA 13 compiler and the libraries are found, else
+# libtapegrad_cuda.so from cuda/**/*.{cpp,cu}, and libtapegrad_cuda_sim.so from the same files with the C++ compiler alone
+# (docs/cuda.md). AUTO builds the first it when a CUDA 13 compiler and the libraries are found, else
 # says in one line why not; ON stops there. The libraries are looked for first, because trying a compiler takes seconds.
 
 set(TG_CUDA_ARCHITECTURES "90-real;80-virtual" CACHE STRING
@@ -32,6 +33,9 @@ if(NOT CUDA STREQUAL "OFF")
   endif()
 endif()
 
+file(GLOB_RECURSE cuda_host_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cuda/*.cpp")
+file(GLOB_RECURSE cuda_kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cuda/*.cu")
+
 if(TG_CUDA_FOUND)
   set(CMAKE_CUDA_COMPILER "${TG_NVCC}" CACHE FILEPATH "")
   set(CMAKE_CUDA_ARCHITECTURES "${TG_CUDA_ARCHITECTURES}")
@@ -41,21 +45,45 @@ if(TG_CUDA_FOUND)
   enable_language(CUDA)
   find_package(CUDAToolkit 13 REQUIRED)
 
-  file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cuda/*.cpp" "${PROJECT_SOURCE_DIR}/cuda/*.cu")
+  set(cuda_sources ${cuda_host_sources} ${cuda_kernel_sources})
+  list(FILTER cuda_sources EXCLUDE REGEX "/cuda/simulated/")
   add_library(tapegrad_cuda SHARED ${cuda_sources})
   target_compile_options(tapegrad_cuda PRIVATE
     ${TG_BASELINE_FLAGS} "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${TG_WARNINGS_AS_ERRORS}>:,-Werror>>")
   # nvcc's front end cannot evaluate fmt's checks of format strings; they are made when the message is.
   target_compile_definitions(tapegrad_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=>)
   target_link_libraries(tapegrad_cuda PUBLIC tapegrad
-    PRIVATE $<BUILD_INTERFACE:tapegrad_private> CUDA::cudart
-            TapegradCuda::cublas TapegradCuda::cudnn TapegradCuda::nccl)
-  get_target_property(cudart CUDA::cudart IMPORTED_LOCATION)
-  get_filename_component(cudart_dir "${cudart}" DIRECTORY)
-  list(APPEND TG_CUDA_LIBRARY_DIRS "${cudart_dir}")
+    PRIVATE $<BUILD_INTERFACE:tapegrad_private> CUDA::cudart_static ${CMAKE_DL_LIBS})
+  # Only the headers: the libraries themselves are opened when they are first used (cuda/libraries/), so that the
+  # package loads where some of them, or the driver, are missing. The run path is where they are looked for.
+  foreach(name cublas cudnn nccl)
+    target_include_directories(tapegrad_cuda SYSTEM PRIVATE "${TG_${name}_INCLUDE_DIR}")
+  endforeach()
   set_target_properties(tapegrad_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
     BUILD_RPATH "$ORIGIN;${TG_CUDA_LIBRARY_DIRS}"
     INSTALL_RPATH "$ORIGIN;${TG_CUDA_LIBRARY_DIRS}")
   message(STATUS "tapegrad: building with CUDA ${CUDAToolkit_VERSION} for ${TG_CUDA_ARCHITECTURES}")
+endif()
+
+# The simulated device: kernels are compiled as C++ through a file each that includes them, because a .cu file can have one
+# language only in a build that also has nvcc.
+option(TG_CUDA_SIMULATED "Build libtapegrad_cuda_sim, a CUDA device made of host memory for tests" ON)
+if(TG_CUDA_SIMULATED)
+  set(simulated_sources ${cuda_host_sources})
+  list(FILTER simulated_sources EXCLUDE REGEX "/cuda/(libraries/|runtime/runtime_driver\\.cpp)")
+  set(kernels ${cuda_kernel_sources})
+  list(FILTER kernels EXCLUDE REGEX "/cuda/(libraries/|runtime/architecture\\.cu)")
+  foreach(kernel ${kernels})
+    file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${kernel}")
+    set(wrapper "${PROJECT_BINARY_DIR}/simulated/${name}.cpp")
+    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"tapegrad/@name@\"\n" @ONLY)
+    list(APPEND simulated_sources "${wrapper}")
+  endforeach()
+  add_library(tapegrad_cuda_sim SHARED ${simulated_sources})
+  target_compile_definitions(tapegrad_cuda_sim PRIVATE TG_CUDA_SIMULATED=1)
+  target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS})
+  target_link_libraries(tapegrad_cuda_sim PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS})
+  set_target_properties(tapegrad_cuda_sim PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib" BUILD_RPATH "$ORIGIN")
 endif()

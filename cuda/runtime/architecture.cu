@@ -1,3 +1,4 @@
+#include "tapegrad/cuda/runtime/architecture.h"
 #include "tapegrad/cuda/runtime/check.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
@@ -15,9 +16,9 @@ __global__ void write_architecture(int* out) {
 }  // namespace
 
 int running_architecture(int device) {
-  Driver& driver = cuda_driver();
-  const int before = driver.current_device();
-  driver.set_device(device);
+  Driver& machine = driver();
+  const int before = machine.current_device();
+  machine.set_device(device);
   int* on_device = nullptr;
   int architecture = 0;
   TG_CUDA_CHECK(cudaMalloc(&on_device, sizeof(int)));
@@ -25,7 +26,7 @@ int running_architecture(int device) {
   const cudaError_t launched = cudaGetLastError();
   const cudaError_t copied = cudaMemcpy(&architecture, on_device, sizeof(int), cudaMemcpyDeviceToHost);
   (void)cudaFree(on_device);
-  driver.set_device(before);
+  machine.set_device(before);
   TG_CUDA_CHECK(launched);
   TG_CUDA_CHECK(copied);
   return architecture;

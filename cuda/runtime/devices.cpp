@@ -1,0 +1,37 @@
+// Which devices there are, asked once, and the sentence for each way in which there is none.
+#include <atomic>
+
+#include "tapegrad/c10/error.h"
+#include "tapegrad/c10/fork.h"
+#include "tapegrad/cuda/runtime/driver.h"
+
+namespace tapegrad::cuda {
+
+Driver::~Driver() = default;
+
+namespace {
+// The process that used a device first: CUDA does not work in its forked children.
+std::atomic<uint32_t> used_in{0};
+}  // namespace
+
+int device_count() noexcept {
+  static const int count = driver().device_count();
+  return count;
+}
+
+void check_device(int index) {
+  const int count = device_count();
+  TG_CHECK(count > 0, Runtime, "cuda: there is no CUDA device: {}", driver().why_no_device());
+  TG_CHECK(index >= 0 && index < count, Runtime, "cuda: device index out of range: cuda:{}, there {} {}", index,
+           count == 1 ? "is" : "are", count);
+  const uint32_t here = fork_generation();
+  uint32_t first = used_in.load(std::memory_order_relaxed);
+  if (TG_UNLIKELY(first != here)) {
+    if (first == 0) used_in.compare_exchange_strong(first, here);
+    TG_CHECK(first == 0 || driver().simulated(), Runtime,
+             "cuda: a GPU was used before this process was forked, and CUDA does not work in its children\nstart "
+             "processes with the method 'spawn'");
+  }
+}
+
+}  // namespace tapegrad::cuda

@@ -1,0 +1,198 @@
+// A CUDA machine made of host memory, for tests: device memory is host memory with a limit, streams are queues of
+// closures that run in order, late or at random points, so that a missing synchronisation shows as wrong data, on every
+// run of the same seed alike. Kernels enter the same queues (launch.h). It counts every call, fails where it is told
+// to, and is strict where CUDA is: foreign pointers, destroyed handles, and memory freed twice are errors; fresh memory
+// is filled with a pattern.
+//
+// Order: an operation runs after all earlier ones of its stream and after the records that its stream was told to wait
+// for; nothing else is promised. Host memory that is not pinned is read or written before the call returns, as by CUDA.
+// All functions from any thread; one lock, which is held while an operation runs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tapegrad/cuda/runtime/driver.h"
+
+namespace tapegrad::cuda::simulated {
+
+enum class Schedule : uint8_t {
+  Lazy,    // nothing runs before somebody waits for it (or a queue has grown long)
+  Eager,   // at once, where nothing is waited for
+  Random,  // some operations of some streams at each call, drawn from the seed
+};
+
+struct Options {
+  int devices = 1;
+  std::size_t memory = std::size_t{1} << 30;  // of each device
+  Schedule schedule = Schedule::Lazy;
+  uint64_t seed = 0;
+  bool poison = true;          // fill fresh memory with kPoison
+  bool virtual_memory = true;  // whether granularity() is not 0
+  std::size_t granularity = std::size_t{2} << 20;
+  std::size_t longest_queue = 4096;
+};
+
+inline constexpr int kPoison = 0xcb;
+
+// Reads TAPEGRAD_CUDA_SIMULATE (devices), TAPEGRAD_CUDA_SIMULATE_MEMORY (MiB of each) and
+// TAPEGRAD_CUDA_SIMULATE_SCHEDULE (lazy, eager or random:SEED).
+TG_API Options options_from_environment();
+
+struct SimulatedStream;
+struct SimulatedEvent;
+struct SimulatedGraph;
+
+class TG_API SimulatedDriver final : public Driver {
+ public:
+  explicit SimulatedDriver(Options options = {});
+  ~SimulatedDriver() override;
+
+  // --- for tests ---
+  uint64_t calls(const std::string& name) const;  // by the names of the functions below, "launch" for kernels
+  uint64_t all_calls() const;
+  // Call number n (1: the next one) of that name fails: out of memory where the function has such an answer, else an
+  // error. After that, calls work again.
+  void fail_at(const std::string& name, uint64_t n);
+  std::size_t pending(StreamHandle stream);  // operations that have not run
+  std::size_t bytes_in_use(int device) const;
+  void set_memory_limit(int device, std::size_t nbytes);
+
+  void enqueue(StreamHandle stream, const char* name, std::function<void()> work);
+
+  bool simulated() const noexcept override { return true; }
+  int device_count() noexcept override { return options_.devices; }
+  std::string why_no_device() override;
+  int driver_version() override { return 13000; }
+  int runtime_version() override { return 13000; }
+  int current_device() override;
+  void set_device(int device) override;
+  MemoryInfo memory_info(int device) override;
+  DeviceProperties properties(int device) override;
+  bool can_access_peer(int device, int peer) override;
+  void enable_peer_access(int device, int peer) override;
+  void synchronize_device(int device) override;
+  std::string last_error() override;
+
+  void* allocate(int device, std::size_t nbytes) override;
+  void free(int device, void* p) override;
+  std::size_t granularity(int device) override;
+  void* reserve_addresses(int device, std::size_t nbytes) override;
+  void release_addresses(int device, void* p, std::size_t nbytes) override;
+  PhysicalHandle create_memory(int device, std::size_t nbytes) override;
+  void release_memory(int device, PhysicalHandle memory, std::size_t nbytes) override;
+  void map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) override;
+  void unmap(int device, void* at, std::size_t nbytes) override;
+
+  void* allocate_pinned(std::size_t nbytes) override;
+  void free_pinned(void* p) override;
+  void register_pinned(void* p, std::size_t nbytes) override;
+  void unregister_pinned(void* p) override;
+  bool is_pinned(const void* p) override;
+  void* device_address(void* pinned) override { return pinned; }
+
+  void copy(void* to, const void* from, std::size_t nbytes, CopyKind kind, StreamHandle stream) override;
+  void copy_peer(void* to, int to_device, const void* from, int from_device, std::size_t nbytes,
+                 StreamHandle stream) override;
+  void fill(void* p, int byte, std::size_t nbytes, StreamHandle stream) override;
+  void host_function(StreamHandle stream, std::function<void()> function) override;
+
+  StreamHandle create_stream(int device, int priority) override;
+  void destroy_stream(StreamHandle stream) override;
+  bool query_stream(StreamHandle stream) override;
+  void synchronize_stream(StreamHandle stream) override;
+  void stream_wait_event(StreamHandle stream, EventHandle event) override;
+  void priority_range(int& least, int& greatest) override;
+
+  EventHandle create_event(int device, unsigned flags) override;
+  void destroy_event(EventHandle event) noexcept override;
+  void record_event(EventHandle event, StreamHandle stream) override;
+  bool query_event(EventHandle event) override;
+  void synchronize_event(EventHandle event) override;
+  float elapsed_ms(EventHandle start, EventHandle end) override;
+
+  IpcHandle event_ipc_handle(EventHandle event) override;
+  EventHandle open_event(int device, const IpcHandle& handle) override;
+  IpcHandle memory_ipc_handle(void* p) override;
+  void* open_memory(int device, const IpcHandle& handle) override;
+  void close_memory(int device, void* p) override;
+
+  void begin_capture(StreamHandle stream, const char* mode) override;
+  GraphHandle end_capture(StreamHandle stream) override;
+  CaptureState capture_state(StreamHandle stream) override;
+  uint64_t capture_id(StreamHandle stream) override;
+  GraphExecHandle instantiate(GraphHandle graph) override;
+  void launch_graph(GraphExecHandle graph, StreamHandle stream) override;
+  std::size_t graph_nodes(GraphHandle graph) override;
+  std::string graph_dot(GraphHandle graph) override;
+  void destroy_graph(GraphHandle graph) noexcept override;
+  void destroy_graph_exec(GraphExecHandle graph) noexcept override;
+
+ private:
+  friend struct SimulatedStream;
+  friend struct SimulatedGraph;
+  struct Operation;
+  struct Capture;
+  struct Recorded;
+  struct Range {
+    std::size_t nbytes;
+    int device;
+  };
+  struct DeviceState {
+    std::size_t limit = 0;
+    std::size_t used = 0;
+    std::unique_ptr<SimulatedStream> null_stream;
+  };
+
+  using Lock = std::unique_lock<std::mutex>;
+  bool enter(const char* name);  // counts the call; true when it shall fail
+  void check(const char* name);  // as enter, raises where it shall fail
+  void check_index(int device) const;
+  SimulatedStream& stream_of(StreamHandle handle);
+  SimulatedEvent& event_of(EventHandle handle);
+  void push(SimulatedStream& stream, Operation operation);
+  void step();  // what the schedule runs on its own
+  bool runnable(SimulatedStream& stream);
+  void run_front(SimulatedStream& stream);
+  void run_until(SimulatedStream& stream, uint64_t sequence);
+  void run_all(int device);  // -1: of all devices
+  void check_device_range(const void* p, std::size_t nbytes, const char* call);
+  bool pinned_range(const void* p) const;
+  void refuse_in_capture(SimulatedStream& stream, const char* call);
+  uint64_t draw() noexcept;
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::vector<DeviceState> devices_;
+  std::map<std::string, uint64_t> counts_;
+  std::map<std::string, uint64_t> failures_;
+  std::map<StreamHandle, std::unique_ptr<SimulatedStream>> streams_;
+  std::map<EventHandle, std::unique_ptr<SimulatedEvent>> events_;
+  std::map<GraphHandle, std::shared_ptr<SimulatedGraph>> graphs_;
+  std::map<GraphExecHandle, std::shared_ptr<SimulatedGraph>> execs_;
+  std::map<uint64_t, std::unique_ptr<Capture>> captures_;
+  std::map<char*, Range> allocations_;  // of allocate
+  std::map<char*, Range> reserved_;     // of reserve_addresses
+  std::map<char*, Range> mapped_;
+  std::map<PhysicalHandle, Range> physical_;
+  std::map<char*, std::size_t> pinned_;  // made by us
+  std::map<char*, std::size_t> registered_;
+  uint64_t next_sequence_ = 1;
+  uint64_t next_handle_ = 1;
+  uint64_t random_;
+  std::string error_;
+};
+
+// The driver that `driver()` of the simulated library is.
+TG_API SimulatedDriver& simulated_driver();
+
+}  // namespace tapegrad::cuda::simulated

@@ -1,0 +1,268 @@
+// The memory of the simulated machine, and copies.
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/simulated/simulated_state.h"
+
+namespace tapegrad::cuda::simulated {
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+std::size_t whole_pages(std::size_t nbytes) { return (nbytes + kPage - 1) / kPage * kPage; }
+
+char* map_pages(std::size_t nbytes, int protection) {
+  void* p = mmap(nullptr, nbytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<char*>(p);
+}
+
+// The entry of a map by start address that holds p, or end().
+template <class Map>
+auto containing(Map& ranges, const void* p) {
+  auto* c = const_cast<char*>(static_cast<const char*>(p));
+  auto it = ranges.upper_bound(c);
+  return it == ranges.begin() ? ranges.end() : std::prev(it);
+}
+
+}  // namespace
+
+MemoryInfo SimulatedDriver::memory_info(int device) {
+  check_index(device);
+  Lock lock(mutex_);
+  const DeviceState& d = devices_[device];
+  return {d.limit > d.used ? d.limit - d.used : 0, d.limit};
+}
+
+std::size_t SimulatedDriver::bytes_in_use(int device) const {
+  Lock lock(mutex_);
+  return devices_[device].used;
+}
+
+void SimulatedDriver::set_memory_limit(int device, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  devices_[device].limit = nbytes;
+}
+
+void* SimulatedDriver::allocate(int device, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  if (enter("allocate")) return nullptr;
+  DeviceState& d = devices_[device];
+  const std::size_t size = whole_pages(nbytes);
+  if (size < nbytes || size > d.limit || d.used > d.limit - size) return nullptr;
+  char* p = map_pages(size, PROT_READ | PROT_WRITE);
+  if (p == nullptr) return nullptr;
+  if (options_.poison) std::memset(p, kPoison, size);
+  d.used += size;
+  allocations_[p] = {size, device};
+  return p;
+}
+
+void SimulatedDriver::free(int device, void* p) {
+  check_index(device);
+  if (p == nullptr) return;
+  Lock lock(mutex_);
+  check("free");
+  auto it = allocations_.find(static_cast<char*>(p));
+  TG_CHECK(it != allocations_.end() && it->second.device == device, Runtime,
+           "cuda: free: invalid argument: not memory of cuda:{}", device);
+  run_all(device);
+  devices_[device].used -= it->second.nbytes;
+  munmap(p, it->second.nbytes);
+  allocations_.erase(it);
+}
+
+std::size_t SimulatedDriver::granularity(int device) {
+  check_index(device);
+  return options_.virtual_memory ? options_.granularity : 0;
+}
+
+void* SimulatedDriver::reserve_addresses(int device, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  check("reserve_addresses");
+  TG_CHECK(nbytes > 0 && nbytes % options_.granularity == 0, Runtime,
+           "cuda: reserve_addresses: the size is no multiple of {}: {}", options_.granularity, nbytes);
+  char* p = map_pages(nbytes, PROT_NONE);
+  TG_CHECK(p != nullptr, Runtime, "cuda: reserve_addresses: out of addresses");
+  reserved_[p] = {nbytes, device};
+  return p;
+}
+
+void SimulatedDriver::release_addresses(int device, void* p, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  check("release_addresses");
+  auto it = reserved_.find(static_cast<char*>(p));
+  TG_CHECK(it != reserved_.end() && it->second.nbytes == nbytes, Runtime,
+           "cuda: release_addresses: not what reserve_addresses gave");
+  auto inside = mapped_.lower_bound(it->first);
+  TG_CHECK(inside == mapped_.end() || inside->first >= it->first + nbytes, Runtime,
+           "cuda: release_addresses: memory is mapped there");
+  munmap(p, nbytes);
+  reserved_.erase(it);
+}
+
+PhysicalHandle SimulatedDriver::create_memory(int device, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  if (enter("create_memory")) return 0;
+  TG_CHECK(nbytes > 0 && nbytes % options_.granularity == 0, Runtime,
+           "cuda: create_memory: the size is no multiple of {}: {}", options_.granularity, nbytes);
+  DeviceState& d = devices_[device];
+  if (nbytes > d.limit || d.used > d.limit - nbytes) return 0;
+  d.used += nbytes;
+  const PhysicalHandle handle = next_handle_++;
+  physical_[handle] = {nbytes, device};
+  return handle;
+}
+
+void SimulatedDriver::release_memory(int device, PhysicalHandle memory, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  check("release_memory");
+  auto it = physical_.find(memory);
+  TG_CHECK(it != physical_.end() && it->second.nbytes == nbytes && it->second.device == device, Runtime,
+           "cuda: release_memory: no such memory");
+  devices_[device].used -= nbytes;
+  physical_.erase(it);
+}
+
+// The bytes belong to the address here, not to the memory: whoever maps memory a second time finds it fresh.
+void SimulatedDriver::map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  check("map");
+  auto it = physical_.find(memory);
+  TG_CHECK(it != physical_.end() && it->second.nbytes == nbytes, Runtime, "cuda: map: no such memory");
+  auto range = containing(reserved_, at);
+  TG_CHECK(range != reserved_.end() && static_cast<char*>(at) + nbytes <= range->first + range->second.nbytes, Runtime,
+           "cuda: map: these addresses are not reserved");
+  auto next = mapped_.lower_bound(static_cast<char*>(at));
+  TG_CHECK(next == mapped_.end() || next->first >= static_cast<char*>(at) + nbytes, Runtime,
+           "cuda: map: something is mapped there");
+  TG_CHECK(mprotect(at, nbytes, PROT_READ | PROT_WRITE) == 0, Runtime, "cuda: map: out of memory");
+  if (options_.poison) std::memset(at, kPoison, nbytes);
+  mapped_[static_cast<char*>(at)] = {nbytes, device};
+}
+
+void SimulatedDriver::unmap(int device, void* at, std::size_t nbytes) {
+  check_index(device);
+  Lock lock(mutex_);
+  check("unmap");
+  auto it = mapped_.find(static_cast<char*>(at));
+  TG_CHECK(it != mapped_.end() && it->second.nbytes == nbytes, Runtime, "cuda: unmap: nothing is mapped there");
+  run_all(device);
+  mapped_.erase(it);
+  madvise(at, nbytes, MADV_DONTNEED);
+  mprotect(at, nbytes, PROT_NONE);
+}
+
+// --- pinned memory ---
+
+void* SimulatedDriver::allocate_pinned(std::size_t nbytes) {
+  Lock lock(mutex_);
+  if (enter("allocate_pinned")) return nullptr;
+  const std::size_t size = whole_pages(nbytes == 0 ? 1 : nbytes);
+  char* p = map_pages(size, PROT_READ | PROT_WRITE);
+  if (p != nullptr) pinned_[p] = size;
+  return p;
+}
+
+void SimulatedDriver::free_pinned(void* p) {
+  Lock lock(mutex_);
+  check("free_pinned");
+  auto it = pinned_.find(static_cast<char*>(p));
+  TG_CHECK(it != pinned_.end(), Runtime, "cuda: free_pinned: not pinned memory");
+  run_all(-1);
+  munmap(p, it->second);
+  pinned_.erase(it);
+}
+
+void SimulatedDriver::register_pinned(void* p, std::size_t nbytes) {
+  Lock lock(mutex_);
+  check("register_pinned");
+  TG_CHECK(!pinned_range(p), Runtime, "cuda: register_pinned: this memory is pinned already");
+  registered_[static_cast<char*>(p)] = nbytes;
+}
+
+void SimulatedDriver::unregister_pinned(void* p) {
+  Lock lock(mutex_);
+  check("unregister_pinned");
+  TG_CHECK(registered_.erase(static_cast<char*>(p)) == 1, Runtime, "cuda: unregister_pinned: not registered");
+}
+
+bool SimulatedDriver::pinned_range(const void* p) const {
+  for (const auto* map : {&pinned_, &registered_}) {
+    auto it = containing(*map, p);
+    if (it != map->end() && static_cast<const char*>(p) < it->first + it->second) return true;
+  }
+  return false;
+}
+
+bool SimulatedDriver::is_pinned(const void* p) {
+  Lock lock(mutex_);
+  return pinned_range(p);
+}
+
+// --- copies ---
+
+// Memory of a device, all of it: one allocation, or mapped pieces one after another.
+void SimulatedDriver::check_device_range(const void* p, std::size_t nbytes, const char* call) {
+  const char* at = static_cast<const char*>(p);
+  const char* end = at + nbytes;
+  auto whole = containing(allocations_, p);
+  if (whole != allocations_.end() && end <= whole->first + whole->second.nbytes) return;
+  while (at < end) {
+    auto it = containing(mapped_, at);
+    const bool inside = it != mapped_.end() && at < it->first + it->second.nbytes;
+    TG_CHECK(inside || pinned_range(p), Runtime, "cuda: {}: invalid argument: {} is not memory of a device", call, p);
+    if (!inside) return;
+    at = it->first + it->second.nbytes;
+  }
+}
+
+void SimulatedDriver::copy(void* to, const void* from, std::size_t nbytes, CopyKind kind, StreamHandle handle) {
+  if (nbytes == 0) return;
+  std::shared_ptr<std::vector<char>> staged;
+  bool wait = false;
+  {
+    Lock lock(mutex_);
+    check("copy");
+    if (kind != CopyKind::HostToDevice) check_device_range(from, nbytes, "copy");
+    if (kind != CopyKind::DeviceToHost) check_device_range(to, nbytes, "copy");
+    if (kind == CopyKind::HostToDevice && !pinned_range(from)) {
+      const char* bytes = static_cast<const char*>(from);
+      staged = std::make_shared<std::vector<char>>(bytes, bytes + nbytes);
+    }
+    wait = kind == CopyKind::DeviceToHost && !pinned_range(to);
+    if (wait) refuse_in_capture(stream_of(handle), "copy to memory that is not pinned");
+  }
+  enqueue(handle, "copy", [=] { std::memmove(to, staged ? static_cast<const void*>(staged->data()) : from, nbytes); });
+  if (wait) {
+    Lock lock(mutex_);
+    run_until(stream_of(handle), UINT64_MAX);
+  }
+}
+
+void SimulatedDriver::copy_peer(void* to, int to_device, const void* from, int from_device, std::size_t nbytes,
+                                StreamHandle handle) {
+  check_index(to_device);
+  check_index(from_device);
+  copy(to, from, nbytes, CopyKind::DeviceToDevice, handle);
+}
+
+void SimulatedDriver::fill(void* p, int byte, std::size_t nbytes, StreamHandle handle) {
+  if (nbytes == 0) return;
+  {
+    Lock lock(mutex_);
+    check("fill");
+    check_device_range(p, nbytes, "fill");
+  }
+  enqueue(handle, "fill", [=] { std::memset(p, byte, nbytes); });
+}
+
+}  // namespace tapegrad::cuda::simulated

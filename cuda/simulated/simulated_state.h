@@ -1,0 +1,64 @@
+// The insides of SimulatedDriver: queues, events and captures.
+#pragma once
+
+#include "tapegrad/cuda/simulated/simulated_driver.h"
+
+namespace tapegrad::cuda::simulated {
+
+using Clock = std::chrono::steady_clock;
+
+struct SimulatedDriver::Operation {
+  enum Kind : uint8_t { Work, Record, Wait } kind = Work;
+  uint64_t sequence = 0;
+  const char* name = "";
+  std::function<void()> work;
+  SimulatedEvent* event = nullptr;
+  uint64_t record = 0;                // which record of the event
+  SimulatedStream* origin = nullptr;  // where it was recorded
+  uint64_t origin_sequence = 0;
+};
+
+struct SimulatedStream {
+  int device = 0;
+  int priority = 0;
+  StreamHandle handle = nullptr;
+  std::deque<SimulatedDriver::Operation> queue;
+  uint64_t capture = 0;    // the capture that it takes part in
+  uint64_t last_node = 0;  // of that capture
+  bool joined = true;      // whether the origin waits for its last node
+  bool destroyed = false;  // with work left
+};
+
+// `records` counts the calls of record_event, `done` those that have run. Kept until no queue names it.
+struct SimulatedEvent {
+  int device = 0;
+  unsigned flags = 0;
+  uint64_t records = 0;
+  uint64_t done = 0;
+  SimulatedStream* stream = nullptr;
+  uint64_t sequence = 0;
+  Clock::time_point time;
+  uint64_t capture = 0;  // recorded in a capture, at that node of that stream
+  SimulatedStream* capture_stream = nullptr;
+  uint64_t node = 0;
+  std::size_t waiting = 0;  // operations in queues that name it
+  bool destroyed = false;
+};
+
+struct SimulatedDriver::Recorded {
+  const char* name;
+  std::function<void()> work;
+};
+
+struct SimulatedGraph {
+  std::vector<SimulatedDriver::Recorded> nodes;
+};
+
+struct SimulatedDriver::Capture {
+  SimulatedStream* origin = nullptr;
+  std::vector<SimulatedStream*> streams;
+  std::shared_ptr<SimulatedGraph> graph = std::make_shared<SimulatedGraph>();
+  bool invalid = false;
+};
+
+}  // namespace tapegrad::cuda::simulated
