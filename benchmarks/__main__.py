@@ -22,6 +22,7 @@ from . import (
     memory,
     overhead,
     processes,
+    profiling,
     promises,
     report,
 )
@@ -43,7 +44,7 @@ def libraries() -> dict:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", "promises", []], help="which groups; default all")
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", "promises", "profiler", []], help="which groups; default all")
     parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
@@ -65,8 +66,10 @@ def main():
     if not options.groups or "import" in options.groups:
         done += importing.measure_imports(libs)
     kept = promises.measure_promises(libs, options.rounds) if not options.groups or "promises" in options.groups else []
+    profiled = list(profiling.measure_profiler(options.rounds)) if not options.groups or "profiler" in options.groups else []
     versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}
     text = report.table(done, versions, libs["tapegrad"].get_num_threads()) + (promises.table(kept) if kept else "")
+    text += profiling.table(profiled) if profiled else ""
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / "-".join([datetime.date.today().isoformat(), "cpu", *filter(None, [options.name])])
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])

@@ -3,8 +3,8 @@
 // costs more. Lines inside this package are skipped: the message should name the line that the user wrote.
 #include "tapegrad/autograd/call_site.h"
 
+#include <algorithm>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -99,32 +99,57 @@ uint32_t capture() noexcept {
 
 // --- whole stacks, for the profiler ---
 
+constexpr size_t kMostFrames = 64;
+
+// Stacks by number, and a table of the numbers by the hash of the lines; open addressing, under the GIL.
 struct Stacks {
-  std::map<std::vector<uint32_t>, uint32_t> numbers;
-  std::vector<const std::vector<uint32_t>*> lines{nullptr};  // keys of `numbers`, by number
+  std::vector<std::vector<uint32_t>> lines{{}};  // 0: none
+  std::vector<uint32_t> table = std::vector<uint32_t>(1024, 0);
 };
 Stacks& stacks() {
   static auto* all = new Stacks;
   return *all;
 }
 
-constexpr int kMostFrames = 64;
+uint64_t hash_of(const uint32_t* lines, size_t n) {
+  uint64_t h = n;
+  for (size_t i = 0; i < n; ++i) h = (h ^ lines[i]) * 0x9e3779b97f4a7c15ull;
+  return h ^ h >> 32;
+}
+
+// The number of a stack that is not empty, given when it is new.
+uint32_t number_of(const uint32_t* lines, size_t n) {
+  Stacks& all = stacks();
+  size_t i = hash_of(lines, n) & (all.table.size() - 1);
+  for (; all.table[i]; i = (i + 1) & (all.table.size() - 1)) {
+    const auto& known = all.lines[all.table[i]];
+    if (known.size() == n && std::equal(known.begin(), known.end(), lines)) return all.table[i];
+  }
+  const auto number = static_cast<uint32_t>(all.lines.size());
+  all.lines.emplace_back(lines, lines + n);
+  all.table[i] = number;
+  if (2 * all.lines.size() <= all.table.size()) return number;
+  std::vector<uint32_t> larger(2 * all.table.size(), 0);
+  for (uint32_t k = 1; k < all.lines.size(); ++k) {
+    size_t at = hash_of(all.lines[k].data(), all.lines[k].size()) & (larger.size() - 1);
+    while (larger[at]) at = (at + 1) & (larger.size() - 1);
+    larger[at] = k;
+  }
+  all.table = std::move(larger);
+  return number;
+}
 
 uint32_t capture_whole_stack() noexcept {
   if (!PyGILState_Check()) return 0;
   try {
-    std::vector<uint32_t> lines;
-    int depth = 0;
+    uint32_t lines[kMostFrames];
+    size_t n = 0, depth = 0;
     for (PythonFrame frame = PythonFrame::current(); frame && depth < kMostFrames; frame = frame.outer(), ++depth) {
       const Site* site = site_of(frame);
       if (!site) break;
-      if (site->id) lines.push_back(site->id);
+      if (site->id) lines[n++] = site->id;
     }
-    if (lines.empty()) return 0;
-    Stacks& all = stacks();
-    auto [entry, fresh] = all.numbers.emplace(std::move(lines), static_cast<uint32_t>(all.lines.size()));
-    if (fresh) all.lines.push_back(&entry->first);
-    return entry->second;
+    return n ? number_of(lines, n) : 0;
   } catch (...) {
     return 0;
   }
@@ -136,7 +161,7 @@ std::string describe(uint32_t id) { return id < texts().size() ? texts()[id] : s
 
 std::vector<uint32_t> sites_of_stack(uint32_t stack) {
   const Stacks& all = stacks();
-  return stack == 0 || stack >= all.lines.size() ? std::vector<uint32_t>() : *all.lines[stack];
+  return stack < all.lines.size() ? all.lines[stack] : std::vector<uint32_t>();
 }
 
 std::string function_of_site(uint32_t site) { return site < functions().size() ? functions()[site] : std::string(); }

@@ -15,14 +15,14 @@ namespace profiler = autograd::profiler;
 
 // Modules called during the session, by number; kept until it ends, as names are found then. Under the GIL.
 std::unordered_map<PyObject*, uint32_t> module_numbers;
-PyObject* modules = nullptr;  // a list
+PyObject* modules = nullptr;  // a list; null where modules are not recorded
 
 // _profiler_start(shapes, memory, stack, modules)
 PyObject* start(PyObject*, PyObject* args) {
   TG_PY_TRY
   int shapes, memory, stack, with_modules;
   if (!PyArg_ParseTuple(args, "pppp:_profiler_start", &shapes, &memory, &stack, &with_modules)) return nullptr;
-  PyRef list = own(PyList_New(0));
+  PyRef list(with_modules ? check(PyList_New(0)) : nullptr);
   profiler::start({shapes != 0, memory != 0, stack != 0, with_modules != 0});
   profiler::attach();
   module_numbers.clear();
@@ -162,7 +162,7 @@ PyObject* end(PyObject*, PyObject* capsule) {
 
 void profile_module(profiler::Scope& scope, PyObject* module) noexcept {
   try {
-    if (!modules || !profiler::options().modules) return;
+    if (!modules) return;
     auto [entry, fresh] = module_numbers.emplace(module, static_cast<uint32_t>(module_numbers.size()));
     if (fresh && PyList_Append(modules, module) < 0) {
       PyErr_Clear();

@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+import time
 
 import pytest
 import tapegrad
@@ -354,3 +355,59 @@ def test_the_older_interface():
     from tapegrad.autograd.profiler_util import FunctionEvent
 
     assert FunctionEvent is tapegrad.profiler.FunctionEvent
+
+
+def test_logs_of_several_blocks_keep_order_shapes_and_parents():
+    a, b = tapegrad.ones(2, 3), tapegrad.ones(4)
+    tapegrad._C._profiler_start(True, False, False, False)
+    for _ in range(20_000):
+        tapegrad.add(a, 1)
+        tapegrad.neg(b)
+    ((_, dropped, events),), _ = tapegrad._C._profiler_stop()
+    assert dropped == 0 and len(events) == 40_000
+    assert [e[1] for e in events] == ["add", "neg"] * 20_000
+    assert all(e[9][0][1] == ([2, 3] if e[1] == "add" else [4]) for e in events)
+    assert all(e[6] == -1 and e[3] >= e[2] for e in events)
+    assert all(x[2] <= y[2] for x, y in zip(events, events[1:]))
+
+
+def test_times_are_those_of_the_clock():
+    with profile() as prof:
+        with record_function("sleeps"):
+            time.sleep(0.05)
+    (event,) = [e for e in prof.events() if e.name == "sleeps"]
+    assert 50_000 <= event.time_range.elapsed_us() < 500_000
+    before = time.monotonic_ns()
+    tapegrad._C._profiler_start(False, False, False, False)
+    tapegrad.ones(3)
+    ((_, _, events),), _ = tapegrad._C._profiler_stop()
+    assert before - 1_000_000 <= events[0][2] <= events[-1][3] <= time.monotonic_ns() + 1_000_000
+
+
+def test_a_session_ends_while_another_thread_writes():
+    x, leave = tapegrad.ones(3, requires_grad=True), threading.Event()
+
+    def work():
+        while not leave.is_set():
+            tapegrad._C._profiler_attach()
+            (x * 2).sum().backward()
+            with record_function("part"):
+                tapegrad.cat([x.detach(), x.detach()])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        seen = 0
+        for _ in range(8):
+            with profile(record_shapes=True, profile_memory=True, with_stack=True, with_modules=True) as prof:
+                time.sleep(0.001)
+            others = [e for e in prof.events() if e.thread != threading.get_native_id()]
+            assert all(e.time_range.end >= e.time_range.start for e in prof.events())
+            for e in others:
+                assert e.cpu_parent is None or e.cpu_parent.thread == e.thread
+                assert e.name != "aten::cat" or e.input_shapes == [[[3], [3]], []]
+            seen += len(others)
+        assert seen > 0
+    finally:
+        leave.set()
+        thread.join()
