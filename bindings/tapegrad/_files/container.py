@@ -33,6 +33,7 @@ from .. import (
 from .. import (
     bool as bool_,
 )
+from ..nn.parameter import Buffer, Parameter
 from .pieces import PARALLEL, Pieces, host_bytes
 from .tree import Encoder
 
@@ -46,8 +47,6 @@ MOST_HEADER = 100_000_000  # bytes: the limit of the safetensors format
 
 def _describe(t, encode, path: str) -> dict:
     """What a reference says of the tensor besides where its bytes are."""
-    from ..nn.parameter import Buffer, Parameter
-
     data = {}
     attributes = getattr(t, "__dict__", None)
     if isinstance(t, Parameter):
@@ -185,7 +184,10 @@ def _write(file, header: dict, contents: dict, own: dict | None, extra: dict | N
 def write(obj, file, owned: bool = False, skip_data: bool = False) -> None:
     """Writes an object to a binary file. `owned`: the file is new, empty and seekable, and nobody else writes to it."""
     tensors = _TensorEncoder()
-    tree = tensors.encoder.encode(obj)
+    try:
+        tree = tensors.encoder.encode(obj)
+    finally:
+        del tensors.encoder  # which holds its owner: the tensors would live until Python's collector runs
     named, blobs, places = _lay_out(tensors.pieces)
     header, contents, keep, at = {}, {}, [], 0
     for name, source in blobs:

@@ -24,41 +24,42 @@ MOST_REPEATED = 1 << 32  # elements of a tensor that shows the same memory sever
 class Header:
     """What stands before the tensors. `entries`: name -> (code, shape, begin, end), in the order of the file's bytes."""
 
-    def __init__(self, length: int, table: dict, metadata: dict) -> None:
+    def __init__(self, length: int, table: dict, entries: dict, metadata: dict) -> None:
         self.data_at = 8 + length
         self.metadata = metadata
         self.names = list(table)
-        self.entries: dict[str, tuple] = {}
+        self.entries = entries
         self.own = _own(metadata, table)
-        if len(table) > 1:
-            table = dict(sorted(table.items(), key=lambda item: item[1]["data_offsets"]))
         at = 0
-        for name, entry in table.items():
-            begin, end = entry["data_offsets"]
+        for name, (_, _, begin, end) in self.entries.items():
             if begin != at or end < begin:
                 raise FileError(f"load: the tensor {name[:200]!r} does not lie where the one before it ends")
-            self.entries[name] = (entry["dtype"], entry["shape"], begin, end)
             at = end
         self.data_bytes = at
         self.checks: dict = self.own.get("crc32", {}) if self.own else {}
 
 
-def _whole(value) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _checked_table(header) -> dict:
-    if not isinstance(header, dict):
-        raise ValueError("the header is not a table")
-    for name, entry in header.items():
-        if not isinstance(entry, dict):
+def _checked_entries(table) -> dict[str, tuple]:
+    """The table of a header, whose values may be anything, in the order of the file's bytes."""
+    entries, at, in_order = {}, 0, True
+    for name, entry in table.items():
+        if type(entry) is not dict:
             raise ValueError(f"{name[:100]!r} is not described")
-        shape, offsets = entry["shape"], entry["data_offsets"]
-        if not isinstance(entry["dtype"], str) or not isinstance(shape, list) or len(shape) > 64 or not all(map(_whole, shape)):
+        code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if type(code) is not str or type(shape) is not list or len(shape) > 64:
             raise ValueError(f"{name[:100]!r} has no dtype and shape")
-        if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_whole, offsets)):
+        if type(offsets) is not list or len(offsets) != 2:
             raise ValueError(f"{name[:100]!r} has no place")
-    return header
+        for n in shape:
+            if type(n) is not int or not 0 <= n < 9223372036854775808:
+                raise ValueError(f"{name[:100]!r} has no dtype and shape")
+        begin, end = offsets
+        if type(begin) is not int or type(end) is not int or not (0 <= begin < 9223372036854775808 and 0 <= end < 9223372036854775808):
+            raise ValueError(f"{name[:100]!r} has no place")
+        in_order = in_order and begin == at
+        at = end
+        entries[name] = (code, shape, begin, end)
+    return entries if in_order else dict(sorted(entries.items(), key=lambda item: item[1][2:]))
 
 
 def _own(metadata: dict, table: dict) -> dict | None:
@@ -93,11 +94,11 @@ def read_header(read, start: bytes) -> Header:
         metadata = header.pop("__metadata__", None) or {}
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
             raise ValueError("the metadata are not texts")
-        _checked_table(header)
+        entries = _checked_entries(header)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnknownFormat("load: the header is damaged, or this is neither a safetensors file nor a file of PyTorch\n"
                             f"{type(error).__name__}: {str(error)[:200]}") from None
-    return Header(length, header, metadata)
+    return Header(length, header, entries, metadata)
 
 
 def _form(name: str, entry: tuple):

@@ -50,7 +50,7 @@ class LazyFile(Mapping):
         self._memories = Mapped(header, source)
         if header.own is None:
             self.metadata = header.metadata
-            self._refs = {name: {} for name in header.names}
+            self._refs = dict.fromkeys(header.names, {})
         else:
             self._reader = TreeReader(header, self._memories, lambda memory, location: memory, policy)
             self._walk(header.own["tree"], "")

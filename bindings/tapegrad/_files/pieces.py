@@ -11,10 +11,11 @@ PARALLEL = 1 << 21  # bytes from which a second thread computes checksums while 
 
 def extent(t) -> tuple[int, int]:
     """First and last element (exclusive) that the tensor reaches in its memory, counted in elements."""
-    if t.numel() == 0:
-        return t.storage_offset(), t.storage_offset()
+    begin, count = t.storage_offset(), t.numel()
+    if count == 0 or t.is_contiguous():
+        return begin, begin + count
     reach = sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-    return t.storage_offset(), t.storage_offset() + reach + 1
+    return begin, begin + reach + 1
 
 
 def dense_strides(shape) -> tuple[int, ...]:
@@ -77,9 +78,12 @@ class Pieces:
             if t.numel() == 0:
                 groups.append([number])
                 continue
-            first, last = (n * t.element_size() for n in extent(t))
-            by_memory.setdefault((str(t.device), t._storage_id()), []).append((first, last, number))
+            size, (first, last) = t.element_size(), extent(t)
+            by_memory.setdefault((t.device, t._storage_id()), []).append((first * size, last * size, number))
         for spans in by_memory.values():
+            if len(spans) == 1:
+                groups.append([spans[0][2]])
+                continue
             spans.sort()
             group, end = [], -1
             for first, last, number in spans:
@@ -101,6 +105,8 @@ class Pieces:
 
     def _piece(self, members: list[int]) -> Piece:
         lead, name = self.tensors[members[0]]
+        if len(members) == 1 and lead.is_contiguous():  # nearly all of them
+            return Piece(name, lead, {members[0]: (tuple(lead.shape), tuple(lead.stride()), 0) if self.flat else None})
         first, last = extent(lead)
         spread = last - first
         if self._same(members) and spread >= lead.numel() and not (self.flat and _is_dense(lead)):

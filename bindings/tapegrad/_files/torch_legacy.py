@@ -22,7 +22,7 @@ class _Memories:
     """The storages that a stream refers to, made before their bytes are read."""
 
     def __init__(self, place, most: int) -> None:
-        self.place, self.left = place, most
+        self.place, self.most, self.left = place, most, most
         self.own: dict = {}     # key -> memory
         self.kinds: dict = {}   # key -> (kind, location)
         self.placed: dict = {}  # key -> moved memory, in the second pass
@@ -30,8 +30,10 @@ class _Memories:
     def __call__(self, pid):
         if isinstance(pid, tuple) and pid and text(pid[0]) == "module":
             return pid[1]
-        kind, key, location, size, *rest = storage_id(pid, self.left)
+        kind, key, location, size, *rest = storage_id(pid, self.most)
         if key not in self.own:
+            if size > self.left:
+                raise FileError(f"load: the file claims a storage of {size} bytes and has {self.left}")
             self.left -= size
             self.own[key] = empty(size, dtype=uint8)
             self.kinds[key] = (kind, location)

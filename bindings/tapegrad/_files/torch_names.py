@@ -16,8 +16,10 @@ import numpy as np
 import tapegrad
 
 from .. import Size, Tensor, conj_physical, device, empty_strided, from_numpy, neg, sparse_coo, strided
-from ..nn.parameter import Buffer, Parameter
+from ..nn._state import _WithModule
+from ..nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from ..storage import TypedStorage, UntypedStorage
+from ..utils.hooks import RemovableHandle
 from .container_reader import checked_sparse, over
 from .errors import FileError, guarded
 from .objects import Policy, check_attribute, check_key, numpy_array, numpy_dtype, numpy_scalar
@@ -105,6 +107,35 @@ def _layout(name):
     if name not in _LAYOUTS:
         raise FileError(f"load: the layout {str(name)[:50]} does not exist here")
     return _LAYOUTS[name]
+
+
+# Hooks of lazy layers.
+def _method(layer, name):
+    """What the name getattr stands for: the two methods that a lazy layer has as hooks of its own, and nothing else."""
+    from ..nn.lazy import LazyModuleMixin
+
+    if not isinstance(layer, LazyModuleMixin) or name not in ("_infer_parameters", "_lazy_load_hook"):
+        raise FileError(f"load: the file asks for the attribute {str(name)[:50]!r} of a {type(layer).__name__}, and nothing is looked up for a file")
+    return getattr(layer, name)
+
+
+def _build_handle(handle, state) -> None:
+    if not (isinstance(state, tuple) and len(state) == 3 and type(state[1]) is int and 0 <= state[1] < 1 << 62
+            and isinstance(state[0], (OrderedDict, type(None)))
+            and isinstance(state[2], tuple) and all(isinstance(d, (OrderedDict, type(None))) for d in state[2])):
+        raise FileError("load: the handle of a hook is damaged")
+    handle.__setstate__(state)
+
+
+def _build_hook(hook, state) -> None:
+    if not isinstance(state, dict) or not callable(state.get("hook")):
+        raise FileError("load: a hook is damaged")
+    hook.__setstate__(state)
+
+
+_HOOKS = {("builtins", "getattr"): _method, ("torch.nn.modules.module", "_WrappedHook"): _WithModule,
+          ("torch.utils.hooks", "RemovableHandle"): RemovableHandle}
+_BUILD_HOOKS = {_WithModule: _build_hook, RemovableHandle: _build_handle}
 
 
 # Plain data.
@@ -226,6 +257,8 @@ _CALLED = {
     ("torch._utils", "_rebuild_tensor_v3"): (_rebuild_tensor_v3, _rebuild_tensor_v3),
     ("torch._utils", "_rebuild_parameter"): (_rebuild_parameter, _rebuild_parameter),
     ("torch._utils", "_rebuild_parameter_with_state"): (_rebuild_parameter_with_state, _rebuild_parameter_with_state),
+    ("torch.nn.parameter", "UninitializedParameter"): (UninitializedParameter, lambda grad=True: UninitializedParameter(bool(grad))),
+    ("torch.nn.parameter", "UninitializedBuffer"): (UninitializedBuffer, lambda grad=False: UninitializedBuffer(bool(grad))),
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): (_rebuild_meta, _rebuild_meta),
     ("collections", "OrderedDict"): (OrderedDict, _ordered), ("collections", "Counter"): (Counter, _counter),
     ("collections", "defaultdict"): (defaultdict, _default_dict), ("collections", "deque"): (deque, _deque),
@@ -271,7 +304,12 @@ class Reader:
         self.calls[id(self._reconstructor)] = self._reconstruct
 
     def read(self, file):
-        return Unpickler(file, self.find, self.calls, self.new, self.build, self.persistent_load, self.encoding, self.errors).load()
+        """Once: then the reader forgets all. It holds itself (by its methods), and the storages would live on until Python's
+        collector runs, which is long after a program has let go of what it loaded."""
+        try:
+            return Unpickler(file, self.find, self.calls, self.new, self.build, self.persistent_load, self.encoding, self.errors).load()
+        finally:
+            vars(self).clear()
 
     def find(self, module: str, name: str):
         known = _CALLED.get((module, name))
@@ -289,7 +327,12 @@ class Reader:
             return self._rebuild_from_type_v2
         if (module, name) == ("copyreg", "_reconstructor"):
             return self._reconstructor
-        found = self.policy.find(module, name)
+        found = None if self.policy.weights_only else _HOOKS.get((module, name))
+        if found is _method:
+            self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else _method
+            return found
+        if found is None:
+            found = self.policy.find(module, name)
         self.allowed[id(found)] = found
         if self.policy.is_own(found):
             self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else lambda *args: guarded(found, *args)
@@ -319,7 +362,9 @@ class Reader:
         kind = type(instance)
         if kind is Placeholder:
             return
-        if id(kind) in self.allowed:
+        if kind in _BUILD_HOOKS:
+            _BUILD_HOOKS[kind](instance, state)
+        elif id(kind) in self.allowed:
             self.policy.set_state(instance, state)
         elif kind is np.ndarray:
             _build_array(instance, state)

@@ -19,6 +19,8 @@ import numpy as np
 from .. import Size, Tensor
 from .. import device as device_type
 from .. import dtype as dtype_type
+from ..nn.parameter import Buffer, Parameter
+from ..nn.recurrent import RNNBase
 from ..storage import TypedStorage, UntypedStorage
 from . import objects
 from .pieces import PARALLEL, Pieces, host_bytes
@@ -27,6 +29,32 @@ from .tree import DEEPEST, FACTORIES
 
 _ALIGN = 64
 _STORAGE_OF = {dtype: name for name, dtype in STORAGES.items() if name != "UntypedStorage"}
+
+
+def _integer(n: int) -> bytes:
+    if 0 <= n < 256:
+        return b"K%c" % n
+    if 0 <= n < 65536:
+        return b"M" + n.to_bytes(2, "little")
+    if -1 << 31 <= n < 1 << 31:
+        return b"J" + n.to_bytes(4, "little", signed=True)
+    data = n.to_bytes((n.bit_length() >> 3) + 1, "little", signed=True)
+    return b"\x8a%c%b" % (len(data), data) if len(data) < 256 else b"\x8b" + struct.pack("<i", len(data)) + data
+
+
+def _text(s: str) -> bytes:
+    data = s.encode("utf-8", "surrogatepass")
+    return b"X" + len(data).to_bytes(4, "little") + data
+
+
+def _numbers(values) -> bytes:
+    """A tuple of whole numbers."""
+    parts = b"".join([_integer(int(n)) for n in values])
+    return parts + _TUPLES[len(values)] if len(values) <= 3 else b"(" + parts + b"t"
+
+
+_TUPLES = (b")", b"\x85", b"\x86", b"\x87")
+_EMPTY_ORDERED = b"ccollections\nOrderedDict\n)R"
 
 
 class _Stream:
@@ -40,23 +68,9 @@ class _Stream:
         self.keep: list = []
         self.open: set[int] = set()
         self.patches: list = []  # (number of the tensor, where its place goes)
+        self.kinds: dict = {}    # (dtype, device) -> what a reference to a storage of it says
 
     # Small things.
-    def integer(self, n: int) -> None:
-        if 0 <= n < 256:
-            self.put(b"K" + bytes([n]))
-        elif 0 <= n < 65536:
-            self.put(b"M" + struct.pack("<H", n))
-        elif -1 << 31 <= n < 1 << 31:
-            self.put(b"J" + struct.pack("<i", n))
-        else:
-            data = n.to_bytes((n.bit_length() >> 3) + 1, "little", signed=True)
-            self.put(b"\x8a" + bytes([len(data)]) + data if len(data) < 256 else b"\x8b" + struct.pack("<i", len(data)) + data)
-
-    def text(self, s: str) -> None:
-        data = s.encode("utf-8", "surrogatepass")
-        self.put(b"X" + struct.pack("<I", len(data)) + data)
-
     def name(self, module: str, name: str) -> None:
         self.put(f"c{module}\n{name}\n".encode())
 
@@ -71,10 +85,7 @@ class _Stream:
             self.put(b"(")
         for k, value in enumerate(values):
             self.write(value, f"{path}.{k}" if path else str(k))
-        self.put((b")", b"\x85", b"\x86", b"\x87")[len(values)] if len(values) <= 3 else b"t")
-
-    def numbers(self, values) -> None:
-        self.values(tuple(int(n) for n in values), "")
+        self.put(_TUPLES[len(values)] if len(values) <= 3 else b"t")
 
     def remember(self, value) -> None:
         number = self.memo[id(value)] = len(self.memo)
@@ -95,11 +106,11 @@ class _Stream:
         elif kind is bool:
             self.put(b"\x88" if value else b"\x89")
         elif kind is int:
-            self.integer(value)
+            self.put(_integer(value))
         elif kind is float:
             self.put(b"G" + struct.pack(">d", value))
         elif kind is str:
-            self.text(value)
+            self.put(_text(value))
         elif kind is bytes:
             self.call("_codecs", "encode", value.decode("latin1"), "latin1")
         elif kind is bytearray:
@@ -141,7 +152,7 @@ class _Stream:
         if isinstance(value, Size):
             self.name("torch", "Size")
             self.put(b"(")
-            self.numbers(value)
+            self.put(_numbers(value))
             self.put(b"tR")
         elif kind is tuple:
             self.values(value, path)
@@ -198,6 +209,8 @@ class _Stream:
         else:
             (module, name), state = objects.take_apart(value, path)
             if module.startswith("tapegrad.nn"):  # PyTorch has the same layers
+                if isinstance(value, RNNBase):  # which wants the parameters in a list, too
+                    state = {**state, "_flat_weights": value._flat_weights}
                 module = "torch.nn.modules.linear" if name == "NonDynamicallyQuantizableLinear" else "torch.nn"
             if not isinstance(state, dict):
                 self.name(module, name)
@@ -227,15 +240,14 @@ class _Stream:
 
     # Tensors.
     def tensor(self, t, path: str) -> None:
-        from ..nn.parameter import Buffer, Parameter
-
-        attributes = dict(getattr(t, "__dict__", None) or {})
-        if isinstance(t, Parameter):
+        attributes = dict(getattr(t, "__dict__", None) or ())
+        if not attributes and type(t) is Tensor:
+            self.data(t, path, t.requires_grad and t.is_leaf)
+        elif isinstance(t, Parameter):
             self.name("torch._utils", "_rebuild_parameter_with_state" if attributes else "_rebuild_parameter")
             self.put(b"(")
             self.data(t.detach(), path, False)
-            self.write(t.requires_grad, path)
-            self.call("collections", "OrderedDict")
+            self.put((b"\x88" if t.requires_grad else b"\x89") + _EMPTY_ORDERED)
             if attributes:
                 self.write(attributes, path)
             self.put(b"tR")
@@ -285,31 +297,18 @@ class _Stream:
         number = self.pieces.add(t, path)
         self.put(b"(")
         self.patches.append((number, self.out.tell()))
-        self.write(requires_grad, path)
-        self.call("collections", "OrderedDict")
-        self.put(b"t")
+        self.put((b"\x88" if requires_grad else b"\x89") + _EMPTY_ORDERED + b"t")
 
     def place(self, t, key: str, piece, view) -> bytes:
         """storage, offset, shape and strides."""
         shape, stride, offset = view
-        part = _Stream(self.pieces)
-        itemsize = t.element_size()
-        size = piece.source.numel() * piece.source.element_size()
-        self._storage_id(part, _STORAGE_OF[str(t.dtype).rpartition(".")[2]], key, t.device, size // itemsize)
-        part.integer(offset)
-        part.numbers(shape)
-        part.numbers(stride)
-        return part.out.getvalue()
-
-    @staticmethod
-    def _storage_id(part, kind: str, key: str, device, count: int) -> None:
-        part.put(b"(")
-        part.text("storage")
-        part.name("torch.storage" if kind == "UntypedStorage" else "torch", kind)
-        part.text(key)
-        part.text("cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}")
-        part.integer(count)
-        part.put(b"tQ")
+        before = self.kinds.get((t.dtype, t.device))
+        if before is None:
+            kind, device = _STORAGE_OF[str(t.dtype).rpartition(".")[2]], t.device
+            where = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
+            before = self.kinds[t.dtype, device] = (b"(" + _text("storage") + f"ctorch\n{kind}\n".encode(), _text(where))
+        count = piece.source.numel() * piece.source.element_size() // t.element_size()
+        return b"".join((before[0], _text(key), before[1], _integer(count), b"tQ", _integer(offset), _numbers(shape), _numbers(stride)))
 
     def storage(self, value, path: str) -> None:
         raise TypeError(f"save: cannot save a storage at {path!r}: save the tensor that looks into it")
@@ -334,12 +333,12 @@ class _Stream:
             return
         self.name("numpy.core.multiarray", "_reconstruct")
         self.name("numpy", "ndarray")
-        self.numbers((0,))
+        self.put(_numbers((0,)))
         self.write(b"b", path)
         self.put(b"\x87R")
         self.remember(value)
         self.put(b"(K\x01")
-        self.numbers(value.shape)
+        self.put(_numbers(value.shape))
         self.numpy_dtype(value.dtype)
         self.write(False, path)
         self.write(np.ascontiguousarray(value).tobytes(), path)
@@ -432,7 +431,7 @@ def write(obj, file, root: str = "archive", owned: bool = False, skip_data: bool
         kept, content = host_bytes(piece.source)
         keep.append(kept)
         contents[f"data/{key}"] = content
-        if len({stream.pieces.tensors[n][0].dtype for n in piece.views}) > 1:
+        if len(piece.views) > 1 and len({stream.pieces.tensors[n][0].dtype for n in piece.views}) > 1:
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types: "
                                + ", ".join(repr(stream.pieces.tensors[n][1]) for n in piece.views))
         for number, view in piece.views.items():

@@ -27,14 +27,17 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
 
 
 class _WithModule:
-    """A hook that is also given the module."""
+    """A hook that is also given the module, if there is one."""
 
     def __init__(self, hook, module) -> None:
         self.hook = hook
         self.module = module
 
     def __call__(self, *args, **kwargs):
-        return self.hook(self.module, *args, **kwargs)
+        return self.hook(*args, **kwargs) if self.module is None else self.hook(self.module, *args, **kwargs)
+
+    def __setstate__(self, state) -> None:
+        self.hook, self.module = state["hook"], state.get("module")
 
 
 class StateDict:

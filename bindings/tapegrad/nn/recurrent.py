@@ -81,6 +81,17 @@ class RNNBase(Module):
         self._flat_weights_names = [name for names in self._all_weights for name in names]
         self.reset_parameters()
 
+    def __setstate__(self, state) -> None:
+        super().__setstate__(state)
+        self.__dict__.pop("_flat_weights", None)  # PyTorch keeps the weights here, too: they would not follow a move to another dtype
+        self.__dict__.setdefault("proj_size", 0)  # files from before 1.8
+        weights = self.__dict__.pop("all_weights", self._all_weights)
+        if not isinstance(weights[0][0], str):  # files from before 0.4 have the parameters themselves
+            names = {id(p): name for name, p in self._parameters.items()}
+            weights = [[names[id(p)] for p in layer] for layer in weights]
+        self._all_weights = weights
+        self._flat_weights_names = [name for names in weights for name in names]
+
     @property
     def _flat_weights(self) -> list:
         return [getattr(self, name) for name in self._flat_weights_names]

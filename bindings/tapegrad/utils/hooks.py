@@ -34,7 +34,9 @@ class RemovableHandle:
         return (self.hooks_dict_ref(), self.id, tuple(ref() for ref in self.extra_dict_ref))
 
     def __setstate__(self, state) -> None:
+        global _ids
         hooks, self.id, extra = state
+        _ids = itertools.count(max(next(_ids), self.id + 1))  # the hooks that came along keep their places
         self.hooks_dict_ref = weakref.ref(OrderedDict() if hooks is None else hooks)
         self.extra_dict_ref = tuple(weakref.ref(OrderedDict() if d is None else d) for d in extra)
 

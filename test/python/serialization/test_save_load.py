@@ -224,3 +224,33 @@ def test_file_objects_in_a_row():
         tg.save({"i": i, "t": tg.full((3,), float(i))}, buffer)
     buffer.seek(0)
     assert [tg.load(buffer)["i"] for _ in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["x.tape", "x.pt", "x.safetensors"])
+def test_memory_goes_when_the_program_lets_go(tmp_path, name):
+    """Not when Python's collector runs: what is loaded or saved is held by nothing that holds itself."""
+    import gc
+
+    path, allocated = tmp_path / name, tg.cpu.memory_allocated
+    gc.collect()
+    gc.disable()
+    try:
+        before = allocated()
+        saved = {f"layer{n}": tg.randn(100_000) for n in range(3)}
+        saved["part"] = saved["layer0"][::2]
+        full = allocated()
+        tg.serialization.save_file(saved, path) if name == "x.safetensors" else tg.save(saved, path)
+        assert allocated() == full
+        del saved
+        assert allocated() == before
+        for options in ({}, {"mmap": True}, {"map_location": "cpu"}):
+            loaded = tg.load(path, **options)
+            assert loaded["part"].numel() == 50_000
+            del loaded
+            assert allocated() == before
+        with tg.serialization.open_file(path) as file:
+            file["layer1"].sum()
+        del file
+        assert allocated() == before
+    finally:
+        gc.enable()

@@ -137,6 +137,16 @@ def test_whole_models(form):
     assert type(ours(back, weights_only=False)) is torch.nn.Sequential
 
 
+@forms
+def test_large_storages(form):
+    """Larger than all that the file holds besides them."""
+    x = torch.arange(300_000.0)
+    back = tg.load(theirs({"x": x, "part": x[10:20], "y": torch.ones(200_000)}, form))
+    assert bits(back["x"]) == bits(x)
+    assert back["part"].data_ptr() == back["x"][10:].data_ptr()
+    assert back["y"].sum().item() == 200_000
+
+
 # The other way round.
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_torch_reads_what_is_written_here(weights_only):
