@@ -112,7 +112,7 @@ from .storage import *  # noqa: E402, F403
 _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "func", "linalg", "masked", "nn", "optim",
                    "random", "serialization",
                    "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
-                   "__config__", "__future__", "_dynamo", "_inductor", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
+                   "__config__", "__future__", "_dynamo", "_higher_order_ops", "_inductor", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
                    "hub", "jit", "library", "mps", "multiprocessing", "mtia", "onnx", "ops", "overrides", "package", "profiler", "quantization", "testing", "types", "xpu"))
 _LAZY_NAMES = {"save": "serialization", "load": "serialization", "summary": "_summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",

@@ -6,7 +6,7 @@ from .._absent import missing_function
 from ..compiler import allow_in_graph, assume_constant_result, disable, is_compiling, list_backends, reset
 from . import config
 
-__all__ = ["allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "explain", "graph_break", "is_compiling",
+__all__ = ["OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "explain", "graph_break", "is_compiling",
            "list_backends", "mark_dynamic", "mark_static", "maybe_mark_dynamic", "optimize", "reset", "run"]
 
 
@@ -29,9 +29,26 @@ def graph_break(*args, **kwargs) -> None:
     """There is no graph to break."""
 
 
-def mark_dynamic(t, index, *args, **kwargs) -> None:
+def mark_dynamic(t, index=None, *args, **kwargs) -> None:
     """Accepted: any size may differ from call to call."""
 
 
-mark_static = maybe_mark_dynamic = mark_static_address = mark_dynamic
+mark_static = maybe_mark_dynamic = mark_dynamic
+
+
+def mark_static_address(t, guard=False) -> None:
+    """Accepted: nothing is recorded whose memory would have to stay."""
+
+
+
+def __getattr__(name: str):
+    if name == "OptimizedModule":
+        from .eval_frame import OptimizedModule
+
+        return OptimizedModule
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__)
+
+
 explain = missing_function("_dynamo.explain", "nothing is compiled: tapegrad runs eagerly")

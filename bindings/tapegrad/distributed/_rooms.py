@@ -10,6 +10,7 @@ import sys
 import types
 
 from .._absent import missing_class, missing_function
+from . import _placements
 
 _WHY = "tapegrad runs one process so far, and a model or a state of one process is whole"
 
@@ -38,11 +39,11 @@ _ROOMS = {
     "rpc": ("RRef TensorPipeRpcBackendOptions WorkerInfo", "get_worker_info init_rpc remote rpc_async rpc_sync shutdown"),
     "rpc.functions": ("", "async_execution"),
     "run": ("", "get_args_parser main parse_args run"),
-    "tensor": ("DTensor Partial Placement Replicate Shard", "distribute_module distribute_tensor ones empty full rand randn zeros"),
+    "tensor": ("DTensor", "distribute_module distribute_tensor ones empty full rand randn zeros"),
     "tensor.experimental": ("", "context_parallel implicit_replication local_map"),
     "tensor.parallel": ("ColwiseParallel ParallelStyle PrepareModuleInput PrepareModuleOutput RowwiseParallel SequenceParallel",
                         "loss_parallel parallelize_module"),
-    "tensor.placement_types": ("Partial Placement Replicate Shard _StridedShard", ""),
+    "tensor.placement_types": ("", ""),
     "tensor._utils": ("", "compute_local_shape_and_global_offset"),
 }
 # Paths that hold what another one holds.
@@ -82,7 +83,9 @@ class CheckpointImpl(enum.Enum):
 
 
 _VALUES = {"fsdp": (ShardingStrategy, BackwardPrefetch, StateDictType), "pipelining": (SplitPoint,),
-           "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,)}
+           "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,),
+           "tensor": (_placements.Partial, _placements.Placement, _placements.Replicate, _placements.Shard),
+           "tensor.placement_types": tuple(vars(_placements)[name] for name in _placements.__all__)}
 _PARENT = __package__
 
 

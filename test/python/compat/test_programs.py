@@ -23,6 +23,9 @@ def test_compile_gives_the_same_results():
     tg._dynamo.reset()
     tg._dynamo.config.suppress_errors = True
     tg._inductor.config.coordinate_descent_tuning = True
+    tg._dynamo.mark_static_address(tg.ones(1))
+    tg._dynamo.mark_static(tg.ones(1))
+    assert not isinstance(tg.compile(tg.nn.Linear(1, 1)), tg._dynamo.OptimizedModule) and not tg._dynamo.eval_frame.is_dynamo_supported()
     assert tg._dynamo.optimize("inductor")(double) is double and not tg._dynamo.is_compiling()
 
 

@@ -1,0 +1,64 @@
+"""Inclusive scans with any associative function."""
+
+from __future__ import annotations
+
+from .. import cat
+from ..func import vmap
+from ..utils._pytree import tree_flatten, tree_unflatten
+from .loops import leaves_of
+
+__all__ = ["associative_scan"]
+
+
+def _interleave(even, odd):
+    """Rows of two tensors in turn; the first has as many as the second, or one more."""
+    pairs = odd.shape[0]
+    mixed = cat([even[:pairs].unsqueeze(1), odd.unsqueeze(1)], 1).flatten(0, 1)
+    return mixed if even.shape[0] == pairs else cat([mixed, even[pairs:]])
+
+
+def _scan(combine, rows: list) -> list:
+    """Scans dimension 0 in a logarithmic number of calls: neighbours are combined in pairs, the pairs scanned, the gaps filled.
+
+    Blelloch, "Prefix sums and their applications" (1990).
+    """
+    length = rows[0].shape[0]
+    if length == 1:
+        return rows
+    odd = _scan(combine, combine([r[:-1:2] for r in rows], [r[1::2] for r in rows]))
+    if length == 2:
+        even = [r[:1] for r in rows]
+    else:
+        before = odd if length % 2 else [r[:-1] for r in odd]
+        even = [cat([r[:1], filled]) for r, filled in zip(rows, combine(before, [r[2::2] for r in rows]), strict=True)]
+    return [_interleave(e, o) for e, o in zip(even, odd, strict=True)]
+
+
+def associative_scan(combine_fn, xs, dim: int, reverse: bool = False, combine_mode: str = "pointwise"):
+    """The running results of an associative function along `dim`: x0, f(x0, x1), f(f(x0, x1), x2) and so on.
+
+    combine_fn takes and gives slices without the dimension, in the structure of xs (a tensor, or tuples, lists and dictionaries of
+    tensors of one length along dim). It is called for many slices at once by vmap, so that it must not look at values. `reverse` starts
+    at the end. `combine_mode` is "generic"; "pointwise" is a promise that only kernels of a GPU use, and refused on the CPU as in
+    PyTorch. Returns what has the shapes of xs. Raises ValueError and IndexError for arguments that do not fit.
+    """
+    if not callable(combine_fn):
+        raise ValueError(f"Combine_fn must be a callable, but got {combine_fn}")
+    if combine_mode not in ("pointwise", "generic"):
+        raise ValueError(f"Combine_mode must either 'pointwise' or 'generic', but got {combine_mode}")
+    leaves, structure, dim = leaves_of("associative_scan", xs, dim)
+    if combine_mode == "pointwise" and any(leaf.device.type == "cpu" for leaf in leaves):
+        raise ValueError("For combine_mode='pointwise', all input tensors need to be on CUDA or XPU")
+
+    def on_leaves(*both):
+        left, right = both[: len(leaves)], both[len(leaves):]
+        return tuple(tree_flatten(combine_fn(tree_unflatten(list(left), structure), tree_unflatten(list(right), structure)))[0])
+
+    combine = vmap(on_leaves)
+    rows = [leaf.movedim(dim, 0) for leaf in leaves]
+    if reverse:
+        rows = [r.flip(0) for r in rows]
+    rows = _scan(lambda left, right: list(combine(*left, *right)), rows)
+    if reverse:
+        rows = [r.flip(0) for r in rows]
+    return tree_unflatten([r.movedim(0, dim) for r in rows], structure)
