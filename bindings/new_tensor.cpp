@@ -113,7 +113,10 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* 
   const std::optional<bool> copy = a.optional_boolean(3);
   PyRef source = PyRef::borrow(a.object(0));
   if (!is_tensor(source.get()) && !is_numpy_array(source.get())) {
-    if (PyCapsule_CheckExact(source.get()) || PyObject_HasAttrString(source.get(), "__dlpack__")) {
+    if (PyObject_HasAttrString(source.get(), "_as_elements")) {  // a storage: its bytes as elements of the dtype
+      PyRef dtype = own(a.optional_dtype(1) ? wrap(*a.optional_dtype(1)) : Py_NewRef(Py_None));
+      source = call_method(source.get(), "_as_elements", dtype.get());
+    } else if (PyCapsule_CheckExact(source.get()) || PyObject_HasAttrString(source.get(), "__dlpack__")) {
       source = own(exchange_functions[1].ml_meth(nullptr, source.get()));  // from_dlpack
     } else if (has_array_interface(source.get())) {
       PyRef numpy = own(PyImport_ImportModule("numpy"));

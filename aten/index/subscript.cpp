@@ -145,8 +145,8 @@ Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
         TG_CHECK(is_integral(t) || t == DType::bool_, Index,
                  "index: tensors used as indices must be integer or bool tensors: got {}", t);
         const bool mask = t == DType::bool_ || t == DType::uint8;
-        if (s.tensor.ndim() == 0 && !s.tensor.is_meta()) {
-          // A number in a tensor is that number.
+        if (s.tensor.ndim() == 0 && !s.tensor.is_meta() && (mask || !s.tensor.device().is_batched())) {
+          // A number in a tensor is that number; under vmap it is one for each sample.
           if (mask) {
             walk.tensor(bool_index(s.tensor.item<bool>(), input.device()), 0);
           } else {

@@ -14,16 +14,43 @@ _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # storage i
 class UntypedStorage:
     """A run of bytes. Several tensors may look into one; pickle and deepcopy keep it so."""
 
-    __slots__ = ("_bytes", "__weakref__")
+    __slots__ = ("_bytes", "filename", "__weakref__")
 
-    def __init__(self, size: int = 0):
-        self._bytes = _C._functions[""]["empty"](size, dtype=_C.uint8)
+    def __init__(self, size=0):
+        functions = _C._functions[""]
+        self._bytes = functions["empty"](size, dtype=_C.uint8) if isinstance(size, int) else functions["tensor"](list(size), dtype=_C.uint8)
+        self.filename = None
         _known[self._bytes._storage_id()] = self
+
+    @classmethod
+    def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first `nbytes` bytes of a file in memory: nothing is read before it is needed.
+
+        With `shared` what is written goes to the file, which is made or lengthened if need be; else it stays in this process.
+        Raises RuntimeError where the file cannot be opened or is too short.
+        """
+        import mmap
+        import os
+
+        try:
+            with open(os.open(filename, (os.O_RDWR | os.O_CREAT) if shared else os.O_RDONLY, 0o600), "r+b" if shared else "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < nbytes:
+                    if not shared:
+                        raise RuntimeError(f"from_file: {os.fsdecode(filename)} has {size} bytes: expected at least {nbytes}")
+                    file.truncate(nbytes)
+                memory = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY) if nbytes else bytearray()
+        except OSError as error:
+            raise RuntimeError(f"from_file: cannot map {os.fsdecode(filename)}: {error.strerror or error}") from None
+        self = cls._over(_C._functions[""]["frombuffer"](memory, dtype=_C.uint8)) if nbytes else cls()
+        self.filename = filename if shared else None
+        return self
 
     @classmethod
     def _over(cls, tensor) -> UntypedStorage:
         self = cls.__new__(cls)
         self._bytes = tensor
+        self.filename = None
         _known[tensor._storage_id()] = self
         return self
 
@@ -66,8 +93,47 @@ class UntypedStorage:
     def tolist(self) -> list:
         return self._bytes.tolist()
 
+    def _as_elements(self, dtype=None):
+        """A tensor over the bytes, for asarray: of the default dtype unless one is given."""
+        return self._bytes.view(dtype or _C._functions[""]["get_default_dtype"]())
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    def _at(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
+        return index
+
     def __getitem__(self, index):
-        return self._bytes.tolist()[index]
+        """A byte as a number, or a storage over the memory of a slice without steps."""
+        if not isinstance(index, slice):
+            if not hasattr(index, "__index__"):
+                raise TypeError(f"can't index a {type(self).__name__} with {type(index).__name__}")
+            return self._bytes[self._at(index.__index__())].item()
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+        if stop <= start:
+            return UntypedStorage()
+        part = memoryview(self._bytes).cast("B")[start:stop]
+        return UntypedStorage._over(_C._functions[""]["frombuffer"](part, dtype=_C.uint8))
+
+    def __setitem__(self, index, value) -> None:
+        self._bytes[index if isinstance(index, slice) else self._at(index)] = value
+
+    def fill_(self, value) -> UntypedStorage:
+        self._bytes.fill_(value)
+        return self
+
+    def copy_(self, source, non_blocking=None) -> UntypedStorage:
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(f"copy_: the storages differ in size: {self.nbytes()} and {source.nbytes()} bytes")
+        self._bytes.copy_(source.untyped()._bytes)
+        return self
+
+    def cpu(self) -> UntypedStorage:
+        return self
 
     def clone(self) -> UntypedStorage:
         return UntypedStorage._over(self._bytes.clone())
@@ -119,6 +185,10 @@ class TypedStorage:
     @property
     def device(self):
         return self._untyped.device
+
+    def _as_elements(self, dtype=None):
+        """A tensor over the elements, for asarray."""
+        return self._tensor() if dtype in (None, self.dtype) else self._tensor().view(dtype)
 
     def _tensor(self):
         return _C._tensor_over(self._untyped._bytes, self.dtype, (self.size(),), (1,), 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from .._absent import missing_function
 from ..compiler import allow_in_graph, assume_constant_result, disable, is_compiling, list_backends, reset
 from . import config
@@ -42,10 +44,9 @@ def mark_static_address(t, guard=False) -> None:
 
 
 def __getattr__(name: str):
-    if name == "OptimizedModule":
-        from .eval_frame import OptimizedModule
-
-        return OptimizedModule
+    if name in ("OptimizedModule", "eval_frame"):  # tapegrad.nn comes with it
+        eval_frame = importlib.import_module(f"{__name__}.eval_frame")
+        return eval_frame if name == "eval_frame" else eval_frame.OptimizedModule
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)

@@ -1,7 +1,8 @@
 """Objects of classes in files: which are allowed, how they are taken apart and put together without running anything of a file.
 
 A file can name a class; it is used only if the program has allowed it: with `serialization.add_safe_globals`, or, for layers
-(classes derived from nn.Module) with `load(..., weights_only=False)`. Nothing is imported because a file names it.
+(classes derived from nn.Module) with `load(..., weights_only=False)`; under PyTorch's name that also allows classes of the program
+whose objects are attributes and nothing else. Nothing is imported because a file names it.
 """
 
 from __future__ import annotations
@@ -81,6 +82,28 @@ def module_class(module: str, name: str):
     return found if isinstance(found, type) and issubclass(found, Module) else None
 
 
+def holds_attributes_only(cls: type) -> bool:
+    """Whether making an object of a class and setting its attributes runs no method of it; or the members of an enumeration."""
+    if issubclass(cls, enum.Enum):
+        return True
+    return (cls.__new__ is object.__new__ and cls.__reduce__ is object.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
+            and not any(hasattr(cls, name) for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
+
+
+def plain_class(module: str, name: str):
+    """A class of the program's own, already imported, whose objects are attributes and nothing else; or None.
+
+    Files may hold objects of such classes while a program runs under PyTorch's name (compat.install), where it expects that.
+    """
+    compat = sys.modules.get(f"{__package__.partition('.')[0]}.compat")
+    if compat is None or not compat.is_installed() or module.partition(".")[0] in (*_SUSPICIOUS, *sys.stdlib_module_names):
+        return None
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = None if found is None or part.startswith("__") else vars(found).get(part)
+    return found if isinstance(found, type) and found.__module__ == module and holds_attributes_only(found) else None
+
+
 _FUNCTIONS = {"torch.nn.functional": "nn.functional", "torch._C._nn": "nn.functional", "torch": "", "tapegrad.nn.functional": "nn.functional",
               "tapegrad": ""}
 
@@ -129,9 +152,14 @@ class Policy:
         layer = module_class(module, name) or activation(module, name)
         if layer is not None and (not self.weights_only or self.is_own(layer)):
             return layer  # allowed by the caller, or by the class itself: PyTorch's files name it by another path
+        plain = plain_class(module, name) if layer is None else None
+        if plain is not None and not self.weights_only:
+            return plain
         do = [f"where you trust this class, allow it: tapegrad.serialization.add_safe_globals([{name[:100]}])"]
         if layer is not None:
             do.append("or load with weights_only=False, which allows layers that the program has imported")
+        if plain is not None:
+            do.append("or load with weights_only=False, which allows classes of the program whose objects hold attributes only")
         do.append("or save a state_dict() and plain data instead of objects")
         raise FileError(f"load: the file needs {full[:200]}, and only tensors and plain data are read\n" + "\n".join(do))
 
@@ -211,7 +239,8 @@ def take_apart(value, path: str) -> tuple[list, object]:
     from ..nn import Module
 
     cls = type(value)
-    allowed = isinstance(value, Module) or dict(map(_named, _safe)).get(f"{cls.__module__}.{cls.__qualname__}") is cls
+    allowed = (isinstance(value, Module) or dict(map(_named, _safe)).get(f"{cls.__module__}.{cls.__qualname__}") is cls
+               or plain_class(cls.__module__, cls.__qualname__) is cls)
     if not allowed or "<" in cls.__qualname__:
         raise refusal(value, path)
     named = [cls.__module__, cls.__qualname__]

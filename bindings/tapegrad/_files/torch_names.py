@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import codecs
 import datetime
+import enum
 import pathlib
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -334,7 +335,7 @@ class Reader:
         if found is None:
             found = self.policy.find(module, name)
         self.allowed[id(found)] = found
-        if self.policy.is_own(found):
+        if self.policy.is_own(found) or (isinstance(found, type) and issubclass(found, enum.Enum)):
             self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else lambda *args: guarded(found, *args)
         return found
 

@@ -151,3 +151,58 @@ def test_versions_compare_as_torch_s():
             assert (TorchVersion(a) >= b) == (theirs(a) >= tuple(b)), (a, b)
     assert TorchVersion("2.0") < "2.10" and TorchVersion("2.13.0") + "x" == "2.13.0x"
     assert pickle.loads(pickle.dumps(TorchVersion("2.1"))) == "2.1"
+
+
+OBJECTS = """
+import dataclasses, enum, sys
+import torch
+
+class Mode(str, enum.Enum):
+    FAST = "fast"
+
+@dataclasses.dataclass
+class Settings:
+    steps: int
+    mode: Mode
+    weights: dict
+
+class Guarded:
+    def __setstate__(self, state):
+        print("a method ran")
+
+class Bare:
+    pass
+
+if __name__ == "__main__":
+    for name in "settings.pt", "settings.bin":
+        torch.save({"all": Settings(3, Mode.FAST, {"w": torch.ones(2)})}, name)
+        try:
+            torch.load(name, weights_only=True)
+        except RuntimeError as error:
+            assert "weights_only=False, which allows" in str(error), error
+        else:
+            sys.exit("loaded with weights_only=True")
+        back = torch.load(name, weights_only=False)["all"]
+        assert type(back) is Settings and back.steps == 3 and back.mode is Mode.FAST and back.weights["w"].sum() == 2
+    try:
+        torch.save(Guarded(), "guarded.pt")
+    except TypeError as error:
+        assert "add_safe_globals" in str(error)
+    else:
+        sys.exit("saved what could not be loaded")
+    torch.save(Bare(), "bare.pt")
+    Bare.__setstate__ = Guarded.__setstate__
+    try:
+        torch.load("bare.pt", weights_only=False)
+    except RuntimeError as error:
+        assert "__main__.Bare" in str(error), error
+    else:
+        sys.exit("loaded an object whose class has methods for that")
+    print("done")
+"""
+
+
+def test_objects_of_the_program_in_files(tmp_path):
+    (tmp_path / "script.py").write_text(OBJECTS)
+    done = python("-m", "tapegrad", "script.py", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr

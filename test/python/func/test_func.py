@@ -320,3 +320,15 @@ def test_debug_unwrap_and_print():
     seen = []
     tg.vmap(lambda a: seen.append((tg.func.debug_unwrap(a).clone(), repr(a), a.shape)) or a)(tg.ones(2, 3))
     assert seen[0][0].shape == (2, 3) and "Batched" in seen[0][1] and seen[0][2] == (3,)
+
+
+def test_numbers_of_a_sample_are_indices():
+    """PyTorch takes them only within a context of its compiler, and gives this."""
+    x, y = tg.arange(24.0).view(2, 3, 4), tg.arange(3)
+    rows = tg.vmap(lambda i: x[:, i])(tg.tensor([2, 0]))
+    assert rows.equal(x[:, [2, 0]].movedim(1, 0))
+    table = tg.vmap(tg.vmap(lambda i, j: x[1, i, j], (None, 0)), (0, None))(y, tg.arange(4))
+    assert table.equal(x[1])
+    assert tg.vmap(lambda a, i: a[i])(x, tg.tensor([0, 2])).equal(tg.stack([x[0, 0], x[1, 2]]))
+    with pytest.raises(RuntimeError, match="vmap"):
+        tg.vmap(lambda i: x[i > 1])(y)
