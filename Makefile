@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test smoke conformance fuzz bench build asan lint format docs meter clean
+.PHONY: help demo demo-gpt test smoke conformance fuzz bench build asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -54,6 +54,10 @@ asan:  ## run the C++ tests under AddressSanitizer and UBSan
 	@tools/setup.sh build
 	@tools/build.sh asan
 	@tools/ctest.sh asan
+
+tsan:  ## run the C++ tests of what threads and processes share under ThreadSanitizer
+	@tools/setup.sh build
+	@tools/tsan.sh
 
 lint:  ## clang-format and ruff on everything, clang-tidy on what changed since main
 	@tools/setup.sh build dev

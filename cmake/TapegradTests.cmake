@@ -25,3 +25,18 @@ if(test_sources)
   include(Catch)
   catch_discover_tests(tapegrad_tests PROPERTIES TIMEOUT 300)
 endif()
+
+# The lowest rooms and their tests in a program of their own: what several threads and processes share is looked at by ThreadSanitizer
+# (tools/tsan.sh), for which the whole library would take too long to compile.
+file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
+  "${PROJECT_SOURCE_DIR}/c10/*.cpp" "${PROJECT_SOURCE_DIR}/multiprocessing/*.cpp"
+  "${PROJECT_SOURCE_DIR}/test/cpp/c10/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/multiprocessing/*.cpp")
+list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test)\\.cpp$")  # these lead to the operators
+if(TARGET tapegrad_tests AND TG_SANITIZE MATCHES "thread")
+  add_executable(tapegrad_shared_tests EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/test/cpp/main.cpp" ${shared_sources})
+  get_target_property(catch tapegrad_tests LINK_LIBRARIES)
+  list(REMOVE_ITEM catch tapegrad)
+  target_link_libraries(tapegrad_shared_tests PRIVATE ${catch} ${CMAKE_DL_LIBS})
+  get_target_property(folders tapegrad_tests INCLUDE_DIRECTORIES)
+  target_include_directories(tapegrad_shared_tests PRIVATE ${folders})
+endif()

@@ -24,6 +24,7 @@ say "build: ok, $((SECONDS - start)) s"
 part "C++ tests" tools/ctest.sh cpu
 part "build with AddressSanitizer and UBSan" tools/build.sh asan \
   && part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan
+part "what threads and processes share, under ThreadSanitizer" tools/tsan.sh
 part "budgets" "$VENV/bin/python" tools/meter.py --build build
 say "Python tests"
 "$VENV/bin/python" -m pytest -q -n "${JOBS:-$(nproc)}" --dist worksteal "$@" || failed+=("Python tests")
