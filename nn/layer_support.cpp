@@ -33,6 +33,10 @@ std::string joined(const std::vector<std::string>& parts) {
 
 Tensor scalar_int64(int64_t value) { return tapegrad::full(IntSpan(), value, DType::int64); }
 
+std::optional<int64_t> row_from_front(std::optional<int64_t> row, int64_t rows) {
+  return row && *row < 0 ? *row + rows : row;
+}
+
 void zero_row_(const Tensor& weight, std::optional<int64_t> row) {
   if (!row) return;
   const NoGradGuard no_grad;

@@ -69,6 +69,8 @@ bool any_not_one(const IntArray<N>& values) {
 }
 
 Tensor scalar_int64(int64_t value);
+// A row that is counted from the end, from the front.
+std::optional<int64_t> row_from_front(std::optional<int64_t> row, int64_t rows);
 void zero_row_(const Tensor& weight, std::optional<int64_t> row);
 void reset_running_stats(const Tensor& mean, const Tensor& var, const Tensor& batches);
 

@@ -62,8 +62,11 @@ std::string Module::type_name() const {
 }
 
 std::string Module::repr() const {
-  std::string text = type_name() + "(" + extra_repr();
-  if (children_.empty()) return text + ")";
+  const std::string extra = extra_repr();
+  const bool lines = extra.find('\n') != std::string::npos;
+  if (children_.empty() && !lines) return type_name() + "(" + extra + ")";
+  std::string text = type_name() + "(";
+  if (!extra.empty()) text += "\n  " + indented(extra);
   for (const auto& [name, child] : children_) text += "\n  (" + name + "): " + indented(child->repr());
   return text + "\n)";
 }
@@ -244,6 +247,28 @@ void Module::load_state_dict(const NamedTensors& state, bool strict) {
   const NoGradGuard no_grad;
   for (const auto& [name, tensor] : own)
     if (const Tensor* given = find(state, name)) tensor.copy_(*given);
+}
+
+void Module::copy_from(const Module& other) {
+  const NoGradGuard no_grad;
+  for (auto entries : {&Module::parameters_, &Module::buffers_}) {
+    const NamedTensors &own = this->*entries, &theirs = other.*entries;
+    TG_CHECK(own.size() == theirs.size(), Runtime, "copy_from: a {} and a {} have different tensors", type_name(),
+             other.type_name());
+    for (size_t i = 0; i < own.size(); ++i) {
+      const Tensor &to = own[i].second, &from = theirs[i].second;
+      TG_CHECK(own[i].first == theirs[i].first && to.defined() == from.defined(), Runtime,
+               "copy_from: \"{}\" of a {} and \"{}\" of a {} do not correspond", own[i].first, type_name(),
+               theirs[i].first, other.type_name());
+      if (!to.defined()) continue;
+      set_data(to, from.detach().clone());
+      to.set_requires_grad(from.requires_grad());
+    }
+  }
+  training_ = other.training_;
+  TG_CHECK(children_.size() == other.children_.size(), Runtime, "copy_from: a {} and a {} have different submodules",
+           type_name(), other.type_name());
+  for (size_t i = 0; i < children_.size(); ++i) children_[i].second->copy_from(*other.children_[i].second);
 }
 
 }  // namespace tapegrad::nn

@@ -42,7 +42,7 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
   virtual std::string type_name() const;
   // What stands between the brackets when it is printed.
   virtual std::string extra_repr() const { return ""; }
-  std::string repr() const;
+  virtual std::string repr() const;
 
   // A registered name is not empty, has no dot and is given once. Undefined tensors stand for absent ones.
   Tensor register_parameter(const std::string& name, Tensor tensor, bool requires_grad = true);
@@ -84,8 +84,14 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state, bool strict = true);
 
- private:
+  // Copies of all tensors of a module of the same structure, with dtype, device, requires_grad and the mode of every
+  // part. Raises Runtime where the structures differ.
+  void copy_from(const Module& other);
+
+ protected:
   void add_module(const std::string& name, std::shared_ptr<Module> module);
+
+ private:
   void check_name(const char* function, const std::string& name) const;
   void convert(const std::function<Tensor(const Tensor&)>& change);
   template <class F>

@@ -1,10 +1,12 @@
 // The types of layers' options that are more than a number or a text: IntArray (one integer per dimension, or one
 // for all), Padding (an IntArray, or "same" or "valid") and Shape (any number of integers). Plain values.
+// TG_OPTION is an option of a layer that is written by hand; the generated ones have the same two functions.
 #pragma once
 
 #include <array>
 #include <concepts>
 #include <string>
+#include <utility>
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/small_vector.h"
@@ -68,3 +70,15 @@ class Shape {
 };
 
 }  // namespace tapegrad::nn
+
+// The option `name` of the class Self: `name()` reads it, `name(value)` sets it and returns the options.
+#define TG_OPTION(Self, Type, name)            \
+ public:                                       \
+  const Type& name() const { return name##_; } \
+  Self& name(Type value) {                     \
+    name##_ = std::move(value);                \
+    return static_cast<Self&>(*this);          \
+  }                                            \
+                                               \
+ protected:                                    \
+  Type name##_

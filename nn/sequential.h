@@ -1,5 +1,5 @@
 // Sequential: modules called one after the other, each with the result of the one before. Anything that has
-// `Tensor forward(const Tensor&)` can be a part.
+// `Tensor forward(const Tensor&)` can be a part. UnaryCall holds one such module of whatever class, or none.
 #pragma once
 
 #include <concepts>
@@ -20,23 +20,42 @@ concept UnaryHolder = requires(const H& h) {
 }
 &&UnaryModule<typename H::ImplType>;
 
+class UnaryCall {
+ public:
+  UnaryCall() = default;
+  UnaryCall(std::nullptr_t) {}
+  template <UnaryModule M>
+  UnaryCall(std::shared_ptr<M> module)
+      : module_(module), call_([m = module.get()](const Tensor& x) -> Tensor { return m->forward(x); }) {}
+  template <UnaryHolder H>
+  UnaryCall(const H& holder) : UnaryCall(holder.is_empty() ? UnaryCall() : UnaryCall(holder.ptr())) {}
+
+  bool is_empty() const noexcept { return !module_; }
+  const std::shared_ptr<Module>& module() const noexcept { return module_; }
+  Tensor operator()(const Tensor& x) const { return call_(x); }
+
+ private:
+  std::shared_ptr<Module> module_;
+  std::function<Tensor(const Tensor&)> call_;
+};
+
 class TG_API SequentialImpl : public Module {
  public:
   SequentialImpl() = default;
 
-  template <UnaryModule M>
-  void push_back(std::shared_ptr<M> module) {
-    register_module(std::to_string(steps_.size()), module);
-    steps_.push_back([m = module.get()](const Tensor& x) -> Tensor { return m->forward(x); });  // owned as a child
+  void push_back(UnaryCall module) { push_back(std::to_string(steps_.size()), std::move(module)); }
+  void push_back(const std::string& name, UnaryCall module) {
+    add_module(name, module.module());
+    steps_.push_back(std::move(module));
   }
-  template <UnaryHolder H>
-  void push_back(const H& holder) {
-    push_back(holder.ptr());
+  // The modules of another one, behind those that are here.
+  void extend(const SequentialImpl& other) {
+    for (const UnaryCall& step : std::vector<UnaryCall>(other.steps_)) push_back(step);
   }
 
   Tensor forward(const Tensor& input) {
     Tensor x = input;
-    for (const auto& step : steps_) x = step(x);
+    for (const UnaryCall& step : steps_) x = step(x);
     return x;
   }
   size_t size() const noexcept { return steps_.size(); }
@@ -46,19 +65,24 @@ class TG_API SequentialImpl : public Module {
   }
 
  private:
-  std::vector<std::function<Tensor(const Tensor&)>> steps_;
+  std::vector<UnaryCall> steps_;
 };
 
 class Sequential : public ModuleHolder<SequentialImpl> {
  public:
   using ModuleHolder<SequentialImpl>::ModuleHolder;
   Sequential() : ModuleHolder(std::make_shared<SequentialImpl>()) {}
+  // Under the names "0", "1", ...
   template <UnaryHolder First, UnaryHolder... Rest>
   requires(sizeof...(Rest) > 0 || !std::same_as<First, Sequential>) explicit Sequential(const First& first,
                                                                                         const Rest&... rest)
       : Sequential() {
     (*this)->push_back(first);
     ((*this)->push_back(rest), ...);
+  }
+  // Under names of one's own.
+  explicit Sequential(std::initializer_list<std::pair<std::string, UnaryCall>> modules) : Sequential() {
+    for (const auto& [name, module] : modules) (*this)->push_back(name, module);
   }
 };
 

@@ -101,10 +101,6 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(text, 108, initial_indent="// ", subsequent_indent="// ")
 
 
-def _result(layer: Layer) -> str:
-    return layer.get("returns", "Tensor")
-
-
 def _forward_parameters(layer: Layer, with_defaults: bool) -> str:
     return ", ".join(f"{INPUTS[i.type + '?' * i.optional]} {i.name}" + (" = {}" if with_defaults and i.default else "")
                      for i in layer.inputs)
@@ -119,7 +115,8 @@ def _declaration(layer: Layer) -> list[str]:
         lines.append(f"  explicit {name}Impl({name}Options options_);")
     if layer.get("reset"):
         lines.append("  void reset_parameters();")
-    lines += [f"  {_result(layer)} forward({_forward_parameters(layer, True)});",
+    lines += [f"  {layer.get('returns', 'Tensor')} forward({_forward_parameters(layer, True)});",
+              *(f"  {head};" for head, _ in layer.get("methods_cpp", [])),
               f'  std::string type_name() const override {{ return "{name}"; }}']
     if layer.get("repr"):
         lines.append("  std::string extra_repr() const override;")
@@ -188,7 +185,7 @@ class Emitter:
 
     def forward(self) -> list[str]:
         layer = self.layer
-        lines = [f"{_result(layer)} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{"]
+        lines = [f"{layer.get('returns', 'Tensor')} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{"]
         for condition, text in layer.get("input_checks", []):
             lines.append(f"  TG_CHECK({self.scope(True).expression(condition)}, Value, {self.message(text, True)});")
         if layer.get("forward_cpp"):
@@ -210,6 +207,8 @@ class Emitter:
             body = self.scope(True).body(layer.get("reset"), returns=False)
             lines += [f"void {layer.name}Impl::reset_parameters() {{", *("  " + line for line in body), "}"]
         lines += self.forward()
+        for head, body in layer.get("methods_cpp", []):
+            lines.append(re.sub(r"(\w+\()", rf"{layer.name}Impl::\1", head, count=1) + f" {{ return {body}; }}")
         return [*lines, *(self.extra_repr() if layer.get("repr") else []), ""]
 
 
@@ -219,7 +218,7 @@ def cpp_files(layers: list[Layer], support: Support):
     declarations = [line for layer in layers for line in _declaration(layer)]
     includes = ["module", "options", "state"]
     yield "tapegrad/nn/layers.h", "\n".join([
-        HEAD + "#pragma once", "", "#include <optional>", "#include <string>", "#include <vector>", "",
+        HEAD + "#pragma once", "", "#include <optional>", "#include <string>", "#include <tuple>", "#include <vector>", "",
         *(f'#include "tapegrad/nn/{name}.h"' for name in includes), "", "namespace tapegrad::nn {", "",
         *declarations, "}  // namespace tapegrad::nn", ""])
     for number, part in enumerate(chunks(layers, 30)):

@@ -15,7 +15,7 @@ except ModuleNotFoundError:  # Python 3.10
 KEYS = {
     "name", "expand", "args", "keyword_args", "base", "checks", "check_py", "check_cpp", "parameters", "buffers", "reset",
     "inputs", "input_checks", "returns", "forward", "forward_py", "forward_cpp", "repr", "test", "factory", "doc",
-    "attributes", "rename", "store", "constructor", "buffers_from_args",
+    "attributes", "rename", "store", "constructor", "buffers_from_args", "methods_cpp",
 }
 
 

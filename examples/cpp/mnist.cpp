@@ -92,7 +92,7 @@ int run(const Options& options) {
   const nn::Sequential model = build_network();
   const int64_t batches = train.size() / options.batch_size;
   const int64_t steps = options.epochs * batches + 1;
-  tg::optim::AdamW optimizer(model->parameters(), tg::optim::AdamOptions{.lr = options.lr, .weight_decay = 0.01});
+  tg::optim::AdamW optimizer(model->parameters(), {.lr = options.lr, .weight_decay = 0.01});
   std::printf("%ld images to train, %ld held out\n", static_cast<long>(train.size()), static_cast<long>(test.size()));
 
   int64_t step = 0;

@@ -1,5 +1,9 @@
 #include "tapegrad/nn/optim/optimizers.h"
 
+#include <fmt/format.h>
+
+#include <unordered_set>
+
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::optim {
@@ -17,20 +21,63 @@ void check_betas(const char* name, double beta1, double beta2) {
 
 }  // namespace
 
+size_t ParamGroup::place(std::string_view name, int item) const {
+  for (size_t i = 0; i < rule_->options.size(); ++i)
+    if (rule_->options[i].name == name && rule_->options[i].item == item) return i;
+  return rule_->options.size();
+}
+
+bool ParamGroup::has(std::string_view name, int item) const { return place(name, item) < options_.size(); }
+
+double ParamGroup::get(std::string_view name, int item) const {
+  TG_CHECK(has(name, item), Key, "{}: a group has no option '{}'{}", rule_->name, name,
+           item < 0 ? "" : fmt::format(" with item {}", item));
+  return options_[place(name, item)];
+}
+
+void ParamGroup::set(std::string_view name, double value, int item) {
+  if (name == "lr") return set_lr(value);
+  get(name, item);
+  options_[place(name, item)] = value;
+}
+
+void ParamGroup::set_lr(double lr) {
+  check_not_negative(rule_->name, {{"the learning rate", lr}});
+  options_.front() = lr;
+  initial_lr_.reset();
+}
+
 Optimizer::Optimizer(std::vector<Tensor> parameters, const char* rule, std::vector<double> options)
-    : parameters_(std::move(parameters)),
-      rule_(nn::optimizer_rule(rule)),
-      options_(std::move(options)),
-      state_(parameters_.size()) {
-  TG_CHECK(!parameters_.empty(), Value, "optimizer: got no parameters");
-  for (const Tensor& p : parameters_) {
-    TG_CHECK(p.defined(), Value, "optimizer: got an undefined parameter");
-    TG_CHECK(p.is_leaf(), Value, "optimizer: can't optimize a tensor that is the result of a recorded operator");
-  }
-  check_not_negative(rule, {{"the learning rate", lr()}});
+    : rule_(nn::optimizer_rule(rule)), defaults_(std::move(options)) {
+  add(std::move(parameters), defaults_);
 }
 
 Optimizer::~Optimizer() = default;
+
+void Optimizer::add(std::vector<Tensor> parameters, std::vector<double> options) {
+  TG_CHECK(!parameters.empty(), Value, "optimizer: got no parameters");
+  check_not_negative(rule_.name, {{"the learning rate", options.front()}});
+  std::unordered_set<const TensorImpl*> known;
+  for (const Tensor& p : parameters_) known.insert(p.impl());
+  for (const Tensor& p : parameters) {
+    TG_CHECK(p.defined(), Value, "optimizer: got an undefined parameter");
+    TG_CHECK(p.is_leaf(), Value, "optimizer: can't optimize a tensor that is the result of a recorded operator");
+    TG_CHECK(known.insert(p.impl()).second, Value, "optimizer: a parameter appears twice, or in more than one group");
+  }
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  state_.resize(parameters_.size());
+  groups_.push_back(ParamGroup(rule_, std::move(parameters), std::move(options)));
+}
+
+void Optimizer::set_lr(double lr) {
+  for (ParamGroup& group : groups_) group.set_lr(lr);
+}
+
+const ParamGroup& Optimizer::group_of(size_t parameter) const {
+  size_t group = 0;
+  for (; parameter >= groups_[group].params_.size(); ++group) parameter -= groups_[group].params_.size();
+  return groups_[group];
+}
 
 void Optimizer::zero_grad(bool set_to_none) {
   const NoGradGuard no_grad;
@@ -42,31 +89,37 @@ void Optimizer::zero_grad(bool set_to_none) {
   }
 }
 
-void Optimizer::make_state(size_t i) {
-  const nn::rules::StateTensors kept = rule_.states(options_.data());
-  for (int k = 0; k < kept.n; ++k) state_[i].tensors[k] = raw::full_like(parameters_[i], kept.tensors[k].first);
-  state_[i].made = true;
+void Optimizer::step() {
+  size_t first = 0;
+  for (const ParamGroup& group : groups_) {
+    step(group, first);
+    first += group.params_.size();
+  }
 }
 
-void Optimizer::step() {
+void Optimizer::step(const ParamGroup& group, size_t first) {
+  const nn::rules::StateTensors kept = rule_.states(group.options_.data());
   std::vector<nn::StepEntry> entries;
   std::vector<size_t> numbers;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (size_t i = first; i < first + group.params_.size(); ++i) {
     Tensor grad = parameters_[i].grad();
     if (!grad.defined()) continue;
     nn::StepEntry& entry = entries.emplace_back();
     State& state = state_[i];
-    if (!state.made) {
-      make_state(i);
-      state.scalars.first = true;
-    }
+    state.scalars.first = !state.made;
+    for (int k = 0; k < kept.n; ++k)  // an option that was switched on later brings its own
+      if (!state.tensors[k].defined()) {
+        state.tensors[k] = raw::full_like(parameters_[i], kept.tensors[k].first);
+        state.scalars.first = true;
+      }
+    state.made = true;
     entry.param = parameters_[i];
     entry.grad = std::move(grad);
     entry.scalars = state.scalars;
     std::copy_n(state.tensors, nn::kMaxStates, entry.states);
     numbers.push_back(i);
   }
-  nn::fused_step(rule_, options_, entries);
+  nn::fused_step(rule_, group.options_, entries);
   for (size_t k = 0; k < entries.size(); ++k) {
     state_[numbers[k]].scalars = entries[k].scalars;
     state_[numbers[k]].scalars.first = false;
@@ -75,19 +128,19 @@ void Optimizer::step() {
 
 NamedTensors Optimizer::state_dict() const {
   NamedTensors result;
-  const nn::rules::StateTensors kept = rule_.states(options_.data());
   for (size_t i = 0; i < state_.size(); ++i) {
     if (!state_[i].made) continue;
+    const nn::rules::StateTensors kept = rule_.states(group_of(i).options_.data());
     const std::string prefix = std::to_string(i) + ".";
     for (size_t k = 0; k < rule_.scalars.size(); ++k)
       result.emplace_back(prefix + rule_.scalars[k], raw::full(IntSpan{}, state_[i].scalars.values[k], DType::float32));
-    for (int k = 0; k < kept.n; ++k) result.emplace_back(prefix + kept.tensors[k].name, state_[i].tensors[k]);
+    for (int k = 0; k < kept.n; ++k)
+      if (const Tensor& t = state_[i].tensors[k]; t.defined()) result.emplace_back(prefix + kept.tensors[k].name, t);
   }
   return result;
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {
-  const nn::rules::StateTensors kept = rule_.states(options_.data());
   std::vector<State> loaded(parameters_.size());
   for (const auto& [name, value] : state) {
     const size_t dot = name.find('.');
@@ -96,6 +149,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     const size_t i = digits ? std::stoul(number) : parameters_.size();
     TG_CHECK(i < parameters_.size(), Runtime, "{}: the state has an entry for a parameter that is not there: '{}'",
              rule_.name, name);
+    const nn::rules::StateTensors kept = rule_.states(group_of(i).options_.data());
     bool known = false;
     for (size_t k = 0; k < rule_.scalars.size(); ++k)
       if (what == rule_.scalars[k]) {
@@ -114,73 +168,121 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     TG_CHECK(known, Runtime, "{}: the state has an entry of a name that is not known: '{}'", rule_.name, name);
     loaded[i].made = true;
   }
-  for (size_t i = 0; i < loaded.size(); ++i)
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    const nn::rules::StateTensors kept = rule_.states(group_of(i).options_.data());
     for (int k = 0; loaded[i].made && k < kept.n; ++k)
       TG_CHECK(loaded[i].tensors[k].defined(), Runtime, "{}: the state lacks '{}.{}'", rule_.name, i,
                kept.tensors[k].name);
+  }
   state_ = std::move(loaded);
 }
 
-SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& o)
-    : Optimizer(std::move(parameters), "SGD",
-                {o.lr, o.momentum, o.dampening, o.weight_decay, double(o.nesterov), double(o.maximize)}) {
+namespace {
+
+// The options in the order of their rule, checked.
+std::vector<double> listed(const SGDOptions& o) {
   check_not_negative("SGD", {{"the momentum", o.momentum}, {"weight_decay", o.weight_decay}});
   TG_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), Value,
            "SGD: Nesterov momentum requires a momentum and zero dampening: got {} and {}", o.momentum, o.dampening);
+  return {o.lr, o.momentum, o.dampening, o.weight_decay, double(o.nesterov), double(o.maximize)};
 }
 
-Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& o, bool decoupled)
-    : Optimizer(
-          std::move(parameters), "Adam",
-          {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, double(o.amsgrad), double(o.maximize), double(decoupled)}) {
+std::vector<double> listed(const AdamOptions& o, bool decoupled) {
   check_betas("Adam", o.beta1, o.beta2);
   check_not_negative("Adam", {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, double(o.amsgrad), double(o.maximize), double(decoupled)};
 }
-Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options) : Adam(std::move(parameters), options, false) {}
-AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options)
-    : Adam(std::move(parameters), options, true) {}
 
-RMSprop::RMSprop(std::vector<Tensor> parameters, const RMSpropOptions& o)
-    : Optimizer(std::move(parameters), "RMSprop",
-                {o.lr, o.momentum, o.alpha, o.eps, double(o.centered), o.weight_decay, double(o.maximize)}) {
+AdamOptions as_adam(const AdamWOptions& o) {
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.amsgrad, o.maximize};
+}
+
+std::vector<double> listed(const RMSpropOptions& o) {
   check_not_negative(
       "RMSprop", {{"eps", o.eps}, {"alpha", o.alpha}, {"the momentum", o.momentum}, {"weight_decay", o.weight_decay}});
+  return {o.lr, o.momentum, o.alpha, o.eps, double(o.centered), o.weight_decay, double(o.maximize)};
 }
 
-Adagrad::Adagrad(std::vector<Tensor> parameters, const AdagradOptions& o)
-    : Optimizer(std::move(parameters), "Adagrad",
-                {o.lr, o.lr_decay, o.eps, o.weight_decay, o.initial_accumulator_value, double(o.maximize)}) {
+std::vector<double> listed(const AdagradOptions& o) {
   check_not_negative("Adagrad", {{"eps", o.eps},
                                  {"lr_decay", o.lr_decay},
                                  {"weight_decay", o.weight_decay},
                                  {"initial_accumulator_value", o.initial_accumulator_value}});
+  return {o.lr, o.lr_decay, o.eps, o.weight_decay, o.initial_accumulator_value, double(o.maximize)};
 }
 
-Adadelta::Adadelta(std::vector<Tensor> parameters, const AdadeltaOptions& o)
-    : Optimizer(std::move(parameters), "Adadelta", {o.lr, o.rho, o.eps, o.weight_decay, double(o.maximize)}) {
+std::vector<double> listed(const AdadeltaOptions& o) {
   TG_CHECK(o.rho >= 0 && o.rho <= 1, Value, "Adadelta: rho must be between 0 and 1: got {}", o.rho);
   check_not_negative("Adadelta", {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
+  return {o.lr, o.rho, o.eps, o.weight_decay, double(o.maximize)};
 }
 
-Adamax::Adamax(std::vector<Tensor> parameters, const AdamaxOptions& o)
-    : Optimizer(std::move(parameters), "Adamax", {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, double(o.maximize)}) {
+std::vector<double> listed(const AdamaxOptions& o) {
   check_betas("Adamax", o.beta1, o.beta2);
   check_not_negative("Adamax", {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, double(o.maximize)};
 }
 
-NAdam::NAdam(std::vector<Tensor> parameters, const NAdamOptions& o)
-    : Optimizer(std::move(parameters), "NAdam",
-                {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum_decay, double(o.maximize),
-                 double(o.decoupled_weight_decay)}) {
+std::vector<double> listed(const NAdamOptions& o) {
   check_betas("NAdam", o.beta1, o.beta2);
   check_not_negative("NAdam", {{"eps", o.eps}, {"weight_decay", o.weight_decay}, {"momentum_decay", o.momentum_decay}});
+  return {o.lr,
+          o.beta1,
+          o.beta2,
+          o.eps,
+          o.weight_decay,
+          o.momentum_decay,
+          double(o.maximize),
+          double(o.decoupled_weight_decay)};
 }
 
-RAdam::RAdam(std::vector<Tensor> parameters, const RAdamOptions& o)
-    : Optimizer(std::move(parameters), "RAdam",
-                {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, double(o.maximize), double(o.decoupled_weight_decay)}) {
+std::vector<double> listed(const RAdamOptions& o) {
   check_betas("RAdam", o.beta1, o.beta2);
   check_not_negative("RAdam", {{"eps", o.eps}, {"weight_decay", o.weight_decay}});
+  return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, double(o.maximize), double(o.decoupled_weight_decay)};
+}
+
+std::vector<double> listed(const RpropOptions& o) {
+  TG_CHECK(0 < o.eta_minus && o.eta_minus < 1 && 1 < o.eta_plus, Value,
+           "Rprop: the etas must be between 0 and 1 and above 1: got {} and {}", o.eta_minus, o.eta_plus);
+  return {o.lr, o.eta_minus, o.eta_plus, o.least_step, o.most_step, double(o.maximize)};
+}
+
+std::vector<double> listed(const ASGDOptions& o) {
+  check_not_negative("ASGD", {{"weight_decay", o.weight_decay}});
+  return {o.lr, o.lambd, o.alpha, o.t0, o.weight_decay, double(o.maximize)};
+}
+
+}  // namespace
+
+#define TG_OPTIMIZER(Name)                                                                   \
+  Name::Name(std::vector<Tensor> parameters, const Name##Options& options)                   \
+      : Optimizer(std::move(parameters), #Name, listed(options)) {}                          \
+  void Name::add_param_group(std::vector<Tensor> parameters, const Name##Options& options) { \
+    add(std::move(parameters), listed(options));                                             \
+  }
+TG_OPTIMIZER(SGD)
+TG_OPTIMIZER(RMSprop)
+TG_OPTIMIZER(Adagrad)
+TG_OPTIMIZER(Adadelta)
+TG_OPTIMIZER(Adamax)
+TG_OPTIMIZER(NAdam)
+TG_OPTIMIZER(RAdam)
+TG_OPTIMIZER(Rprop)
+TG_OPTIMIZER(ASGD)
+#undef TG_OPTIMIZER
+
+Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options, bool decoupled)
+    : Optimizer(std::move(parameters), "Adam", listed(options, decoupled)) {}
+Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options) : Adam(std::move(parameters), options, false) {}
+void Adam::add_param_group(std::vector<Tensor> parameters, const AdamOptions& options) {
+  const bool decoupled = defaults().back() != 0;
+  add(std::move(parameters), listed(options, decoupled));
+}
+AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options)
+    : Adam(std::move(parameters), as_adam(options), true) {}
+void AdamW::add_param_group(std::vector<Tensor> parameters, const AdamWOptions& options) {
+  Adam::add_param_group(std::move(parameters), as_adam(options));
 }
 
 }  // namespace tapegrad::optim

@@ -1,4 +1,4 @@
-// Optimizers: each step is one pass over all parameters (fused.h).
+// Optimizers: each step is one pass over all parameters of a group (fused.h).
 //
 //   optim::AdamW optimizer(model->parameters(), {.lr = 1e-3});
 //   optim::CosineAnnealingLR schedule(optimizer, 100);
@@ -7,11 +7,20 @@
 //   optimizer.step();
 //   schedule.step();
 //
+// Parameters are in groups, each with options of its own; the constructor makes the first one:
+//
+//   optim::SGD optimizer(body->parameters(), {.lr = 0.01, .momentum = 0.9});
+//   optimizer.add_param_group(head->parameters(), {.lr = 0.1});
+//   optimizer.param_groups()[1].set("weight_decay", 1e-4);
+//
 // An optimizer keeps handles of its parameters; those without a gradient are skipped. State (averages, momentum) is
 // made in the first step that needs it. One thread at a time.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,24 +30,56 @@ namespace tapegrad::optim {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
+// Some parameters and their options, by the names that Python's groups have: "lr", "momentum", "weight_decay", ...; of
+// a pair such as "betas" the item has to be given. Flags are 0 and 1.
+class TG_API ParamGroup {
+ public:
+  const std::vector<Tensor>& params() const noexcept { return params_; }
+  double lr() const { return options_.front(); }
+  // Raises Value for a negative one. A schedule that is made afterwards starts from here.
+  void set_lr(double lr);
+  bool has(std::string_view name, int item = -1) const;
+  double get(std::string_view name, int item = -1) const;  // raises Key
+  void set(std::string_view name, double value, int item = -1);
+
+ private:
+  friend class Optimizer;
+  friend class LRScheduler;
+  ParamGroup(const nn::Rule& rule, std::vector<Tensor> params, std::vector<double> options)
+      : rule_(&rule), params_(std::move(params)), options_(std::move(options)) {}
+  size_t place(std::string_view name, int item) const;  // number of options where there is none
+
+  const nn::Rule* rule_;
+  std::vector<Tensor> params_;
+  std::vector<double> options_;       // in the order of the rule (rules.h); the learning rate is the first
+  std::optional<double> initial_lr_;  // the rate before the first schedule changed it
+};
+
 class TG_API Optimizer {
  public:
   virtual ~Optimizer();
   void step();
   void zero_grad(bool set_to_none = true);
-  double lr() const { return options_.front(); }
-  void set_lr(double lr) { options_.front() = lr; }
-  const std::vector<Tensor>& parameters() const noexcept { return parameters_; }
+  double lr() const { return groups_.front().lr(); }                              // of the first group
+  void set_lr(double lr);                                                         // of all groups
+  const std::vector<Tensor>& parameters() const noexcept { return parameters_; }  // of all groups in turn
+  std::span<ParamGroup> param_groups() noexcept { return groups_; }
+  std::span<const ParamGroup> param_groups() const noexcept { return groups_; }
+  // A group with the options that the constructor got; each class has one that takes its own options as well. Raises
+  // Value for parameters that are no leaves or in a group already.
+  void add_param_group(std::vector<Tensor> parameters) { add(std::move(parameters), defaults_); }
 
   // The state by number of parameter: "3.exp_avg" is an average of the fourth, "3.step" its count of steps. What a
-  // parameter has no state of yet is left out. Loading copies; it raises Runtime, before anything is written, for names
-  // that this optimizer does not know and for other shapes.
+  // parameter has no state of yet is left out; options are not in it. Loading copies; it raises Runtime, before
+  // anything is written, for names that this optimizer does not know and for other shapes.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
  protected:
-  // `options` in the order of the rule (rules.h); the learning rate is the first.
+  // `options` in the order of the rule.
   Optimizer(std::vector<Tensor> parameters, const char* rule, std::vector<double> options);
+  void add(std::vector<Tensor> parameters, std::vector<double> options);
+  const std::vector<double>& defaults() const noexcept { return defaults_; }
 
  private:
   struct State {
@@ -46,11 +87,13 @@ class TG_API Optimizer {
     nn::rules::Scalars<double> scalars;
     bool made = false;
   };
-  void make_state(size_t i);
+  void step(const ParamGroup& group, size_t first);
+  const ParamGroup& group_of(size_t parameter) const;
 
-  std::vector<Tensor> parameters_;
   const nn::Rule& rule_;
-  std::vector<double> options_;
+  std::vector<double> defaults_;
+  std::vector<ParamGroup> groups_;
+  std::vector<Tensor> parameters_;
   std::vector<State> state_;
 };
 
@@ -66,6 +109,8 @@ struct SGDOptions {
 class TG_API SGD : public Optimizer {
  public:
   explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const SGDOptions& options);
 };
 
 struct AdamOptions {
@@ -77,14 +122,21 @@ struct AdamOptions {
   bool amsgrad = false;
   bool maximize = false;
 };
-struct AdamWOptions : AdamOptions {
-  AdamWOptions() { weight_decay = 1e-2; }
-  AdamWOptions(const AdamOptions& options) : AdamOptions(options) {}
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool amsgrad = false;
+  bool maximize = false;
 };
 
 class TG_API Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const AdamOptions& options);
 
  protected:
   Adam(std::vector<Tensor> parameters, const AdamOptions& options, bool decoupled);
@@ -94,6 +146,8 @@ class TG_API Adam : public Optimizer {
 class TG_API AdamW : public Adam {
  public:
   explicit AdamW(std::vector<Tensor> parameters, const AdamWOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const AdamWOptions& options);
 };
 
 struct RMSpropOptions {
@@ -109,6 +163,8 @@ struct RMSpropOptions {
 class TG_API RMSprop : public Optimizer {
  public:
   explicit RMSprop(std::vector<Tensor> parameters, const RMSpropOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const RMSpropOptions& options);
 };
 
 struct AdagradOptions {
@@ -123,6 +179,8 @@ struct AdagradOptions {
 class TG_API Adagrad : public Optimizer {
  public:
   explicit Adagrad(std::vector<Tensor> parameters, const AdagradOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const AdagradOptions& options);
 };
 
 struct AdadeltaOptions {
@@ -136,6 +194,8 @@ struct AdadeltaOptions {
 class TG_API Adadelta : public Optimizer {
  public:
   explicit Adadelta(std::vector<Tensor> parameters, const AdadeltaOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const AdadeltaOptions& options);
 };
 
 struct AdamaxOptions {
@@ -150,9 +210,17 @@ struct AdamaxOptions {
 class TG_API Adamax : public Optimizer {
  public:
   explicit Adamax(std::vector<Tensor> parameters, const AdamaxOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const AdamaxOptions& options);
 };
 
-struct NAdamOptions : AdamaxOptions {
+struct NAdamOptions {
+  double lr = 2e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool maximize = false;
   double momentum_decay = 4e-3;
   bool decoupled_weight_decay = false;
 };
@@ -160,16 +228,57 @@ struct NAdamOptions : AdamaxOptions {
 class TG_API NAdam : public Optimizer {
  public:
   explicit NAdam(std::vector<Tensor> parameters, const NAdamOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const NAdamOptions& options);
 };
 
-struct RAdamOptions : AdamaxOptions {
-  RAdamOptions() { lr = 1e-3; }
+struct RAdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool maximize = false;
   bool decoupled_weight_decay = false;
 };
 
 class TG_API RAdam : public Optimizer {
  public:
   explicit RAdam(std::vector<Tensor> parameters, const RAdamOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const RAdamOptions& options);
+};
+
+struct RpropOptions {
+  double lr = 1e-2;
+  double eta_minus = 0.5, eta_plus = 1.2;  // factors of a step after a change of sign and without
+  double least_step = 1e-6, most_step = 50;
+  bool maximize = false;
+};
+
+// Riedmiller and Braun, 1993.
+class TG_API Rprop : public Optimizer {
+ public:
+  explicit Rprop(std::vector<Tensor> parameters, const RpropOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const RpropOptions& options);
+};
+
+struct ASGDOptions {
+  double lr = 1e-2;
+  double lambd = 1e-4;
+  double alpha = 0.75;
+  double t0 = 1e6;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+
+// Averaged stochastic gradient descent (Polyak and Juditsky, 1992).
+class TG_API ASGD : public Optimizer {
+ public:
+  explicit ASGD(std::vector<Tensor> parameters, const ASGDOptions& options = {});
+  using Optimizer::add_param_group;
+  void add_param_group(std::vector<Tensor> parameters, const ASGDOptions& options);
 };
 
 }  // namespace tapegrad::optim

@@ -50,7 +50,7 @@ _PLACES = {
     "lazy": ("LazyModuleMixin",),
     "sparse": ("Embedding", "EmbeddingBag"),
     "dropout": ("_DropoutNd", "Dropout", "AlphaDropout", "FeatureAlphaDropout"),
-    "pooling": ("_MaxPool", "_AvgPool", "_LPPool", "_Adaptive", "MaxPool", "AvgPool", "LPPool", "AdaptiveA", "AdaptiveM", "MaxUnpool", "FractionalMaxPool"),
+    "pooling": ("_MaxPool", "_MaxUnpool", "_AvgPool", "_LPPool", "_Adaptive", "MaxPool", "AvgPool", "LPPool", "AdaptiveA", "AdaptiveM", "MaxUnpool", "FractionalMaxPool"),
     "padding": ("ZeroPad", "ConstantPad", "ReflectionPad", "ReplicationPad", "CircularPad"),
     "flatten": ("Flatten", "Unflatten"),
     "upsampling": ("Upsampl",),

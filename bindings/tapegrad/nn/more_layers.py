@@ -8,18 +8,15 @@ import warnings
 from collections import namedtuple
 from itertools import pairwise
 
-from .. import argmax, bfloat16, empty, float16, float32, float64, no_grad
+from .. import argmax, bfloat16, float16, float32, float64
 from . import functional as F
-from . import init
-from ._bases import _Loss, _tuple, _WeightedLoss
+from ._bases import _Loss, _WeightedLoss
 from ._layers import BatchNorm1d, Linear, NLLLoss, PairwiseDistance
 from .container import ModuleList, Sequential
 from .module import Module
-from .parameter import Parameter
 
-__all__ = ["AdaptiveLogSoftmaxWithLoss", "CTCLoss", "Container", "CrossMapLRN2d", "EmbeddingBag", "FractionalMaxPool2d",
-           "FractionalMaxPool3d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d",
-           "SyncBatchNorm", "TripletMarginWithDistanceLoss"]
+__all__ = ["AdaptiveLogSoftmaxWithLoss", "Container", "CrossMapLRN2d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions",
+           "NLLLoss2d", "SyncBatchNorm", "TripletMarginWithDistanceLoss"]
 
 
 class Container(Module):
@@ -31,165 +28,6 @@ class Container(Module):
                       "instead.", FutureWarning, stacklevel=2)
         for name, module in kwargs.items():
             self.add_module(name, module)
-
-
-class EmbeddingBag(Module):
-    """Sums, means (the default) or maxima of bags of rows of a table, see nn.functional.embedding_bag."""
-
-    def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
-                 scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight=None,
-                 include_last_offset: bool = False, padding_idx: int | None = None, device=None, dtype=None) -> None:
-        super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise AssertionError("padding_idx must be within num_embeddings")
-            padding_idx %= num_embeddings
-        self.padding_idx = padding_idx
-        if _weight is None:
-            self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
-            self.reset_parameters()
-        else:
-            if list(_weight.shape) != [num_embeddings, embedding_dim]:
-                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
-            self.weight = Parameter(_weight)
-        self.mode = mode
-        self.sparse = sparse
-        self.include_last_offset = include_last_offset
-
-    def reset_parameters(self) -> None:
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].fill_(0)
-
-    def forward(self, input, offsets=None, per_sample_weights=None):
-        return F.embedding_bag(input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
-                               self.sparse, per_sample_weights, self.include_last_offset, self.padding_idx)
-
-    def extra_repr(self) -> str:
-        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        if self.max_norm is not None:
-            parts.append(f"max_norm={self.max_norm}")
-        if self.norm_type != 2:
-            parts.append(f"norm_type={self.norm_type}")
-        if self.scale_grad_by_freq:
-            parts.append(f"scale_grad_by_freq={self.scale_grad_by_freq}")
-        parts.append(f"mode={self.mode!r}")
-        if self.padding_idx is not None:
-            parts.append(f"padding_idx={self.padding_idx}")
-        return ", ".join(parts)
-
-    @classmethod
-    def from_pretrained(cls, embeddings, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
-                        scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
-                        include_last_offset: bool = False, padding_idx: int | None = None):
-        """A layer over given vectors (rows of a matrix); they are not trained unless freeze is False."""
-        if embeddings.dim() != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        rows, columns = embeddings.shape
-        layer = cls(rows, columns, _weight=embeddings, max_norm=max_norm, norm_type=norm_type,
-                    scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse, include_last_offset=include_last_offset,
-                    padding_idx=padding_idx)
-        layer.weight.requires_grad = not freeze
-        return layer
-
-
-class _MaxUnpoolNd(Module):
-    """Base of the layers that undo max pooling."""
-
-    _dimensions = 1
-
-    def __init__(self, kernel_size, stride=None, padding=0) -> None:
-        super().__init__()
-        n = self._dimensions
-        self.kernel_size = _tuple(kernel_size, n)
-        self.stride = _tuple(stride if stride is not None else kernel_size, n)
-        self.padding = _tuple(padding, n)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-
-class MaxUnpool1d(_MaxUnpoolNd):
-    """Puts maxima back to the positions that MaxPool1d returned; zeros elsewhere."""
-
-    def forward(self, input, indices, output_size=None):
-        return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-
-
-class MaxUnpool2d(_MaxUnpoolNd):
-    """Puts maxima back to the positions that MaxPool2d returned; zeros elsewhere."""
-
-    _dimensions = 2
-
-    def forward(self, input, indices, output_size=None):
-        return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-
-
-class MaxUnpool3d(_MaxUnpoolNd):
-    """Puts maxima back to the positions that MaxPool3d returned; zeros elsewhere."""
-
-    _dimensions = 3
-
-    def forward(self, input, indices, output_size=None):
-        return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-
-
-class _FractionalMaxPoolNd(Module):
-    """Base of the fractional max pooling layers."""
-
-    _dimensions = 2
-
-    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices: bool = False,
-                 _random_samples=None) -> None:
-        super().__init__()
-        n = self._dimensions
-        self.kernel_size = _tuple(kernel_size, n)
-        self.return_indices = return_indices
-        self.register_buffer("_random_samples", _random_samples)
-        self.output_size = _tuple(output_size, n) if output_size is not None else None
-        self.output_ratio = _tuple(output_ratio, n) if output_ratio is not None else None
-        if output_size is None and output_ratio is None:
-            raise ValueError(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
-        if output_size is not None and output_ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
-        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
-
-
-class FractionalMaxPool2d(_FractionalMaxPoolNd):
-    """Maxima of windows at random places (Graham, 2014): as many as output_size, or output_ratio of the input's size."""
-
-    def forward(self, input):
-        return F.fractional_max_pool2d(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
-                                       _random_samples=self._random_samples)
-
-
-class FractionalMaxPool3d(_FractionalMaxPoolNd):
-    """Maxima of windows at random places of three dimensions."""
-
-    _dimensions = 3
-
-    def forward(self, input):
-        return F.fractional_max_pool3d(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
-                                       _random_samples=self._random_samples)
-
-
-class CTCLoss(_Loss):
-    """Connectionist temporal classification (Graves et al., 2006), see nn.functional.ctc_loss."""
-
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        super().__init__(reduction=reduction)
-        self.blank = blank
-        self.zero_infinity = zero_infinity
-
-    def forward(self, log_probs, targets, input_lengths, target_lengths):
-        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
 
 
 class TripletMarginWithDistanceLoss(_Loss):

@@ -34,9 +34,10 @@ TEST_CASE("SGD follows its formula", "[optim]") {
 TEST_CASE("Adam and AdamW follow their formulas", "[optim]") {
   for (const bool decoupled : {false, true}) {
     const Tensor p = parameter(1);
-    const AdamOptions options{.lr = 0.1, .weight_decay = 0.05};
-    const std::unique_ptr<Optimizer> optimizer = decoupled ? std::unique_ptr<Optimizer>(new AdamW({p}, options))
-                                                           : std::unique_ptr<Optimizer>(new Adam({p}, options));
+    const AdamWOptions w{.lr = 0.1, .weight_decay = 0.05};
+    const std::unique_ptr<Optimizer> optimizer =
+        decoupled ? std::unique_ptr<Optimizer>(new AdamW({p}, w))
+                  : std::unique_ptr<Optimizer>(new Adam({p}, {.lr = 0.1, .weight_decay = 0.05}));
     double expected = 1, m = 0, v = 0;
     for (int step = 1; step <= 3; ++step) {
       set_gradient(p, 0.5);
@@ -73,7 +74,7 @@ TEST_CASE("a small network learns", "[optim]") {
   const Tensor x = tapegrad::rand({64, 2});
   const Tensor y = x.select(1, 0) * x.select(1, 1);
   const nn::Sequential net(nn::Linear(2, 16), nn::Tanh(), nn::Linear(16, 1));
-  AdamW optimizer(net->parameters(), AdamOptions{.lr = 0.02});
+  AdamW optimizer(net->parameters(), {.lr = 0.02});
   float first = 0, last = 0;
   for (int step = 0; step < 100; ++step) {
     const Tensor loss = mse_loss(net(x).squeeze(IntSpan{1}), y);
@@ -174,10 +175,77 @@ TEST_CASE("schedules set the rate", "[optim]") {
   LambdaLR lambda(sgd, [](int64_t epoch) { return 1.0 / static_cast<double>(epoch + 1); });
   lambda.step();
   CHECK(sgd.lr() == Approx(0.5));
+  sgd.set_lr(0.5);
   ExponentialLR exponential(sgd, 0.5);
   exponential.step();
   CHECK(sgd.lr() == Approx(0.25));
   CHECK_THROWS_AS(StepLR(sgd, 0), Error);
+}
+
+TEST_CASE("groups have options of their own", "[optim]") {
+  const Tensor a = parameter(1), b = parameter(1), c = parameter(1);
+  SGD sgd({a}, {.lr = 0.1});
+  sgd.add_param_group({b}, {.lr = 1, .weight_decay = 0.5});
+  sgd.add_param_group({c});
+  for (const Tensor& p : sgd.parameters()) set_gradient(p, 0.5);
+  sgd.step();
+  CHECK(a.item<double>() == Approx(0.95));
+  CHECK(b.item<double>() == Approx(0));
+  CHECK(c.item<double>() == Approx(0.95));
+  ParamGroup& second = sgd.param_groups()[1];
+  CHECK(second.get("weight_decay") == 0.5);
+  second.set("lr", 0);
+  second.set("momentum", 0.9);
+  sgd.step();
+  CHECK(b.item<double>() == Approx(0));
+  CHECK(sgd.state_dict().size() == 1);  // only this group has momentum
+  CHECK(sgd.state_dict()[0].first == "1.momentum_buffer");
+  CHECK_THROWS_AS(second.get("betas"), Error);
+  CHECK_THROWS_AS(second.set("nothing", 1), Error);
+  CHECK_THROWS_AS(second.set_lr(-1), Error);
+  CHECK_THROWS_AS(sgd.add_param_group({a}), Error);
+  CHECK_THROWS_AS(sgd.add_param_group({parameter(1)}, {.lr = -1}), Error);
+  sgd.set_lr(0.25);
+  CHECK(second.lr() == 0.25);
+}
+
+TEST_CASE("AdamW decays weights by itself", "[optim]") {
+  const Tensor p = parameter(1);
+  AdamW adamw({p}, {.lr = 0.1});
+  CHECK(adamw.param_groups()[0].get("weight_decay") == 0.01);
+  CHECK(adamw.param_groups()[0].get("betas", 1) == 0.999);
+}
+
+TEST_CASE("an option that is switched on later brings its state", "[optim]") {
+  const Tensor p = parameter(1);
+  Adam adam({p}, {.lr = 0.1});
+  set_gradient(p, 0.5);
+  adam.step();
+  adam.param_groups()[0].set("amsgrad", 1);
+  adam.step();
+  CHECK(adam.state_dict().size() == 4);
+}
+
+TEST_CASE("schedules go through groups, and are made of schedules", "[optim]") {
+  SGD sgd({parameter(1)}, {.lr = 0.8});
+  sgd.add_param_group({parameter(1)}, {.lr = 0.4});
+  LinearLR warm_up(sgd, 0.5, 1, 2);
+  CosineAnnealingLR cosine(sgd, 4);
+  SequentialLR schedule(sgd, {&warm_up, &cosine}, {2});
+  CHECK(schedule.get_last_lr() == std::vector<double>{0.4, 0.2});
+  schedule.set_epoch(4);
+  CHECK(sgd.param_groups()[1].lr() == Approx(0.2));
+  sgd.add_param_group({parameter(1)}, {.lr = 0.1});
+  schedule.step();
+  CHECK(sgd.param_groups()[2].lr() < 0.05);
+  OneCycleLR cycle(sgd, {1, 2, 3}, 10, {.cycle_momentum = false});
+  CHECK(sgd.param_groups()[2].lr() == Approx(3.0 / 25));
+  CHECK_THROWS_AS(cycle.set_epoch(11), Error);
+  CHECK_THROWS_AS(OneCycleLR(sgd, {1, 2}, 10), Error);
+  CHECK_THROWS_AS(SequentialLR(sgd, {&warm_up}, {2}), Error);
+  CHECK_THROWS_AS(LambdaLR(sgd, EpochFactor()), Error);
+  Adagrad adagrad({parameter(1)});
+  CHECK_THROWS_AS(CyclicLR(adagrad, 0.1, 0.2), Error);
 }
 
 }  // namespace tapegrad::optim

@@ -123,8 +123,8 @@ def test_signature(name):
 
 @pytest.mark.parametrize("name", sorted(n for n, layer in LAYERS.items() if layer.get("reset")))
 def test_initial_values_have_the_same_distribution(name):
-    call = {"Linear": "(300, 200)", "Bilinear": "(20, 30, 40)", "Embedding": "(200, 300, padding_idx=3)", "LayerNorm": "(50)",
-            "RMSNorm": "(50)", "PReLU": "(3)", "GroupNorm": "(3, 12)"}.get(name)
+    call = {"Linear": "(300, 200)", "Bilinear": "(20, 30, 40)", "Embedding": "(200, 300, padding_idx=3)", "EmbeddingBag": "(200, 300)",
+            "LayerNorm": "(50)", "RMSNorm": "(50)", "PReLU": "(3)", "GroupNorm": "(3, 12)"}.get(name)
     if call is None:
         call = "(40, 60, 3)" if "Conv" in name else "(100, 50)" if "Cell" in name else "(30)"
     tg.manual_seed(1)  # what the bounds below are for must not depend on what ran before

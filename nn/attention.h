@@ -1,0 +1,87 @@
+// Attention of several heads with its projections (Vaswani et al., 2017).
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include "tapegrad/nn/layers.h"
+
+namespace tapegrad::nn {
+
+class MultiheadAttentionOptions {
+ public:
+  explicit MultiheadAttentionOptions(int64_t embed_dim, int64_t num_heads, double dropout = 0, bool bias = true,
+                                     bool add_bias_kv = false, bool add_zero_attn = false,
+                                     std::optional<int64_t> kdim = {}, std::optional<int64_t> vdim = {},
+                                     bool batch_first = false)
+      : embed_dim_(embed_dim),
+        num_heads_(num_heads),
+        dropout_(dropout),
+        bias_(bias),
+        add_bias_kv_(add_bias_kv),
+        add_zero_attn_(add_zero_attn),
+        kdim_(kdim),
+        vdim_(vdim),
+        batch_first_(batch_first) {}
+  TG_OPTION(MultiheadAttentionOptions, int64_t, embed_dim);
+  TG_OPTION(MultiheadAttentionOptions, int64_t, num_heads);
+  TG_OPTION(MultiheadAttentionOptions, double, dropout);
+  TG_OPTION(MultiheadAttentionOptions, bool, bias);
+  TG_OPTION(MultiheadAttentionOptions, bool, add_bias_kv);             // appends a learnt key and value
+  TG_OPTION(MultiheadAttentionOptions, bool, add_zero_attn);           // appends a key and value of zeros
+  TG_OPTION(MultiheadAttentionOptions, std::optional<int64_t>, kdim);  // features of the key, where not embed_dim
+  TG_OPTION(MultiheadAttentionOptions, std::optional<int64_t>, vdim);  // features of the value, likewise
+  TG_OPTION(MultiheadAttentionOptions, bool, batch_first);
+};
+
+// The weights, biases and numbers of one attention; what is undefined is absent.
+struct AttentionWeights {
+  Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight;  // the first, or the other three
+  Tensor in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias;
+};
+
+// Attention of num_heads heads over query (L, N, E), key and value (S, N, E), or without N; returns the projected
+// result and the weights (undefined unless need_weights).
+//
+// Masks: key_padding_mask (N, S), attn_mask (L, S) or (N num_heads, L, S); true, or -inf, means not to be looked at.
+// is_causal is a hint that attn_mask is the causal mask. Without need_weights the attention works in tiles. Shapes that
+// do not go together raise Value or Runtime.
+TG_API std::tuple<Tensor, Tensor> multi_head_attention_forward(
+    const Tensor& query, const Tensor& key, const Tensor& value, int64_t embed_dim, int64_t num_heads,
+    const AttentionWeights& weights, bool add_zero_attn, double dropout_p, bool training,
+    const Tensor& key_padding_mask = {}, bool need_weights = true, const Tensor& attn_mask = {},
+    bool average_attn_weights = true, bool is_causal = false);
+
+// A mask as numbers to be added: a boolean one becomes zeros, and -inf where it is true. Undefined for none.
+TG_API Tensor canonical_mask(const Tensor& mask, const char* name, DType dtype);
+
+// Attention of num_heads heads over embed_dim features: tensors are (L, N, E), (N, L, E) with batch_first, or (L, E).
+class TG_API MultiheadAttentionImpl : public Module {
+ public:
+  explicit MultiheadAttentionImpl(MultiheadAttentionOptions options);
+  void reset_parameters();  // those of its own; out_proj has done its own
+  // The result and the weights, (N, L, S), (N, heads, L, S) where they are not averaged.
+  std::tuple<Tensor, Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                     const Tensor& key_padding_mask = {}, bool need_weights = true,
+                                     const Tensor& attn_mask = {}, bool average_attn_weights = true,
+                                     bool is_causal = false);
+  std::string type_name() const override { return "MultiheadAttention"; }
+
+  MultiheadAttentionOptions options;
+  Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias, bias_k, bias_v;
+  Linear out_proj{nullptr};
+};
+
+class MultiheadAttention : public ModuleHolder<MultiheadAttentionImpl> {
+ public:
+  using ModuleHolder<MultiheadAttentionImpl>::ModuleHolder;
+  explicit MultiheadAttention(MultiheadAttentionOptions options)
+      : ModuleHolder(std::make_shared<MultiheadAttentionImpl>(std::move(options))) {}
+  explicit MultiheadAttention(int64_t embed_dim, int64_t num_heads, double dropout = 0, bool bias = true,
+                              bool add_bias_kv = false, bool add_zero_attn = false, std::optional<int64_t> kdim = {},
+                              std::optional<int64_t> vdim = {}, bool batch_first = false)
+      : MultiheadAttention(MultiheadAttentionOptions(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn,
+                                                     kdim, vdim, batch_first)) {}
+};
+
+}  // namespace tapegrad::nn
