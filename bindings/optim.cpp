@@ -52,6 +52,11 @@ PyObject* key_differentiable() {
   return key;
 }
 
+PyObject* key_fused() {
+  static PyObject* const key = intern("fused");
+  return key;
+}
+
 // Borrowed; null when absent.
 PyObject* find(PyObject* dict, PyObject* key) {
   PyObject* value = PyDict_GetItemWithError(dict, key);
@@ -116,6 +121,8 @@ const Tensor& state_tensor(PyObject* state, PyObject* key, const nn::rules::Stat
     *made_now = true;
   }
   require(is_tensor(value), "optimizer", "a tensor as state", value);
+  TG_CHECK(!unwrap(value).is_sparse(), Runtime,
+           "optimizer: a dense gradient does not go with the sparse {} that sparse gradients left", what.name);
   return unwrap(value);
 }
 
@@ -222,22 +229,73 @@ void for_groups(const Call& call, const char* op, F&& f) {
   }
 }
 
-// What a rule does with a sparse gradient: SGD touches the rows that were used, others ask `fallback` or refuse.
+using nn::rules::Sgd;
+
+// The tensor in a state dictionary, or null.
+const Tensor* kept_tensor(PyObject* states, PyObject* param, PyObject* key) {
+  PyObject* dict = find(states, param);
+  PyObject* value = dict && PyDict_Check(dict) ? find(dict, key) : nullptr;
+  return value && is_tensor(value) ? &unwrap(value) : nullptr;
+}
+
+// What SGD cannot do with a sparse gradient, said before anything is written.
+void check_sparse_sgd(const Options& options, PyObject* group, const Tensor* buffer) {
+  const auto& o = options.numbers;
+  TG_CHECK(o[Sgd::kWeightDecay] == 0, Runtime, "SGD: weight_decay does not go with sparse gradients: got {}",
+           o[Sgd::kWeightDecay]);
+  TG_CHECK(!flag(group, key_fused()), Runtime, "SGD: `_fused_sgd` does not support sparse gradients: got fused=True");
+  TG_CHECK(!flag(group, key_differentiable()), Runtime,
+           "SGD: a differentiable step does not go with sparse gradients: got differentiable=True");
+  TG_CHECK(o[Sgd::kNesterov] == 0 || !buffer || buffer->is_sparse(), Runtime,
+           "SGD: a sparse gradient with nesterov needs a sparse momentum_buffer: got a dense one");
+}
+
+Tensor scaled(const Tensor& t, double by) {
+  return sparse::make(sparse::indices(t), raw::mul(sparse::values(t), Scalar(by)), t.sizes(), true);
+}
+
+// SGD with a sparse gradient touches the rows that were used. The momentum of a parameter whose first gradient was
+// sparse is sparse, too, and coalesced: it has every row that was ever used. (PyTorch's has every entry ever seen.)
+void sparse_sgd(const Options& options, PyObject* object, const Tensor& grad, PyObject* states, PyObject* key) {
+  const auto& o = options.numbers;
+  const Tensor& param = unwrap(object);
+  const double rate = o[Sgd::kMaximize] != 0 ? o[Sgd::kLr] : -o[Sgd::kLr], sign = o[Sgd::kMaximize] != 0 ? -1 : 1;
+  const double momentum = o[Sgd::kMomentum], fresh = sign * (1 - o[Sgd::kDampening]);
+  if (momentum == 0) {
+    sparse::add_to_(param, grad, rate);
+    return;
+  }
+  const PyRef dict = state_of(states, object);
+  const Tensor* known = kept_tensor(states, object, key);
+  if (known && !known->is_sparse()) {
+    raw::mul_(*known, Scalar(momentum));
+    sparse::add_to_(*known, grad, fresh);
+    raw::add_(param, *known, -o[Sgd::kLr]);
+    return;
+  }
+  const Tensor part = sparse::coalesce(grad);
+  const Tensor buffer =
+      known ? sparse::coalesce(sparse::sum_of(scaled(*known, momentum), scaled(part, fresh))) : scaled(part, sign);
+  const PyRef entry = own(wrap(buffer));
+  check_status(PyDict_SetItem(dict.get(), key, entry.get()));
+  if (o[Sgd::kNesterov] == 0) {
+    sparse::add_to_(param, buffer, -o[Sgd::kLr]);
+  } else {
+    sparse::add_to_(param, part, rate);
+    sparse::add_to_(param, buffer, -o[Sgd::kLr] * momentum);
+  }
+}
+
+// What a rule does with a sparse gradient: SGD has a way of its own, others ask `fallback` (or have refused).
 void sparse_step(const BoundRule& bound, const Options& options, PyObject* object, const Tensor& grad, PyObject* group,
-                 PyObject* fallback) {
-  const nn::Rule& rule = *bound.rule;
+                 PyObject* states, PyObject* fallback) {
   if (fallback != nullptr) {
     const PyRef gradient = own(wrap(grad));
     own(check(PyObject_CallFunctionObjArgs(fallback, object, gradient.get(), group, nullptr)));
     return;
   }
-  using nn::rules::Sgd;
-  const auto& o = options.numbers;
-  TG_CHECK(o[Sgd::kMomentum] == 0 && o[Sgd::kWeightDecay] == 0, NotImplemented,
-           "SGD: momentum and weight_decay do not go with sparse gradients: got {} and {}", o[Sgd::kMomentum],
-           o[Sgd::kWeightDecay]);
-  sparse::add_to_(unwrap(object), grad, o[Sgd::kMaximize] != 0 ? o[Sgd::kLr] : -o[Sgd::kLr]);
-  autograd::bump_version(unwrap(object), rule.name);
+  sparse_sgd(options, object, grad, states, bound.tensor_key("momentum_buffer"));
+  autograd::bump_version(unwrap(object), bound.rule->name);
 }
 
 void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback) {
@@ -257,6 +315,8 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
     if (grad->is_sparse()) {
       TG_CHECK(fallback != nullptr || rule.scalars.empty(), Runtime, "{} does not support sparse gradients{}",
                rule.name, rule.name == std::string_view("Adam") ? ", please consider SparseAdam instead" : "");
+      if (fallback == nullptr)
+        check_sparse_sgd(options, group, kept_tensor(states, object, bound.tensor_key("momentum_buffer")));
       sparse.emplace_back(object, *grad);
     } else {
       objects.push_back(object);
@@ -287,7 +347,7 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
     nn::fused_step(rule, numbers, entries);
   }
   for (size_t i = 0; i < owners.size(); ++i) write_scalars(owners[i], bound, entries[i].scalars);
-  for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, fallback);
+  for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, states, fallback);
 }
 
 // _optimizer_step(rule, param_groups, state, sparse_update=None): one step of all parameters that have a gradient.

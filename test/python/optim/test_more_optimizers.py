@@ -248,6 +248,73 @@ def test_rows(name, options):
     close(run(tg), run(torch))
 
 
+def _sparse_steps(t, kinds, load=False, **options):
+    """Parameter, momentum (dense) and whether it is sparse, after steps with gradients of the kinds that are named: s or d."""
+    p = t.nn.Parameter(t.tensor(np.arange(12.0).reshape(6, 2)))
+    optimizer = t.optim.SGD([p], lr=0.1, **options)
+    for step, kind in enumerate(kinds):
+        rng = np.random.default_rng(step)
+        at, values = rng.integers(0, 6, size=(1, 3)), rng.standard_normal((3, 2))
+        grad = t.sparse_coo_tensor(t.tensor(at), t.tensor(values), (6, 2))
+        p.grad = grad if kind == "s" else grad.to_dense()
+        optimizer.step()
+        if load and step == 10:
+            state = optimizer.state_dict()
+            optimizer = t.optim.SGD([p], lr=0.1, **options)
+            optimizer.load_state_dict(state)
+    buffer = optimizer.state[p].get("momentum_buffer")
+    sparse = buffer is not None and buffer.is_sparse
+    return p.detach().numpy(), None if buffer is None else (buffer.to_dense() if sparse else buffer).numpy(), sparse
+
+
+@pytest.mark.parametrize("kinds", ["s" * 50, "d" * 3 + "s" * 20], ids=["sparse", "dense first"])
+@pytest.mark.parametrize("options", [
+    {"momentum": 0.9}, {"momentum": 0.9, "dampening": 0.3}, {"momentum": 0.9, "maximize": True}, {"momentum": 0.9, "foreach": True},
+    {"momentum": 0.9, "nesterov": True}, {"momentum": 0.9, "nesterov": True, "maximize": True}], ids=str)
+def test_momentum_of_sparse_gradients(kinds, options):
+    if options.get("nesterov") and kinds[0] == "d":
+        for t in (tg, torch):  # a sparse gradient plus a dense buffer
+            with pytest.raises(RuntimeError):
+                _sparse_steps(t, kinds, **options)
+        return
+    for load in (False, True):
+        (got, momentum, sparse), (expected, their_momentum, theirs_sparse) = (_sparse_steps(t, kinds, load, **options) for t in (tg, torch))
+        close(got, expected)
+        close(momentum, their_momentum)
+        assert sparse == theirs_sparse == (kinds[0] == "s")
+
+
+@pytest.mark.parametrize(("kinds", "options", "message"), [
+    ("s", {"weight_decay": 0.1}, r"SGD: weight_decay does not go with sparse gradients: got 0\.1"),
+    ("s", {"weight_decay": 0.1, "momentum": 0.9}, r"SGD: weight_decay does not go with sparse gradients: got 0\.1"),
+    ("s", {"fused": True}, "SGD: `_fused_sgd` does not support sparse gradients: got fused=True"),
+    ("s", {"differentiable": True}, "SGD: a differentiable step does not go with sparse gradients: got differentiable=True"),
+    ("sd", {"momentum": 0.9}, "optimizer: a dense gradient does not go with the sparse momentum_buffer that sparse gradients left")], ids=str)
+def test_what_sgd_refuses_with_sparse_gradients(kinds, options, message):
+    with pytest.raises(RuntimeError):
+        _sparse_steps(torch, kinds, **options)
+    with pytest.raises(RuntimeError, match=f"^{message}$"):
+        _sparse_steps(tg, kinds, **options)
+    rows, dense = tg.nn.Parameter(tg.ones(3, 2)), tg.nn.Parameter(tg.ones(3, 2))
+    optimizer = tg.optim.SGD([dense, rows], lr=0.1, **options)
+    dense.grad, rows.grad = tg.ones(3, 2), tg.sparse_coo_tensor(tg.tensor([[0]]), tg.ones(1, 2), (3, 2))
+    if kinds == "s":
+        with pytest.raises(RuntimeError):
+            optimizer.step()
+        assert dense.equal(tg.ones(3, 2)) and rows.equal(tg.ones(3, 2))
+
+
+def test_a_sparse_momentum_is_as_small_as_its_rows():
+    p = tg.nn.Parameter(tg.zeros(1000, 4))
+    optimizer = tg.optim.SGD([p], lr=0.1, momentum=0.9)
+    for step in range(100):
+        p.grad = tg.sparse_coo_tensor(tg.tensor([[step % 5, 7, 7]]), tg.ones(3, 4), (1000, 4))
+        optimizer.step()
+    buffer = optimizer.state[p]["momentum_buffer"]
+    assert buffer.is_coalesced() and buffer._nnz() == 6
+    assert p.abs().sum(1).nonzero().flatten().tolist() == [0, 1, 2, 3, 4, 7]
+
+
 def test_hooks_of_all_optimizers():
     def run(t):
         log = []
