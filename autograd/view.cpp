@@ -136,7 +136,7 @@ void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
   if (!recording) return;
   if (ViewMeta* m = view_meta(self)) {
     check_origin(*m, op, false);
-    if (needs_grad(self) && needs_grad(m->base) && !meta(m->base)->grad_fn)
+    if (needs_grad(self) && !grad_fn_of(m->base))  // the base, or the view itself, which was made a leaf
       TG_THROW(Runtime,
                "{}: a view of a leaf Variable that requires grad is being used in an in-place operation\n"
                "hint: write under no_grad to change a parameter",

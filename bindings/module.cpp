@@ -6,6 +6,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/module_type.h"
 #include "tapegrad/bindings/numpy_scalar.h"
+#include "tapegrad/bindings/override.h"
 #include "tapegrad/bindings/registry.h"
 #include "tapegrad/bindings/tensor_type.h"
 #include "tapegrad/bindings/value_objects.h"
@@ -35,8 +36,8 @@ bool add_functions(PyObject* tables, const char* module, PyMethodDef* defs) {
 
 bool init_functions(PyObject* module) {
   if (PyModule_AddFunctions(module, optim_functions) < 0) return false;
-  for (PyMethodDef* defs : {sparse_functions, shared_memory_functions, keyed_generator_functions, profiler_functions,
-                            transform_functions})
+  for (PyMethodDef* defs :
+       {sparse_functions, shared_memory_functions, keyed_generator_functions, profiler_functions, transform_functions})
     if (PyModule_AddFunctions(module, defs) < 0) return false;
   PyRef tables(PyDict_New());
   if (!tables) return false;
@@ -54,9 +55,9 @@ bool init_return_type_module(PyObject* module) {
 
 bool init_all(PyObject* module) {
   return init_numpy() && init_errors(module) && init_value_objects(module) && init_device(module) &&
-         init_size(module) && init_generator(module) && init_tensor_type(module) && init_module_type(module) &&
-         init_autograd(module) && init_functions(module) && init_return_type_module(module) &&
-         init_interpreter_hooks() && init_call_sites() &&
+         init_size(module) && init_generator(module) && init_tensor_type(module) && init_overrides(module) &&
+         init_module_type(module) && init_autograd(module) && init_functions(module) &&
+         init_return_type_module(module) && init_interpreter_hooks() && init_call_sites() &&
          PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
 }
 

@@ -4,6 +4,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/nested_data.h"
 #include "tapegrad/bindings/numpy.h"
+#include "tapegrad/bindings/override.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
@@ -78,6 +79,7 @@ class Subscripts {
 
 PyObject* get_item(PyObject* self, PyObject* key) {
   TG_PY_TRY
+  if (TG_UNLIKELY(overridden(self, &key, 1, nullptr))) return call_overridden_slot("__getitem__", self, &key, 1);
   return wrap(get_subscript(unwrap(self), Subscripts(key)));
   TG_PY_CATCH
 }
@@ -94,6 +96,10 @@ Operand to_value(PyObject* o, const Tensor& self) {
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
   TG_PY_TRY
   TG_CHECK(value, Type, "index: elements of a tensor cannot be deleted");
+  if (PyObject * given[] = {key, value}; TG_UNLIKELY(overridden(self, given, 2, nullptr))) {
+    own(call_overridden_slot("__setitem__", self, given, 2));
+    return 0;
+  }
   const Tensor& t = unwrap(self);
   const Operand operand = to_value(value, t);
   set_subscript(t, Subscripts(key), operand);
@@ -103,6 +109,10 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) {
 
 Py_ssize_t length(PyObject* o) {
   TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) {
+    const PyRef answer = own(call_overridden_slot("__len__", o, nullptr, 0));
+    return PyLong_AsSsize_t(answer.get());
+  }
   TG_CHECK(unwrap(o).ndim() > 0, Type, "len() of a 0-d tensor");
   return unwrap(o).impl()->size(0);
   TG_PY_CATCH_RETURN(-1)

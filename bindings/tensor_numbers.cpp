@@ -5,6 +5,7 @@
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/nested_data.h"
 #include "tapegrad/bindings/numpy.h"
+#include "tapegrad/bindings/override.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
@@ -30,6 +31,8 @@ enum Operator {
 constexpr const char* kBinaryNames[kNumBinary] = {
     "add",    "sub",         "mul",        "div",         "floor_divide",       "remainder",          "pow",
     "matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"};
+constexpr const char* kPythonNames[kNumBinary] = {"add",    "sub", "mul", "truediv", "floordiv", "mod",   "pow",
+                                                  "matmul", "and", "or",  "xor",     "lshift",   "rshift"};
 constexpr bool commutes(int op) { return op == kAdd || op == kMul || op == kAnd || op == kOr || op == kXor; }
 
 constexpr const char* kCompareNames[6] = {"lt", "le", "eq", "ne", "gt", "ge"};  // in the order of Py_LT ...
@@ -51,6 +54,7 @@ PyRef tensor_of_array(PyObject* o) {
 // f(a, b) for a tensor `a` where b is neither a tensor nor a number.
 TG_COLD PyObject* call_with_array(FastCall f, PyObject* a, PyObject* b) {
   TG_PY_TRY
+  if (overrides(b)) return f(a, &b, 1, nullptr);  // which asks it
   const PyRef other = tensor_of_array(b);
   if (!other) return not_implemented();
   PyObject* arg = other.get();
@@ -67,6 +71,11 @@ PyObject* binary(PyObject* a, PyObject* b) {
     return f(a, &b, 1, nullptr);
   }
   TG_PY_TRY
+  // `a` is no tensor, and its own operator has given up; or it is a number.
+  if (overrides(a) || (!commutes(kOp) && TG_UNLIKELY(overridden(b, nullptr, 0, nullptr)))) {
+    static const std::string reflected = std::string("__r") + kPythonNames[kOp] + "__";
+    return call_overridden_slot(reflected.c_str(), b, &a, 1);
+  }
   if (!is_number(a)) {
     const PyRef left = tensor_of_array(a);
     return left ? f(left.get(), &b, 1, nullptr) : not_implemented();
@@ -83,6 +92,7 @@ PyObject* matmul(PyObject* a, PyObject* b) {
   if (TG_LIKELY(is_tensor(a) && is_tensor(b))) return f(a, &b, 1, nullptr);
   if (is_tensor(a)) return call_with_array(f, a, b);
   TG_PY_TRY
+  if (overrides(a)) return call_overridden_slot("__rmatmul__", b, &a, 1);
   const PyRef left = tensor_of_array(a);
   return left ? f(left.get(), &b, 1, nullptr) : not_implemented();
   TG_PY_CATCH
@@ -125,6 +135,10 @@ Scalar item_of(PyObject* o, const char* target) {
 
 int to_truth(PyObject* o) {
   TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) {
+    const PyRef answer = own(call_overridden_slot("__bool__", o, nullptr, 0));
+    return PyObject_IsTrue(answer.get());
+  }
   const Tensor& t = unwrap(o);
   TG_CHECK(t.numel() == 1, Runtime,
            "bool: the truth of a tensor with {} elements is ambiguous: got shape {}\nuse .any() or .all()", t.numel(),
@@ -135,6 +149,7 @@ int to_truth(PyObject* o) {
 
 PyObject* to_python_int(PyObject* o) {
   TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__int__", o, nullptr, 0);
   const Scalar value = item_of(o, "int");
   TG_CHECK(!value.is_complex(), Type, "int: the element is complex: take .real first");
   if (value.is_floating_point()) return PyLong_FromDouble(value.to<double>());
@@ -144,6 +159,7 @@ PyObject* to_python_int(PyObject* o) {
 
 PyObject* to_python_float(PyObject* o) {
   TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__float__", o, nullptr, 0);
   const Scalar value = item_of(o, "float");
   TG_CHECK(!value.is_complex(), Type, "float: the element is complex: take .real first");
   return PyFloat_FromDouble(value.to<double>());
@@ -152,6 +168,7 @@ PyObject* to_python_float(PyObject* o) {
 
 PyObject* to_python_index(PyObject* o) {
   TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__index__", o, nullptr, 0);
   const Tensor& t = unwrap(o);
   TG_CHECK(t.numel() == 1 && !t.is_floating_point() && !t.is_complex(), Type,
            "index: only integer tensors with one element can be an index: got shape {} and dtype {}",

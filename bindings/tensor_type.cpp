@@ -7,6 +7,7 @@
 
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
+#include "tapegrad/bindings/override.h"
 #include "tapegrad/bindings/registry.h"
 
 namespace tapegrad::python {
@@ -26,17 +27,18 @@ Py_hash_t tensor_hash(PyObject* o) { return _Py_HashPointer(o); }
 std::vector<PyMethodDef>& all_methods() {
   static std::vector<PyMethodDef> methods = [] {
     std::vector<PyMethodDef> result;
-    auto append = [&](const PyMethodDef* table) {
+    auto append = [&](const PyMethodDef* table, bool generated) {
       for (; table->ml_name; ++table) {
         bool known = false;
         for (const PyMethodDef& m : result) known |= std::strcmp(m.ml_name, table->ml_name) == 0;
-        if (!known) result.push_back(*table);
+        if (!known) result.push_back(generated ? *table : overridable_method(*table));
       }
     };
-    for (PyMethodDef* table : {tensor_basic_methods, tensor_convert_methods, tensor_new_methods,
-                               tensor_exchange_methods, tensor_tape_methods, tensor_hook_methods})
-      append(table);
-    for (PyMethodDef* table : tensor_methods()) append(table);
+    for (PyMethodDef* table :
+         {tensor_basic_methods, tensor_convert_methods, tensor_new_methods, tensor_exchange_methods,
+          tensor_tape_methods, tensor_hook_methods, tensor_override_methods})
+      append(table, false);
+    for (PyMethodDef* table : tensor_methods()) append(table, true);
     result.push_back({});
     return result;
   }();
@@ -102,7 +104,7 @@ bool init_tensor_type(PyObject* module) {
       {Py_tp_hash, reinterpret_cast<void*>(tensor_hash)},
       {Py_tp_members, members},
       {Py_tp_methods, all_methods().data()},
-      {Py_tp_getset, tensor_properties},
+      {Py_tp_getset, overridable_properties(tensor_properties)},
       {Py_tp_doc, const_cast<char*>("A rectangular array of numbers of one dtype on one device.")},
   };
   add_number_slots(slots);

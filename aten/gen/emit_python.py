@@ -150,11 +150,17 @@ def _body(op: Op) -> list[str]:
     return lines
 
 
-def _entry(op: Op, name: str, call: str, size: int, method: bool) -> list[str]:
-    prefix = "method" if method else "function"
-    self = "self" if method else "nullptr"
+def _opened(name: str, method: bool) -> list[str]:
+    """The first lines of what Python calls: a type among the arguments may take the operator's place (bindings/override.h)."""
+    prefix, self = ("method", "self") if method else ("function", "nullptr")
     return [f"PyObject* {prefix}_{name}(PyObject*{' self' if method else ''}, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
-            "  TG_PY_TRY", f"  Arguments<{size}> a(signature_{name});",
+            f"  if (TG_UNLIKELY(overridden({self}, args, nargs, kwnames)))",
+            f"    return call_overridden(as_method({prefix}_{name}), {self}, args, nargs, kwnames);", "  TG_PY_TRY"]
+
+
+def _entry(op: Op, name: str, call: str, size: int, method: bool) -> list[str]:
+    self = "self" if method else "nullptr"
+    return [*_opened(name, method), f"  Arguments<{size}> a(signature_{name});",
             f"  if (!a.unpack({self}, args, nargs, kwnames)) return nullptr;", f"  return {call};", "  TG_PY_CATCH", "}"]
 
 
@@ -162,13 +168,11 @@ def _inplace(op: Op) -> list[str]:
     name = op.name + "_"
     values = [_value(a, i) for i, a in enumerate(op.args)]
     args = op.args
-    lines = [*_signature(op, name, args, []),
-             f"PyObject* method_{name}(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{", "  TG_PY_TRY",
-             f"  Arguments<{len(args)}> a(signature_{name});", "  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;",
-             f"  tapegrad::{name}({', '.join(values)});", "  return return_self(a.object(0));", "  TG_PY_CATCH", "}",
-             f"PyObject* function_{name}(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{", "  TG_PY_TRY",
-             f"  Arguments<{len(args)}> a(signature_{name});", "  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;",
-             f"  tapegrad::{name}({', '.join(values)});", "  return return_self(a.object(0));", "  TG_PY_CATCH", "}"]
+    lines = _signature(op, name, args, [])
+    for method in (True, False):
+        lines += [*_opened(name, method), f"  Arguments<{len(args)}> a(signature_{name});",
+                  f"  if (!a.unpack({'self' if method else 'nullptr'}, args, nargs, kwnames)) return nullptr;",
+                  f"  tapegrad::{name}({', '.join(values)});", "  return return_self(a.object(0));", "  TG_PY_CATCH", "}"]
     return lines
 
 
@@ -178,9 +182,8 @@ def _overload(op: Op, by_name) -> list[str]:
     for method in (False, True):
         if not (op.has_method if method else modules_of(op)):
             continue
-        prefix, self = ("method", "self") if method else ("function", "nullptr")
-        lines += [f"PyObject* {prefix}_{op.name}([[maybe_unused]] PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
-                  "  TG_PY_TRY"]
+        self = "self" if method else "nullptr"
+        lines += _opened(op.name, method)
         for t in targets:
             size = len(t.args) + len(_extra_args(t))
             lines += ["  {", f"    Arguments<{size}> a(signature_{t.name});",
@@ -219,7 +222,7 @@ def _entry_row(python: str, function: str, doc: str) -> str:
 
 
 def emit_family(family: str, ops: list[Op], by_name) -> str:
-    lines = [HEAD, '#include "tapegrad/bindings/args.h"', '#include "tapegrad/bindings/registry.h"', "",
+    lines = [HEAD, '#include "tapegrad/bindings/args.h"', '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', "",
              "namespace tapegrad::python {", "namespace {", "",
              "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
              "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]

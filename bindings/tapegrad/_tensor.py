@@ -44,6 +44,40 @@ def _rebuild_sparse(indices, values, size, coalesced):
     return _C._sparse_make(indices, values, size, coalesced)
 
 
+class DisableTorchFunctionSubclass:
+    """A context in which no subclass of Tensor is asked for `__torch_function__`; modes are."""
+
+    _state = 1
+
+    def __enter__(self) -> None:
+        self._before = _C._get_override_state()
+        _C._set_override_state(max(self._before, self._state))
+
+    def __exit__(self, *error) -> None:
+        _C._set_override_state(self._before)
+
+
+class DisableTorchFunction(DisableTorchFunctionSubclass):
+    """A context in which nobody is asked for `__torch_function__`."""
+
+    _state = 2
+
+
+_C.DisableTorchFunctionSubclass, _C.DisableTorchFunction = DisableTorchFunctionSubclass, DisableTorchFunction
+
+
+def _asking(method):
+    """A method written in Python that asks its tensor's type first."""
+
+    def asking(self, *args, **kwargs):
+        if _C._has_torch_function_unary(self):
+            return _C._handle_torch_function(getattr(Tensor, method.__name__), (self,), self, *args, **kwargs)
+        return method(self, *args, **kwargs)
+
+    asking.__name__, asking.__doc__, asking.__wrapped__ = method.__name__, method.__doc__, method
+    return asking
+
+
 def __reduce_ex__(self, protocol):
     if self.is_sparse:
         return _rebuild_sparse, (self._indices(), self._values().detach(), tuple(self.shape), self.is_coalesced())
@@ -304,7 +338,10 @@ def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, apply_, map_, map2_, is_nonzero,
                is_distributed, record_stream, dense_dim, sparse_dim, module_load]
+    asked = {"__reduce_ex__", "__deepcopy__", "__repr__", "__format__", "__contains__", "__reversed__", "__complex__"}
     for method in methods:
+        if method.__name__ in asked:
+            method = _asking(method)
         method.__qualname__ = f"Tensor.{method.__name__}"
         setattr(Tensor, method.__name__, method)
     type_.__name__, type_.__qualname__ = "type", "Tensor.type"

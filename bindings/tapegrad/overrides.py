@@ -1,69 +1,195 @@
-"""PyTorch's hooks for types that are not tensors. tapegrad's operators take tensors and subclasses of Tensor only.
+"""`__torch_function__`: types that take the place of operators for their own objects, and modes that do so for all.
 
-Subclasses go through operators as tensors do; `__torch_function__` is not called.
+A subclass of Tensor, or any other type, that defines `__torch_function__(cls, func, types, args=(), kwargs=None)` as a class method is
+asked wherever one of its objects is an argument of an operator, a method or a property of Tensor. Subclasses of Tensor that define none
+inherit one that makes their results instances of the subclass.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import types
+import warnings
+
 from . import _C
-from ._absent import missing_class
 
-__all__ = ["BaseTorchFunctionMode", "TorchFunctionMode", "get_ignored_functions", "get_overridable_functions", "handle_torch_function",
-           "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic", "is_tensor_like",
-           "is_tensor_method_or_property", "resolve_name", "wrap_torch_function"]
+__all__ = ["BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_default_nowrap_functions", "get_ignored_functions",
+           "get_overridable_functions", "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
+           "is_tensor_like", "is_tensor_method_or_property", "redispatch_function", "resolve_name", "wrap_torch_function"]
 
-
-def has_torch_function(relevant_args) -> bool:
-    """Always false: `__torch_function__` is not called."""
-    return False
-
-
-def has_torch_function_unary(obj) -> bool:
-    """Always false."""
-    return False
-
-
-def has_torch_function_variadic(*args) -> bool:
-    """Always false."""
-    return False
-
-
-def handle_torch_function(public_api, relevant_args, *args, **kwargs):
-    """Calls the function: nobody takes its place."""
-    return public_api(*args, **kwargs)
+has_torch_function = _C._has_torch_function
+has_torch_function_unary = _C._has_torch_function_unary
+has_torch_function_variadic = _C._has_torch_function_variadic
+handle_torch_function = _C._handle_torch_function
+_disabled_torch_function_impl = _C._disabled_torch_function_impl
+_get_overloaded_args = _C._overloaded_args
 
 
 def wrap_torch_function(dispatcher):
-    """A decorator that gives its function back."""
-    return lambda function: function
+    """A decorator: its function asks the arguments that `dispatcher(*args, **kwargs)` names before it runs."""
+
+    def decorate(function):
+        @functools.wraps(function)
+        def asking(*args, **kwargs):
+            relevant = dispatcher(*args, **kwargs)
+            if has_torch_function(relevant):
+                return handle_torch_function(asking, relevant, *args, **kwargs)
+            return function(*args, **kwargs)
+
+        return asking
+
+    return decorate
+
+
+def redispatch_function(func, types, args=(), kwargs=None):
+    """Calls a function that asks, without its asking; what it calls itself does ask. `types` is there for the order of arguments."""
+    return _C._call_unasked(func, tuple(args), kwargs or {})
 
 
 def is_tensor_like(inp) -> bool:
     """Whether an object is a tensor or has `__torch_function__`."""
-    return isinstance(inp, _C.Tensor) or hasattr(inp, "__torch_function__")
+    return type(inp) is _C.Tensor or hasattr(inp, "__torch_function__")
 
 
-def is_tensor_method_or_property(func) -> bool:
-    """Whether a function is a method or property of Tensor."""
-    return func in vars(_C.Tensor).values()
+# --- which functions ask ---
 
 
-def resolve_name(f) -> str | None:
-    """The full name of a function."""
-    module, name = getattr(f, "__module__", None), getattr(f, "__qualname__", getattr(f, "__name__", None))
-    return name if not module else f"{module}.{name}"
+@functools.cache
+def _tables() -> tuple[dict, set, dict]:
+    """(functions that ask by module, functions that do not, names)"""
+    from importlib import import_module
 
-
-def get_ignored_functions() -> set:
-    """The functions that `__torch_function__` would not see: all."""
-    return set()
+    asking, silent, names = {}, set(), {}
+    for module, table in _C._functions.items():
+        if module.startswith("_C"):
+            continue
+        space = import_module(f"{__package__}.{module}" if module else __package__)
+        listed = []
+        for name, function in table.items():
+            public = getattr(space, name, None)
+            if name.startswith("_") or public is None:
+                continue
+            signature = (function.__doc__ or "").partition("\n")[0]
+            if "Tensor " in signature or "Tensor[]" in signature:
+                listed.append(public)
+            else:
+                silent.add(public)
+            names.setdefault(public, f"{module}.{name}" if module else name)
+        asking[space] = listed
+    methods = []
+    for name, value in vars(_C.Tensor).items():
+        if isinstance(value, types.GetSetDescriptorType):
+            if name in ("__dict__", "__weakref__"):
+                continue
+            value, name = value.__get__, f"{name}.__get__"
+        elif not callable(value) or isinstance(value, (staticmethod, classmethod)):
+            continue
+        if name in ("__init_subclass__", "__new__", "__dir__", "as_subclass", "__hash__", "__getattribute__", "__setattr__", "__delattr__"):
+            silent.add(value)
+            continue
+        methods.append(value)
+        names.setdefault(value, f"Tensor.{name}")
+    asking[_C.Tensor] = methods
+    return asking, silent, names
 
 
 def get_overridable_functions() -> dict:
-    """The functions that `__torch_function__` would see: none."""
-    return {}
+    """The functions that ask, by the module (or class) they are in."""
+    return {space: list(functions) for space, functions in _tables()[0].items()}
 
 
-_WHY = "operators take tensors only, and `__torch_function__` is not called"
-TorchFunctionMode = missing_class("overrides.TorchFunctionMode", _WHY)
-BaseTorchFunctionMode = missing_class("overrides.BaseTorchFunctionMode", _WHY)
+def get_ignored_functions() -> set:
+    """Public functions that no argument can take the place of: those that make tensors, settings. (Modes see the operators among them.)"""
+    return set(_tables()[1])
+
+
+def get_default_nowrap_functions() -> set:
+    """Properties whose results the inherited `__torch_function__` leaves as they are: gradients and the base of a view."""
+    return {_C.Tensor._base.__get__, _C.Tensor.grad.__get__}
+
+
+def is_tensor_method_or_property(func) -> bool:
+    """Whether a function is a method of Tensor or gets one of its properties."""
+    return getattr(func, "__name__", None) == "__get__" or _tables()[2].get(func, "").startswith("Tensor.")
+
+
+def resolve_name(f) -> str | None:
+    """The full name of a function as the user writes it; None for what is not ours."""
+    from . import _tensor
+
+    name = _tables()[2].get(f)
+    return f"{_tensor._root_name}.{name}" if name else None
+
+
+# --- modes ---
+
+
+class TorchFunctionMode:
+    """Sees every operator that its thread calls within `with mode:`, those without tensors among their arguments, too.
+
+    Subclasses define `__torch_function__(self, func, types, args=(), kwargs=None)`; while it runs the mode is off, so that
+    `func(*args, **kwargs)` reaches the mode below it, or the operator. NotImplemented leaves the call to the types of the arguments.
+    """
+
+    def __init__(self) -> None:
+        pass
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        raise NotImplementedError(f"{type(self).__name__}: a TorchFunctionMode needs a __torch_function__")
+
+    def __enter__(self):
+        _C._push_function_mode(self)
+        return self
+
+    def __exit__(self, exc_type, exc_val, exc_tb) -> None:
+        _C._pop_function_mode()
+
+    @classmethod
+    def push(cls, *args, **kwargs):
+        """The former way to make a mode for `with`."""
+        warnings.warn("`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`", stacklevel=2)
+        return cls(*args, **kwargs)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """Lets everything through."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def _get_current_function_mode():
+    modes = _C._function_modes()
+    return modes[-1] if modes else None
+
+
+def _get_current_function_mode_stack() -> list:
+    return _C._function_modes()
+
+
+_push_mode = _C._push_function_mode
+_pop_mode = _C._pop_function_mode
+
+
+@contextlib.contextmanager
+def _pop_mode_temporarily():
+    mode = _pop_mode()
+    try:
+        yield mode
+    finally:
+        _push_mode(mode)
+
+
+@contextlib.contextmanager
+def _enable_torch_function():
+    before = _C._set_override_state(0)
+    try:
+        yield
+    finally:
+        _C._set_override_state(before)
+
+
+def enable_reentrant_dispatch():
+    """A context in which `__torch_function__` may call operators that ask; it may everywhere."""
+    return contextlib.nullcontext()

@@ -31,6 +31,8 @@ Parameter.__reduce_ex__ = _reduce_ex
 class Buffer(Tensor):
     """A tensor that is not trained. Assigned to an attribute of a Module it joins the module's buffers."""
 
+    __torch_function__ = _C._disabled_torch_function_impl
+
     def __new__(cls, data=None, *, persistent: bool = True):
         if data is None:
             data = empty(0)
@@ -99,6 +101,7 @@ class UninitializedBuffer(_Uninitialized, Tensor):
     """A buffer that gets its shape later, from materialize."""
 
     cls_to_become = Tensor
+    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, requires_grad: bool = False, device=None, dtype=None, persistent: bool = True):
         buffer = Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype), requires_grad)

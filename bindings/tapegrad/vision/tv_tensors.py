@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import Tensor, as_tensor
+from .. import _C, Tensor, as_tensor
 from ._pillow import is_pil_image
 
 __all__ = ["Image", "Mask", "TVTensor", "Video", "wrap"]
@@ -10,6 +10,8 @@ __all__ = ["Image", "Mask", "TVTensor", "Video", "wrap"]
 
 class TVTensor(Tensor):
     """Base of the kinds. Operators give plain tensors; `wrap(result, like=image)` makes them the same kind again."""
+
+    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, data, *, dtype=None, device=None, requires_grad=None):
         if is_pil_image(data):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import warnings
 
-from ... import Tensor, ones
+from ... import _C, Tensor, ones
 from ... import bool as bool_
 
 __all__ = ["CausalBias", "CausalVariant", "causal_lower_right", "causal_upper_left"]
@@ -20,7 +20,9 @@ class CausalVariant(enum.IntEnum):
 
 class CausalBias(Tensor):
     """The bool mask (seq_len_q, seq_len_kv) of causal attention. With LOWER_RIGHT and more queries than keys the first queries see
-    nothing."""
+    nothing. Operators give plain tensors."""
+
+    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int):
         if not isinstance(variant, CausalVariant):
