@@ -22,10 +22,13 @@ extern PyMethodDef sparse_functions[];
 extern PyMethodDef internal_functions[];         // of tapegrad._C itself (internals.cpp)
 extern PyMethodDef shared_memory_functions[];    // of tapegrad._C itself (shared_memory.cpp)
 extern PyMethodDef keyed_generator_functions[];  // of tapegrad._C itself (keyed_generators.cpp)
+extern PyMethodDef cuda_functions[];             // of tapegrad._C itself (cuda.cpp)
 extern PyMethodDef transform_functions[];        // autocast and vmap, of tapegrad._C itself (transforms.cpp)
 
 // Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();
+// What libraries of devices may ask of Python: lines of the program, warnings, the collector (cuda.cpp).
+void init_device_hooks();
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
 // Of the profiler's stacks: the call sites from the innermost, and a site's function.

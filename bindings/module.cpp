@@ -36,8 +36,8 @@ bool add_functions(PyObject* tables, const char* module, PyMethodDef* defs) {
 
 bool init_functions(PyObject* module) {
   if (PyModule_AddFunctions(module, optim_functions) < 0) return false;
-  for (PyMethodDef* defs :
-       {sparse_functions, shared_memory_functions, keyed_generator_functions, profiler_functions, transform_functions})
+  for (PyMethodDef* defs : {sparse_functions, shared_memory_functions, keyed_generator_functions, profiler_functions,
+                            cuda_functions, transform_functions})
     if (PyModule_AddFunctions(module, defs) < 0) return false;
   PyRef tables(PyDict_New());
   if (!tables) return false;
@@ -81,6 +81,7 @@ PyMODINIT_FUNC PyInit__C() {
   if (!module) return nullptr;
   try {
     if (!init_all(module.get())) return nullptr;
+    init_device_hooks();
   } catch (...) {
     return translate_exception();
   }

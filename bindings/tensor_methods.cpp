@@ -2,6 +2,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/tensor_type.h"
+#include "tapegrad/c10/device_interface.h"
 
 namespace tapegrad::python {
 
@@ -47,6 +48,11 @@ PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
   TG_PY_CATCH
 }
 
+// Without the library of a device there is no pinned memory, and asking must not load it.
+PyObject* is_pinned(const Tensor& t) {
+  const bool possible = t.is_cpu() && !t.is_sparse() && device_interface_loaded(DeviceType::CUDA);
+  return wrap(possible && device_interface(DeviceType::CUDA)->is_pinned(t.impl()->storage()->data()));
+}
 PyObject* device_index(const Tensor& t) { return PyLong_FromLong(t.is_cuda() ? t.device().index : -1); }
 
 PyObject* is_set_to(PyObject* o, PyObject* other) {
@@ -129,8 +135,9 @@ PyMethodDef tensor_basic_methods[] = {
     {"is_set_to", is_set_to, METH_O, "Whether both are the same view of the same memory."},
     {"is_same_size", same_size, METH_O, nullptr},
     {"get_device", TG_QUERY(device_index(t)), METH_NOARGS, "The index of a CUDA device; -1 on the CPU."},
-    {"is_pinned", as_c_function([](PyObject*, PyObject* const*, Py_ssize_t, PyObject*) { return Py_NewRef(Py_False); }),
-     METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"is_pinned",
+     as_c_function([](PyObject* o, PyObject* const*, Py_ssize_t, PyObject*) { return is_pinned(unwrap(o)); }),
+     METH_FASTCALL | METH_KEYWORDS, "Whether it lies in host memory that a GPU reads on its own."},
     {"_shares_storage", shares_storage, METH_O, nullptr},
     {"_storage_id", TG_QUERY(storage_id(t)), METH_NOARGS, nullptr},
     {"_storage_nbytes", TG_QUERY(storage_nbytes(t)), METH_NOARGS, nullptr},

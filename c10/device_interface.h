@@ -100,11 +100,13 @@ TG_API DeviceInterface& need_device(DeviceType type, const char* op);
 // What the library calls when it is loaded.
 TG_API void set_device_interface(DeviceType type, DeviceInterface* interface);
 
-// What the layers above give the libraries: who calls (a call site, see autograd/call_site.h), and a way to warn.
+// What the layers above give the libraries: who calls (a call site, see autograd/call_site.h), ways to warn
+// and to free garbage.
 struct HostHooks {
   uint32_t (*site)() noexcept = nullptr;
   std::string (*describe_site)(uint32_t site) = nullptr;
   void (*warn)(const std::string& text) = nullptr;
+  void (*collect)() = nullptr;  // frees garbage of the host language, before memory runs out
 };
 TG_API HostHooks& host_hooks() noexcept;
 

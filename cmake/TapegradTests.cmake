@@ -2,6 +2,9 @@
 # test/cpp/main.cpp); where the system has Catch2 3, a header of the old name stands in and the library brings the main.
 
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/test/cpp/*.cpp")
+if(NOT TARGET tapegrad_cuda_sim)
+  list(FILTER test_sources EXCLUDE REGEX "/test/cpp/cuda/")
+endif()
 if(test_sources)
   find_package(Catch2 REQUIRED)
   if(Catch2_VERSION VERSION_LESS 2.13)
@@ -10,6 +13,9 @@ if(test_sources)
   add_executable(tapegrad_tests ${test_sources})
   target_include_directories(tapegrad_tests PRIVATE "${PROJECT_SOURCE_DIR}/test/cpp")
   target_link_libraries(tapegrad_tests PRIVATE tapegrad_private tapegrad)
+  if(TARGET tapegrad_cuda_sim)
+    target_link_libraries(tapegrad_tests PRIVATE tapegrad_cuda_sim)
+  endif()
   # Assertions are long to optimise and short to run.
   target_compile_options(tapegrad_tests PRIVATE -O1)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/test/cpp/main.cpp" PROPERTIES COMPILE_OPTIONS "-O0")

@@ -215,8 +215,22 @@ def share_memory_(self):
 
 
 def pin_memory(self, device=None):
-    """The tensor itself: only transfers to a GPU need pinned memory."""
-    return self
+    """The tensor in host memory that a GPU reads on its own, so that to("cuda", non_blocking=True) does not wait; itself where it
+    is already, and without a GPU."""
+    if self.device.type != "cpu":
+        raise RuntimeError(f"pin_memory: only dense CPU tensors can be pinned: got one on {self.device}")
+    if _C._cuda_device_count() == 0 or self.is_pinned():
+        return self
+    with _no_grad():
+        memory = _C._cuda_pinned_empty(self.numel() * self.element_size())
+        dense = self if self.is_contiguous() else self.contiguous()
+        return _rebuild(memory, self.dtype, tuple(self.shape), dense.stride(), 0).copy_(dense)
+
+
+def record_stream(self, stream) -> None:
+    """Says that work on `stream` uses the tensor. Every operator says so itself; only foreign code on the tensor's address has
+    a need to."""
+    _C._cuda_record_stream(self, stream.cuda_stream)
 
 
 def apply_(self, callable):
@@ -266,10 +280,6 @@ def is_nonzero(self):
 def is_distributed(self):
     """False."""
     return False
-
-
-def record_stream(self, stream):
-    """Accepted: memory is kept for as long as work on any stream needs it."""
 
 
 def dense_dim(self):

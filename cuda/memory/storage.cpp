@@ -1,22 +1,24 @@
 #include "tapegrad/cuda/memory/storage.h"
 
+#include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/memory/device_allocator.h"
+#include "tapegrad/cuda/memory/pinned_allocator.h"
 
 namespace tapegrad::cuda {
 
 namespace {
 
-void* allocate(std::size_t nbytes, int device) {
-  void* p = driver().allocate(device, nbytes);
-  TG_CHECK(p != nullptr, OutOfMemory, "cuda: out of memory: tried to allocate {} bytes on cuda:{}", nbytes, device);
-  return p;
-}
-
 void free_storage(void* context, void* data, std::size_t) noexcept {
   try {
-    driver().free(static_cast<int>(reinterpret_cast<intptr_t>(context)), data);
+    static_cast<DeviceAllocator*>(context)->free_at(data);
   } catch (...) {  // the driver is gone at the end of the process
   }
+}
+
+uint32_t site() noexcept {
+  auto* capture = host_hooks().site;
+  return capture ? capture() : 0;
 }
 
 Storage allocate_storage_cuda(std::size_t nbytes, Device device) {
@@ -24,22 +26,49 @@ Storage allocate_storage_cuda(std::size_t nbytes, Device device) {
   check_device(index);
   device.index = static_cast<int8_t>(index);
   if (nbytes == 0) return make_intrusive<StorageImpl>(nullptr, 0, device, nullptr, nullptr);
-  return make_intrusive<StorageImpl>(allocate(nbytes, index), nbytes, device, free_storage,
-                                     reinterpret_cast<void*>(static_cast<intptr_t>(index)));
+  DeviceAllocator& allocator = device_allocator(index);
+  Block* block = allocator.allocate(nbytes, current_stream(index).handle, site());
+  return make_intrusive<StorageImpl>(block->address, nbytes, device, free_storage, &allocator);
+}
+
+void free_pinned_storage(void*, void* data, std::size_t) noexcept {
+  try {
+    pinned_allocator().free(data);
+  } catch (...) {
+  }
 }
 
 }  // namespace
 
 void register_storage() { set_storage_allocator(DeviceType::CUDA, allocate_storage_cuda); }
 
-void detail::note_use_slow(const void*, Stream) {}
+Storage allocate_pinned_storage(std::size_t nbytes) {
+  if (nbytes == 0) return make_intrusive<StorageImpl>(nullptr, 0, Device(), nullptr, nullptr);
+  return make_intrusive<StorageImpl>(pinned_allocator().allocate(nbytes), nbytes, Device(), free_pinned_storage,
+                                     nullptr);
+}
+
+void detail::note_use_slow(const StorageImpl& storage, Stream stream) {
+  const Device device = storage.device();
+  if (storage.data() == nullptr) return;
+  if (device.is_cuda())
+    device_allocator(device.index).note_use(storage.data(), stream);
+  else if (device.is_cpu())
+    pinned_allocator().note_use(storage.data(), stream);
+}
 
 Workspace::Workspace(std::size_t nbytes, Stream stream) : nbytes_(nbytes), device_(stream.device) {
-  data_ = nbytes == 0 ? nullptr : allocate(nbytes, device_);
+  block_ = nbytes == 0 ? nullptr : device_allocator(device_).allocate(nbytes, stream.handle, site());
 }
 
 Workspace::~Workspace() {
-  if (data_ != nullptr) free_storage(reinterpret_cast<void*>(static_cast<intptr_t>(device_)), data_, nbytes_);
+  if (block_ == nullptr) return;
+  try {
+    device_allocator(device_).free(block_);
+  } catch (...) {
+  }
 }
+
+void* Workspace::data() const noexcept { return block_ ? block_->address : nullptr; }
 
 }  // namespace tapegrad::cuda

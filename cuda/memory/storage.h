@@ -14,14 +14,18 @@ namespace tapegrad::cuda {
 namespace detail {
 // Whether any thread of the process ever made another than a default stream current.
 TG_API extern std::atomic<bool> several_streams;
-TG_API void note_use_slow(const void* data, Stream stream);
+TG_API void note_use_slow(const StorageImpl& storage, Stream stream);
 }  // namespace detail
 
 // Work that reads or writes the storage goes to `stream`.
 inline void note_use(const StorageImpl& storage, Stream stream) {
-  if (TG_UNLIKELY(detail::several_streams.load(std::memory_order_relaxed)))
-    detail::note_use_slow(storage.data(), stream);
+  if (TG_UNLIKELY(detail::several_streams.load(std::memory_order_relaxed))) detail::note_use_slow(storage, stream);
 }
+
+// Host memory that devices reach on their own, for tensors of the CPU.
+TG_API Storage allocate_pinned_storage(std::size_t nbytes);
+
+struct Block;
 
 // Bytes for the use of one kernel (workspaces), in the order of `stream`: freed when the scope ends, used again by
 // later work of the same stream without waiting.
@@ -31,11 +35,11 @@ class TG_API Workspace {
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  void* data() const noexcept { return data_; }
+  void* data() const noexcept;
   std::size_t nbytes() const noexcept { return nbytes_; }
 
  private:
-  void* data_;
+  Block* block_;
   std::size_t nbytes_;
   int device_;
 };

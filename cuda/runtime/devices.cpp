@@ -8,6 +8,11 @@
 namespace tapegrad::cuda {
 
 Driver::~Driver() = default;
+void Driver::mark(int, const char*, uint64_t* id) {
+  if (id != nullptr) *id = 0;
+}
+void Driver::profiler(bool) {}
+std::string Driver::libraries() { return "{}"; }
 
 namespace {
 // The process that used a device first: CUDA does not work in its forked children.
@@ -18,6 +23,8 @@ int device_count() noexcept {
   static const int count = driver().device_count();
   return count;
 }
+
+bool devices_used() noexcept { return used_in.load(std::memory_order_relaxed) != 0; }
 
 void check_device(int index) {
   const int count = device_count();

@@ -154,6 +154,13 @@ class TG_API Driver {
   virtual std::string graph_dot(GraphHandle graph) = 0;  // the graph as a Graphviz file
   virtual void destroy_graph(GraphHandle graph) noexcept = 0;
   virtual void destroy_graph_exec(GraphExecHandle graph) noexcept = 0;
+
+  // --- profilers and libraries ---
+  // 0 marks a moment, 1 and 2 open and close a nested range, 3 and 4 one with a number (*id).
+  virtual void mark(int what, const char* text, uint64_t* id);
+  virtual void profiler(bool on);
+  // The libraries beside CUDA's own as JSON, {"cublas": {"version": 130000} or {"missing": "why"}, ...}; opens them.
+  virtual std::string libraries();
 };
 
 // The driver of this library; made on first use, never destroyed.
@@ -161,7 +168,9 @@ TG_API Driver& driver();
 
 // The number of devices, counted once.
 TG_API int device_count() noexcept;
-// Raises, in one sentence, where there is no device `index`.
+// Whether a device has been used, that is, check_device has let something pass.
+TG_API bool devices_used() noexcept;
+// Raises, in one sentence, where there is no device `index`. Called before each first use of one.
 TG_API void check_device(int index);
 
 // Makes a device the thread's current one for a scope; -1: no change.

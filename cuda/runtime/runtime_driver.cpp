@@ -1,6 +1,8 @@
 // The CUDA runtime, and through it the driver, behind cuda::Driver. The only host code that calls them.
 #include <cuda.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <type_traits>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/runtime/check.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
@@ -468,6 +471,7 @@ class RuntimeDriver final : public Driver {
     return graph;
   }
   CaptureState capture_state(StreamHandle stream) override {
+    if (stream == nullptr) return CaptureState::None;  // it never is; asking would be an error while another one is
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     TG_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
     return status == cudaStreamCaptureStatusNone     ? CaptureState::None
@@ -475,6 +479,7 @@ class RuntimeDriver final : public Driver {
                                                      : CaptureState::Invalid;
   }
   uint64_t capture_id(StreamHandle stream) override {
+    if (stream == nullptr) return 0;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long id = 0;
     TG_CUDA_CHECK(cudaStreamGetCaptureInfo(stream, &status, &id));
@@ -511,6 +516,24 @@ class RuntimeDriver final : public Driver {
   }
   void destroy_graph(GraphHandle graph) noexcept override { (void)cudaGraphDestroy(graph); }
   void destroy_graph_exec(GraphExecHandle graph) noexcept override { (void)cudaGraphExecDestroy(graph); }
+
+  void mark(int what, const char* text, uint64_t* id) override {
+    switch (what) {
+      case 0:
+        return nvtxMarkA(text);
+      case 1:
+        return (void)nvtxRangePushA(text);
+      case 2:
+        return (void)nvtxRangePop();
+      case 3:
+        *id = nvtxRangeStartA(text);
+        return;
+      default:
+        return nvtxRangeEnd(*id);
+    }
+  }
+  void profiler(bool on) override { TG_CUDA_CHECK(on ? cudaProfilerStart() : cudaProfilerStop()); }
+  std::string libraries() override { return libraries_json(); }
 
  private:
   static bool ready(cudaError_t status, const char* call) {

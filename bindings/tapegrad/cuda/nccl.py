@@ -12,7 +12,17 @@ def is_available(tensors=()) -> bool:
     return False
 
 
-version = _missing("cuda.nccl.version")
+def version() -> tuple:
+    """The version of NCCL that is loaded: (2, 27, 3); RuntimeError without a GPU."""
+    from ._core import report
+
+    found = report("cuda.nccl.version", "libraries").get("nccl", {"missing": "a simulated device has none"})
+    if "missing" in found:
+        raise RuntimeError(f"cuda.nccl.version: {found['missing']}")
+    number = found["version"]
+    return number // 10000, number // 100 % 100, number % 100
+
+
 unique_id = _missing("cuda.nccl.unique_id")
 init = _missing("cuda.nccl.init")
 all_reduce = _missing("cuda.nccl.all_reduce")

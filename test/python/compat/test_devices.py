@@ -7,7 +7,7 @@ import importlib
 import pytest
 import tapegrad as tg
 
-WHY = "cuda.{}: tapegrad was installed without its CUDA library, or there is no CUDA device\nuse device='cpu', or ask tapegrad.cuda.is_available() first"
+WHY = r"^cuda\.{}: there is no CUDA device: [^\n]+\nuse device='cpu', or ask tapegrad.cuda.is_available\(\) first$"
 
 
 def answer(module, name, *arguments):
@@ -44,9 +44,8 @@ def test_cuda_says_what_is_missing(name):
     place = tg.cuda
     for part in name.split("."):
         place = getattr(place, part)
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError, match=WHY.format(name)):
         place()
-    assert str(caught.value) == WHY.format(name)
 
 
 def test_cuda_s_old_classes():

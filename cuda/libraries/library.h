@@ -1,0 +1,51 @@
+// NVIDIA's libraries beside the runtime, opened when they are first used: the package works without those that it does
+// not need, and a missing one is one sentence at the operator that wants it. They are looked for in the run path of
+// libtapegrad_cuda, then where the system looks. A call of one of their functions:
+//
+//   TG_LIBRARY_CALL(cublas_lt(), cublasLtMatmul)(handle, ...)
+//
+// finds the function on first use, with the type that the library's header gives it. All functions from any thread.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "tapegrad/c10/macros.h"
+
+namespace tapegrad::cuda {
+
+class Library {
+ public:
+  // `files`: names to try, separated by spaces.
+  Library(const char* name, const char* files) : name_(name), files_(files) {}
+  const char* name() const noexcept { return name_; }
+  bool available() noexcept;    // opens it
+  std::string why_not();        // one sentence; "" where it is available
+  void* symbol(const char* s);  // Runtime, with that sentence, or when the library has no such function
+
+ private:
+  void open() noexcept;
+
+  const char* name_;
+  const char* files_;
+  std::once_flag once_;
+  void* handle_ = nullptr;
+  std::string why_not_;
+};
+
+Library& cublas();
+Library& cublas_lt();
+Library& cudnn();
+Library& cusolver();
+Library& cufft();
+Library& nccl();
+
+std::string libraries_json();
+
+#define TG_LIBRARY_CALL(library, function)                                                                \
+  ([]() -> decltype(&::function) {                                                                        \
+    static const auto tg_function = reinterpret_cast<decltype(&::function)>((library).symbol(#function)); \
+    return tg_function;                                                                                   \
+  }())
+
+}  // namespace tapegrad::cuda

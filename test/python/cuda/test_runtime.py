@@ -1,0 +1,274 @@
+"""Devices, streams, events, memory and graphs of tapegrad.cuda, on a simulated device where there is no GPU.
+
+The package loads its CUDA library once, so the tests run in a process of their own with the environment that they need.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tapegrad as tg
+
+
+def simulated(program, devices=2, memory=512, check=True, **environment):
+    """What a program prints on simulated devices."""
+    env = {**os.environ, "TAPEGRAD_CUDA_SIMULATE": str(devices), "TAPEGRAD_CUDA_SIMULATE_MEMORY": str(memory), **environment}
+    head = "import tapegrad as tg\nimport tapegrad.cuda as cuda\n"
+    done = subprocess.run([sys.executable, "-c", head + textwrap.dedent(program)], env=env, capture_output=True, text=True, timeout=120)
+    if check:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout if check else done
+
+
+def test_devices():
+    simulated("""
+        assert cuda.is_available() and cuda.device_count() == 2 and not cuda.is_initialized()
+        assert cuda.current_device() == 0
+        with cuda.device(1):
+            assert cuda.current_device() == 1 and tg.empty(1, device="cuda").device == tg.device("cuda:1")
+            with cuda.device(-1), cuda.device(None):
+                assert cuda.current_device() == 1
+        assert cuda.current_device() == 0 and cuda.is_initialized()
+        cuda.set_device("cuda:1")
+        assert cuda.current_device() == 1
+        p = cuda.get_device_properties(0)
+        assert (p.major, p.minor) == cuda.get_device_capability(0) == (9, 0) and p.total_memory == 512 << 20
+        assert p.multi_processor_count == 4 and "simulated" in cuda.get_device_name()
+        assert cuda.can_device_access_peer(0, 1) and cuda.is_bf16_supported()
+        for bad, error in ((2, RuntimeError), ("cpu", ValueError), (1.5, TypeError)):
+            try:
+                cuda.set_device(bad)
+            except error as e:
+                assert "cuda" in str(e)
+            else:
+                raise AssertionError(bad)
+        try:
+            tg.empty(1, device="cuda:7")
+        except RuntimeError as e:
+            assert "device index out of range: cuda:7, there are 2" in str(e)
+        free, total = cuda.mem_get_info()
+        assert total == 512 << 20 and 0 < free <= total
+        assert tg.accelerator.is_available() and str(tg.accelerator.current_accelerator()) == "cuda"
+    """)
+
+
+def test_without_a_device_everything_says_so():
+    simulated("""
+        assert not cuda.is_available() and cuda.device_count() == 0 and cuda.memory_stats() == {}
+        for f in (cuda.current_device, cuda.synchronize, cuda.Stream, cuda.Event, cuda.mem_get_info):
+            try:
+                f()
+            except RuntimeError as e:
+                assert "there is no CUDA device: TAPEGRAD_CUDA_SIMULATE asks for no device" in str(e), str(e)
+            else:
+                raise AssertionError(f)
+    """, devices=0)
+
+
+def test_streams_and_events():
+    simulated("""
+        import threading
+        assert cuda.current_stream() == cuda.default_stream() and cuda.current_stream().cuda_stream == 0
+        s, t = cuda.Stream(), cuda.Stream(priority=-1)
+        assert s != t and s == s and hash(s) == hash(cuda.Stream(stream_id=s.stream_id, device_index=0)) and s.priority == 0
+        assert t.priority == -1 and cuda.Stream(priority=-100).priority == -5 and cuda.Stream.priority_range() == (0, -5)
+        assert len({cuda.Stream() for _ in range(100)}) <= 32
+        with cuda.stream(s):
+            assert cuda.current_stream() == s
+            with cuda.stream(None), t:
+                assert cuda.current_stream() == t
+            assert cuda.current_stream() == s
+            seen = []
+            thread = threading.Thread(target=lambda: seen.append(cuda.current_stream()))
+            thread.start(), thread.join()
+            assert seen == [cuda.default_stream()]
+        other = cuda.Stream(device=1)
+        with cuda.stream(other):
+            assert cuda.current_device() == 1 and cuda.current_stream() == other and cuda.current_stream(0) == cuda.default_stream(0)
+        assert cuda.current_device() == 0
+        e, f = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        assert e.query() and e.device is None
+        e.record(s), f.record(s)
+        assert not f.query() or True
+        f.synchronize()
+        assert 0 <= e.elapsed_time(f) < 1000 and e.query()
+        t.wait_stream(s), t.wait_event(f), f.wait(t), t.synchronize()
+        assert s.query() and t.query()
+        assert s.record_event().query() in (True, False)
+        for wrong in (lambda: cuda.Event().elapsed_time(e), lambda: cuda.Event(True).elapsed_time(e)):
+            try:
+                wrong()
+            except ValueError as error:
+                assert "elapsed_time" in str(error)
+            else:
+                raise AssertionError
+        try:
+            e.record(other)
+        except RuntimeError as error:
+            assert "the event is of cuda:0, the stream of cuda:1" in str(error)
+        x = cuda.ExternalStream(s.cuda_stream)
+        assert x == s and x.query()
+        i = cuda.Event(interprocess=True)
+        i.record(s)
+        assert len(i.ipc_handle()) == 64
+        try:
+            cuda.Event(enable_timing=True, interprocess=True)
+        except RuntimeError as error:
+            assert "keeps no time" in str(error)
+    """)
+
+
+def test_memory():
+    simulated("""
+        x = tg.empty(1000, 1000, device="cuda")
+        assert x.device == tg.device("cuda:0") and x.is_cuda and x.get_device() == 0
+        assert cuda.memory_allocated() == 4063232 == cuda.max_memory_allocated() and cuda.memory_reserved() == 4 << 20
+        address = x.data_ptr()
+        del x
+        assert cuda.memory_allocated() == 0 and cuda.memory_reserved() == 4 << 20
+        assert tg.empty(1000, 1000, device="cuda").data_ptr() == address
+        cuda.reset_peak_memory_stats()
+        assert cuda.max_memory_allocated() == 0
+        cuda.empty_cache()
+        assert cuda.memory_reserved() == 0
+        kept = [tg.empty(1 << 18, device="cuda") for _ in range(3)]  # the line that holds the memory
+        try:
+            tg.empty(1 << 30, device="cuda")
+        except tg.OutOfMemoryError as e:
+            text = str(e)
+        assert "tried to allocate 4.00 GiB on cuda:0: 512.00 MiB in all" in text, text
+        assert "3.00 MiB  100.0 %  in 3 blocks  <string>:15" in text, text
+        assert cuda.memory_stats()["num_ooms"] == 1
+        assert tg.empty(10, device="cuda:1").device.index == 1 and cuda.memory_allocated(1) == 0
+        cuda.set_per_process_memory_fraction(0.01)
+        try:
+            tg.empty(8 << 20, dtype=tg.uint8, device="cuda")
+        except tg.OutOfMemoryError as e:
+            assert "at most 1 % of the device may be taken" in str(e)
+        else:
+            raise AssertionError
+        assert "Allocated memory" in cuda.memory_summary()
+        p = cuda.caching_allocator_alloc(100)
+        assert p and cuda.memory_allocated() == (3 << 20) + 512
+        cuda.caching_allocator_delete(p)
+        kept[0].record_stream(cuda.Stream())
+    """)
+
+
+def test_garbage_in_cycles_is_freed_before_memory_runs_out():
+    simulated("""
+        class Node: pass
+        for _ in range(4):
+            n = Node()
+            n.me, n.data = n, tg.empty(200 << 20, dtype=tg.uint8, device="cuda")
+        assert cuda.memory_stats()["num_ooms"] == 0
+    """)
+
+
+def test_keys_of_memory_stats_are_torch_s():
+    out = simulated("""
+        tg.empty(1, device="cuda"), tg.empty(1).pin_memory()
+        print(*cuda.memory_stats()), print(*cuda.host_memory_stats()), print(*cuda.memory_stats_as_nested_dict())
+    """).splitlines()
+    keys = set(out[0].split())
+    expected = {f"{what}.{pool}.{which}" for pool in ("all", "small_pool", "large_pool") for which in ("current", "peak", "allocated", "freed")
+                for what in ("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
+                             "inactive_split_bytes", "requested_bytes")}
+    expected |= {f"{what}.{which}" for what in ("oversize_allocations", "oversize_segments") for which in ("current", "peak", "allocated", "freed")}
+    expected |= {"num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free"}
+    assert keys == expected
+    assert {"allocated_bytes.current", "active_bytes.peak", "num_host_alloc"} <= set(out[1].split())
+    assert "allocated_bytes" in out[2].split()
+
+
+def test_snapshots(tmp_path):
+    simulated(f"""
+        import json
+        cuda.memory._record_memory_history()
+        a = [tg.empty(1 << 20, device="cuda") for _ in range(5)]  # line 4
+        del a[1:3]
+        segments = cuda.memory_snapshot()
+        blocks = [b for s in segments for b in s["blocks"]]
+        assert sum(b["size"] for b in blocks if b["state"] == "active_allocated") == cuda.memory_allocated() == 3 * (4 << 20)
+        assert blocks[0]["frames"] == [{{"filename": "<string>", "line": 6, "name": ""}}], blocks[0]
+        assert segments[0]["is_expandable"] and segments[0]["segment_type"] == "large"
+        s = cuda.memory._snapshot()
+        actions = [e["action"] for e in s["device_traces"][0]]
+        assert actions.count("alloc") == 5 and actions.count("free_completed") == 2 and "segment_alloc" in actions
+        cuda.memory._dump_snapshot({str(tmp_path / 's.json')!r}), cuda.memory._dump_snapshot({str(tmp_path / 's.html')!r})
+        assert json.load(open({str(tmp_path / 's.json')!r}))["segments"][0]["address"] == segments[0]["address"]
+        page = open({str(tmp_path / 's.html')!r}).read()
+        data = page.split("type='application/json' id=data>")[1].split("</script>")[0]
+        assert json.loads(data)["device_traces"][0] == s["device_traces"][0]
+        cuda.memory._record_memory_history(None)
+        assert cuda.memory._snapshot()["device_traces"][0] == []
+    """)
+
+
+@pytest.mark.parametrize("conf", ["expandable_segments:False", "backend:plain", "garbage_collection_threshold:0.5"])
+def test_options_of_the_allocator(conf):
+    simulated("""
+        for i in range(1, 30):
+            tg.empty(i << 20, device="cuda")
+        assert cuda.memory_allocated() == 0 and cuda.memory_reserved() <= 512 << 20
+    """, TAPEGRAD_CUDA_ALLOC_CONF=conf)
+
+
+def test_a_wrong_option_is_named():
+    done = simulated("tg.empty(1, device='cuda')", check=False, TAPEGRAD_CUDA_ALLOC_CONF="expandable:yes")
+    assert done.returncode == 1 and "got 'expandable:yes'" in done.stderr and "ValueError" in done.stderr
+
+
+def test_pinned_memory():
+    simulated("""
+        x = tg.arange(12.).reshape(3, 4)
+        p = x.pin_memory()
+        assert p.is_pinned() and not x.is_pinned() and p.pin_memory() is p and tg.equal(p, x)
+        assert tg.equal(x.t().pin_memory(), x.t()) and x.t().pin_memory().is_contiguous()
+        assert p[1:].is_pinned()
+        del p
+        assert cuda.host_memory_stats()["active_bytes.current"] == 0 and cuda.host_memory_stats()["allocated_bytes.current"] > 0
+        before = cuda.host_memory_stats()["num_host_alloc"]
+        x.pin_memory()
+        assert cuda.host_memory_stats()["num_host_alloc"] == before
+        cuda.memory.host_memory_empty_cache()
+        assert cuda.host_memory_stats()["allocated_bytes.current"] == 0
+    """)
+
+
+def test_pinning_needs_a_device():
+    if tg.cuda.is_available():
+        pytest.skip("there is a GPU")
+    x = tg.ones(3)
+    assert x.pin_memory() is x and not x.is_pinned()
+
+
+def test_pools():
+    simulated("""
+        pool = cuda.MemPool()
+        with cuda.use_mem_pool(pool):
+            x = tg.empty(1 << 20, device="cuda")
+        y = tg.empty(1 << 20, device="cuda")
+        assert [s["segment_pool_id"] for s in pool.snapshot()] == [pool.id] and len(cuda.memory_snapshot()) == 2
+        del x
+        cuda.empty_cache()
+        assert len(pool.snapshot()) == 1  # kept for the pool
+        del pool
+        cuda.empty_cache()
+        assert len(cuda.memory_snapshot()) == 1
+    """)
+
+
+def test_sync_debug_mode():
+    simulated("""
+        assert cuda.get_sync_debug_mode() == 0
+        cuda.set_sync_debug_mode("warn")
+        assert cuda.get_sync_debug_mode() == 1
+        cuda.set_sync_debug_mode(0)
+        try:
+            cuda.set_sync_debug_mode("loud")
+        except RuntimeError as e:
+            assert "expected one of default, warn, error: got 'loud'" in str(e)
+    """)
