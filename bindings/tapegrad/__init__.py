@@ -112,15 +112,15 @@ from .storage import *  # noqa: E402, F403
 _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "func", "linalg", "masked", "nn", "optim",
                    "random", "serialization",
                    "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
-                   "__config__", "__future__", "_dynamo", "_higher_order_ops", "_inductor", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
+                   "__config__", "__future__", "_dynamo", "_higher_order_ops", "_inductor", "_subclasses", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
                    "hub", "jit", "library", "mps", "multiprocessing", "mtia", "onnx", "ops", "overrides", "package", "profiler", "quantization", "testing", "types", "xpu"))
-_LAZY_NAMES = {"save": "serialization", "load": "serialization", "summary": "_summary",
+_LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "summary": "_summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
                                 "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
                                 "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state")}
-_RARE = frozenset(("Event", "Stream", "Tag", "_assert", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+_RARE = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
                    "float8_e5m2fnuz", "float8_e8m0fnu", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "spmm", "uint16", "uint32", "uint64",
                    "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",

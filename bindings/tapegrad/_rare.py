@@ -66,6 +66,8 @@ class Tag(enum.Enum):
 
 _WHY = "there is no accelerator whose work could be queued: ask tapegrad.accelerator.is_available() first"
 Stream = missing_class("Stream", _WHY, RuntimeError, doc="A queue of work on an accelerator.")
+PyTorchFileReader = missing_class("PyTorchFileReader", "files are read by load and serialization.open_file")
+PyTorchFileWriter = missing_class("PyTorchFileWriter", "files are written by save")
 Event = missing_class("Event", _WHY, RuntimeError, doc="A mark in a stream.")
 
 
@@ -140,6 +142,13 @@ def _check_type(cond, message=None) -> None:
 def _check_not_implemented(cond, message=None) -> None:
     """NotImplementedError with message() unless the condition holds."""
     _check_with(NotImplementedError, cond, message)
+
+
+def _assert_async(input, assert_msg: str = "") -> None:
+    """RuntimeError unless the one element of a tensor is true; on the CPU at once."""
+    if input.numel() != 1:
+        raise RuntimeError("Boolean value of Tensor with " + ("no values" if input.numel() == 0 else "more than one value") + " is ambiguous")
+    _check(bool(input), lambda: assert_msg or "Expected Tensor with single nonzero value, but got zero")
 
 
 def _check_is_size(i, message=None, *, max=None) -> None:

@@ -20,7 +20,7 @@ class _Options:
     sci_mode: bool | None = None
 
 
-_options = _Options()
+_options = PRINT_OPTS = _Options()  # the second name is PyTorch's
 _PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, math.inf, 3, 80)}
 
 
@@ -171,6 +171,16 @@ def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
             parts.append(", " + suffix)
             used += len(suffix) + 2
     return "".join(parts) + ")"
+
+
+def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    """PyTorch's name and arguments; with `force_newline` the suffixes begin on a line of their own."""
+    if not force_newline or not suffixes:
+        return _with_suffixes(tensor_str, suffixes, indent)
+    return f"{tensor_str},\n{' ' * indent}" + _with_suffixes(suffixes[0], suffixes[1:], indent)
+
+
+_tensor_str = _numbers
 
 
 def sparse_str(tensor) -> str:

@@ -41,6 +41,24 @@ def _reorder_tensors_as(tensors, ordered_tensors) -> tuple:
     return tuple(next(queues[t.type()]) for t in ordered_tensors)
 
 
+def _element_size(dtype) -> int:
+    """Bytes of an element."""
+    return dtype.itemsize
+
+
+def _get_device_index(device, optional: bool = False, allow_cpu: bool = False):
+    """The number of a device: of None (if `optional`) none, of the CPU (if `allow_cpu`) -1."""
+    if device is None and optional:
+        return None
+    if isinstance(device, str):
+        device = _C.device(device)
+    if not isinstance(device, _C.device):
+        return device
+    if device.type == "cpu" and not allow_cpu:
+        raise ValueError(f"Expected a non cpu device, but got: {device}")
+    return -1 if device.type == "cpu" else device.index
+
+
 def _rebuild_tensor(storage, storage_offset, size, stride):
     """The tensor of a pickle: a typed storage and how to look into it."""
     return _C._tensor_over(storage.untyped()._bytes, storage.dtype, tuple(size), tuple(stride), storage_offset)

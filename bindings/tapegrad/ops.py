@@ -37,6 +37,25 @@ class _Form:
         return f"<OpOverloadPacket(op='{self._qualified_op_name.replace('::', '.')}')>"
 
 
+def _to_copy(x, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    """A copy of another dtype or on another device."""
+    return x.to(dtype=dtype, device=device, copy=True, memory_format=memory_format)
+
+
+def _slice(x, dim=0, start=None, end=None, step=1):
+    """Part of a dimension, as a view."""
+    return x[(slice(None),) * (dim % x.dim()) + (slice(start, end, step),)]
+
+
+# PyTorch's names for what Python writes otherwise, and operators that are only named here: libraries key tables with them.
+_WRITTEN_OTHERWISE = {"_to_copy": _to_copy, "slice": _slice, "index": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)],
+                      "alias": lambda x: x.view_as(x), "sym_size": lambda x, dim=None: x.size() if dim is None else x.size(dim),
+                      "_local_scalar_dense": lambda x: x.item(), "_unsafe_view": lambda x, size: x.reshape(size)}
+_ONLY_NAMED = frozenset("_pin_memory _sparse_addmm _sparse_mm_reduce_impl _scaled_dot_product_flash_attention _scaled_dot_product_cudnn_attention "
+                        "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention_backward _grouped_mm _scaled_mm "
+                        "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_efficient_attention_backward _assert_scalar".split())
+
+
 class _Namespace(types.ModuleType):
     """ops.aten and other namespaces."""
 
@@ -49,8 +68,10 @@ class _Namespace(types.ModuleType):
             return found
         if space in ("aten", "prims") and not name.startswith("__"):
             root = sys.modules[__package__]
-            for place in (root, root.nn.functional, root.special, root.linalg):
-                function = getattr(place, name, None)
+            for place in (_WRITTEN_OTHERWISE, root, root.nn.functional, root.special, root.linalg, root.Tensor):
+                function = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
+                if name in _ONLY_NAMED:
+                    function = missing_function(f"ops.{space}.{name}", "an operator of PyTorch's own kernels, which tapegrad has under other names")
                 if callable(function):
                     form = _Form(space, name, function)
                     setattr(self, name, form)

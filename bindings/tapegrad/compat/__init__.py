@@ -48,6 +48,7 @@ def install(vision: bool = True) -> None:
     _C.__getattr__ = native.name
     _C._set_root_name("torch")
     _tensor._root_name = "torch"
+    root.torch = root  # some programs say torch.torch.x
     sys.meta_path.insert(0, _found)
 
 
@@ -63,6 +64,6 @@ def uninstall() -> None:
     _found = None
     root = sys.modules[__package__.partition(".")[0]]
     root.__version__ = version.__version__ = _C.__version__
-    del _C.__getattr__
+    del _C.__getattr__, root.torch
     _C._set_root_name("tapegrad")
     _tensor._root_name = "tapegrad"

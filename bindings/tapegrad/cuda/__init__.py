@@ -198,6 +198,10 @@ clock_rate = _missing("clock_rate", _NVML)
 memory_usage = _missing("memory_usage", _NVML)
 
 
+def _lazy_call(callable, **kwargs) -> None:
+    """Calls the function when CUDA starts, which without a GPU it never does."""
+
+
 class device:
     """A context in which another GPU is this thread's current one. None and negative indices mean: no change."""
 

@@ -17,20 +17,26 @@ _WHY = "tapegrad runs one process so far, and a model or a state of one process 
 # Classes and functions by path.
 _ROOMS = {
     "_composable.fsdp": ("MixedPrecisionPolicy CPUOffloadPolicy FSDPModule", "fully_shard"),
+    "_composable.replicate": ("", "replicate"),
     "_functional_collectives": ("AsyncCollectiveTensor", "all_gather_tensor all_reduce all_to_all_single all_to_all_single_autograd wait_tensor "
                                 "reduce_scatter_tensor"),
     "algorithms._checkpoint.checkpoint_wrapper": ("CheckpointWrapper", "apply_activation_checkpointing checkpoint_wrapper offload_wrapper"),
     "algorithms.ddp_comm_hooks.powerSGD_hook": ("PowerSGDState", "powerSGD_hook batched_powerSGD_hook"),
+    "algorithms.ddp_comm_hooks.post_localSGD_hook": ("PostLocalSGDState", "post_localSGD_hook"),
+    "algorithms.model_averaging.averagers": ("ModelAverager PeriodicModelAverager", ""),
     "autograd": ("context", "backward get_gradients"),
     "checkpoint": ("FileSystemReader FileSystemWriter HuggingFaceStorageReader HuggingFaceStorageWriter DefaultLoadPlanner DefaultSavePlanner "
                    "StorageReader StorageWriter LoadPlanner SavePlanner", "save load async_save save_state_dict load_state_dict"),
     "checkpoint.default_planner": ("DefaultLoadPlanner DefaultSavePlanner", ""),
+    "checkpoint.format_utils": ("_EmptyStateDictLoadPlanner", "_load_state_dict dcp_to_torch_save torch_save_to_dcp"),
     "checkpoint.hf_storage": ("HuggingFaceStorageReader HuggingFaceStorageWriter", ""),
+    "checkpoint.optimizer": ("", "load_sharded_optimizer_state_dict"),
+    "checkpoint.state_dict_loader": ("", "_load_state_dict load load_state_dict"),
     "checkpoint.state_dict": ("StateDictOptions", "get_model_state_dict get_optimizer_state_dict get_state_dict set_model_state_dict "
                               "set_optimizer_state_dict set_state_dict _init_optim_state"),
     "checkpoint.stateful": ("Stateful", ""),
     "fsdp": ("FullyShardedDataParallel MixedPrecision CPUOffload CPUOffloadPolicy MixedPrecisionPolicy OffloadPolicy FSDPModule "
-             "FullStateDictConfig LocalStateDictConfig ShardedStateDictConfig FullOptimStateDictConfig", "fully_shard register_fsdp_forward_method"),
+             "FullStateDictConfig LocalStateDictConfig ShardedStateDictConfig FullOptimStateDictConfig ShardedOptimStateDictConfig", "fully_shard register_fsdp_forward_method"),
     "fsdp.sharded_grad_scaler": ("ShardedGradScaler", ""),
     "fsdp.wrap": ("ModuleWrapPolicy CustomPolicy", "always_wrap_policy enable_wrap lambda_auto_wrap_policy size_based_auto_wrap_policy "
                   "transformer_auto_wrap_policy wrap"),
@@ -47,7 +53,7 @@ _ROOMS = {
     "tensor._utils": ("", "compute_local_shape_and_global_offset"),
 }
 # Paths that hold what another one holds.
-_ALSO = {"_tensor": "tensor", "_tensor.placement_types": "tensor.placement_types", "fsdp.fully_sharded_data_parallel": "fsdp", "fsdp.api": "fsdp",
+_ALSO = {"_tensor": "tensor", "_tensor.experimental": "tensor.experimental", "_tensor.placement_types": "tensor.placement_types", "fsdp.fully_sharded_data_parallel": "fsdp", "fsdp.api": "fsdp",
          "launcher.api": "launcher", "tensor.parallel.style": "tensor.parallel", "algorithms.ddp_comm_hooks.default": None,
          "checkpoint.filesystem": "checkpoint"}
 
@@ -70,6 +76,12 @@ class StateDictType(enum.Enum):
     FULL_STATE_DICT, LOCAL_STATE_DICT, SHARDED_STATE_DICT = 1, 2, 3
 
 
+class OptimStateKeyType(enum.Enum):
+    """What an optimizer's state would be found by."""
+
+    PARAM_NAME, PARAM_ID = 1, 2
+
+
 class SplitPoint(enum.Enum):
     """Where a model would be cut into stages."""
 
@@ -82,7 +94,7 @@ class CheckpointImpl(enum.Enum):
     REENTRANT, NO_REENTRANT = 1, 2
 
 
-_VALUES = {"fsdp": (ShardingStrategy, BackwardPrefetch, StateDictType), "pipelining": (SplitPoint,),
+_VALUES = {"fsdp": (ShardingStrategy, BackwardPrefetch, StateDictType, OptimStateKeyType), "pipelining": (SplitPoint,),
            "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,),
            "tensor": (_placements.Partial, _placements.Placement, _placements.Replicate, _placements.Shard),
            "tensor.placement_types": tuple(vars(_placements)[name] for name in _placements.__all__)}
@@ -113,7 +125,7 @@ def make_all() -> None:
         vars(_module(path)).update(members, __all__=sorted(members))
     fsdp = known["FullyShardedDataParallel"]
     for name in ("state_dict_type", "summon_full_params", "optim_state_dict", "optim_state_dict_to_load", "full_optim_state_dict",
-                 "scatter_full_optim_state_dict", "fsdp_modules", "set_state_dict_type"):
+                 "scatter_full_optim_state_dict", "rekey_optim_state_dict", "fsdp_modules", "set_state_dict_type"):
         setattr(fsdp, name, staticmethod(missing_function(f"distributed.fsdp.FullyShardedDataParallel.{name}", _WHY)))
     for name in ("from_local", "to_local", "full_tensor", "redistribute"):
         setattr(known["DTensor"], name, missing_function(f"distributed.tensor.DTensor.{name}", _WHY))

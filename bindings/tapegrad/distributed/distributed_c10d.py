@@ -225,6 +225,9 @@ def get_global_rank(group, group_rank: int) -> int:
     return 0
 
 
+_get_global_rank = get_global_rank
+
+
 def get_group_rank(group, global_rank: int) -> int:
     """The rank in a group of a rank in the world."""
     _peer("get_group_rank", global_rank)

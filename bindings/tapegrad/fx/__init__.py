@@ -34,10 +34,11 @@ def has_side_effect(fn):
 
 def _room(name: str, **members) -> None:
     """One of the paths that PyTorch's source keeps these names under."""
-    module = types.ModuleType(f"{__name__}.{name}", f"What PyTorch keeps in fx/{name}.py.")
+    module = types.ModuleType(f"{__name__}.{name}", f"What PyTorch keeps in fx/{name.replace('.', '/')}.py.")
     vars(module).update(members)
     sys.modules[module.__name__] = module
-    globals()[name] = module
+    parent, _, last = module.__name__.rpartition(".")
+    setattr(sys.modules[parent], last, module)
 
 
 _room("graph_module", GraphModule=GraphModule, _copy_attr=missing_function("fx.graph_module._copy_attr", _WHY))
@@ -46,3 +47,9 @@ _room("node", Node=Node, Target=object, Argument=object, map_arg=missing_functio
 _room("proxy", Proxy=Proxy, TracerBase=Tracer, GraphAppendingTracer=missing_class("fx.proxy.GraphAppendingTracer", _WHY))
 _room("interpreter", Interpreter=Interpreter, Transformer=Transformer)
 _room("_symbolic_trace", Tracer=Tracer, symbolic_trace=symbolic_trace, wrap=wrap, is_fx_tracing=lambda: False)
+_room("experimental", __path__=[])
+_room("experimental.proxy_tensor", get_proxy_mode=lambda: None, make_fx=missing_function("fx.experimental.proxy_tensor.make_fx", _WHY))
+# Sizes are numbers here: what is asked of symbols is asked of them.
+_room("experimental.symbolic_shapes", guard_or_false=bool, guard_or_true=bool, guard_size_oblivious=bool, statically_known_true=bool,
+      is_symbolic=lambda value: False, free_symbols=lambda value: set(), free_unbacked_symbols=lambda value: set(), hint_int=int,
+      GuardOnDataDependentSymNode=missing_class("fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode", _WHY, bases=(RuntimeError,)))

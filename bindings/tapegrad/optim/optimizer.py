@@ -57,6 +57,32 @@ def _scalar(value: float) -> Tensor:
     return tensor(float(value), dtype=float64 if get_default_dtype() == float64 else float32)
 
 
+def _use_grad_for_differentiable(step):
+    """A decorator of step() that records gradients where the optimizer is `differentiable`."""
+
+    @functools.wraps(step)
+    def within(self, *args, **kwargs):
+        with enable_grad() if self.defaults.get("differentiable") else no_grad():
+            return step(self, *args, **kwargs)
+
+    return within
+
+
+def _get_value(x):
+    """A tensor of one element as a number."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _default_to_fused_or_foreach(params, differentiable: bool, use_fused: bool = False) -> tuple:
+    """(fused, foreach) where neither was asked for: neither, on the CPU."""
+    return False, False
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list:
+    """Kinds of device whose work can be recorded."""
+    return ["cuda"]
+
+
 # Hooks of all optimizers, by the ids of their handles.
 _global_optimizer_pre_hooks: OrderedDict = OrderedDict()
 _global_optimizer_post_hooks: OrderedDict = OrderedDict()

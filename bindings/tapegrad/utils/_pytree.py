@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,14 @@ __all__ = ["LeafSpec", "TreeSpec", "broadcast_prefix", "register_pytree_node", "
 class _Kind(NamedTuple):
     flatten: Any  # container -> (children, context)
     unflatten: Any  # (children, context) -> container
+
+    @property
+    def flatten_fn(self):
+        return self.flatten
+
+    @property
+    def unflatten_fn(self):
+        return self.unflatten
 
 
 def _named(values, context):
@@ -28,12 +36,25 @@ _KINDS: dict[Any, _Kind] = {
                        lambda c, context: defaultdict(context[0], zip(context[1], c, strict=True))),
     deque: _Kind(lambda x: (list(x), x.maxlen), lambda c, maxlen: deque(c, maxlen=maxlen)),
 }
-_NAMED = _Kind(lambda x: (list(x), type(x)), _named)
+_NAMED = _KINDS[namedtuple] = _Kind(lambda x: (list(x), type(x)), _named)
+# What libraries use of PyTorch's own file.
+SUPPORTED_NODES = _KINDS
+PyTree = Context = Any
+
+
+def _get_node_type(tree):
+    """What a container is looked up by: its type, for named tuples the function that makes them."""
+    if _kind_of(tree) is _NAMED:
+        return namedtuple
+    return type(tree)
 
 
 def register_pytree_node(cls, flatten_fn, unflatten_fn, **names) -> None:
     """Makes a class a container: flatten_fn(x) gives (children, context), unflatten_fn(children, context) the container."""
     _KINDS[cls] = _Kind(flatten_fn, unflatten_fn)
+
+
+_register_pytree_node = register_pytree_node
 
 
 @dataclass(frozen=True)

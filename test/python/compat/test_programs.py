@@ -264,3 +264,60 @@ def test_dicts_flatten_with_keys():
     entries, context = _pytree._dict_flatten_with_keys({"a": 1, "b": 2})
     assert [(k.key, str(k), v) for k, v in entries] == [("a", "['a']", 1), ("b", "['b']", 2)] and context == ["a", "b"]
     assert _pytree._dict_unflatten([3, 4], context) == {"a": 3, "b": 4} and entries[0][0].get({"a": 5}) == 5
+
+
+def test_names_that_libraries_import():
+    import tapegrad.fx.experimental.symbolic_shapes as shapes
+    from tapegrad._subclasses.fake_tensor import FakeTensor, is_fake
+    from tapegrad.distributed._tensor.experimental import implicit_replication
+    from tapegrad.distributed.checkpoint.format_utils import _EmptyStateDictLoadPlanner
+    from tapegrad.distributed.fsdp import OptimStateKeyType
+    from tapegrad.optim.optimizer import _default_to_fused_or_foreach, _use_grad_for_differentiable
+
+    assert not is_fake(tg.ones(1)) and not isinstance(tg.ones(1), FakeTensor) and shapes.guard_or_false(3 > 2)
+    assert OptimStateKeyType.PARAM_NAME is not OptimStateKeyType.PARAM_ID and _default_to_fused_or_foreach([], False) == (False, False)
+    for refused in implicit_replication, _EmptyStateDictLoadPlanner, tg.PyTorchFileReader, tg.ops.aten._pin_memory:
+        with pytest.raises(NotImplementedError):
+            refused()
+
+    class Sgd(tg.optim.Optimizer):
+        @_use_grad_for_differentiable
+        def step(self):
+            return tg.is_grad_enabled()
+
+    assert [Sgd([tg.ones(1, requires_grad=True)], {"differentiable": d}).step() for d in (True, False)] == [True, False]
+    before = tg._dynamo.config.suppress_errors
+    with tg._dynamo.config.patch(suppress_errors=not before, made_up=1):
+        assert tg._dynamo.config.suppress_errors is not before and tg._dynamo.config.made_up == 1
+    assert tg._dynamo.config.suppress_errors is before and not hasattr(tg._dynamo.config, "made_up")
+
+
+def test_operators_that_python_writes_otherwise():
+    x, aten = tg.arange(12.0).view(3, 4), tg.ops.aten
+    assert aten.slice.Tensor(x, 1, 1, 3).equal(x[:, 1:3]) and aten.index.Tensor(x, [None, tg.tensor([0, 2])]).equal(x[:, [0, 2]])
+    assert aten._to_copy.default(x, dtype=tg.int64).dtype == tg.int64 and aten._to_copy(x).data_ptr() != x.data_ptr()
+    assert aten.view.default(x, [4, 3]).shape == (4, 3) and aten.sym_size.int(x, 1) == 4 and aten.alias(x).data_ptr() == x.data_ptr()
+    with pytest.raises(AttributeError, match="no attribute 'no_such_operator'"):
+        aten.no_such_operator  # noqa: B018
+
+
+def test_assert_async():
+    tg._assert_async(tg.tensor(True))
+    with pytest.raises(RuntimeError, match="^Expected Tensor with single nonzero value, but got zero$"):
+        tg._assert_async(tg.tensor(0))
+    with pytest.raises(RuntimeError, match="^said$"):
+        tg._assert_async(tg.tensor(False), "said")
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        tg._assert_async(tg.ones(2))
+
+
+def test_trees_by_what_makes_them():
+    from collections import namedtuple
+
+    from tapegrad.utils import _pytree
+
+    pair = namedtuple("pair", "a b")
+    kind = _pytree.SUPPORTED_NODES[_pytree._get_node_type(pair(1, 2))]
+    children, context = kind.flatten_fn(pair(1, 2))
+    assert children == [1, 2] and kind.unflatten_fn([3, 4], context) == pair(3, 4)
+    assert _pytree._get_node_type({}) is dict and _pytree._get_node_type(3) not in _pytree.SUPPORTED_NODES

@@ -24,6 +24,9 @@ import tapegrad
 if __name__ == "__main__":
     assert torch is tapegrad and nn is tapegrad.nn and sys.modules["torch.nn.modules.conv"] is tapegrad.nn.modules.conv
     assert issubclass(nn.Conv2d, _ConvNd) and _ConvNd is tapegrad.nn.modules.conv._ConvNd
+    from torch._C import _TensorMeta, _disabled_torch_function_impl
+    assert torch.torch is torch and isinstance(torch.Tensor, _TensorMeta) and _disabled_torch_function_impl(len, (), ([1],)) == 1
+    assert torch._C._nn._parse_to("cpu", torch.float64)[1] is torch.float64 and torch._C._nn.relu(torch.ones(1)).item() == 1
     assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__name__ == "tapegrad"
     print(sys.argv, __file__, str(torch.float32), torch.zeros(1).type(), torch.Size([1]), torch.strided)
     assert torch.__version__ >= "2.0" and torch.__version__ > (1, 13) and torch.__version__.split(".")[0] == "2"

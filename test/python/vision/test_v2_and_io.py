@@ -233,3 +233,22 @@ def test_stl10(tmp_path):
     both = STL10(tmp_path / "root", split="train+unlabeled")
     assert len(both) == 6 and both[5][1] == -1
     assert STL10(tmp_path / "root", split="test")[0][1] == 1
+
+
+def test_functional_of_version_2():
+    x = (tg.arange(2 * 3 * 2 * 2) * 10).view(2, 3, 2, 2).to(tg.uint8)
+    assert v2.functional.to_dtype(x, tg.float32, scale=True)[0, 1].allclose(tg.tensor([[40, 50], [60, 70.0]]) / 255)
+    assert v2.functional.to_dtype(x, tg.int64).equal(x.long()) and v2.functional.to_dtype(x, tg.int16, scale=True)[0, 1, 0].tolist() == [5120, 6400]
+    gray = v2.functional.grayscale_to_rgb(x[:, :1])
+    assert gray.shape == x.shape and gray[:, 2].equal(x[:, 0]) and v2.functional.grayscale_to_rgb(x) is x
+    image = v2.functional.to_image(np.arange(24, dtype=np.uint8).reshape(2, 4, 3))
+    assert type(image).__name__ == "Image" and image.shape == (3, 2, 4) and v2.functional.get_size(image) == [2, 4]
+    assert v2.functional.to_image(np.zeros((2, 4), np.uint8)).shape == (1, 2, 4)
+    padded = v2.functional.pad(x, [1, 0], fill=[7, 8, 9])
+    assert padded.shape == (2, 3, 2, 4) and padded[1, :, 0, 0].tolist() == [7, 8, 9] and padded[:, :, :, 1:3].equal(x)
+    assert v2.functional.pad(x, [1, 1])[0, 0].sum() == x[0, 0].sum() and v2.functional.permute_channels(x, [2, 1, 0])[:, 0].equal(x[:, 2])
+    assert v2.functional.horizontal_flip(x).equal(x.flip(-1)) and v2.functional.resize(x, [4, 4]).shape == (2, 3, 4, 4)
+    with pytest.raises(TypeError, match="^to_image: expected a tensor"):
+        v2.functional.to_image([1])
+    with pytest.raises(ValueError, match="permutation has 2 numbers: expected 3"):
+        v2.functional.permute_channels(x, [0, 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import weakref
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, dr
 from .worker import Failure, StreamEnd, get_worker_info
 from .workers import ProcessWorkers, ThreadWorkers, WorkerGone, _Timeout
 
+_collate_fn_t = Callable[[list], object]  # what annotations of programs name
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
 
 
