@@ -10,6 +10,7 @@ from multiprocessing import reduction
 from multiprocessing.reduction import ForkingPickler
 
 from ._lingering import InFlight, given, linger
+from .reductions import dumps
 
 __all__ = ["Connection", "JoinableQueue", "Pipe", "Queue", "SimpleQueue"]
 
@@ -33,7 +34,7 @@ class Connection(multiprocessing.connection.Connection):
         self._check_closed()
         self._check_writable()
         with given() as handles:
-            self._send_bytes(ForkingPickler.dumps(obj))
+            self._send_bytes(dumps(obj))
         if handles:
             self._in_flight.sent(handles)
 
@@ -79,7 +80,7 @@ class SimpleQueue(multiprocessing.queues.SimpleQueue):
 
     def put(self, obj) -> None:
         with given() as handles:
-            data = ForkingPickler.dumps(obj)
+            data = dumps(obj)
             if self._wlock is None:
                 self._writer.send_bytes(data)
             else:
@@ -118,7 +119,7 @@ class Queue(multiprocessing.queues.Queue):
 
     def put(self, obj, block=True, timeout=None):
         with given() as handles:
-            data = ForkingPickler.dumps(obj)
+            data = dumps(obj)
             super().put(_Packed(data), block, timeout)
         if handles:
             if not self._probe:
@@ -131,7 +132,7 @@ class JoinableQueue(Queue, multiprocessing.queues.JoinableQueue):
 
     def put(self, obj, block=True, timeout=None):
         with given() as handles:
-            data = ForkingPickler.dumps(obj)
+            data = dumps(obj)
             multiprocessing.queues.JoinableQueue.put(self, _Packed(data), block, timeout)
         if handles:
             if not self._probe:

@@ -6,13 +6,16 @@ Plain pickle.dumps still writes values.
 
 from __future__ import annotations
 
+import copyreg
+import io
+import pickle
 from multiprocessing.reduction import ForkingPickler
 
 from .. import _C
 from ..storage import UntypedStorage
 from ._lingering import note
 
-__all__ = ["init_reductions", "reduce_storage", "reduce_tensor", "share_read_only"]
+__all__ = ["dumps", "init_reductions", "reduce_storage", "reduce_tensor", "share_read_only"]
 
 _Tensor = _C.Tensor
 _Parameter = _C.Parameter
@@ -81,6 +84,26 @@ def reduce_storage(storage):
     handle = _C._shared_give(storage._bytes)
     note(handle)
     return _rebuild_storage, (handle,)
+
+
+class _Reducers(dict):
+    """How ForkingPickler reduces a type, looked up when it is met: its own table is copied for every message, which takes longer
+    than most messages."""
+
+    def __missing__(self, kind):
+        return ForkingPickler._extra_reducers.get(kind) or copyreg.dispatch_table[kind]
+
+
+_reducers = _Reducers()
+
+
+def dumps(obj):
+    """What ForkingPickler.dumps gives."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer)
+    pickler.dispatch_table = _reducers
+    pickler.dump(obj)
+    return buffer.getbuffer()
 
 
 def share_read_only(tensor):

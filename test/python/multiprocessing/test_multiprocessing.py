@@ -71,7 +71,7 @@ def stats():
     return mp.shared_memory_stats()
 
 
-def wait_for(condition, seconds=10.0):
+def wait_for(condition, seconds=30.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -304,7 +304,7 @@ def test_children_end_with_their_parent():
             return Path(f"/proc/{child}/stat").read_text().split(") ")[1][0] in "ZX"
         return True
 
-    wait_for(gone, 2)
+    wait_for(gone)
 
 
 def test_few_descriptors():
@@ -347,6 +347,63 @@ def test_full_folder_is_an_error_and_never_a_signal():
     assert 2 <= int(kept) <= 4
     assert "no room for 4.00 MiB" in rest and "/mnt is full" in rest
     assert "524288.0" in rest
+
+
+LIMITED = """
+    import tapegrad as tg
+    kept = []
+    try:
+        while len(kept) < 100:
+            kept.append(tg.ones(1 << 22).share_memory_())
+    except tg.OutOfMemoryError as error:
+        print(len(kept), str(error).splitlines()[0])
+    kept.pop()
+    print(tg.full((1 << 20,), 2.0).share_memory_().sum().item())
+    del kept
+    tg._C._shared_collect()
+    try:
+        tg.ones(1 << 28)  # a gigabyte of memory of its own
+    except tg.OutOfMemoryError as error:
+        print("refused")
+"""
+
+
+@contextlib.contextmanager
+def memory_group(nbytes):
+    """A control group below the one of this process whose members have so many bytes; skips where none can be made."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("memory", ""):
+            root = Path("/sys/fs/cgroup/memory" if controllers else "/sys/fs/cgroup") / path.lstrip("/")
+            group, limit = root / f"tapegrad-test-{os.getpid()}", "memory.limit_in_bytes" if controllers else "memory.max"
+            try:
+                group.mkdir()
+            except OSError:
+                continue
+            try:
+                (group / limit).write_text(str(nbytes))
+                yield group
+                return
+            except OSError:
+                continue  # the kind of group that has no limit for memory here
+            finally:
+                wait_for(lambda: not (group / "cgroup.procs").read_text().strip())
+                group.rmdir()
+    pytest.skip("this machine lets a process make no control group with a limit of memory")
+
+
+def test_a_control_group_is_a_limit_and_nobody_is_killed():
+    """A real one: what its members share and take is refused before the system would end them."""
+    with memory_group(600 << 20) as group:
+        done = subprocess.run(["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", sys.executable, "-c", textwrap.dedent(LIMITED)],
+                              capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    shared, after, private = done.stdout.strip().splitlines()
+    count, message = shared.split(" ", 1)
+    assert 5 <= int(count) < 38
+    assert "16.00 MiB" in message and "available" in message
+    assert after == str(2.0 * (1 << 20))
+    assert private == "refused"
 
 
 def test_hogwild():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import copy
+import functools
 
 import numpy as np
 
@@ -29,16 +30,31 @@ def result_like(sample, count: int):
     if not _shared_results or nbytes < _LEAST_SHARED or sample.requires_grad or sample.is_sparse or not sample.is_cpu:
         return None
     sizes = (count, *sample.shape)
-    strides = []
-    step = 1
-    for size in reversed(sizes):
-        strides.insert(0, step)
-        step *= max(size, 1)
     try:
         memory = _C._shared_empty(nbytes, False)
     except OutOfMemoryError:
         return None  # sending waits until there is room
-    return _C._tensor_over(memory, sample.dtype, sizes, tuple(strides), 0)
+    return _C._tensor_over(memory, sample.dtype, sizes, _dense_strides(sizes), 0)
+
+
+@functools.lru_cache(64)
+def _dense_strides(sizes: tuple) -> tuple:
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _stacked(arrays):
+    """np.stack as a tensor; in a worker process the arrays are copied once, to where the batch has to go."""
+    first = arrays[0]
+    if _shared_results and first.dtype.isnative and all(a.shape == first.shape and a.dtype == first.dtype for a in arrays):
+        out = result_like(as_tensor(np.empty(first.shape, first.dtype)), len(arrays))
+        if out is not None:
+            np.stack(arrays, out=out.numpy())
+            return out
+    return as_tensor(np.stack(arrays))
 
 
 def default_convert(data):
@@ -82,7 +98,7 @@ def default_collate(batch):
         if first.dtype.kind in _TEXT_KINDS + "O":
             raise TypeError(f"default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
                             f"{first.dtype}")
-        return as_tensor(np.stack(batch))
+        return _stacked(batch)
     if isinstance(first, np.generic) and first.dtype.kind not in _TEXT_KINDS:
         return as_tensor(np.asarray(batch))
     if isinstance(first, bool):

@@ -196,10 +196,12 @@ def _when_there_is_room(make):
 
 def _dump(task: int, data, where: str):
     """A batch as bytes; its tensors go into shared memory."""
+    from ...multiprocessing.reductions import dumps
+
     try:
-        return _when_there_is_room(lambda: ForkingPickler.dumps((task, data)))
+        return _when_there_is_room(lambda: dumps((task, data)))
     except Exception as error:
-        return ForkingPickler.dumps((task, Failure(error, where)))
+        return dumps((task, Failure(error, where)))
 
 
 def run_thread(job: Job, id: int, seed: int, inbox, outbox) -> None:
