@@ -36,12 +36,15 @@ endif()
 # (tools/tsan.sh), for which the whole library would take too long to compile.
 file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/c10/*.cpp" "${PROJECT_SOURCE_DIR}/multiprocessing/*.cpp"
-  "${PROJECT_SOURCE_DIR}/test/cpp/c10/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/multiprocessing/*.cpp")
+  "${PROJECT_SOURCE_DIR}/test/cpp/c10/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/multiprocessing/*.cpp"
+  "${PROJECT_SOURCE_DIR}/cuda/memory/device_allocator*.cpp" "${PROJECT_SOURCE_DIR}/cuda/simulated/*.cpp"
+  "${PROJECT_SOURCE_DIR}/cuda/runtime/devices.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/cuda/memory/device_allocator_test.cpp"
+  "${PROJECT_SOURCE_DIR}/test/cpp/cuda/simulated/*.cpp")
 list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test)\\.cpp$")  # these lead to the operators
 if(TARGET tapegrad_tests AND TG_SANITIZE MATCHES "thread")
   add_executable(tapegrad_shared_tests EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/test/cpp/main.cpp" ${shared_sources})
   get_target_property(catch tapegrad_tests LINK_LIBRARIES)
-  list(REMOVE_ITEM catch tapegrad)
+  list(REMOVE_ITEM catch tapegrad tapegrad_cuda_sim)
   target_link_libraries(tapegrad_shared_tests PRIVATE ${catch} ${CMAKE_DL_LIBS})
   get_target_property(folders tapegrad_tests INCLUDE_DIRECTORIES)
   target_include_directories(tapegrad_shared_tests PRIVATE ${folders})

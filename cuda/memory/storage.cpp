@@ -22,8 +22,8 @@ uint32_t site() noexcept {
 }
 
 Storage allocate_storage_cuda(std::size_t nbytes, Device device) {
+  check_device(device.index < 0 ? 0 : device.index);
   const int index = device.index < 0 ? driver().current_device() : device.index;
-  check_device(index);
   device.index = static_cast<int8_t>(index);
   if (nbytes == 0) return make_intrusive<StorageImpl>(nullptr, 0, device, nullptr, nullptr);
   DeviceAllocator& allocator = device_allocator(index);
