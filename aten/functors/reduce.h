@@ -1,7 +1,8 @@
 // The parts of reductions. A functor has an accumulator type Acc, `identity()` (the value of nothing), `step` (takes
 // one element in), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result).
 // step and merge must not care about order beyond rounding. `join`, where there is one, makes one element of two, so
-// that step(a, join(x, y)) stands for step(step(a, x), y). Fields are the row's further scalar arguments.
+// that step(a, join(x, y)) stands for step(step(a, x), y), and `step4` is four steps for less than four. kOnlyNonzero:
+// step takes any type and asks no more than whether an element is zero. Fields are the row's further scalar arguments.
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
@@ -56,7 +57,11 @@ template <class T>
 struct count_nonzero {
   using Acc = int64_t;
   TG_HD Acc identity() const { return 0; }
-  TG_HD Acc step(Acc a, T x) const { return a + (x != T(0)); }
+  static constexpr bool kOnlyNonzero = true;
+  template <class X>
+  TG_HD Acc step(Acc a, X x) const {
+    return a + (x != X(0));
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return a + b; }
   TG_HD int64_t finish(Acc a, int64_t) const { return a; }
 };
@@ -75,6 +80,12 @@ struct amax {
     const T m = x > a ? x : a;  // one instruction, that gives a where one of them is NaN
     return x == x ? m : x;
   }
+  TG_HD Acc step4(Acc a, T x, T y, T z, T w) const {
+    const T left = x > y ? x : y, right = z > w ? z : w, m = left > right ? left : right;
+    const T all = m > a ? m : a;
+    const bool nan = (x != x) | (y != y) | (z != z) | (w != w);
+    return nan ? std::numeric_limits<T>::quiet_NaN() : all;
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
   TG_HD T finish(Acc a, int64_t) const { return a; }
 };
@@ -91,6 +102,12 @@ struct amin {
     const T m = x < a ? x : a;  // one instruction, that gives a where one of them is NaN
     return x == x ? m : x;
   }
+  TG_HD Acc step4(Acc a, T x, T y, T z, T w) const {
+    const T left = x < y ? x : y, right = z < w ? z : w, m = left < right ? left : right;
+    const T all = m < a ? m : a;
+    const bool nan = (x != x) | (y != y) | (z != z) | (w != w);
+    return nan ? std::numeric_limits<T>::quiet_NaN() : all;
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
   TG_HD T finish(Acc a, int64_t) const { return a; }
 };
@@ -99,7 +116,11 @@ template <class T>
 struct any {
   using Acc = uint8_t;
   TG_HD Acc identity() const { return 0; }
-  TG_HD Acc step(Acc a, T x) const { return static_cast<Acc>(a | static_cast<Acc>(x != T(0))); }
+  static constexpr bool kOnlyNonzero = true;
+  template <class X>
+  TG_HD Acc step(Acc a, X x) const {
+    return static_cast<Acc>(a | static_cast<Acc>(x != X(0)));
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(a | b); }
   TG_HD bool finish(Acc a, int64_t) const { return a != 0; }
 };
@@ -107,7 +128,11 @@ template <class T>
 struct all {
   using Acc = uint8_t;
   TG_HD Acc identity() const { return 1; }
-  TG_HD Acc step(Acc a, T x) const { return static_cast<Acc>(a & static_cast<Acc>(x != T(0))); }
+  static constexpr bool kOnlyNonzero = true;
+  template <class X>
+  TG_HD Acc step(Acc a, X x) const {
+    return static_cast<Acc>(a & static_cast<Acc>(x != X(0)));
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(a & b); }
   TG_HD bool finish(Acc a, int64_t) const { return a != 0; }
 };

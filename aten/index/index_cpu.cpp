@@ -70,11 +70,23 @@ void write_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows)
   });
 }
 
+// Adds an element, and of the 16-bit formats a block of them.
+template <class T>
+struct AddTo {
+  void operator()(T& to, const T* from) const { to = add_values(to, *from); }
+  void sixteen(T* to, const T* from) const requires std::is_same_v<T, Half> || std::is_same_v<T, BFloat16> {
+    alignas(64) float x[sixteen::kBlock], y[sixteen::kBlock];
+    sixteen::load(to, x);
+    sixteen::load(from, y);
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+    for (int l = 0; l < sixteen::kBlock; ++l) x[l] += y[l];
+    sixteen::store(x, to);
+  }
+};
+
 void add_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows) {
-  dispatch_dtype(rows.dtype(), [&]<class T>() {
-    write_places<T>(loop, places, static_cast<const T*>(rows.data_ptr()),
-                    [](T& to, const T* from) { to = add_values(to, *from); });
-  });
+  dispatch_dtype(rows.dtype(),
+                 [&]<class T>() { write_places<T>(loop, places, static_cast<const T*>(rows.data_ptr()), AddTo<T>{}); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "tapegrad/aten/copy/strided_loop.h"
+#include "tapegrad/aten/iterate/sixteen.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/parallel.h"
@@ -246,7 +247,10 @@ void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&
         char* place = to + at[k];
         const T* r = row ? row + k * inner + i0 : nullptr;
         auto run = [&](T* t, int64_t n) {
-          for (int64_t i = 0; i < n; ++i) f(t[i], r ? r + i : nullptr);
+          int64_t i = 0;
+          if constexpr (requires(F g, T * a, const T* b) { g.sixteen(a, b); })
+            for (; i + sixteen::kBlock <= n; i += sixteen::kBlock) f.sixteen(t + i, r + i);
+          for (; i < n; ++i) f(t[i], r ? r + i : nullptr);
         };
         if (dense) {
           run(reinterpret_cast<T*>(place) + i0, i1 - i0);

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/iterate/reduce_iterator.h"
+#include "tapegrad/aten/iterate/sixteen.h"
 
 namespace tapegrad::reduce {
 using pointwise::dispatch;
@@ -49,70 +51,110 @@ struct Loops {
 
 void run_loops(const reduce::Iterator& it, const Loops& loops, const void* functor);
 
+template <class In>
+inline constexpr bool is_16_bit = std::is_same_v<In, Half> || std::is_same_v<In, BFloat16>;
+
+// N elements, a multiple of sixteen::kBlock, of a 16-bit format as float.
+template <int N, class In>
+TG_INLINE void load_lanes(const In* from, float* to) {
+  for (int l = 0; l < N; l += sixteen::kBlock) sixteen::load(from + l, to + l);
+}
+
 // Loops of a functor with one accumulator: identity, step, merge, finish (aten/functors/reduce.h). Elements lie in
 // memory as In and are converted to T in registers.
 template <class T, class F, class In>
 struct OnePass {
   using Acc = typename F::Acc;
-  static T in(In x) { return static_cast<T>(x); }
+  // Functors that ask only whether an element is zero see the bits but the sign's.
+  static constexpr bool kBits = is_16_bit<In> && requires { F::kOnlyNonzero; };
+  static constexpr bool kBlocks = is_16_bit<In> && !kBits;
+  static auto in(In x) {
+    if constexpr (kBits)
+      return static_cast<uint16_t>(x.bits << 1);
+    else
+      return static_cast<T>(x);
+  }
 
   [[gnu::flatten]] static void start(const void* functor, int, char* acc, int64_t n, const char*, bool, int64_t) {
     std::fill_n(reinterpret_cast<Acc*>(acc), n, static_cast<const F*>(functor)->identity());
   }
   // Several elements, joined first where the functor can.
-  static Acc take(const F& f, Acc a, T x, T y) {
+  template <class X>
+  TG_INLINE static Acc take(const F& f, Acc a, X x) {
+    return f.step(a, x);
+  }
+  template <class X>
+  TG_INLINE static Acc take(const F& f, Acc a, X x, X y) {
     if constexpr (requires { f.join(x, y); })
       return f.step(a, f.join(x, y));
     else
       return f.step(f.step(a, x), y);
   }
-  static Acc take(const F& f, Acc a, T x, T y, T z, T w) {
-    if constexpr (requires { f.join(x, y); })
+  template <class X>
+  TG_INLINE static Acc take(const F& f, Acc a, X x, X y, X z, X w) {
+    if constexpr (requires { f.step4(a, x, y, z, w); })
+      return f.step4(a, x, y, z, w);
+    else if constexpr (requires { f.join(x, y); })
       return f.step(a, f.join(f.join(x, y), f.join(z, w)));
     else
       return take(f, take(f, a, x, y), z, w);
+  }
+  // Lane j takes v[q * stride + j] of Q rows: the accumulators are loaded and stored once for all of them.
+  template <size_t... Q>
+  TG_INLINE static void take_rows(const F& f, Acc* a, const In* v, int64_t stride, int64_t n,
+                                  std::index_sequence<Q...>) {
+    int64_t j = 0;
+    if constexpr (kBlocks) {
+      for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
+        alignas(64) T x[sizeof...(Q)][sixteen::kBlock];
+        (sixteen::load(v + static_cast<int64_t>(Q) * stride + j, x[Q]), ...);
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+        for (int l = 0; l < sixteen::kBlock; ++l) a[j + l] = take(f, a[j + l], x[Q][l]...);
+      }
+    }
+#pragma GCC ivdep
+    for (; j < n; ++j) a[j] = take(f, a[j], in(v[static_cast<int64_t>(Q) * stride + j])...);
   }
   [[gnu::flatten]] static void columns(const void* functor, int, char* acc, const char* x, int64_t n, int64_t stride,
                                        int64_t rows) {
     const F f = *static_cast<const F*>(functor);
     Acc* a = reinterpret_cast<Acc*>(acc);
     auto row = [&](int64_t i) { return reinterpret_cast<const In*>(x + i * stride); };
+    const int64_t step = stride / static_cast<int64_t>(sizeof(In));
     int64_t i = 0;
-    for (; i + 4 <= rows; i += 4) {  // four at once: the accumulators are loaded and stored for all of them
-      const In *v = row(i), *w = row(i + 1), *y = row(i + 2), *z = row(i + 3);
-#pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], in(v[j]), in(w[j]), in(y[j]), in(z[j]));
-    }
+    for (; i + 4 <= rows; i += 4) take_rows(f, a, row(i), step, n, std::make_index_sequence<4>{});
     if (i + 2 <= rows) {
-      const In *v = row(i), *w = row(i + 1);
-#pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) a[j] = take(f, a[j], in(v[j]), in(w[j]));
+      take_rows(f, a, row(i), step, n, std::make_index_sequence<2>{});
       i += 2;
     }
-    if (i < rows) {
-      const In* v = row(i);
+    if (i < rows) take_rows(f, a, row(i), step, n, std::make_index_sequence<1>{});
+  }
+  // A row dealt out to the lanes: Q times kLanes elements.
+  template <size_t... Q>
+  TG_INLINE static void take_lanes(const F& f, Acc* a, const In* v, std::index_sequence<Q...>) {
+    if constexpr (kBlocks) {
+      alignas(64) T x[sizeof...(Q)][kLanes];
+      (load_lanes<kLanes>(v + Q * kLanes, x[Q]), ...);
+      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], x[Q][l]...);
+    } else {
 #pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) a[j] = f.step(a[j], in(v[j]));
+      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[static_cast<int>(Q) * kLanes + l])...);
     }
   }
-  static void deal(const F& f, Acc* a, const In* v, int64_t n) {
+  TG_INLINE static void deal(const F& f, Acc* a, const In* v, int64_t n) {
     int64_t i = 0;
     const int64_t ahead = n < kFarElements ? 0 : kFarElements / 2;
     for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
       if (ahead > 0)
         for (int l = 0; l < 4 * kLanes; l += 64 / sizeof(In)) __builtin_prefetch(v + i + ahead + l);
-#pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l)
-        a[l] = take(f, a[l], in(v[i + l]), in(v[i + l + kLanes]), in(v[i + l + 2 * kLanes]), in(v[i + l + 3 * kLanes]));
+      take_lanes(f, a, v + i, std::make_index_sequence<4>{});
     }
     if (i + 2 * kLanes <= n) {
-#pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[i + l]), in(v[i + l + kLanes]));
+      take_lanes(f, a, v + i, std::make_index_sequence<2>{});
       i += 2 * kLanes;
     }
     if (i + kLanes <= n) {
-#pragma GCC ivdep
-      for (int l = 0; l < kLanes; ++l) a[l] = f.step(a[l], in(v[i + l]));
+      take_lanes(f, a, v + i, std::make_index_sequence<1>{});
       i += kLanes;
     }
     if (i == n) return;
@@ -121,13 +163,12 @@ struct OnePass {
       return;
     }
     // The rest in the upper lanes, as whole vectors: the lower ones look at elements that were taken already.
-    v += n - kLanes;
     const int64_t from = kLanes - (n - i);
+    Acc t[kLanes];
+    std::copy_n(a, kLanes, t);
+    take_lanes(f, t, v + n - kLanes, std::make_index_sequence<1>{});
 #pragma GCC ivdep
-    for (int l = 0; l < kLanes; ++l) {
-      const Acc t = f.step(a[l], in(v[l]));
-      a[l] = l >= from ? t : a[l];
-    }
+    for (int l = 0; l < kLanes; ++l) a[l] = l >= from ? t[l] : a[l];
   }
   [[gnu::flatten]] static void rows(const void* functor, int, char* acc, const char* x, int64_t n) {
     const F f = *static_cast<const F*>(functor);
@@ -198,19 +239,34 @@ struct Centered {
   [[gnu::flatten]] static void columns(const void*, int pass, char* acc, const char* x, int64_t n, int64_t stride,
                                        int64_t rows) {
     double* __restrict__ a = reinterpret_cast<double*>(acc);
+    auto add = [&](int64_t j, T value) { a[j] += static_cast<double>(value); };
+    auto add_distance = [&](int64_t j, T value) {
+      const double d = static_cast<double>(value) - a[j];
+      a[j + kBlock] += d;
+      a[j + 2 * kBlock] += d * d;
+    };
     for (int64_t i = 0; i < rows; ++i, x += stride) {
-      const In* __restrict__ v = reinterpret_cast<const In*>(x);
-      if (pass == 0) {
-        for (int64_t j = 0; j < n; ++j) a[j] += static_cast<double>(static_cast<T>(v[j]));
-        continue;
-      }
-#pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) {
-        const double d = static_cast<double>(static_cast<T>(v[j])) - a[j];
-        a[j + kBlock] += d;
-        a[j + 2 * kBlock] += d * d;
+      const In* v = reinterpret_cast<const In*>(x);
+      if (pass == 0)
+        each(v, n, add);
+      else
+        each(v, n, add_distance);
+    }
+  }
+  // f(j, value of v[j]) for all of n elements, vector by vector.
+  template <class Take>
+  TG_INLINE static void each(const In* __restrict__ v, int64_t n, Take&& f) {
+    int64_t j = 0;
+    if constexpr (is_16_bit<In>) {
+      for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
+        alignas(64) T value[sixteen::kBlock];
+        sixteen::load(v + j, value);
+#pragma GCC unroll 1
+        for (int l = 0; l < sixteen::kBlock; ++l) f(j + l, value[l]);
       }
     }
+#pragma GCC ivdep
+    for (; j < n; ++j) f(j, static_cast<T>(v[j]));
   }
   [[gnu::flatten]] static void rows(const void*, int pass, char* acc, const char* x, int64_t n) {
     double* a = reinterpret_cast<double*>(acc);
@@ -220,22 +276,18 @@ struct Centered {
     const int plane = pass == 0 ? 0 : 1;
     std::copy_n(a + plane * kBlock, kLanes, s);
     std::copy_n(a + 2 * kBlock, kLanes, q);
-    int64_t i = 0;
-    if (pass == 0) {
-      for (; i + kLanes <= n; i += kLanes)
-#pragma GCC ivdep
-        for (int l = 0; l < kLanes; ++l) s[l] += static_cast<double>(static_cast<T>(v[i + l]));
-      for (int l = 0; i + l < n; ++l) s[l] += static_cast<double>(static_cast<T>(v[i + l]));
-    } else {
-      auto take = [&](int l, T value) {
-        const double d = static_cast<double>(value) - mean;
-        s[l] += d;
-        q[l] += d * d;
-      };
-      for (; i + kLanes <= n; i += kLanes)
-#pragma GCC ivdep
-        for (int l = 0; l < kLanes; ++l) take(l, static_cast<T>(v[i + l]));
-      for (int l = 0; i + l < n; ++l) take(l, static_cast<T>(v[i + l]));
+    auto add = [&](int64_t l, T value) { s[l] += static_cast<double>(value); };
+    auto add_distance = [&](int64_t l, T value) {
+      const double d = static_cast<double>(value) - mean;
+      s[l] += d;
+      q[l] += d * d;
+    };
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const int64_t lanes = std::min<int64_t>(kLanes, n - i);
+      if (pass == 0)
+        lanes == kLanes ? each(v + i, kLanes, add) : each(v + i, lanes, add);
+      else
+        lanes == kLanes ? each(v + i, kLanes, add_distance) : each(v + i, lanes, add_distance);
     }
     std::copy_n(s, kLanes, a + plane * kBlock);
     std::copy_n(q, kLanes, a + 2 * kBlock);
@@ -273,11 +325,13 @@ void run_on(const reduce::Iterator& it, const F& functor) {
     run_loops(it, OnePass<T, F, In>::loops, &functor);
 }
 
-// bfloat16 has loops of its own: staging it would take as long as a reduction of the float elements.
+// The 16-bit formats have loops of their own: staging them would take as long as a reduction of float elements.
 template <class T, class F>
 void run(const reduce::Iterator& it, const F& functor) {
-  if constexpr (std::is_same_v<T, float>)
+  if constexpr (std::is_same_v<T, float>) {
     if (it.input_dtype == DType::bfloat16) return run_on<T, F, BFloat16>(it, functor);
+    if (it.input_dtype == DType::float16) return run_on<T, F, Half>(it, functor);
+  }
   run_on<T, F, T>(it, functor);
 }
 

@@ -1,18 +1,21 @@
 // The typed side of pointwise kernels, included by the generated *_cpu.cpp files, once per instruction set.
 //
-// A functor is compiled into exactly one loop per compute type: contiguous arrays of that type in, one out,
-// which the compiler vectorises together with the calls of exp, tanh, ... in it. Whatever is not such an array
-// (another dtype, a 16-bit format, strides, a broadcast operand) is staged through a small buffer that stays in
-// the first-level cache, by conversion functions that all functors share (convert_cpu.cpp). The loop only ever
-// sees multiples of kLane elements: a rest goes through a padded buffer, so an element meets the same vector
-// instructions wherever it lies, and results have the same bits for any layout and any split between threads.
+// A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the
+// compiler vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of
+// float16 and one of bfloat16. Whatever is not such an array (another dtype, strides, a broadcast operand) is staged
+// through a small buffer that stays in the first-level cache, by conversion functions that all functors share
+// (convert_cpu.cpp). The loop only ever sees multiples of kLane elements: a rest goes through a padded buffer, so an
+// element meets the same vector instructions wherever it lies, and results have the same bits for any layout and any
+// split between threads.
 #pragma once
 
+#include <cstring>
 #include <type_traits>
 
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
+#include "tapegrad/aten/iterate/sixteen.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::rows {
@@ -23,10 +26,15 @@ inline constexpr int64_t kLane = 16;
 // `functor` points to the functor, `out` and `in` to contiguous arrays.
 using Loop = void (*)(const void* functor, char* out, const char* const* in, int64_t n);
 
-// Runs the loop over all elements, in parallel when there are many. `cost`: how many times dearer an element is
+// The loop over arrays of a 16-bit format, or null. Bit k of `constants`: input k is one number, and in[k] an array of
+// at least kLane copies of it in float.
+using Loop16 = Loop (*)(DType format, unsigned constants);
+
+// Runs a loop over all elements, in parallel when there are many. `cost`: how many times dearer an element is
 // than an addition, roughly; it sets how many elements are worth a thread;
 // `hint` is the memory of this functor's call site (c10/parallel.h).
-void run_loop(const pointwise::Iterator& it, Loop loop, const void* functor, int cost, detail::CostHint& hint);
+void run_loop(const pointwise::Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost,
+              detail::CostHint& hint);
 
 template <class F>
 constexpr int cost_of() {
@@ -34,6 +42,20 @@ constexpr int cost_of() {
     return F::kCost;
   else
     return 1;
+}
+
+inline constexpr int kCheap = 40;  // up to this cost, conversion through the staging buffers would show
+
+template <int N, class F>
+TG_INLINE auto call(const F& fn, const float (*x)[kLane], int j) {
+  if constexpr (N == 1)
+    return fn(x[0][j]);
+  else if constexpr (N == 2)
+    return fn(x[0][j], x[1][j]);
+  else if constexpr (N == 3)
+    return fn(x[0][j], x[1][j], x[2][j]);
+  else
+    return fn(x[0][j], x[1][j], x[2][j], x[3][j]);
 }
 
 // flatten: a call that stays a call in here would not be vectorised.
@@ -68,10 +90,52 @@ __attribute__((flatten)) void loop(const void* functor, char* out, const char* c
   }
 }
 
+// Blocks of a 16-bit format S; the functor's loop over one is unrolled into as many vectors as a block has.
+template <int N, class S, unsigned kConstants, class F>
+__attribute__((flatten)) void loop16(const void* functor, char* out, const char* const* in, int64_t n) {
+  static_assert(sixteen::kBlock == kLane);
+  const F fn = *static_cast<const F*>(functor);
+  alignas(64) float numbers[N][kLane];
+  for (int k = 0; k < N; ++k)
+    if (kConstants >> k & 1) std::memcpy(numbers[k], in[k], sizeof numbers[k]);
+  for (int64_t i = 0; i < n; i += kLane) {
+    alignas(64) float x[N][kLane];
+    for (int k = 0; k < N; ++k) {
+      if (kConstants >> k & 1)
+        std::memcpy(x[k], numbers[k], sizeof x[k]);
+      else
+        sixteen::load(reinterpret_cast<const S*>(in[k]) + i, x[k]);
+    }
+    using R = std::decay_t<decltype(call<N>(fn, x, 0))>;
+    alignas(64) std::conditional_t<std::is_same_v<R, bool>, int32_t, R> y[kLane];
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+    for (int j = 0; j < kLane; ++j) y[j] = call<N>(fn, x, j);
+    if constexpr (std::is_same_v<R, bool>)
+      sixteen::store(y, reinterpret_cast<bool*>(out) + i);
+    else
+      sixteen::store(y, reinterpret_cast<S*>(out) + i);
+  }
+}
+
+template <int N, class S, class F>
+Loop loop16_for(unsigned constants) {
+  if (constants == 0) return &loop16<N, S, 0, F>;
+  if constexpr (N == 2) return constants == 1 ? &loop16<N, S, 1, F> : constants == 2 ? &loop16<N, S, 2, F> : nullptr;
+  if constexpr (N == 3) return constants == 4 ? &loop16<N, S, 4, F> : constants == 6 ? &loop16<N, S, 6, F> : nullptr;
+  return nullptr;
+}
+template <int N, class F>
+Loop choose16(DType format, unsigned constants) {
+  if (format == DType::bfloat16) return loop16_for<N, BFloat16, F>(constants);
+  return format == DType::float16 ? loop16_for<N, Half, F>(constants) : nullptr;
+}
+
 template <int N, class T, class F>
 void run(const pointwise::Iterator& it, const F& functor) {
   static constinit detail::CostHint hint{0};
-  run_loop(it, &loop<N, T, F>, &functor, cost_of<F>(), hint);
+  Loop16 loop16 = nullptr;
+  if constexpr (std::is_same_v<T, float> && cost_of<F>() <= kCheap) loop16 = &choose16<N, F>;
+  run_loop(it, &loop<N, T, F>, loop16, &functor, cost_of<F>(), hint);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA::rows

@@ -26,6 +26,7 @@ struct Plan {
   const Iterator& it;
   Loop loop;
   const void* functor;
+  DType seen[kMaxOperands];    // dtype of an operand as the loop sees it
   int64_t item[kMaxOperands];  // size of an element as the loop sees it
   Access access[kMaxOperands];
   int64_t tile;  // elements per tile, a multiple of kLane
@@ -33,21 +34,37 @@ struct Plan {
   bool whole = true;  // every operand is Direct: no tiles needed
 };
 
-DType seen_dtype(const Iterator& it, int k) { return k == 0 ? it.result : it.compute; }
+bool is_constant(const Iterator& it, int k) {
+  if (it.numel <= 1) return false;
+  for (int d = 0; d < it.ndim; ++d)
+    if (it.strides[k][d] != 0) return false;
+  return true;
+}
 
-Access classify(const Iterator& it, int k, int64_t item) {
+// A loop over the 16-bit format that all operands but the numbers among them have, and that format; or null.
+Loop choose(const Iterator& it, Loop16 loop16, unsigned constants, DType& format) {
+  if (loop16 == nullptr) return nullptr;
+  int first = 1;
+  while (first < it.num_inputs && (constants >> (first - 1) & 1)) ++first;
+  format = it.dtype[first];
+  if (it.dtype[0] != (it.result == DType::bool_ ? DType::bool_ : format)) return nullptr;
+  for (int k = first; k <= it.num_inputs; ++k)
+    if (it.dtype[k] != format && !(constants >> (k - 1) & 1)) return nullptr;
+  return loop16(format, constants);
+}
+
+Access classify(const Plan& plan, int k) {
+  const Iterator& it = plan.it;
+  const int64_t item = plan.item[k];
   const int64_t* strides = it.strides[k];
   const int last = it.ndim - 1;
-  bool constant = true;
   bool contiguous = true;
   int64_t expected = item;
   for (int d = last; d >= 0; --d) {
-    constant &= strides[d] == 0;
     contiguous &= strides[d] == expected;
     expected *= it.shape[d];
   }
-  if (k > 0 && constant && it.numel > 1) return Access::Constant;
-  if (it.dtype[k] != seen_dtype(it, k)) return Access::Staged;
+  if (it.dtype[k] != plan.seen[k]) return Access::Staged;
   if (contiguous || it.numel == 1) return Access::Direct;
   return strides[last] == item ? Access::Row : Access::Staged;
 }
@@ -84,9 +101,11 @@ struct Cursor {
 // Copies n elements of operand k between its memory and a contiguous buffer, in iteration order from `start`:
 // the rest of the first row, whole rows in blocks, the beginning of the last one.
 template <bool kLoad>
-void transfer(const Iterator& it, int k, const Cursor& start, int64_t n, char* buffer, int64_t item) {
-  const Convert convert =
-      kLoad ? convert_for(it.dtype[k], seen_dtype(it, k)) : convert_for(seen_dtype(it, k), it.dtype[k]);
+void transfer(const Plan& plan, int k, const Cursor& start, int64_t n, char* buffer) {
+  const Iterator& it = plan.it;
+  const int64_t item = plan.item[k];
+  const DType seen = plan.seen[k];
+  const Convert convert = kLoad ? convert_for(it.dtype[k], seen) : convert_for(seen, it.dtype[k]);
   const int last = it.ndim - 1;
   const int64_t row = it.shape[last];
   const int64_t s0 = it.strides[k][last];
@@ -154,7 +173,7 @@ void run_tiles(const Plan& plan, int64_t begin, int64_t end) {
   for (int k = 1; k <= inputs; ++k) {
     if (plan.access[k] != Access::Constant) continue;
     const int64_t n = std::min(plan.tile, (end - begin + kLane - 1) & ~(kLane - 1));
-    convert_for(it.dtype[k], it.compute)(it.data[k], 0, 0, buffer[k], plan.item[k], 0, n, 1);
+    convert_for(it.dtype[k], plan.seen[k])(it.data[k], 0, 0, buffer[k], plan.item[k], 0, n, 1);
     in[k - 1] = buffer[k];
   }
   for (int64_t position = begin; position < end;) {
@@ -170,14 +189,14 @@ void run_tiles(const Plan& plan, int64_t begin, int64_t end) {
       if (plan.access[k] == Access::Constant) continue;
       const char* direct = pointer(k);
       if (direct == nullptr) {
-        transfer<true>(it, k, cursor, n, buffer[k], plan.item[k]);
+        transfer<true>(plan, k, cursor, n, buffer[k]);
         direct = buffer[k];
       }
       in[k - 1] = direct;
     }
     char* out = pointer(0);
     run_contiguous(plan, out ? out : buffer[0], in, n);
-    if (out == nullptr) transfer<false>(it, 0, cursor, n, buffer[0], plan.item[0]);
+    if (out == nullptr) transfer<false>(plan, 0, cursor, n, buffer[0]);
     position += n;
     cursor.advance(it, n);
   }
@@ -192,12 +211,19 @@ void run_range(const Plan& plan, int64_t begin, int64_t end) {
 
 }  // namespace
 
-void run_loop(const Iterator& it, Loop loop, const void* functor, int cost, detail::CostHint& hint) {
-  Plan plan{it, loop, functor, {}, {}, 0};
+void run_loop(const Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost, detail::CostHint& hint) {
+  unsigned constants = 0;
+  for (int k = 1; k <= it.num_inputs; ++k) constants |= is_constant(it, k) ? 1u << (k - 1) : 0u;
+  DType format = it.compute;
+  const Loop special = choose(it, loop16, constants, format);
+  if (special == nullptr) format = it.compute;
+  Plan plan{it, special ? special : loop, functor, {}, {}, {}, 0};
   int64_t largest = 1;
   for (int k = 0; k <= it.num_inputs; ++k) {
-    plan.item[k] = static_cast<int64_t>(element_size(seen_dtype(it, k)));
-    plan.access[k] = classify(it, k, plan.item[k]);
+    const bool constant = k > 0 && (constants >> (k - 1) & 1);
+    plan.seen[k] = constant ? it.compute : k > 0 || it.result == it.compute ? format : it.result;
+    plan.item[k] = static_cast<int64_t>(element_size(plan.seen[k]));
+    plan.access[k] = constant ? Access::Constant : classify(plan, k);
     plan.whole &= plan.access[k] == Access::Direct;
     largest = std::max(largest, plan.item[k]);
   }

@@ -2,10 +2,14 @@
 // inner]. A row (inner = 1) is searched block by block for its extreme, in vectors, and only the block that holds
 // it is searched for the place. Columns are compared side by side.
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 
+#include "tapegrad/aten/functors/reduce.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/convert.h"
+#include "tapegrad/aten/iterate/sixteen.h"
 #include "tapegrad/aten/kernels_reduce.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -29,35 +33,36 @@ bool beats(T x, T best) {
     return kMax ? x > best : x < best;
 }
 
-// The better one as values go, without a branch: NaN wins.
-template <class T, bool kMax>
-T better_of(T x, T best) {
-  const T m = (kMax ? x > best : x < best) ? x : best;  // best where it is NaN
-  return x == x ? m : x;
-}
-
-template <class T, bool kMax>
-[[gnu::flatten]] T extreme_of(const T* x, int64_t n) {
+// The extreme of n elements, which lie in memory as S; NaN wins.
+template <class T, bool kMax, class S>
+[[gnu::flatten]] T extreme_of(const S* x, int64_t n) {
+  using F = std::conditional_t<kMax, fn::amax<T>, fn::amin<T>>;
+  const F f;
   T lane[kLanes];
-  for (int l = 0; l < kLanes; ++l) lane[l] = x[0];
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= n; i += 4 * kLanes)  // four at once: the lanes are loaded and stored for all of them
+  std::fill_n(lane, kLanes, static_cast<T>(x[0]));
+  auto deal = [&]<int Q>(const S* from, std::integral_constant<int, Q>) {
+    alignas(64) T v[Q][kLanes];
+    if constexpr (std::is_same_v<T, S>)
+      std::memcpy(v, from, sizeof v);
+    else
+      for (int e = 0; e < Q * kLanes; e += sixteen::kBlock) sixteen::load(from + e, &v[0][0] + e);
 #pragma GCC ivdep
     for (int l = 0; l < kLanes; ++l) {
-      T best = better_of<T, kMax>(x[i + l], lane[l]);
-      best = better_of<T, kMax>(x[i + l + kLanes], best);
-      best = better_of<T, kMax>(x[i + l + 2 * kLanes], best);
-      lane[l] = better_of<T, kMax>(x[i + l + 3 * kLanes], best);
+      if constexpr (Q == 4)
+        lane[l] = f.step4(lane[l], v[0][l], v[1][l], v[2][l], v[3][l]);
+      else
+        lane[l] = f.step(lane[l], v[0][l]);
     }
-  for (; i + kLanes <= n; i += kLanes)
-#pragma GCC ivdep
-    for (int l = 0; l < kLanes; ++l) lane[l] = better_of<T, kMax>(x[i + l], lane[l]);
-  for (int l = 0; i + l < n; ++l) lane[l] = better_of<T, kMax>(x[i + l], lane[l]);
+  };
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) deal(x + i, std::integral_constant<int, 4>{});
+  for (; i + kLanes <= n; i += kLanes) deal(x + i, std::integral_constant<int, 1>{});
+  for (int l = 0; i + l < n; ++l) lane[l] = f.step(lane[l], static_cast<T>(x[i + l]));
   for (int width = kLanes / 2; width >= 4; width /= 2)
 #pragma GCC ivdep
 #pragma GCC unroll 1  // unrolled first, short loops are not vectorised
-    for (int l = 0; l < width; ++l) lane[l] = better_of<T, kMax>(lane[l + width], lane[l]);
-  return better_of<T, kMax>(better_of<T, kMax>(lane[3], lane[2]), better_of<T, kMax>(lane[1], lane[0]));
+    for (int l = 0; l < width; ++l) lane[l] = f.step(lane[l], lane[l + width]);
+  return f.step4(lane[0], lane[0], lane[1], lane[2], lane[3]);
 }
 
 // The first place of an extreme that is there: lane by lane in the last line only.
@@ -93,7 +98,7 @@ int64_t place_in_row(const S* x, int64_t n) {
   T best{};
   for (int64_t b = 0; b < n; b += kBlock) {
     const int64_t m = std::min(kBlock, n - b);
-    const T value = extreme_of<T, kMax>(block_at<T>(x + b, m, buffer), m);
+    const T value = extreme_of<T, kMax>(x + b, m);
     if (b == 0 || beats<T, kMax>(value, best)) {
       best = value;
       best_block = b;

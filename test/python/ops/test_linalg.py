@@ -1,6 +1,9 @@
 """Linear algebra beyond what test_rows.py asks of every row: factors that are unique up to a phase only, matrices that
 are singular, have repeated eigenvalues, are wide, tall, large or empty."""
 
+import functools
+import time
+
 import numpy as np
 import pytest
 import rows
@@ -311,3 +314,21 @@ def test_distances_of_near_points_far_from_the_origin():
     x.requires_grad_()
     tapegrad.cdist(x, x).sum().backward()
     assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("count", [199, 201, 700])
+def test_long_chains_of_matrices(count):
+    """From 200 matrices on the order of products is found in linear time."""
+    rng = np.random.default_rng(count)
+    sizes = rng.integers(1, 9, count + 1)
+    arrays = [rng.standard_normal((m, n)) / np.sqrt(n) for m, n in zip(sizes, sizes[1:])]
+    product = tapegrad.linalg.multi_dot([tapegrad.from_numpy(a) for a in arrays])
+    expected = functools.reduce(np.matmul, arrays)
+    np.testing.assert_allclose(product.numpy(), expected, rtol=1e-9, atol=1e-12 * np.abs(expected).max())
+
+
+def test_a_chain_too_long_for_cubic_time():
+    eye = tapegrad.eye(2)
+    begun = time.perf_counter()
+    assert tapegrad.equal(tapegrad.chain_matmul(*[eye] * 20_000), eye)
+    assert time.perf_counter() - begun < 20

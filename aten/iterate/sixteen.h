@@ -1,0 +1,113 @@
+// Sixteen elements of a 16-bit format at a time, to and from float. The array between conversion and arithmetic is as
+// wide as the vectors of the instruction set, so that compilers keep it in registers: a loop over such blocks reads and
+// writes 16 bits per element and nothing else. What is true or false comes as 1 or 0. Rounds as Half and BFloat16 do;
+// NaNs of float16 keep their payload.
+#pragma once
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include <cstring>
+
+#include "tapegrad/c10/half.h"
+
+namespace tapegrad::cpu::TG_ISA::sixteen {
+
+inline constexpr int kBlock = 16;
+
+#if defined(__AVX512F__)
+// The masked forms: g++ 12 warns about the others, which leave what is masked out undefined.
+inline constexpr __mmask16 kAll = 0xffff;
+
+TG_INLINE __m256i bits_at(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+TG_INLINE void put_bits(void* to, __m256i bits) { _mm256_storeu_si256(static_cast<__m256i*>(to), bits); }
+
+TG_INLINE void load(const Half* from, float* to) { _mm512_store_ps(to, _mm512_maskz_cvtph_ps(kAll, bits_at(from))); }
+TG_INLINE void store(const float* from, Half* to) {
+  put_bits(to, _mm512_maskz_cvtps_ph(kAll, _mm512_load_ps(from), _MM_FROUND_TO_NEAREST_INT));
+}
+// bfloat16 is the upper half of float: one permutation of 16-bit words puts 16 of them in place or takes them out.
+TG_INLINE void load(const BFloat16* from, float* to) {
+  constexpr short kUpper[32] = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
+                                0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+  const __m512i index = _mm512_loadu_si512(kUpper);
+  const __m512i wide =
+      _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_maskz_broadcast_i64x4(0xff, bits_at(from)));
+  _mm512_store_ps(to, _mm512_castsi512_ps(wide));
+}
+// Written out, since the instruction is in no ISA that files are compiled for. It takes subnormal numbers for zero.
+inline const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
+TG_INLINE __m256i converted(__m512 x) {
+  __m256i bits;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(x));
+  return bits;
+}
+TG_INLINE void store(const float* from, BFloat16* to) {
+  constexpr short kOdd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+  constexpr int kSubnormal = 0x20;  // of vfpclassps
+  const __m512 x = _mm512_load_ps(from);
+  if (has_bfloat16 && TG_LIKELY(_mm512_fpclass_ps_mask(x, kSubnormal) == 0)) return put_bits(to, converted(x));
+  const __m512i u = _mm512_castps_si512(x), up = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+  const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
+  const __m512i even = _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i rounded = _mm512_mask_or_epi32(even, nan, u, _mm512_set1_epi32(0x400000));
+  const __m512i bits = _mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_loadu_si512(kOdd), rounded);
+  __m256i low;  // the lower half, by a way without undefined lanes
+  std::memcpy(&low, &bits, sizeof low);
+  put_bits(to, low);
+}
+TG_INLINE void store(const int32_t* from, bool* to) {
+  const __m128i bytes = _mm512_maskz_cvtepi32_epi8(kAll, _mm512_load_si512(from));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+}
+#elif defined(__AVX2__)
+TG_INLINE __m128i bits_at(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+
+TG_INLINE void load(const Half* from, float* to) {
+  for (int i = 0; i < kBlock; i += 8) _mm256_store_ps(to + i, _mm256_cvtph_ps(bits_at(from + i)));
+}
+TG_INLINE void store(const float* from, Half* to) {
+  for (int i = 0; i < kBlock; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_load_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+}
+TG_INLINE void load(const BFloat16* from, float* to) {
+  for (int i = 0; i < kBlock; i += 8)
+    _mm256_store_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits_at(from + i)), 16)));
+}
+TG_INLINE __m256i rounded(const float* from) {
+  const __m256 x = _mm256_load_ps(from);
+  const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
+  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, odd), _mm256_set1_epi32(0x7fff));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+}
+TG_INLINE void store(const float* from, BFloat16* to) {
+  const __m256i packed = _mm256_packus_epi32(rounded(from), rounded(from + 8));  // quarters in the order 0 2 1 3
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+TG_INLINE void store(const int32_t* from, bool* to) {
+  const __m256i* p = reinterpret_cast<const __m256i*>(from);
+  const __m256i words =
+      _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_load_si256(p), _mm256_load_si256(p + 1)), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+}
+#else
+TG_INLINE void store(const int32_t* from, bool* to) {
+  for (int i = 0; i < kBlock; ++i) to[i] = from[i] != 0;
+}
+template <class S>
+void load(const S* from, float* to) {
+  for (int i = 0; i < kBlock; ++i) to[i] = static_cast<float>(from[i]);
+}
+template <class S>
+void store(const float* from, S* to) {
+  for (int i = 0; i < kBlock; ++i) to[i] = S(from[i]);
+}
+#endif
+
+}  // namespace tapegrad::cpu::TG_ISA::sixteen
