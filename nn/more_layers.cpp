@@ -120,7 +120,8 @@ AdaptiveLogSoftmaxWithLossImpl::AdaptiveLogSoftmaxWithLossImpl(AdaptiveLogSoftma
     const auto at = static_cast<size_t>(i);
     const double divisor = std::pow(options.div_value(), static_cast<double>(i + 1));
     const auto width = static_cast<int64_t>(std::floor(static_cast<double>(features) / divisor));
-    tail->push_back(Sequential(Linear(features, width, false), Linear(width, cuts[at + 1] - cuts[at], false)));
+    const Linear down(features, width, false);  // in this order: they draw random numbers
+    tail->push_back(Sequential(down, Linear(width, cuts[at + 1] - cuts[at], false)));
   }
 }
 

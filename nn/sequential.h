@@ -72,7 +72,9 @@ class Sequential : public ModuleHolder<SequentialImpl> {
  public:
   using ModuleHolder<SequentialImpl>::ModuleHolder;
   Sequential() : ModuleHolder(std::make_shared<SequentialImpl>()) {}
-  // Under the names "0", "1", ...
+  // Under the names "0", "1", ... With braces, Sequential{Linear(2, 3), ReLU()}, the modules are made from the first to
+  // the last, as in Python; the order in which brackets make them, and so what they draw from a seed, is the
+  // compiler's.
   template <UnaryHolder First, UnaryHolder... Rest>
   requires(sizeof...(Rest) > 0 || !std::same_as<First, Sequential>) explicit Sequential(const First& first,
                                                                                         const Rest&... rest)
