@@ -238,6 +238,51 @@ def test_pinned_memory():
     """)
 
 
+def test_loader_pins_its_batches():
+    simulated("""
+        from tapegrad.utils.data import DataLoader, TensorDataset
+        data = TensorDataset(tg.arange(8.), tg.arange(8))
+        for pin in (True, False):
+            for x, y in DataLoader(data, batch_size=4, pin_memory=pin):
+                assert x.is_pinned() == y.is_pinned() == pin and tg.equal(x, y.float())
+    """)
+
+
+def test_graphs():
+    simulated("""
+        g = cuda.CUDAGraph()
+        for wrong, text in ((g.replay, "nothing has been captured"), (g.capture_begin, "the default stream cannot be captured"),
+                            (g.capture_end, "no capture was begun"), (g.pool, "nothing has been captured")):
+            try:
+                wrong()
+            except RuntimeError as e:
+                assert text in str(e), str(e)
+            else:
+                raise AssertionError(text)
+        with cuda.graph(g):
+            assert cuda.is_current_stream_capturing() and cuda.current_stream() != cuda.default_stream()
+            x = tg.empty(1000, device="cuda")
+        assert not cuda.is_current_stream_capturing() and cuda.current_stream() == cuda.default_stream()
+        assert [s["segment_pool_id"] for s in cuda.memory_snapshot()] == [g.pool()]
+        g.replay(), cuda.synchronize()
+        h = cuda.CUDAGraph()
+        with cuda.graph(h, pool=g.pool()):
+            pass
+        assert h.pool() == g.pool()
+        del x
+        h.reset(), g.reset(), cuda.empty_cache()
+        assert cuda.memory_reserved() == 0
+        try:
+            with cuda.graph(cuda.CUDAGraph()):
+                cuda.synchronize()  # spoils it
+        except RuntimeError as e:
+            assert "not permitted when stream is capturing" in str(e)
+        else:
+            raise AssertionError
+        assert cuda.current_stream() == cuda.default_stream()
+    """)
+
+
 def test_pinning_needs_a_device():
     if tg.cuda.is_available():
         pytest.skip("there is a GPU")
