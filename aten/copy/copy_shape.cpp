@@ -1,7 +1,10 @@
+#include "tapegrad/aten/copy/across.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad {
+
+std::atomic<CopyAcross> copy_across{nullptr};
 
 namespace {
 void check_writable(const Tensor& self, const char* op) {

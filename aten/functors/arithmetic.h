@@ -30,15 +30,22 @@ struct true_divide {
 };
 
 // Integer division by zero has no value to return. It is found in the loop, since a pass over the divisor
-// before would cost as much as the operator.
+// before would cost as much as the operator. Kernels of a device cannot throw: they give 0, and record that a divisor
+// of a functor with kDividesIntegers was 0 (cuda/pointwise/rows.h).
 [[noreturn]] TG_API TG_COLD void throw_zero_division();
+#if defined(__CUDACC__) || defined(TG_CUDA_SIMULATED)
+#define TG_ZERO_DIVISION return T(0)
+#else
+#define TG_ZERO_DIVISION throw_zero_division()
+#endif
 
 template <class T>
 struct trunc_divide {
+  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
   static constexpr int kCost = 2;
   TG_HD T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) {
-      if (b == 0) throw_zero_division();
+      if (b == 0) TG_ZERO_DIVISION;
       if constexpr (std::is_signed_v<T>)
         if (b == -1) return math::neg(a);
       return static_cast<T>(a / b);
@@ -50,10 +57,11 @@ struct trunc_divide {
 // Rounds towards minus infinity. Floating point: the quotient that fits the remainder, as Python's //.
 template <class T>
 struct floor_divide {
+  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
   static constexpr int kCost = 4;
   TG_HD T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) {
-      if (b == 0) throw_zero_division();
+      if (b == 0) TG_ZERO_DIVISION;
       if constexpr (std::is_signed_v<T>) {
         if (b == -1) return math::neg(a);
         const T quotient = static_cast<T>(a / b);
@@ -75,10 +83,11 @@ struct floor_divide {
 };
 template <class T>
 struct fmod {
+  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
   static constexpr int kCost = 8;
   TG_HD T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) {
-      if (b == 0) throw_zero_division();
+      if (b == 0) TG_ZERO_DIVISION;
       if constexpr (std::is_signed_v<T>)
         if (b == -1) return 0;
       return static_cast<T>(a % b);
@@ -90,6 +99,7 @@ struct fmod {
 // The remainder with the sign of the divisor, as Python's %.
 template <class T>
 struct remainder {
+  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
   static constexpr int kCost = 8;
   TG_HD T operator()(T a, T b) const {
     const T rest = fmod<T>{}(a, b);

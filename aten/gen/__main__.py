@@ -60,6 +60,7 @@ def outputs(ops: list[Op], ops_folder: Path):
             yield path, _restore_lines(_operator_file(family, part, ops_folder.as_posix()), path)
         yield f"bindings/py_{family}.cpp", emit_python.emit_family(family, members, by_name)
     yield "src/kernel_table.cpp", emit_kernels.emit_table(ops)
+    yield "tapegrad/cuda/kernel_list.inc", emit_kernels.emit_cuda_list(ops)
     yield "src/batch_rules.cpp", emit_batch.emit_rules(ops)
     yield from emit_kernels.emit_loops(ops, root / "aten" / "functors")
     yield "bindings/registry.cpp", emit_python.emit_registry(ops)

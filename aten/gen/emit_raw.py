@@ -128,7 +128,7 @@ def _operands(op: Op) -> tuple[list[str], str]:
 
 def _device_check(op: Op) -> list[str]:
     single, lists = _operands(op)
-    if len(single) < 2 and not lists:
+    if op.get("devices") == "any" or (len(single) < 2 and not lists):
         return []
     return [f'  check_same_device("{op.shown}", {{{", ".join(single)}}}{lists});']
 

@@ -114,6 +114,7 @@ Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, st
     it.compute = types.compute;
     it.input_dtype = input.dtype();
     it.output_dtype = types.result;
+    it.device = input.device();
     it.input = static_cast<const char*>(input.data_ptr());
     it.output = static_cast<char*>(target.data_ptr());
     for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];

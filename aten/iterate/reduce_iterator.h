@@ -2,6 +2,7 @@
 // operators.
 #pragma once
 
+#include "tapegrad/c10/device.h"
 #include "tapegrad/c10/dtype.h"
 #include "tapegrad/c10/scalar.h"
 #include "tapegrad/c10/small_vector.h"
@@ -13,6 +14,7 @@ struct Iterator {
   DType compute;
   DType input_dtype;
   DType output_dtype;
+  Device device;
   int outer_ndim = 0;
   int reduced_ndim = 0;
   int64_t outer_numel = 1;

@@ -1,0 +1,179 @@
+#include "tapegrad/cuda/copy/convert.h"
+
+#include <algorithm>
+
+#include "tapegrad/aten/functors/arithmetic.h"
+#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/cuda/pointwise/rows.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+// An element of any dtype as the widest of its kind. One kernel for all pairs: which it is, is the same for all threads.
+struct Wide {
+  enum class Kind : uint8_t { Whole, Real, Complex } kind;
+  int64_t whole = 0;
+  double real = 0, imaginary = 0;
+};
+
+template <class T>
+TG_DEVICE Wide widen(const char* p) {
+  const T x = *reinterpret_cast<const T*>(p);
+  Wide w;
+  if constexpr (std::is_integral_v<T>) {
+    w.kind = Wide::Kind::Whole;
+    w.whole = static_cast<int64_t>(x);
+  } else if constexpr (is_complex_type<T>) {
+    w.kind = Wide::Kind::Complex;
+    w.real = static_cast<double>(x.real());
+    w.imaginary = static_cast<double>(x.imag());
+  } else {
+    w.kind = Wide::Kind::Real;
+    w.real = static_cast<double>(static_cast<compute_t<T>>(x));
+  }
+  return w;
+}
+template <class T>
+TG_DEVICE void narrow(char* p, const Wide& w) {
+  T& out = *reinterpret_cast<T*>(p);
+  if (w.kind == Wide::Kind::Whole)
+    out = cast_element<T>(w.whole);
+  else if (w.kind == Wide::Kind::Real)
+    out = cast_element<T>(w.real);
+  else
+    out = cast_element<T>(complex128_t(w.real, w.imaginary));
+}
+
+TG_DEVICE Wide widen_any(const char* p, DType dtype) {
+  switch (dtype) {
+    case DType::bool_: {  // uninitialised memory may hold other bytes than 0 and 1
+      Wide w = widen<uint8_t>(p);
+      w.whole = w.whole != 0;
+      return w;
+    }
+#define TG_CASE(name, type) \
+  case DType::name:         \
+    return widen<type>(p);
+      TG_CASE(uint8, uint8_t)
+      TG_CASE(int8, int8_t)
+      TG_CASE(int16, int16_t)
+      TG_CASE(int32, int32_t)
+      TG_CASE(int64, int64_t)
+      TG_CASE(float16, Half)
+      TG_CASE(bfloat16, BFloat16)
+      TG_CASE(float32, float)
+      TG_CASE(float64, double)
+      TG_CASE(complex64, complex64_t)
+    default:
+      return widen<complex128_t>(p);
+#undef TG_CASE
+  }
+}
+
+struct ConvertArgs {
+  Offsets<2> offsets;
+  uint32_t n;
+  char* to;
+  const char* from;
+  DType to_dtype, from_dtype;
+};
+
+TG_KERNEL void convert_kernel(ConvertArgs args) {
+  for (int64_t i = global_index(); i < args.n; i += global_step()) {
+    int32_t at[2];
+    args.offsets.at(static_cast<uint32_t>(i), at);
+    const Wide w = widen_any(args.from + at[1], args.from_dtype);
+    char* to = args.to + at[0];
+    switch (args.to_dtype) {
+#define TG_CASE(name, type) \
+  case DType::name:         \
+    narrow<type>(to, w);    \
+    break;
+      TG_FORALL_DTYPES(TG_CASE)
+#undef TG_CASE
+    }
+  }
+}
+
+using pointwise::Iterator;
+
+Iterator iterator_of(const Stream& stream, int ndim, const int64_t* shape, char* to, DType to_dtype,
+                     const int64_t* to_strides) {
+  Iterator it;
+  it.ndim = ndim;
+  it.num_inputs = 1;
+  it.numel = 1;
+  for (int d = 0; d < ndim; ++d) it.numel *= shape[d];
+  std::copy_n(shape, ndim, it.shape);
+  it.data[0] = to;
+  it.dtype[0] = to_dtype;
+  it.device = Device(DeviceType::CUDA, static_cast<int8_t>(stream.device));
+  std::copy_n(to_strides, ndim, it.strides[0]);
+  return it;
+}
+
+// Elements as bytes: the functor is the identity of a type of that size.
+void move_bytes(const Iterator& it) {
+  switch (element_size(it.compute)) {
+    case 1:
+      return rows::run<1, uint8_t>(it, fn::identity<uint8_t>{});
+    case 2:
+      return rows::run<1, uint16_t>(it, fn::identity<uint16_t>{});
+    case 4:
+      return rows::run<1, uint32_t>(it, fn::identity<uint32_t>{});
+    case 8:
+      return rows::run<1, uint64_t>(it, fn::identity<uint64_t>{});
+    default:
+      return rows::run<1, complex128_t>(it, fn::identity<complex128_t>{});
+  }
+}
+
+bool float_or_half(DType t) { return t == DType::float32 || is_half(t); }
+
+}  // namespace
+
+void convert_strided(const Stream& stream, int ndim, const int64_t* shape, char* to, DType to_dtype,
+                     const int64_t* to_strides, const char* from, DType from_dtype, const int64_t* from_strides) {
+  Iterator it = iterator_of(stream, ndim, shape, to, to_dtype, to_strides);
+  if (it.numel == 0) return;
+  it.data[1] = const_cast<char*>(from);
+  it.dtype[1] = from_dtype;
+  std::copy_n(from_strides, ndim, it.strides[1]);
+  if (to_dtype == from_dtype) {
+    it.compute = it.result = to_dtype;
+    return move_bytes(it);
+  }
+  if (float_or_half(to_dtype) && float_or_half(from_dtype)) {
+    it.compute = it.result = DType::float32;
+    return rows::run<1, float>(it, fn::identity<float>{});
+  }
+  const int64_t* strides[] = {to_strides, from_strides};
+  for_32_bit_pieces(ndim, shape, 2, strides, [&](const Piece& piece) {
+    ConvertArgs args{};
+    args.offsets.ndim = piece.ndim;
+    for (int d = 0; d < piece.ndim; ++d) {
+      args.offsets.shape[d] = FastDivide(static_cast<uint32_t>(piece.shape[d]));
+      for (int k = 0; k < 2; ++k) args.offsets.strides[k][d] = static_cast<int32_t>(piece.strides[k][d]);
+    }
+    args.n = static_cast<uint32_t>(piece.numel);
+    args.to = to + piece.offset[0];
+    args.from = from + piece.offset[1];
+    args.to_dtype = to_dtype;
+    args.from_dtype = from_dtype;
+    launch(stream, &convert_kernel, grid_for(piece.numel, kBlock, INT32_MAX), kBlock, args);
+  });
+}
+
+void fill_strided(const Stream& stream, int ndim, const int64_t* shape, char* to, DType dtype, const int64_t* strides,
+                  const void* value) {
+  Iterator it = iterator_of(stream, ndim, shape, to, dtype, strides);
+  if (it.numel == 0) return;
+  it.data[1] = static_cast<char*>(const_cast<void*>(value));
+  it.dtype[1] = dtype;
+  it.on_host = 2;
+  std::fill_n(it.strides[1], ndim, int64_t{0});
+  it.compute = it.result = dtype;
+  move_bytes(it);
+}
+
+}  // namespace tapegrad::cuda

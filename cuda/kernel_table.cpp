@@ -1,0 +1,41 @@
+// Fills the CUDA column of the kernel table. Kernels are weak references, so that a missing one is null and its row runs
+// through the host instead; `tapegrad_cuda_staged` names those.
+// Visible, or the linker could not leave them null.
+#define TG_KERNEL_REFERENCE __attribute__((weak, visibility("default")))
+#include "tapegrad/cuda/kernel_table.h"
+
+#include <string>
+
+#include "tapegrad/aten/copy/across.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/staged.h"
+
+namespace tapegrad::cuda {
+
+namespace {
+
+std::string staged_names;
+
+void set(OpId op, AnyKernel kernel, AnyKernel staged) {
+  kernel_table[op].device[static_cast<int>(DeviceType::CUDA)] = kernel != nullptr ? kernel : staged;
+  if (kernel == nullptr) staged_names += std::string(op_names[op]) + "\n";
+}
+
+}  // namespace
+
+void fill_kernel_table() {
+  staged_names.clear();
+#define TG_ITERATED(index, name, kind) \
+  set(index, reinterpret_cast<AnyKernel>(&name), reinterpret_cast<AnyKernel>(&staged::kind##_kernel<index>));
+#define TG_WRITTEN(index, name, outputs, ...)     \
+  set(index, reinterpret_cast<AnyKernel>(&name), \
+      reinterpret_cast<AnyKernel>(&staged::Kernel<index, outputs, __VA_ARGS__>::run));
+#include "tapegrad/cuda/kernel_list.inc"
+#undef TG_ITERATED
+#undef TG_WRITTEN
+  copy_across.store(&copy_any);
+}
+
+}  // namespace tapegrad::cuda
+
+const char* tapegrad_cuda_staged() { return tapegrad::cuda::staged_names.c_str(); }

@@ -1,0 +1,60 @@
+#include "tapegrad/cuda/launch/faults.h"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/runtime/stream.h"
+
+namespace tapegrad::cuda {
+
+namespace {
+
+constexpr int kMostDevices = 128;
+std::array<std::atomic<FaultRecord*>, kMostDevices> records{};  // host addresses
+
+FaultRecord* make_record(int device) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (FaultRecord* have = records[static_cast<size_t>(device)].load()) return have;
+  auto* record = static_cast<FaultRecord*>(driver().allocate_pinned(sizeof(FaultRecord)));
+  TG_CHECK(record != nullptr, OutOfMemory, "cuda: no pinned memory for the record of a device's errors");
+  std::memset(static_cast<void*>(record), 0, sizeof(FaultRecord));
+  records[static_cast<size_t>(device)].store(record);
+  after_wait.store(&raise_faults);
+  return record;
+}
+
+}  // namespace
+
+FaultRecord* fault_record(int device) {
+  FaultRecord* record = records[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  if (record == nullptr) record = make_record(device);
+  return static_cast<FaultRecord*>(driver().device_address(record));
+}
+
+void raise_faults() {
+  for (size_t device = 0; device < kMostDevices; ++device) {
+    FaultRecord* record = records[device].load(std::memory_order_acquire);
+    if (record == nullptr || std::atomic_ref(record->state).load(std::memory_order_acquire) != 2) continue;
+    const FaultRecord found = *record;
+    std::atomic_ref(record->state).store(0, std::memory_order_release);
+    const char* op = reinterpret_cast<const char*>(found.op);
+    switch (found.fault) {
+      case Fault::DivisionByZero:
+        TG_THROW(Runtime, "division: an integer was divided by zero");
+      case Fault::Index:
+        TG_THROW(Index, "{}: index {} is out of bounds for a dimension of size {}", op, found.value, found.size);
+      case Fault::Label:
+        TG_THROW(Index, "{}: class {} is out of bounds for {} classes", op, found.value, found.size);
+      case Fault::Probability:
+        TG_THROW(Runtime, "{}: the weights must be finite, not negative and not all zero", op);
+      default:
+        TG_THROW(Internal, "{}: a kernel recorded an unknown fault", op);
+    }
+  }
+}
+
+}  // namespace tapegrad::cuda

@@ -1,0 +1,60 @@
+// What kernels find wrong: recorded by the device, raised at the next synchronisation of any stream (no kernel traps, no
+// launch waits). The first fault of a device since the last check is kept. The record lies in pinned memory, so that a
+// check is a look at host memory.
+#pragma once
+
+#include <cstdint>
+
+#include "tapegrad/cuda/launch/device_code.h"
+
+namespace tapegrad::cuda {
+
+enum class Fault : uint32_t {
+  None,
+  DivisionByZero,
+  Index,          // value, size: an index out of bounds
+  Label,          // value, size: a class that is not there
+  Probability,    // a distribution with negative, infinite or no weights
+};
+
+// State 0: free, 1: being written, 2: written.
+struct FaultRecord {
+  uint32_t state;
+  Fault fault;
+  int64_t value, size;
+  uint64_t op;  // of the host: a `const char*`
+};
+
+#if defined(__CUDACC__)
+__device__ __noinline__ inline
+#else
+inline
+#endif
+void record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0) {
+  if (record->state != 0 || atomic_compare_and_set(&record->state, 0, 1) != 0) return;
+  record->fault = fault;
+  record->op = reinterpret_cast<uint64_t>(op);
+  record->value = value;
+  record->size = size;
+  memory_fence_system();
+  record->state = 2;
+  memory_fence_system();
+}
+
+// The record of a device as kernels see it. `op` of a fault must be a string that lives for ever.
+TG_API FaultRecord* fault_record(int device);
+// Raises the first fault that kernels recorded, and forgets all.
+TG_API void raise_faults();
+
+// An index of a dimension of `size` elements, negative ones from the end; where it is out of bounds the fault is
+// recorded and 0 returned.
+template <class I>
+TG_DEVICE int64_t checked_index(I given, int64_t size, FaultRecord* record, const char* op) {
+  const int64_t i = static_cast<int64_t>(given);
+  const int64_t index = i < 0 ? i + size : i;
+  if (index >= 0 && index < size) return index;
+  record_fault(record, Fault::Index, op, i, size);
+  return 0;
+}
+
+}  // namespace tapegrad::cuda

@@ -1,0 +1,51 @@
+// What the host decides for a pointwise iteration, once for all functors; rows.h has the kernels.
+#pragma once
+
+#include "tapegrad/aten/iterate/pointwise_iterator.h"
+#include "tapegrad/cuda/launch/faults.h"
+#include "tapegrad/cuda/launch/index.h"
+#include "tapegrad/cuda/launch/launch.h"
+
+namespace tapegrad::cuda::rows {
+
+inline constexpr int kMaxOperands = 1 + pointwise::kMaxInputs;
+
+// How an operand's elements lie in memory, when the compute type is float: kernels load them as float.
+enum class Stored : uint8_t { Native, Half, BFloat16 };
+// What changes from element to element of a flat iteration.
+enum class Source : uint8_t { Array, Element, Value };  // all, one on the device, one given in `value`
+
+struct Flat {
+  int64_t n;
+  char* data[kMaxOperands];
+  Stored stored[kMaxOperands];
+  Source source[kMaxOperands];
+  alignas(16) unsigned char value[kMaxOperands][16];
+  FaultRecord* fault;
+};
+
+template <int Operands>
+struct Strided {
+  Offsets<Operands> offsets;
+  uint32_t n;
+  char* data[Operands];
+  Stored stored[Operands];
+  Source source[Operands];
+  alignas(16) unsigned char value[Operands][16];
+  FaultRecord* fault;
+};
+
+// How many elements one thread takes at once: 16 bytes of them.
+template <class T>
+inline constexpr int kPack = sizeof(T) == 1 ? 8 : sizeof(T) >= 16 ? 1 : 16 / static_cast<int>(sizeof(T));
+
+// The kernels of one functor.
+struct Kernels {
+  void (*flat)(const void* functor, const Flat& args, const Stream& stream);
+  void (*strided)(const void* functor, const Strided<kMaxOperands>& args, const Stream& stream);
+};
+
+// `pack`: kPack of the compute type.
+TG_API void run_kernels(const pointwise::Iterator& it, const Kernels& kernels, const void* functor, int pack);
+
+}  // namespace tapegrad::cuda::rows

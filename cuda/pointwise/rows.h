@@ -1,0 +1,182 @@
+// The typed side of pointwise kernels, included by the generated *.cu files; see plan.h for what the host decides.
+#pragma once
+
+#include <type_traits>
+
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/dispatch.h"
+#include "tapegrad/cuda/launch/convert.h"
+#include "tapegrad/cuda/pointwise/complex.h"
+#include "tapegrad/cuda/pointwise/plan.h"
+
+namespace tapegrad::cuda::rows {
+
+template <class T>
+TG_DEVICE T load_one(const char* p, Stored stored) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (stored == Stored::Half) return to_float(*reinterpret_cast<const Half*>(p));
+    if (stored == Stored::BFloat16) return to_float(*reinterpret_cast<const BFloat16*>(p));
+  }
+  if constexpr (std::is_same_v<T, bool>)
+    return *reinterpret_cast<const uint8_t*>(p) != 0;  // a byte of uninitialised memory may be neither 0 nor 1
+  else
+    return *reinterpret_cast<const T*>(p);
+}
+template <class R>
+TG_DEVICE void store_one(char* p, Stored stored, R value) {
+  if constexpr (std::is_same_v<R, float>) {
+    if (stored == Stored::Half) {
+      *reinterpret_cast<Half*>(p) = to_half(value);
+      return;
+    }
+    if (stored == Stored::BFloat16) {
+      *reinterpret_cast<BFloat16*>(p) = to_bfloat16(value);
+      return;
+    }
+  }
+  *reinterpret_cast<R*>(p) = value;
+}
+
+template <class S, class T, int V>
+TG_DEVICE void load_as(T (&x)[V], const char* base, int64_t i) {
+  const Pack<S, V> pack = load_pack<S, V>(reinterpret_cast<const S*>(base) + i);
+  for (int j = 0; j < V; ++j) {
+    if constexpr (std::is_same_v<S, T>)
+      x[j] = pack.v[j];
+    else if constexpr (std::is_same_v<T, bool>)
+      x[j] = pack.v[j] != 0;
+    else
+      x[j] = to_float(pack.v[j]);
+  }
+}
+template <class T, int V>
+TG_DEVICE void load_array(T (&x)[V], const char* base, Stored stored, int64_t i) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (stored == Stored::Half) return load_as<Half, T, V>(x, base, i);
+    if (stored == Stored::BFloat16) return load_as<BFloat16, T, V>(x, base, i);
+  }
+  load_as<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>, T, V>(x, base, i);
+}
+template <class R, int V>
+TG_DEVICE void store_array(const R (&y)[V], char* base, Stored stored, int64_t i) {
+  if constexpr (std::is_same_v<R, float>) {
+    if (stored == Stored::Half) {
+      Pack<Half, V> pack;
+      for (int j = 0; j < V; ++j) pack.v[j] = to_half(y[j]);
+      return store_pack<Half, V>(reinterpret_cast<Half*>(base) + i, pack);
+    }
+    if (stored == Stored::BFloat16) {
+      Pack<BFloat16, V> pack;
+      for (int j = 0; j < V; ++j) pack.v[j] = to_bfloat16(y[j]);
+      return store_pack<BFloat16, V>(reinterpret_cast<BFloat16*>(base) + i, pack);
+    }
+  }
+  Pack<R, V> pack;
+  for (int j = 0; j < V; ++j) pack.v[j] = y[j];
+  store_pack<R, V>(reinterpret_cast<R*>(base) + i, pack);
+}
+
+template <int N, class F, class T>
+TG_DEVICE auto apply(const F& f, const T (&x)[N], FaultRecord* fault) {
+  if constexpr (requires { requires F::kDividesIntegers; })
+    if (x[1] == T(0)) record_fault(fault, Fault::DivisionByZero, nullptr);
+  if constexpr (N == 1)
+    return f(x[0]);
+  else if constexpr (N == 2)
+    return f(x[0], x[1]);
+  else if constexpr (N == 3)
+    return f(x[0], x[1], x[2]);
+  else
+    return f(x[0], x[1], x[2], x[3]);
+}
+
+// The value of operand k where it is one for all elements.
+template <class T, class Args>
+TG_DEVICE T fixed_value(const Args& args, int k) {
+  if (args.source[k] == Source::Element) return load_one<T>(args.data[k], args.stored[k]);
+  return *reinterpret_cast<const T*>(args.value[k]);
+}
+
+template <int N, class T, class F>
+TG_KERNEL void flat_kernel(F f, Flat args) {
+  constexpr int V = kPack<T>;
+  using R = decltype(apply(f, std::declval<const T (&)[N]>(), nullptr));
+  T x[N][V];
+  for (int k = 0; k < N; ++k) {
+    if (args.source[k + 1] == Source::Array) continue;
+    const T value = fixed_value<T>(args, k + 1);
+    for (int j = 0; j < V; ++j) x[k][j] = value;
+  }
+  for (int64_t i = global_index() * V; i < args.n; i += global_step() * V) {
+    if (i + V <= args.n) {
+      for (int k = 0; k < N; ++k)
+        if (args.source[k + 1] == Source::Array) load_array<T, V>(x[k], args.data[k + 1], args.stored[k + 1], i);
+      R y[V];
+      for (int j = 0; j < V; ++j) {
+        T one[N];
+        for (int k = 0; k < N; ++k) one[k] = x[k][j];
+        y[j] = apply(f, one, args.fault);
+      }
+      store_array<R, V>(y, args.data[0], args.stored[0], i);
+      continue;
+    }
+    for (int64_t at = i; at < args.n; ++at) {  // the last elements
+      T one[N];
+      for (int k = 0; k < N; ++k) {
+        const int64_t size = args.stored[k + 1] == Stored::Native ? sizeof(T) : 2;
+        one[k] = args.source[k + 1] == Source::Array ? load_one<T>(args.data[k + 1] + at * size, args.stored[k + 1])
+                                                     : x[k][0];
+      }
+      const int64_t size = args.stored[0] == Stored::Native ? sizeof(R) : 2;
+      store_one<R>(args.data[0] + at * size, args.stored[0], apply(f, one, args.fault));
+    }
+  }
+}
+
+template <int N, class T, class F>
+TG_KERNEL void strided_kernel(F f, Strided<N + 1> args) {
+  T fixed[N];
+  for (int k = 0; k < N; ++k)
+    if (args.source[k + 1] != Source::Array) fixed[k] = fixed_value<T>(args, k + 1);
+  const int64_t step = global_step();
+  for (int64_t i = global_index(); i < args.n; i += step) {
+    int32_t at[N + 1];
+    args.offsets.at(static_cast<uint32_t>(i), at);
+    T one[N];
+    for (int k = 0; k < N; ++k)
+      one[k] = args.source[k + 1] == Source::Array ? load_one<T>(args.data[k + 1] + at[k + 1], args.stored[k + 1])
+                                                   : fixed[k];
+    store_one(args.data[0] + at[0], args.stored[0], apply(f, one, args.fault));
+  }
+}
+
+template <int N, class T, class F>
+void launch_flat(const void* functor, const Flat& args, const Stream& stream) {
+  launch(stream, &flat_kernel<N, T, F>, grid_for(args.n, kBlock * kPack<T>, INT32_MAX), kBlock,
+         *static_cast<const F*>(functor), args);
+}
+template <int N, class T, class F>
+void launch_strided(const void* functor, const Strided<kMaxOperands>& all, const Stream& stream) {
+  Strided<N + 1> args;
+  args.offsets.ndim = all.offsets.ndim;
+  for (int d = 0; d < all.offsets.ndim; ++d) args.offsets.shape[d] = all.offsets.shape[d];
+  args.n = all.n;
+  args.fault = all.fault;
+  for (int k = 0; k <= N; ++k) {
+    for (int d = 0; d < all.offsets.ndim; ++d) args.offsets.strides[k][d] = all.offsets.strides[k][d];
+    args.data[k] = all.data[k];
+    args.stored[k] = all.stored[k];
+    args.source[k] = all.source[k];
+    std::copy_n(all.value[k], 16, args.value[k]);
+  }
+  launch(stream, &strided_kernel<N, T, F>, grid_for(args.n, kBlock, INT32_MAX), kBlock,
+         *static_cast<const F*>(functor), args);
+}
+
+template <int N, class T, class F>
+void run(const pointwise::Iterator& it, const F& functor) {
+  static constexpr Kernels kernels{&launch_flat<N, T, F>, &launch_strided<N, T, F>};
+  run_kernels(it, kernels, &functor, kPack<T>);
+}
+
+}  // namespace tapegrad::cuda::rows
