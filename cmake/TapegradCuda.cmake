@@ -35,6 +35,11 @@ endif()
 
 file(GLOB_RECURSE cuda_host_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cuda/*.cpp")
 file(GLOB_RECURSE cuda_kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cuda/*.cu")
+foreach(file ${TG_GENERATED})
+  if(file MATCHES "\\.cu$")
+    list(APPEND cuda_kernel_sources "${TG_GEN_DIR}/${file}")
+  endif()
+endforeach()
 
 if(TG_CUDA_FOUND)
   set(CMAKE_CUDA_COMPILER "${TG_NVCC}" CACHE FILEPATH "")
@@ -49,9 +54,11 @@ if(TG_CUDA_FOUND)
   list(FILTER cuda_sources EXCLUDE REGEX "/cuda/simulated/")
   add_library(tapegrad_cuda SHARED ${cuda_sources})
   target_compile_options(tapegrad_cuda PRIVATE
-    ${TG_BASELINE_FLAGS} "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${TG_WARNINGS_AS_ERRORS}>:,-Werror>>")
+    ${TG_BASELINE_FLAGS} "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${TG_WARNINGS_AS_ERRORS}>:,-Werror>>")
   # nvcc's front end cannot evaluate fmt's checks of format strings; they are made when the message is.
-  target_compile_definitions(tapegrad_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=>)
+  target_compile_definitions(tapegrad_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=> $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
   target_link_libraries(tapegrad_cuda PUBLIC tapegrad
     PRIVATE $<BUILD_INTERFACE:tapegrad_private> CUDA::cudart_static ${CMAKE_DL_LIBS})
   # Only the headers: the libraries themselves are opened when they are first used (cuda/libraries/), so that the
@@ -75,14 +82,17 @@ if(TG_CUDA_SIMULATED)
   set(kernels ${cuda_kernel_sources})
   list(FILTER kernels EXCLUDE REGEX "/cuda/(libraries/|runtime/architecture\\.cu)")
   foreach(kernel ${kernels})
-    file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${kernel}")
+    string(REPLACE "${PROJECT_SOURCE_DIR}/" "tapegrad/" name "${kernel}")
+    if(kernel MATCHES "^${TG_GEN_DIR}/")
+      file(RELATIVE_PATH name "${TG_GEN_DIR}" "${kernel}")
+    endif()
     set(wrapper "${PROJECT_BINARY_DIR}/simulated/${name}.cpp")
-    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"tapegrad/@name@\"\n" @ONLY)
+    file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"@name@\"\n" @ONLY)
     list(APPEND simulated_sources "${wrapper}")
   endforeach()
   add_library(tapegrad_cuda_sim SHARED ${simulated_sources})
   target_compile_definitions(tapegrad_cuda_sim PRIVATE TG_CUDA_SIMULATED=1)
-  target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS})
+  target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS} -O1)  # long to optimise, short to run
   target_link_libraries(tapegrad_cuda_sim PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS})
   set_target_properties(tapegrad_cuda_sim PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib" BUILD_RPATH "$ORIGIN")

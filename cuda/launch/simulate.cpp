@@ -3,9 +3,13 @@
 #include "tapegrad/cuda/launch/simulate.h"
 
 #include <sys/mman.h>
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -25,15 +29,68 @@ constexpr size_t kGuardBytes = 64;
 
 enum class State : uint8_t { Ready, AtWarp, AtBlock, Done };
 
-struct Fiber {
+// Where a fiber goes on. ucontext asks the kernel for the signal mask at every switch, which costs more than the work
+// between two barriers; on x86 the registers that a call keeps are all there is to save.
+#if defined(__x86_64__)
+struct Context {
+  void* stack = nullptr;
+};
+extern "C" void tg_simulated_switch(void** save, void* resume);
+__asm__(R"(
+  .text
+  .p2align 4
+  .hidden tg_simulated_switch
+  .globl tg_simulated_switch
+  .type tg_simulated_switch, @function
+tg_simulated_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .size tg_simulated_switch, .-tg_simulated_switch
+)");
+void switch_to(Context& from, Context& to) { tg_simulated_switch(&from.stack, to.stack); }
+void prepare(Context& c, char* stack, size_t nbytes, void (*enter)(), Context&) {
+  auto** top = reinterpret_cast<void**>(stack + nbytes);
+  *--top = nullptr;  // where enter would return to
+  *--top = reinterpret_cast<void*>(enter);
+  for (int i = 0; i < 6; ++i) *--top = nullptr;
+  c.stack = top;
+}
+#else
+struct Context {
   ucontext_t context;
+};
+void switch_to(Context& from, Context& to) { swapcontext(&from.context, &to.context); }
+void prepare(Context& c, char* stack, size_t nbytes, void (*enter)(), Context& after) {
+  getcontext(&c.context);
+  c.context.uc_stack.ss_sp = stack;
+  c.context.uc_stack.ss_size = nbytes;
+  c.context.uc_link = &after.context;
+  makecontext(&c.context, enter, 0);
+}
+#endif
+
+struct Fiber {
+  Context context;
   State state = State::Ready;
   uint32_t word = 0;  // what it gives to the lanes of its warp
 };
 
 struct Block {
   std::vector<Fiber> fibers;
-  ucontext_t scheduler;
+  Context scheduler;
   char* stacks = nullptr;
   size_t stack_bytes = 0;
   uint32_t running = 0;
@@ -57,7 +114,7 @@ void enter() {
     block.failure = std::current_exception();
   }
   block.fibers[block.running].state = State::Done;
-  swapcontext(&block.fibers[block.running].context, &block.scheduler);
+  switch_to(block.fibers[block.running].context, block.scheduler);
 }
 
 void suspend(State state) {
@@ -65,7 +122,7 @@ void suspend(State state) {
   Block& block = *active;
   Fiber& fiber = block.fibers[block.running];
   fiber.state = state;
-  swapcontext(&fiber.context, &block.scheduler);
+  switch_to(fiber.context, block.scheduler);
 }
 
 // Lets every fiber in [begin, end) go on that waits at `barrier`, if all of them that are left wait there.
@@ -87,19 +144,15 @@ bool release(Block& block, uint32_t begin, uint32_t end, State barrier) {
 void run_block(Block& block, uint32_t threads) {
   for (uint32_t i = 0; i < threads; ++i) {
     Fiber& fiber = block.fibers[i];
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = block.stacks + i * kStack;
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = &block.scheduler;
+    prepare(fiber.context, block.stacks + i * kStack, kStack, enter, block.scheduler);
     fiber.state = State::Ready;
-    makecontext(&fiber.context, enter, 0);
   }
   for (;;) {
     for (uint32_t i = 0; i < threads; ++i) {
       if (block.fibers[i].state != State::Ready) continue;
       block.running = i;
       detail::current.index = i;
-      swapcontext(&block.scheduler, &block.fibers[i].context);
+      switch_to(block.scheduler, block.fibers[i].context);
       if (block.failure) return;
     }
     bool progress = false, done = true;

@@ -1,4 +1,5 @@
 // What happens when the library is loaded.
+#include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
 namespace tapegrad::cuda {
@@ -9,5 +10,6 @@ void register_interface();
 int tapegrad_cuda_init() {
   tapegrad::cuda::register_storage();
   tapegrad::cuda::register_interface();
+  tapegrad::cuda::fill_kernel_table();
   return tapegrad::cuda::device_count();
 }
