@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/runtime/stream.h"
@@ -46,11 +47,14 @@ void raise_faults() {
       case Fault::DivisionByZero:
         TG_THROW(Runtime, "division: an integer was divided by zero");
       case Fault::Index:
-        TG_THROW(Index, "{}: index {} is out of bounds for a dimension of size {}", op, found.value, found.size);
+        // PyTorch's class: RuntimeError where an index names elements, IndexError where it names slices.
+        if (const std::string_view name(op); name.starts_with("gather") || name.starts_with("scatter"))
+          TG_THROW(Runtime, "{}: index {} is out of bounds for dimension {} with size {}", op, found.value, found.dim,
+                   found.size);
+        TG_THROW(Index, "{}: index {} is out of bounds for dimension {} with size {}", op, found.value, found.dim,
+                 found.size);
       case Fault::Label:
-        TG_THROW(Index, "{}: class {} is out of bounds for {} classes", op, found.value, found.size);
-      case Fault::Probability:
-        TG_THROW(Runtime, "{}: the weights must be finite, not negative and not all zero", op);
+        TG_THROW(Index, "{}: target {} is out of bounds for {} classes", op, found.value, found.size);
       default:
         TG_THROW(Internal, "{}: a kernel recorded an unknown fault", op);
     }

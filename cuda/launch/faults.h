@@ -12,16 +12,15 @@ namespace tapegrad::cuda {
 enum class Fault : uint32_t {
   None,
   DivisionByZero,
-  Index,          // value, size: an index out of bounds
-  Label,          // value, size: a class that is not there
-  Probability,    // a distribution with negative, infinite or no weights
+  Index,        // value, size, dim: an index out of bounds
+  Label,        // value, size: a class that is not there
 };
 
 // State 0: free, 1: being written, 2: written.
 struct FaultRecord {
   uint32_t state;
   Fault fault;
-  int64_t value, size;
+  int64_t value, size, dim;
   uint64_t op;  // of the host: a `const char*`
 };
 
@@ -30,12 +29,14 @@ __device__ __noinline__ inline
 #else
 inline
 #endif
-void record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0) {
+void record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0,
+                  int64_t dim = 0) {
   if (record->state != 0 || atomic_compare_and_set(&record->state, 0, 1) != 0) return;
   record->fault = fault;
   record->op = reinterpret_cast<uint64_t>(op);
   record->value = value;
   record->size = size;
+  record->dim = dim;
   memory_fence_system();
   record->state = 2;
   memory_fence_system();
@@ -45,16 +46,5 @@ void record_fault(FaultRecord* record, Fault fault, const char* op, int64_t valu
 TG_API FaultRecord* fault_record(int device);
 // Raises the first fault that kernels recorded, and forgets all.
 TG_API void raise_faults();
-
-// An index of a dimension of `size` elements, negative ones from the end; where it is out of bounds the fault is
-// recorded and 0 returned.
-template <class I>
-TG_DEVICE int64_t checked_index(I given, int64_t size, FaultRecord* record, const char* op) {
-  const int64_t i = static_cast<int64_t>(given);
-  const int64_t index = i < 0 ? i + size : i;
-  if (index >= 0 && index < size) return index;
-  record_fault(record, Fault::Index, op, i, size);
-  return 0;
-}
 
 }  // namespace tapegrad::cuda

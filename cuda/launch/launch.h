@@ -46,10 +46,14 @@ inline Grid grid_for(int64_t n, int64_t per_block = kBlock, int64_t most = 65536
   return {std::clamp<int64_t>((n + per_block - 1) / per_block, 1, most)};
 }
 
-// Raises what CUDA said to the last launch.
-TG_API void check_launch();
-
 #if defined(__CUDACC__)
+
+[[noreturn]] TG_API TG_COLD void throw_launch(cudaError_t status);
+// Raises CUDA's words where a launch or a library of kernels failed.
+inline void check_cuda(cudaError_t status) {
+  if (TG_UNLIKELY(status != cudaSuccess)) throw_launch(status);
+}
+inline void check_launch() { check_cuda(cudaGetLastError()); }
 
 template <class... P, class... A>
 void launch_block(const Stream& stream, void (*kernel)(P...), Grid grid, uint32_t block, size_t shared_bytes,

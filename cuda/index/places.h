@@ -1,0 +1,126 @@
+// Reading and writing at listed places of a tensor on a device: what index, index_put, index_select, scatter, embedding
+// and their relatives have in common, as aten/index/places.h says it for the CPU. Some dimensions of a tensor are
+// replaced by a list of places; dimensions before the list are called outer, those behind it inner. The other side, the
+// rows, is dense: [outer..., places, inner...].
+// Writing is deterministic: places are sorted, equal ones stay in the order of the list, and one thread takes all rows
+// of a place. A bad index is recorded and its rows are left out.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/cuda/launch/faults.h"
+#include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/reduce/plan.h"
+
+namespace tapegrad::cuda {
+
+using reduce_rows::Places;
+inline constexpr int kMostIndices = 8;
+
+// The list: sums of index[k] * stride over index tensors, in elements of the indexed tensor.
+struct PlaceList {
+  struct Term {
+    const void* index;  // dense
+    bool narrow;        // int32, else int64
+    bool wrap;          // negative ones count from the end
+    int64_t size, stride, dim;
+  };
+  Term terms[kMostIndices];
+  int num_terms = 0;
+  int64_t count = 0;
+  const char* op = "";
+  FaultRecord* fault = nullptr;
+
+  // The place of k, or -1 with the fault recorded.
+  TG_DEVICE int64_t at(int64_t k) const {
+    int64_t place = 0;
+    for (int t = 0; t < num_terms; ++t) {
+      const Term& term = terms[t];
+      const int64_t given = term.narrow ? static_cast<int64_t>(static_cast<const int32_t*>(term.index)[k])
+                                        : static_cast<const int64_t*>(term.index)[k];
+      const int64_t i = given < 0 && term.wrap ? given + term.size : given;
+      if (i < 0 || i >= term.size) {
+        record_fault(fault, Fault::Index, op, given, term.size, term.dim);
+        return -1;
+      }
+      place += i * term.stride;
+    }
+    return place;
+  }
+};
+
+// Index tensors on the device, dense; kept alive as long as this is.
+class Indices {
+ public:
+  Indices(Device device, int64_t count, const char* op) : device_(device) {
+    list_.count = count;
+    list_.op = op;
+    list_.fault = fault_record(device.index);
+  }
+  // `sizes`: what the index is broadcast to.
+  void add(const Tensor& index, IntSpan sizes, int64_t size, int64_t stride, bool wrap, int64_t dim);
+  const PlaceList& list() const { return list_; }
+
+ private:
+  Device device_;
+  PlaceList list_;
+  std::vector<Tensor> kept_;
+};
+
+// Both sides of the tensor whose dimensions in `indexed` (bits) are replaced; strides in elements.
+struct PlaceGeometry {
+  Places outer, inner;
+  int64_t outer_numel = 1, inner_numel = 1;
+  PlaceGeometry(const Tensor& t, uint64_t indexed, int outer_dims);
+};
+
+// The list sorted by place: keys ascending (bad ones behind all others), `order` the k of each.
+struct SortedPlaces {
+  Tensor keys, order;
+  SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent);
+  const uint64_t* key_data() const { return static_cast<const uint64_t*>(keys.data_ptr()); }
+  const int64_t* order_data() const { return static_cast<const int64_t*>(order.data_ptr()); }
+};
+inline constexpr uint64_t kBadPlace = uint64_t{1} << 62;
+
+template <class T>
+struct ReadPlaces {
+  const T* from;
+  T* rows;
+  PlaceGeometry side;
+  PlaceList list;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / side.inner_numel, k = row % list.count;
+    const int64_t place = list.at(k);
+    if (place < 0) return;
+    rows[i] = from[place + side.outer.at(row / list.count) + side.inner.at(i % side.inner_numel)];
+  }
+};
+
+// For each place and inner and outer element one thread; step(accumulator, row) in the order of the list.
+template <class T, class F>
+struct WritePlaces {
+  T* to;
+  const T* rows;  // null where the functor needs none
+  PlaceGeometry side;
+  const uint64_t* keys;
+  const int64_t* order;
+  int64_t count;
+  F f;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / side.inner_numel, first = row % count;
+    const uint64_t key = keys[first];
+    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
+    const int64_t o = row / count, j = i % side.inner_numel;
+    T& target = to[static_cast<int64_t>(key) + side.outer.at(o) + side.inner.at(j)];
+    auto acc = f.start(target);
+    int64_t p = first;
+    for (; p < count && keys[p] == key; ++p)
+      acc = f.step(acc, rows == nullptr ? T{} : rows[(o * count + order[p]) * side.inner_numel + j]);
+    f.finish(target, acc, p - first);
+  }
+};
+
+}  // namespace tapegrad::cuda

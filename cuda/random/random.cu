@@ -1,0 +1,350 @@
+// Random fills: element i is a function of its number and of the call's state alone (c10/philox.h), so the numbers are
+// the CPU's, bit for bit, for any grid.
+#include <bit>
+
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/kernels.h"
+#include "tapegrad/cuda/launch/loops.h"
+
+namespace tapegrad::cuda {
+
+using OptDType = std::optional<DType>;
+using OptDevice = std::optional<Device>;
+using OptFormat = std::optional<MemoryFormat>;
+using Gen = const GeneratorPtr&;
+
+namespace {
+
+// The draw of element i as a uniform in [0, 1), in (0, 1), and the pair of normals of elements 2k and 2k + 1.
+template <class T>
+TG_DEVICE T uniform_draw(PhiloxState s, uint64_t i) {
+  if constexpr (std::is_same_v<T, float>)
+    return philox_uniform(philox_word(s, i));
+  else
+    return philox_uniform(philox_word64(s, i));
+}
+template <class T>
+TG_DEVICE T open_draw(PhiloxState s, uint64_t i) {
+  if constexpr (std::is_same_v<T, float>)
+    return std::fma(static_cast<float>(static_cast<int32_t>(philox_word(s, i) >> 1)), 0x1p-31f, 0x1p-32f);
+  else
+    return std::bit_cast<double>(philox_word64(s, i) >> 12 | 0x3FF0000000000000u) - (1.0 - 0x1p-53);
+}
+template <class T>
+TG_DEVICE NormalPair<T> normal_draws(PhiloxState s, uint64_t k) {
+  if constexpr (std::is_same_v<T, float>) {
+    const PhiloxBlock b = philox_block(s, k / 2);
+    return k % 2 == 0 ? philox_normal_pair(b.word[0], b.word[1]) : philox_normal_pair(b.word[2], b.word[3]);
+  } else {
+    const PhiloxBlock b = philox_block(s, k);
+    return philox_normal_pair(b.word[0] | uint64_t{b.word[1]} << 32, b.word[2] | uint64_t{b.word[3]} << 32);
+  }
+}
+
+template <class T, class F>
+struct Normals {
+  T* out;
+  int64_t n;
+  PhiloxState state;
+  F f;
+  TG_DEVICE void operator()(int64_t k) const {
+    const NormalPair<T> z = normal_draws<T>(state, static_cast<uint64_t>(k));
+    out[2 * k] = f(z.first);
+    if (2 * k + 1 < n) out[2 * k + 1] = f(z.second);
+  }
+};
+template <class T, class F>
+struct Uniforms {
+  T* out;
+  PhiloxState state;
+  F f;
+  TG_DEVICE void operator()(int64_t i) const { out[i] = f(uniform_draw<T>(state, static_cast<uint64_t>(i))); }
+};
+template <class T, class F>
+struct OpenUniforms {
+  T* out;
+  PhiloxState state;
+  F f;
+  TG_DEVICE void operator()(int64_t i) const { out[i] = f(open_draw<T>(state, static_cast<uint64_t>(i))); }
+};
+
+// Calls fill.template operator()<T>(pointer, count, stream) on dense memory of float or double: the tensor's own where
+// it can be, else a buffer that is then copied. Complex tensors are pairs.
+template <class Fill>
+void with_real_memory(const Tensor& t, Fill&& fill) {
+  if (t.numel() == 0) return;
+  const DType real = to_real(t.dtype());
+  const int64_t n = t.numel() * (t.is_complex() ? 2 : 1);
+  const bool direct = (real == DType::float32 || real == DType::float64) && t.is_contiguous();
+  const Tensor memory = direct ? t : empty_tensor(t.sizes(), is_half(real) ? DType::float32 : t.dtype(), t.device());
+  {
+    const Work work(t.device(), {&memory});
+    if (real == DType::float64)
+      fill(static_cast<double*>(memory.data_ptr()), n, work.stream());
+    else
+      fill(static_cast<float*>(memory.data_ptr()), n, work.stream());
+  }
+  if (!direct) copy_any(t, memory, true);
+}
+
+template <class T>
+struct Scaled {
+  T mean, deviation;
+  bool plain;
+  TG_DEVICE T operator()(T z) const { return plain ? z : std::fma(z, deviation, mean); }
+};
+template <class T>
+struct Between {
+  T from, width, last;
+  bool plain;
+  TG_DEVICE T operator()(T u) const {
+    const T v = std::fma(u, width, from);
+    return plain ? u : v < last ? v : last;
+  }
+};
+template <class T>
+struct LogTimes {
+  T scale;
+  TG_DEVICE T operator()(T u) const { return scale * tapegrad::detail::philox_log(u); }
+};
+template <class T>
+struct ExpOf {
+  double mean, deviation;
+  TG_DEVICE T operator()(T z) const {
+    return static_cast<T>(math::exp(std::fma(static_cast<double>(z), deviation, mean)));
+  }
+};
+template <class T>
+struct CauchyOf {
+  double median, sigma;
+  TG_DEVICE T operator()(T u) const {
+    return static_cast<T>(std::fma(sigma, math::tan(math::kPi * (static_cast<double>(u) - 0.5)), median));
+  }
+};
+struct Trials {
+  double scale;
+  TG_DEVICE double operator()(double u) const { return math::ceil(math::log(u) * scale); }
+};
+
+void normal(const Tensor& t, double mean, double std, PhiloxState state) {
+  const double spread = t.is_complex() ? std * std::sqrt(0.5) : std;
+  with_real_memory(t, [&]<class T>(T* p, int64_t n, const Stream& stream) {
+    const T m = static_cast<T>(mean), s = static_cast<T>(spread);
+    for_elements(stream, (n + 1) / 2, Normals<T, Scaled<T>>{p, n, state, {m, s, m == 0 && s == 1}});
+  });
+}
+void uniform(const Tensor& t, double low, double high, PhiloxState state) {
+  with_real_memory(t, [&]<class T>(T* p, int64_t n, const Stream& stream) {
+    const T a = static_cast<T>(low), b = static_cast<T>(high), width = b - a;
+    const T last = a < b ? std::nextafter(b, a) : a;
+    for_elements(stream, n, Uniforms<T, Between<T>>{p, state, {a, width, last, a == 0 && width == 1}});
+  });
+}
+
+template <class T>
+struct Integers {
+  T* out;
+  PhiloxState state;
+  uint64_t low, range;  // a range of 0 is all of 2^64
+  TG_DEVICE void operator()(int64_t i) const {
+    const uint64_t word = philox_word64(state, static_cast<uint64_t>(i));
+    const uint64_t offset = range != 0 && range <= UINT32_MAX ? philox_bounded32(word, static_cast<uint32_t>(range))
+                                                              : philox_bounded(word, range);
+    out[i] = cast_element<T>(static_cast<int64_t>(low + offset));
+  }
+};
+void integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState state) {
+  if (t.numel() == 0) return;
+  const bool direct = t.is_contiguous() && !is_half(t.dtype()) && !t.is_complex();
+  const Tensor out =
+      direct ? t
+             : empty_tensor(t.sizes(), t.is_complex() || is_half(t.dtype()) ? DType::float32 : t.dtype(), t.device());
+  {
+    const Work work(t.device(), {&out});
+    dispatch_dtype(out.dtype(), [&]<class T>() {
+      if constexpr (!is_half_type<T> && !is_complex_type<T>)
+        for_elements(work, out.numel(), Integers<T>{target_of<T>(out), state, static_cast<uint64_t>(low), range});
+    });
+  }
+  if (!direct) copy_any(t, out, true);
+}
+uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
+
+// The largest integer up to which a dtype holds all integers, plus one.
+uint64_t exact_range(DType t) {
+  switch (t) {
+    case DType::bool_:
+      return 2;
+    case DType::float16:
+      return (uint64_t{1} << 11) + 1;
+    case DType::bfloat16:
+      return (uint64_t{1} << 8) + 1;
+    case DType::float32:
+    case DType::complex64:
+      return (uint64_t{1} << 24) + 1;
+    case DType::float64:
+    case DType::complex128:
+      return (uint64_t{1} << 53) + 1;
+    default:
+      return uint64_t{1} << (8 * element_size(t) - (is_signed(t) ? 1 : 0));
+  }
+}
+
+struct Toss {
+  uint8_t* out;
+  PhiloxState state;
+  float limit;
+  TG_DEVICE void operator()(int64_t i) const {
+    out[i] = philox_uniform(philox_word(state, static_cast<uint64_t>(i))) < limit;
+  }
+};
+void toss(const Tensor& self, double p, PhiloxState state) {
+  if (self.numel() == 0) return;
+  const bool direct = self.dtype() == DType::bool_ && self.is_contiguous();
+  const Tensor out = direct ? self : empty_tensor(self.sizes(), DType::bool_, self.device());
+  {
+    const Work work(self.device(), {&out});
+    for_elements(work, out.numel(), Toss{target_of<uint8_t>(out), state, static_cast<float>(p)});
+  }
+  if (!direct) copy_any(self, out, true);
+}
+
+// Words are shared by four neighbours, so a thread takes four.
+template <class T>
+struct Dropout {
+  const T* in;
+  T* out;
+  uint8_t* mask;
+  int64_t n;
+  PhiloxState state;
+  float keep;
+  double scale;
+  TG_DEVICE void operator()(int64_t block) const {
+    const PhiloxBlock b = philox_block(state, static_cast<uint64_t>(block));
+    for (int j = 0; j < 4 && block * 4 + j < n; ++j) {
+      const int64_t i = block * 4 + j;
+      const bool kept = philox_uniform(b.word[j]) < keep;
+      mask[i] = kept;
+      if constexpr (is_complex_type<T>) {
+        out[i] = kept ? in[i] * static_cast<typename T::value_type>(scale) : T(0);
+      } else {
+        using C = compute_t<T>;
+        const C v = load_value(in + i) * static_cast<C>(scale);
+        store_value(out + i, kept ? v : C(0));
+      }
+    }
+  }
+};
+template <class T>
+struct MaskedScale {
+  const T* in;
+  const uint8_t* mask;
+  T* out;
+  double scale;
+  TG_DEVICE void operator()(int64_t i) const {
+    if constexpr (is_complex_type<T>) {
+      out[i] = mask[i] != 0 ? in[i] * static_cast<typename T::value_type>(scale) : T(0);
+    } else {
+      using C = compute_t<T>;
+      store_value(out + i, mask[i] != 0 ? load_value(in + i) * static_cast<C>(scale) : C(0));
+    }
+  }
+};
+
+}  // namespace
+
+void rand_cuda(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  uniform(out, 0, 1, state);
+}
+void randn_cuda(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  normal(out, 0, 1, state);
+}
+void rand_like_cuda(const Tensor&, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
+  uniform(out, 0, 1, state);
+}
+void randn_like_cuda(const Tensor&, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
+  normal(out, 0, 1, state);
+}
+void normal_fill_cuda(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
+  normal(self, mean, std, state);
+}
+void uniform_fill_cuda(const Tensor& self, double from, double to, Gen, const PhiloxState& state) {
+  uniform(self, from, to, state);
+}
+void exponential_fill_cuda(const Tensor& self, double lambd, Gen, const PhiloxState& state) {
+  with_real_memory(self, [&]<class T>(T* p, int64_t n, const Stream& stream) {
+    for_elements(stream, n, OpenUniforms<T, LogTimes<T>>{p, state, {static_cast<T>(-1 / lambd)}});
+  });
+}
+void log_normal_fill_cuda(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
+  with_real_memory(self, [&]<class T>(T* p, int64_t n, const Stream& stream) {
+    for_elements(stream, (n + 1) / 2, Normals<T, ExpOf<T>>{p, n, state, {mean, std}});
+  });
+}
+void cauchy_fill_cuda(const Tensor& self, double median, double sigma, Gen, const PhiloxState& state) {
+  with_real_memory(self, [&]<class T>(T* p, int64_t n, const Stream& stream) {
+    for_elements(stream, n, OpenUniforms<T, CauchyOf<T>>{p, state, {median, sigma}});
+  });
+}
+void geometric_fill_cuda(const Tensor& self, double p, Gen, const PhiloxState& state) {
+  const Tensor trials = empty_tensor(self.sizes(), DType::float64, self.device());
+  {
+    const Work work(self.device(), {&trials});
+    for_elements(work, trials.numel(),
+                 OpenUniforms<double, Trials>{target_of<double>(trials), state, {1 / std::log1p(-p)}});
+  }
+  copy_any(self, trials, true);
+}
+
+void randint_cuda(int64_t low, int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state,
+                  const Tensor& out) {
+  integers(out, low, width(low, high), state);
+}
+void randint_high_cuda(int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  integers(out, 0, width(0, high), state);
+}
+void randint_like_cuda(const Tensor&, int64_t low, int64_t high, Gen, OptDType, OptDevice, OptFormat,
+                       const PhiloxState& state, const Tensor& out) {
+  integers(out, low, width(low, high), state);
+}
+void randint_like_high_cuda(const Tensor&, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
+                            const Tensor& out) {
+  integers(out, 0, width(0, high), state);
+}
+void random_all_cuda(const Tensor& self, Gen, const PhiloxState& state) {
+  integers(self, 0, exact_range(self.dtype()), state);
+}
+void random_to_cuda(const Tensor& self, int64_t to, Gen, const PhiloxState& state) {
+  integers(self, 0, width(0, to), state);
+}
+void random_from_cuda(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen, const PhiloxState& state) {
+  if (to) return integers(self, from, width(from, *to), state);
+  integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), state);
+}
+void bernoulli_p_cuda(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) { toss(out, p, state); }
+void bernoulli_float_fill_cuda(const Tensor& self, double p, Gen, const PhiloxState& state) { toss(self, p, state); }
+
+void dropout_cuda(const Tensor& input, double p, Gen, const PhiloxState& state, const Tensor& out,
+                  const Tensor& mask) {
+  const int64_t n = out.numel();
+  if (n == 0) return;
+  const Work work(out.device(), {&input, &out, &mask});
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>)
+      for_elements(work, (n + 3) / 4,
+                   Dropout<T>{data_of<T>(input), target_of<T>(out), target_of<uint8_t>(mask), n, state,
+                              static_cast<float>(1 - p), 1 / (1 - p)});
+  });
+}
+void masked_scale_cuda(const Tensor& input, const Tensor& mask, double scale, const Tensor& out) {
+  const Work work(out.device(), {&input, &out, &mask});
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>)
+      for_elements(work, out.numel(),
+                   MaskedScale<T>{data_of<T>(input), data_of<uint8_t>(mask), target_of<T>(out), scale});
+  });
+}
+
+}  // namespace tapegrad::cuda
