@@ -4,7 +4,9 @@
 #define TG_KERNEL_REFERENCE __attribute__((weak, visibility("default")))
 #include "tapegrad/cuda/kernel_table.h"
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "tapegrad/aten/copy/across.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -16,8 +18,14 @@ namespace {
 
 std::string staged_names;
 
+// Rows whose CPU kernel calls operators and touches no memory itself: it serves any device.
+constexpr std::string_view kAnyDevice[] = {"_embed_view", "_read_view", "_unfold_backward", "roll", "repeat", "diag_embed"};
+
 void set(OpId op, AnyKernel kernel, AnyKernel staged) {
-  kernel_table[op].device[static_cast<int>(DeviceType::CUDA)] = kernel != nullptr ? kernel : staged;
+  AnyKernel(&devices)[kNumDeviceTypes] = kernel_table[op].device;
+  const bool any_device = std::ranges::find(kAnyDevice, op_names[op]) != std::end(kAnyDevice);
+  if (kernel == nullptr && any_device) kernel = devices[static_cast<int>(DeviceType::CPU)];
+  devices[static_cast<int>(DeviceType::CUDA)] = kernel != nullptr ? kernel : staged;
   if (kernel == nullptr) staged_names += std::string(op_names[op]) + "\n";
 }
 

@@ -43,7 +43,8 @@ bool roll_lines(const Tensor& input, int64_t shift, int64_t d, const Tensor& out
   int64_t outer = 1, inner = static_cast<int64_t>(out.itemsize());
   for (int64_t k = 0; k < out.ndim(); ++k) (k < d ? outer : inner) *= k == d ? 1 : out.size(k);
   const int64_t line = out.size(d) * inner;
-  if ((outer < 16 && outer * line > (64 << 10)) || line < 64 || !input.is_contiguous() || !out.is_contiguous())
+  if ((outer < 16 && outer * line > (64 << 10)) || line < 64 || !input.is_contiguous() || !out.is_contiguous() ||
+      !out.is_cpu())
     return false;
   const size_t front = static_cast<size_t>(shift * inner), back = static_cast<size_t>(line) - front;
   const char* from = static_cast<const char*>(input.data_ptr());

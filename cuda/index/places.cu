@@ -64,19 +64,33 @@ PlaceGeometry::PlaceGeometry(const Tensor& t, uint64_t indexed, int outer_dims) 
   inner = Places(n[1], shape[1], strides[1]);
 }
 
-SortedPlaces::SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent)
-    : keys(empty_tensor({list.count}, DType::int64, device)), order(empty_tensor({list.count}, DType::int64, device)) {
-  if (list.count == 0) return;
-  const Tensor raw_keys = empty_tensor({list.count}, DType::int64, device);
-  const Tensor raw_order = empty_tensor({list.count}, DType::int64, device);
-  // Places lie below `extent`, so that few bits have to be looked at.
-  const auto bad = static_cast<uint64_t>(extent);
-  auto* k = static_cast<uint64_t*>(raw_keys.data_ptr());
-  auto* o = static_cast<int64_t*>(raw_order.data_ptr());
-  for_elements(work, list.count, KeyOf{list, k, o, bad});
-  sort_pairs(work, k, static_cast<uint64_t*>(keys.data_ptr()), o, static_cast<int64_t*>(order.data_ptr()), list.count,
-             std::bit_width(bad));
-  for_elements(work, list.count, MarkBad{static_cast<uint64_t*>(keys.data_ptr()), bad});
+SortedPlaces::SortedPlaces(const Work& work, const Tensor& given_keys, const Tensor& given_order, uint64_t bad)
+    : keys(empty_tensor(given_keys.sizes(), DType::int64, given_keys.device())),
+      order(empty_tensor(given_keys.sizes(), DType::int64, given_keys.device())) {
+  auto* k = static_cast<uint64_t*>(keys.data_ptr());
+  // Places lie below `bad`, so that few bits have to be looked at.
+  sort_pairs(work, static_cast<const uint64_t*>(given_keys.data_ptr()), k,
+             static_cast<const int64_t*>(given_order.data_ptr()), static_cast<int64_t*>(order.data_ptr()), keys.numel(),
+             static_cast<int>(std::bit_width(bad)));
+  for_elements(work, keys.numel(), MarkBad{k, bad});
 }
+
+namespace {
+Tensor numbers(int64_t n, Device device) { return empty_tensor({n}, DType::int64, device); }
+Tensor keys_of(const Work& work, Device device, const PlaceList& list, int64_t extent, const Tensor& order) {
+  const Tensor keys = numbers(list.count, device);
+  for_elements(work, list.count,
+               KeyOf{list, static_cast<uint64_t*>(keys.data_ptr()), static_cast<int64_t*>(order.data_ptr()),
+                     static_cast<uint64_t>(extent)});
+  return keys;
+}
+}  // namespace
+
+SortedPlaces::SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent)
+    : SortedPlaces([&] {
+        const Tensor order = numbers(list.count, device);
+        const Tensor raw = keys_of(work, device, list, extent, order);
+        return SortedPlaces(work, raw, order, static_cast<uint64_t>(extent));
+      }()) {}
 
 }  // namespace tapegrad::cuda

@@ -80,6 +80,8 @@ struct PlaceGeometry {
 struct SortedPlaces {
   Tensor keys, order;
   SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent);
+  // From keys and 0, 1, 2, ...; `bad` is the key of bad ones, and larger than all others.
+  SortedPlaces(const Work& work, const Tensor& given_keys, const Tensor& given_order, uint64_t bad);
   const uint64_t* key_data() const { return static_cast<const uint64_t*>(keys.data_ptr()); }
   const int64_t* order_data() const { return static_cast<const int64_t*>(order.data_ptr()); }
 };

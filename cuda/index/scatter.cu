@@ -1,0 +1,215 @@
+// gather and the scatters: an index per element along one dimension. Writing is deterministic, as in places.h: the
+// elements are sorted by where they go.
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/index/places.h"
+#include "tapegrad/cuda/index/steps.h"
+#include "tapegrad/cuda/kernels.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+// Where element i of the index points to in a tensor; strides in elements.
+struct Targets {
+  Places rest;  // of the dimensions but `dim`, walked in the index's shape
+  const int64_t* index = nullptr;
+  int64_t n = 0, size = 1, stride = 0, dim = 0;
+  const char* op = "";
+  FaultRecord* fault = nullptr;
+
+  TG_DEVICE int64_t at(int64_t i) const {
+    const int64_t given = index[i];
+    if (given < 0 || given >= size) {
+      record_fault(fault, Fault::Index, op, given, size, dim);
+      return -1;
+    }
+    return rest.at(i) + given * stride;
+  }
+};
+
+struct TensorTargets {
+  Tensor index;
+  Targets targets;
+  int64_t extent = 1;  // targets lie below it
+
+  TensorTargets(const Tensor& t, int64_t given_dim, const Tensor& given, const char* op) : index(given) {
+    if (given.dtype() != DType::int64 || !given.is_contiguous() || given.device() != t.device() ||
+        may_overlap(t, given)) {
+      index = empty_tensor(given.sizes(), DType::int64, t.device());
+      raw::copy_(index, given);
+    }
+    const int64_t d = wrap_dim(given_dim, t.ndim(), op);
+    int64_t shape[kMaxDims], strides[kMaxDims];
+    int n = 0;
+    for (int k = 0; k < index.ndim(); ++k) {
+      const int64_t size = index.size(k), stride = k == d || k >= t.ndim() ? 0 : t.stride(k);
+      if (size == 1) continue;
+      if (n > 0 && strides[n - 1] == stride * size) {
+        shape[n - 1] *= size;
+        strides[n - 1] = stride;
+      } else {
+        shape[n] = size;
+        strides[n++] = stride;
+      }
+    }
+    targets.rest = Places(n, shape, strides);
+    targets.index = static_cast<const int64_t*>(index.data_ptr());
+    targets.n = index.numel();
+    targets.size = t.ndim() ? t.size(d) : 1;
+    targets.stride = t.ndim() ? t.stride(d) : 0;
+    targets.dim = d;
+    targets.op = op;
+    targets.fault = fault_record(t.device().index);
+    for (int k = 0; k < t.ndim(); ++k) extent += (std::max<int64_t>(t.size(k), 1) - 1) * t.stride(k);
+  }
+};
+
+template <class T>
+struct Gather {
+  const T* from;
+  T* to;
+  Targets targets;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t at = targets.at(i);
+    if (at >= 0) to[i] = from[at];
+  }
+};
+struct KeyOf {
+  Targets targets;
+  uint64_t* keys;
+  int64_t* order;
+  uint64_t bad;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t at = targets.at(i);
+    keys[i] = at < 0 ? bad : static_cast<uint64_t>(at);
+    order[i] = i;
+  }
+};
+
+// Each target by one thread: step over its elements in the order of the index. `rows` null: `value` for all.
+template <class T, class F>
+struct Write {
+  T* to;
+  const T* rows;
+  T value;
+  const uint64_t* keys;
+  const int64_t* order;
+  int64_t n;
+  F f;
+  TG_DEVICE void operator()(int64_t first) const {
+    const uint64_t key = keys[first];
+    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
+    T& target = to[key];
+    auto acc = f.start(target);
+    int64_t p = first;
+    for (; p < n && keys[p] == key; ++p) acc = f.step(acc, rows == nullptr ? value : rows[order[p]]);
+    f.finish(target, acc, p - first);
+  }
+};
+
+Tensor source_rows(const Tensor& src, const TensorTargets& t, const Tensor& out) {
+  const IntSpan sizes = t.index.sizes();
+  Tensor part = src.sizes() == sizes ? src
+                                     : alias_tensor(src, sizes, src.ndim() ? src.strides() : IntSpan(contiguous_strides(sizes)),
+                                                    src.storage_offset());
+  if (part.is_contiguous() && part.dtype() == out.dtype() && !may_overlap(out, part)) return part;
+  const Tensor rows = empty_tensor(sizes, out.dtype(), out.device());
+  raw::copy_(rows, part);
+  return rows;
+}
+
+void start_from(const Tensor& input, const Tensor& out) {
+  if (!out.is_same(input)) copy_any(out, input, true);
+}
+
+template <class T, class F>
+void write(const TensorTargets& t, const Tensor& rows, T value, const Tensor& out, const F& f) {
+  const int64_t n = t.targets.n;
+  if (n == 0) return;
+  const Work work(out.device(), {&rows, &out});
+  const Tensor keys = empty_tensor({n}, DType::int64, out.device()), order = empty_tensor({n}, DType::int64, out.device());
+  const auto bad = static_cast<uint64_t>(t.extent);
+  for_elements(work, n, KeyOf{t.targets, target_of<uint64_t>(keys), target_of<int64_t>(order), bad});
+  const SortedPlaces sorted(work, keys, order, bad);
+  for_elements(work, n,
+               Write<T, F>{target_of<T>(out), data_of<T>(rows), value, sorted.key_data(), sorted.order_data(), n, f});
+}
+
+template <class T>
+steps::Compute<T> identity(std::string_view reduce) {
+  using C = steps::Compute<T>;
+  if (reduce == "prod") return C(1);
+  if constexpr (!is_complex_type<T>) {
+    const bool max = reduce == "amax";
+    if (max || reduce == "amin") {
+      if constexpr (std::is_floating_point_v<C>)
+        return max ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity();
+      else
+        return max ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max();
+    }
+  }
+  return C(0);
+}
+
+steps::Kind kind_of(std::string_view reduce) {
+  return reduce == "prod" || reduce == "multiply" ? steps::Kind::Product
+         : reduce == "amax"                       ? steps::Kind::Largest
+         : reduce == "amin"                       ? steps::Kind::Smallest
+         : reduce == "mean"                       ? steps::Kind::Mean
+                                                  : steps::Kind::Sum;
+}
+
+void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, std::string_view reduce,
+             bool include_self, const Tensor& out, const char* op) {
+  const TensorTargets t(out, dim, index, op);
+  const Tensor rows = t.targets.n == 0 ? Tensor() : source_rows(src, t, out);
+  start_from(input, out);
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    write<T>(t, rows, T{}, out, steps::Reduce<T>{kind_of(reduce), !include_self, identity<T>(reduce)});
+  });
+}
+
+}  // namespace
+
+void gather_cuda(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
+  const TensorTargets t(input, dim, index, "gather");
+  if (t.targets.n == 0) return;
+  const Work work(out.device(), {&input, &out});
+  dispatch_bytes(out.dtype(), [&]<class T>() {
+    for_elements(work, t.targets.n, Gather<T>{data_of<T>(input), target_of<T>(out), t.targets});
+  });
+}
+
+void scatter_src_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
+  const TensorTargets t(out, dim, index, "scatter");
+  const Tensor rows = t.targets.n == 0 ? Tensor() : source_rows(src, t, out);
+  start_from(input, out);
+  dispatch_bytes(out.dtype(), [&]<class T>() { write<T>(t, rows, T{}, out, steps::Assign<T>{}); });
+}
+void scatter_value_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value,
+                        const Tensor& out) {
+  const TensorTargets t(out, dim, index, "scatter");
+  start_from(input, out);
+  dispatch_dtype(out.dtype(), [&]<class T>() { write<T>(t, {}, value.to<T>(), out, steps::Assign<T>{}); });
+}
+void scatter_add_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
+  combine(input, dim, index, src, "sum", true, out, "scatter_add");
+}
+void scatter_src_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
+                             std::string_view reduce, const Tensor& out) {
+  combine(input, dim, index, src, reduce == "add" ? "sum" : "prod", true, out, reduce == "add" ? "scatter_add" : "scatter");
+}
+void scatter_value_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value,
+                               std::string_view reduce, const Tensor& out) {
+  const TensorTargets t(out, dim, index, "scatter");
+  start_from(input, out);
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    write<T>(t, {}, value.to<T>(), out, steps::Reduce<T>{kind_of(reduce), false, {}});
+  });
+}
+void scatter_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
+                         std::string_view reduce, bool include_self, const Tensor& out) {
+  combine(input, dim, index, src, reduce, include_self, out, "scatter_reduce");
+}
+
+}  // namespace tapegrad::cuda

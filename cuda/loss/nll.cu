@@ -1,0 +1,176 @@
+// Negative log likelihood and cross entropy of labels, with their gradients. Cross entropy does not keep the softmax: the
+// gradient makes it anew from the saved normaliser.
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/kernels.h"
+#include "tapegrad/cuda/loss/label.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+int64_t inner_size(IntSpan sizes) {
+  int64_t n = 1;
+  for (size_t d = 2; d < sizes.size(); ++d) n *= sizes[d];
+  return n;
+}
+
+template <class T>
+struct Nll {
+  using C = compute_t<T>;
+  const T* x;
+  const T* weight;
+  label::Labels labels;
+  int64_t inner;
+  C* losses;
+  C* weights;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t t = labels.at(i);
+    C w = 0, loss = 0;
+    if (t >= 0) {
+      w = weight != nullptr ? load_value(weight + t) : C(1);
+      loss = -w * load_value(x + (i / inner * labels.classes + t) * inner + i % inner);
+    }
+    losses[i] = loss;
+    weights[i] = w;
+  }
+};
+template <class T>
+struct NllBackward {
+  using C = compute_t<T>;
+  label::GradientScale<T> scale;
+  const T* weight;
+  label::Labels labels;
+  int64_t inner;
+  T* out;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t t = labels.at(i);
+    if (t < 0) return;
+    const C w = weight != nullptr ? load_value(weight + t) : C(1);
+    store_value(out + (i / inner * labels.classes + t) * inner + i % inner, -w * scale(i));
+  }
+};
+
+template <class T>
+struct CrossEntropy {
+  using C = compute_t<T>;
+  const T* x;
+  const T* weight;
+  label::Labels labels;
+  C* normaliser;
+  C* losses;
+  C* weights;
+  template <class G>
+  TG_DEVICE void operator()(const G& g, int64_t row) const {
+    const T* line = x + row * labels.classes;
+    C top = -std::numeric_limits<C>::infinity();
+    for (int64_t i = g.lane(); i < labels.classes; i += g.lanes()) top = Largest()(load_value(line + i), top);
+    top = g.reduce(top, Largest());
+    if (!math::isfinite(top)) top = 0;
+    C sum = 0;
+    for (int64_t i = g.lane(); i < labels.classes; i += g.lanes()) sum += math::exp(load_value(line + i) - top);
+    g.sync();
+    sum = g.reduce(sum, Sum());
+    if (g.lane() != 0) return;
+    const C log_sum = top + math::log(sum);
+    normaliser[row] = log_sum;
+    const int64_t t = labels.at(row);
+    C w = 0, loss = 0;
+    if (t >= 0) {
+      w = weight != nullptr ? load_value(weight + t) : C(1);
+      loss = w * (log_sum - load_value(line + t));
+    }
+    losses[row] = loss;
+    weights[row] = w;
+  }
+};
+template <class T>
+struct CrossEntropyBackward {
+  using C = compute_t<T>;
+  const T* x;
+  const T* weight;
+  label::Labels labels;
+  const C* normaliser;
+  label::GradientScale<T> scale;
+  T* out;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / labels.classes, column = i % labels.classes;
+    const int64_t t = labels.at(row);
+    C value = 0;
+    if (t >= 0) {
+      const C factor = scale(row) * (weight != nullptr ? load_value(weight + t) : C(1));
+      value = (math::exp(load_value(x + i) - normaliser[row]) - (column == t ? C(1) : C(0))) * factor;
+    }
+    store_value(out + i, value);
+  }
+};
+
+}  // namespace
+
+void nll_loss_cuda(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction,
+                   int64_t ignore_index, const Tensor& out, const Tensor& out_total) {
+  const Tensor ids = label::as_int64(target);
+  const Work work(out.device(), {&input, &ids, &weight, &out, &out_total});
+  const int64_t n = ids.numel();
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const Workspace parts(static_cast<size_t>(2 * n) * sizeof(C), work);
+    C* losses = static_cast<C*>(parts.data());
+    for_elements(work, n,
+                 Nll<T>{data_of<T>(input), data_of<T>(weight),
+                        label::labels_of(ids, input.size(1), ignore_index, "nll_loss"), inner_size(input.sizes()),
+                        losses, losses + n});
+    label::write_reduced<T>(work, losses, losses + n, n, reduction, out, out_total);
+  });
+}
+
+void nll_loss_backward_cuda(const Tensor& grad_output, const Tensor& target, const Tensor& weight,
+                            const Tensor& total_weight, IntSpan sizes, int64_t reduction, int64_t ignore_index,
+                            const Tensor& out) {
+  const Tensor ids = label::as_int64(target);
+  zero_dense(out);
+  const Work work(out.device(), {&grad_output, &ids, &weight, &total_weight, &out});
+  dispatch_floating(grad_output.dtype(), [&]<class T>() {
+    for_elements(work, ids.numel(),
+                 NllBackward<T>{{data_of<T>(grad_output), data_of<T>(total_weight), reduction},
+                                data_of<T>(weight),
+                                label::labels_of(ids, sizes[1], ignore_index, "nll_loss"),
+                                inner_size(sizes),
+                                target_of<T>(out)});
+  });
+}
+
+void cross_entropy_cuda(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction,
+                        int64_t ignore_index, const Tensor& out, const Tensor& out_log, const Tensor& out_total) {
+  const Tensor ids = label::as_int64(target);
+  const Work work(out.device(), {&input, &ids, &weight, &out, &out_log, &out_total});
+  const int64_t rows = input.size(0), classes = input.size(1);
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const Workspace parts(static_cast<size_t>(2 * rows) * sizeof(C), work);
+    C* losses = static_cast<C*>(parts.data());
+    for_lines(work, rows, classes, false,
+              CrossEntropy<T>{data_of<T>(input), data_of<T>(weight),
+                              label::labels_of(ids, classes, ignore_index, "cross_entropy"), target_of<C>(out_log),
+                              losses, losses + rows});
+    label::write_reduced<T>(work, losses, losses + rows, rows, reduction, out, out_total);
+  });
+}
+
+void cross_entropy_backward_cuda(const Tensor& grad_output, const Tensor& input, const Tensor& target,
+                                 const Tensor& weight, const Tensor& log_normaliser, const Tensor& total_weight,
+                                 int64_t reduction, int64_t ignore_index, const Tensor& out) {
+  const Tensor ids = label::as_int64(target);
+  const Work work(out.device(), {&grad_output, &input, &ids, &weight, &log_normaliser, &total_weight, &out});
+  dispatch_floating(input.dtype(), [&]<class T>() {
+    for_elements(work, out.numel(),
+                 CrossEntropyBackward<T>{data_of<T>(input),
+                                         data_of<T>(weight),
+                                         label::labels_of(ids, input.size(1), ignore_index, "cross_entropy"),
+                                         data_of<compute_t<T>>(log_normaliser),
+                                         {data_of<T>(grad_output), data_of<T>(total_weight), reduction},
+                                         target_of<T>(out)});
+  });
+}
+
+}  // namespace tapegrad::cuda
