@@ -1,6 +1,5 @@
-// Fills the CUDA column of the kernel table. Kernels are weak references, so that a missing one is null and its row runs
-// through the host instead; `tapegrad_cuda_staged` names those.
-// Visible, or the linker could not leave them null.
+// Fills the CUDA column of the kernel table. Kernels are weak references, so that a missing one is null and its row
+// runs through the host instead; `tapegrad_cuda_staged` names those. Visible, or the linker could not leave them null.
 #define TG_KERNEL_REFERENCE __attribute__((weak, visibility("default")))
 #include "tapegrad/cuda/kernel_table.h"
 
@@ -19,7 +18,8 @@ namespace {
 std::string staged_names;
 
 // Rows whose CPU kernel calls operators and touches no memory itself: it serves any device.
-constexpr std::string_view kAnyDevice[] = {"_embed_view", "_read_view", "_unfold_backward", "roll", "repeat", "diag_embed"};
+constexpr std::string_view kAnyDevice[] = {"_embed_view", "_read_view", "_unfold_backward",
+                                           "roll",        "repeat",     "diag_embed"};
 
 void set(OpId op, AnyKernel kernel, AnyKernel staged) {
   AnyKernel(&devices)[kNumDeviceTypes] = kernel_table[op].device;
@@ -35,7 +35,7 @@ void fill_kernel_table() {
   staged_names.clear();
 #define TG_ITERATED(index, name, kind) \
   set(index, reinterpret_cast<AnyKernel>(&name), reinterpret_cast<AnyKernel>(&staged::kind##_kernel<index>));
-#define TG_WRITTEN(index, name, outputs, ...)     \
+#define TG_WRITTEN(index, name, outputs, ...)    \
   set(index, reinterpret_cast<AnyKernel>(&name), \
       reinterpret_cast<AnyKernel>(&staged::Kernel<index, outputs, __VA_ARGS__>::run));
 #include "tapegrad/cuda/kernel_list.inc"

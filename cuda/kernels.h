@@ -1,6 +1,6 @@
-// The kernels of the op table's rows for CUDA, declared from the table: a row whose CPU kernel is called `cumsum_cpu` has
-// its CUDA kernel in `void cumsum_cuda(...)`, of the same arguments, in cuda/<family>/. What no file defines is absent
-// from the table and runs through the host (staged.h).
+// The kernels of the op table's rows for CUDA, declared from the table: a row whose CPU kernel is called `cumsum_cpu`
+// has its CUDA kernel in `void cumsum_cuda(...)`, of the same arguments, in cuda/<family>/. What no file defines is
+// absent from the table and runs through the host (staged.h).
 #pragma once
 
 #include "tapegrad/aten/iterate/outputs.h"

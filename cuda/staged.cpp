@@ -31,8 +31,7 @@ void Operands::write_back(size_t n) {
 
 Tensor Operands::to_device(const Tensor& t) const {
   if (!t.defined()) return t;
-  const Tensor there =
-      empty_tensor({DimVector(t.sizes()), t.dtype(), device_, geometry::preserved_strides(t)});
+  const Tensor there = empty_tensor({DimVector(t.sizes()), t.dtype(), device_, geometry::preserved_strides(t)});
   copy_any(there, t, false);
   return there;
 }

@@ -21,8 +21,9 @@ void check_infos(const char* op, const std::vector<int>& infos, IntSpan batch, c
                fmt::format(fmt::runtime(what), infos[i]));
 }
 
-void check_infos(const char* op, const Tensor& info, const char* what) {
-  if (info.is_meta()) return;
+void check_infos(const char* op, const Tensor& given, const char* what) {
+  if (given.is_meta()) return;
+  const Tensor info = raw::to(given, std::nullopt, Device());
   Matrices<const int> infos(info, 0);
   for (int64_t i = 0; i < infos.count; ++i)
     if (*infos[i] != 0)

@@ -147,11 +147,11 @@ std::tuple<Tensor, Tensor> embedding_bag_grad(const Tensor& grad, const Tensor& 
   {
     NoGradGuard guard;
     const Tensor counts = sub(narrow(offsets, 0, 1, bags), narrow(offsets, 0, 0, bags));
-    bag = repeat_interleave(arange(Scalar(bags), DType::int64), to(counts, DType::int64));
+    bag = repeat_interleave(arange(Scalar(bags), DType::int64, grad.device()), to(counts, DType::int64));
     if (padding_idx >= 0) counted = to(ne(indices, padding_idx), grad.dtype());
     if (mean) {
-      const Tensor each = counted.defined() ? counted : ones({indices.size(0)}, grad.dtype());
-      const Tensor sizes = clamp_min(index_add(zeros({bags}, grad.dtype()), 0, bag, each), 1);
+      const Tensor each = counted.defined() ? counted : ones({indices.size(0)}, grad.dtype(), grad.device());
+      const Tensor sizes = clamp_min(index_add(zeros({bags}, grad.dtype(), grad.device()), 0, bag, each), 1);
       counted = reciprocal(index_select(sizes, 0, bag));
     }
   }

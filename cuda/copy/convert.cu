@@ -9,7 +9,8 @@
 namespace tapegrad::cuda {
 namespace {
 
-// An element of any dtype as the widest of its kind. One kernel for all pairs: which it is, is the same for all threads.
+// An element of any dtype as the widest of its kind. One kernel for all pairs: which it is, is the same for all
+// threads.
 struct Wide {
   enum class Kind : uint8_t { Whole, Real, Complex } kind;
   int64_t whole = 0;

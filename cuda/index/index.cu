@@ -1,4 +1,5 @@
-// Indexing with lists of places: index, index_put, index_select, index_add, index_copy, index_fill, take, put, embedding.
+// Indexing with lists of places: index, index_put, index_select, index_add, index_copy, index_fill, take, put,
+// embedding.
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/iterate/cast.h"
@@ -170,8 +171,8 @@ void embedding_cuda(const Tensor& weight, const Tensor& indices, int64_t, bool, 
   const VectorIndex v(weight, 0, indices, "embedding");
   read(weight, v.indices, v.side, out);
 }
-void embedding_backward_cuda(const Tensor& grad_output, const Tensor& indices, int64_t num_weights,
-                             int64_t padding_idx, bool scale_grad_by_freq, const Tensor& out) {
+void embedding_backward_cuda(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
+                             bool scale_grad_by_freq, const Tensor& out) {
   zero_dense(out);
   if (grad_output.numel() == 0 || num_weights == 0) return;
   const Tensor rows = dense_rows(grad_output, grad_output.sizes(), out);

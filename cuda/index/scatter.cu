@@ -109,9 +109,10 @@ struct Write {
 
 Tensor source_rows(const Tensor& src, const TensorTargets& t, const Tensor& out) {
   const IntSpan sizes = t.index.sizes();
-  Tensor part = src.sizes() == sizes ? src
-                                     : alias_tensor(src, sizes, src.ndim() ? src.strides() : IntSpan(contiguous_strides(sizes)),
-                                                    src.storage_offset());
+  Tensor part = src.sizes() == sizes
+                    ? src
+                    : alias_tensor(src, sizes, src.ndim() ? src.strides() : IntSpan(contiguous_strides(sizes)),
+                                   src.storage_offset());
   if (part.is_contiguous() && part.dtype() == out.dtype() && !may_overlap(out, part)) return part;
   const Tensor rows = empty_tensor(sizes, out.dtype(), out.device());
   raw::copy_(rows, part);
@@ -127,7 +128,8 @@ void write(const TensorTargets& t, const Tensor& rows, T value, const Tensor& ou
   const int64_t n = t.targets.n;
   if (n == 0) return;
   const Work work(out.device(), {&rows, &out});
-  const Tensor keys = empty_tensor({n}, DType::int64, out.device()), order = empty_tensor({n}, DType::int64, out.device());
+  const Tensor keys = empty_tensor({n}, DType::int64, out.device()),
+               order = empty_tensor({n}, DType::int64, out.device());
   const auto bad = static_cast<uint64_t>(t.extent);
   for_elements(work, n, KeyOf{t.targets, target_of<uint64_t>(keys), target_of<int64_t>(order), bad});
   const SortedPlaces sorted(work, keys, order, bad);
@@ -186,8 +188,7 @@ void scatter_src_cuda(const Tensor& input, int64_t dim, const Tensor& index, con
   start_from(input, out);
   dispatch_bytes(out.dtype(), [&]<class T>() { write<T>(t, rows, T{}, out, steps::Assign<T>{}); });
 }
-void scatter_value_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value,
-                        const Tensor& out) {
+void scatter_value_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value, const Tensor& out) {
   const TensorTargets t(out, dim, index, "scatter");
   start_from(input, out);
   dispatch_dtype(out.dtype(), [&]<class T>() { write<T>(t, {}, value.to<T>(), out, steps::Assign<T>{}); });
@@ -197,7 +198,8 @@ void scatter_add_cuda(const Tensor& input, int64_t dim, const Tensor& index, con
 }
 void scatter_src_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
                              std::string_view reduce, const Tensor& out) {
-  combine(input, dim, index, src, reduce == "add" ? "sum" : "prod", true, out, reduce == "add" ? "scatter_add" : "scatter");
+  combine(input, dim, index, src, reduce == "add" ? "sum" : "prod", true, out,
+          reduce == "add" ? "scatter_add" : "scatter");
 }
 void scatter_value_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value,
                                std::string_view reduce, const Tensor& out) {

@@ -73,7 +73,8 @@ Tensor nonzero_cuda(const Tensor& input) {
   const int64_t count = count_flags(work, flags, sums, "nonzero");
   const Tensor out = empty_tensor({count, input.ndim()}, DType::int64, input.device());
   if (out.numel() == 0) return out;
-  Coordinates body{data_of<uint8_t>(flags), data_of<int64_t>(sums), target_of<int64_t>(out), static_cast<int>(input.ndim()), {}};
+  Coordinates body{
+      data_of<uint8_t>(flags), data_of<int64_t>(sums), target_of<int64_t>(out), static_cast<int>(input.ndim()), {}};
   for (int d = 0; d < body.ndim; ++d) body.sizes[d] = from.size(d);
   for_elements(work, n, body);
   return out;

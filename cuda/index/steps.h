@@ -1,5 +1,5 @@
-// What is done with the rows of one place, in order: start from the target, step, finish. 16-bit formats are combined in
-// float and rounded once.
+// What is done with the rows of one place, in order: start from the target, step, finish. 16-bit formats are combined
+// in float and rounded once.
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
@@ -68,7 +68,8 @@ struct Reduce {
         const int64_t v = static_cast<int64_t>(a);
         a = static_cast<C>(v / count - (v % count < 0));
       } else if constexpr (is_complex_type<C>) {
-        a = C(a.real() / static_cast<typename C::value_type>(count), a.imag() / static_cast<typename C::value_type>(count));
+        a = C(a.real() / static_cast<typename C::value_type>(count),
+              a.imag() / static_cast<typename C::value_type>(count));
       } else {
         a = a / static_cast<C>(count);
       }

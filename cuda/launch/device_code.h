@@ -1,5 +1,5 @@
-// What kernels use instead of CUDA's own names, so that a .cu file is compiled by nvcc and, with TG_CUDA_SIMULATED, by a
-// host compiler. Blocks have one dimension, grids two: x, and y that kernels call the row. Warps have 32 threads.
+// What kernels use instead of CUDA's own names, so that a .cu file is compiled by nvcc and, with TG_CUDA_SIMULATED, by
+// a host compiler. Blocks have one dimension, grids two: x, and y that kernels call the row. Warps have 32 threads.
 //
 //   TG_KERNEL                       before `void name(...)`: a kernel
 //   TG_DEVICE                       before a function that only kernels call
@@ -17,17 +17,17 @@
 #if defined(__CUDACC__)
 #define TG_KERNEL __global__
 #define TG_DEVICE __device__ __forceinline__
-#define TG_SHARED(T, name, n)                                       \
+#define TG_SHARED(T, name, n)                                           \
   __shared__ __align__(16) unsigned char name##_bytes[sizeof(T) * (n)]; \
   T* const name = reinterpret_cast<T*>(name##_bytes)
-#define TG_DYNAMIC_SHARED(T, name)                                 \
+#define TG_DYNAMIC_SHARED(T, name)                                   \
   extern __shared__ __align__(16) unsigned char tg_dynamic_shared[]; \
   T* const name = reinterpret_cast<T*>(tg_dynamic_shared)
 #else
 #include "tapegrad/cuda/launch/simulate.h"
 #define TG_KERNEL
 #define TG_DEVICE inline
-#define TG_SHARED(T, name, n)                                                \
+#define TG_SHARED(T, name, n)                                                  \
   alignas(16) static thread_local unsigned char name##_bytes[sizeof(T) * (n)]; \
   T* const name = reinterpret_cast<T*>(name##_bytes)
 #define TG_DYNAMIC_SHARED(T, name) T* const name = reinterpret_cast<T*>(::tapegrad::cuda::simulated::thread().shared)
@@ -57,8 +57,7 @@ TG_DEVICE int count_bits(uint32_t b) { return __popc(b); }
 TG_DEVICE uint32_t atomic_add(uint32_t* p, uint32_t v) { return atomicAdd(p, v); }
 TG_DEVICE int32_t atomic_add(int32_t* p, int32_t v) { return atomicAdd(p, v); }
 TG_DEVICE int64_t atomic_add(int64_t* p, int64_t v) {
-  return static_cast<int64_t>(
-      atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(v)));
+  return static_cast<int64_t>(atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(v)));
 }
 TG_DEVICE uint32_t atomic_or(uint32_t* p, uint32_t v) { return atomicOr(p, v); }
 TG_DEVICE uint32_t atomic_compare_and_set(uint32_t* p, uint32_t expected, uint32_t v) {
@@ -165,8 +164,8 @@ TG_DEVICE T warp_reduce(T value, Merge merge) {
   return value;
 }
 
-// Over the threads of a block of whole warps; all get the result. `scratch` holds 32 elements and is free again when all
-// threads have returned and met at a barrier.
+// Over the threads of a block of whole warps; all get the result. `scratch` holds 32 elements and is free again when
+// all threads have returned and met at a barrier.
 template <class T, class Merge>
 TG_DEVICE T block_reduce(T value, Merge merge, T* scratch) {
   value = warp_reduce(value, merge);

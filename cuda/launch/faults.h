@@ -1,6 +1,6 @@
-// What kernels find wrong: recorded by the device, raised at the next synchronisation of any stream (no kernel traps, no
-// launch waits). The first fault of a device since the last check is kept. The record lies in pinned memory, so that a
-// check is a look at host memory.
+// What kernels find wrong: recorded by the device, raised at the next synchronisation of any stream (no kernel traps,
+// no launch waits). The first fault of a device since the last check is kept. The record lies in pinned memory, so that
+// a check is a look at host memory.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace tapegrad::cuda {
 enum class Fault : uint32_t {
   None,
   DivisionByZero,
-  Index,        // value, size, dim: an index out of bounds
-  Label,        // value, size: a class that is not there
+  Index,  // value, size, dim: an index out of bounds
+  Label,  // value, size: a class that is not there
 };
 
 // State 0: free, 1: being written, 2: written.
@@ -29,8 +29,9 @@ __device__ __noinline__ inline
 #else
 inline
 #endif
-void record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0,
-                  int64_t dim = 0) {
+    void
+    record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0,
+                 int64_t dim = 0) {
   if (record->state != 0 || atomic_compare_and_set(&record->state, 0, 1) != 0) return;
   record->fault = fault;
   record->op = reinterpret_cast<uint64_t>(op);

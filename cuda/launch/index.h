@@ -78,13 +78,22 @@ void pieces_of(int ndim, const int64_t* shape, const int64_t* begin, int operand
     if (shape[d] > shape[largest]) largest = d;
     dims += shape[d] != 1;
   }
-  for (int k = 0; k < operands && fits; ++k) {
+  // Where offsets are too far apart, the dimension that reaches furthest is cut; else the one with most elements.
+  int64_t furthest = 0;
+  for (int k = 0; k < operands; ++k) {
     int64_t low = 0, high = 0;
     for (int d = 0; d < ndim; ++d) {
       const int64_t span = (shape[d] - 1) * strides[k][d];
       (span < 0 ? low : high) += span;
     }
-    fits &= high < (int64_t{1} << 31) && low > -(int64_t{1} << 31);
+    if (high < (int64_t{1} << 31) && low > -(int64_t{1} << 31)) continue;
+    fits = false;
+    for (int d = 0; d < ndim; ++d) {
+      const int64_t span = std::abs((shape[d] - 1) * strides[k][d]);
+      if (span <= furthest) continue;
+      furthest = span;
+      largest = d;
+    }
   }
   if (fits && dims <= kKernelDims) {
     Piece piece;
@@ -101,7 +110,7 @@ void pieces_of(int ndim, const int64_t* shape, const int64_t* begin, int operand
     }
     return f(static_cast<const Piece&>(piece));
   }
-  // Too many dimensions: walk the first that has several places. Too large: halve the largest.
+  // Too many dimensions: walk the first that has several places. Too large: halve one.
   int cut = largest;
   if (fits)
     for (cut = 0; shape[cut] == 1;) ++cut;

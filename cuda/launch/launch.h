@@ -1,7 +1,7 @@
-// Starting kernels on a stream: `launch(stream, kernel, grid, block, args...)`, `launch_block(..., shared_bytes, args...)`
-// for kernels whose threads wait for each other. Arguments are copied by value; nobody waits. `Work` is the scope of host
-// code that starts kernels for some tensors: it makes their device current, takes its current stream and tells the
-// allocator of the use. A launch that CUDA refuses is raised here.
+// Starting kernels on a stream: `launch(stream, kernel, grid, block, args...)`, `launch_block(..., shared_bytes,
+// args...)` for kernels whose threads wait for each other. Arguments are copied by value; nobody waits. `Work` is the
+// scope of host code that starts kernels for some tensors: it makes their device current, takes its current stream and
+// tells the allocator of the use. A launch that CUDA refuses is raised here.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Kernels as bodies: `for_elements(stream, n, body)` calls body(i) for every i below n; `for_lines(stream, lines, length,
-// columns, body)` calls body(group, line), where a group of threads works on a line together: one thread where
-// neighbouring lines lie side by side in memory (columns), a warp for short lines, a block for long ones. Bodies are plain
-// structs with `TG_DEVICE void operator()(...) const`.
+// Kernels as bodies: `for_elements(stream, n, body)` calls body(i) for every i below n; `for_lines(stream, lines,
+// length, columns, body)` calls body(group, line), where a group of threads works on a line together: one thread where
+// neighbouring lines lie side by side in memory (columns), a warp for short lines, a block for long ones. Bodies are
+// plain structs with `TG_DEVICE void operator()(...) const`.
 #pragma once
 
 #include <limits>

@@ -171,8 +171,8 @@ Block& prepared(uint32_t threads) {
     kept = std::make_unique<Block>();
     kept->fibers.resize(threads);
     kept->stack_bytes = threads * kStack;
-    void* memory = mmap(nullptr, kept->stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                        -1, 0);
+    void* memory =
+        mmap(nullptr, kept->stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TG_CHECK(memory != MAP_FAILED, OutOfMemory, "simulated kernel: no memory for the stacks of {} threads", threads);
     kept->stacks = static_cast<char*>(memory);
   }

@@ -83,8 +83,20 @@ void gemm(const Stream& stream, DType dtype, int64_t batch, int64_t m, int64_t n
   if (m == 0 || n == 0 || batch == 0) return;
   dispatch_numeric(dtype, [&]<class T>() {
     using C = compute_t<T>;
-    const GemmArgs<T> args{m, n, k, batch, alpha.to<C>(), beta.to<C>(), static_cast<const T*>(a.data),
-                           static_cast<const T*>(b.data), static_cast<T*>(c), a.row, a.col, a.batch, b.row, b.col,
+    const GemmArgs<T> args{m,
+                           n,
+                           k,
+                           batch,
+                           alpha.to<C>(),
+                           beta.to<C>(),
+                           static_cast<const T*>(a.data),
+                           static_cast<const T*>(b.data),
+                           static_cast<T*>(c),
+                           a.row,
+                           a.col,
+                           a.batch,
+                           b.row,
+                           b.col,
                            b.batch};
     const int64_t tiles = ((m + kTile - 1) / kTile) * ((n + kTile - 1) / kTile);
     launch_block(stream, &gemm_kernel<T>, Grid(tiles, std::min<int64_t>(batch, 65535)), 256, 0, args);

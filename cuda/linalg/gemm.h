@@ -11,8 +11,8 @@ struct Matrix {
   int64_t row, col, batch = 0;
 };
 
-// c (m x n, contiguous rows of n, one after the other) = alpha * a (m x k) * b (k x n) + beta * c, `batch` times; c is not
-// read when beta is 0.
+// c (m x n, contiguous rows of n, one after the other) = alpha * a (m x k) * b (k x n) + beta * c, `batch` times; c is
+// not read when beta is 0.
 TG_API void gemm(const Stream& stream, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k, const Scalar& alpha,
                  const Matrix& a, const Matrix& b, const Scalar& beta, void* c);
 

@@ -1,5 +1,5 @@
-// What the kernels over class labels share: labels as int64 with their check, the factor of a sample's gradient, and sums
-// of losses.
+// What the kernels over class labels share: labels as int64 with their check, the factor of a sample's gradient, and
+// sums of losses.
 #pragma once
 
 #include "tapegrad/cuda/launch/faults.h"

@@ -1,5 +1,5 @@
-// Negative log likelihood and cross entropy of labels, with their gradients. Cross entropy does not keep the softmax: the
-// gradient makes it anew from the saved normaliser.
+// Negative log likelihood and cross entropy of labels, with their gradients. Cross entropy does not keep the softmax:
+// the gradient makes it anew from the saved normaliser.
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -116,10 +116,10 @@ void nll_loss_cuda(const Tensor& input, const Tensor& target, const Tensor& weig
     using C = compute_t<T>;
     const Workspace parts(static_cast<size_t>(2 * n) * sizeof(C), work);
     C* losses = static_cast<C*>(parts.data());
-    for_elements(work, n,
-                 Nll<T>{data_of<T>(input), data_of<T>(weight),
-                        label::labels_of(ids, input.size(1), ignore_index, "nll_loss"), inner_size(input.sizes()),
-                        losses, losses + n});
+    for_elements(
+        work, n,
+        Nll<T>{data_of<T>(input), data_of<T>(weight), label::labels_of(ids, input.size(1), ignore_index, "nll_loss"),
+               inner_size(input.sizes()), losses, losses + n});
     label::write_reduced<T>(work, losses, losses + n, n, reduction, out, out_total);
   });
 }

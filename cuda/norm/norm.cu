@@ -329,10 +329,10 @@ void batch_norm_train_grad_cuda(const Tensor& output, const Tensor& input, const
     for_lines(work, m.channels, m.count(), m.spatial == 1 && m.channels >= 256,
               BatchSums<T>{data_of<T>(output), data_of<T>(input), data_of<C>(mean), data_of<C>(invstd), m,
                            parameter<T>(weight_grad), parameter<T>(bias_grad), static_cast<Pair*>(sums.data())});
-    for_elements(work, input.numel(),
-                 BatchInputGrad<T>{data_of<T>(output), data_of<T>(input), target_of<T>(input_grad),
-                                   parameter<T>(weight), data_of<C>(mean), data_of<C>(invstd),
-                                   static_cast<const Pair*>(sums.data()), m});
+    for_elements(
+        work, input.numel(),
+        BatchInputGrad<T>{data_of<T>(output), data_of<T>(input), target_of<T>(input_grad), parameter<T>(weight),
+                          data_of<C>(mean), data_of<C>(invstd), static_cast<const Pair*>(sums.data()), m});
   });
 }
 

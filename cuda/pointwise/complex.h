@@ -1,5 +1,5 @@
-// Complex elementary functions for kernels: the C++ library's are functions of the host. Specialisations of the names in
-// aten/functors/math.h, so that functors find them. Branch cuts and formulas of the inverse functions are those of
+// Complex elementary functions for kernels: the C++ library's are functions of the host. Specialisations of the names
+// in aten/functors/math.h, so that functors find them. Branch cuts and formulas of the inverse functions are those of
 // W. Kahan, Branch cuts for complex elementary functions (The State of the Art in Numerical Analysis, 1987).
 #pragma once
 
@@ -40,8 +40,8 @@ TG_HD inline C<R> sqrt(C<R> z) {
   if (x == R(0) && y == R(0)) return {R(0), y};
   if (math::isinf(y)) return {std::numeric_limits<R>::infinity(), y};
   // Halved twice where |z| may overflow, as sqrt(z) = 2 sqrt(z / 4).
-  const bool large = math::magnitude(x) > std::numeric_limits<R>::max() / 4 ||
-                     math::magnitude(y) > std::numeric_limits<R>::max() / 4;
+  const bool large =
+      math::magnitude(x) > std::numeric_limits<R>::max() / 4 || math::magnitude(y) > std::numeric_limits<R>::max() / 4;
   const R u = large ? x / 4 : x, v = large ? y / 4 : y;
   const R root = math::sqrt((math::magnitude(u) + math::hypot(u, v)) / 2) * (large ? R(2) : R(1));
   const R other = math::magnitude(y) / (2 * root);
@@ -62,8 +62,7 @@ template <class R>
 TG_HD inline C<R> tanh(C<R> z) {
   const R x = z.real(), y = z.imag();
   if (math::magnitude(x) > R(20))
-    return {math::copysign(R(1), x),
-            4 * math::sin(y) * math::cos(y) * math::exp(-2 * math::magnitude(x))};
+    return {math::copysign(R(1), x), 4 * math::sin(y) * math::cos(y) * math::exp(-2 * math::magnitude(x))};
   const R t = math::tan(y), beta = 1 + t * t, s = math::sinh(x), rho = math::sqrt(1 + s * s);
   if (math::isinf(t)) return {rho / s, 1 / t};
   const R below = 1 + beta * s * s;
@@ -117,9 +116,10 @@ TG_HD inline C<R> asinh(C<R> z) {
 template <class R>
 TG_HD inline C<R> atanh(C<R> z) {
   const R x = z.real(), y = z.imag();
-  return {math::copysign(math::log1p(4 * math::magnitude(x) /
-                                     ((1 - math::magnitude(x)) * (1 - math::magnitude(x)) + y * y)) / 4, x),
-          math::atan2(2 * y, (1 - x) * (1 + x) - y * y) / 2};
+  return {
+      math::copysign(
+          math::log1p(4 * math::magnitude(x) / ((1 - math::magnitude(x)) * (1 - math::magnitude(x)) + y * y)) / 4, x),
+      math::atan2(2 * y, (1 - x) * (1 + x) - y * y) / 2};
 }
 template <class R>
 TG_HD inline C<R> atan(C<R> z) {
@@ -162,14 +162,14 @@ TG_HD inline C<R> pow(C<R> a, C<R> b) {
 
 }  // namespace device
 
-#define TG_COMPLEX(name)                                                                          \
-  template <>                                                                                     \
-  TG_HD inline complex64_t name<float>(complex64_t z) {                                           \
-    return device::name(z);                                                                       \
-  }                                                                                               \
-  template <>                                                                                     \
-  TG_HD inline complex128_t name<double>(complex128_t z) {                                        \
-    return device::name(z);                                                                       \
+#define TG_COMPLEX(name)                                   \
+  template <>                                              \
+  TG_HD inline complex64_t name<float>(complex64_t z) {    \
+    return device::name(z);                                \
+  }                                                        \
+  template <>                                              \
+  TG_HD inline complex128_t name<double>(complex128_t z) { \
+    return device::name(z);                                \
   }
 TG_COMPLEX(exp)
 TG_COMPLEX(log)

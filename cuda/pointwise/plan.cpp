@@ -47,9 +47,7 @@ bool is_contiguous(const int64_t* strides, const int64_t* shape, int ndim, int64
 Stored stored_as(DType dtype) {
   return dtype == DType::float16 ? Stored::Half : dtype == DType::bfloat16 ? Stored::BFloat16 : Stored::Native;
 }
-bool loadable(DType dtype, DType compute) {
-  return dtype == compute || (compute == DType::float32 && is_half(dtype));
-}
+bool loadable(DType dtype, DType compute) { return dtype == compute || (compute == DType::float32 && is_half(dtype)); }
 
 // An iteration whose operands all have dtypes that kernels load, in workspaces where they had others.
 class Prepared {
@@ -155,8 +153,7 @@ void run_kernels(const Iterator& given, const Kernels& kernels, const void* func
       args.offsets.ndim = piece.ndim;
       args.n = static_cast<uint32_t>(piece.numel);
       args.fault = fault;
-      for (int d = 0; d < piece.ndim; ++d)
-        args.offsets.shape[d] = FastDivide(static_cast<uint32_t>(piece.shape[d]));
+      for (int d = 0; d < piece.ndim; ++d) args.offsets.shape[d] = FastDivide(static_cast<uint32_t>(piece.shape[d]));
       for (int k = 0; k < count; ++k) {
         for (int d = 0; d < piece.ndim; ++d) args.offsets.strides[k][d] = static_cast<int32_t>(piece.strides[k][d]);
         args.data[k] = it.data[k] + piece.offset[k];

@@ -37,7 +37,9 @@ struct Strided {
 
 // How many elements one thread takes at once: 16 bytes of them.
 template <class T>
-inline constexpr int kPack = sizeof(T) == 1 ? 8 : sizeof(T) >= 16 ? 1 : 16 / static_cast<int>(sizeof(T));
+inline constexpr int kPack = sizeof(T) == 1    ? 8
+                             : sizeof(T) >= 16 ? 1
+                                               : 16 / static_cast<int>(sizeof(T));
 
 // The kernels of one functor.
 struct Kernels {

@@ -100,7 +100,7 @@ TG_DEVICE T fixed_value(const Args& args, int k) {
 template <int N, class T, class F>
 TG_KERNEL void flat_kernel(F f, Flat args) {
   constexpr int V = kPack<T>;
-  using R = decltype(apply(f, std::declval<const T (&)[N]>(), nullptr));
+  using R = decltype(apply(f, std::declval<const T(&)[N]>(), nullptr));
   T x[N][V];
   for (int k = 0; k < N; ++k) {
     if (args.source[k + 1] == Source::Array) continue;
@@ -169,8 +169,8 @@ void launch_strided(const void* functor, const Strided<kMaxOperands>& all, const
     args.source[k] = all.source[k];
     std::copy_n(all.value[k], 16, args.value[k]);
   }
-  launch(stream, &strided_kernel<N, T, F>, grid_for(args.n, kBlock, INT32_MAX), kBlock,
-         *static_cast<const F*>(functor), args);
+  launch(stream, &strided_kernel<N, T, F>, grid_for(args.n, kBlock, INT32_MAX), kBlock, *static_cast<const F*>(functor),
+         args);
 }
 
 template <int N, class T, class F>

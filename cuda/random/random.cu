@@ -323,11 +323,12 @@ void random_from_cuda(const Tensor& self, int64_t from, std::optional<int64_t> t
   if (to) return integers(self, from, width(from, *to), state);
   integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), state);
 }
-void bernoulli_p_cuda(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) { toss(out, p, state); }
+void bernoulli_p_cuda(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) {
+  toss(out, p, state);
+}
 void bernoulli_float_fill_cuda(const Tensor& self, double p, Gen, const PhiloxState& state) { toss(self, p, state); }
 
-void dropout_cuda(const Tensor& input, double p, Gen, const PhiloxState& state, const Tensor& out,
-                  const Tensor& mask) {
+void dropout_cuda(const Tensor& input, double p, Gen, const PhiloxState& state, const Tensor& out, const Tensor& mask) {
   const int64_t n = out.numel();
   if (n == 0) return;
   const Work work(out.device(), {&input, &out, &mask});

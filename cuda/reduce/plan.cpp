@@ -31,9 +31,7 @@ namespace {
 Stored stored_as(DType dtype) {
   return dtype == DType::float16 ? Stored::Half : dtype == DType::bfloat16 ? Stored::BFloat16 : Stored::Native;
 }
-bool loadable(DType dtype, DType compute) {
-  return dtype == compute || (compute == DType::float32 && is_half(dtype));
-}
+bool loadable(DType dtype, DType compute) { return dtype == compute || (compute == DType::float32 && is_half(dtype)); }
 
 void contiguous_strides(int64_t* strides, const int64_t* shape, int ndim, int64_t item) {
   for (int d = ndim - 1; d >= 0; --d) {
@@ -42,7 +40,8 @@ void contiguous_strides(int64_t* strides, const int64_t* shape, int ndim, int64_
   }
 }
 
-// The input as the kernels can read it: in another dtype, or with too many dimensions, it is copied to [outer, reduced].
+// The input as the kernels can read it: in another dtype, or with too many dimensions, it is copied to [outer,
+// reduced].
 std::unique_ptr<Workspace> prepare_input(reduce::Iterator& it, const Stream& stream) {
   if (it.outer_numel == 0 || it.reduced_numel == 0) return nullptr;
   if (loadable(it.input_dtype, it.compute) && it.outer_ndim <= kKernelDims && it.reduced_ndim <= kKernelDims)
@@ -56,7 +55,8 @@ std::unique_ptr<Workspace> prepare_input(reduce::Iterator& it, const Stream& str
   std::copy_n(it.outer_strides, it.outer_ndim, from);
   std::copy_n(it.reduced_strides, it.reduced_ndim, from + it.outer_ndim);
   contiguous_strides(to, shape, ndim, item);
-  convert_strided(stream, ndim, shape, static_cast<char*>(copy->data()), it.compute, to, it.input, it.input_dtype, from);
+  convert_strided(stream, ndim, shape, static_cast<char*>(copy->data()), it.compute, to, it.input, it.input_dtype,
+                  from);
   it.input = static_cast<const char*>(copy->data());
   it.input_dtype = it.compute;
   it.outer_ndim = it.reduced_ndim = 1;
@@ -120,8 +120,8 @@ void run_kernels(const reduce::Iterator& given, const Kernels& kernels, const vo
                                    : 1;
   args.part = divide_up(divide_up(std::max<int64_t>(args.count, 1), args.parts), kernels.pack) * kernels.pack;
   args.parts = divide_up(std::max<int64_t>(args.count, 1), args.part);
-  const Workspace partial(
-      args.parts > 1 ? static_cast<size_t>(args.parts * args.outputs * kernels.accumulator) : 0, stream);
+  const Workspace partial(args.parts > 1 ? static_cast<size_t>(args.parts * args.outputs * kernels.accumulator) : 0,
+                          stream);
   args.partial = args.parts > 1 ? static_cast<char*>(partial.data()) : nullptr;
   kernels.run(functor, way, args, stream);
   if (!direct) {

@@ -36,14 +36,14 @@ struct Places {
 
 struct Args {
   const char* in;
-  char* out;       // finished results, contiguous; when parts == 1
-  char* partial;   // accumulators [parts][outputs], when parts > 1
+  char* out;      // finished results, contiguous; when parts == 1
+  char* partial;  // accumulators [parts][outputs], when parts > 1
   Places outer, reduced;
   int64_t outputs, count;  // count: elements per output
   int64_t part;            // elements per part, of `parts`
   int64_t parts;
-  int64_t step;       // bytes between reduced elements where they are one dimension, else 0
-  bool packed;        // they are neighbours, and packs of them are aligned
+  int64_t step;  // bytes between reduced elements where they are one dimension, else 0
+  bool packed;   // they are neighbours, and packs of them are aligned
   Stored stored, out_stored;
 };
 

@@ -33,8 +33,8 @@ struct Plain {
   TG_HD auto finish(const Acc& a, int64_t n) const { return f.finish(a, n); }
 };
 
-// Variance: sums of the distances from the output's first element, which is near enough to the mean that nothing is lost
-// in double when the square of the sum is taken off.
+// Variance: sums of the distances from the output's first element, which is near enough to the mean that nothing is
+// lost in double when the square of the sum is taken off.
 template <class T, class F>
 struct Centered {
   struct Acc {
@@ -150,22 +150,20 @@ template <class T, class E>
 void launch_way(const void* functor, Way way, const Args& args, const Stream& stream) {
   const E& e = *static_cast<const E*>(functor);
   const int64_t parts = args.parts;
-  const auto grid = [&](int64_t per_block) {
-    return Grid(grid_for(args.outputs, per_block, 1 << 20).blocks, parts);
-  };
+  const auto grid = [&](int64_t per_block) { return Grid(grid_for(args.outputs, per_block, 1 << 20).blocks, parts); };
   if (way == Way::Column)
     launch(stream, &column_kernel<T, E>, grid(kBlock), kBlock, e, args);
   else if (way == Way::Warp)
     launch_block(stream, &row_kernel<T, E, false>, grid(kBlock / kWarp), kBlock, 0, e, args);
   else
     launch_block(stream, &row_kernel<T, E, true>, grid(1), kBlock, 0, e, args);
-  if (parts > 1)
-    launch_block(stream, &merge_kernel<T, E>, grid_for(args.outputs, kBlock / kWarp), kBlock, 0, e, args);
+  if (parts > 1) launch_block(stream, &merge_kernel<T, E>, grid_for(args.outputs, kBlock / kWarp), kBlock, 0, e, args);
 }
 
 template <class T, class F>
 void run(const reduce::Iterator& it, const F& functor) {
-  using E = std::conditional_t<requires { F::kCentered; }, Centered<T, F>, Plain<T, F>>;
+  using E = std::conditional_t < requires { F::kCentered; }
+  , Centered<T, F>, Plain < T, F >> ;
   using Acc = typename E::Acc;
   const E e{functor};
   using R = std::decay_t<decltype(e.finish(e.identity(), 0))>;
