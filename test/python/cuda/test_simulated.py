@@ -1,0 +1,23 @@
+"""test_operators.py on the simulated device, in processes of their own: the CUDA library is loaded once per process."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tapegrad
+
+LIBRARIES = [Path(tapegrad._C.__file__).parent / "lib", Path(tapegrad._C.__file__).parents[2] / "lib"]
+
+
+@pytest.mark.skipif(not any((folder / "libtapegrad_cuda_sim.so").exists() for folder in LIBRARIES), reason="the simulated device was not built")
+@pytest.mark.parametrize("part", ["test_values", "not test_values"])
+def test_operators_on_the_simulated_device(part):
+    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])])
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", part,
+                           str(Path(__file__).with_name("test_operators.py"))],
+                          env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": "2", "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 5
