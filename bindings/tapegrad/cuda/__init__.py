@@ -202,6 +202,10 @@ def _lazy_call(callable, **kwargs) -> None:
     """Calls the function when CUDA starts, which without a GPU it never does."""
 
 
+def _lazy_call(callable, **kwargs) -> None:
+    """Calls the function when CUDA starts, which without a GPU it never does."""
+
+
 class device:
     """A context in which another GPU is this thread's current one. None and negative indices mean: no change."""
 
