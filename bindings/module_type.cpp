@@ -305,11 +305,6 @@ void module_dealloc(PyObject* self) {
 // Runs when a subclass has been made. Python gives classes that know a `__getattr__` a slow look-up; where it is the
 // native one, the native look-up does the same.
 PyObject* init_subclass(PyObject* cls, PyObject* args, PyObject* kwargs) {
-  if (PyTuple_GET_SIZE(args) || (kwargs && PyDict_GET_SIZE(kwargs))) {
-    PyErr_Format(PyExc_TypeError, "%s.__init_subclass__() takes no arguments",
-                 reinterpret_cast<PyTypeObject*>(cls)->tp_name);
-    return nullptr;
-  }
   auto* type = reinterpret_cast<PyTypeObject*>(cls);
   PyRef own_getattr(PyObject_GetAttr(cls, k_getattr));
   PyRef native_getattr(PyObject_GetAttr(reinterpret_cast<PyObject*>(module_base), k_getattr));
@@ -318,7 +313,10 @@ PyObject* init_subclass(PyObject* cls, PyObject* args, PyObject* kwargs) {
   if (!own_getattr || !native_getattr || !own_get || !native_get) return nullptr;
   if (own_getattr.get() == native_getattr.get() && own_get.get() == native_get.get())
     type->tp_getattro = module_getattro;
-  Py_RETURN_NONE;
+  // The next class in the order of bases has its turn (typing.Generic, a program's own); object refuses arguments.
+  PyRef next(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type), module_base, cls, nullptr));
+  PyRef method(next ? PyObject_GetAttrString(next.get(), "__init_subclass__") : nullptr);
+  return method ? PyObject_Call(method.get(), args, kwargs) : nullptr;
 }
 
 // Methods, and not the type's slot: Python refuses object.__setattr__(module, name, value), by which programs keep a

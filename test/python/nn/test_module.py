@@ -498,3 +498,27 @@ def test_object_setattr_goes_past_the_module_s_own():
     object.__delattr__(outer, "hidden")
     del outer.shown
     assert not hasattr(outer, "hidden") and not hasattr(outer, "shown")
+
+
+def test_subclasses_tell_their_other_bases():
+    from typing import Generic, TypeVar
+
+    nn, T = tapegrad.nn, TypeVar("T")
+    seen = []
+
+    class Listed:
+        def __init_subclass__(cls, *, tag=None, **kwargs):
+            super().__init_subclass__(**kwargs)
+            seen.append((cls.__name__, tag))
+
+    class Of(nn.Module, Generic[T]):
+        pass
+
+    class Named(nn.Linear, Listed, tag="x"):
+        pass
+
+    assert Of.__parameters__ == (T,) and Of[int]().training and seen == [("Named", "x")] and Named(2, 3)(tapegrad.ones(1, 2)).shape == (1, 3)
+    with pytest.raises(TypeError, match="takes no keyword arguments"):
+
+        class Wrong(nn.Module, tag=3):
+            pass
