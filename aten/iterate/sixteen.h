@@ -23,9 +23,9 @@ inline constexpr __mmask16 kAll = 0xffff;
 TG_INLINE __m256i bits_at(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
 TG_INLINE void put_bits(void* to, __m256i bits) { _mm256_storeu_si256(static_cast<__m256i*>(to), bits); }
 
-TG_INLINE void load(const Half* from, float* to) { _mm512_store_ps(to, _mm512_maskz_cvtph_ps(kAll, bits_at(from))); }
+TG_INLINE void load(const Half* from, float* to) { _mm512_storeu_ps(to, _mm512_maskz_cvtph_ps(kAll, bits_at(from))); }
 TG_INLINE void store(const float* from, Half* to) {
-  put_bits(to, _mm512_maskz_cvtps_ph(kAll, _mm512_load_ps(from), _MM_FROUND_TO_NEAREST_INT));
+  put_bits(to, _mm512_maskz_cvtps_ph(kAll, _mm512_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
 }
 // bfloat16 is the upper half of float: one permutation of 16-bit words puts 16 of them in place or takes them out.
 TG_INLINE void load(const BFloat16* from, float* to) {
@@ -34,7 +34,7 @@ TG_INLINE void load(const BFloat16* from, float* to) {
   const __m512i index = _mm512_loadu_si512(kUpper);
   const __m512i wide =
       _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_maskz_broadcast_i64x4(0xff, bits_at(from)));
-  _mm512_store_ps(to, _mm512_castsi512_ps(wide));
+  _mm512_storeu_ps(to, _mm512_castsi512_ps(wide));
 }
 // Written out, since the instruction is in no ISA that files are compiled for. It takes subnormal numbers for zero.
 inline const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
@@ -46,7 +46,7 @@ TG_INLINE __m256i converted(__m512 x) {
 TG_INLINE void store(const float* from, BFloat16* to) {
   constexpr short kOdd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
   constexpr int kSubnormal = 0x20;  // of vfpclassps
-  const __m512 x = _mm512_load_ps(from);
+  const __m512 x = _mm512_loadu_ps(from);
   if (has_bfloat16 && TG_LIKELY(_mm512_fpclass_ps_mask(x, kSubnormal) == 0)) return put_bits(to, converted(x));
   const __m512i u = _mm512_castps_si512(x), up = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
   const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
@@ -66,19 +66,19 @@ TG_INLINE void store(const int32_t* from, bool* to) {
 TG_INLINE __m128i bits_at(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 
 TG_INLINE void load(const Half* from, float* to) {
-  for (int i = 0; i < kBlock; i += 8) _mm256_store_ps(to + i, _mm256_cvtph_ps(bits_at(from + i)));
+  for (int i = 0; i < kBlock; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(bits_at(from + i)));
 }
 TG_INLINE void store(const float* from, Half* to) {
   for (int i = 0; i < kBlock; i += 8)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm256_cvtps_ph(_mm256_load_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
 }
 TG_INLINE void load(const BFloat16* from, float* to) {
   for (int i = 0; i < kBlock; i += 8)
-    _mm256_store_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits_at(from + i)), 16)));
+    _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits_at(from + i)), 16)));
 }
 TG_INLINE __m256i rounded(const float* from) {
-  const __m256 x = _mm256_load_ps(from);
+  const __m256 x = _mm256_loadu_ps(from);
   const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
   const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
   const __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, odd), _mm256_set1_epi32(0x7fff));
