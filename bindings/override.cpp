@@ -576,7 +576,8 @@ PyObject* modes_on(PyObject*, PyObject*) {
 PyObject* call_unasked(PyObject*, PyObject* args) {
   TG_PY_TRY
   PyObject *func, *given, *named;
-  if (!PyArg_ParseTuple(args, "OO!O!:_call_unasked", &func, &PyTuple_Type, &given, &PyDict_Type, &named)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!O!:_call_unasked", &func, &PyTuple_Type, &given, &PyDict_Type, &named))
+    return nullptr;
   if (!PyFunction_Check(func)) {
     const StateGuard off(kAllOff);
     return PyObject_Call(func, given, named);

@@ -1,76 +1,14 @@
 #include "tapegrad/aten/batch/products.h"
 
-#include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/batch/part.h"
 
 namespace tapegrad::batch {
 namespace {
-
-int64_t product(IntSpan sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return n;
-}
-
-DimVector led_by(int64_t first, IntSpan rest) {
-  DimVector all{first};
-  for (int64_t d : rest) all.push_back(d);
-  return all;
-}
-
-// An argument below the level.
-struct Part {
-  Tensor t;
-  bool has_dim;
-  // With samples in front.
-  Tensor led(int64_t n) const { return has_dim ? t : tapegrad::expand(t, led_by(n, t.sizes())); }
-  // With samples as part of dimension `d` of one sample.
-  Tensor folded(int64_t n, int64_t d) const {
-    Tensor full = led(n);
-    if (d > 0) full = tapegrad::movedim(full, IntSpan{0}, IntSpan{d});
-    DimVector sizes;
-    for (int64_t i = 0; i < full.ndim(); ++i) {
-      if (i == d + 1)
-        sizes[static_cast<size_t>(d)] *= full.size(i);
-      else
-        sizes.push_back(full.size(i));
-    }
-    return tapegrad::reshape(full, sizes);
-  }
-};
-
-Part part(const Tensor& t, int level) {
-  auto [below, has_dim] = unwrap(t, level);
-  return {below, has_dim};
-}
-
-// The reverse of Part::folded.
-Tensor unfolded(const Tensor& t, int64_t n, int64_t d) {
-  DimVector sizes;
-  for (int64_t i = 0; i < t.ndim(); ++i) {
-    if (i == d) sizes.push_back(n);
-    sizes.push_back(i == d ? t.size(i) / n : t.size(i));
-  }
-  Tensor split = tapegrad::reshape(t, sizes);
-  return d > 0 ? tapegrad::movedim(split, IntSpan{d}, IntSpan{0}) : split;
-}
 
 DimVector scaled(IntSpan sizes, size_t d, int64_t n) {
   DimVector result(sizes);
   result[d] *= n;
   return result;
-}
-
-void check_samples(const char* op, int64_t n) { TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op); }
-
-// Runs f below the level and gives its result to the level.
-template <class F>
-Tensor at_level(int n, bool has_dim, F&& f) {
-  Tensor result;
-  {
-    Below below(n);
-    result = f();
-  }
-  return wrap(result, n, has_dim);
 }
 
 }  // namespace

@@ -35,8 +35,9 @@ def _operator_file(family: str, ops: list[Op], source_root: str) -> str:
         if emit_tape.has_node(op):
             nodes += [here, *emit_tape.emit_node(op, source_root)]
         public += [here, *emit_tape.emit_public(op)]
+    rules = ['#include "tapegrad/aten/batch/rules.h"'] if any((emit_batch.expression(op) or "").startswith("batch::") for op in ops) else []
     return "\n".join([
-        HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
+        HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', *rules, '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
         '#include "tapegrad/aten/iterate/reduce.h"', '#include "tapegrad/aten/sparse/operators.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
         '#include "tapegrad/autograd/autocast.h"', '#include "tapegrad/autograd/formulas/all.h"', '#include "tapegrad/autograd/generated_support.h"',
         '#include "tapegrad/c10/modes.h"', "", "namespace tapegrad {", "", "namespace raw {", "namespace batched {", "namespace {",

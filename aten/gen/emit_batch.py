@@ -112,8 +112,12 @@ def emit_declarations(op: Op) -> list[str]:
         name = op.name if op.is_inplace_only else op.name + "_"
         rest = params(op.args[1:])
         self = op.args[0].name if op.is_inplace_only else "self"
-        lines += [f"TG_COLD TG_NOINLINE const Tensor& {name}({join_params(f'const Tensor& {self}', rest)}) {{",
-                  _call_line(op, {op.args[0].name: self}),
+        lines += [f"TG_COLD TG_NOINLINE const Tensor& {name}({join_params(f'const Tensor& {self}', rest)}) {{"]
+        if expression(op):
+            # The result may not be written to a tensor that all samples share: copy_ says so.
+            lines += [f"  const Tensor& {op.args[0].name} = {self};", f"  return raw::copy_({self}, {expression(op)});", "}"]
+            return lines
+        lines += [_call_line(op, {op.args[0].name: self}),
                   f"  call.write([&] {{ tapegrad::{name}({_step_args(op)}); }});", f"  return {self};", "}"]
     return lines
 

@@ -10,7 +10,9 @@ Tensor zeros_of(IntSpan sizes, const Tensor& grad) { return zeros(sizes, grad.dt
 }  // namespace
 
 Tensor index_grad(const Tensor& grad, IntSpan sizes, TensorSpan indices) {
-  return _index_put_(zeros_of(sizes, grad), indices, grad, true);
+  const Tensor zeros = zeros_of(sizes, grad);
+  if (grad.is_batched()) return _index_put(zeros, indices, grad, true);  // the zeros are the same in all samples
+  return _index_put_(zeros, indices, grad, true);
 }
 
 Tensor index_put_self_grad(const Tensor& grad, TensorSpan indices, bool accumulate) {
@@ -22,7 +24,8 @@ Tensor index_put_values_grad(const Tensor& grad, TensorSpan indices, IntSpan siz
 }
 
 Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index) {
-  return index_add_(zeros_of(sizes, grad), dim, index, grad);
+  const Tensor zeros = zeros_of(sizes, grad);
+  return grad.is_batched() ? index_add(zeros, dim, index, grad) : index_add_(zeros, dim, index, grad);
 }
 
 Tensor index_add_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes, const Scalar& alpha) {

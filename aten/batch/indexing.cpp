@@ -1,0 +1,208 @@
+#include <algorithm>
+
+#include "tapegrad/aten/batch/part.h"
+#include "tapegrad/aten/batch/rules.h"
+
+namespace tapegrad::batch {
+namespace {
+
+// With dimensions of size 1 behind the first, `ndim` in all.
+Tensor padded(const Tensor& t, int64_t ndim) {
+  DimVector sizes{t.size(0)};
+  sizes.resize(static_cast<size_t>(ndim - t.ndim() + 1), 1);
+  for (int64_t d = 1; d < t.ndim(); ++d) sizes.push_back(t.size(d));
+  return tapegrad::reshape(t, sizes);
+}
+
+// The indices of a call, below the level, and where their dimensions stand in the result of one sample.
+struct Indices {
+  Indices(TensorSpan indices, int here) : number(level(here).size) {
+    for (size_t i = 0; i < indices.size(); ++i) {
+      parts.push_back(part(indices[i], here));
+      if (!indices[i].defined()) continue;
+      batched |= parts[i].has_dim;
+      ndim = std::max(ndim, parts[i].ndim());
+      together &= count == 0 || last + 1 == i;
+      if (count++ == 0) first = static_cast<int64_t>(i);
+      last = i;
+    }
+  }
+
+  // Their dimensions begin the result of one sample.
+  bool in_front() const { return first == 0 || !together; }
+
+  // The indices behind one more for the samples' dimension: `lead`, or none.
+  std::vector<Tensor> behind(Tensor lead) const {
+    std::vector<Tensor> all{std::move(lead)};
+    for (const Part& p : parts) all.push_back(p.has_dim ? padded(p.t, ndim + 1) : p.t);
+    return all;
+  }
+  // The numbers of the samples, as an index beside the others.
+  Tensor samples() const {
+    DimVector sizes(static_cast<size_t>(ndim) + 1, 1);
+    sizes[0] = number;
+    return tapegrad::reshape(tapegrad::arange(Scalar(number), DType::int64), sizes);
+  }
+
+  int64_t number;
+  std::vector<Part> parts;
+  bool batched = false;  // one of them has samples
+  bool together = true;  // those that are there are neighbours
+  int64_t first = 0, ndim = 0, count = 0;
+  size_t last = 0;
+};
+
+Tensor moved(const Tensor& t, int64_t from, int64_t to) {
+  return from == to ? t : tapegrad::movedim(t, IntSpan{from}, IntSpan{to});
+}
+
+// `count` neighbouring dimensions, from and to.
+Tensor moved(const Tensor& t, int64_t from, int64_t to, int64_t count) {
+  DimVector source, destination;
+  for (int64_t i = 0; i < count; ++i) {
+    source.push_back(from + i);
+    destination.push_back(to + i);
+  }
+  return from == to || count == 0 ? t : tapegrad::movedim(t, source, destination);
+}
+
+}  // namespace
+
+Tensor index_tensor(const Tensor& input, TensorSpan indices) {
+  const int here = highest_level({&input}, {indices});
+  const Part x = part(input, here);
+  const Indices by(indices, here);
+  return at_level(here, x.has_dim || by.batched, [&] {
+    if (!by.batched) {
+      std::vector<Tensor> all = by.behind(Tensor());
+      if (!x.has_dim) all.erase(all.begin());
+      const Tensor result = _index_tensor(x.t, all);
+      return x.has_dim && !by.together ? moved(result, by.ndim, 0) : result;
+    }
+    if (!x.has_dim) {  // the samples are the first dimension of the indices
+      std::vector<Tensor> all = by.behind(Tensor());
+      all.erase(all.begin());
+      return moved(_index_tensor(x.t, all), by.in_front() ? 0 : by.first, 0);
+    }
+    const Tensor result = _index_tensor(x.t, by.behind(by.samples()));
+    return by.in_front() ? result : moved(result, 1, 1 + by.first, by.ndim);
+  });
+}
+
+Tensor index_put(const Tensor& input, TensorSpan indices, const Tensor& values, bool accumulate) {
+  const int here = highest_level({&input, &values}, {indices});
+  const Part x = part(input, here), v = part(values, here);
+  const Indices by(indices, here);
+  const int64_t ndim = input.ndim() - by.count + by.ndim;  // of what is written to, in one sample
+  TG_CHECK(v.ndim() <= ndim, Runtime, "index_put: values of shape {} for {} dimensions", format_ints(values.sizes()),
+           ndim);
+  return at_level(here, x.has_dim || v.has_dim || by.batched, [&] {
+    if (!x.has_dim && !v.has_dim && !by.batched) {
+      std::vector<Tensor> all = by.behind(Tensor());
+      all.erase(all.begin());
+      return _index_put(x.t, all, v.t, accumulate);
+    }
+    const Tensor target = x.led(by.number);
+    if (!by.batched && by.together)
+      return _index_put(target, by.behind(Tensor()), v.has_dim ? padded(v.t, ndim + 1) : v.t, accumulate);
+    Tensor written = v.has_dim ? padded(v.t, ndim + 1) : padded(tapegrad::unsqueeze(v.t, 0), ndim + 1);
+    if (!by.in_front()) written = moved(written, 1 + by.first, 1, by.ndim);
+    return _index_put(target, by.behind(by.samples()), written, accumulate);
+  });
+}
+
+namespace {
+
+// index + number of the sample * size, flat; checked, as a wrong one would name another sample's slice.
+Tensor offset(const char* op, const Part& index, int64_t n, int64_t size) {
+  const Tensor wide = tapegrad::to(index.led(n), DType::int64);
+  if (wide.numel() > 0) {
+    const Tensor wrong = tapegrad::any(
+        tapegrad::logical_or(tapegrad::lt(wide, Operand(Scalar(0))), tapegrad::ge(wide, Operand(Scalar(size)))));
+    TG_CHECK(!wrong.item().to<bool>(), Index, "{}: an index is out of bounds for dimension of size {}", op, size);
+  }
+  DimVector ones(static_cast<size_t>(wide.ndim()), 1);
+  ones[0] = n;
+  const Tensor base = tapegrad::reshape(
+      tapegrad::arange(Scalar(0), Scalar(n * size), Scalar(std::max<int64_t>(size, 1)), DType::int64), ones);
+  return tapegrad::reshape(tapegrad::add(wide, base), {-1});
+}
+
+// op(target, dim, index, source) where tensors have samples.
+template <class F>
+Tensor along(const char* op, const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, F&& f) {
+  const int here = highest_level({&input, &index, &source});
+  const int64_t n = level(here).size;
+  const Part x = part(input, here), i = part(index, here), s = part(source, here);
+  const int64_t ndim = x.ndim();
+  return at_level(here, x.has_dim || i.has_dim || s.has_dim, [&] {
+    if (!x.has_dim && !i.has_dim && !s.has_dim) return f(x.t, dim, i.t, s.t);
+    check_samples(op, n);
+    if (ndim == 0 || s.ndim() != ndim || i.ndim() != 1)
+      return std::get<0>(each_sample<std::tuple<Tensor>>(
+          n, {x, i, s}, [&](const std::vector<Tensor>& a) { return std::tuple(f(a[0], dim, a[1], a[2])); }));
+    TG_CHECK(dim >= -ndim && dim < ndim, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -ndim,
+             ndim - 1, dim);
+    const int64_t d = dim < 0 ? dim + ndim : dim;
+    const Tensor target = x.led(n), from = s.led(n);
+    if (!i.has_dim) return f(target, d + 1, i.t, from);
+    const int64_t size = target.size(d + 1);
+    TG_CHECK(from.size(d + 1) == i.t.size(1), Runtime, "{}: {} indices for {} slices", op, i.t.size(1),
+             from.size(d + 1));
+    auto flat = [&](const Tensor& t) {
+      const Tensor front = moved(t, d + 1, 1);
+      DimVector sizes{n * front.size(1)};
+      for (int64_t k = 2; k < front.ndim(); ++k) sizes.push_back(front.size(k));
+      return tapegrad::reshape(front, sizes);
+    };
+    const Tensor result = f(flat(target), 0, offset(op, i, n, size), flat(from));
+    DimVector sizes{n, size};
+    for (int64_t k = 1; k < result.ndim(); ++k) sizes.push_back(result.size(k));
+    return moved(tapegrad::reshape(result, sizes), 1, d + 1);
+  });
+}
+
+}  // namespace
+
+Tensor index_add(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
+  return along("index_add", input, dim, index, source,
+               [&](const Tensor& x, int64_t d, const Tensor& i, const Tensor& s) {
+                 return tapegrad::index_add(x, d, i, s, alpha);
+               });
+}
+
+Tensor index_copy(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source) {
+  return along(
+      "index_copy", input, dim, index, source,
+      [](const Tensor& x, int64_t d, const Tensor& i, const Tensor& s) { return tapegrad::index_copy(x, d, i, s); });
+}
+
+Tensor embedding_backward(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
+                          bool scale_grad_by_freq) {
+  const int here = highest_level({&grad_output, &indices});
+  const int64_t n = level(here).size;
+  check_samples("embedding", n);
+  const Part g = part(grad_output, here), i = part(indices, here);
+  return at_level(here, true, [&] {
+    const Tensor grad = g.led(n);
+    const int64_t width = grad.size(-1);
+    if (!i.has_dim) {  // wider rows: those of all samples side by side
+      const Tensor rows = tapegrad::movedim(grad, IntSpan{0}, IntSpan{-2});
+      DimVector sizes(i.t.sizes());
+      sizes.push_back(n * width);
+      const Tensor sums =
+          _embedding_backward(tapegrad::reshape(rows, sizes), i.t, num_weights, padding_idx, scale_grad_by_freq);
+      return moved(tapegrad::reshape(sums, {num_weights, n, width}), 1, 0);
+    }
+    const Tensor sums = tapegrad::reshape(
+        _embedding_backward(tapegrad::reshape(grad, {-1, width}), offset("embedding", i, n, num_weights),
+                            n * num_weights, -1, scale_grad_by_freq),
+        {n, num_weights, width});
+    if (padding_idx < 0) return sums;
+    return tapegrad::index_fill(sums, 1,
+                                tapegrad::arange(Scalar(padding_idx), Scalar(padding_idx + 1), Scalar(1), DType::int64),
+                                Operand(Scalar(0)));
+  });
+}
+
+}  // namespace tapegrad::batch

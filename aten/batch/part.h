@@ -1,0 +1,116 @@
+// What rules of operators on batched tensors are made of: an argument below the level, and where its samples lie.
+#pragma once
+
+#include <functional>
+#include <tuple>
+#include <vector>
+
+#include "tapegrad/aten/batch/batched_tensor.h"
+
+namespace tapegrad::batch {
+
+inline int64_t product(IntSpan sizes) {
+  int64_t n = 1;
+  for (int64_t s : sizes) n *= s;
+  return n;
+}
+
+inline DimVector led_by(int64_t first, IntSpan rest) {
+  DimVector all{first};
+  for (int64_t d : rest) all.push_back(d);
+  return all;
+}
+
+// An argument below the level.
+struct Part {
+  Tensor t;
+  bool has_dim;
+  int64_t ndim() const { return t.ndim() - (has_dim ? 1 : 0); }  // of one sample
+  // With samples in front; an absent tensor stays absent.
+  Tensor led(int64_t n) const { return has_dim || !t.defined() ? t : tapegrad::expand(t, led_by(n, t.sizes())); }
+  // With samples as part of dimension `d` of one sample.
+  Tensor folded(int64_t n, int64_t d) const {
+    Tensor full = led(n);
+    if (!full.defined()) return full;
+    if (d > 0) full = tapegrad::movedim(full, IntSpan{0}, IntSpan{d});
+    DimVector sizes;
+    for (int64_t i = 0; i < full.ndim(); ++i) {
+      if (i == d + 1)
+        sizes[static_cast<size_t>(d)] *= full.size(i);
+      else
+        sizes.push_back(full.size(i));
+    }
+    return tapegrad::reshape(full, sizes);
+  }
+};
+
+inline Part part(const Tensor& t, int level) {
+  auto [below, has_dim] = unwrap(t, level);
+  return {below, has_dim};
+}
+
+// The reverse of Part::folded.
+inline Tensor unfolded(const Tensor& t, int64_t n, int64_t d) {
+  DimVector sizes;
+  for (int64_t i = 0; i < t.ndim(); ++i) {
+    if (i == d) sizes.push_back(n);
+    sizes.push_back(i == d ? t.size(i) / n : t.size(i));
+  }
+  Tensor split = tapegrad::reshape(t, sizes);
+  return d > 0 ? tapegrad::movedim(split, IntSpan{d}, IntSpan{0}) : split;
+}
+
+inline void check_samples(const char* op, int64_t n) { TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op); }
+
+// Runs f below the level and gives its result to the level.
+template <class F>
+Tensor at_level(int n, bool has_dim, F&& f) {
+  Tensor result;
+  {
+    Below below(n);
+    result = f();
+  }
+  return wrap(result, n, has_dim);
+}
+
+// The same for several results, all with samples in front.
+template <class Tuple, class F>
+Tuple all_at_level(int n, F&& f) {
+  Tuple results;
+  {
+    Below below(n);
+    results = f();
+  }
+  std::apply([&](auto&... t) { ((t = t.defined() ? wrap(t, n, true) : t), ...); }, results);
+  return results;
+}
+
+inline bool any_has_dim(std::initializer_list<const Part*> parts) {
+  for (const Part* p : parts)
+    if (p->has_dim) return true;
+  return false;
+}
+
+// Once per sample, below the level: f gets the arguments of a sample, results are stacked. For what no one call of all
+// samples does.
+template <class Tuple, class F>
+Tuple each_sample(int64_t n, const std::vector<Part>& parts, F&& f) {
+  std::vector<std::vector<Tensor>> rows(std::tuple_size_v<Tuple>);
+  std::vector<Tensor> now(parts.size());
+  for (int64_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k < parts.size(); ++k)
+      now[k] = parts[k].has_dim ? tapegrad::select(parts[k].t, 0, i) : parts[k].t;
+    size_t at = 0;
+    std::apply([&](const auto&... t) { (rows[at++].push_back(t), ...); }, f(now));
+  }
+  Tuple results;
+  size_t at = 0;
+  auto take = [&](Tensor& t) {
+    const auto& row = rows[at++];
+    if (row[0].defined()) t = tapegrad::stack(row, 0);
+  };
+  std::apply([&](auto&... t) { (take(t), ...); }, results);
+  return results;
+}
+
+}  // namespace tapegrad::batch
