@@ -18,14 +18,6 @@ def _nothing(*args, **kwargs) -> None:
     """Accepted; changes nothing."""
 
 
-def _call_as_it_is(func, types, args=(), kwargs=None):
-    """What a subclass of Tensor names as its __torch_function__ to have none: the function's own result."""
-    return func(*args, **(kwargs or {}))
-
-
-_VALUES["_disabled_torch_function_impl"] = _call_as_it_is
-
-
 def _computed(attribute: str):
     """Names that need another module."""
     if attribute == "_LinAlgError":
