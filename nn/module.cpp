@@ -224,7 +224,13 @@ NamedTensors Module::state_dict() const {
   return state;
 }
 
+void Module::prepare_load(const std::string& prefix, const NamedTensors& state) {
+  before_load(prefix, state);
+  for (const auto& [name, child] : children_) child->prepare_load(prefix + name + ".", state);
+}
+
 void Module::load_state_dict(const NamedTensors& state, bool strict) {
+  prepare_load("", state);
   const NamedTensors own = state_dict();
   std::vector<std::string> missing, unexpected;
   for (const auto& [name, tensor] : own) {

@@ -90,8 +90,11 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
 
  protected:
   void add_module(const std::string& name, std::shared_ptr<Module> module);
+  // Called for every module before the names and shapes of a state are compared with its own.
+  virtual void before_load(const std::string& /*prefix*/, const NamedTensors& /*state*/) {}
 
  private:
+  void prepare_load(const std::string& prefix, const NamedTensors& state);
   void check_name(const char* function, const std::string& name) const;
   void convert(const std::function<Tensor(const Tensor&)>& change);
   template <class F>

@@ -25,6 +25,7 @@
 #include "tapegrad/nn/files.h"
 #include "tapegrad/nn/init.h"
 #include "tapegrad/nn/layers.h"
+#include "tapegrad/nn/lazy.h"
 #include "tapegrad/nn/more_layers.h"
 #include "tapegrad/nn/optim/cycles.h"
 #include "tapegrad/nn/optim/optimizers.h"

@@ -206,10 +206,24 @@ TEST_CASE("other layers for Python", "[.python]") {
         const auto [output, loss] = m(in["x"], in["target"]);
         return std::vector<Tensor>{output, loss, m->log_prob(in["x"]), m->predict(in["x"])};
       });
+  const auto lazy = [] {
+    const Sequential net{LazyConv2d(4, 3, 2),
+                         LazyBatchNorm2d(),
+                         LazyConvTranspose2d(ConvTranspose2dOptions(0, 6, 2).groups(2)),
+                         LazyInstanceNorm2d(InstanceNorm2dOptions(0).affine(true)),
+                         Flatten(),
+                         LazyLinear(5, false)};
+    net(tapegrad::ones({2, 3, 7, 7}));
+    return net;
+  };
+  unary<Sequential>("lazy", lazy);
+  unary<Sequential>("lazy_loaded", [] {
+    return Sequential{LazyConv1d(4, 3), LazyBatchNorm1d(), LazyConvTranspose1d(3, 2)};
+  });
   peer<Sequential>(
       "containers",
       [] {
-        ModuleList list(Linear(3, 3), Linear(3, 3), ReLU());
+        ModuleList list{Linear(3, 3), Linear(3, 3), ReLU()};
         const ModuleDict dict({{"first", Linear(3, 2).ptr()}, {"act", Tanh().ptr()}});
         const ParameterList values({tapegrad::ones({2, 3}), tapegrad::zeros({1})});
         const ParameterDict named({{"scale", tapegrad::ones({2})}});
