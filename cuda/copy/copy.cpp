@@ -10,6 +10,7 @@
 #include "tapegrad/cuda/copy/convert.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/launch.h"
+#include "tapegrad/cuda/memory/copy.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -61,11 +62,7 @@ void from_host(const Tensor& self, const Tensor& src, bool non_blocking) {
     return copy_within(self, there);
   }
   const Work work(self.device(), {&self});
-  const bool later = non_blocking && driver().is_pinned(src.data_ptr());
-  if (!later) note_wait("copy_");
-  driver().copy(self.data_ptr(), src.data_ptr(), self.nbytes(), CopyKind::HostToDevice, work.stream().handle);
-  // Pinned memory is read when the stream gets there; the caller may write to it before.
-  if (!later && driver().is_pinned(src.data_ptr())) driver().synchronize_stream(work.stream().handle);
+  copy_to_device(self.data_ptr(), src.data_ptr(), self.nbytes(), work.stream(), non_blocking, "copy_");
 }
 
 void to_host(const Tensor& self, const Tensor& src, bool non_blocking) {
@@ -85,9 +82,7 @@ void to_host(const Tensor& self, const Tensor& src, bool non_blocking) {
     return;
   }
   const Work work(src.device(), {&src});
-  const bool later = non_blocking && driver().is_pinned(self.data_ptr());
-  driver().copy(self.data_ptr(), src.data_ptr(), self.nbytes(), CopyKind::DeviceToHost, work.stream().handle);
-  if (!later) wait_for_value(work.stream(), "copy_");
+  copy_to_host(self.data_ptr(), src.data_ptr(), self.nbytes(), work.stream(), non_blocking, "copy_");
 }
 
 void between_devices(const Tensor& self, const Tensor& src) {

@@ -238,6 +238,22 @@ def test_pinned_memory():
     """)
 
 
+@pytest.mark.parametrize("schedule", ["lazy", "random:1"])
+def test_pinned_memory_outlives_the_copies_from_it(schedule):
+    simulated("""
+        results = []
+        for i in range(20):
+            host = tg.full((300,), float(i)).pin_memory()
+            results.append(host.to("cuda", non_blocking=True))
+            del host  # the next one must not take its place before the copy has run
+        assert [r.cpu().tolist() for r in results] == [[float(i)] * 300 for i in range(20)]
+        host = tg.zeros(4).pin_memory()
+        x = host.to("cuda")
+        host.fill_(7)  # after a copy that waits
+        assert x.cpu().tolist() == [0.0] * 4
+    """, TAPEGRAD_CUDA_SIMULATE_SCHEDULE=schedule)
+
+
 def test_loader_pins_its_batches():
     simulated("""
         from tapegrad.utils.data import DataLoader, TensorDataset
