@@ -230,7 +230,8 @@ def pin_memory(self, device=None):
 def record_stream(self, stream) -> None:
     """Says that work on `stream` uses the tensor. Every operator says so itself; only foreign code on the tensor's address has
     a need to."""
-    _C._cuda_record_stream(self, stream.cuda_stream)
+    if self.is_cuda:
+        _C._cuda_record_stream(self, stream.cuda_stream)
 
 
 def apply_(self, callable):
