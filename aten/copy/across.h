@@ -11,4 +11,7 @@ namespace tapegrad {
 using CopyAcross = void (*)(const Tensor& self, const Tensor& src, bool non_blocking);
 TG_API extern std::atomic<CopyAcross> copy_across;
 
+// Calls it, or raises where the source has no memory that anybody could copy.
+TG_API void copy_from_elsewhere(const Tensor& self, const Tensor& src, bool non_blocking);
+
 }  // namespace tapegrad

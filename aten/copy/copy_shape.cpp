@@ -6,6 +6,12 @@ namespace tapegrad {
 
 std::atomic<CopyAcross> copy_across{nullptr};
 
+void copy_from_elsewhere(const Tensor& self, const Tensor& src, bool non_blocking) {
+  const CopyAcross copy = src.device().type == DeviceType::CUDA ? copy_across.load() : nullptr;
+  TG_CHECK(copy != nullptr, NotImplemented, "copy_: there is nothing to copy from a tensor on {}", src.device());
+  copy(self, src, non_blocking);
+}
+
 namespace {
 void check_writable(const Tensor& self, const char* op) {
   TG_CHECK(!self.impl()->storage()->read_only(), Runtime, "{}: the memory of the tensor is read-only", op);

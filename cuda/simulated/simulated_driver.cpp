@@ -148,7 +148,7 @@ void SimulatedDriver::step() {
   if (options_.schedule == Schedule::Lazy) return;
   std::vector<SimulatedStream*> all;
   for (auto& d : devices_) all.push_back(d.null_stream.get());
-  for (auto& [handle, s] : streams_) all.push_back(s.get());
+  for (SimulatedStream* s : streams_in_order()) all.push_back(s);
   if (options_.schedule == Schedule::Eager) {
     for (bool any = true; any;) {
       any = false;
@@ -208,12 +208,19 @@ void SimulatedDriver::run_until(SimulatedStream& stream, uint64_t sequence) {
   }
 }
 
+std::vector<SimulatedStream*> SimulatedDriver::streams_in_order() const {
+  std::vector<SimulatedStream*> all;
+  for (auto& [handle, s] : streams_) all.push_back(s.get());
+  std::sort(all.begin(), all.end(), [](auto* a, auto* b) { return a->number < b->number; });
+  return all;
+}
+
 void SimulatedDriver::run_all(int device) {
   auto run = [&](SimulatedStream& s) {
     if ((device < 0 || s.device == device) && !s.queue.empty()) run_until(s, UINT64_MAX);
   };
   for (auto& d : devices_) run(*d.null_stream);
-  for (auto& [handle, s] : streams_) run(*s);
+  for (SimulatedStream* s : streams_in_order()) run(*s);
 }
 
 void SimulatedDriver::enqueue(StreamHandle handle, const char* name, std::function<void()> work) {
@@ -253,6 +260,7 @@ StreamHandle SimulatedDriver::create_stream(int device, int priority) {
   stream->priority = priority;
   auto handle = reinterpret_cast<StreamHandle>(stream.get());
   stream->handle = handle;
+  stream->number = ++streams_made_;
   streams_[handle] = std::move(stream);
   return handle;
 }

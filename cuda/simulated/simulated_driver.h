@@ -165,6 +165,7 @@ class TG_API SimulatedDriver final : public Driver {
   void run_front(SimulatedStream& stream);
   void run_until(SimulatedStream& stream, uint64_t sequence);
   void run_all(int device);  // -1: of all devices
+  std::vector<SimulatedStream*> streams_in_order() const;
   void check_device_range(const void* p, std::size_t nbytes, const char* call);
   bool pinned_range(const void* p) const;
   void refuse_in_capture(SimulatedStream& stream, const char* call);
@@ -176,6 +177,7 @@ class TG_API SimulatedDriver final : public Driver {
   std::map<std::string, uint64_t> counts_;
   std::map<std::string, uint64_t> failures_;
   std::map<StreamHandle, std::unique_ptr<SimulatedStream>> streams_;
+  uint64_t streams_made_ = 0;
   std::map<EventHandle, std::unique_ptr<SimulatedEvent>> events_;
   std::map<GraphHandle, std::shared_ptr<SimulatedGraph>> graphs_;
   std::map<GraphExecHandle, std::shared_ptr<SimulatedGraph>> execs_;

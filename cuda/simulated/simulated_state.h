@@ -22,6 +22,7 @@ struct SimulatedStream {
   int device = 0;
   int priority = 0;
   StreamHandle handle = nullptr;
+  uint64_t number = 0;  // in the order in which streams were made: addresses differ from run to run
   std::deque<SimulatedDriver::Operation> queue;
   uint64_t capture = 0;    // the capture that it takes part in
   uint64_t last_node = 0;  // of that capture

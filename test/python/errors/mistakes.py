@@ -189,7 +189,7 @@ MISTAKES = [
     Mistake("Dtypes and devices", "CUDA in a build without",
             "tg.zeros(2).cuda()",
             "RuntimeError",
-            "cuda: this device is not available: tapegrad was built without CUDA or found no usable GPU"),
+            "cuda: this device is not available: tapegrad was built without CUDA"),
     Mistake("Dtypes and devices", "Values of a meta tensor",
             "tg.zeros(2, device='meta').tolist()",
             "NotImplementedError",

@@ -226,7 +226,16 @@ def test_a_tensor_does_not_outlive_its_map():
                 lambda: tg.vmap(lambda b: b + kept[0])(tg.ones(2, 3)), lambda: tg.ones(3).copy_(kept[0]), lambda: tg.cat([kept[0]])):
         with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
             use()
+    with pytest.raises(RuntimeError, match="a level of vmap: this device is not available: it is over, and a tensor that was made inside"):
+        kept[0] + 1
     assert kept[0].shape == (3,) and kept[0].dtype == tg.float32 and kept[0].device.type == "cpu" and repr(kept[0])
+
+
+def test_copies_from_what_has_no_memory():
+    for source in (tg.ones(3, device="meta"), tg.ones((), device="meta")):
+        for use in (lambda: tg.ones(3).copy_(source), lambda: tg.ones(3).fill_(source.sum())):
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                use()
 
 
 def test_randomness():
