@@ -5,6 +5,7 @@
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu {
 namespace {
@@ -14,7 +15,9 @@ void fill(const Tensor& out, F&& value) {
   int64_t n = out.numel();
   dispatch_floating(out.dtype(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
-    for (int64_t i = 0; i < n; ++i) to[i] = T(value(i));
+    parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = T(value(i));
+    });
   });
 }
 

@@ -107,11 +107,12 @@ def main():
         for number in range(calls):
             signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
             try:
-                finding = one_call(record, samples, rng, journal, number)
-            except TooLong:  # it came a moment after the call
+                try:
+                    finding = one_call(record, samples, rng, journal, number)
+                finally:
+                    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            except TooLong:  # it came a moment after the call, perhaps in the line above; it comes once
                 finding = None
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             if finding:
                 print(f"finding: {name}: {finding}\n  {journal.read()}", flush=True)
         samples = None
