@@ -8,9 +8,11 @@ whose objects are attributes and nothing else. Nothing is imported because a fil
 from __future__ import annotations
 
 import enum
+import inspect
 import pathlib
 import re
 import sys
+import types
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable
@@ -83,9 +85,10 @@ def module_class(module: str, name: str):
 
 
 def holds_attributes_only(cls: type) -> bool:
-    """Whether making an object of a class and setting its attributes runs no method of it; or the members of an enumeration."""
+    """Whether making an object of a class and setting its attributes runs no method of it; or the members of an enumeration, where
+    finding one runs none."""
     if issubclass(cls, enum.Enum):
-        return True
+        return cls._missing_.__func__ in (enum.Enum._missing_.__func__, enum.Flag._missing_.__func__)
     return (cls.__new__ is object.__new__ and cls.__reduce__ is object.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
             and not any(hasattr(cls, name) for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
 
@@ -212,11 +215,17 @@ def set_attributes(instance, state):
     slots = None
     if isinstance(state, tuple) and len(state) == 2:
         state, slots = state
+    for part in (state, slots):
+        if not isinstance(part, (dict, type(None))):
+            raise FileError(f"load: the state of a {type(instance).__name__} is damaged")
     for name, value in (state or {}).items():
         check_attribute(name)
-        instance.__dict__[name] = value
+        guarded(vars, instance)[name] = value
     for name, value in (slots or {}).items():
         check_attribute(name)
+        # Not a property, whose setter is code that runs.
+        if not isinstance(inspect.getattr_static(type(instance), name, None), types.MemberDescriptorType):
+            raise FileError(f"load: a {type(instance).__name__} has no slot {name[:50]!r}")
         object.__setattr__(instance, name, value)
     return instance
 

@@ -5,6 +5,7 @@ here, without Python's pickle: it names only what makes tensors and plain data.
 from __future__ import annotations
 
 import datetime
+import enum
 import io
 import struct
 import threading
@@ -212,7 +213,7 @@ class _Stream:
                 if isinstance(value, RNNBase):  # which wants the parameters in a list, too
                     state = {**state, "_flat_weights": value._flat_weights}
                 module = "torch.nn.modules.linear" if name == "NonDynamicallyQuantizableLinear" else "torch.nn"
-            if not isinstance(state, dict):
+            if isinstance(value, enum.Enum):
                 self.name(module, name)
                 self.values((state,), path)
                 self.put(b"R")

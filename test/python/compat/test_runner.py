@@ -176,6 +176,29 @@ class Guarded:
 class Bare:
     pass
 
+class Slots:
+    __slots__ = ("a", "__dict__")
+    @property
+    def b(self):
+        return 1
+    @b.setter
+    def b(self, value):
+        print("a setter ran")
+
+class Open(enum.Enum):
+    ONE = 1
+    @classmethod
+    def _missing_(cls, value):
+        print("a lookup ran")
+
+def refused(file, sentence):
+    try:
+        torch.load(file, weights_only=False)
+    except RuntimeError as error:
+        assert sentence in str(error), error
+    else:
+        sys.exit(f"{file} was loaded")
+
 if __name__ == "__main__":
     for name in "settings.pt", "settings.bin":
         torch.save({"all": Settings(3, Mode.FAST, {"w": torch.ones(2)})}, name)
@@ -195,12 +218,27 @@ if __name__ == "__main__":
         sys.exit("saved what could not be loaded")
     torch.save(Bare(), "bare.pt")
     Bare.__setstate__ = Guarded.__setstate__
+    refused("bare.pt", "__main__.Bare")
+    from tapegrad._files.objects import set_attributes
+    for state in (None, {"b": 2}), (None, {"a": 2, "c": 3}), ([1], None):
+        try:
+            set_attributes(Slots(), state)
+        except RuntimeError as error:
+            assert "Slots" in str(error), error
+        else:
+            sys.exit(f"{state} was set")
+    slots = Slots()
+    slots.a, slots.c = 1, 2
+    for name in "slots.pt", "slots.bin":
+        torch.save(slots, name)
+        back = torch.load(name, weights_only=False)
+        assert (back.a, back.c) == (1, 2)
     try:
-        torch.load("bare.pt", weights_only=False)
-    except RuntimeError as error:
-        assert "__main__.Bare" in str(error), error
+        torch.save(Open.ONE, "open.pt")
+    except TypeError as error:
+        assert "add_safe_globals" in str(error)
     else:
-        sys.exit("loaded an object whose class has methods for that")
+        sys.exit("saved what could not be loaded")
     print("done")
 """
 
