@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_join.h"
 #include "tapegrad/aten/view/geometry.h"
@@ -36,33 +37,15 @@ bool join_lines(TensorSpan tensors, int64_t d, const Tensor& out) {
   return true;
 }
 
+void copy_piece(const Tensor& to, const Tensor& from) { copy_cpu(to, from, false); }
+
 }  // namespace
 
-// Else each tensor is one copy into its place.
 void cat_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (out.numel() == 0) return;
   const int64_t d = wrap_dim(dim, out.ndim(), "cat");
-  if (join_lines(tensors, d, out)) return;
-  const int64_t stride = out.impl()->stride(static_cast<int>(d));
-  int64_t offset = out.storage_offset();
-  for (const Tensor& t : tensors) {
-    if (t.numel() == 0) continue;
-    copy_cpu(alias_tensor(out, t.sizes(), out.strides(), offset), t, false);
-    offset += t.size(d) * stride;
-  }
+  if (!join_lines(tensors, d, out)) cat_pieces(tensors, d, out, copy_piece);
 }
-
-void stack_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
-  if (out.numel() == 0) return;
-  const int64_t d = wrap_dim(dim, out.ndim(), "stack");
-  DimVector strides(out.strides());
-  const int64_t step = strides[d];
-  strides.erase(d);
-  int64_t offset = out.storage_offset();
-  for (const Tensor& t : tensors) {
-    copy_cpu(alias_tensor(out, t.sizes(), strides, offset), t, false);
-    offset += step;
-  }
-}
+void stack_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) { stack_pieces(tensors, dim, out, copy_piece); }
 
 }  // namespace tapegrad::cpu::TG_ISA
