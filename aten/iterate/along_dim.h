@@ -1,6 +1,8 @@
 // A contiguous tensor as an operator along one dimension sees it: [outer, n, inner].
 #pragma once
 
+#include <optional>
+
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad {
@@ -13,5 +15,15 @@ struct Extent {
     for (int64_t i = 0; i < t.ndim(); ++i) (i < d ? outer : i > d ? inner : n) *= t.size(i);
   }
 };
+
+// Without a dimension: all elements as one line.
+inline Extent extent_of(const Tensor& input, std::optional<int64_t> dim) {
+  Extent e(input, dim.value_or(0));
+  if (!dim) {
+    e.outer = e.inner = 1;
+    e.n = input.numel();
+  }
+  return e;
+}
 
 }  // namespace tapegrad

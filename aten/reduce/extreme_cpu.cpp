@@ -191,15 +191,6 @@ void find(const Tensor& input, const Extent& e, void* values, int64_t* places) {
   });
 }
 
-Extent extent_of(const Tensor& input, std::optional<int64_t> dim) {
-  Extent e(input, dim.value_or(0));
-  if (!dim) {
-    e.outer = e.inner = 1;
-    e.n = input.numel();
-  }
-  return e;
-}
-
 }  // namespace
 
 void argmax_cpu(const Tensor& input, std::optional<int64_t> dim, bool, const Tensor& out) {

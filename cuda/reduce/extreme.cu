@@ -62,14 +62,6 @@ void find(const Tensor& input, const Extent& e, const Tensor& values, const Tens
                                  target_of<int64_t>(places), e.n, e.inner});
   });
 }
-Extent extent_of(const Tensor& input, std::optional<int64_t> dim) {
-  Extent e(input, dim.value_or(0));
-  if (!dim) {
-    e.outer = e.inner = 1;
-    e.n = input.numel();
-  }
-  return e;
-}
 
 }  // namespace
 
