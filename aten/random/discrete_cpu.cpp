@@ -7,6 +7,7 @@
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
+#include "tapegrad/aten/random/ranges.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -14,6 +15,8 @@ using OptDType = std::optional<DType>;
 using OptDevice = std::optional<Device>;
 using OptFormat = std::optional<MemoryFormat>;
 using Gen = const GeneratorPtr&;
+using random::exact_range;
+using random::width;
 
 namespace {
 
@@ -41,35 +44,6 @@ void fill_integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState sta
     }
   });
   if (!direct) copy_cpu(t, out, false);
-}
-
-uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
-
-// The largest integer up to which a dtype holds all integers, plus one.
-uint64_t exact_range(DType t) {
-  switch (t) {
-    case DType::bool_:
-      return 2;
-    case DType::uint8:
-      return uint64_t{1} << 8;
-    case DType::int8:
-      return uint64_t{1} << 7;
-    case DType::int16:
-      return uint64_t{1} << 15;
-    case DType::int32:
-      return uint64_t{1} << 31;
-    case DType::int64:
-      return uint64_t{1} << 63;
-    case DType::float16:
-      return (uint64_t{1} << 11) + 1;
-    case DType::bfloat16:
-      return (uint64_t{1} << 8) + 1;
-    case DType::float32:
-    case DType::complex64:
-      return (uint64_t{1} << 24) + 1;
-    default:
-      return (uint64_t{1} << 53) + 1;
-  }
 }
 
 // One byte per element: 1 with probability p.

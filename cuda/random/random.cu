@@ -4,6 +4,7 @@
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -14,6 +15,8 @@ using OptDType = std::optional<DType>;
 using OptDevice = std::optional<Device>;
 using OptFormat = std::optional<MemoryFormat>;
 using Gen = const GeneratorPtr&;
+using random::exact_range;
+using random::width;
 
 namespace {
 
@@ -169,27 +172,6 @@ void integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState state) {
     });
   }
   if (!direct) copy_any(t, out, true);
-}
-uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
-
-// The largest integer up to which a dtype holds all integers, plus one.
-uint64_t exact_range(DType t) {
-  switch (t) {
-    case DType::bool_:
-      return 2;
-    case DType::float16:
-      return (uint64_t{1} << 11) + 1;
-    case DType::bfloat16:
-      return (uint64_t{1} << 8) + 1;
-    case DType::float32:
-    case DType::complex64:
-      return (uint64_t{1} << 24) + 1;
-    case DType::float64:
-    case DType::complex128:
-      return (uint64_t{1} << 53) + 1;
-    default:
-      return uint64_t{1} << (8 * element_size(t) - (is_signed(t) ? 1 : 0));
-  }
 }
 
 struct Toss {
