@@ -262,20 +262,7 @@ Block* DeviceAllocator::allocate(std::size_t nbytes, StreamHandle stream, uint32
 Block* DeviceAllocator::allocate_plain(std::size_t nbytes, StreamHandle stream, uint32_t site) {
   void* p = over_limit(nbytes) ? nullptr : driver_.allocate(device_, nbytes);
   if (p == nullptr) return nullptr;
-  auto* segment = new Segment;
-  segment->base = static_cast<char*>(p);
-  segment->size = segment->mapped_bytes = nbytes;
-  segment->stream = stream;
-  segment->pool = nbytes <= kSmallMost ? &small_ : &large_;
-  segments_.insert(segment);
-  Block* block = new_block();
-  block->segment = segment;
-  block->address = segment->base;
-  block->size = nbytes;
-  segment->first = block;
-  ++stats_.device_allocs;
-  count(&AllocatorStats::segment, *segment->pool, true, 1);
-  count(&AllocatorStats::reserved_bytes, *segment->pool, true, nbytes);
+  Block* block = new_segment(p, nbytes, stream, nbytes <= kSmallMost ? small_ : large_);
   take(block, nbytes, nbytes, site);
   return block;
 }
@@ -322,6 +309,11 @@ void DeviceAllocator::release_block(Block* block) {
     deferred_.push_back(block);
     return;
   }
+  record_uses(block);
+}
+
+// The block is free when an event of each stream that used it has passed.
+void DeviceAllocator::record_uses(Block* block) {
   for (const Stream& s : block->uses) {
     DeviceGuard guard(s.device);
     EventHandle event = take_event(s.device);
@@ -383,14 +375,7 @@ void DeviceAllocator::settle_deferred() {
   blocks.swap(deferred_);
   for (Block* block : blocks) {
     block->deferred = false;
-    for (const Stream& s : block->uses) {
-      DeviceGuard guard(s.device);
-      EventHandle event = take_event(s.device);
-      driver_.record_event(event, s.handle);
-      events_[{s.device, s.handle}].emplace_back(event, block);
-      ++block->pending;
-    }
-    block->uses.clear();
+    record_uses(block);
   }
 }
 

@@ -140,6 +140,7 @@ class TG_API DeviceAllocator {
   Block* grow(BlockPool& pool, std::size_t size, StreamHandle stream);
   Block* grow_expandable(BlockPool& pool, std::size_t size, StreamHandle stream);
   Block* grow_segment(BlockPool& pool, std::size_t size, StreamHandle stream);
+  Block* new_segment(void* p, std::size_t nbytes, StreamHandle stream, BlockPool& pool);
   std::size_t map_front(Block* block, std::size_t nbytes);
   void unmap_inside(Block* block);
   void take(Block* block, std::size_t size, std::size_t requested, uint32_t site);
@@ -150,6 +151,7 @@ class TG_API DeviceAllocator {
   Block* split(Block* block, std::size_t size);
   void finish_free(Block* block);
   void process_events(bool wait);
+  void record_uses(Block* block);
   void settle_deferred();
   std::size_t release_cached(bool including_private, std::size_t target);
   void collect_old(std::size_t size);

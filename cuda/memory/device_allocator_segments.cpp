@@ -29,15 +29,8 @@ Block* DeviceAllocator::grow(BlockPool& pool, std::size_t size, StreamHandle str
                                                           : grow_segment(pool, size, stream);
 }
 
-Block* DeviceAllocator::grow_segment(BlockPool& pool, std::size_t size, StreamHandle stream) {
-  std::size_t nbytes = pool.small ? kSmallSegment : size < kOwnSegment ? kLargeSegment : up(size, kSmallSegment);
-  void* p = nullptr;
-  if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
-  if (p == nullptr && nbytes > size) {  // the last piece of the device: no more than is asked for
-    nbytes = size;
-    if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
-  }
-  if (p == nullptr) return nullptr;
+// Memory of the driver as a segment of one block, which is in no list.
+Block* DeviceAllocator::new_segment(void* p, std::size_t nbytes, StreamHandle stream, BlockPool& pool) {
   auto* segment = new Segment;
   segment->base = static_cast<char*>(p);
   segment->size = segment->mapped_bytes = nbytes;
@@ -52,6 +45,19 @@ Block* DeviceAllocator::grow_segment(BlockPool& pool, std::size_t size, StreamHa
   ++stats_.device_allocs;
   count(&AllocatorStats::segment, pool, true, 1);
   count(&AllocatorStats::reserved_bytes, pool, true, nbytes);
+  return block;
+}
+
+Block* DeviceAllocator::grow_segment(BlockPool& pool, std::size_t size, StreamHandle stream) {
+  std::size_t nbytes = pool.small ? kSmallSegment : size < kOwnSegment ? kLargeSegment : up(size, kSmallSegment);
+  void* p = nullptr;
+  if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
+  if (p == nullptr && nbytes > size) {  // the last piece of the device: no more than is asked for
+    nbytes = size;
+    if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
+  }
+  if (p == nullptr) return nullptr;
+  Block* block = new_segment(p, nbytes, stream, pool);
   note(MemoryEvent::SegmentAlloc, p, nbytes, stream, 0);
   return block;
 }
