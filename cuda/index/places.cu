@@ -8,17 +8,6 @@
 namespace tapegrad::cuda {
 namespace {
 
-struct KeyOf {
-  PlaceList list;
-  uint64_t* keys;
-  int64_t* order;
-  uint64_t bad;
-  TG_DEVICE void operator()(int64_t k) const {
-    const int64_t place = list.at(k);
-    keys[k] = place < 0 ? bad : static_cast<uint64_t>(place);
-    order[k] = k;
-  }
-};
 struct MarkBad {
   uint64_t* keys;
   uint64_t bad;
@@ -80,8 +69,8 @@ Tensor numbers(int64_t n, Device device) { return empty_tensor({n}, DType::int64
 Tensor keys_of(const Work& work, Device device, const PlaceList& list, int64_t extent, const Tensor& order) {
   const Tensor keys = numbers(list.count, device);
   for_elements(work, list.count,
-               KeyOf{list, static_cast<uint64_t*>(keys.data_ptr()), static_cast<int64_t*>(order.data_ptr()),
-                     static_cast<uint64_t>(extent)});
+               KeyOf<PlaceList>{list, static_cast<uint64_t*>(keys.data_ptr()), static_cast<int64_t*>(order.data_ptr()),
+                                static_cast<uint64_t>(extent)});
   return keys;
 }
 }  // namespace

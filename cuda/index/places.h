@@ -51,6 +51,20 @@ struct PlaceList {
   }
 };
 
+// What SortedPlaces starts from; List gives the place of k, or -1.
+template <class List>
+struct KeyOf {
+  List list;
+  uint64_t* keys;
+  int64_t* order;
+  uint64_t bad;
+  TG_DEVICE void operator()(int64_t k) const {
+    const int64_t place = list.at(k);
+    keys[k] = place < 0 ? bad : static_cast<uint64_t>(place);
+    order[k] = k;
+  }
+};
+
 // Index tensors on the device, dense; kept alive as long as this is.
 class Indices {
  public:

@@ -74,17 +74,6 @@ struct Gather {
     if (at >= 0) to[i] = from[at];
   }
 };
-struct KeyOf {
-  Targets targets;
-  uint64_t* keys;
-  int64_t* order;
-  uint64_t bad;
-  TG_DEVICE void operator()(int64_t i) const {
-    const int64_t at = targets.at(i);
-    keys[i] = at < 0 ? bad : static_cast<uint64_t>(at);
-    order[i] = i;
-  }
-};
 
 // Each target by one thread: step over its elements in the order of the index. `rows` null: `value` for all.
 template <class T, class F>
@@ -131,7 +120,7 @@ void write(const TensorTargets& t, const Tensor& rows, T value, const Tensor& ou
   const Tensor keys = empty_tensor({n}, DType::int64, out.device()),
                order = empty_tensor({n}, DType::int64, out.device());
   const auto bad = static_cast<uint64_t>(t.extent);
-  for_elements(work, n, KeyOf{t.targets, target_of<uint64_t>(keys), target_of<int64_t>(order), bad});
+  for_elements(work, n, KeyOf<Targets>{t.targets, target_of<uint64_t>(keys), target_of<int64_t>(order), bad});
   const SortedPlaces sorted(work, keys, order, bad);
   for_elements(work, n,
                Write<T, F>{target_of<T>(out), data_of<T>(rows), value, sorted.key_data(), sorted.order_data(), n, f});
