@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad {
 
@@ -43,5 +44,21 @@ struct TableAllocator {
 
 template <class T>
 using Table = std::vector<T, TableAllocator<T>>;
+
+// Calls one(i) for i in [0, n), in parallel: the entries of a table are cheap.
+template <class F>
+void for_entries(int64_t n, F&& one) {
+  parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) one(i);
+  });
+}
+
+// The table of entry(0) to entry(n - 1).
+template <class F>
+auto make_table(int64_t n, F&& entry) {
+  Table<decltype(entry(n))> table(static_cast<size_t>(n));
+  for_entries(n, [&](int64_t i) { table[static_cast<size_t>(i)] = entry(i); });
+  return table;
+}
 
 }  // namespace tapegrad

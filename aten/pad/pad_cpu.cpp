@@ -44,11 +44,7 @@ struct Lines {
     for (size_t d = 0; d < n; ++d) {
       size_t i = n - 1 - d;
       int64_t before = 2 * i < pad.size() ? pad[2 * i] : 0;
-      Table<int64_t> t(static_cast<size_t>(out[d]));
-      parallel_for(0, out[d], 16384, [&](int64_t begin, int64_t end) {
-        for (int64_t j = begin; j < end; ++j) t[static_cast<size_t>(j)] = source(j - before, in[d], mode);
-      });
-      table.push_back(std::move(t));
+      table.push_back(make_table(out[d], [&](int64_t j) { return source(j - before, in[d], mode); }));
     }
     for (size_t d = 0; d + 1 < n; ++d) lines *= out[d];
     if (n > 0) {

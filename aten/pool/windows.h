@@ -63,14 +63,6 @@ void for_rows(const Windows& w, int64_t work, F&& f) {
   });
 }
 
-template <class F>
-void fill_table(Table<Window>& table, int64_t n, F&& window) {
-  table.resize(static_cast<size_t>(n));
-  parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) table[static_cast<size_t>(o)] = window(o);
-  });
-}
-
 inline void set_sizes(Windows& w, IntSpan input, IntSpan output, size_t spatial) {
   size_t leading = input.size() - spatial;
   for (size_t i = 0; i < leading; ++i) w.planes *= input[i];
@@ -90,7 +82,7 @@ inline Windows plain_windows(IntSpan input, IntSpan output, IntSpan kernel, IntS
     size_t d = 3 - spatial + i;
     int64_t step = dilation.empty() ? 1 : dilation[i];
     w.step[d] = step;
-    fill_table(w.table[d], w.out[d], [&](int64_t o) {
+    w.table[d] = make_table(w.out[d], [&](int64_t o) {
       int64_t start = o * stride[i] - padding[i];
       int64_t stop = std::min(start + (kernel[i] - 1) * step + 1, w.in[d] + padding[i]);
       int64_t count = stop - start;
@@ -108,7 +100,7 @@ inline Windows adaptive_windows(IntSpan input, IntSpan output, size_t spatial) {
   Windows w;
   set_sizes(w, input, output, spatial);
   for (size_t d = 3 - spatial; d < 3; ++d)
-    fill_table(w.table[d], w.out[d], [&](int64_t o) {
+    w.table[d] = make_table(w.out[d], [&](int64_t o) {
       int64_t first = o * w.in[d] / w.out[d], last = ((o + 1) * w.in[d] + w.out[d] - 1) / w.out[d];
       return Window{first, last, last - first};
     });

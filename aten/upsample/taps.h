@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/table.h"
 
 namespace tapegrad::resampling {
@@ -46,12 +45,6 @@ template <class C>
 void resize(Taps<C>& t) {
   t.index.resize(static_cast<size_t>(t.count * t.out));
   t.weight.resize(t.index.size());
-}
-template <class F>
-void for_outputs(int64_t n, F&& one) {
-  parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) one(i);
-  });
 }
 
 // Keys' cubic convolution with a = -0.75 for the four neighbours of a position t behind the second one, and its
@@ -107,7 +100,7 @@ void smooth_taps(Mode mode, C scale, Taps<C>& t) {
   };
   for (int64_t i = 0; i < t.out; ++i) t.count = std::max(t.count, bounds(i).second - bounds(i).first);
   resize(t);
-  for_outputs(t.out, [&](int64_t i) {
+  for_entries(t.out, [&](int64_t i) {
     auto [first, last] = bounds(i);
     C center = scale * (static_cast<C>(i) + C(0.5)), total = 0;
     for (int64_t k = 0; k < t.count; ++k) {
@@ -141,7 +134,7 @@ Taps<C> make_taps(Mode mode, int64_t in, int64_t out, bool align_corners, double
     t.index[at] = static_cast<int32_t>(std::clamp<int64_t>(position, 0, in - 1));
     t.weight[at] = w;
   };
-  for_outputs(out, [&](int64_t i) {
+  for_entries(out, [&](int64_t i) {
     C here = static_cast<C>(i);
     if (mode == Mode::Nearest) {
       set(0, i, static_cast<int64_t>(std::floor(here * scale)), C(1));
