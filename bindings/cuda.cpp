@@ -1,5 +1,10 @@
 // tapegrad._C's functions for tapegrad.cuda: each asks the interface of the CUDA library, which the first call loads.
 // Devices are given as indices, -1 being the current one; streams, events and graphs as numbers.
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
@@ -26,7 +31,75 @@ void collect() {
 
 DeviceInterface& cuda(const char* op) { return need_device(DeviceType::CUDA, op); }
 
-// Functions of one line each: TG_CUDA_CALL(name, "format", variables, result).
+// --- functions that pass numbers on and give what the interface gives ---
+
+// Text as a template argument.
+template <size_t N>
+struct Text {
+  char text[N];
+  consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }
+};
+
+// How PyArg_ParseTuple reads a parameter: its letter and what it writes.
+template <class T>
+struct Parsed;
+#define TG_PARSED(type, letter, stored)     \
+  template <>                               \
+  struct Parsed<type> {                     \
+    using Stored = stored;                  \
+    static constexpr char kLetter = letter; \
+  }
+TG_PARSED(int, 'i', int);
+TG_PARSED(bool, 'p', int);
+TG_PARSED(int64_t, 'L', long long);
+TG_PARSED(uint64_t, 'K', unsigned long long);
+TG_PARSED(std::string_view, 's', const char*);
+TG_PARSED(std::string, 's', const char*);
+#undef TG_PARSED
+
+PyObject* to_python(bool v) { return PyBool_FromLong(v); }
+PyObject* to_python(int v) { return PyLong_FromLong(v); }
+PyObject* to_python(int64_t v) { return PyLong_FromLongLong(v); }
+PyObject* to_python(uint64_t v) { return PyLong_FromUnsignedLongLong(v); }
+PyObject* to_python(double v) { return PyFloat_FromDouble(v); }
+PyObject* to_python(const std::string& v) { return PyUnicode_FromString(v.c_str()); }
+template <class A, class B>
+PyObject* to_python(const std::pair<A, B>& v) {
+  return Py_BuildValue("(NN)", to_python(v.first), to_python(v.second));
+}
+
+template <class R, class... A>
+PyObject* pass_on(R (DeviceInterface::*method)(A...), PyObject* args, const char* op, const std::string& name,
+                  bool waits) {
+  std::tuple<typename Parsed<std::decay_t<A>>::Stored...> values{};
+  const std::string format = std::string{Parsed<std::decay_t<A>>::kLetter...} + ":" + name;
+  const bool fits = std::apply([&](auto&... v) { return PyArg_ParseTuple(args, format.c_str(), &v...) != 0; }, values);
+  if (!fits) return nullptr;
+  DeviceInterface& c = cuda(op);
+  auto call = [&] {
+    std::optional<GilRelease> released;
+    if (waits) released.emplace();
+    return std::apply([&](auto... v) { return (c.*method)(std::decay_t<A>(v)...); }, values);
+  };
+  if constexpr (std::is_void_v<R>) {
+    call();
+    Py_RETURN_NONE;
+  } else {
+    return to_python(call());
+  }
+}
+
+// The function `kName` of tapegrad._C: kMethod of the interface, for the caller's kOp. kWaits: other threads of Python
+// run meanwhile.
+template <auto kMethod, Text kName, Text kOp, bool kWaits = false>
+PyObject* passing_on(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  return pass_on(kMethod, args, kOp.text, kName.text, kWaits);
+  TG_PY_CATCH
+}
+
+// --- functions that do more ---
+
 #define TG_CUDA_FUNCTION(name) PyObject* name(PyObject*, PyObject* args)
 #define TG_PARSE(...) \
   if (!PyArg_ParseTuple(args, __VA_ARGS__)) return nullptr
@@ -65,36 +138,6 @@ TG_CUDA_FUNCTION(current_device) {
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(set_device) {
-  TG_PY_TRY
-  int device;
-  TG_PARSE("i:_cuda_set_device", &device);
-  cuda("cuda.set_device").set_current(device);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(synchronize) {
-  TG_PY_TRY
-  int device;
-  TG_PARSE("i:_cuda_synchronize", &device);
-  DeviceInterface& c = cuda("cuda.synchronize");
-  {
-    GilRelease released;
-    c.synchronize(device);
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(can_access_peer) {
-  TG_PY_TRY
-  int device, peer;
-  TG_PARSE("ii:_cuda_can_access_peer", &device, &peer);
-  return PyBool_FromLong(cuda("cuda.can_device_access_peer").can_access_peer(device, peer));
-  TG_PY_CATCH
-}
-
 TG_CUDA_FUNCTION(report) {
   TG_PY_TRY
   const char *op, *what;
@@ -118,16 +161,6 @@ TG_CUDA_FUNCTION(current_stream) {
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(set_current_stream) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  TG_PARSE("iL:_cuda_set_current_stream", &device, &stream);
-  cuda("cuda.set_stream").set_current_stream(device, stream);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
 TG_CUDA_FUNCTION(new_stream) {
   TG_PY_TRY
   int device, priority;
@@ -138,113 +171,7 @@ TG_CUDA_FUNCTION(new_stream) {
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(stream_priority) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  TG_PARSE("iL:_cuda_stream_priority", &device, &stream);
-  return PyLong_FromLong(cuda("cuda.Stream").stream_priority(device, stream));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(priority_range) {
-  TG_PY_TRY
-  TG_PARSE(":_cuda_priority_range");
-  const auto [least, greatest] = cuda("cuda.Stream.priority_range").priority_range();
-  return Py_BuildValue("(ii)", least, greatest);
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(query_stream) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  TG_PARSE("iL:_cuda_query_stream", &device, &stream);
-  return PyBool_FromLong(cuda("cuda.Stream.query").query_stream(device, stream));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(synchronize_stream) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  TG_PARSE("iL:_cuda_synchronize_stream", &device, &stream);
-  DeviceInterface& c = cuda("cuda.Stream.synchronize");
-  {
-    GilRelease released;
-    c.synchronize_stream(device, stream);
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(stream_wait_event) {
-  TG_PY_TRY
-  int device;
-  Number stream, event;
-  TG_PARSE("iLL:_cuda_stream_wait_event", &device, &stream, &event);
-  cuda("cuda.Stream.wait_event").stream_wait_event(device, stream, event);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
 // --- events ---
-
-TG_CUDA_FUNCTION(create_event) {
-  TG_PY_TRY
-  int device, timing, blocking, interprocess;
-  TG_PARSE("ippp:_cuda_create_event", &device, &timing, &blocking, &interprocess);
-  return PyLong_FromLongLong(cuda("cuda.Event").create_event(device, timing, blocking, interprocess));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(destroy_event) {
-  TG_PY_TRY
-  Number event;
-  TG_PARSE("L:_cuda_destroy_event", &event);
-  cuda("cuda.Event").destroy_event(event);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(record_event) {
-  TG_PY_TRY
-  int device;
-  Number event, stream;
-  TG_PARSE("iLL:_cuda_record_event", &device, &event, &stream);
-  cuda("cuda.Event.record").record_event(device, event, stream);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(query_event) {
-  TG_PY_TRY
-  Number event;
-  TG_PARSE("L:_cuda_query_event", &event);
-  return PyBool_FromLong(cuda("cuda.Event.query").query_event(event));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(synchronize_event) {
-  TG_PY_TRY
-  Number event;
-  TG_PARSE("L:_cuda_synchronize_event", &event);
-  DeviceInterface& c = cuda("cuda.Event.synchronize");
-  {
-    GilRelease released;
-    c.synchronize_event(event);
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(elapsed_ms) {
-  TG_PY_TRY
-  Number start, end;
-  TG_PARSE("LL:_cuda_elapsed_ms", &start, &end);
-  return PyFloat_FromDouble(cuda("cuda.Event.elapsed_time").elapsed_ms(start, end));
-  TG_PY_CATCH
-}
 
 TG_CUDA_FUNCTION(event_ipc_handle) {
   TG_PY_TRY
@@ -296,15 +223,6 @@ TG_CUDA_FUNCTION(reset_stats) {
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(memory_info) {
-  TG_PY_TRY
-  int device;
-  TG_PARSE("i:_cuda_memory_info", &device);
-  const auto [free, total] = cuda("cuda.mem_get_info").memory_info(device);
-  return Py_BuildValue("(KK)", static_cast<unsigned long long>(free), static_cast<unsigned long long>(total));
-  TG_PY_CATCH
-}
-
 TG_CUDA_FUNCTION(memory_fraction) {
   TG_PY_TRY
   int device;
@@ -317,25 +235,6 @@ TG_CUDA_FUNCTION(memory_fraction) {
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(allocate_raw) {
-  TG_PY_TRY
-  int device;
-  unsigned long long nbytes;
-  Number stream;
-  TG_PARSE("iKL:_cuda_allocate_raw", &device, &nbytes, &stream);
-  return PyLong_FromUnsignedLongLong(cuda("cuda.caching_allocator_alloc").allocate_raw(device, nbytes, stream));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(free_raw) {
-  TG_PY_TRY
-  unsigned long long address;
-  TG_PARSE("K:_cuda_free_raw", &address);
-  cuda("cuda.caching_allocator_delete").free_raw(address);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
 TG_CUDA_FUNCTION(record_stream) {
   TG_PY_TRY
   PyObject* tensor;
@@ -344,24 +243,6 @@ TG_CUDA_FUNCTION(record_stream) {
   const Tensor& t = to_tensor(tensor, {"record_stream", "self", 1});
   TG_CHECK(t.is_cuda(), NotImplemented, "record_stream: only for tensors on CUDA devices: got one on {}", t.device());
   cuda("record_stream").note_use(*t.impl()->storage(), stream);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(record_history) {
-  TG_PY_TRY
-  unsigned long long most;
-  TG_PARSE("K:_cuda_record_history", &most);
-  cuda("cuda.memory._record_memory_history").record_history(most);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(set_allocator_option) {
-  TG_PY_TRY
-  const char *name, *value;
-  TG_PARSE("ss:_cuda_set_allocator_option", &name, &value);
-  cuda("cuda.memory._set_allocator_settings").set_option(name, value);
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -392,13 +273,6 @@ TG_CUDA_FUNCTION(register_pinned) {
 
 // --- pools and graphs ---
 
-TG_CUDA_FUNCTION(new_pool) {
-  TG_PY_TRY
-  TG_PARSE(":_cuda_new_pool");
-  return PyLong_FromUnsignedLongLong(cuda("cuda.graph_pool_handle").new_pool());
-  TG_PY_CATCH
-}
-
 // _cuda_pool(what, device, pool): use, use_in_thread, end, retain, release.
 TG_CUDA_FUNCTION(pool) {
   TG_PY_TRY
@@ -419,63 +293,6 @@ TG_CUDA_FUNCTION(pool) {
   else
     TG_THROW(Value, "_cuda_pool: got '{}'", w);
   Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(begin_capture) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  unsigned long long id;
-  const char* mode;
-  TG_PARSE("iLKs:_cuda_begin_capture", &device, &stream, &id, &mode);
-  cuda("cuda.CUDAGraph.capture_begin").begin_capture(device, stream, id, mode);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(end_capture) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  unsigned long long id;
-  TG_PARSE("iLK:_cuda_end_capture", &device, &stream, &id);
-  return PyLong_FromLongLong(cuda("cuda.CUDAGraph.capture_end").end_capture(device, stream, id));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(is_capturing) {
-  TG_PY_TRY
-  int device;
-  Number stream;
-  TG_PARSE("iL:_cuda_is_capturing", &device, &stream);
-  return PyBool_FromLong(cuda("cuda.is_current_stream_capturing").is_capturing(device, stream));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(instantiate) {
-  TG_PY_TRY
-  Number graph;
-  TG_PARSE("L:_cuda_instantiate", &graph);
-  return PyLong_FromLongLong(cuda("cuda.CUDAGraph.instantiate").instantiate(graph));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(launch_graph) {
-  TG_PY_TRY
-  int device;
-  Number exec, stream;
-  TG_PARSE("iLL:_cuda_launch_graph", &device, &exec, &stream);
-  cuda("cuda.CUDAGraph.replay").launch_graph(device, exec, stream);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(graph_dot) {
-  TG_PY_TRY
-  Number graph;
-  TG_PARSE("L:_cuda_graph_dot", &graph);
-  return PyUnicode_FromString(cuda("cuda.CUDAGraph.debug_dump").graph_dot(graph).c_str());
   TG_PY_CATCH
 }
 
@@ -528,19 +345,42 @@ TG_CUDA_FUNCTION(profiler) {
 
 #define TG_ROW(name) \
   { "_cuda_" #name, name, METH_VARARGS, nullptr }
+#define TG_PASS(name, method, ...) \
+  { "_cuda_" #name, passing_on<&DeviceInterface::method, "_cuda_" #name, __VA_ARGS__>, METH_VARARGS, nullptr }
 
 // clang-format off
 PyMethodDef cuda_functions[] = {
-    TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(set_device),
-    TG_ROW(synchronize), TG_ROW(can_access_peer), TG_ROW(report), TG_ROW(current_stream), TG_ROW(set_current_stream),
-    TG_ROW(new_stream), TG_ROW(stream_priority), TG_ROW(priority_range), TG_ROW(query_stream),
-    TG_ROW(synchronize_stream), TG_ROW(stream_wait_event), TG_ROW(create_event), TG_ROW(destroy_event),
-    TG_ROW(record_event), TG_ROW(query_event), TG_ROW(synchronize_event), TG_ROW(elapsed_ms),
-    TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache), TG_ROW(reset_stats), TG_ROW(memory_info),
-    TG_ROW(memory_fraction), TG_ROW(allocate_raw), TG_ROW(free_raw), TG_ROW(record_stream), TG_ROW(record_history),
-    TG_ROW(set_allocator_option), TG_ROW(pinned_empty), TG_ROW(register_pinned), TG_ROW(new_pool),
-    TG_ROW(pool), TG_ROW(begin_capture), TG_ROW(end_capture), TG_ROW(is_capturing), TG_ROW(instantiate),
-    TG_ROW(launch_graph), TG_ROW(graph_dot), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(mark), TG_ROW(profiler),
+    TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(report),
+    TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache),
+    TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(register_pinned),
+    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(mark), TG_ROW(profiler),
+    TG_PASS(set_device, set_current, "cuda.set_device"),
+    TG_PASS(synchronize, synchronize, "cuda.synchronize", true),
+    TG_PASS(can_access_peer, can_access_peer, "cuda.can_device_access_peer"),
+    TG_PASS(set_current_stream, set_current_stream, "cuda.set_stream"),
+    TG_PASS(stream_priority, stream_priority, "cuda.Stream"),
+    TG_PASS(priority_range, priority_range, "cuda.Stream.priority_range"),
+    TG_PASS(query_stream, query_stream, "cuda.Stream.query"),
+    TG_PASS(synchronize_stream, synchronize_stream, "cuda.Stream.synchronize", true),
+    TG_PASS(stream_wait_event, stream_wait_event, "cuda.Stream.wait_event"),
+    TG_PASS(create_event, create_event, "cuda.Event"),
+    TG_PASS(destroy_event, destroy_event, "cuda.Event"),
+    TG_PASS(record_event, record_event, "cuda.Event.record"),
+    TG_PASS(query_event, query_event, "cuda.Event.query"),
+    TG_PASS(synchronize_event, synchronize_event, "cuda.Event.synchronize", true),
+    TG_PASS(elapsed_ms, elapsed_ms, "cuda.Event.elapsed_time"),
+    TG_PASS(memory_info, memory_info, "cuda.mem_get_info"),
+    TG_PASS(allocate_raw, allocate_raw, "cuda.caching_allocator_alloc"),
+    TG_PASS(free_raw, free_raw, "cuda.caching_allocator_delete"),
+    TG_PASS(record_history, record_history, "cuda.memory._record_memory_history"),
+    TG_PASS(set_allocator_option, set_option, "cuda.memory._set_allocator_settings"),
+    TG_PASS(new_pool, new_pool, "cuda.graph_pool_handle"),
+    TG_PASS(begin_capture, begin_capture, "cuda.CUDAGraph.capture_begin"),
+    TG_PASS(end_capture, end_capture, "cuda.CUDAGraph.capture_end"),
+    TG_PASS(is_capturing, is_capturing, "cuda.is_current_stream_capturing"),
+    TG_PASS(instantiate, instantiate, "cuda.CUDAGraph.instantiate"),
+    TG_PASS(launch_graph, launch_graph, "cuda.CUDAGraph.replay"),
+    TG_PASS(graph_dot, graph_dot, "cuda.CUDAGraph.debug_dump"),
     {},
 };
 // clang-format on
