@@ -1,19 +1,13 @@
 // bincount: counts (or sums of weights) per value.
 #include <algorithm>
 
+#include "tapegrad/aten/index/count.h"
 #include "tapegrad/aten/kernels_index.h"
 
 namespace tapegrad::cpu {
 
 Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlength) {
-  TG_CHECK(input.ndim() == 1 || input.numel() == 0, Runtime, "bincount: expected a vector: got {}",
-           format_ints(input.sizes()));
-  TG_CHECK(is_integral(input.dtype()), Runtime, "bincount: expected integers: got {}", input.dtype());
-  TG_CHECK(minlength >= 0, Runtime, "bincount: minlength must not be negative: got {}", minlength);
-  TG_CHECK(!weights.defined() || weights.sizes() == input.sizes(), Runtime,
-           "bincount: input and weights differ in size: {} and {}", format_ints(input.sizes()),
-           weights.defined() ? format_ints(weights.sizes()) : "");
-  TG_CHECK(!weights.defined() || !weights.is_complex(), Runtime, "bincount: not implemented for complex weights");
+  check_bincount(input, weights, minlength);
   const Tensor values = raw::contiguous(raw::to(input, DType::int64));
   const int64_t* p = values.data<int64_t>();
   const int64_t n = values.numel();

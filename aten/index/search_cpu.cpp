@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/parallel.h"
@@ -17,29 +18,6 @@ Tensor dense_as(const Tensor& t, DType dtype) {
   Tensor copy = empty_tensor(t.sizes(), dtype);
   copy_cpu(copy, t, false);
   return copy;
-}
-
-// Orders numbers with NaN behind all others.
-template <class T>
-inline bool less(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>)
-    return a < b || (std::isnan(b) && !std::isnan(a));
-  else
-    return a < b;
-}
-
-// The number of elements before which (right: behind equal ones of which) v would stand; no branch to guess.
-template <class T, class At>
-int64_t place_of(T v, int64_t n, bool right, At&& at) {
-  int64_t low = 0;
-  while (n > 0) {
-    const int64_t half = n / 2;
-    const T m = at(low + half);
-    const bool go = right ? !less(v, m) : less(m, v);
-    low = go ? low + half + 1 : low;
-    n = go ? n - half - 1 : half;
-  }
-  return low;
 }
 
 // Places of n values in one sequence, many side by side: all of them take the same number of steps, so the loops are
@@ -79,23 +57,6 @@ void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_
   else
     right ? places_of<true, int32_t>(sequence, length, values, to, n)
           : places_of<false, int32_t>(sequence, length, values, to, n);
-}
-
-// The dtype to compare in: the common one, 16-bit formats as float.
-DType compare_dtype(const Tensor& a, const Tensor& b) {
-  DType t = a.dtype();
-  if (!b.is_wrapped_number() || (is_floating_point(b.dtype()) && !is_floating_point(t)))
-    t = promote_types(a.dtype(), b.is_wrapped_number() ? default_dtype() : b.dtype());
-  else if (is_integral(b.dtype()) && t == DType::bool_)
-    t = b.dtype();
-  return compute_dtype(t);
-}
-
-template <class F>
-void with_real(DType t, F&& f) {
-  dispatch_dtype(t, [&]<class T>() {
-    if constexpr (!is_complex_type<T> && !is_half_type<T>) f.template operator()<T>();
-  });
 }
 
 void search(const Tensor& sequence, const Tensor& values, bool right, const Tensor& sorter, const Tensor& out) {

@@ -1,10 +1,10 @@
 // unique and unique_consecutive. Values are compared as themselves, slices (with dim) element by element; NaN equals
 // nothing, as in PyTorch, and sorts last.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/kernels_index.h"
 
 namespace tapegrad::cpu {
@@ -12,45 +12,6 @@ namespace tapegrad::cpu {
 namespace {
 
 using Result = std::tuple<Tensor, Tensor, Tensor>;
-
-template <class T>
-struct Slices {
-  const T* data;
-  int64_t width;
-  bool less(int64_t a, int64_t b) const {
-    for (int64_t i = 0; i < width; ++i) {
-      const T x = data[a * width + i], y = data[b * width + i];
-      if (before(x, y)) return true;
-      if (before(y, x)) return false;
-    }
-    return false;
-  }
-  bool equal(int64_t a, int64_t b) const {
-    for (int64_t i = 0; i < width; ++i)
-      if (!same(data[a * width + i], data[b * width + i])) return false;
-    return true;
-  }
-
- private:
-  static bool before(T a, T b) {
-    if constexpr (is_half_type<T>)
-      return Slices<float>::before(static_cast<float>(a), static_cast<float>(b));
-    else if constexpr (is_complex_type<T>)
-      return a.real() != b.real() ? a.real() < b.real() : a.imag() < b.imag();
-    else if constexpr (std::is_floating_point_v<T>)
-      return a < b || (std::isnan(b) && !std::isnan(a));
-    else
-      return a < b;
-  }
-  static bool same(T a, T b) {
-    if constexpr (is_half_type<T>)
-      return static_cast<float>(a) == static_cast<float>(b);
-    else
-      return a == b;
-  }
-  template <class>
-  friend struct Slices;
-};
 
 // `rows`: dense, [n, width]. Groups are the runs of `order` whose neighbours are equal.
 template <class T>
@@ -165,17 +126,9 @@ Result unique_of(const Tensor& input, bool sort, bool values_only, std::optional
     auto [values, inverse, count] = unique_rows(flat, flat.numel(), 1, sort);
     return {raw::reshape(values, {-1}), raw::reshape(inverse, input.sizes()), count};
   }
-  const int64_t d = wrap_dim(*dim, input.ndim(), op);
-  TG_CHECK(input.ndim() > 0, Runtime, "{}: a tensor without dimensions has no dimension {}", op, d);
-  const int64_t n = input.size(d);
-  TG_CHECK(input.numel() > 0 || n == 0, Runtime, "{}: slices of size 0 cannot be compared: got {}", op,
-           format_ints(input.sizes()));
-  const Tensor first = raw::contiguous(raw::movedim(input, {d}, {0}));
-  const int64_t width = n == 0 ? 0 : first.numel() / n;
-  auto [values, inverse, count] = unique_rows(first, n, width, sort);
-  DimVector sizes(first.sizes());
-  sizes[0] = count.numel();
-  return {raw::movedim(raw::reshape(values, sizes), {0}, {d}), inverse, count};
+  const UniqueSlices slices(input, *dim, op);
+  auto [values, inverse, count] = unique_rows(slices.rows, slices.n, slices.width, sort);
+  return {slices.back(values), inverse, count};
 }
 
 }  // namespace

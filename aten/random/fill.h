@@ -3,6 +3,7 @@
 // transformed at once by a plain loop. Compiled per instruction set.
 #pragma once
 
+#include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/philox_fill.h"
@@ -70,14 +71,6 @@ void fill_normal(T* out, int64_t numel, PhiloxState state, F&& f) {
     }
     if (many % 2) to[many - 1] = f(pair(many / 2).first);
   });
-}
-
-// Uniform in (0, 1), as logarithms want it.
-inline float open_uniform(uint32_t x) {
-  return std::fma(static_cast<float>(static_cast<int32_t>(x >> 1)), 0x1p-31f, 0x1p-32f);
-}
-inline double open_uniform(uint64_t x) {
-  return std::bit_cast<double>(x >> 12 | 0x3FF0000000000000u) - (1.0 - 0x1p-53);
 }
 
 // out[i] = f(uniform in (0, 1)).

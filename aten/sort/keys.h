@@ -1,11 +1,12 @@
 // Elements as unsigned integers of the same order, so that sorting and selecting is done on integers. NaN of any
-// sign is the largest, as in PyTorch; -0 equals 0. Compiled per instruction set.
+// sign is the largest, as in PyTorch; -0 equals 0. Compiled per instruction set, and for devices.
 #pragma once
 
 #include <bit>
 #include <type_traits>
 
 #include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -18,7 +19,7 @@ struct Keys {
   static constexpr U kAll = kTop | (kTop - 1);  // NaN
   static constexpr bool kFloating = is_floating_type<T>;
 
-  static U of(T x) {
+  TG_HD static U of(T x) {
     if constexpr (kFloating) {
       const U bits = raw_bits(x);
       const U magnitude = bits & ~kTop;
@@ -35,8 +36,8 @@ struct Keys {
   }
 
   // Whether `value` gives back the element: not for zeros, whose sign is lost, and NaN.
-  static bool exact(U key) { return !kFloating || (key != kTop && key != kAll); }
-  static T value(U key) {
+  TG_HD static bool exact(U key) { return !kFloating || (key != kTop && key != kAll); }
+  TG_HD static T value(U key) {
     if constexpr (kFloating) {
       const U bits = key & kTop ? key ^ kTop : ~key & kAll;
       if constexpr (is_half_type<T>)
@@ -57,7 +58,7 @@ struct Keys {
                                  : std::is_same_v<T, BFloat16> ? U{0x7F80}
                                  : std::is_same_v<T, float>    ? U{0x7F800000}
                                                                : static_cast<U>(0x7FF0000000000000u);
-  static U raw_bits(T x) {
+  TG_HD static U raw_bits(T x) {
     if constexpr (is_half_type<T>)
       return x.bits;
     else

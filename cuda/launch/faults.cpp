@@ -1,7 +1,10 @@
 #include "tapegrad/cuda/launch/faults.h"
 
+#include "tapegrad/cuda/launch/value_fault.h"
+
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <string_view>
@@ -43,6 +46,7 @@ void raise_faults() {
     const FaultRecord found = *record;
     std::atomic_ref(record->state).store(0, std::memory_order_release);
     const char* op = reinterpret_cast<const char*>(found.op);
+    if (found.fault == kValueFault) TG_THROW(Runtime, "{}: got {}", op, std::bit_cast<double>(found.value));
     switch (found.fault) {
       case Fault::DivisionByZero:
         TG_THROW(Runtime, "division: an integer was divided by zero");

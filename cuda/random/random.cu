@@ -1,9 +1,8 @@
 // Random fills: element i is a function of its number and of the call's state alone (c10/philox.h), so the numbers are
 // the CPU's, bit for bit, for any grid.
-#include <bit>
-
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
@@ -31,9 +30,9 @@ TG_DEVICE T uniform_draw(PhiloxState s, uint64_t i) {
 template <class T>
 TG_DEVICE T open_draw(PhiloxState s, uint64_t i) {
   if constexpr (std::is_same_v<T, float>)
-    return std::fma(static_cast<float>(static_cast<int32_t>(philox_word(s, i) >> 1)), 0x1p-31f, 0x1p-32f);
+    return open_uniform(philox_word(s, i));
   else
-    return std::bit_cast<double>(philox_word64(s, i) >> 12 | 0x3FF0000000000000u) - (1.0 - 0x1p-53);
+    return open_uniform(philox_word64(s, i));
 }
 template <class T>
 TG_DEVICE NormalPair<T> normal_draws(PhiloxState s, uint64_t k) {

@@ -25,16 +25,17 @@ void with_workspace(const Stream& stream, F&& f) {
   check_cuda(f(memory.data(), bytes));
 }
 
-}  // namespace
-
-void sort_pairs(const Stream& stream, const uint64_t* keys, uint64_t* sorted_keys, const int64_t* values,
-                int64_t* sorted_values, int64_t n, int bits) {
+template <class K, class V>
+void sort_any(const Stream& stream, const K* keys, K* sorted_keys, const V* values, V* sorted_values, int64_t n,
+              int bits) {
   if (n == 0) return;
   with_workspace(stream, [&](void* memory, size_t& bytes) {
     return cub::DeviceRadixSort::SortPairs(memory, bytes, keys, sorted_keys, values, sorted_values, n, 0, bits,
                                            stream.handle);
   });
 }
+
+}  // namespace
 
 void inclusive_sums(const Stream& stream, const uint8_t* flags, int64_t* sums, int64_t n) {
   if (n == 0) return;
@@ -45,11 +46,14 @@ void inclusive_sums(const Stream& stream, const uint8_t* flags, int64_t* sums, i
 
 #else
 
-void sort_pairs(const Stream& stream, const uint64_t* keys, uint64_t* sorted_keys, const int64_t* values,
-                int64_t* sorted_values, int64_t n, int bits) {
+namespace {
+
+template <class K, class V>
+void sort_any(const Stream& stream, const K* keys, K* sorted_keys, const V* values, V* sorted_values, int64_t n,
+              int bits) {
   if (n == 0) return;
   simulated::enqueue(stream.handle, "sort_pairs", [=] {
-    const uint64_t mask = bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+    const K mask = bits >= 8 * static_cast<int>(sizeof(K)) ? static_cast<K>(~K{0}) : (K{1} << bits) - 1;
     std::vector<int64_t> order(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) order[static_cast<size_t>(i)] = i;
     std::stable_sort(order.begin(), order.end(),
@@ -61,6 +65,8 @@ void sort_pairs(const Stream& stream, const uint64_t* keys, uint64_t* sorted_key
   });
 }
 
+}  // namespace
+
 void inclusive_sums(const Stream& stream, const uint8_t* flags, int64_t* sums, int64_t n) {
   if (n == 0) return;
   simulated::enqueue(stream.handle, "inclusive_sums", [=] {
@@ -70,5 +76,18 @@ void inclusive_sums(const Stream& stream, const uint8_t* flags, int64_t* sums, i
 }
 
 #endif
+
+void sort_pairs(const Stream& stream, const uint64_t* keys, uint64_t* sorted_keys, const int64_t* values,
+                int64_t* sorted_values, int64_t n, int bits) {
+  sort_any(stream, keys, sorted_keys, values, sorted_values, n, bits);
+}
+void sort_pairs(const Stream& stream, const uint64_t* keys, uint64_t* sorted_keys, const uint32_t* values,
+                uint32_t* sorted_values, int64_t n, int bits) {
+  sort_any(stream, keys, sorted_keys, values, sorted_values, n, bits);
+}
+void sort_pairs(const Stream& stream, const uint32_t* keys, uint32_t* sorted_keys, const uint32_t* values,
+                uint32_t* sorted_values, int64_t n, int bits) {
+  sort_any(stream, keys, sorted_keys, values, sorted_values, n, bits);
+}
 
 }  // namespace tapegrad::cuda

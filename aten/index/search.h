@@ -1,0 +1,48 @@
+// Searching in sorted sequences. Compiled per instruction set, and for devices.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+// Orders numbers with NaN behind all others.
+template <class T>
+TG_HD inline bool less(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>)
+    return a < b || (b != b && a == a);
+  else
+    return a < b;
+}
+
+// The number of elements before which (right: behind equal ones of which) v would stand; no branch to guess.
+template <class T, class At>
+TG_HD inline int64_t place_of(T v, int64_t n, bool right, At&& at) {
+  int64_t low = 0;
+  while (n > 0) {
+    const int64_t half = n / 2;
+    const T m = at(low + half);
+    const bool go = right ? !less(v, m) : less(m, v);
+    low = go ? low + half + 1 : low;
+    n = go ? n - half - 1 : half;
+  }
+  return low;
+}
+
+// The dtype to compare in: the common one, 16-bit formats as float.
+inline DType compare_dtype(const Tensor& a, const Tensor& b) {
+  DType t = a.dtype();
+  if (!b.is_wrapped_number() || (is_floating_point(b.dtype()) && !is_floating_point(t)))
+    t = promote_types(a.dtype(), b.is_wrapped_number() ? default_dtype() : b.dtype());
+  else if (is_integral(b.dtype()) && t == DType::bool_)
+    t = b.dtype();
+  return compute_dtype(t);
+}
+
+template <class F>
+void with_real(DType t, F&& f) {
+  dispatch_dtype(t, [&]<class T>() {
+    if constexpr (!is_complex_type<T> && !is_half_type<T>) f.template operator()<T>();
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,153 @@
+// Distributions that are drawn by rejection: the CPU's functions (aten/random/rejection.h), a thread per element. Where
+// an argument is out of range it is recorded and nothing is drawn.
+#include "tapegrad/aten/random/rejection.h"
+
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/kernels.h"
+#include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/launch/value_fault.h"
+
+namespace tapegrad::cuda {
+
+using Gen = const GeneratorPtr&;
+namespace draws = cpu::TG_ISA;
+
+namespace {
+
+Tensor in_double(const Tensor& t, IntSpan sizes, Device device) {
+  const Tensor wide = empty_tensor(sizes, DType::float64, device);
+  copy_any(wide, t, true);
+  return wide;
+}
+
+// Bad arguments: the sentence is memory of the host, which kernels only hand on.
+struct Complaint {
+  FaultRecord* fault;
+  const char* sentence;
+  TG_DEVICE double operator()(double value) const {
+    record_value_fault(fault, sentence, value);
+    return 0;
+  }
+};
+
+struct Poisson {
+  const double* rate;
+  double* out;
+  PhiloxState state;
+  Complaint complain;
+  TG_DEVICE void operator()(int64_t i) const {
+    draws::DrawStream stream(state, i);
+    const double r = rate[i];
+    out[i] = r >= 0 && r <= 1e300 ? draws::poisson_of(r, stream) : complain(r);
+  }
+};
+struct Gamma {
+  const double* shape;
+  double* out;
+  PhiloxState state;
+  double least;
+  TG_DEVICE void operator()(int64_t i) const {
+    draws::DrawStream stream(state, i);
+    const double drawn = std::exp(draws::log_gamma_variate(shape[i], stream));
+    out[i] = drawn < least ? least : drawn;
+  }
+};
+struct Binomial {
+  const double* count;
+  const double* prob;
+  double* out;
+  PhiloxState state;
+  Complaint bad_count, bad_prob;
+  TG_DEVICE void operator()(int64_t i) const {
+    draws::DrawStream stream(state, i);
+    const double n = count[i], p = prob[i];
+    if (!(n >= 0 && n <= 9007199254740992.0 && n == std::floor(n)))
+      out[i] = bad_count(n);
+    else
+      out[i] = p >= 0 && p <= 1 ? draws::binomial_of(n, p, stream) : bad_prob(p);
+  }
+};
+
+// Logarithms of gamma variates, in place.
+struct LogGamma {
+  double* value;
+  PhiloxState state;
+  TG_DEVICE void operator()(int64_t i) const {
+    draws::DrawStream stream(state, i);
+    value[i] = draws::log_gamma_variate(value[i], stream);
+  }
+};
+// A row of them, normalised; summed in order, as on the CPU.
+struct Normalise {
+  double* value;
+  int64_t n;
+  double least, most;
+  TG_DEVICE void operator()(int64_t row) const {
+    double* p = value + row * n;
+    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (int64_t k = 0; k < n; ++k) largest = largest < p[k] ? p[k] : largest;
+    for (int64_t k = 0; k < n; ++k) sum += p[k] = std::exp(p[k] - largest);
+    for (int64_t k = 0; k < n; ++k) {
+      const double share = p[k] / sum, bounded = share < least ? least : share;
+      p[k] = most < bounded ? most : bounded;
+    }
+  }
+};
+
+// draw(work, memory for the draws)
+template <class F>
+void draw_each(const Tensor& out, F&& draw) {
+  if (out.numel() == 0) return;
+  const Tensor drawn = empty_tensor(out.sizes(), DType::float64, out.device());
+  {
+    const Work work(out.device());
+    draw(work, target_of<double>(drawn));
+  }
+  copy_any(out, drawn, true);
+}
+
+}  // namespace
+
+void poisson_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+  const Tensor rates = in_double(input, input.sizes(), out.device());
+  const Complaint bad{fault_record(out.device().index), "poisson: rates must be finite and not negative"};
+  draw_each(out, [&](const Work& work, double* to) {
+    for_elements(work, out.numel(), Poisson{data_of<double>(rates), to, state, bad});
+  });
+}
+
+void standard_gamma_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+  const Tensor shapes = in_double(input, input.sizes(), out.device());
+  draw_each(out, [&](const Work& work, double* to) {
+    for_elements(work, out.numel(), Gamma{data_of<double>(shapes), to, state, draws::limits_of(out.dtype()).first});
+  });
+}
+
+void binomial_cuda(const Tensor& count, const Tensor& prob, Gen, const PhiloxState& state, const Tensor& out) {
+  const Tensor counts = in_double(count, out.sizes(), out.device()), probs = in_double(prob, out.sizes(), out.device());
+  FaultRecord* fault = fault_record(out.device().index);
+  draw_each(out, [&](const Work& work, double* to) {
+    for_elements(work, out.numel(),
+                 Binomial{data_of<double>(counts),
+                          data_of<double>(probs),
+                          to,
+                          state,
+                          {fault, "binomial: counts must be whole numbers from 0 to 2^53"},
+                          {fault, "binomial: probabilities lie between 0 and 1"}});
+  });
+}
+
+void sample_dirichlet_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const Tensor drawn = in_double(input, input.sizes(), out.device());
+  const auto [least, gap] = draws::limits_of(out.dtype());
+  {
+    const Work work(out.device(), {&drawn});
+    for_elements(work, out.numel(), LogGamma{target_of<double>(drawn), state});
+    const int64_t n = input.size(-1);
+    for_elements(work, out.numel() / n, Normalise{target_of<double>(drawn), n, least, 1 - gap});
+  }
+  copy_any(out, drawn, true);
+}
+
+}  // namespace tapegrad::cuda
