@@ -147,7 +147,7 @@ template <class Set>
 PyObject* fill(PyObject* sequence, std::vector<Tensor>& tensors, Set&& set) noexcept {
   if (!sequence) return nullptr;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    PyObject* item = wrap(std::move(tensors[i]));
+    PyObject* item = i % 65536 == 65535 && PyErr_CheckSignals() < 0 ? nullptr : wrap(std::move(tensors[i]));
     if (!item) {
       Py_DECREF(sequence);
       return nullptr;

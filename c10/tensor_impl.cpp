@@ -148,7 +148,9 @@ DimVector contiguous_strides(IntSpan sizes) {
   int64_t stride = 1;
   for (int64_t d = static_cast<int64_t>(sizes.size()) - 1; d >= 0; --d) {
     strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
+    // What overflows would be the stride of no dimension, or of one of a tensor without elements.
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride) && d > 0)
+      TG_THROW(Runtime, "the number of elements does not fit into 63 bits: sizes {}", format_ints(sizes));
   }
   return strides;
 }

@@ -3,6 +3,7 @@
 
 #include "tapegrad/aten/kernels_calculus.h"
 #include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::composite {
 
@@ -92,11 +93,14 @@ Tensor choices(int64_t n, int64_t r, bool repeat) {
   }
   const int64_t rows = many > 0 ? static_cast<int64_t>(std::llround(many)) : 0;
   Tensor result = empty_tensor({rows, r}, DType::int64);
+  if (rows == 0) return result;
   int64_t* to = result.data<int64_t>();
-  std::vector<int64_t> now(static_cast<size_t>(r));
+  const Tensor scratch = empty_tensor({r}, DType::int64);
+  int64_t* now = scratch.data<int64_t>();
   for (int64_t i = 0; i < r; ++i) now[i] = repeat ? 0 : i;
   for (int64_t row = 0; row < rows; ++row) {
-    std::copy(now.begin(), now.end(), to + row * r);
+    if (row % 65536 == 65535) check_interrupt();
+    std::copy(now, now + r, to + row * r);
     int64_t i = r - 1;
     while (i >= 0 && now[i] == (repeat ? n - 1 : n - r + i)) --i;
     if (i < 0) break;
@@ -129,7 +133,7 @@ Tensor cov(const Tensor& input, int64_t correction, const Tensor& fweights, cons
   const Tensor c = mm(centred, conj(transpose(w.defined() ? centred * w : centred, 0, 1)));
   Tensor result;
   if (!w.defined()) {
-    result = c / static_cast<double>(std::max<int64_t>(n - correction, 0));
+    result = c / std::max(static_cast<double>(n) - static_cast<double>(correction), 0.0);
   } else {
     Tensor divisor = total;
     if (correction != 0)

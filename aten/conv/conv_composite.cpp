@@ -2,6 +2,7 @@
 // inputs, 'same' and 'valid', output_padding, the bias of transposed convolutions.
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad::composite {
 namespace {
@@ -40,7 +41,9 @@ Tensor convolve(const char* op, size_t spatial, const Tensor& input, const Tenso
   bool symmetric = true;
   for (size_t d = 0; d < spatial; ++d) {
     TG_CHECK(strides[d] == 1, Runtime, "{}: padding='same' needs stride 1: got {}", op, format_ints(strides));
-    int64_t total = dilations[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1);
+    const CheckedInt reach = CheckedInt(dilations[d]) * (weight.size(static_cast<int64_t>(d) + 2) - 1);
+    TG_CHECK(reach.fits(), Runtime, "{}: the kernel reaches too far: dilation {}", op, format_ints(dilation));
+    const int64_t total = reach.value();
     both[d] = total / 2;
     symmetric = symmetric && total % 2 == 0;
   }
@@ -62,10 +65,12 @@ Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, 
   Tensor x = batched(input, spatial);
   TG_CHECK(x.size(1) == weight.size(0), Runtime, "{}: weight of shape {} expects {} input channels: got {} in shape {}",
            op, format_ints(weight.sizes()), weight.size(0), x.size(1), format_ints(input.sizes()));
-  TG_CHECK(!bias.defined() || (bias.ndim() == 1 && bias.size(0) == weight.size(1) * groups), Runtime,
+  const CheckedInt channels = CheckedInt(weight.size(1)) * groups;
+  TG_CHECK(channels.fits(), Runtime, "{}: {} groups of {} channels are too many", op, groups, weight.size(1));
+  TG_CHECK(!bias.defined() || (bias.ndim() == 1 && bias.size(0) == channels.value()), Runtime,
            "{}: bias of shape {} does not fit weight of shape {} and {} groups", op,
            bias.defined() ? format_ints(bias.sizes()) : std::string(), format_ints(weight.sizes()), groups);
-  DimVector sizes{x.size(0), weight.size(1) * groups};
+  DimVector sizes{x.size(0), channels.value()};
   for (size_t d = 0; d < spatial; ++d) {
     TG_CHECK(stride[d] > 0 && dilation[d] > 0 && padding[d] >= 0 && output_padding[d] >= 0, Runtime,
              "{}: stride and dilation must be positive, paddings not negative: got {}, {}, {}, {}", op,
@@ -74,11 +79,14 @@ Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, 
              "{}: output padding must be smaller than stride or dilation: got {} with stride {} and dilation {}", op,
              format_ints(output_padding), format_ints(stride), format_ints(dilation));
     int64_t n = x.size(static_cast<int64_t>(d) + 2);
-    int64_t size = (n - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1) +
-                   output_padding[d] + 1;
-    TG_CHECK(size > 0, Runtime, "{}: the result would have size {} in dimension {}: input of shape {}", op, size, d + 2,
-             format_ints(input.sizes()));
-    sizes.push_back(size);
+    const CheckedInt size = CheckedInt(n - 1) * stride[d] - CheckedInt(2) * padding[d] +
+                            CheckedInt(dilation[d]) * (weight.size(static_cast<int64_t>(d) + 2) - 1) +
+                            output_padding[d] + 1;
+    TG_CHECK(size.fits(), Runtime, "{}: the result is too large: stride {}, padding {}, dilation {}, output padding {}",
+             op, format_ints(stride), format_ints(padding), format_ints(dilation), format_ints(output_padding));
+    TG_CHECK(size.value() > 0, Runtime, "{}: the result would have size {} in dimension {}: input of shape {}", op,
+             size.value(), d + 2, format_ints(input.sizes()));
+    sizes.push_back(size.value());
   }
   Tensor y = _conv_grad_input(x, weight, sizes, stride, padding, dilation, groups);
   if (bias.defined()) {

@@ -1,6 +1,7 @@
 // Shapes and checks of `_conv` and of its two gradients, which are operators, too.
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad {
 namespace {
@@ -36,9 +37,11 @@ void check_channels(const char* op, IntSpan input, IntSpan weight, int64_t group
   TG_CHECK(weight[0] % groups == 0 && weight[0] > 0, Runtime,
            "{}: {} output channels cannot be divided into {} groups: weight of shape {}", op, weight[0], groups,
            format_ints(weight));
-  TG_CHECK(input[1] == weight[1] * groups, Runtime,
+  const CheckedInt channels = CheckedInt(weight[1]) * groups;
+  TG_CHECK(channels.fits(), Runtime, "{}: {} groups of {} channels are too many", op, groups, weight[1]);
+  TG_CHECK(input[1] == channels.value(), Runtime,
            "{}: weight of shape {} and {} groups expect {} input channels: got {} in shape {}", op, format_ints(weight),
-           groups, weight[1] * groups, input[1], format_ints(input));
+           groups, channels.value(), input[1], format_ints(input));
   for (size_t i = 2; i < weight.size(); ++i)
     TG_CHECK(weight[i] > 0, Runtime, "{}: kernel sizes must be positive: weight of shape {}", op, format_ints(weight));
 }
@@ -47,7 +50,11 @@ DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan st
                        IntSpan dilation) {
   DimVector sizes{input[0], weight[0]};
   for (size_t d = 0; d < stride.size(); ++d) {
-    int64_t reach = dilation[d] * (weight[d + 2] - 1) + 1, padded = input[d + 2] + 2 * padding[d];
+    const CheckedInt reach_of = CheckedInt(dilation[d]) * (weight[d + 2] - 1) + 1;
+    const CheckedInt padded_to = CheckedInt(2) * padding[d] + input[d + 2];
+    TG_CHECK(reach_of.fits() && padded_to.fits(), Runtime, "{}: sizes do not fit into 63 bits: padding {}, dilation {}",
+             op, format_ints(padding), format_ints(dilation));
+    const int64_t reach = reach_of.value(), padded = padded_to.value();
     TG_CHECK(padded >= reach, Runtime,
              "{}: the kernel is larger than the padded input: {} and {} in dimension {}: input of shape {}, "
              "weight of shape {}",

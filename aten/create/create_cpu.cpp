@@ -123,6 +123,7 @@ void logspace_cpu(const Scalar& start, const Scalar& end, int64_t steps, double 
 void eye_cpu(int64_t, std::optional<int64_t>, OptDType, OptDevice, const Tensor& out) {
   zero_dense(out);
   const int64_t n = std::min(out.size(0), out.size(1));
+  if (n == 0) return;
   fill_cpu(alias_tensor(out, {n}, {out.size(1) + 1}, out.storage_offset()), Operand(1));
 }
 

@@ -112,7 +112,8 @@ void clear_imaginary(Block<T>& x) {
 // The other half of a real line's transform: conj(x[k]) at n - k.
 template <class T>
 void mirror(std::complex<T>* line, int64_t step, int64_t n) {
-  for (int64_t k = n / 2 + 1; k < n; ++k) line[k * step] = std::conj(line[(n - k) * step]);
+  const int64_t first = n / 2 + 1;
+  each_element(n - first, [&](int64_t i) { line[(first + i) * step] = std::conj(line[(n - first - i) * step]); });
 }
 
 template <class T>
@@ -130,19 +131,20 @@ void real_line(const fft::Plan<T>& plan, const std::complex<T>* w, const T* in, 
   int64_t m = plan.n;
   Buffer<C> x(m), z(m);
   bool pairs = n % 2 == 0;
-  for (int64_t i = 0; i < plan.n; ++i)
+  each_element(plan.n, [&](int64_t i) {
     x[i] = pairs ? C(in[2 * i * in_step], in[(2 * i + 1) * in_step]) : C(in[i * in_step]);
+  });
   transform_lines<T>(plan, 1, Side{static_cast<const C*>(x.get()), 1, start_of_one}, Side{z.get(), 1, start_of_one}, {},
                      T(1));
-  for (int64_t k = 0; k <= n / 2; ++k) {
+  each_element(n / 2 + 1, [&](int64_t k) {
     if (!pairs) {
       out[k * out_step] = z[k] * scale;
-      continue;
+      return;
     }
     C a = z[k % m], b = std::conj(z[(m - k) % m]);
     C even = (a + b) * T(0.5), d = (a - b) * T(0.5), odd(d.imag(), -d.real());
     out[k * out_step] = (even + times(w[k], odd)) * scale;
-  }
+  });
 }
 
 template <class T>
@@ -157,19 +159,19 @@ void complex_line(const fft::Plan<T>& plan, const std::complex<T>* w, const std:
     return k == 0 || (pairs && k == half) ? C(value.real()) : value;
   };
   if (pairs) {
-    for (int64_t k = 0; k < half; ++k) {
+    each_element(half, [&](int64_t k) {
       C a = at(k), b = std::conj(at(half - k)), odd = times(a - b, std::conj(w[k]));
       x[k] = a + b + C(-odd.imag(), odd.real());
-    }
+    });
   } else {
-    for (int64_t k = 0; k <= half; ++k) {
+    each_element(half + 1, [&](int64_t k) {
       x[k] = at(k);
       if (k > 0) x[n - k] = std::conj(at(k));
-    }
+    });
   }
   transform_lines<T>(plan, 1, Side{static_cast<const C*>(x.get()), 1, start_of_one}, Side{z.get(), 1, start_of_one},
                      {true, true}, T(1));
-  for (int64_t i = 0; i < plan.n; ++i) {
+  each_element(plan.n, [&](int64_t i) {
     C value = z[i];
     if (pairs) {
       out[2 * i * out_step] = value.real() * scale;
@@ -177,7 +179,7 @@ void complex_line(const fft::Plan<T>& plan, const std::complex<T>* w, const std:
     } else {
       out[i * out_step] = value.real() * scale;
     }
-  }
+  });
 }
 
 }  // namespace

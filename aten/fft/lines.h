@@ -155,6 +155,14 @@ void each_line(int64_t count, int64_t n, F&& f) {
   });
 }
 
+// The elements of one long line.
+template <class F>
+void each_element(int64_t n, F&& f) {
+  parallel_for(0, n, 16384, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(i);
+  });
+}
+
 // Whether Blocks can go through the plan: by passes, or by a convolution that is done by passes.
 template <class T>
 bool by_passes(const fft::Plan<T>& plan) {
@@ -233,20 +241,19 @@ void transform_line(const fft::Plan<T>& plan, const std::complex<T>* in, int64_t
   auto times = [](C a, C b) {
     return C(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
   };
-  for (int64_t k = 0; k < n; ++k) {
-    C z = in[k * in_step];
-    x[k] = times(direction.inverse_in ? exchange(z) : z, plan.chirp[static_cast<size_t>(k)]);
-  }
-  std::fill(x.get() + n, x.get() + m, C(0));
+  each_element(m, [&](int64_t k) {
+    const C z = k < n ? in[k * in_step] : C(0);
+    x[k] = k < n ? times(direction.inverse_in ? exchange(z) : z, plan.chirp[static_cast<size_t>(k)]) : C(0);
+  });
   auto start = [](int64_t) { return int64_t{0}; };
   transform_lines<T>(long_plan, 1, Side{static_cast<const C*>(x.get()), 1, start}, Side{y.get(), 1, start}, {}, T(1));
-  for (int64_t k = 0; k < m; ++k) y[k] = times(y[k], plan.chirp_transform[static_cast<size_t>(k)]);
+  each_element(m, [&](int64_t k) { y[k] = times(y[k], plan.chirp_transform[static_cast<size_t>(k)]); });
   transform_lines<T>(long_plan, 1, Side{static_cast<const C*>(y.get()), 1, start}, Side{x.get(), 1, start},
                      {true, true}, T(1));
-  for (int64_t k = 0; k < n; ++k) {
+  each_element(n, [&](int64_t k) {
     C z = times(x[k], plan.chirp[static_cast<size_t>(k)]) * scale;
     out[k * out_step] = direction.inverse_out ? exchange(z) : z;
-  }
+  });
 }
 
 // twist: factors at [element][line] that results are multiplied by.
@@ -260,7 +267,7 @@ void transform_lines(const fft::Plan<T>& plan, int64_t count, const Side<const s
     return each_line(count, n, [&](int64_t i) {
       std::complex<T>* to = out.line(i);
       transform_line(plan, in.line(i), in.step, to, out.step, direction, scale);
-      for (int64_t k = 0; twist && k < n; ++k) to[k * out.step] *= twist[k * count + i];
+      if (twist) each_element(n, [&](int64_t k) { to[k * out.step] *= twist[k * count + i]; });
     });
   }
   parallel_for(0, (count + V - 1) / V, group_grain(n, V), [&](int64_t first, int64_t last) {

@@ -5,6 +5,9 @@
 #include <list>
 #include <mutex>
 #include <numbers>
+#include <type_traits>
+
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::fft {
 namespace {
@@ -119,24 +122,66 @@ std::complex<double> root_of_unity(int64_t k, int64_t n) {
 }
 
 void reference_transform(std::vector<std::complex<double>>& x) {
-  int64_t n = static_cast<int64_t>(x.size());
-  std::vector<std::complex<double>> y(x.size());
+  using C = std::complex<double>;
+  const auto n = static_cast<int64_t>(x.size());
+  std::vector<C> y(x.size());
   int64_t left = n, stride = 1;
   for (int64_t r : radices_of(prime_factors(n))) {
-    int64_t m = left / r;
-    for (int64_t p = 0; p < m; ++p)
-      for (int64_t q = 0; q < stride; ++q)
-        for (int64_t j = 0; j < r; ++j) {
-          std::complex<double> sum = 0;
-          for (int64_t k = 0; k < r; ++k)
-            sum += x[static_cast<size_t>(q + stride * (p + m * k))] * root_of_unity(j * k, r);
-          y[static_cast<size_t>(q + stride * (r * p + j))] = sum * root_of_unity(j * p, left);
+    const int64_t m = left / r;
+    std::vector<C> small(static_cast<size_t>(r));
+    for (int64_t j = 0; j < r; ++j) small[static_cast<size_t>(j)] = root_of_unity(j, r);
+    const C* from = x.data();
+    C* to = y.data();
+    // Butterfly p of elements q: the roots of p are found once for a run of q.
+    parallel_for(0, m * stride, 4096, [&](int64_t first, int64_t last) {
+      std::vector<C> turns(static_cast<size_t>(r));
+      for (int64_t p = first / stride; first < last; ++p) {
+        for (int64_t j = 0; j < r; ++j) turns[static_cast<size_t>(j)] = root_of_unity(j * p, left);
+        const int64_t end = std::min(last, (p + 1) * stride);
+        for (; first < end; ++first) {
+          const int64_t q = first - p * stride;
+          for (int64_t j = 0; j < r; ++j) {
+            C sum = 0;
+            for (int64_t k = 0; k < r; ++k)
+              sum += from[q + stride * (p + m * k)] * small[static_cast<size_t>(j * k % r)];
+            to[q + stride * (r * p + j)] = sum * turns[static_cast<size_t>(j)];
+          }
         }
+      }
+    });
     x.swap(y);
     left = m;
     stride *= r;
   }
 }
+
+namespace {
+
+// The n-th roots of unity in double, each the product of two from tables of sqrt(n): off by two units in the last
+// place of double, which rounds to the same float but for one in 10^8. For double itself, the exact ones.
+template <class T>
+class Roots {
+ public:
+  explicit Roots(int64_t n) : n_(n) {
+    if (std::is_same_v<T, double> || n < 4096) return;
+    while (fine_ * fine_ < n) fine_ *= 2;
+    for (int64_t k = 0; k < fine_; ++k) low_.push_back(root_of_unity(k, n));
+    for (int64_t k = 0; k * fine_ < n; ++k) high_.push_back(root_of_unity(k * fine_, n));
+  }
+  // 0 <= k < n
+  std::complex<T> operator()(int64_t k) const {
+    if (low_.empty()) return rounded<T>(root_of_unity(k, n_));
+    const std::complex<double> a = high_[static_cast<size_t>(k / fine_)], b = low_[static_cast<size_t>(k % fine_)];
+    return {static_cast<T>(a.real() * b.real() - a.imag() * b.imag()),
+            static_cast<T>(a.real() * b.imag() + a.imag() * b.real())};
+  }
+
+ private:
+  int64_t n_, fine_ = 1;
+  std::vector<std::complex<double>> low_, high_;
+};
+
+}  // namespace
 
 template <class T>
 Plan<T>::Plan(int64_t length) : n(length) {
@@ -147,17 +192,23 @@ Plan<T>::Plan(int64_t length) : n(length) {
     convolution = plan_for<T>(m);
     std::vector<std::complex<double>> b(static_cast<size_t>(m));
     chirp.resize(static_cast<size_t>(n));
-    int64_t square = 0;  // k^2 modulo 2 n
-    for (int64_t k = 0; k < n; ++k) {
-      std::complex<double> w = root_of_unity(square, 2 * n);
-      chirp[static_cast<size_t>(k)] = rounded<T>(w);
-      b[static_cast<size_t>(k)] = std::conj(w);
-      if (k > 0) b[static_cast<size_t>(m - k)] = std::conj(w);
-      square = (square + 2 * k + 1) % (2 * n);
-    }
+    parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
+      int64_t square = static_cast<int64_t>(static_cast<unsigned __int128>(begin) * static_cast<uint64_t>(begin) %
+                                            static_cast<uint64_t>(2 * n));  // k^2 modulo 2 n
+      for (int64_t k = begin; k < end; ++k) {
+        const std::complex<double> w = root_of_unity(square, 2 * n);
+        chirp[static_cast<size_t>(k)] = rounded<T>(w);
+        b[static_cast<size_t>(k)] = std::conj(w);
+        if (k > 0) b[static_cast<size_t>(m - k)] = std::conj(w);
+        square = (square + 2 * k + 1) % (2 * n);
+      }
+    });
     reference_transform(b);
     chirp_transform.resize(b.size());
-    for (size_t k = 0; k < b.size(); ++k) chirp_transform[k] = rounded<T>(b[k] / static_cast<double>(m));
+    parallel_for(0, m, 32768, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k)
+        chirp_transform[static_cast<size_t>(k)] = rounded<T>(b[static_cast<size_t>(k)] / static_cast<double>(m));
+    });
     return;
   }
   int64_t divisor = balanced_divisor(n);
@@ -167,8 +218,11 @@ Plan<T>::Plan(int64_t length) : n(length) {
     first = plan_for<T>(n1);
     second = plan_for<T>(n2);
     twist.resize(static_cast<size_t>(n));
-    for (int64_t k = 0; k < n1; ++k)
-      for (int64_t j = 0; j < n2; ++j) twist[static_cast<size_t>(k * n2 + j)] = rounded<T>(root_of_unity(j * k, n));
+    const Roots<T> root(n);
+    parallel_for(0, n1, std::max<int64_t>(1, 4096 / n2), [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k)
+        for (int64_t j = 0; j < n2; ++j) twist[static_cast<size_t>(k * n2 + j)] = root(j * k);  // below n
+    });
   }
   if (n > kDirect && n1 > 0) return;  // never done by passes
   int64_t left = n, stride = 1;
@@ -196,7 +250,10 @@ std::shared_ptr<const std::vector<std::complex<T>>> half_circle(int64_t n) {
   static Cache<std::vector<std::complex<T>>> cache;
   return cache.get(n, [&] {
     std::vector<std::complex<T>> w(static_cast<size_t>(n / 2 + 1));
-    for (int64_t k = 0; k <= n / 2; ++k) w[static_cast<size_t>(k)] = rounded<T>(root_of_unity(k, n));
+    const Roots<T> root(n);
+    parallel_for(0, n / 2 + 1, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) w[static_cast<size_t>(k)] = root(k);
+    });
     return std::make_shared<const std::vector<std::complex<T>>>(std::move(w));
   });
 }

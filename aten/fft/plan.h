@@ -5,7 +5,8 @@
 // - long ones of these as a matrix of n1 x n2 elements (the "four-step" transform, section 3.3), so that
 //   what is at work stays in the cache;
 // - other lengths as a convolution (L. I. Bluestein, 1970) of a length of the first kind.
-// Roots are computed in double from the nearest multiple of a quarter turn and rounded once.
+// Roots are computed in double from the nearest multiple of a quarter turn and rounded once; long tables of float ones
+// from products of two. Making a long plan takes longer than its use; threads share it, and Ctrl-C ends it.
 #pragma once
 
 #include <complex>

@@ -37,6 +37,8 @@ def emit_declarations(family: str, ops: list[Op]) -> str:
         if op.kind == "view":
             result = "std::vector<ViewSpec>" if op.returns_list else "ViewSpec"
             shapes.append(f"TG_API {result} {op.get('view')}({params(op.args)});")
+            if op.returns_list:
+                shapes.append("TG_API std::vector<Tensor> alias_views(const Tensor& base, const std::vector<ViewSpec>& views);")
         if op.kind == "composite" and op.get("impl"):
             result = "const Tensor&" if op.is_inplace_only else return_type(op)
             composites.append(f"{result} {op.get('impl')}({params(op.args)});")

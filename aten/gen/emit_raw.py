@@ -94,8 +94,7 @@ def _view(op: Op) -> list[str]:
     call = f"{op.get('view')}({names(op.args)})"
     lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op)]
     if op.returns_list:
-        lines += ["  std::vector<Tensor> views;", f"  for (const ViewSpec& view : {call}) views.push_back(alias_tensor({base}, view));",
-                  "  return views;", "}"]
+        lines += [f"  return alias_views({base}, {call});", "}"]
     else:
         lines += [f"  return alias_tensor({base}, {call});", "}"]
     if op.has_inplace:

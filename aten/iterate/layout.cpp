@@ -90,6 +90,11 @@ Layout broadcast_layout(std::span<const Tensor* const> inputs, const char* op, b
 }
 
 int iteration_space(std::span<const Tensor* const> operands, IntSpan sizes, int64_t* shape, int64_t* const* strides) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {  // strides mean nothing then, and may be anything
+    shape[0] = 0;
+    for (size_t k = 0; k < operands.size(); ++k) strides[k][0] = 0;
+    return 1;
+  }
   size_t order[kMaxDims];
   sort_dims(operands, sizes, order);
   // From the slowest to the fastest dimension, merging each into the one before where that is possible.

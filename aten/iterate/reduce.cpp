@@ -1,5 +1,7 @@
 #include "tapegrad/aten/iterate/reduce.h"
 
+#include <limits>
+
 #include "tapegrad/aten/iterate/outputs.h"
 
 namespace tapegrad::reduce {
@@ -70,23 +72,30 @@ void append(int& ndim, int64_t* shape, int64_t* strides, int64_t size, int64_t s
 void fill_iterator(Iterator& it, const Tensor& input, uint64_t mask) {
   const TensorImpl& t = *input.impl();
   const auto item = static_cast<int64_t>(t.itemsize());
+  // A tensor without elements may have any strides and any other sizes.
+  const bool empty = t.numel() == 0;
+  auto stride = [&](int d) { return empty ? 0 : t.stride(d) * item; };
+  auto multiply = [](int64_t& n, int64_t size) {
+    if (__builtin_mul_overflow(n, size, &n)) n = std::numeric_limits<int64_t>::max();
+  };
   int reduced[kMaxDims];
   int count = 0;
   for (int d = 0; d < t.ndim(); ++d) {
     if (mask >> d & 1) {
       reduced[count++] = d;
-      it.reduced_numel *= t.size(d);
+      multiply(it.reduced_numel, t.size(d));
     } else {
-      it.outer_numel *= t.size(d);
-      append(it.outer_ndim, it.outer_shape, it.outer_strides, t.size(d), t.stride(d) * item);
+      multiply(it.outer_numel, t.size(d));
+      append(it.outer_ndim, it.outer_shape, it.outer_strides, t.size(d), stride(d));
     }
   }
   // The order of the reduced ones is free: walk memory forwards.
   for (int i = 1; i < count; ++i)
     for (int k = i; k > 0 && std::abs(t.stride(reduced[k])) > std::abs(t.stride(reduced[k - 1])); --k)
       std::swap(reduced[k], reduced[k - 1]);
-  for (int i = 0; i < count; ++i)
-    append(it.reduced_ndim, it.reduced_shape, it.reduced_strides, t.size(reduced[i]), t.stride(reduced[i]) * item);
+  if (empty) append(it.reduced_ndim, it.reduced_shape, it.reduced_strides, it.reduced_numel == 0 ? 0 : 1, item);
+  for (int i = 0; !empty && i < count; ++i)
+    append(it.reduced_ndim, it.reduced_shape, it.reduced_strides, t.size(reduced[i]), stride(reduced[i]));
   // Kernels find at least one dimension of each kind.
   if (it.outer_ndim == 0) {
     it.outer_shape[0] = 1;

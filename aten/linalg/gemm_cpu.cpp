@@ -116,14 +116,19 @@ C* scratch(Tensor& holder, int64_t n) {
   return static_cast<C*>(holder.data_ptr());
 }
 
+// Products that add nothing: c becomes beta * c.
 template <class T>
-void scale_rows(int64_t m, int64_t n, compute_t<T> beta, T* c, int64_t ldc) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) {
-      T& x = c[i * ldc + j];
-      x = beta == compute_t<T>(0) ? T(compute_t<T>(0))
-                                  : T(static_cast<compute_t<T>>(beta * static_cast<compute_t<T>>(x)));
+void scale_batched(int64_t batch, int64_t m, int64_t n, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch) {
+  using C = compute_t<T>;
+  parallel_for(0, batch * m * n, int64_t{1} << 15, [&](int64_t first, int64_t last) {
+    while (first < last) {
+      const int64_t row = first / n, column = first % n, length = std::min(n - column, last - first);
+      T* x = c + row / m * c_batch + row % m * ldc + column;
+      for (int64_t j = 0; j < length; ++j)
+        x[j] = beta == C(0) ? T(C(0)) : T(static_cast<C>(beta * static_cast<C>(x[j])));
+      first += length;
     }
+  });
 }
 
 // One tile, on this thread.
@@ -132,7 +137,6 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
                T* c, int64_t ldc) {
   using C = compute_t<T>;
   if (m == 0 || n == 0) return;
-  if (k == 0 || alpha == C(0)) return scale_rows<T>(m, n, beta, c, ldc);
   if constexpr (is_half_type<T>) {
     Tensor ha, hb, hc;
     MatrixRef<C> pa = pack<C>(a, m, k, scratch<C>(ha, m * k));
@@ -184,6 +188,7 @@ template <class T>
 void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t a_batch,
                   MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch) {
   if (batch == 0 || m == 0 || n == 0) return;
+  if (k == 0 || alpha == compute_t<T>(0)) return scale_batched<T>(batch, m, n, beta, c, ldc, c_batch);
   Tiles tiles = choose_tiles(m, n, k);
   int64_t per_matrix = tiles.rows * tiles.cols;
   double tile_work = static_cast<double>(std::min(tiles.m, m)) * static_cast<double>(std::min(tiles.n, n)) *

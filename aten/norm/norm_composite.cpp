@@ -29,7 +29,7 @@ int64_t normalised_numel(const char* op, const Tensor& input, IntSpan shape) {
   int64_t n = 1;
   for (size_t i = 0; fits && i < shape.size(); ++i) {
     fits = input.sizes()[input.sizes().size() - shape.size() + i] == shape[i];
-    n *= shape[i];
+    if (fits) n *= shape[i];
   }
   TG_CHECK(fits, Runtime, "{}: input of shape {} does not end with normalized_shape {}", op, format_ints(input.sizes()),
            format_ints(shape));

@@ -157,8 +157,7 @@ Tensor affine_grid(const Tensor& theta, IntSpan size, std::optional<bool> align_
   // Homogeneous coordinates (x, y[, z], 1) of every position, x running along the last dimension.
   DimVector shape(IntSpan(size.data() + 2, static_cast<size_t>(n)));
   std::vector<Tensor> parts;
-  int64_t positions = 1;
-  for (int64_t s : shape) positions *= s;
+  const int64_t positions = checked_numel(shape, "affine_grid");
   for (int64_t k = 0; k < n; ++k) {
     int64_t d = n - 1 - k, s = shape[static_cast<size_t>(d)];
     double end = s <= 1 ? 0.0 : corners ? 1.0 : static_cast<double>(s - 1) / static_cast<double>(s);

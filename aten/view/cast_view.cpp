@@ -1,11 +1,19 @@
 // Views that read the same bytes as another dtype, and views by explicit geometry.
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad {
 
 namespace {
 ViewSpec whole(const Tensor& t) { return {DimVector(t.sizes()), DimVector(t.strides()), t.storage_offset(), {}}; }
+
+// Tensors without elements can have any sizes and strides.
+int64_t product(int64_t n, int64_t ratio, const char* op) {
+  const CheckedInt result = CheckedInt(n) * ratio;
+  TG_CHECK(result.fits(), Runtime, "{}: {} times {} elements of the new dtype are too many", op, n, ratio);
+  return result.value();
+}
 }  // namespace
 
 ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
@@ -20,9 +28,9 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
            input.dtype(), dtype, v.strides[last]);
   if (from > to) {
     const int64_t ratio = from / to;
-    for (size_t d = 0; d < last; ++d) v.strides[d] *= ratio;
-    v.sizes[last] *= ratio;
-    v.offset *= ratio;
+    for (size_t d = 0; d < last; ++d) v.strides[d] = product(v.strides[d], ratio, "view");
+    v.sizes[last] = product(v.sizes[last], ratio, "view");
+    v.offset = product(v.offset, ratio, "view");
     checked_numel(v.sizes, "view");
     return v;
   }
@@ -40,10 +48,11 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
 
 ViewSpec view_as_real_view(const Tensor& input) {
   ViewSpec v = whole(input);
-  for (int64_t& s : v.strides) s *= 2;
+  for (int64_t& s : v.strides) s = product(s, 2, "view_as_real");
   v.sizes.push_back(2);
   v.strides.push_back(1);
-  v.offset *= 2;
+  v.offset = product(v.offset, 2, "view_as_real");
+  checked_numel(v.sizes, "view_as_real");
   v.dtype = to_real(input.dtype());
   return v;
 }

@@ -1,5 +1,8 @@
 #include "tapegrad/aten/view/geometry.h"
 
+#include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/checked_int.h"
+
 namespace tapegrad::geometry {
 
 DimVector infer_sizes(IntSpan sizes, int64_t numel, const char* op) {
@@ -123,6 +126,16 @@ DimVector format_strides(IntSpan sizes, MemoryFormat format, const Tensor& like,
       break;
   }
   return like.sizes() == sizes ? preserved_strides(like) : contiguous_strides(sizes);
+}
+
+void check_pieces(int64_t count, const char* op) {
+  if (count <= 1 << 20) return;
+  constexpr int64_t kBytesOfAPiece = 512;  // its geometry, its tensor, and the object of a language binding
+  const CheckedInt nbytes = CheckedInt(count) * kBytesOfAPiece;
+  TG_CHECK(nbytes.fits(), OutOfMemory, "{}: there is no memory for {} tensors", op, count);
+  // The allocator knows how much memory there is, and says so in its error; it touches none of it.
+  cpu_allocator().deallocate(cpu_allocator().allocate(static_cast<size_t>(nbytes.value())),
+                             static_cast<size_t>(nbytes.value()));
 }
 
 ByteRange byte_range(const Tensor& t) {

@@ -1,5 +1,7 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/kernels_view.h"
+#include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::composite {
 
@@ -9,8 +11,10 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   dim = wrap_dim(dim, input.ndim(), "chunk");
   int64_t size = input.size(dim);
   // All chunks of an empty dimension are empty, as many as were asked for.
-  if (size == 0)
-    return split_with_sizes(input, DimVector(static_cast<size_t>(std::min<int64_t>(chunks, 1 << 20))), dim);
+  if (size == 0) {
+    geometry::check_pieces(chunks, "chunk");
+    return split_with_sizes(input, DimVector(static_cast<size_t>(chunks)), dim);
+  }
   return split(input, (size - 1) / chunks + 1, dim);
 }
 
@@ -18,10 +22,12 @@ std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections,
   TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
   TG_CHECK(sections > 0, Runtime, "tensor_split: expected at least one section: got {}", sections);
   dim = wrap_dim(dim, input.ndim(), "tensor_split");
+  geometry::check_pieces(sections, "tensor_split");
   int64_t size = input.size(dim), least = size / sections, longer = size % sections;
   std::vector<Tensor> pieces;
   int64_t start = 0;
   for (int64_t i = 0; i < sections; ++i) {
+    if (i % 65536 == 65535) check_interrupt();
     int64_t length = least + (i < longer);
     pieces.push_back(_slice(input, dim, start, start + length));
     start += length;

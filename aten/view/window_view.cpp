@@ -1,6 +1,8 @@
 // View functions that cut pieces out of dimensions.
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad {
 
@@ -8,10 +10,16 @@ namespace {
 
 ViewSpec whole(const Tensor& t) { return {DimVector(t.sizes()), DimVector(t.strides()), t.storage_offset(), {}}; }
 
+// The offset of another element; of a tensor without elements, whose strides may be anything, one that is not used.
+int64_t moved(int64_t offset, int64_t index, int64_t stride) {
+  const CheckedInt to = CheckedInt(index) * stride + offset;
+  return to.fits() ? to.value() : 0;
+}
+
 ViewSpec piece(const Tensor& input, int64_t dim, int64_t start, int64_t length) {
   ViewSpec v = whole(input);
   // An empty piece may begin one past the end; its offset stays inside.
-  if (length > 0) v.offset += start * v.strides[dim];
+  if (length > 0) v.offset = moved(v.offset, start, v.strides[dim]);
   v.sizes[dim] = length;
   return v;
 }
@@ -22,6 +30,16 @@ int64_t dim_of(const Tensor& input, int64_t dim, const char* op) {
 }
 
 }  // namespace
+
+std::vector<Tensor> alias_views(const Tensor& base, const std::vector<ViewSpec>& views) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(views.size());
+  for (const ViewSpec& view : views) {
+    if (tensors.size() % 65536 == 65535) check_interrupt();
+    tensors.push_back(alias_tensor(base, view));
+  }
+  return tensors;
+}
 
 ViewSpec narrow_view(const Tensor& input, int64_t dim, int64_t start, int64_t length) {
   dim = dim_of(input, dim, "narrow");
@@ -39,7 +57,7 @@ ViewSpec select_view(const Tensor& input, int64_t dim, int64_t index) {
   TG_CHECK(input.ndim() > 0, Index, "select: cannot be applied to a tensor without dimensions");
   dim = wrap_dim(dim, input.ndim(), "select");
   ViewSpec v = whole(input);
-  v.offset += geometry::wrap_index(index, v.sizes[dim], dim, "select") * v.strides[dim];
+  v.offset = moved(v.offset, geometry::wrap_index(index, v.sizes[dim], dim, "select"), v.strides[dim]);
   v.sizes.erase(dim);
   v.strides.erase(dim);
   return v;
@@ -78,8 +96,11 @@ std::vector<ViewSpec> split_view(const Tensor& input, int64_t split_size, int64_
   TG_CHECK(split_size > 0 || size == 0, Runtime, "split: pieces of size 0 cannot cover dimension {} with size {}", dim,
            size);
   std::vector<ViewSpec> pieces;
-  for (int64_t start = 0; start < size; start += std::min(split_size, size - start))
+  if (size > 0) geometry::check_pieces((size - 1) / split_size + 1, "split");
+  for (int64_t start = 0; start < size; start += std::min(split_size, size - start)) {
+    if (pieces.size() % 65536 == 65535) check_interrupt();
     pieces.push_back(piece(input, dim, start, std::min(split_size, size - start)));
+  }
   if (pieces.empty()) pieces.push_back(whole(input));
   return pieces;
 }
@@ -108,9 +129,13 @@ std::vector<ViewSpec> unbind_view(const Tensor& input, int64_t dim) {
   TG_CHECK(input.ndim() > 0, Index, "unbind: cannot be applied to a tensor without dimensions");
   dim = wrap_dim(dim, input.ndim(), "unbind");
   int64_t size = input.impl()->size(static_cast<int>(dim));
+  geometry::check_pieces(size, "unbind");
   std::vector<ViewSpec> pieces;
   pieces.reserve(static_cast<size_t>(size));
-  for (int64_t i = 0; i < size; ++i) pieces.push_back(select_view(input, dim, i));
+  for (int64_t i = 0; i < size; ++i) {
+    if (i % 65536 == 65535) check_interrupt();
+    pieces.push_back(select_view(input, dim, i));
+  }
   return pieces;
 }
 
