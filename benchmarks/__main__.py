@@ -25,11 +25,12 @@ from . import (
     profiling,
     promises,
     report,
+    rows,
 )
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
-          "fft": fourier, "digits": digits, "families": families, "files": files, "processes": processes}
+          "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes}
 
 
 def libraries() -> dict:

@@ -3,6 +3,8 @@
 #include "tapegrad/aten/linalg/lapack.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/aten/linalg/parallel_factor.h"
+#include "tapegrad/aten/linalg/parallel_qr.h"
+#include "tapegrad/aten/linalg/small_spectral.h"
 #include "tapegrad/aten/linalg/stoppable.h"
 
 namespace tapegrad::cpu {
@@ -82,7 +84,9 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
       T* w = in_q ? (*q)[i] : copy.data();
       int64_t ld = std::max<int64_t>(m, 1);
       load_columns(a[i], a.row, a.col, m, n, w, ld);
-      if (k > 0) lapack::stoppable::geqrf(m, n, w, ld, tau.data());
+      if constexpr (!is_complex_type<T>)
+        if (k > 0 && small_qr(m, n, w, columns, with_q ? (*q)[i] : nullptr, r.rows, r[i])) return;
+      if (k > 0) parallel_geqrf(m, n, w, ld, tau.data());
       T* upper = r[i];
       for (int64_t j = 0; j < n; ++j)
         for (int64_t x = 0; x < r.rows; ++x) upper[x + j * r.leading()] = x <= j ? w[x + j * ld] : T(0);
@@ -90,7 +94,7 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
       T* to = (*q)[i];
       if (k == 0) return identity(to, m, columns, ld);
       if (!in_q) std::copy(w, w + m * k, to);
-      lapack::stoppable::orgqr(m, columns, k, to, ld, tau.data());
+      parallel_orgqr(m, columns, k, to, ld, tau.data());
     });
   });
 }
@@ -101,7 +105,7 @@ void geqrf(const Tensor& input, const Tensor& a_out, const Tensor& tau_out) {
     Matrices<T> out(a_out, 2), tau(tau_out, 1);
     for_each_matrix(a.count, 2 * work(a.rows, a.cols) + 200, [&](int64_t i) {
       load_columns(a[i], a.row, a.col, a.rows, a.cols, out[i], out.leading());
-      if (tau.cols > 0) lapack::stoppable::geqrf(a.rows, a.cols, out[i], out.leading(), tau[i]);
+      if (tau.cols > 0) parallel_geqrf(a.rows, a.cols, out[i], out.leading(), tau[i]);
     });
   });
 }
@@ -115,7 +119,7 @@ void householder_product(const Tensor& A, const Tensor& tau, const Tensor& out) 
       load_columns(a[i], a.row, a.col, a.rows, a.cols, q[i], q.leading());
       std::vector<T> factors(static_cast<size_t>(t.cols));
       for (int64_t j = 0; j < t.cols; ++j) factors[static_cast<size_t>(j)] = t[i][j * t.col];
-      lapack::stoppable::orgqr(a.rows, a.cols, t.cols, q[i], q.leading(), factors.data());
+      parallel_orgqr(a.rows, a.cols, t.cols, q[i], q.leading(), factors.data());
     });
   });
 }
@@ -136,10 +140,12 @@ void svd(const Tensor& A, bool full_matrices, const Tensor& U, const Tensor& S, 
       std::vector<T> copy(static_cast<size_t>(m * n));
       load_columns(a[i], a.row, a.col, m, n, copy.data(), m);
       int& info = infos[static_cast<size_t>(i)];
-      info = !all_finite(copy.data(), m, n, m)
-                 ? -1000
-                 : lapack::stoppable::gesdd(full_matrices ? 'A' : 'S', m, n, copy.data(), m, s[i], u[i], u.leading(),
-                                            v[i], v.leading());
+      info = all_finite(copy.data(), m, n, m) ? 0 : -1000;
+      if (info != 0) return;
+      if constexpr (!is_complex_type<T>)
+        if ((m == n || !full_matrices) && small_svd(m, n, copy.data(), u[i], s[i], v[i])) return;
+      info = lapack::stoppable::gesdd(full_matrices ? 'A' : 'S', m, n, copy.data(), m, s[i], u[i], u.leading(), v[i],
+                                      v.leading());
     });
   });
   check_convergence("linalg.svd", infos, batch_of(A));
@@ -187,7 +193,11 @@ void eigen_hermitian(const char* op, const Tensor& A, char uplo, const Tensor& v
       for (int64_t j = 0; j < n; ++j)
         finite &= uplo == 'L' ? all_finite(to + j + j * n, n - j, 1, n) : all_finite(to + j * n, j + 1, 1, n);
       int& info = infos[static_cast<size_t>(i)];
-      info = finite ? lapack::stoppable::syevd(v ? 'V' : 'N', uplo, n, to, n, w[i]) : -1000;
+      info = finite ? 0 : -1000;
+      if (info != 0) return;
+      if constexpr (!is_complex_type<T>)
+        if (small_eigh(uplo, n, to, w[i], v ? to : nullptr)) return;
+      info = lapack::stoppable::syevd(v ? 'V' : 'N', uplo, n, to, n, w[i]);
     });
   });
   check_convergence(op, infos, batch_of(A));

@@ -136,17 +136,21 @@ void gemm(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k, T alpha, 
 template <class T>
 int geqrf(int64_t m, int64_t n, T* a, int64_t lda, T* tau) {
   TG_LAPACK(T, geqrf);
-  return with_workspace<T>([&](T* work, lapack_int lwork) {
+  auto call = [&](T* work, lapack_int lwork) {
     return routine(kColumns, narrow(m), narrow(n), a, leading(lda), tau, work, lwork);
-  });
+  };
+  T small[kSmall];
+  return n <= kSmall ? call(small, narrow(kSmall)) : with_workspace<T>(call);
 }
 
 template <class T>
 int orgqr(int64_t m, int64_t n, int64_t k, T* a, int64_t lda, const T* tau) {
   TG_LAPACK2(T, orgqr, ungqr);
-  return with_workspace<T>([&](T* work, lapack_int lwork) {
+  auto call = [&](T* work, lapack_int lwork) {
     return routine(kColumns, narrow(m), narrow(n), narrow(k), a, leading(lda), tau, work, lwork);
-  });
+  };
+  T small[kSmall];
+  return n <= kSmall ? call(small, narrow(kSmall)) : with_workspace<T>(call);
 }
 
 template <class T>
