@@ -11,9 +11,11 @@ namespace tapegrad::cpu::TG_ISA {
 namespace {
 
 Tensor dense_as(const Tensor& t, IntSpan sizes, DType dtype) {
-  Tensor part = t.sizes() == sizes ? t
-                                   : alias_tensor(t, sizes, t.ndim() ? t.strides() : IntSpan(contiguous_strides(sizes)),
-                                                  t.storage_offset());
+  // The number of dimensions differs where one side is a number and the other has one dimension.
+  const auto plain = contiguous_strides(sizes);
+  const bool same_rank = t.ndim() == static_cast<int>(sizes.size());
+  Tensor part =
+      t.sizes() == sizes ? t : alias_tensor(t, sizes, same_rank ? t.strides() : IntSpan(plain), t.storage_offset());
   if (part.is_contiguous() && part.dtype() == dtype) return part;
   Tensor copy = empty_tensor(sizes, dtype);
   copy_cpu(copy, part, false);

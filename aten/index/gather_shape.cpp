@@ -29,10 +29,13 @@ void check_source(const Tensor& input, const Tensor& index, const Tensor& src, c
   TG_CHECK(std::max(index.ndim(), 1) == std::max(src.ndim(), 1), Runtime,
            "{}: expected src with as many dimensions as the index: got sizes {} and {}", op, format_ints(src.sizes()),
            format_ints(index.sizes()));
-  for (int k = 0; k < index.ndim() && k < src.ndim(); ++k)
-    TG_CHECK(index.impl()->size(k) <= src.impl()->size(k), Runtime,
+  // A number counts as one element in one dimension.
+  for (int k = 0; k < index.ndim(); ++k)
+    TG_CHECK(index.impl()->size(k) <= (src.ndim() ? src.impl()->size(k) : 1), Runtime,
              "{}: the index of sizes {} is larger than src of sizes {}", op, format_ints(index.sizes()),
              format_ints(src.sizes()));
+  TG_CHECK(src.numel() > 0, Runtime, "{}: src of sizes {} has no element for the index of sizes {}", op,
+           format_ints(src.sizes()), format_ints(index.sizes()));
 }
 
 TensorSpec like(const Tensor& t) { return {DimVector(t.sizes()), t.dtype(), t.device(), {}}; }

@@ -162,3 +162,39 @@ def test_where_of_a_condition_alone_gives_indices():
         assert ours.dtype == tg.int64 and ours.tolist() == theirs.tolist()
     assert tg.where(tg.tensor([True, False]), 1.0, tg.zeros(2)).tolist() == [1.0, 0.0]
     assert tg.where(condition=tg.tensor([True]), input=tg.ones(1), other=tg.zeros(1)).tolist() == [1.0]
+
+
+RANKS = [(), (1,), (3,), (2, 3), (1, 1), (2, 3, 4), (0,), (2, 0)]
+INTO = {
+    "gather": lambda lib, x, i, s: x.gather(-1, i),
+    "scatter": lambda lib, x, i, s: x.scatter(0, i, s),
+    "scatter a value": lambda lib, x, i, s: x.scatter(-1, i, 2.0),
+    "scatter and multiply": lambda lib, x, i, s: x.scatter(0, i, s, reduce="multiply"),
+    "scatter_add": lambda lib, x, i, s: x.scatter_add(-1, i, s),
+    "scatter_add_": lambda lib, x, i, s: x.scatter_add_(0, i, s),
+    "scatter_reduce": lambda lib, x, i, s: x.scatter_reduce(0, i, s, "prod"),
+    "scatter_reduce without self": lambda lib, x, i, s: x.scatter_reduce(-1, i, s, "mean", include_self=False),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("name", INTO)
+def test_numbers_count_as_one_dimension(name):
+    """A tensor, an index or a source without dimensions goes with one-dimensional others, and an empty index with anything: as in PyTorch."""
+    torch = pytest.importorskip("torch")
+
+    def outcome(lib, shape, index, source):
+        try:
+            result = INTO[name](lib, lib.ones(shape), lib.zeros(index, dtype=lib.int64), lib.full(source, 3.0))
+            return tuple(result.shape), result.tolist()
+        except (RuntimeError, IndexError):  # PyTorch has both for a source of fewer dimensions
+            return "refused"
+
+    taken = 0
+    for shape in RANKS:
+        for index in RANKS:
+            for source in RANKS if name not in ("gather", "scatter a value") else [()]:
+                expected = outcome(torch, shape, index, source)
+                assert outcome(tg, shape, index, source) == expected, (shape, index, source)
+                taken += expected != "refused"
+    assert taken > 20
