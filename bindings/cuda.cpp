@@ -9,6 +9,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/device_interface.h"
+#include "tapegrad/multiprocessing/exchange.h"
 
 namespace tapegrad::python {
 
@@ -20,8 +21,10 @@ void warn(const std::string& text) {
   PyGILState_Release(state);
 }
 
-// Runs Python's collector, when this thread may: objects in cycles may hold the memory that is wanted.
+// Memory that other processes have let go; then Python's collector, when this thread may: objects in cycles may hold
+// the memory that is wanted.
 void collect() {
+  shared::exchange().collect();
   if (!PyGILState_Check()) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);

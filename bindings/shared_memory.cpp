@@ -18,8 +18,8 @@ PyObject* bytes_of(Storage storage) {
 
 const Storage& storage_arg(PyObject* o, const char* op) {
   const Tensor& t = to_tensor(o, {op, "tensor", 1});
-  TG_CHECK(t.is_cpu() && !t.is_sparse(), Runtime, "{}: only dense CPU tensors can be shared: got one on {}", op,
-           t.device());
+  TG_CHECK((t.is_cpu() || t.is_cuda()) && !t.is_sparse(), Runtime,
+           "{}: only dense tensors on the CPU and CUDA devices can be shared: got one on {}", op, t.device());
   return t.impl()->storage();
 }
 
@@ -27,7 +27,7 @@ const Storage& storage_arg(PyObject* o, const char* op) {
 PyObject* is_shared(PyObject*, PyObject* o) {
   TG_PY_TRY
   const Tensor& t = to_tensor(o, {"is_shared", "tensor", 1});
-  return PyBool_FromLong(t.is_cpu() && !t.is_sparse() && exchange().is_shared(t.impl()->storage()));
+  return PyBool_FromLong((t.is_cpu() || t.is_cuda()) && !t.is_sparse() && exchange().is_shared(t.impl()->storage()));
   TG_PY_CATCH
 }
 
@@ -49,15 +49,19 @@ PyObject* empty(PyObject*, PyObject* args) {
   TG_PY_CATCH
 }
 
-PyObject* pack(const Handle& h) { return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&h), sizeof(h)); }
+PyObject* pack(const Handle& h) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&h), static_cast<Py_ssize_t>(h.sent_bytes()));
+}
 
 Handle unpack(PyObject* o) {
   char* data;
   Py_ssize_t n;
   check_status(PyBytes_AsStringAndSize(o, &data, &n));
-  TG_CHECK(n == sizeof(Handle), Runtime, "shared memory: a handle has {} bytes: got {}", sizeof(Handle), n);
   Handle h;
-  std::memcpy(&h, data, sizeof(h));
+  const auto got = static_cast<size_t>(n);
+  std::memcpy(&h, data, std::min(got, sizeof(h)));
+  TG_CHECK(got >= Handle::kArenaBytes && got == h.sent_bytes(), Runtime, "shared memory: a handle has {} bytes: got {}",
+           h.sent_bytes(), n);
   return h;
 }
 

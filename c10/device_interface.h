@@ -60,6 +60,22 @@ class TG_API DeviceInterface {
   virtual void record_history(uint64_t most_events) = 0;  // for snapshots; 0: off
   virtual void set_option(std::string_view name, std::string_view value) = 0;
 
+  // --- memory between processes; multiprocessing/exchange.h counts who holds it. Handles have 64 bytes ---
+  virtual void* allocate_shared(int device, size_t nbytes) = 0;  // what other processes can open
+  virtual void free_shared(int device, void* p, int64_t event) noexcept = 0;
+  virtual void copy_to_shared(void* to, const StorageImpl& from) = 0;  // after all work of the device; waits
+  // The handle of the memory around p, and where in it p lies.
+  virtual uint64_t export_shared(int device, const void* p, unsigned char* handle) = 0;
+  // Records the event, which is made when it is 0, behind the current stream's work and what it stood for before. Where
+  // no event can be had, waits and returns 0.
+  virtual int64_t mark_sent(int device, int64_t event) = 0;
+  virtual void* open_shared(int device, const unsigned char* handle, uint64_t offset) = 0;
+  // The current stream goes on when the sender's event has passed.
+  virtual void await_sent(int device, const unsigned char* event) = 0;
+  // Waits for all work of this process on opened memory; false when that cannot be had.
+  virtual bool settle_shared(const void* p) noexcept = 0;
+  virtual void close_shared(const void* p) noexcept = 0;
+
   // --- host memory that the device reaches ---
   virtual Storage allocate_pinned(size_t nbytes) = 0;
   virtual bool is_pinned(const void* p) = 0;

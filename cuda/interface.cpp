@@ -7,6 +7,7 @@
 #include "tapegrad/cuda/memory/device_allocator.h"
 #include "tapegrad/cuda/memory/pinned_allocator.h"
 #include "tapegrad/cuda/memory/report.h"
+#include "tapegrad/cuda/memory/shared.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/event.h"
 #include "tapegrad/cuda/runtime/wait.h"
@@ -151,6 +152,25 @@ class Interface final : public DeviceInterface {
   void set_option(std::string_view name, std::string_view value) override {
     for (int d = 0; d < device_count(); ++d) device_allocator(d).set_option(name, value);
   }
+
+  // --- memory between processes ---
+  void* allocate_shared(int device, size_t nbytes) override { return cuda::allocate_shared(enter(device), nbytes); }
+  void free_shared(int device, void* p, int64_t event) noexcept override {
+    cuda::free_shared(device, p, as<EventHandle>(event));
+  }
+  void copy_to_shared(void* to, const StorageImpl& from) override { cuda::copy_to_shared(to, from); }
+  uint64_t export_shared(int device, const void* p, unsigned char* handle) override {
+    return cuda::export_shared(device, p, handle);
+  }
+  int64_t mark_sent(int device, int64_t event) override {
+    return number(cuda::mark_sent(enter(device), as<EventHandle>(event)));
+  }
+  void* open_shared(int device, const unsigned char* handle, uint64_t offset) override {
+    return cuda::open_shared(enter(device), handle, offset);
+  }
+  void await_sent(int device, const unsigned char* event) override { cuda::await_sent(enter(device), event); }
+  bool settle_shared(const void* p) noexcept override { return cuda::settle_shared(p); }
+  void close_shared(const void* p) noexcept override { cuda::close_shared(p); }
 
   // --- pinned memory ---
   Storage allocate_pinned(size_t nbytes) override {

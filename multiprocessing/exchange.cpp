@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/generator.h"
 #include "tapegrad/c10/parallel.h"
@@ -24,6 +25,8 @@ uint64_t now_s() noexcept {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<uint64_t>(t.tv_sec);
 }
+
+DeviceInterface& library(Device device) { return need_device(device.type, "multiprocessing"); }
 
 // Free shared memory that is kept warm.
 uint64_t cache_limit() noexcept { return std::min(total_memory() / 8, uint64_t{2} << 30); }
@@ -75,6 +78,10 @@ struct Exchange::Held {
   uint32_t arena = 0;  // of a source
   bool read_only = false;
   Storage keeps;  // foreign memory that others may still look into
+  Device device;
+  std::shared_ptr<const Handle> opened;  // of a device's memory of a source; null in a child that inherited it by fork
+
+  bool on_device() const noexcept { return !device.is_cpu(); }
 };
 
 Exchange::Exchange(uint64_t (*budget)() noexcept) : budget_(budget) {}
@@ -152,7 +159,7 @@ void* Exchange::allocate_bytes(size_t nbytes, bool read_only) {
   }
 }
 
-uint32_t Exchange::new_entry(void* data, size_t nbytes, bool read_only) {
+uint32_t Exchange::new_entry(void* data, size_t nbytes, bool read_only, Device device) {
   if (free_entries_.empty()) {
     const auto n = static_cast<uint32_t>(blocks_.size());
     const uint32_t step = std::min(kMaxEntries - n, std::max(kEntryStep, n));
@@ -166,13 +173,13 @@ uint32_t Exchange::new_entry(void* data, size_t nbytes, bool read_only) {
   const uint32_t e = free_entries_.back();
   free_entries_.pop_back();
   std::lock_guard tickets(tickets_mutex_);
-  blocks_[e] = Block{data, nbytes, 0, read_only, false};
+  blocks_[e] = Block{data, nbytes, 0, read_only, false, device, 0};
   return e;
 }
 
 // The storage of a block, entered into the tables. The lock is held.
 Storage Exchange::publish(std::unique_ptr<Held> held, void* data, size_t nbytes) {
-  auto storage = make_intrusive<StorageImpl>(data, nbytes, Device(), released, held.get());
+  auto storage = make_intrusive<StorageImpl>(data, nbytes, held->device, released, held.get());
   Held* h = held.release();
   storage->set_resizable(false);
   storage->set_read_only(h->read_only);
@@ -183,14 +190,14 @@ Storage Exchange::publish(std::unique_ptr<Held> held, void* data, size_t nbytes)
   return storage;
 }
 
-std::unique_ptr<Exchange::Held> Exchange::hold_own(void* data, size_t nbytes, uint32_t entry, bool read_only) {
+std::unique_ptr<Exchange::Held> Exchange::hold_own(void* data, size_t nbytes, uint32_t entry, Device device) {
   auto held = std::make_unique<Held>();
   held->exchange = this;
   held->data = data;
   held->nbytes = nbytes;
   held->entry = entry;
+  held->device = device;
   ledger_->hold(entry, kOwnerSlot);
-  (void)read_only;  // the owner writes
   return held;
 }
 
@@ -205,12 +212,28 @@ Storage Exchange::allocate(size_t nbytes, bool read_only) {
     half(read_only).allocator->deallocate(data, std::max<size_t>(nbytes, 1));
     throw;
   }
-  return publish(hold_own(data, nbytes, entry, read_only), data, nbytes);
+  return publish(hold_own(data, nbytes, entry), data, nbytes);
+}
+
+// Without the lock: the device's allocator may call `collect`.
+Storage Exchange::allocate_on(Device device, size_t nbytes) {
+  DeviceInterface& lib = library(device);
+  void* data = lib.allocate_shared(device.index, nbytes);
+  try {
+    std::lock_guard lock(mutex_);
+    become_owner();
+    make_room();
+    return publish(hold_own(data, nbytes, new_entry(data, nbytes, false, device), device), data, nbytes);
+  } catch (...) {
+    lib.free_shared(device.index, data, 0);
+    throw;
+  }
 }
 
 Storage Exchange::share(const Storage& storage) {
-  TG_CHECK(storage->device().is_cpu(), Runtime, "share_memory: only CPU memory can be shared: got {}",
-           storage->device());
+  const Device device = storage->device();
+  TG_CHECK(device.is_cpu() || device.is_cuda(), Runtime, "share_memory: only CPU and CUDA memory can be shared: got {}",
+           device);
   const size_t nbytes = storage->nbytes();
   {
     std::lock_guard lock(mutex_);
@@ -218,9 +241,12 @@ Storage Exchange::share(const Storage& storage) {
     if (auto it = copies_.find(storage.get()); it != copies_.end())
       if (Storage copy = it->second.lock()) return copy;
   }
-  Storage fresh = allocate(nbytes);
+  Storage fresh = device.is_cpu() ? allocate(nbytes) : allocate_on(device, nbytes);
   // Without the lock: a long copy lets other threads run.
-  if (nbytes != 0) copy_bytes(fresh->data(), storage->data(), nbytes);
+  if (device.is_cuda())
+    library(device).copy_to_shared(fresh->data(), *storage);
+  else if (nbytes != 0)
+    copy_bytes(fresh->data(), storage->data(), nbytes);
   std::lock_guard lock(mutex_);
   Held* held = by_address_.at(fresh->data());
   if (!storage->resizable()) {
@@ -256,7 +282,34 @@ Ticket Exchange::open_ticket(uint32_t entry) {  // any thread
   return outgoing_.back().ticket;
 }
 
+// Where a block of ours lies.
+void Exchange::describe(Handle& h, Block& block) {
+  if (block.device.is_cpu()) {
+    const auto place = half(block.read_only).source->find(block.data);
+    h.arena = place.arena;
+    h.epoch = place.epoch;
+    h.offset = place.offset;
+    h.read_only = block.read_only;
+    return;
+  }
+  DeviceInterface& lib = library(block.device);
+  const int device = block.device.index;
+  h.kind = HandleKind::CudaIpc;
+  h.device = static_cast<uint16_t>(device);
+  h.offset = lib.export_shared(device, block.data, h.ipc);
+  block.event = lib.mark_sent(device, block.event);
+  h.has_event = block.event != 0;
+  if (h.has_event) {
+    const std::string event = lib.event_ipc_handle(block.event);
+    std::memcpy(h.event, event.data(), std::min(event.size(), sizeof(h.event)));
+  }
+}
+
 Handle Exchange::give(const Storage& storage) {
+  // Those who get it from a receiver wait for the owner's event; the receiver waits for its own work here.
+  if (storage->device().is_cuda())
+    TG_CHECK(library(storage->device()).settle_shared(storage->data()), Runtime,
+             "multiprocessing: a stream that works on the tensor cannot be waited for");
   std::unique_lock lock(mutex_);
   auto it = by_address_.find(storage->data());
   TG_CHECK(it != by_address_.end(), Runtime, "give: the storage is not shared");
@@ -266,12 +319,8 @@ Handle Exchange::give(const Storage& storage) {
   h.nbytes = storage->nbytes();
   if (held->source == nullptr) {
     make_room();
-    const auto place = half(blocks_[held->entry].read_only).source->find(held->data);
     h.owner = ledger_->id();
-    h.arena = place.arena;
-    h.epoch = place.epoch;
-    h.offset = place.offset;
-    h.read_only = blocks_[held->entry].read_only;
+    describe(h, blocks_[held->entry]);
     h.generation = ledger_->entry(held->entry).generation.load();
     const Ticket t = open_ticket(held->entry);
     h.ticket = t.number;
@@ -279,12 +328,19 @@ Handle Exchange::give(const Storage& storage) {
     return h;
   }
   Source& source = *held->source;
-  const Source::Mapping& m = source.arenas.at(held->arena);
-  h.owner = source.id;
-  h.arena = held->arena;
-  h.epoch = m.epoch;
-  h.offset = static_cast<uint64_t>(static_cast<char*>(held->data) - m.base);
-  h.read_only = held->read_only;
+  if (held->on_device()) {
+    TG_CHECK(held->opened, Runtime,
+             "multiprocessing: a CUDA tensor of the process that this one was forked from cannot be used here\n"
+             "start processes with the method 'spawn'");
+    h = *held->opened;
+  } else {
+    const Source::Mapping& m = source.arenas.at(held->arena);
+    h.owner = source.id;
+    h.arena = held->arena;
+    h.epoch = m.epoch;
+    h.offset = static_cast<uint64_t>(static_cast<char*>(held->data) - m.base);
+    h.read_only = held->read_only;
+  }
   h.generation = source.ledger->entry(held->entry).generation.load();
   const Ticket t = source.connected().ticket(held->entry);
   h.ticket = t.number;
@@ -336,14 +392,20 @@ char* Exchange::map_arena(Source& source, const Handle& h) {
 
 Storage Exchange::receive(const Handle& h) {
   TG_CHECK(h.magic == Handle::kMagic, Runtime, "shared memory: not a handle");
-  TG_CHECK(h.kind == HandleKind::Arena, NotImplemented, "shared memory: handles of CUDA memory cannot be opened yet");
+  const bool on_device = h.kind == HandleKind::CudaIpc;
+  TG_CHECK(on_device || h.kind == HandleKind::Arena, Runtime, "shared memory: not a handle: kind {}",
+           static_cast<int>(h.kind));
+  const Device device = on_device ? Device(DeviceType::CUDA, static_cast<int8_t>(h.device)) : Device();
+  TG_CHECK(!on_device || h.device < library(device).count(), Runtime,
+           "multiprocessing: the tensor lies on a device that this process does not see: cuda:{}", h.device);
   std::lock_guard lock(mutex_);
   const bool own = ledger_ && h.owner == ledger_->id();
   Source* source = own ? nullptr : &source_of(h.owner);
   Ledger& ledger = own ? *ledger_ : *source->ledger;
   TG_CHECK(ledger.valid_entry(h.entry), Runtime, "shared memory: not a handle: entry {}", h.entry);
+  TG_CHECK(!own || blocks_[h.entry].device == device, Runtime, "shared memory: not a handle: it says {}", device);
   const uint32_t slot = own ? kOwnerSlot : source->slot;
-  char* data = own ? static_cast<char*>(blocks_[h.entry].data) : map_arena(*source, h);
+  void* data = own ? blocks_[h.entry].data : on_device ? nullptr : map_arena(*source, h);
   // First the bit, then the ticket: there is no moment at which the block has neither.
   ledger.hold(h.entry, slot);
   auto found = local_.find({h.owner, h.entry});
@@ -351,9 +413,22 @@ Storage Exchange::receive(const Handle& h) {
     if (found == local_.end() || found->second.count == 0) ledger.drop(h.entry, slot);
     TG_THROW(Runtime, "shared memory: a stale handle: it was received before, or the tensor is gone");
   }
-  if (found != local_.end())
-    if (Storage storage = found->second.newest.lock()) return storage;
+  bool opened = false;
+  try {
+    if (on_device) await_sender(h);
+    if (found != local_.end())
+      if (Storage storage = found->second.newest.lock()) return storage;
+    if (on_device && !own) {
+      data = library(device).open_shared(h.device, h.ipc, h.offset);
+      opened = true;
+    }
+  } catch (...) {
+    if (found == local_.end() || found->second.count == 0) ledger.drop(h.entry, slot);
+    throw;
+  }
   auto held = std::make_unique<Held>();
+  held->device = device;
+  if (opened) held->opened = std::make_shared<Handle>(h);
   held->exchange = this;
   held->source = source;
   held->data = data;
@@ -363,9 +438,19 @@ Storage Exchange::receive(const Handle& h) {
   held->read_only = !own && h.read_only != 0;
   if (source != nullptr) {
     ++source->held;
-    ++source->arenas.at(h.arena).held;
+    if (!on_device) ++source->arenas.at(h.arena).held;
   }
   return publish(std::move(held), data, h.nbytes);
+}
+
+// The current stream goes on behind what the sender had queued.
+void Exchange::await_sender(const Handle& h) {
+  if (!h.has_event) return;
+  DeviceInterface& lib = library(Device(DeviceType::CUDA, static_cast<int8_t>(h.device)));
+  if (ledger_ && h.owner == ledger_->id())
+    lib.stream_wait_event(h.device, lib.current_stream(h.device), blocks_[h.entry].event);
+  else
+    lib.await_sent(h.device, h.event);
 }
 
 bool Exchange::take_back(const Handle& h) noexcept {
@@ -384,10 +469,14 @@ bool Exchange::on_its_way(const Handle& h) noexcept {
 
 void Exchange::released(void* context, void*, size_t) noexcept {
   std::unique_ptr<Held> held(static_cast<Held*>(context));
+  DeviceInterface* lib = held->opened ? device_interface(held->device.type) : nullptr;
+  // Where the device cannot be waited for, the owner must not use the memory again: this process keeps it to its end.
+  if (lib != nullptr && !lib->settle_shared(held->data)) return (void)held.release();
   if (Exchange* e = held->exchange) {
     std::lock_guard lock(e->mutex_);
     e->forget(*held);
   }
+  if (lib != nullptr) lib->close_shared(held->data);
   // What it kept goes now, without the lock.
 }
 
@@ -403,7 +492,7 @@ void Exchange::forget(Held& held) noexcept {
     return;
   }
   if (last) source->ledger->drop(held.entry, source->slot);
-  --source->arenas.at(held.arena).held;
+  if (!held.on_device()) --source->arenas.at(held.arena).held;
   if (--source->held == 0 && source->connection.connected() && source->connection.ended()) sources_.erase(source->id);
 }
 
@@ -422,8 +511,13 @@ void Exchange::retire(uint32_t e) noexcept {
     }
   }
   ledger_->entry(e).generation.fetch_add(1);
-  half(b.read_only).allocator->deallocate(b.data, std::max<size_t>(b.nbytes, 1));
+  free_block(b);
   free_entries_.push_back(e);
+}
+
+void Exchange::free_block(Block& b) noexcept {
+  if (b.device.is_cpu()) return half(b.read_only).allocator->deallocate(b.data, std::max<size_t>(b.nbytes, 1));
+  if (DeviceInterface* lib = device_interface(b.device.type)) lib->free_shared(b.device.index, b.data, b.event);
 }
 
 void Exchange::collect_locked(bool thorough) noexcept {
@@ -528,6 +622,7 @@ void Exchange::after_fork_in_parent() noexcept {
 
 void Exchange::after_fork_in_child() noexcept {
   const ProcessMark me = mark_of(getpid());
+  for (auto& [data, held] : by_address_) held->opened = nullptr;
   if (ledger_) {
     // The memory that was ours is the parent's from here on.
     auto source = std::make_unique<Source>();

@@ -6,7 +6,10 @@
 // A block goes back to its owner's allocator when no process holds it and no handle is on its way. Processes that die
 // let go of what they held; what the owner gave lives on in those who have it when the owner dies. A child made by fork
 // holds what its parent held, as one process more, and owns nothing.
-// Thread rules: everything from any thread. Tests make several exchanges in one process; a program uses `exchange()`.
+// Memory of a CUDA device passes in the same way, with the same ledger: its bytes are moved to where the device's
+// library can show them to others (c10/device_interface.h), a receiver's stream goes on behind the sender's work, and a
+// receiver lets go when its own work is done. A child made by fork cannot use it. Thread rules: everything from any
+// thread. Tests make several exchanges in one process; a program uses `exchange()`.
 #pragma once
 
 #include <atomic>
@@ -48,8 +51,8 @@ class TG_API Exchange {
   bool is_shared(const Storage& storage) const noexcept;
   // Fresh bytes, unspecified. `read_only`: other processes can only read them.
   Storage allocate(size_t nbytes, bool read_only = false);
-  // The same storage with its bytes in an arena; another one where foreign memory cannot be exchanged (NumPy, DLPack),
-  // the same one for the same foreign memory each time.
+  // The same storage with its bytes in an arena (of a device: in memory that can be opened elsewhere); another one
+  // where foreign memory cannot be exchanged (NumPy, DLPack), the same one for the same foreign memory each time.
   Storage share(const Storage& storage);
 
   Handle give(const Storage& storage);
@@ -72,6 +75,8 @@ class TG_API Exchange {
     uint32_t tickets = 0;
     bool read_only = false;
     bool pending = false;
+    Device device;
+    int64_t event = 0;  // of a device, when the block was sent
   };
   struct Key {
     uint64_t owner;
@@ -98,13 +103,17 @@ class TG_API Exchange {
   void become_owner();
   Half& half(bool read_only);
   void* allocate_bytes(size_t nbytes, bool read_only);
-  uint32_t new_entry(void* data, size_t nbytes, bool read_only);
+  uint32_t new_entry(void* data, size_t nbytes, bool read_only, Device device = {});
+  Storage allocate_on(Device device, size_t nbytes);
+  void free_block(Block& block) noexcept;
   void make_room();
-  std::unique_ptr<Held> hold_own(void* data, size_t nbytes, uint32_t entry, bool read_only);
+  std::unique_ptr<Held> hold_own(void* data, size_t nbytes, uint32_t entry, Device device = {});
   Storage publish(std::unique_ptr<Held> held, void* data, size_t nbytes);
   void forget(Held& held) noexcept;
   void retire(uint32_t entry) noexcept;
   Ticket open_ticket(uint32_t entry);
+  void describe(Handle& handle, Block& block);
+  void await_sender(const Handle& handle);
   void collect_locked(bool thorough) noexcept;
   Source& source_of(uint64_t owner);
   char* map_arena(Source& source, const Handle& handle);

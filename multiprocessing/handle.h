@@ -2,6 +2,7 @@
 // of a fixed size; it is trusted as far as the channel is that it came through, and checked against the ledger.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tapegrad::shared {
@@ -26,9 +27,14 @@ struct Handle {
   uint64_t offset = 0;
   uint64_t nbytes = 0;
   uint32_t read_only = 0;
-  uint32_t unused = 0;
-  uint8_t ipc[64] = {};  // cudaIpcMemHandle_t
+  uint32_t has_event = 0;
+  uint8_t ipc[64] = {};    // cudaIpcMemHandle_t; `offset` counts from where it begins
+  uint8_t event[64] = {};  // cudaIpcEventHandle_t: the sender's work on the memory
+
+  // What is sent: of CPU memory without the end.
+  size_t sent_bytes() const { return kind == HandleKind::Arena ? kArenaBytes : sizeof(Handle); }
+  static constexpr size_t kArenaBytes = 64;
 };
-static_assert(sizeof(Handle) == 128);
+static_assert(offsetof(Handle, ipc) == Handle::kArenaBytes && sizeof(Handle) == 192);
 
 }  // namespace tapegrad::shared

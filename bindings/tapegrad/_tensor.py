@@ -200,13 +200,18 @@ def type_(self, dtype=None, non_blocking=False):
 
 
 def is_shared(self):
-    """Whether the memory is shared with other processes."""
-    return _C._shared_is(self)
+    """Whether the memory is shared with other processes. Always true on CUDA devices: nothing has to be done before sending."""
+    return self.is_cuda or _C._shared_is(self)
 
 
 def share_memory_(self):
     """Moves the data to memory that other processes can share; returns the tensor. Views of the same memory follow, but where
-    it was made by somebody else (NumPy, DLPack): then this tensor alone moves."""
+    it was made by somebody else (NumPy, DLPack): then this tensor alone moves. On CUDA devices nothing happens before the tensor
+    is sent."""
+    return self if self.is_cuda else _to_shared_memory(self)
+
+
+def _to_shared_memory(self):
     if not _C._shared_is(self):
         shared = _C._shared_share(self)
         if shared._storage_id() != self._storage_id():

@@ -79,11 +79,14 @@ class UntypedStorage:
         return self._bytes.is_cuda
 
     def is_shared(self) -> bool:
-        return _C._shared_is(self._bytes)
+        return self.is_cuda or _C._shared_is(self._bytes)
 
     def share_memory_(self) -> UntypedStorage:
         """Moves the bytes to memory that other processes can share; every tensor over them follows, unless the memory was
-        made by somebody else (NumPy, DLPack)."""
+        made by somebody else (NumPy, DLPack). On CUDA devices nothing happens before they are sent."""
+        return self if self.is_cuda else self._to_shared_memory()
+
+    def _to_shared_memory(self) -> UntypedStorage:
         bytes_ = _C._shared_share(self._bytes)
         if bytes_._storage_id() != self._bytes._storage_id():
             self._bytes = bytes_

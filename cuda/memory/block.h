@@ -65,6 +65,7 @@ struct ByAddress {
 // Blocks of one kind: small or large, of the allocator's own or of a capture's.
 struct BlockPool {
   bool small = false;
+  bool fixed = false;  // fixed segments only: what other processes may open
   PrivatePool* owner = nullptr;
   std::set<Block*, BySize> free;
   std::set<Block*, ByAddress> unmapped;

@@ -32,7 +32,8 @@ DeviceAllocator::DeviceAllocator(Driver& driver, int device, AllocatorOptions op
   constexpr std::size_t kUnit = std::size_t{2} << 20;
   const std::size_t unit = std::max(granularity_, kUnit);
   large_unit_ = std::clamp(total_ / 4096 / unit * unit, unit, std::max(unit, std::size_t{20} << 20));
-  small_.small = true;
+  small_.small = fixed_small_.small = true;
+  fixed_small_.fixed = fixed_large_.fixed = true;
 }
 
 DeviceAllocator::~DeviceAllocator() {
@@ -153,8 +154,9 @@ Block* DeviceAllocator::split(Block* block, std::size_t size) {
 
 // --- allocate ---
 
-BlockPool& DeviceAllocator::pool_for(std::size_t size, StreamHandle stream) {
+BlockPool& DeviceAllocator::pool_for(std::size_t size, StreamHandle stream, bool fixed) {
   const bool is_small = size <= kSmallMost;
+  if (fixed) return is_small ? fixed_small_ : fixed_large_;
   for (const Active& a : active_pools_)
     if (a.belongs(stream)) {
       PrivatePool& p = private_pool(a.pool);
@@ -179,7 +181,7 @@ Block* DeviceAllocator::best_fit(BlockPool& pool, std::size_t size, StreamHandle
 // For small requests when their own pool cannot grow: what lies between large blocks.
 Block* DeviceAllocator::borrow(BlockPool& pool, std::size_t size, StreamHandle stream, std::size_t most) {
   if (!pool.small) return nullptr;
-  return best_fit(pool.owner ? pool.owner->large_blocks : large_, size, stream, most);
+  return best_fit(pool.owner ? pool.owner->large_blocks : pool.fixed ? fixed_large_ : large_, size, stream, most);
 }
 
 // A block of at least `size` bytes that is in no list, or null.
@@ -210,7 +212,7 @@ void DeviceAllocator::take(Block* block, std::size_t size, std::size_t requested
   touched(block);
 }
 
-Block* DeviceAllocator::allocate(std::size_t nbytes, StreamHandle stream, uint32_t site) {
+Block* DeviceAllocator::allocate(std::size_t nbytes, StreamHandle stream, uint32_t site, bool fixed) {
   Lock lock(mutex_);
   ++clock_;
   const std::size_t size = round(nbytes);
@@ -219,7 +221,7 @@ Block* DeviceAllocator::allocate(std::size_t nbytes, StreamHandle stream, uint32
   for (bool collected = false;;) {
     Block* block = nullptr;
     if (options_.caching) {
-      BlockPool* pool = &pool_for(size, stream);
+      BlockPool* pool = &pool_for(size, stream, fixed);
       block = try_allocate(*pool, size, stream);
       if (block == nullptr) block = borrow(*pool, size, stream, kSmallMost);  // a gap that no large request fits into
       if (block == nullptr) {
@@ -272,6 +274,18 @@ Block* DeviceAllocator::allocate_plain(std::size_t nbytes, StreamHandle stream, 
 Block* DeviceAllocator::find(const void* address) const {
   Lock lock(mutex_);
   return live_.find(address);
+}
+
+void* DeviceAllocator::segment_of(const void* address) const {
+  Lock lock(mutex_);
+  const Block* block = live_.find(address);
+  return block != nullptr && block->segment->unit == 0 ? block->segment->base : nullptr;
+}
+
+bool DeviceAllocator::in_capture_pool(const void* address) const {
+  Lock lock(mutex_);
+  const Block* block = live_.find(address);
+  return block != nullptr && block->segment->pool->owner != nullptr;
 }
 
 void DeviceAllocator::note_use(const void* address, Stream stream) {

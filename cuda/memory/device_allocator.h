@@ -3,7 +3,8 @@
 // work is done. Rules:
 //   sizes       multiples of 512 bytes; above 1 MiB 32 classes per doubling (at most 6.3 % slack)
 //   pools       up to 1 MiB from small segments, the rest from large ones; captures of graphs have pools of their own
-//               (a small request that finds no room takes a gap between large blocks)
+//               (a small request that finds no room takes a gap between large blocks); so has what other processes
+//               shall open, whose segments are always fixed
 //   search      best fit among the free blocks of the stream; the rest of a block is split off and merged when freed
 //   growth      expandable segments: addresses for the whole device per stream and pool, memory mapped where it is
 //               needed, in units of 2 MiB (small pool) or up to 20 MiB; where there is no virtual memory management,
@@ -92,11 +93,15 @@ class TG_API DeviceAllocator {
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
-  Block* allocate(std::size_t nbytes, StreamHandle stream, uint32_t site = 0);  // nbytes > 0
+  // nbytes > 0. `fixed`: in a segment that other processes can open (`segment_of`).
+  Block* allocate(std::size_t nbytes, StreamHandle stream, uint32_t site = 0, bool fixed = false);
   void free(Block* block);
   void free_at(const void* address);       // nothing where no allocated block starts there
   Block* find(const void* address) const;  // the allocated block that starts there, or null
   void note_use(const void* address, Stream stream);
+  // Where the fixed segment of an allocated block begins; null for other memory.
+  void* segment_of(const void* address) const;
+  bool in_capture_pool(const void* address) const;  // an allocated block's start
 
   void empty_cache();
   AllocatorStats stats() const;
@@ -132,7 +137,7 @@ class TG_API DeviceAllocator {
     std::function<bool(StreamHandle)> belongs;
   };
 
-  BlockPool& pool_for(std::size_t size, StreamHandle stream);
+  BlockPool& pool_for(std::size_t size, StreamHandle stream, bool fixed);
   Block* try_allocate(BlockPool& pool, std::size_t size, StreamHandle stream);
   Block* allocate_plain(std::size_t nbytes, StreamHandle stream, uint32_t site);
   Block* best_fit(BlockPool& pool, std::size_t size, StreamHandle stream, std::size_t most = SIZE_MAX);
@@ -174,7 +179,7 @@ class TG_API DeviceAllocator {
   std::size_t total_ = 0;
   std::size_t granularity_ = 0;
   std::size_t large_unit_ = 0;
-  BlockPool small_, large_;
+  BlockPool small_, large_, fixed_small_, fixed_large_;
   std::map<uint64_t, std::unique_ptr<PrivatePool>> private_pools_;
   std::vector<Active> active_pools_;
   std::unordered_set<Segment*> segments_;

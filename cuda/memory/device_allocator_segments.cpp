@@ -25,8 +25,8 @@ bool DeviceAllocator::over_limit(std::size_t more) const {
 }
 
 Block* DeviceAllocator::grow(BlockPool& pool, std::size_t size, StreamHandle stream) {
-  return options_.expandable_segments && granularity_ > 0 ? grow_expandable(pool, size, stream)
-                                                          : grow_segment(pool, size, stream);
+  return options_.expandable_segments && granularity_ > 0 && !pool.fixed ? grow_expandable(pool, size, stream)
+                                                                         : grow_segment(pool, size, stream);
 }
 
 // Memory of the driver as a segment of one block, which is in no list.
@@ -52,7 +52,7 @@ Block* DeviceAllocator::grow_segment(BlockPool& pool, std::size_t size, StreamHa
   std::size_t nbytes = pool.small ? kSmallSegment : size < kOwnSegment ? kLargeSegment : up(size, kSmallSegment);
   void* p = nullptr;
   if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
-  if (p == nullptr && nbytes > size) {  // the last piece of the device: no more than is asked for
+  if (p == nullptr && nbytes > size && !pool.fixed) {  // the last piece of the device: no more than is asked for
     nbytes = size;
     if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
   }
@@ -263,8 +263,7 @@ std::size_t DeviceAllocator::release_cached(bool including_private, std::size_t 
   }
   std::vector<Block*> blocks;
   auto gather = [&](BlockPool& pool) { blocks.insert(blocks.end(), pool.free.begin(), pool.free.end()); };
-  gather(large_);
-  gather(small_);
+  for (BlockPool* pool : {&large_, &small_, &fixed_large_, &fixed_small_}) gather(*pool);
   if (including_private)
     for (auto& [id, p] : private_pools_)
       if (p->users == 0) {

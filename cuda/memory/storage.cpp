@@ -4,6 +4,7 @@
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/memory/device_allocator.h"
 #include "tapegrad/cuda/memory/pinned_allocator.h"
+#include "tapegrad/cuda/memory/shared.h"
 
 namespace tapegrad::cuda {
 
@@ -51,6 +52,7 @@ Storage allocate_pinned_storage(std::size_t nbytes) {
 void detail::note_use_slow(const StorageImpl& storage, Stream stream) {
   const Device device = storage.device();
   if (storage.data() == nullptr) return;
+  if (device.is_cuda() && note_use_of_opened(storage.data(), stream)) return;
   if (device.is_cuda())
     device_allocator(device.index).note_use(storage.data(), stream);
   else if (device.is_cpu())

@@ -1,12 +1,11 @@
 // The queues of the simulated machine: what runs when. Memory is in simulated_memory.cpp, captures in
-// simulated_graph.cpp.
+// simulated_graph.cpp, what other processes see in simulated_processes.cpp.
 #include "tapegrad/cuda/simulated/simulated_driver.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/simulated/simulated_state.h"
@@ -28,7 +27,11 @@ SimulatedDriver::SimulatedDriver(Options options)
 }
 
 SimulatedDriver::~SimulatedDriver() {
+  stop_thread();
   for (auto& [p, range] : allocations_) munmap(p, range.nbytes);
+  for (auto& [p, range] : opened_) munmap(p, range.nbytes);
+  while (!events_.empty()) erase_event(events_.begin()->first);
+  if (file_.pid != 0) close(file_.fd);
   for (auto& [p, range] : reserved_) munmap(p, range.nbytes);
   for (auto& [p, nbytes] : pinned_) munmap(p, nbytes);
 }
@@ -169,7 +172,7 @@ void SimulatedDriver::step() {
 bool SimulatedDriver::runnable(SimulatedStream& stream) {
   if (stream.queue.empty()) return false;
   const Operation& front = stream.queue.front();
-  return front.kind != Operation::Wait || front.event->done >= front.record;
+  return front.kind != Operation::Wait || front.event->all_done() >= front.record;
 }
 
 void SimulatedDriver::run_front(SimulatedStream& stream) {
@@ -186,9 +189,10 @@ void SimulatedDriver::run_front(SimulatedStream& stream) {
   SimulatedEvent& event = *operation.event;
   if (operation.kind == Operation::Record) {
     event.done = std::max(event.done, operation.record);
+    if (event.shared != nullptr) event.shared->done.store(event.done);
     event.time = Clock::now();
   }
-  if (--event.waiting == 0 && event.destroyed) events_.erase(reinterpret_cast<EventHandle>(&event));
+  if (--event.waiting == 0 && event.destroyed) erase_event(reinterpret_cast<EventHandle>(&event));
 }
 
 // Runs what must run for the operations of `stream` up to `sequence`, and nothing else: those before them in their
@@ -203,7 +207,10 @@ void SimulatedDriver::run_until(SimulatedStream& stream, uint64_t sequence) {
       run_front(*s);
     } else {
       const Operation& wait = s->queue.front();
-      needed.emplace_back(wait.origin, wait.origin_sequence);
+      if (wait.event->owner != 0)
+        await_other_process(*s);
+      else
+        needed.emplace_back(wait.origin, wait.origin_sequence);
     }
   }
 }
@@ -337,12 +344,12 @@ void SimulatedDriver::stream_wait_event(StreamHandle handle, EventHandle event_h
     captures_.at(stream.capture)->invalid = true;
     TG_THROW(Runtime, "cuda: stream_wait_event: a capturing stream cannot wait for work outside of the capture");
   }
-  if (event.done >= event.records) return;
+  if (event.all_done() >= event.all_records()) return;
   Operation operation;
   operation.kind = Operation::Wait;
   operation.name = "wait";
   operation.event = &event;
-  operation.record = event.records;
+  operation.record = event.all_records();
   operation.origin = event.stream;
   operation.origin_sequence = event.sequence;
   push(stream, std::move(operation));
@@ -362,6 +369,7 @@ EventHandle SimulatedDriver::create_event(int device, unsigned flags) {
   auto event = std::make_unique<SimulatedEvent>();
   event->device = device;
   event->flags = flags;
+  if (flags & kEventInterprocess) share_event(*event);
   auto handle = reinterpret_cast<EventHandle>(event.get());
   events_[handle] = std::move(event);
   return handle;
@@ -373,7 +381,7 @@ void SimulatedDriver::destroy_event(EventHandle handle) noexcept {
   auto it = events_.find(handle);
   if (it == events_.end()) return;
   it->second->destroyed = true;
-  if (it->second->waiting == 0) events_.erase(it);
+  if (it->second->waiting == 0) erase_event(handle);
 }
 
 void SimulatedDriver::record_event(EventHandle handle, StreamHandle stream_handle) {
@@ -381,6 +389,8 @@ void SimulatedDriver::record_event(EventHandle handle, StreamHandle stream_handl
   check("record_event");
   SimulatedEvent& event = event_of(handle);
   SimulatedStream& stream = stream_of(stream_handle);
+  TG_CHECK(event.owner == 0, Runtime,
+           "cuda: record_event: only the process that made an event records it on a simulated device");
   TG_CHECK(event.device == stream.device, Runtime,
            "cuda: record_event: invalid resource handle: the event is of cuda:{}, the stream of cuda:{}", event.device,
            stream.device);
@@ -398,6 +408,10 @@ void SimulatedDriver::record_event(EventHandle handle, StreamHandle stream_handl
   operation.name = "record";
   operation.event = &event;
   operation.record = ++event.records;
+  if (event.shared != nullptr) {
+    event.shared->records.store(event.records);
+    wake_.notify_all();
+  }
   push(stream, std::move(operation));
 }
 
@@ -406,8 +420,8 @@ bool SimulatedDriver::query_event(EventHandle handle) {
   check("query_event");
   SimulatedEvent& event = event_of(handle);
   TG_CHECK(event.capture == 0, Runtime, "cuda: query_event: the event was recorded in a capture");
-  if (event.done >= event.records) return true;
-  if (!event.stream->queue.empty()) run_until(*event.stream, event.stream->queue.front().sequence);
+  if (event.all_done() >= event.all_records()) return true;
+  if (event.owner == 0 && !event.stream->queue.empty()) run_until(*event.stream, event.stream->queue.front().sequence);
   return false;
 }
 
@@ -416,7 +430,10 @@ void SimulatedDriver::synchronize_event(EventHandle handle) {
   check("synchronize_event");
   SimulatedEvent& event = event_of(handle);
   TG_CHECK(event.capture == 0, Runtime, "cuda: synchronize_event: the event was recorded in a capture");
-  if (event.done < event.records) run_until(*event.stream, event.sequence);
+  if (event.owner != 0)
+    await_other_process(handle);
+  else if (event.done < event.records)
+    run_until(*event.stream, event.sequence);
   if (!error_.empty()) TG_THROW(Runtime, "cuda: {}", std::exchange(error_, ""));
 }
 
@@ -430,55 +447,5 @@ float SimulatedDriver::elapsed_ms(EventHandle start, EventHandle end) {
   TG_CHECK(a.done >= a.records && b.done >= b.records, Runtime, "cuda: elapsed_ms: device not ready");
   return std::chrono::duration<float, std::milli>(b.time - a.time).count();
 }
-
-// --- other processes: there are none of a simulated device, so handles are good in this one ---
-
-namespace {
-template <class Handle>
-IpcHandle pack(Handle pointer) {
-  IpcHandle h;
-  const int64_t pid = getpid();
-  std::memcpy(h.bytes, &pid, 8);
-  std::memcpy(h.bytes + 8, &pointer, 8);
-  return h;
-}
-template <class Handle>
-Handle unpack(const IpcHandle& h) {
-  int64_t pid;
-  Handle pointer;
-  std::memcpy(&pid, h.bytes, 8);
-  std::memcpy(&pointer, h.bytes + 8, 8);
-  TG_CHECK(pid == getpid(), Runtime, "cuda: a simulated device is not shared with other processes");
-  return pointer;
-}
-}  // namespace
-
-IpcHandle SimulatedDriver::event_ipc_handle(EventHandle handle) {
-  Lock lock(mutex_);
-  TG_CHECK(event_of(handle).flags & kEventInterprocess, Runtime,
-           "cuda: event_ipc_handle: the event was not made for other processes");
-  return pack(handle);
-}
-
-EventHandle SimulatedDriver::open_event(int device, const IpcHandle& handle) {
-  check_index(device);
-  const auto event = unpack<EventHandle>(handle);
-  Lock lock(mutex_);
-  event_of(event);
-  return event;
-}
-
-IpcHandle SimulatedDriver::memory_ipc_handle(void* p) {
-  Lock lock(mutex_);
-  TG_CHECK(allocations_.count(static_cast<char*>(p)), Runtime, "cuda: memory_ipc_handle: not memory of `allocate`");
-  return pack(p);
-}
-
-void* SimulatedDriver::open_memory(int device, const IpcHandle& handle) {
-  check_index(device);
-  return unpack<void*>(handle);
-}
-
-void SimulatedDriver::close_memory(int device, void*) { check_index(device); }
 
 }  // namespace tapegrad::cuda::simulated

@@ -6,11 +6,14 @@
 //
 // Order: an operation runs after all earlier ones of its stream and after the records that its stream was told to wait
 // for; nothing else is promised. Host memory that is not pinned is read or written before the call returns, as by CUDA.
-// All functions from any thread; one lock, which is held while an operation runs.
+// Memory of `allocate` lies in a file that other processes of the same user may map, and events made for other
+// processes count in it, too. What such an event stands for is run by a thread, a little late: nobody here may ever
+// wait for it. All functions from any thread; one lock, which is held while an operation runs.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <list>
 #include <map>
@@ -18,6 +21,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -146,6 +150,14 @@ class TG_API SimulatedDriver final : public Driver {
   struct Range {
     std::size_t nbytes;
     int device;
+    uint64_t offset = 0;  // in the file; 0: not there
+  };
+  // What other processes map: whole pages, never used twice. The first one holds nothing.
+  struct SharedFile {
+    int fd = -1;
+    int pid = 0;  // of the process that made it
+    uint64_t inode = 0;
+    uint64_t end = 4096;
   };
   struct DeviceState {
     std::size_t limit = 0;
@@ -170,6 +182,18 @@ class TG_API SimulatedDriver final : public Driver {
   bool pinned_range(const void* p) const;
   void refuse_in_capture(SimulatedStream& stream, const char* call);
   uint64_t draw() noexcept;
+  char* map_shared(std::size_t nbytes, uint64_t& offset);
+  void unmap_shared(char* p, const Range& range);
+  IpcHandle pack(uint64_t offset, std::size_t nbytes) const;
+  char* open_shared(const IpcHandle& handle, const char* call, int& pid, uint64_t& offset, std::size_t& nbytes);
+  void share_event(SimulatedEvent& event);
+  void erase_event(EventHandle handle);
+  bool sleep_for(int owner, int file);                // false: the process has ended
+  void await_other_process(SimulatedStream& stream);  // that the stream's first operation waits for
+  void await_other_process(EventHandle event);
+  void go_on();  // the thread
+  void start_thread();
+  void stop_thread();
 
   const Options options_;
   mutable std::mutex mutex_;
@@ -183,7 +207,13 @@ class TG_API SimulatedDriver final : public Driver {
   std::map<GraphExecHandle, std::shared_ptr<SimulatedGraph>> execs_;
   std::map<uint64_t, std::unique_ptr<Capture>> captures_;
   std::map<char*, Range> allocations_;  // of allocate
-  std::map<char*, Range> reserved_;     // of reserve_addresses
+  std::map<char*, Range> opened_;       // of open_memory
+  SharedFile file_;
+  std::thread thread_;
+  int thread_pid_ = 0;
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::map<char*, Range> reserved_;  // of reserve_addresses
   std::map<char*, Range> mapped_;
   std::map<PhysicalHandle, Range> physical_;
   std::map<char*, std::size_t> pinned_;  // made by us

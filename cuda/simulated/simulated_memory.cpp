@@ -53,11 +53,12 @@ void* SimulatedDriver::allocate(int device, std::size_t nbytes) {
   DeviceState& d = devices_[device];
   const std::size_t size = whole_pages(nbytes);
   if (size < nbytes || size > d.limit || d.used > d.limit - size) return nullptr;
-  char* p = map_pages(size, PROT_READ | PROT_WRITE);
+  uint64_t offset = 0;
+  char* p = map_shared(size, offset);
   if (p == nullptr) return nullptr;
   if (options_.poison) std::memset(p, kPoison, size);
   d.used += size;
-  allocations_[p] = {size, device};
+  allocations_[p] = {size, device, offset};
   return p;
 }
 
@@ -71,7 +72,7 @@ void SimulatedDriver::free(int device, void* p) {
            "cuda: free: invalid argument: not memory of cuda:{}", device);
   run_all(device);
   devices_[device].used -= it->second.nbytes;
-  munmap(p, it->second.nbytes);
+  unmap_shared(it->first, it->second);
   allocations_.erase(it);
 }
 
@@ -214,8 +215,10 @@ bool SimulatedDriver::is_pinned(const void* p) {
 void SimulatedDriver::check_device_range(const void* p, std::size_t nbytes, const char* call) {
   const char* at = static_cast<const char*>(p);
   const char* end = at + nbytes;
-  auto whole = containing(allocations_, p);
-  if (whole != allocations_.end() && end <= whole->first + whole->second.nbytes) return;
+  for (const auto* map : {&allocations_, &opened_}) {
+    auto whole = containing(*map, p);
+    if (whole != map->end() && end <= whole->first + whole->second.nbytes) return;
+  }
   while (at < end) {
     auto it = containing(mapped_, at);
     const bool inside = it != mapped_.end() && at < it->first + it->second.nbytes;

@@ -30,6 +30,12 @@ struct SimulatedStream {
   bool destroyed = false;  // with work left
 };
 
+// What other processes know of an event; a page of the shared file.
+struct SharedCounts {
+  std::atomic<uint64_t> records{0};
+  std::atomic<uint64_t> done{0};
+};
+
 // `records` counts the calls of record_event, `done` those that have run. Kept until no queue names it.
 struct SimulatedEvent {
   int device = 0;
@@ -44,6 +50,13 @@ struct SimulatedEvent {
   uint64_t node = 0;
   std::size_t waiting = 0;  // operations in queues that name it
   bool destroyed = false;
+  SharedCounts* shared = nullptr;  // of an event for other processes
+  uint64_t offset = 0;             // of these in the file
+  int owner = 0;                   // the process that made it, and its file; 0: this one
+  int owner_file = -1;
+
+  uint64_t all_records() const { return owner != 0 ? shared->records.load() : records; }
+  uint64_t all_done() const { return owner != 0 ? shared->done.load() : done; }
 };
 
 struct SimulatedDriver::Recorded {

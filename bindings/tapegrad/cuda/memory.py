@@ -101,7 +101,8 @@ def host_memory_empty_cache() -> None:
 
 
 def ipc_collect() -> None:
-    """Frees memory that other processes have let go; it goes by itself here."""
+    """Frees memory that other processes have let go; it goes by itself when memory is short or more tensors are sent."""
+    _C._shared_collect()
 
 
 def mem_get_info(device=None) -> tuple:

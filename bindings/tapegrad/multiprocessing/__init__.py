@@ -2,8 +2,9 @@
 
 A tensor that goes through a Queue, a Pipe, a Pool or the arguments of a Process is moved into shared memory once; what
 travels is a handle of some hundred bytes, and both sides look at the same memory from then on. Views, dtypes,
-requires_grad and ties between tensors are kept; Parameters and modules stay what they are. Tensors of another kind of
-memory (sparse, meta) travel as values. A sender has to live until its tensors have been received; after that they live
+requires_grad and ties between tensors are kept; Parameters and modules stay what they are. Tensors on CUDA devices are shared
+in the same way; the receiver's stream goes on behind the sender's work. Tensors of another kind (sparse, meta) travel as
+values. A sender has to live until its tensors have been received; after that they live
 as long as anybody holds them.
 """
 

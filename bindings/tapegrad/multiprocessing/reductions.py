@@ -12,6 +12,7 @@ import pickle
 from multiprocessing.reduction import ForkingPickler
 
 from .. import _C
+from .._tensor import _to_shared_memory
 from ..storage import UntypedStorage
 from ._lingering import note
 
@@ -40,7 +41,7 @@ def _rebuild_storage(handle):
 
 def _handle_of(tensor) -> bytes:
     if not _C._shared_is(tensor):
-        tensor.share_memory_()
+        _to_shared_memory(tensor)
     try:
         handle = _C._shared_give(tensor)
     except RuntimeError as error:
@@ -48,7 +49,7 @@ def _handle_of(tensor) -> bytes:
             raise
         # The owner is gone: what lives on here is moved to memory of this process.
         tensor.data = tensor.detach().clone(memory_format=_C.preserve_format)
-        tensor.share_memory_()
+        _to_shared_memory(tensor)
         handle = _C._shared_give(tensor)
     note(handle)
     return handle
@@ -60,15 +61,12 @@ def reduce_tensor(tensor):
         raise RuntimeError("multiprocessing: a tensor with a history on the tape cannot pass to another process: got the result "
                            f"of {tensor.grad_fn.name() if hasattr(tensor.grad_fn, 'name') else tensor.grad_fn}\n"
                            "send tensor.detach()")
-    if tensor.is_cuda:
-        raise NotImplementedError(f"multiprocessing: CUDA tensors cannot pass between processes yet: got one on {tensor.device}\n"
-                                  "send tensor.cpu()")
     if tensor.is_sparse or tensor.is_meta or getattr(tensor, "__dict__", None):
         return tensor.__reduce_ex__(2)
     plain = tensor.detach() if tensor.requires_grad else tensor
     handle = _handle_of(tensor)
     if plain is not tensor:
-        plain = tensor.detach()  # share_memory_ may have given the tensor other memory
+        plain = tensor.detach()  # the move may have given the tensor other memory
     args = handle, plain.dtype, tuple(plain.shape), plain.stride(), plain.storage_offset()
     if type(tensor) is _Parameter:
         return _rebuild_parameter, (args, tensor.requires_grad)
@@ -77,10 +75,8 @@ def reduce_tensor(tensor):
 
 def reduce_storage(storage):
     """The shared form of an UntypedStorage."""
-    if storage._bytes.is_cuda:
-        raise NotImplementedError("multiprocessing: CUDA storages cannot pass between processes yet")
-    if not storage.is_shared():
-        storage.share_memory_()
+    if not _C._shared_is(storage._bytes):
+        storage._to_shared_memory()
     handle = _C._shared_give(storage._bytes)
     note(handle)
     return _rebuild_storage, (handle,)
