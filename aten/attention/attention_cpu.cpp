@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "tapegrad/aten/attention/sizes.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_attention.h"
 #include "tapegrad/aten/linalg/gemm.h"
@@ -34,19 +35,7 @@ const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
   }
 }
 
-struct Sizes {
-  int64_t batch, heads, shared, rows, keys, width, value_width;
-  Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
-      : batch(query.size(0)),
-        heads(query.size(1)),
-        shared(key.size(1)),
-        rows(query.size(2)),
-        keys(key.size(2)),
-        width(query.size(3)),
-        value_width(value.size(3)) {}
-  // Which head of key and value belongs to head `h` of the query, both counted over the batch.
-  int64_t shared_head(int64_t h) const { return h / heads * shared + h % heads * shared / heads; }
-};
+using attention::Sizes;
 
 // What is added to scores or hides them. Strides are in elements and may be zero.
 template <class T>
@@ -190,7 +179,7 @@ struct Backward {
   T *query_grad, *key_grad, *value_grad;
 
   void head(int64_t hk) const {
-    int64_t group = z.heads / z.shared, h0 = hk / z.shared * z.heads + hk % z.shared * group;
+    int64_t group = z.group(), h0 = z.first_head(hk);
     int64_t all = group * z.rows;
     std::vector<C> scores(kRows * kKeys), slopes(kRows * kKeys), delta(static_cast<size_t>(all));
     std::vector<C> dq(static_cast<size_t>(all * z.width)), dk(static_cast<size_t>(kKeys * z.width)),

@@ -10,7 +10,7 @@ struct FoldSizes {
 };
 
 // Checks the parameters and that there is a patch.
-FoldSizes fold_sizes(const char* op, IntSpan image, IntSpan kernel_size, IntSpan dilation, IntSpan padding,
-                     IntSpan stride);
+TG_API FoldSizes fold_sizes(const char* op, IntSpan image, IntSpan kernel_size, IntSpan dilation, IntSpan padding,
+                            IntSpan stride);
 
 }  // namespace tapegrad::conv

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tapegrad/aten/kernels_pad.h"
+#include "tapegrad/aten/pad/source.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/table.h"
@@ -11,26 +12,9 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-enum class Mode { Constant, Reflect, Replicate, Circular };
-
-Mode parse(std::string_view mode) {
-  return mode == "reflect" ? Mode::Reflect : mode == "replicate" ? Mode::Replicate : Mode::Circular;
-}
-
-// Where position i of the padded line comes from, in a line of n elements.
-int64_t source(int64_t i, int64_t n, Mode mode) {
-  if (i >= 0 && i < n) return i;
-  switch (mode) {
-    case Mode::Constant:
-      return -1;
-    case Mode::Reflect:
-      return i < 0 ? -i : 2 * (n - 1) - i;
-    case Mode::Replicate:
-      return i < 0 ? 0 : n - 1;
-    default:
-      return i < 0 ? i + n : i - n;
-  }
-}
+using padding::Mode;
+using padding::parse;
+using padding::source;
 
 struct Lines {
   std::vector<Table<int64_t>> table;  // per dimension, for every position of the padded tensor

@@ -37,18 +37,9 @@ C line_sum(const T* p, int64_t n) {
   return lane[0];
 }
 
-template <class C>
-C divisor(const Window& z, const Window& y, const Window& x, int64_t override_) {
-  return override_ ? static_cast<C>(override_) : static_cast<C>(z.count * y.count * x.count);
-}
-
-// The least integer by -1 is no number, and a trap on some processors.
-template <class C>
-C quotient(C sum, C d) {
-  if (d == C(0)) return C(0);
-  if constexpr (std::is_integral_v<C> && std::is_signed_v<C>)
-    if (d == C(-1)) return math::neg(sum);
-  return static_cast<C>(sum / d);
+// What the sum of a window is divided by.
+int64_t divisor(const Window& z, const Window& y, const Window& x, int64_t override_) {
+  return override_ ? override_ : z.count * y.count * x.count;
 }
 
 template <class T>
@@ -70,8 +61,7 @@ void mean_windows(const Windows& w, int64_t override_, const T* input, T* output
               for (int64_t yy = wy.first; yy < wy.last; ++yy)
                 sum = math::add(sum, line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
           }
-          C d = divisor<C>(wz, wy, wx, override_);
-          *y++ = T(quotient(sum, d));
+          *y++ = T(pool::mean_of(sum, divisor(wz, wy, wx, override_)));
         }
       });
 }
@@ -88,8 +78,7 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
       for (const Window& wz : w.table[0])
         for (const Window& wy : w.table[1])
           for (const Window& wx : w.table[2]) {
-            C d = divisor<C>(wz, wy, wx, override_);
-            C g = quotient(static_cast<C>(*y), d);
+            C g = pool::mean_of(static_cast<C>(*y), divisor(wz, wy, wx, override_));
             ++y;
             for (int64_t z = wz.first; z < wz.last; ++z)
               for (int64_t yy = wy.first; yy < wy.last; ++yy) {

@@ -1,6 +1,7 @@
 // Fractional maximum pooling: windows of one size at places that a random number per plane and dimension decides
 // (Graham, Fractional max-pooling, 2014).
 #include "tapegrad/aten/kernels_pool.h"
+#include "tapegrad/aten/pool/fractional.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/table.h"
@@ -13,19 +14,11 @@ T* ptr(const Tensor& t) {
   return static_cast<T*>(t.data_ptr());
 }
 
-// Where the windows of one dimension begin. The number and its product are rounded as the tensor's type rounds them.
+// Where the windows of one dimension begin.
 template <class C>
 void places(C sample, int64_t in, int64_t out, int64_t kernel, Table<int64_t>& start) {
   start.resize(static_cast<size_t>(out));
-  if (out > 1) {
-    const C alpha = static_cast<C>(in - kernel) / static_cast<C>(out - 1);
-    for (int64_t i = 0; i < out - 1; ++i) {
-      const int64_t at =
-          static_cast<int64_t>((static_cast<C>(i) + sample) * alpha) - static_cast<int64_t>(sample * alpha);
-      start[static_cast<size_t>(i)] = std::clamp<int64_t>(at, 0, in - kernel);
-    }
-  }
-  start[static_cast<size_t>(out - 1)] = in - kernel;
+  for (int64_t i = 0; i < out; ++i) start[static_cast<size_t>(i)] = pool::fractional_start(sample, i, in, out, kernel);
 }
 
 }  // namespace
@@ -52,10 +45,8 @@ void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan o
             start[d] = {0};
             continue;
           }
-          // In two dimensions the first number is the width's, in three the depth's, as in PyTorch.
-          const size_t number = spatial == 2 ? 2 - d : d;
-          const C sample = static_cast<C>(
-              ptr<const T>(random_samples)[p * static_cast<int64_t>(spatial) + static_cast<int64_t>(number)]);
+          const C sample = static_cast<C>(ptr<const T>(
+              random_samples)[pool::fractional_sample(p, static_cast<int64_t>(d), static_cast<int64_t>(spatial))]);
           places<C>(sample, in[d], out[d], kernel[d], start[d]);
         }
         const T* x = ptr<const T>(input) + p * in_plane;

@@ -11,21 +11,9 @@ namespace tapegrad::cpu::TG_ISA {
 namespace {
 
 using resampling::Mode;
+using resampling::rounded;
+using resampling::sum_t;
 using resampling::Taps;
-
-// The type that weights and sums have.
-template <class T>
-using sum_t = typename std::conditional_t<std::is_integral_v<T>, std::type_identity<float>,
-                                          std::type_identity<compute_t<T>>>::type;
-
-template <class T, class C>
-T rounded(C x) {
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(
-        std::clamp(std::nearbyint(x), C(std::numeric_limits<T>::min()), C(std::numeric_limits<T>::max())));
-  else
-    return T(x);
-}
 
 // Up to three spatial dimensions, fewer are widened by leading ones.
 template <class C>

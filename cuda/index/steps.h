@@ -26,6 +26,14 @@ TG_DEVICE T narrow(const Compute<T>& x) {
   return result;
 }
 
+// Sums of any type, for reductions by groups of threads.
+struct Plus {
+  template <class C>
+  TG_DEVICE C operator()(const C& a, const C& b) const {
+    return math::add(a, b);
+  }
+};
+
 template <class T>
 struct Assign {
   TG_DEVICE T start(const T& x) const { return x; }

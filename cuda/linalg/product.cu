@@ -26,12 +26,6 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& input, const Scala
        matrix(b), add ? beta : Scalar(0), out.data_ptr());
 }
 
-struct AddAny {
-  template <class C>
-  TG_DEVICE C operator()(const C& a, const C& b) const {
-    return math::add(a, b);
-  }
-};
 template <class T>
 struct RowTimesVector {
   const T* a;
@@ -44,7 +38,7 @@ struct RowTimesVector {
     C sum = C(0);
     for (int64_t i = g.lane(); i < n; i += g.lanes())
       sum = math::add(sum, math::mul(steps::widen<T>(a[line * row + i * col]), steps::widen<T>(x[i * inc])));
-    sum = g.reduce(sum, AddAny());
+    sum = g.reduce(sum, steps::Plus());
     if (g.lane() == 0) out[line] = steps::narrow<T>(sum);
   }
 };

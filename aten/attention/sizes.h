@@ -1,0 +1,25 @@
+// The sizes of one call of attention, for host and device.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::attention {
+
+struct Sizes {
+  int64_t batch, heads, shared, rows, keys, width, value_width;
+  Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
+      : batch(query.size(0)),
+        heads(query.size(1)),
+        shared(key.size(1)),
+        rows(query.size(2)),
+        keys(key.size(2)),
+        width(query.size(3)),
+        value_width(value.size(3)) {}
+  // Which head of key and value belongs to head `h` of the query, both counted over the batch.
+  TG_HD int64_t shared_head(int64_t h) const { return h / heads * shared + h % heads * shared / heads; }
+  // The first of the query's heads that share head `hk`, and their number.
+  TG_HD int64_t group() const { return heads / shared; }
+  TG_HD int64_t first_head(int64_t hk) const { return hk / shared * heads + hk % shared * group(); }
+};
+
+}  // namespace tapegrad::attention

@@ -1,0 +1,271 @@
+// _conv and its two gradients as products whose one factor is the matrix of patches, made in shared memory strip by
+// strip and never written. Each element of a result is one thread's sum in the order of the channels and of the
+// kernel's elements; the gradient of the weight, a small matrix with long sums, is cut into parts that are added in
+// order.
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/conv/direct.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/kernels.h"
+#include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/linalg/tiles.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+using conv_plan::Operands;
+using conv_plan::Plan;
+using steps::narrow;
+using steps::widen;
+using tiles::kTile;
+
+// A column of the left-hand sides below is a pair of an image and an element of its plane. The thread's own is fixed.
+struct Column {
+  bool there;
+  int64_t image;
+  Point point;
+  TG_DEVICE Column(int64_t column, int64_t columns, const Divider& by_plane, const Space& plane)
+      : there(column < columns), image(0), point{{0, 0, 0}} {
+    if (!there) return;
+    int64_t place;
+    by_plane.divide(column, image, place);
+    point = plane.point(place);
+  }
+};
+TG_DEVICE int64_t own_column(int64_t first) {
+  return first + tiles::line_of(static_cast<int>(thread_index()), 0, false);
+}
+
+// y (channels of a group) x (images, output elements) = w * patches
+template <class T>
+struct Forward {
+  Plan p;
+  const T* x;
+  const T* w;
+  const T* bias;
+  T* y;
+  int64_t m, n, k, parts = 1;
+
+  struct Patches {
+    static constexpr bool along_k = false;
+    const Plan& p;
+    Column own;
+    const T* from;
+    TG_DEVICE compute_t<T> at(int, int64_t kk) const {
+      if (!own.there) return compute_t<T>(0);
+      int64_t channel, number;
+      p.by_kernel.divide(kk, channel, number);
+      const int64_t place = p.input_place(own.point, p.kernel.point(number));
+      return place < 0 ? compute_t<T>(0) : widen<T>(from[channel * p.in_numel + place]);
+    }
+  };
+  TG_DEVICE tiles::MatrixLines<T> a(int64_t group, int64_t row) const {
+    return {w + (group * m + row) * k, k, 1, m - row, true};
+  }
+  TG_DEVICE Patches b(int64_t group, int64_t column) const {
+    const Column own(own_column(column), n, p.by_out, p.out);
+    return {p, own, x + (own.image * p.ic + group * p.icg) * p.in_numel};
+  }
+  TG_DEVICE void store(int64_t group, int64_t row, int64_t column, int64_t, compute_t<T> sum) const {
+    int64_t image, place;
+    p.by_out.divide(column, image, place);
+    const int64_t channel = group * m + row;
+    if (bias != nullptr) sum = math::add(sum, widen<T>(bias[channel]));
+    y[(image * p.oc + channel) * p.out_numel + place] = narrow<T>(sum);
+  }
+};
+
+// x (channels of a group) x (images, input elements)
+template <class T>
+struct InputGrad {
+  Plan p;
+  const T* y;
+  const T* w;
+  T* x;
+  int64_t m, n, k, parts = 1;
+
+  struct Weights {
+    static constexpr bool along_k = true;
+    const Plan& p;
+    const T* from;
+    int64_t count;
+    TG_DEVICE compute_t<T> at(int line, int64_t kk) const {
+      if (line >= count) return compute_t<T>(0);
+      int64_t channel, number;
+      p.by_kernel.divide(kk, channel, number);
+      return widen<T>(from[(channel * p.icg + line) * p.kernel_numel + number]);
+    }
+  };
+  struct Patches {
+    static constexpr bool along_k = false;
+    const Plan& p;
+    Column own;
+    const T* from;
+    TG_DEVICE compute_t<T> at(int, int64_t kk) const {
+      if (!own.there) return compute_t<T>(0);
+      int64_t channel, number;
+      p.by_kernel.divide(kk, channel, number);
+      const int64_t place = p.output_place(own.point, p.kernel.point(number));
+      return place < 0 ? compute_t<T>(0) : widen<T>(from[channel * p.out_numel + place]);
+    }
+  };
+  TG_DEVICE Weights a(int64_t group, int64_t row) const {
+    return {p, w + (group * p.ocg * p.icg + row) * p.kernel_numel, m - row};
+  }
+  TG_DEVICE Patches b(int64_t group, int64_t column) const {
+    const Column own(own_column(column), n, p.by_in, p.in);
+    return {p, own, y + (own.image * p.oc + group * p.ocg) * p.out_numel};
+  }
+  TG_DEVICE void store(int64_t group, int64_t row, int64_t column, int64_t, compute_t<T> sum) const {
+    int64_t image, place;
+    p.by_in.divide(column, image, place);
+    x[(image * p.ic + group * m + row) * p.in_numel + place] = narrow<T>(sum);
+  }
+};
+
+// w (output channels of a group) x (input channels, kernel elements); k runs over images and output elements.
+template <class T>
+struct WeightGrad {
+  Plan p;
+  const T* y;
+  const T* x;
+  T* w;
+  compute_t<T>* partial;  // [parts][weight], when parts > 1
+  int64_t m, n, k, parts;
+
+  struct Outputs {
+    static constexpr bool along_k = true;
+    const Plan& p;
+    const T* from;
+    int64_t count;
+    TG_DEVICE compute_t<T> at(int line, int64_t kk) const {
+      if (line >= count) return compute_t<T>(0);
+      int64_t image, place;
+      p.by_out.divide(kk, image, place);
+      return widen<T>(from[(image * p.oc + line) * p.out_numel + place]);
+    }
+  };
+  struct Patches {
+    static constexpr bool along_k = true;
+    const Plan& p;
+    const T* from;
+    int64_t first, count;
+    TG_DEVICE compute_t<T> at(int line, int64_t kk) const {
+      if (line >= count) return compute_t<T>(0);
+      int64_t image, place, channel, number;
+      p.by_out.divide(kk, image, place);
+      p.by_kernel.divide(first + line, channel, number);
+      const int64_t at = p.input_place(p.out.point(place), p.kernel.point(number));
+      return at < 0 ? compute_t<T>(0) : widen<T>(from[(image * p.ic + channel) * p.in_numel + at]);
+    }
+  };
+  TG_DEVICE Outputs a(int64_t group, int64_t row) const { return {p, y + (group * m + row) * p.out_numel, m - row}; }
+  TG_DEVICE Patches b(int64_t group, int64_t column) const {
+    return {p, x + group * p.icg * p.in_numel, column, n - column};
+  }
+  TG_DEVICE void store(int64_t group, int64_t row, int64_t column, int64_t part, const compute_t<T>& sum) const {
+    const int64_t at = (group * m + row) * n + column;
+    if (parts == 1)
+      w[at] = narrow<T>(sum);
+    else
+      partial[part * p.groups * m * n + at] = sum;
+  }
+};
+
+template <class T, class Problem>
+TG_KERNEL void conv_kernel(Problem problem) {
+  using C = compute_t<T>;
+  TG_SHARED(C, a_strip, tiles::kStrip);
+  TG_SHARED(C, b_strip, tiles::kStrip);
+  const int64_t tiles_m = (problem.m + kTile - 1) / kTile, tiles_n = (problem.n + kTile - 1) / kTile;
+  const int64_t tile = block_index() % (tiles_m * tiles_n), part = block_index() / (tiles_m * tiles_n);
+  const int64_t row = tile % tiles_m * kTile, column = tile / tiles_m * kTile;
+  const int64_t each = (problem.k + problem.parts - 1) / problem.parts, end = part * each + each;
+  for (int64_t group = block_row(); group < problem.p.groups; group += grid_rows()) {
+    tiles::Sums<C> sums;
+    sums.add(a_strip, b_strip, problem.a(group, row), problem.b(group, column), part * each,
+             end < problem.k ? end : problem.k);
+    sums.store([&](int i, int j, const C& sum) {
+      if (row + i < problem.m && column + j < problem.n) problem.store(group, row + i, column + j, part, sum);
+    });
+  }
+}
+
+template <class T, class Problem>
+void run(const Stream& stream, const Problem& problem) {
+  launch_block(stream, &conv_kernel<T, Problem>,
+               Grid(tiles::tiles_of(problem.m) * tiles::tiles_of(problem.n) * problem.parts,
+                    std::min<int64_t>(problem.p.groups, 65535)),
+               tiles::kThreads, 0, problem);
+}
+
+template <class T>
+struct AddParts {
+  const compute_t<T>* partial;
+  T* to;
+  int64_t n, parts;
+  TG_DEVICE void operator()(int64_t i) const {
+    compute_t<T> sum = partial[i];
+    for (int64_t p = 1; p < parts; ++p) sum = math::add(sum, partial[p * n + i]);
+    to[i] = narrow<T>(sum);
+  }
+};
+
+// So many that a few blocks per processor have work, of at least 256 elements along k.
+int64_t weight_parts(const Plan& p) {
+  const int64_t blocks = tiles::tiles_of(p.ocg) * tiles::tiles_of(p.icg * p.kernel_numel) * p.groups;
+  return std::clamp<int64_t>(std::min(512 / blocks, p.n * p.out_numel / 256), 1, 64);
+}
+
+}  // namespace
+
+void conv_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
+               IntSpan dilation, int64_t groups, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const Plan p(conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups));
+  const Work work(out.device(), {&input, &weight, &bias, &out});
+  if (p.ocg <= conv_plan::kFewChannels)
+    return conv_plan::direct_forward(
+        work, p,
+        {out.dtype(), input.data_ptr(), weight.data_ptr(), bias.defined() ? bias.data_ptr() : nullptr, out.data_ptr()});
+  dispatch_numeric(out.dtype(), [&]<class T>() {
+    run<T>(work, Forward<T>{p, data_of<T>(input), data_of<T>(weight), data_of<T>(bias), target_of<T>(out), p.ocg,
+                            p.n * p.out_numel, p.icg * p.kernel_numel});
+  });
+}
+
+void conv_grad_input_cuda(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,
+                          IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
+  if (out.numel() == 0) return;
+  if (output.numel() == 0) return zero_dense(out);
+  const Plan p(conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups));
+  const Work work(out.device(), {&output, &weight, &out});
+  if (p.icg <= conv_plan::kFewChannels)
+    return conv_plan::direct_grad_input(work, p,
+                                        {out.dtype(), out.data_ptr(), weight.data_ptr(), nullptr, output.data_ptr()});
+  dispatch_numeric(out.dtype(), [&]<class T>() {
+    run<T>(work, InputGrad<T>{p, data_of<T>(output), data_of<T>(weight), target_of<T>(out), p.icg, p.n * p.in_numel,
+                              p.ocg * p.kernel_numel});
+  });
+}
+
+void conv_grad_weight_cuda(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride,
+                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
+  if (out.numel() == 0) return;
+  if (output.numel() == 0 || input.numel() == 0) return zero_dense(out);
+  const Plan p(conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups));
+  const Work work(out.device(), {&output, &input, &out});
+  if (p.ocg * p.icg * p.kernel_numel <= conv_plan::kFewWeights)
+    return conv_plan::direct_grad_weight(work, p,
+                                         {out.dtype(), input.data_ptr(), out.data_ptr(), nullptr, output.data_ptr()});
+  const int64_t parts = weight_parts(p), numel = out.numel();
+  dispatch_numeric(out.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    const Workspace partial(parts > 1 ? static_cast<size_t>(parts * numel) * sizeof(C) : 0, work);
+    C* sums = parts > 1 ? static_cast<C*>(partial.data()) : nullptr;
+    run<T>(work, WeightGrad<T>{p, data_of<T>(output), data_of<T>(input), target_of<T>(out), sums, p.ocg,
+                               p.icg * p.kernel_numel, p.n * p.out_numel, parts});
+    if (parts > 1) for_elements(work, numel, AddParts<T>{sums, target_of<T>(out), numel, parts});
+  });
+}
+
+}  // namespace tapegrad::cuda

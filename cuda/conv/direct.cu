@@ -1,0 +1,130 @@
+#include "tapegrad/cuda/conv/direct.h"
+
+#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/index/steps.h"
+#include "tapegrad/cuda/launch/loops.h"
+
+namespace tapegrad::cuda::conv_plan {
+namespace {
+
+using steps::narrow;
+using steps::widen;
+
+// f(point, number) for the elements of a kernel, in order.
+template <class F>
+TG_DEVICE void for_kernel(const Space& kernel, const F& f) {
+  int64_t number = 0;
+  for (int64_t z = 0; z < kernel.size[0]; ++z)
+    for (int64_t y = 0; y < kernel.size[1]; ++y)
+      for (int64_t x = 0; x < kernel.size[2]; ++x, ++number) f(Point{{z, y, x}}, number);
+}
+
+template <class T>
+struct Forward {
+  Plan p;
+  const T* x;
+  const T* w;
+  const T* bias;
+  T* y;
+  TG_DEVICE void operator()(int64_t i) const {
+    using C = compute_t<T>;
+    int64_t plane, at, image, channel;
+    p.by_out.divide(i, plane, at);
+    p.by_oc.divide(plane, image, channel);
+    const Point o = p.out.point(at);
+    const T* from = x + (image * p.ic + channel / p.ocg * p.icg) * p.in_numel;
+    const T* weight = w + channel * p.icg * p.kernel_numel;
+    C sum = C(0);
+    for (int64_t c = 0; c < p.icg; ++c)
+      for_kernel(p.kernel, [&](const Point& k, int64_t number) {
+        const int64_t place = p.input_place(o, k);
+        if (place >= 0)
+          sum = math::add(
+              sum, math::mul(widen<T>(weight[c * p.kernel_numel + number]), widen<T>(from[c * p.in_numel + place])));
+      });
+    if (bias != nullptr) sum = math::add(sum, widen<T>(bias[channel]));
+    y[i] = narrow<T>(sum);
+  }
+};
+
+template <class T>
+struct InputGrad {
+  Plan p;
+  const T* y;
+  const T* w;
+  T* x;
+  TG_DEVICE void operator()(int64_t i) const {
+    using C = compute_t<T>;
+    int64_t plane, at, image, channel;
+    p.by_in.divide(i, plane, at);
+    p.by_ic.divide(plane, image, channel);
+    const Point here = p.in.point(at);
+    const int64_t first = channel / p.icg * p.ocg;  // of the group's output channels
+    C sum = C(0);
+    for (int64_t c = first; c < first + p.ocg; ++c)
+      for_kernel(p.kernel, [&](const Point& k, int64_t number) {
+        const int64_t place = p.output_place(here, k);
+        if (place >= 0)
+          sum = math::add(sum, math::mul(widen<T>(w[(c * p.icg + channel % p.icg) * p.kernel_numel + number]),
+                                         widen<T>(y[(image * p.oc + c) * p.out_numel + place])));
+      });
+    x[i] = narrow<T>(sum);
+  }
+};
+
+// A weight's sum over all images and output elements by a group of threads.
+template <class T>
+struct WeightGrad {
+  Plan p;
+  const T* y;
+  const T* x;
+  T* w;
+  template <class G>
+  TG_DEVICE void operator()(const G& g, int64_t line) const {
+    using C = compute_t<T>;
+    int64_t pair, number;
+    p.by_kernel.divide(line % (p.icg * p.kernel_numel), pair, number);
+    const int64_t out_channel = line / (p.icg * p.kernel_numel), in_channel = out_channel / p.ocg * p.icg + pair;
+    const Point k = p.kernel.point(number);
+    C sum = C(0);
+    for (int64_t i = g.lane(); i < p.n * p.out_numel; i += g.lanes()) {
+      int64_t image, at;
+      p.by_out.divide(i, image, at);
+      const int64_t place = p.input_place(p.out.point(at), k);
+      if (place >= 0)
+        sum = math::add(sum, math::mul(widen<T>(y[(image * p.oc + out_channel) * p.out_numel + at]),
+                                       widen<T>(x[(image * p.ic + in_channel) * p.in_numel + place])));
+    }
+    sum = g.reduce(sum, steps::Plus());
+    g.sync();
+    if (g.lane() == 0) w[line] = narrow<T>(sum);
+  }
+};
+
+template <class T>
+T* to(const void* p) {
+  return static_cast<T*>(const_cast<void*>(p));
+}
+
+}  // namespace
+
+void direct_forward(const Stream& stream, const Plan& p, const Operands& t) {
+  dispatch_numeric(t.dtype, [&]<class T>() {
+    for_elements(stream, p.n * p.oc * p.out_numel,
+                 Forward<T>{p, to<const T>(t.x), to<const T>(t.w), to<const T>(t.bias), to<T>(t.y)});
+  });
+}
+void direct_grad_input(const Stream& stream, const Plan& p, const Operands& t) {
+  dispatch_numeric(t.dtype, [&]<class T>() {
+    for_elements(stream, p.n * p.ic * p.in_numel, InputGrad<T>{p, to<const T>(t.y), to<const T>(t.w), to<T>(t.x)});
+  });
+}
+void direct_grad_weight(const Stream& stream, const Plan& p, const Operands& t) {
+  dispatch_numeric(t.dtype, [&]<class T>() {
+    for_lines(stream, p.oc * p.icg * p.kernel_numel, p.n * p.out_numel, false,
+              WeightGrad<T>{p, to<const T>(t.y), to<const T>(t.x), to<T>(t.w)});
+  });
+}
+
+}  // namespace tapegrad::cuda::conv_plan

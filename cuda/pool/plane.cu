@@ -1,0 +1,172 @@
+// Reading and writing elements of planes at flat positions. Writing is deterministic and in the order of the positions:
+// a block owns a part of a plane in shared memory and goes through all positions, 256 at a time; of those that name the
+// same element the lowest comes first. Planes of very many parts are written by way of sorted positions instead.
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/index/places.h"
+#include "tapegrad/cuda/index/steps.h"
+#include "tapegrad/cuda/kernels.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+constexpr int kPart = 2048;  // elements of a plane that a block owns
+constexpr int64_t kMostParts = 64;
+constexpr uint32_t kNobody = 0xffffffffu;
+
+// Bounds are the caller's promise for our own indices; those that a user gives to max_unpool are checked here.
+struct Positions {
+  const int64_t* data;
+  int64_t count, size;  // of a plane
+  const char* op;
+  FaultRecord* fault;
+  // Of element i of all planes, or -1 with the fault recorded.
+  TG_DEVICE int64_t at(int64_t i) const {
+    const int64_t p = data[i];
+    if (p >= 0 && p < size) return p;
+    record_fault(fault, Fault::Index, op, p, size);
+    return -1;
+  }
+};
+
+int64_t last_sizes(IntSpan sizes, int64_t spatial) {
+  int64_t n = 1;
+  for (int64_t d = 0; d < spatial; ++d) n *= sizes[sizes.size() - 1 - static_cast<size_t>(d)];
+  return n;
+}
+
+template <class T>
+struct Gather {
+  Positions positions;
+  const T* from;
+  T* to;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t p = positions.at(i);
+    if (p >= 0) to[i] = from[i / positions.count * positions.size + p];
+  }
+};
+
+TG_DEVICE void set_lowest(uint32_t* p, uint32_t v) {
+  uint32_t seen = *p;
+  while (v < seen) {
+    const uint32_t before = atomic_compare_and_set(p, seen, v);
+    if (before == seen) return;
+    seen = before;
+  }
+}
+
+template <class T>
+struct ScatterArgs {
+  Positions positions;
+  const T* from;
+  T* to;
+  int64_t planes;
+  bool accumulate;
+};
+template <class T>
+TG_KERNEL void scatter_kernel(ScatterArgs<T> args) {
+  TG_SHARED(T, part, kPart);
+  TG_SHARED(uint32_t, owner, kPart);
+  TG_SHARED(int, scratch, kWarp);
+  const int64_t n = args.positions.count, size = args.positions.size;
+  const int64_t first = static_cast<int64_t>(block_index()) * kPart,
+                count = size - first < kPart ? size - first : kPart;
+  const uint32_t thread = thread_index();
+  for (int64_t plane = block_row(); plane < args.planes; plane += grid_rows()) {
+    for (int64_t e = thread; e < count; e += block_size()) {
+      part[e] = T{};
+      owner[e] = kNobody;
+    }
+    block_sync();
+    for (int64_t begin = 0; begin < n; begin += block_size()) {
+      const int64_t i = plane * n + begin + thread, p = begin + thread < n ? args.positions.at(i) - first : -1;
+      bool pending = p >= 0 && p < count;
+      for (int left = 1; left != 0;) {
+        if (pending) set_lowest(&owner[p], thread);
+        block_sync();
+        const bool first_of_place = pending && owner[p] == thread;
+        if (first_of_place)
+          part[p] = args.accumulate
+                        ? steps::narrow<T>(math::add(steps::widen<T>(part[p]), steps::widen<T>(args.from[i])))
+                        : args.from[i];
+        left = block_reduce(pending && !first_of_place ? 1 : 0, Largest(), scratch);
+        if (first_of_place) {
+          owner[p] = kNobody;
+          pending = false;
+        }
+        block_sync();
+      }
+    }
+    for (int64_t e = thread; e < count; e += block_size()) args.to[plane * size + first + e] = part[e];
+    block_sync();
+  }
+}
+
+struct Key {
+  Positions positions;
+  uint64_t* keys;
+  int64_t* order;
+  uint64_t bad;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t p = positions.at(i);
+    keys[i] = p < 0 ? bad : static_cast<uint64_t>(i / positions.count * positions.size + p);
+    order[i] = i;
+  }
+};
+
+template <class T>
+void scatter_sorted(const Work& work, const ScatterArgs<T>& args, const Tensor& out) {
+  const int64_t n = args.planes * args.positions.count, extent = out.numel();
+  const Tensor keys = empty_tensor({n}, DType::int64, out.device());
+  const Tensor order = empty_tensor({n}, DType::int64, out.device());
+  for_elements(work, n,
+               Key{args.positions, static_cast<uint64_t*>(keys.data_ptr()), target_of<int64_t>(order),
+                   static_cast<uint64_t>(extent)});
+  const SortedPlaces sorted(work, keys, order, static_cast<uint64_t>(extent));
+  const PlaceGeometry side(alias_tensor(out, {extent}, {1}, out.storage_offset()), 1, 1);
+  const auto write = [&](const auto& f) {
+    for_elements(work, n,
+                 WritePlaces<T, std::decay_t<decltype(f)>>{args.to, args.from, side, sorted.key_data(),
+                                                           sorted.order_data(), n, f});
+  };
+  if (args.accumulate)
+    write(steps::Add<T>{steps::Compute<T>(1)});
+  else
+    write(steps::Assign<T>{});
+}
+
+}  // namespace
+
+void plane_gather_cuda(const Tensor& input, const Tensor& indices, int64_t spatial, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const Work work(out.device(), {&input, &indices, &out});
+  const Positions positions{data_of<int64_t>(indices), last_sizes(indices.sizes(), spatial),
+                            last_sizes(input.sizes(), spatial), "max_unpool", fault_record(out.device().index)};
+  dispatch_bytes(out.dtype(), [&]<class T>() {
+    for_elements(work, out.numel(), Gather<T>{positions, data_of<T>(input), target_of<T>(out)});
+  });
+}
+
+void plane_scatter_cuda(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
+                        bool accumulate, const Tensor& out) {
+  if (output.numel() == 0) return zero_dense(out);
+  const int64_t size = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
+  const int64_t planes = output.numel() / n, parts = (size + kPart - 1) / kPart;
+  if (size == 0) return;
+  if (parts > kMostParts) zero_dense(out);
+  const Work work(out.device(), {&output, &indices, &out});
+  dispatch_real(out.dtype(), [&]<class T>() {
+    const ScatterArgs<T> args{
+        {data_of<int64_t>(indices), n, size, accumulate ? "max_pool" : "max_unpool", fault_record(out.device().index)},
+        data_of<T>(output),
+        target_of<T>(out),
+        planes,
+        accumulate};
+    if (parts > kMostParts)
+      scatter_sorted<T>(work, args, out);
+    else
+      launch_block(work, &scatter_kernel<T>, Grid(parts, std::min<int64_t>(planes, 65535)), kBlock, 0, args);
+  });
+}
+
+}  // namespace tapegrad::cuda

@@ -1,0 +1,137 @@
+"""The kernels of networks (convolutions, pooling, resampling, attention, recurrent layers) on CUDA against the CPU, at sizes that
+cross their tiles, parts and ways. Runs where test_operators.py does; test_simulated.py starts both on the simulated device."""
+
+import os
+
+import pytest
+import rows
+import tapegrad
+from rows import assert_equal, map_tree, tensors_of
+from tapegrad.nn import functional as F
+
+if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
+    pytest.skip("no device was asked for in the environment", allow_module_level=True)
+
+
+def both(f, *inputs, rtol=1e-4, kwargs=None):
+    """f and its gradients for floating inputs, on the CPU and twice on the device: the same within rtol, and the same bits."""
+    results = []
+    for device in ("cpu", "cuda", "cuda"):
+        args = [t.detach().to(device).requires_grad_(t.dtype.is_floating_point or t.dtype.is_complex) for t in inputs]
+        out = [t for t in tensors_of(f(*args)) if t.requires_grad]
+        weights = [rows.Make(tapegrad.float32, 7 + i)(tuple(o.shape)).to(device).to(o.dtype) for i, o in enumerate(out)]
+        leaves = [t for t in args if t.requires_grad]
+        grads = tapegrad.autograd.grad(out, leaves, weights, allow_unused=True, materialize_grads=True)
+        results.append(map_tree(lambda t: t.detach().cpu(), [*out, *grads]))
+    host, device, again = results
+    for n, (h, d, a) in enumerate(zip(host, device, again)):
+        assert d.tolist() == a.tolist(), f"result {n} differs from run to run"
+        assert_equal(d, h, f"result {n}", rtol)
+
+
+def make(*shape, seed=0, dtype=tapegrad.float32):
+    return rows.Make(dtype, seed)(shape)
+
+
+@pytest.mark.parametrize("x, w, options", [
+    ((2, 20, 9, 11), (70, 20, 3, 3), {"padding": 1}),  # tiles of channels and of positions
+    ((3, 24, 8, 7), (36, 12, 3, 2), {"groups": 2, "stride": 2, "padding": (1, 0), "dilation": (1, 2)}),
+    ((2, 18, 6, 7), (18, 1, 3, 3), {"groups": 18, "padding": 1}),  # depthwise
+    ((2, 12, 40), (16, 12, 5), {"stride": 3, "dilation": 2}),
+    ((1, 10, 5, 6, 7), (12, 10, 2, 3, 3), {"padding": (0, 1, 1), "stride": (1, 2, 1)}),
+    ((5, 16, 12, 12), (10, 16, 1, 1), {}),
+    ((6, 9, 20, 20), (9, 9, 2, 2), {}),  # the weight's gradient in parts
+])
+def test_convolutions(x, w, options):
+    conv = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[len(x)]
+    both(lambda a, b, c: conv(a, b, c, **options), make(*x), make(*w, seed=1), make(w[0], seed=2))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "complex64", "int32"])
+def test_convolutions_of_other_types(dtype):
+    x, w = (rows.Make(getattr(tapegrad, dtype), seed)(shape, low=-3, high=3) for seed, shape in ((1, (2, 10, 6, 5)), (2, (12, 10, 3, 3))))
+    host = F.conv2d(x, w, padding=1)
+    assert_equal(F.conv2d(x.to("cuda"), w.to("cuda"), padding=1).cpu(), host, dtype, {"float16": 2e-3, "bfloat16": 2e-2}.get(dtype, 1e-5))
+
+
+def test_transposed_convolutions():
+    both(lambda a, b: F.conv_transpose2d(a, b, stride=2, padding=1, output_padding=1), make(2, 12, 6, 5), make(12, 10, 3, 3, seed=1))
+    both(lambda a, b: F.conv_transpose1d(a, b, stride=3, groups=2, dilation=2), make(2, 8, 9), make(8, 9, 4, seed=1))
+
+
+@pytest.mark.parametrize("f, shape", [
+    (lambda t: F.max_pool2d(t, 3, 2, 1), (2, 3, 30, 31)),
+    (lambda t: F.max_pool2d(t, 2, 1, dilation=3), (1, 2, 60, 80)),  # several parts of a plane, all windows overlap
+    (lambda t: F.max_pool2d(t, 3, 2), (1, 1, 370, 360)),  # a plane by sorted positions
+    (lambda t: F.max_pool3d(t, 2, ceil_mode=True), (1, 2, 5, 7, 9)),
+    (lambda t: F.avg_pool2d(t, 3, 2, 1, count_include_pad=False, ceil_mode=True), (2, 3, 14, 15)),
+    (lambda t: F.avg_pool2d(t, 12, 1), (1, 2, 20, 20)),  # groups of threads
+    (lambda t: F.adaptive_avg_pool2d(t, 1), (3, 4, 40, 40)),
+    (lambda t: F.adaptive_avg_pool2d(t, (5, 7)), (2, 2, 13, 11)),
+    (lambda t: F.adaptive_max_pool1d(t, 6), (2, 3, 40)),
+    (lambda t: F.unfold(t, 3, dilation=2, padding=1, stride=2), (2, 3, 9, 12)),
+    (lambda t: F.fold(t, (7, 8), 3, padding=1), (2, 18, 56)),
+    (lambda t: F.pad(t, (3, 1, 2, 2), mode="reflect"), (2, 3, 5, 6)),
+    (lambda t: F.pad(t, (3, 1, 0, 2), mode="replicate"), (2, 3, 5, 6)),
+    (lambda t: F.pad(t, (2, 1, 2, 3), mode="circular"), (2, 3, 5, 6)),
+    (lambda t: F.pad(t, (-1, 2, 3, 0, 1, 1), value=2.5), (2, 3, 5, 6)),
+    (lambda t: F.interpolate(t, scale_factor=2.3, mode="bilinear"), (2, 3, 9, 8)),
+    (lambda t: F.interpolate(t, size=(5, 4), mode="bicubic", antialias=True), (2, 3, 13, 17)),
+    (lambda t: F.interpolate(t, size=(21, 30), mode="bicubic", align_corners=True), (1, 2, 9, 8)),
+    (lambda t: F.interpolate(t, size=7, mode="nearest"), (2, 3, 11)),
+    (lambda t: F.interpolate(t, scale_factor=1.7, mode="trilinear"), (1, 2, 4, 5, 6)),
+])
+def test_images(f, shape):
+    both(f, make(*shape))
+
+
+def test_positions_out_of_bounds_are_raised():
+    x, at = make(1, 1, 2, 2).to("cuda"), tapegrad.tensor([[[[0, 3], [5, 99]]]], device="cuda")
+    with pytest.raises(IndexError, match="index 99"):
+        F.max_unpool2d(x, at, 2).sum().item()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_grid_samples(mode, padding):
+    grid = make(2, 9, 7, 2, seed=3) * 1.3
+    both(lambda a, b: F.grid_sample(a, b, mode, padding, align_corners=False), make(2, 3, 6, 5), grid)
+
+
+@pytest.mark.parametrize("q, k, v, options", [
+    ((2, 3, 70, 16), (2, 3, 70, 16), (2, 3, 70, 16), {"is_causal": True}),
+    ((1, 4, 65, 20), (1, 2, 130, 20), (1, 2, 130, 70), {"enable_gqa": True}),
+    ((1, 2, 3, 130), (1, 2, 5, 130), (1, 2, 5, 8), {}),
+    ((2, 1, 130, 8), (2, 1, 40, 8), (2, 1, 40, 8), {"is_causal": True}),
+])
+def test_attention(q, k, v, options):
+    both(lambda a, b, c: F.scaled_dot_product_attention(a, b, c, **options), make(*q), make(*k, seed=1), make(*v, seed=2))
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_attention_with_masks(kind):
+    mask = tapegrad.rand(2, 1, 70, 1).expand(2, 3, 70, 66) * make(66, seed=4)
+    mask = mask > -0.2 if kind == "bool" else mask * 5
+    if kind == "bool":
+        mask[0, :, 3] = False  # a row that sees nothing
+    inputs = [make(2, 3, n, 12, seed=n) for n in (70, 66, 66)]
+    both(lambda a, b, c: F.scaled_dot_product_attention(a, b, c, attn_mask=mask.to(a.device)), *inputs)
+
+
+@pytest.mark.parametrize("kind, options", [
+    ("LSTM", {"num_layers": 2, "bidirectional": True}), ("LSTM", {"proj_size": 5}), ("GRU", {"bidirectional": True, "num_layers": 2}),
+    ("RNN", {"nonlinearity": "tanh", "bias": False}), ("RNN", {"nonlinearity": "relu", "num_layers": 2}),
+])
+@pytest.mark.parametrize("packed", [False, True])
+def test_recurrent_layers(kind, options, packed):
+    tapegrad.manual_seed(3)
+    layer = getattr(tapegrad.nn, kind)(9, 17, **options)
+    names, parameters = zip(*[(n, p.detach()) for n, p in layer.named_parameters()])
+
+    def run(x, *weights):
+        if packed:
+            x = tapegrad.nn.utils.rnn.pack_padded_sequence(x, [6, 4, 4, 1])
+        out, state = tapegrad.func.functional_call(layer.to(weights[0].device), dict(zip(names, weights)), (x,))
+        return [out.data if packed else out, state]
+
+    both(run, make(6, 4, 9), *parameters)
