@@ -1,4 +1,4 @@
-#include <algorithm>
+#include "tapegrad/aten/create/triangle.h"
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_create.h"
@@ -8,33 +8,12 @@ namespace tapegrad {
 
 namespace {
 
-// The columns [begin, end) of row i that belong to the triangle.
-struct Columns {
-  int64_t begin, end;
-};
-Columns lower(int64_t i, int64_t columns, int64_t offset) {
-  return {0, std::clamp<int64_t>(i + offset + 1, 0, columns)};
-}
-Columns upper(int64_t i, int64_t columns, int64_t offset) {
-  return {std::clamp<int64_t>(i + offset, 0, columns), columns};
-}
-
-// The rows of a triangle that are not empty, and how many elements they have together. Sizes are not negative, their
-// product fits, and |offset| is below 2^62, so no sum here overflows.
-struct Rows {
-  int64_t begin, end, count;
-};
-Rows lower_rows(int64_t row, int64_t col, int64_t offset) {
-  const int64_t first = offset + 1;  // columns of row 0, before they are cut to 0 .. col
-  const int64_t begin = std::clamp<int64_t>(-offset, 0, row), full = std::clamp<int64_t>(col - first, begin, row);
-  const int64_t partial = full - begin;
-  const int64_t sum = partial == 0 ? 0 : partial * (begin + first) + partial * (partial - 1) / 2;
-  return {begin, row, col == 0 ? 0 : sum + col * (row - full)};
-}
-Rows upper_rows(int64_t row, int64_t col, int64_t offset) {
-  const int64_t count = row * col - lower_rows(row, col, offset - 1).count;
-  return {0, std::clamp<int64_t>(col - offset, 0, row), count};
-}
+using triangle::Columns;
+using triangle::lower;
+using triangle::lower_rows;
+using triangle::Rows;
+using triangle::upper;
+using triangle::upper_rows;
 
 TensorSpec triangle_spec(int64_t row, int64_t col, int64_t offset, std::optional<DType> wanted,
                          std::optional<Device> device, Rows (*rows)(int64_t, int64_t, int64_t), const char* op) {

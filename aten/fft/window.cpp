@@ -1,7 +1,5 @@
 // Kernels of windows and frequencies. Values are computed in double and rounded once.
-#include <cmath>
-#include <numbers>
-
+#include "tapegrad/aten/fft/window_values.h"
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/typed.h"
@@ -21,64 +19,41 @@ void fill(const Tensor& out, F&& value) {
   });
 }
 
-// value(x) for x = k / n in [0, 1]; a window of one sample is 1.
 template <class F>
-void fill_window(const Tensor& out, bool periodic, F&& value) {
-  int64_t length = out.numel();
-  if (length == 1) return fill(out, [](int64_t) { return 1.0; });
-  double n = static_cast<double>(periodic ? length : length - 1);
-  fill(out, [&](int64_t k) { return value(static_cast<double>(k) / n); });
-}
-
-double turn(double x) { return std::cos(2 * std::numbers::pi * x); }
-
-// The modified Bessel function of order 0 by its power series (Abramowitz and Stegun, 9.6.12), whose terms are all
-// positive.
-double bessel_i0(double x) {
-  double quarter = x * x / 4, term = 1, sum = 1;
-  for (int k = 1; k < 1000 && term > sum * 1e-17; ++k) {
-    term *= quarter / (static_cast<double>(k) * static_cast<double>(k));
-    sum += term;
-  }
-  return sum;
+void fill_window(const Tensor& out, bool periodic, const F& value) {
+  fill(out, windows::Samples<F>(value, out.numel(), periodic));
 }
 
 }  // namespace
 
 void hann_window(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill_window(out, periodic, [](double x) { return 0.5 - 0.5 * turn(x); });
+  fill_window(out, periodic, windows::Hann());
 }
 
 void hamming_window(int64_t, bool periodic, double alpha, double beta, std::optional<DType>, std::optional<Device>,
                     const Tensor& out) {
-  fill_window(out, periodic, [=](double x) { return alpha - beta * turn(x); });
+  fill_window(out, periodic, windows::Hamming{alpha, beta});
 }
 
 void blackman_window(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill_window(out, periodic, [](double x) { return 0.42 - 0.5 * turn(x) + 0.08 * turn(2 * x); });
+  fill_window(out, periodic, windows::Blackman());
 }
 
 void bartlett_window(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill_window(out, periodic, [](double x) { return 1 - std::abs(2 * x - 1); });
+  fill_window(out, periodic, windows::Bartlett());
 }
 
 void kaiser_window(int64_t, bool periodic, double beta, std::optional<DType>, std::optional<Device>,
                    const Tensor& out) {
-  double scale = bessel_i0(beta);
-  fill_window(out, periodic, [=](double x) {
-    double y = 2 * x - 1;
-    return bessel_i0(beta * std::sqrt(std::max(0.0, 1 - y * y))) / scale;
-  });
+  fill_window(out, periodic, windows::Kaiser(beta));
 }
 
 void fftfreq(int64_t n, double d, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  double step = 1 / (static_cast<double>(n) * d);
-  fill(out, [=](int64_t k) { return static_cast<double>(k < (n + 1) / 2 ? k : k - n) * step; });
+  fill(out, windows::Frequencies(n, d, false));
 }
 
 void rfftfreq(int64_t n, double d, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  double step = 1 / (static_cast<double>(n) * d);
-  fill(out, [=](int64_t k) { return static_cast<double>(k) * step; });
+  fill(out, windows::Frequencies(n, d, true));
 }
 
 }  // namespace tapegrad::cpu

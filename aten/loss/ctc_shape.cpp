@@ -75,9 +75,14 @@ Tensor ctc_loss_tensors(const Tensor& log_probs, const Tensor& targets, const Te
              "ctc_loss: a target of length {} does not fit targets of sizes {}", longest, format_ints(targets.sizes()));
   }
   const Tensor probs = single ? unsqueeze(log_probs, 1) : log_probs;
-  Tensor loss = std::get<0>(_ctc_loss(probs, targets, in, wanted, blank, longest, zero_infinity));
+  // Lengths, and labels, may be given on the host beside probabilities on a device.
+  const auto there = [&](const Tensor& t) {
+    return t.is_cpu() && probs.is_cuda() ? to(t, std::nullopt, probs.device()) : t;
+  };
+  const Tensor wanted_there = there(wanted);
+  Tensor loss = std::get<0>(_ctc_loss(probs, there(targets), there(in), wanted_there, blank, longest, zero_infinity));
   if (zero_infinity) loss = masked_fill(loss, eq(loss, std::numeric_limits<double>::infinity()), 0);
-  if (r == Reduction::Mean) return mean(div(loss, to(clamp_min(wanted, 1), loss.dtype())));
+  if (r == Reduction::Mean) return mean(div(loss, to(clamp_min(wanted_there, 1), loss.dtype())));
   if (r == Reduction::Sum) return sum(loss);
   return single ? squeeze(loss, IntSpan({0})) : loss;
 }

@@ -135,3 +135,24 @@ def test_recurrent_layers(kind, options, packed):
         return [out.data if packed else out, state]
 
     both(run, make(6, 4, 9), *parameters)
+
+
+def test_bags_targets_and_repeats():
+    weight, index = make(9, 40), tapegrad.tensor([3, 8, 3, 0, 5, 5, 2, 7, 1])
+    for mode in ("sum", "mean", "max"):
+        both(lambda w: F.embedding_bag(index.to(w.device), w, tapegrad.tensor([0, 4, 4, 6], device=w.device), mode=mode, padding_idx=5), weight)
+    both(lambda x: F.ctc_loss(x.log_softmax(-1), tapegrad.tensor([[1, 2, 2, 3], [4, 4, 1, 0]], device=x.device), (12, 9), (4, 3), reduction="none"),
+         make(12, 2, 6))
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        F.embedding_bag(tapegrad.tensor([[1, 9]], device="cuda"), weight.to("cuda")).sum().item()
+    repeats = tapegrad.tensor([3, 0, 300, 1])
+    assert tapegrad.repeat_interleave(repeats.to("cuda")).tolist() == tapegrad.repeat_interleave(repeats).tolist()
+    with pytest.raises(RuntimeError, match="must not be negative"):
+        tapegrad.repeat_interleave(tapegrad.tensor([2, -1], device="cuda"))
+    with pytest.raises(RuntimeError, match="output_size differs"):
+        tapegrad.repeat_interleave(tapegrad.tensor([2, 1], device="cuda"), output_size=5).tolist()
+    with pytest.raises(RuntimeError, match="more true elements"):
+        tapegrad.zeros(4, device="cuda").masked_scatter(tapegrad.ones(4, dtype=tapegrad.bool, device="cuda"), make(3).to("cuda")).tolist()
+    for make_indices in (tapegrad.tril_indices, tapegrad.triu_indices):
+        for offset in (-40, -3, 0, 5, 70):
+            assert make_indices(40, 61, offset, device="cuda").tolist() == make_indices(40, 61, offset).tolist()

@@ -1,0 +1,69 @@
+// Products of sparse and dense matrices.
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/index/places.h"
+#include "tapegrad/cuda/index/steps.h"
+#include "tapegrad/cuda/kernels.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+// The row of each entry as its key; entries outside of the matrices are recorded and left out.
+struct RowKeys {
+  const int64_t* index;
+  int64_t count, rows, inner;
+  uint64_t* keys;
+  int64_t* order;
+  FaultRecord* fault;
+  TG_DEVICE void operator()(int64_t k) const {
+    const int64_t row = index[k], column = index[count + k];
+    const bool row_there = row >= 0 && row < rows, column_there = column >= 0 && column < inner;
+    if (!row_there) record_fault(fault, Fault::Index, "sparse mm", row, rows, 0);
+    if (!column_there) record_fault(fault, Fault::Index, "sparse mm", column, inner, 1);
+    keys[k] = row_there && column_there ? static_cast<uint64_t>(row) : static_cast<uint64_t>(rows);
+    order[k] = k;
+  }
+};
+
+template <class T>
+struct AddRows {
+  const uint64_t* keys;
+  const int64_t* order;
+  const int64_t* column;  // of each entry
+  const T *values, *dense;
+  T* out;
+  int64_t count, columns;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t first = i / columns, j = i % columns;
+    const uint64_t key = keys[first];
+    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
+    compute_t<T> sum = compute_t<T>(0);
+    for (int64_t e = first; e < count && keys[e] == key; ++e) {
+      const int64_t k = order[e];
+      sum = math::add(sum, math::mul(steps::widen<T>(values[k]), steps::widen<T>(dense[column[k] * columns + j])));
+    }
+    out[static_cast<int64_t>(key) * columns + j] = steps::narrow<T>(sum);
+  }
+};
+
+}  // namespace
+
+void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dense, int64_t rows, const Tensor& out) {
+  const int64_t n = values.size(0), columns = dense.size(1);
+  zero_dense(out);
+  if (n == 0) return;
+  const Work work(out.device(), {&indices, &values, &dense, &out});
+  const Tensor keys = empty_tensor({n}, DType::int64, out.device()),
+               order = empty_tensor({n}, DType::int64, out.device());
+  for_elements(work, n,
+               RowKeys{data_of<int64_t>(indices), n, rows, dense.size(0), static_cast<uint64_t*>(keys.data_ptr()),
+                       target_of<int64_t>(order), fault_record(out.device().index)});
+  const SortedPlaces sorted(work, keys, order, static_cast<uint64_t>(rows));
+  dispatch_floating_complex(dense.dtype(), [&]<class T>() {
+    for_elements(work, n * columns,
+                 AddRows<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n, data_of<T>(values),
+                            data_of<T>(dense), target_of<T>(out), n, columns});
+  });
+}
+
+}  // namespace tapegrad::cuda
