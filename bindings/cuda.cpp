@@ -261,6 +261,30 @@ TG_CUDA_FUNCTION(pinned_empty) {
   TG_PY_CATCH
 }
 
+// _cuda_over(pointer, nbytes, device, owner): memory of a device that another library made, as a tensor of uint8.
+TG_CUDA_FUNCTION(over) {
+  TG_PY_TRY
+  unsigned long long pointer;
+  Py_ssize_t nbytes;
+  int device;
+  PyObject* owner;
+  TG_PARSE("KniO:_cuda_over", &pointer, &nbytes, &device, &owner);
+  TG_CHECK(nbytes >= 0 && device >= 0 && device < cuda("cuda").count(), Runtime,
+           "__cuda_array_interface__: {} bytes on cuda:{}", nbytes, device);
+  auto storage = make_intrusive<StorageImpl>(
+      reinterpret_cast<void*>(static_cast<uintptr_t>(pointer)), static_cast<size_t>(nbytes),
+      Device(DeviceType::CUDA, static_cast<int8_t>(device)),
+      [](void* context, void*, size_t) noexcept {
+        if (!Py_IsInitialized()) return;
+        GilGuard gil;
+        Py_DECREF(static_cast<PyObject*>(context));
+      },
+      Py_NewRef(owner));
+  storage->set_resizable(false);
+  return wrap(Tensor(make_intrusive<TensorImpl>(std::move(storage), DType::uint8, IntSpan(DimVector{nbytes}))));
+  TG_PY_CATCH
+}
+
 TG_CUDA_FUNCTION(register_pinned) {
   TG_PY_TRY
   unsigned long long address, nbytes;
@@ -355,7 +379,7 @@ TG_CUDA_FUNCTION(profiler) {
 PyMethodDef cuda_functions[] = {
     TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(report),
     TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache),
-    TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(register_pinned),
+    TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(over), TG_ROW(register_pinned),
     TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(mark), TG_ROW(profiler),
     TG_PASS(set_device, set_current, "cuda.set_device"),
     TG_PASS(synchronize, synchronize, "cuda.synchronize", true),

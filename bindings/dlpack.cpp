@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tapegrad/bindings/errors.h"
+#include "tapegrad/c10/device_interface.h"
 
 namespace tapegrad::python {
 
@@ -111,8 +112,15 @@ void release_managed(void* context, void*, size_t) noexcept {
 template <class M>
 Tensor import(M* managed, bool read_only) {
   const DlTensor& d = managed->tensor;
-  TG_CHECK(d.device.type == kCpu || d.device.type == kCudaHost, NotImplemented,
-           "from_dlpack: only memory of the CPU can be taken: got device type {}", d.device.type);
+  TG_CHECK(d.device.type == kCpu || d.device.type == kCudaHost || d.device.type == kCuda, NotImplemented,
+           "from_dlpack: only memory of the CPU and of CUDA devices can be taken: got device type {}", d.device.type);
+  Device device;
+  if (d.device.type == kCuda) {
+    const int known = need_device(DeviceType::CUDA, "from_dlpack").count();
+    TG_CHECK(d.device.id >= 0 && d.device.id < known, Runtime,
+             "from_dlpack: there is no device cuda:{}: got {} of them", d.device.id, known);
+    device = Device(DeviceType::CUDA, static_cast<int8_t>(d.device.id));
+  }
   TG_CHECK(d.ndim >= 0 && d.ndim <= kMaxDims, Runtime, "from_dlpack: a tensor has at most {} dimensions: got {}",
            kMaxDims, d.ndim);
   const DType dtype = dtype_of_type(d.dtype);
@@ -131,7 +139,7 @@ Tensor import(M* managed, bool read_only) {
       last += (sizes[i] - 1) * strides[i];
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>(last + 1) * element_size(dtype);
-  auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, Device(),
+  auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, device,
                                              release_managed<M>, managed);
   storage->set_resizable(false);
   storage->set_read_only(read_only);

@@ -8,6 +8,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/numpy.h"
 #include "tapegrad/bindings/tensor_type.h"
+#include "tapegrad/c10/device_interface.h"
 
 namespace tapegrad::python {
 
@@ -69,6 +70,20 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObjec
   TG_PY_CATCH
 }
 
+// Streams as DLPack counts them: 1 is the default one.
+int64_t stream_of_dlpack(int64_t stream) { return stream == 1 ? 0 : stream; }
+
+// The consumer's stream goes on when the work that made the tensor is done: what is queued on the current stream.
+void wait_for_producer(const Device& device, int64_t consumer) {
+  DeviceInterface& cuda = need_device(DeviceType::CUDA, "__dlpack__");
+  const int64_t producer = cuda.current_stream(device.index);
+  if (consumer == producer) return;
+  const int64_t event = cuda.create_event(device.index, false, false, false);
+  cuda.record_event(device.index, event, producer);
+  cuda.stream_wait_event(device.index, consumer, event);
+  cuda.destroy_event(event);
+}
+
 PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
   static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
@@ -102,6 +117,11 @@ PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     t = unwrap(copy.get());
   } else {
     t.impl()->storage()->set_resizable(false);
+  }
+  // Without a stream the consumer works on the default one; -1: it orders the work itself.
+  if (t.is_cuda()) {
+    const int64_t stream = a.has(1) ? to_int(a.object(1), a.ctx(1)) : 1;
+    if (stream != -1) wait_for_producer(t.device(), stream_of_dlpack(stream));
   }
   return to_dlpack(t, versioned, copied).release();
   TG_PY_CATCH
@@ -200,17 +220,33 @@ PyObject* from_numpy(PyObject*, PyObject* source) {
   TG_PY_CATCH
 }
 
+// The CUDA device that a producer's memory is on; -1 where it is elsewhere.
+int cuda_device_of(PyObject* source) {
+  if (!PyObject_HasAttrString(source, "__dlpack_device__")) return -1;
+  PyRef answer = call_method(source, "__dlpack_device__");
+  PyRef pair = own(PySequence_Tuple(answer.get()));
+  int type = 0, id = 0;
+  check_status(PyArg_ParseTuple(pair.get(), "ii", &type, &id) != 0 ? 0 : -1);
+  return type == 2 ? id : -1;
+}
+
 PyObject* from_dlpack(PyObject*, PyObject* source) {
   TG_PY_TRY
   if (PyCapsule_CheckExact(source)) return wrap(from_dlpack_capsule(source));
   PyRef method = own(PyObject_GetAttrString(source, "__dlpack__"));
   PyRef none = own(PyTuple_New(0));
   PyRef options = own(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
+  if (const int device = cuda_device_of(source); device >= 0) {
+    const int64_t current = need_device(DeviceType::CUDA, "from_dlpack").current_stream(device);
+    PyRef stream = own(PyLong_FromLongLong(current == 0 ? 1 : current));
+    check_status(PyDict_SetItemString(options.get(), "stream", stream.get()));
+  }
   PyRef capsule(PyObject_Call(method.get(), none.get(), options.get()));
   if (!capsule) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw_python_error();
     PyErr_Clear();  // a producer older than DLPack 1.0
-    capsule = own(PyObject_CallNoArgs(method.get()));
+    check_status(PyDict_DelItemString(options.get(), "max_version"));
+    capsule = own(PyObject_Call(method.get(), none.get(), options.get()));
   }
   return wrap(from_dlpack_capsule(capsule.get()));
   TG_PY_CATCH

@@ -8,12 +8,20 @@
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/value_objects.h"
+#include "tapegrad/c10/device_interface.h"
 
 namespace tapegrad::python {
 
 PyTypeObject* generator_type = nullptr;
 
 namespace {
+
+// The numbers are the same on all devices, so the device is only what the program said.
+struct GeneratorObject {
+  PyGenerator base;
+  Device device;
+};
+Device& device_of(PyObject* o) { return reinterpret_cast<GeneratorObject*>(o)->device; }
 
 const GeneratorPtr& value_of(PyObject* o) { return reinterpret_cast<PyGenerator*>(o)->value; }
 
@@ -36,11 +44,18 @@ PyObject* generator_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"device", nullptr};
   PyObject* device = nullptr;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", const_cast<char**>(names), &device)) return nullptr;
-  if (device && device != Py_None) {
-    const Device d = to_device(device, {"Generator", "device", 1});
-    TG_CHECK(d.is_cpu(), Runtime, "Generator: there are generators for the CPU only: got {}", d);
+  Device d;
+  if (device && device != Py_None) d = to_device(device, {"Generator", "device", 1});
+  TG_CHECK(d.is_cpu() || d.is_cuda(), Runtime, "Generator: there are generators for the CPU and for CUDA only: got {}",
+           d);
+  if (d.is_cuda()) {
+    DeviceInterface& cuda = need_device(DeviceType::CUDA, "Generator");
+    if (d.index < 0) d.index = static_cast<int8_t>(cuda.current());
+    TG_CHECK(d.index < cuda.count(), Runtime, "Generator: there is no device {}: got {} of them", d, cuda.count());
   }
-  return wrap_generator(make_intrusive<Generator>());
+  PyObject* made = wrap_generator(make_intrusive<Generator>());
+  if (made != nullptr) device_of(made) = d;
+  return made;
   TG_PY_CATCH
 }
 
@@ -90,7 +105,9 @@ PyObject* set_state(PyObject* o, PyObject* state) {
 }
 PyObject* clone(PyObject* o, PyObject*) {
   TG_PY_TRY
-  return wrap_generator(value_of(o)->clone());
+  PyObject* made = wrap_generator(value_of(o)->clone());
+  if (made != nullptr) device_of(made) = device_of(o);
+  return made;
   TG_PY_CATCH
 }
 PyObject* get_offset(PyObject* o, PyObject*) { return PyLong_FromUnsignedLongLong(value_of(o)->offset()); }
@@ -122,7 +139,7 @@ PyMethodDef methods[] = {
     {},
 };
 PyGetSetDef properties[] = {
-    {"device", [](PyObject*, void*) { return wrap(Device()); }, nullptr, nullptr, nullptr},
+    {"device", [](PyObject* o, void*) { return wrap(device_of(o)); }, nullptr, nullptr, nullptr},
     {},
 };
 
@@ -180,6 +197,7 @@ PyObject* wrap_generator(GeneratorPtr generator) noexcept {
   auto* o = PyObject_New(PyGenerator, generator_type);
   if (!o) return nullptr;
   new (&o->value) GeneratorPtr(std::move(generator));
+  new (&device_of(reinterpret_cast<PyObject*>(o))) Device();
   return reinterpret_cast<PyObject*>(o);
 }
 
@@ -192,7 +210,7 @@ bool init_generator(PyObject* module) {
       {Py_tp_doc, const_cast<char*>("Generator(device='cpu')\n\nA source of random numbers with a seed of its own.")},
       {0, nullptr},
   };
-  PyType_Spec spec{"tapegrad.Generator", sizeof(PyGenerator), 0, Py_TPFLAGS_DEFAULT, slots};
+  PyType_Spec spec{"tapegrad.Generator", sizeof(GeneratorObject), 0, Py_TPFLAGS_DEFAULT, slots};
   generator_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (!generator_type || PyModule_AddObjectRef(module, "Generator", reinterpret_cast<PyObject*>(generator_type)) < 0)
     return false;

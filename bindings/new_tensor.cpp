@@ -34,8 +34,22 @@ std::optional<Device> or_default(std::optional<Device> device) {
 
 }  // namespace
 
+namespace {
+// Whether an object hands out memory of a CUDA device. Python's own sequences and numbers do not, nor do tensors here.
+bool has_cuda_array_interface(PyObject* o) {
+  return !PyList_Check(o) && !PyTuple_Check(o) && !PyLong_Check(o) && !PyFloat_Check(o) && !is_numpy_scalar(o) &&
+         PyObject_HasAttrString(o, "__cuda_array_interface__");
+}
+}  // namespace
+
 Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optional<Device> device, bool copy) {
   if (is_tensor(data)) return converted(unwrap(data), dtype, device, copy);
+  if (!is_numpy_array(data) && has_cuda_array_interface(data)) {
+    PyRef module = own(PyImport_ImportModule("tapegrad.cuda._array_interface"));
+    const PyRef name = own(PyUnicode_FromString("from_interface"));
+    PyRef there = own(PyObject_CallMethodOneArg(module.get(), name.get(), data));
+    return converted(unwrap(there.get()), dtype, or_default(device), copy);
+  }
   if (is_numpy_array(data)) {
     if (!array_dtype(data)) {
       PyRef element = own(PyObject_GetAttrString(data, "dtype"));

@@ -407,6 +407,23 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
+// _unscale(gradients, found_inf, scale)
+PyObject* unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  TG_CHECK(nargs == 3, Type, "unscale: expected gradients, found_inf and the scale: got {} arguments", nargs);
+  require(PyList_Check(args[0]), "unscale", "a list of tensors", args[0]);
+  std::vector<Tensor> grads;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); ++i) {
+    PyObject* grad = PyList_GET_ITEM(args[0], i);
+    require(is_tensor(grad), "unscale", "a tensor", grad);
+    grads.push_back(unwrap(grad));
+  }
+  for (int i = 1; i < 3; ++i) require(is_tensor(args[i]), "unscale", "a tensor", args[i]);
+  nn::fused_unscale(grads, unwrap(args[1]), unwrap(args[2]));
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 template <class F>
 PyCFunction erase(F* f) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
@@ -417,6 +434,8 @@ PyCFunction erase(F* f) {
 PyMethodDef optim_functions[] = {
     {"_optimizer_step", erase(&optimizer_step), METH_FASTCALL,
      "_optimizer_step(rule, param_groups, state, sparse_update=None): one step by a rule of nn/optim/rules.h"},
+    {"_unscale", erase(&unscale), METH_FASTCALL,
+     "_unscale(gradients, found_inf, scale): scales them, and notes infinities and NaN"},
     {"_zero_grad", erase(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
     {nullptr, nullptr, 0, nullptr},
 };

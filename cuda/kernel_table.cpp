@@ -9,6 +9,7 @@
 
 #include "tapegrad/aten/copy/across.h"
 #include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/optim/fused.h"
 #include "tapegrad/cuda/staged.h"
 
 namespace tapegrad::cuda {
@@ -42,6 +43,7 @@ void fill_kernel_table() {
 #undef TG_ITERATED
 #undef TG_WRITTEN
   copy_across.store(&copy_any);
+  set_optimizer_steps();
 }
 
 }  // namespace tapegrad::cuda

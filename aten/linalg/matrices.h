@@ -131,7 +131,7 @@ std::string batch_element(IntSpan batch, int64_t index);
 // Raises LinAlg for the first matrix of the batch whose info is not 0: `op: batch element [i]: what`, where {} in
 // `what` stands for the info.
 void check_infos(const char* op, const std::vector<int>& infos, IntSpan batch, const char* what);
-void check_infos(const char* op, const Tensor& info, const char* what);
+TG_API void check_infos(const char* op, const Tensor& info, const char* what);
 
 inline constexpr const char* kSingular = "the matrix is singular: diagonal element {} of its factor U is zero";
 inline constexpr const char* kNotPositive =

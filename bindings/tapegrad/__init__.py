@@ -114,7 +114,7 @@ _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu",
                    "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
                    "__config__", "__future__", "_dynamo", "_higher_order_ops", "_inductor", "_subclasses", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
                    "hub", "jit", "library", "mps", "multiprocessing", "mtia", "onnx", "ops", "overrides", "package", "profiler", "quantization", "testing", "types", "xpu"))
-_LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "summary": "_summary",
+_LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_strict", "summary": "_summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",

@@ -232,6 +232,12 @@ def pin_memory(self, device=None):
         return _rebuild(memory, self.dtype, tuple(self.shape), dense.stride(), 0).copy_(dense)
 
 
+def _cuda_array_interface(self):
+    from .cuda._array_interface import describe
+
+    return describe(self)
+
+
 def record_stream(self, stream) -> None:
     """Says that work on `stream` uses the tensor. Every operator says so itself; only foreign code on the tensor's address has
     a need to."""
@@ -363,6 +369,7 @@ def _install():
     type_.__name__, type_.__qualname__ = "type", "Tensor.type"
     Tensor.type = type_
     Tensor.__array_priority__ = 1000
+    Tensor.__cuda_array_interface__ = property(_cuda_array_interface, doc="Where the elements of a tensor on a CUDA device lie, for other libraries.")
     # Python 2's names, which old scripts and PyTorch still spell.
     Tensor.__div__, Tensor.__rdiv__, Tensor.__idiv__ = Tensor.__truediv__, Tensor.__rtruediv__, Tensor.__itruediv__
     Tensor.__nonzero__, Tensor.__long__ = Tensor.__bool__, Tensor.__int__

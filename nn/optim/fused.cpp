@@ -58,7 +58,8 @@ void check_entry(const char* op, const Tensor& param, const Tensor& other, const
            what, format_ints(other.sizes()), format_ints(param.sizes()));
   TG_CHECK(other.dtype() == param.dtype(), Runtime, "{}: the {} has another dtype than its parameter: {} and {}", op,
            what, other.dtype(), param.dtype());
-  TG_CHECK(other.is_cpu(), NotImplemented, "{}: no kernel for tensors on {}", op, other.device());
+  TG_CHECK(other.device() == param.device(), Runtime, "{}: the {} is on another device than its parameter: {} and {}",
+           op, what, other.device(), param.device());
 }
 
 // The loops walk memory in one run per tensor, so all tensors of an entry must lie in memory in the same order.
@@ -70,24 +71,27 @@ class Layouts {
   void param(const Tensor& p) {
     TG_CHECK(is_floating_point(p.dtype()) || is_complex(p.dtype()), Runtime,
              "{}: expected a floating point or complex parameter: got {}", op_, p.dtype());
-    TG_CHECK(p.is_cpu(), NotImplemented, "{}: no kernel for tensors on {}", op_, p.device());
+    TG_CHECK(p.is_cpu() || (p.is_cuda() && device_steps.load() != nullptr), NotImplemented,
+             "{}: no kernel for tensors on {}", op_, p.device());
     dense_ = p.impl()->is_non_overlapping_and_dense();
     param_ = &p;
   }
   void* written(const Tensor& t, const char* what) {
     check_entry(op_, *param_, t, what);
     t.impl()->bump_version(op_, site_);
-    if (fits(t)) return t.data_ptr();
+    if (fits(t)) return use(t).data_ptr();
     Tensor copy = matching(t);
     back_.emplace_back(t, copy);
-    return copy.data_ptr();
+    return use(copy).data_ptr();
   }
   const void* read(const Tensor& t, const char* what) {
     check_entry(op_, *param_, t, what);
-    if (fits(t)) return t.data_ptr();
+    if (fits(t)) return use(t).data_ptr();
     keep_.push_back(matching(t));
-    return keep_.back().data_ptr();
+    return use(keep_.back()).data_ptr();
   }
+  // What the runs of parameters on another device than the CPU point to.
+  std::span<const Tensor> operands() const { return operands_; }
   void write_back() {
     for (const auto& [target, copy] : back_) target.copy_(copy);
   }
@@ -96,6 +100,10 @@ class Layouts {
   bool fits(const Tensor& t) const {
     if (!dense_) return false;
     return t.strides() == param_->strides() || (t.is_contiguous() && param_->is_contiguous());
+  }
+  const Tensor& use(const Tensor& t) {
+    if (!t.is_cpu()) operands_.push_back(t);
+    return t;
   }
   Tensor matching(const Tensor& t) const {
     TensorSpec spec{DimVector(t.sizes()), t.dtype(), t.device(), {}};
@@ -109,7 +117,7 @@ class Layouts {
   uint32_t site_;
   const Tensor* param_ = nullptr;
   bool dense_ = true;
-  std::vector<Tensor> keep_;
+  std::vector<Tensor> keep_, operands_;
   std::vector<std::pair<Tensor, Tensor>> back_;
 };
 
@@ -129,8 +137,9 @@ class Batch {
     ends_.push_back(run.n + (ends_.empty() ? 0 : ends_.back()));
   }
 
-  void run(int rule) const {
+  void run(int rule, std::span<const Tensor> operands, Device device) const {
     if (runs_.empty()) return;
+    if (device.type != DeviceType::CPU) return device_steps.load()->step(rule, runs_, dtypes_, operands);
     parallel_for(0, ends_.back(), kGrain, [&](int64_t first, int64_t last) {
       size_t i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
       while (first < last) {
@@ -159,14 +168,69 @@ class Batch {
   std::vector<int64_t> ends_;  // position in the range after each run
 };
 
+// The runs of each device.
+class Batches {
+ public:
+  explicit Batches(size_t entries) : entries_(entries) {}
+  Batch& of(Device device) {
+    for (auto& [known, batch] : all_)
+      if (known == device) return batch;
+    return all_.emplace_back(device, Batch(entries_)).second;
+  }
+  void run(int rule, std::span<const Tensor> operands) const {
+    for (const auto& [device, batch] : all_) {
+      if (all_.size() == 1 || device.type == DeviceType::CPU) {
+        batch.run(rule, operands, device);
+        continue;
+      }
+      std::vector<Tensor> own;
+      for (const Tensor& t : operands)
+        if (t.device() == device) own.push_back(t);
+      batch.run(rule, own, device);
+    }
+  }
+
+ private:
+  size_t entries_;
+  std::vector<std::pair<Device, Batch>> all_;
+};
+
 }  // namespace
+
+std::atomic<const DeviceSteps*> device_steps{nullptr};
+
+void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Tensor& scale) {
+  const NoGradGuard no_grad;
+  const char* op = "unscale";
+  for (const Tensor* t : {&found, &scale})
+    TG_CHECK(t->numel() == 1 && t->dtype() == DType::float32, Runtime,
+             "{}: found_inf and the scale must have one element of float32: got shape {} of {}", op,
+             format_ints(t->sizes()), t->dtype());
+  std::vector<Tensor> dense, apart;  // and those that do not lie in one run
+  const uint32_t site = autograd::current_site();
+  for (const Tensor& t : grads) {
+    TG_CHECK(t.is_floating_point(), Runtime, "{}: expected floating point gradients: got {}", op, t.dtype());
+    TG_CHECK(t.device() == found.device() && t.device() == scale.device(), Runtime,
+             "{}: expected all tensors on one device: got {} and {}", op, t.device(), found.device());
+    const bool direct = t.is_cuda() && t.impl()->is_non_overlapping_and_dense();
+    (direct ? dense : apart).push_back(t);
+    t.impl()->bump_version(op, site);
+  }
+  for (const Tensor& t : apart) {
+    raw::maximum_out(found, raw::to(raw::logical_not(raw::all(raw::isfinite(t))), DType::float32), found);
+    raw::mul_(t, scale);
+  }
+  if (dense.empty()) return;
+  TG_CHECK(device_steps.load() != nullptr, NotImplemented, "{}: no kernel for tensors on {}", op, found.device());
+  device_steps.load()->unscale(dense, found, scale);
+}
 
 void fused_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries) {
   TG_ASSERT(options.size() == rule.options.size());
   const NoGradGuard no_grad;
   const rules::StateTensors states = rule.states(options.data());
   Layouts layouts(rule.name);
-  Batch batch(entries.size());
+  Batches batches(entries.size());
   for (StepEntry& e : entries) {
     layouts.param(e.param);
     RuleRun run{};
@@ -182,9 +246,9 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<Ste
     run.weight_decay = plan.weight_decay;
     run.decay = plan.decay;
     std::copy_n(plan.c, kMaxConstants, run.constants);
-    batch.add(run, e.param.dtype());
+    batches.of(e.param.device()).add(run, e.param.dtype());
   }
-  batch.run(rule.index);
+  batches.run(rule.index, layouts.operands());
   layouts.write_back();
 }
 

@@ -7,6 +7,7 @@
 // Thread rules: one step at a time for a given set of tensors.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,19 @@ struct StepEntry {
 
 // One step of all entries. `options` in the rule's order.
 TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries);
+
+// grads *= scale, and found = 1 where an element was infinite or NaN before, else as it was. All floating point; found
+// and scale have one element of float32; all on one device, which nobody waits for.
+TG_API void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Tensor& scale);
+
+// How a device other than the CPU does this; its library hangs it in when it is loaded. Runs are of one device and may
+// differ in dtype; `operands` owns what they point to. Complex numbers are pairs of real ones.
+struct DeviceSteps {
+  void (*step)(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes,
+               std::span<const Tensor> operands);
+  void (*unscale)(std::span<const Tensor> dense, const Tensor& found, const Tensor& scale);
+};
+TG_API extern std::atomic<const DeviceSteps*> device_steps;
 
 // The same step with tensor operators, recorded on the tape where it is on, so that a gradient flows through the step
 // to gradients, parameters and options. An option that is a tensor (of one element) is in `tensors` at its place; the

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tapegrad/c10/macros.h"
 #include "tapegrad/nn/optim/kernels.h"
 
 namespace tapegrad::nn::rules {
@@ -23,15 +24,15 @@ namespace tapegrad::nn::rules {
 // What the formulas need beyond + - * /; recorded.h has the same for tensors.
 inline double number(double x) { return x; }
 template <class C>
-requires std::is_floating_point_v<C> C root(C x) { return std::sqrt(x); }
+requires std::is_floating_point_v<C> TG_HD C root(C x) { return std::sqrt(x); }
 template <class C>
-requires std::is_floating_point_v<C> C magnitude(C x) { return std::abs(x); }
+requires std::is_floating_point_v<C> TG_HD C magnitude(C x) { return std::abs(x); }
 template <class C>
-requires std::is_floating_point_v<C> C larger(C a, C b) { return a > b ? a : b; }
+requires std::is_floating_point_v<C> TG_HD C larger(C a, C b) { return a > b ? a : b; }
 template <class C>
-requires std::is_floating_point_v<C> C smaller(C a, C b) { return a < b ? a : b; }
+requires std::is_floating_point_v<C> TG_HD C smaller(C a, C b) { return a < b ? a : b; }
 template <class C>
-requires std::is_floating_point_v<C> C by_sign(C x, C positive, C zero, C negative) {
+requires std::is_floating_point_v<C> TG_HD C by_sign(C x, C positive, C zero, C negative) {
   return x > C(0) ? positive : x < C(0) ? negative : zero;
 }
 inline double power(double base, double exponent) { return std::pow(base, exponent); }
@@ -102,7 +103,7 @@ struct Sgd {
     plan.c[3] = o[kMomentum];
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     if constexpr (kVariant == 0) {
       p = p - c[0] * g;
       return;
@@ -143,7 +144,7 @@ struct Adam {
     plan.c[5] = root(1 - power(o[kBeta2], step));
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     s[0] = s[0] + c[0] * (g - s[0]);
     s[1] = c[1] * s[1] + c[2] * g * g;
     if constexpr (kVariant == 1) s[2] = larger(s[2], s[1]);
@@ -171,7 +172,7 @@ struct Adagrad {
     plan.c[1] = o[kEps];
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     s[0] = s[0] + g * g;
     p = p - c[0] * (g / (root(s[0]) + c[1]));
   }
@@ -206,7 +207,7 @@ struct RmsProp {
     plan.c[4] = o[kMomentum];
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     constexpr int kMean = 1 + (kVariant & 1);
     s[0] = c[1] * s[0] + c[2] * g * g;
     C variance = s[0];
@@ -245,7 +246,7 @@ struct Adadelta {
     plan.c[3] = o[kEps];
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     s[0] = c[1] * s[0] + c[2] * g * g;
     const C delta = root(s[1] + c[3]) / root(s[0] + c[3]) * g;
     s[1] = c[1] * s[1] + c[2] * delta * delta;
@@ -274,7 +275,7 @@ struct Adamax {
     plan.c[3] = o[kLr] / (1 - power(o[kBeta1], state.values[0]));
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     s[0] = s[0] + c[0] * (g - s[0]);
     s[1] = larger(c[1] * s[1], magnitude(g) + c[2]);
     p = p - c[3] * (s[0] / s[1]);
@@ -315,7 +316,7 @@ struct NAdam {
     plan.c[6] = o[kLr] * next / (1 - product * next);
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     s[0] = s[0] + c[0] * (g - s[0]);
     s[1] = c[1] * s[1] + c[2] * g * g;
     p = p - (c[5] * g + c[6] * s[0]) / (root(s[1]) / c[4] + c[3]);
@@ -353,7 +354,7 @@ struct RAdam {
                   root((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length));
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     s[0] = s[0] + c[0] * (g - s[0]);
     s[1] = c[1] * s[1] + c[2] * g * g;
     if constexpr (kVariant == 0)
@@ -381,7 +382,7 @@ struct Rprop {
     for (int i = 0; i < 4; ++i) plan.c[i] = o[kEtaMinus + i];
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     const C turn = g * s[0];
     s[1] = smaller(larger(s[1] * by_sign(turn, c[1], C(1), c[0]), c[2]), c[3]);
     s[0] = by_sign(turn, g, g, C(0));
@@ -420,7 +421,7 @@ struct Asgd {
     state.values[2] = state.rounded(1 / std::max(1.0, step - number(o[kStart])));
   }
   template <int kVariant, class C>
-  static void update(C& p, C& g, C* s, const C* c) {
+  TG_HD static void update(C& p, C& g, C* s, const C* c) {
     p = p - c[0] * g;
     if constexpr (kVariant == 0)
       s[0] = p;

@@ -86,24 +86,22 @@ class GradScaler:
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
     def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16: bool) -> dict:
-        from .. import no_grad
-
-        found: dict = {}
-        with no_grad():
-            for group in optimizer.param_groups:
-                for param in group["params"]:
-                    grad = param.grad
-                    if grad is None:
-                        continue
-                    if grad.dtype is _C.float16 and not allow_fp16:
-                        raise ValueError("Attempting to unscale FP16 gradients.")
-                    if grad.is_sparse:
-                        param.grad = grad = grad.coalesce()
-                    values = grad._values() if grad.is_sparse else grad
-                    flag = found.setdefault(values.device, found_inf.clone().to(values.device))
-                    if not values.isfinite().all():
-                        flag.fill_(1.0)
-                    values.mul_(inv_scale.to(values.device))
+        by_device: dict = {}
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                grad = param.grad
+                if grad is None:
+                    continue
+                if grad.dtype is _C.float16 and not allow_fp16:
+                    raise ValueError("Attempting to unscale FP16 gradients.")
+                if grad.is_sparse:
+                    param.grad = grad = grad.coalesce()
+                values = grad._values() if grad.is_sparse else grad
+                by_device.setdefault(values.device, []).append(values)
+        found = {}
+        for device, grads in by_device.items():  # one pass over all gradients of a device, which nobody waits for
+            found[device] = found_inf.clone().to(device)
+            _C._unscale(grads, found[device], inv_scale.to(device))
         return found
 
     def unscale_(self, optimizer) -> None:
@@ -172,21 +170,21 @@ class GradScaler:
             flags = [flag for state in self._per_optimizer_states.values() for flag in state["found_inf_per_device"].values()]
             if not flags:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            self._move_scale(any(flag.item() for flag in flags))
+            found = flags[0].to(self._scale.device)
+            for flag in flags[1:]:
+                found = found + flag.to(self._scale.device)
+            self._move_scale(found != 0)
         self._per_optimizer_states = defaultdict(_fresh_state)
 
-    def _move_scale(self, found_inf: bool) -> None:
-        if found_inf:
-            self._scale.mul_(self._backoff_factor)
-            self._growth_tracker.fill_(0)
-            return
-        good = int(self._growth_tracker.item()) + 1
-        if good == self._growth_interval:
-            grown = self._scale * self._growth_factor
-            if grown.isfinite():
-                self._scale.copy_(grown)
-            good = 0
-        self._growth_tracker.fill_(good)
+    def _move_scale(self, found_inf) -> None:
+        from .. import where
+
+        good = self._growth_tracker + 1
+        full = good == self._growth_interval
+        grown = self._scale * self._growth_factor
+        kept = where(full & grown.isfinite(), grown, self._scale)
+        self._scale.copy_(where(found_inf, self._scale * self._backoff_factor, kept))
+        self._growth_tracker.copy_(where(found_inf | full, 0, good))
 
     def _get_scale_async(self):
         return self._scale

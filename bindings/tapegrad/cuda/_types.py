@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import _legacy
+from .. import _legacy, empty
 from .._C import Tensor
 from .._legacy import _TensorType
 
@@ -14,8 +14,15 @@ class _CudaTensorType(_TensorType):
         return isinstance(instance, Tensor) and instance.is_cuda and instance.dtype == cls.dtype
 
     def __call__(cls, *args):
-        raise TypeError(f"type cuda.{cls.__name__} not available: tapegrad was installed without its CUDA library, or there is no "
-                        "CUDA device\nuse device='cpu', or ask tapegrad.cuda.is_available() first")
+        from . import is_available
+
+        if not is_available():
+            raise TypeError(f"type cuda.{cls.__name__} not available: tapegrad was installed without its CUDA library, or there is no "
+                            "CUDA device\nuse device='cpu', or ask tapegrad.cuda.is_available() first")
+        if args and all(isinstance(size, int) for size in args):  # memory as it comes, without a copy
+            return empty(args, dtype=cls.dtype, device="cuda")
+        given = [value.cpu() if isinstance(value, Tensor) else value for value in args]
+        return getattr(_legacy, cls.__name__)(*given).to("cuda")
 
     def __repr__(cls) -> str:
         return f"<class 'tapegrad.cuda.{cls.__name__}'>"

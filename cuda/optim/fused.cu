@@ -1,0 +1,178 @@
+// Optimizer steps and GradScaler's unscaling over many tensors by few launches: a launch takes the addresses of several
+// runs, and each of its blocks a part of one. The formulas are the CPU's (nn/optim/rules.h), compiled for the device.
+#include "tapegrad/cuda/optim/fused.h"
+
+#include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/nn/optim/fused.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+using nn::RuleRun;
+
+constexpr int kRuns = 24;                // of a launch: what fits its arguments
+constexpr int64_t kPerBlock = 16 * 256;  // elements
+
+template <class Run>
+struct Runs {
+  int n = 0;
+  uint32_t last_block[kRuns];  // the blocks of run r end before it
+  Run run[kRuns];
+};
+
+// Calls f(run, first, last) for the part of a run that this block has.
+template <class Run, class F>
+TG_DEVICE void each_part(const Runs<Run>& runs, F&& f) {
+  int r = 0;
+  while (block_index() >= runs.last_block[r]) ++r;
+  const int64_t part = block_index() - (r == 0 ? 0 : runs.last_block[r - 1]);
+  const int64_t first = part * kPerBlock, n = runs.run[r].n;
+  f(runs.run[r], first, first + kPerBlock < n ? first + kPerBlock : n);
+}
+
+// Starts launch(runs, blocks) for groups of what `next(i)` gives.
+template <class Run, class F>
+void in_groups(const std::vector<Run>& all, F&& start) {
+  Runs<Run> runs;
+  uint32_t blocks = 0;
+  auto flush = [&] {
+    if (runs.n > 0) start(runs, blocks);
+    runs.n = 0;
+    blocks = 0;
+  };
+  for (const Run& given : all) {
+    const int64_t needed = (given.n + kPerBlock - 1) / kPerBlock;
+    TG_CHECK(needed < INT32_MAX, NotImplemented, "optimizer step: a parameter of {} elements on cuda", given.n);
+    if (needed == 0) continue;
+    if (runs.n == kRuns || blocks + needed > INT32_MAX) flush();
+    blocks += static_cast<uint32_t>(needed);
+    runs.run[runs.n] = given;
+    runs.last_block[runs.n++] = blocks;
+  }
+  flush();
+}
+
+template <class T, class Rule, int kVariant>
+TG_DEVICE void step_part(const RuleRun& run, int64_t first, int64_t last) {
+  using C = compute_t<T>;
+  constexpr int kSlots = Rule::slots(kVariant);
+  auto* param = static_cast<T*>(run.param);
+  const auto* grad = static_cast<const T*>(run.grad);
+  const C sign = static_cast<C>(run.sign), weight_decay = static_cast<C>(run.weight_decay);
+  const C decay = static_cast<C>(run.decay);
+  C c[nn::kMaxConstants];
+  for (int k = 0; k < nn::kMaxConstants; ++k) c[k] = static_cast<C>(run.constants[k]);
+  for (int64_t i = first + thread_index(); i < last; i += block_size()) {
+    C p = load_value(param + i);
+    C g = sign * load_value(grad + i) + weight_decay * p;
+    p = p * decay;
+    C s[nn::kMaxStates] = {};
+    for (int k = 0; k < kSlots; ++k) s[k] = load_value(static_cast<const T*>(run.states[k]) + i);
+    Rule::template update<kVariant>(p, g, s, c);
+    store_value(param + i, p);
+    for (int k = 0; k < kSlots; ++k) store_value(static_cast<T*>(run.states[k]) + i, s[k]);
+  }
+}
+
+template <class T, class Rule>
+TG_KERNEL void step_kernel(Runs<RuleRun> runs) {
+  each_part(runs, [](const RuleRun& run, int64_t first, int64_t last) {
+    static_assert(Rule::kVariants <= 4);
+    constexpr int kLast = Rule::kVariants - 1;
+    switch (run.variant) {
+      case 0:
+        return step_part<T, Rule, 0>(run, first, last);
+      case 1:
+        return step_part < T, Rule, kLast < 1 ? kLast : 1 > (run, first, last);
+      case 2:
+        return step_part < T, Rule, kLast < 2 ? kLast : 2 > (run, first, last);
+      default:
+        return step_part<T, Rule, kLast>(run, first, last);
+    }
+  });
+}
+
+template <class T>
+void step_runs(const Work& work, int rule, const std::vector<RuleRun>& all) {
+  using Kernel = void (*)(Runs<RuleRun>);
+  using namespace nn::rules;
+#define TG_KERNEL_OF(name) &step_kernel<T, name>,
+  static constexpr Kernel kernels[] = {TG_OPTIM_RULES(TG_KERNEL_OF)};
+#undef TG_KERNEL_OF
+  in_groups(all, [&](const Runs<RuleRun>& runs, uint32_t blocks) {
+    launch(work, kernels[rule], Grid(blocks), kBlock, runs);
+  });
+}
+
+void step(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes, std::span<const Tensor> operands) {
+  const Work work(operands[0].device());
+  for (const Tensor& t : operands) work.use(t);
+  for (DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
+    std::vector<RuleRun> own;
+    for (size_t i = 0; i < runs.size(); ++i)
+      if (dtypes[i] == dtype) own.push_back(runs[i]);
+    if (own.empty()) continue;
+    if (dtype == DType::float32)
+      step_runs<float>(work, rule, own);
+    else if (dtype == DType::float64)
+      step_runs<double>(work, rule, own);
+    else if (dtype == DType::float16)
+      step_runs<Half>(work, rule, own);
+    else
+      step_runs<BFloat16>(work, rule, own);
+  }
+}
+
+struct GradRun {
+  void* data;
+  int64_t n;
+};
+// Every thread that finds a bad element writes the same number.
+template <class T>
+TG_KERNEL void unscale_kernel(Runs<GradRun> runs, float* found, const float* scale) {
+  each_part(runs, [=](const GradRun& run, int64_t first, int64_t last) {
+    using C = compute_t<T>;
+    const C by = static_cast<C>(*scale);
+    auto* grad = static_cast<T*>(run.data);
+    bool bad = false;
+    for (int64_t i = first + thread_index(); i < last; i += block_size()) {
+      const C g = load_value(grad + i);
+      bad |= !(g - g == 0);
+      store_value(grad + i, g * by);
+    }
+    if (bad) *found = 1;
+  });
+}
+
+void unscale(std::span<const Tensor> dense, const Tensor& found, const Tensor& scale) {
+  const Work work(found.device(), {&found, &scale});
+  for (DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
+    std::vector<GradRun> own;
+    for (const Tensor& t : dense)
+      if (t.dtype() == dtype) {
+        work.use(t);
+        own.push_back({t.data_ptr(), t.numel()});
+      }
+    auto run = [&]<class T>() {
+      in_groups(own, [&](const Runs<GradRun>& runs, uint32_t blocks) {
+        launch(work, &unscale_kernel<T>, Grid(blocks), kBlock, runs, target_of<float>(found), data_of<float>(scale));
+      });
+    };
+    if (dtype == DType::float32)
+      run.template operator()<float>();
+    else if (dtype == DType::float64)
+      run.template operator()<double>();
+    else if (dtype == DType::float16)
+      run.template operator()<Half>();
+    else
+      run.template operator()<BFloat16>();
+  }
+}
+
+constexpr nn::DeviceSteps kSteps{&step, &unscale};
+
+}  // namespace
+
+void set_optimizer_steps() { nn::device_steps.store(&kSteps); }
+
+}  // namespace tapegrad::cuda

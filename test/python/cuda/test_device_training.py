@@ -1,0 +1,204 @@
+"""What a training loop on CUDA stands on: optimizer steps, GradScaler, waits that are named, memory shared with other libraries.
+
+Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
+"""
+
+import os
+
+import pytest
+import tapegrad as tg
+
+if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
+    pytest.skip("no device was asked for in the environment", allow_module_level=True)
+
+OPTIMIZERS = [("SGD", {}), ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}), ("Adam", {}), ("Adam", {"amsgrad": True, "maximize": True}),
+              ("AdamW", {}), ("Adagrad", {}), ("RMSprop", {"centered": True, "momentum": 0.5}), ("Adadelta", {}), ("Adamax", {}), ("NAdam", {}),
+              ("RAdam", {}), ("Rprop", {}), ("ASGD", {})]
+
+
+def parameters(device):
+    """More tensors than one launch takes: small and large ones, 16 bits, complex, transposed, with gaps, and empty."""
+    tg.manual_seed(2)
+    made = [tg.randn(n % 7 + 1, n) for n in range(30)] + [tg.randn(9000), tg.randn(6, 4).double(), tg.randn(5000).bfloat16(), tg.randn(33).half()]
+    made += [tg.randn(4, 5, dtype=tg.complex64), tg.randn(5, 6).t(), tg.randn(8, 8)[:, ::2], tg.randn(3, 0)]
+    grads = [tg.randn(p.shape, dtype=p.dtype) for p in made]
+    grads[0] = tg.randn(0, 1).t() if made[0].numel() == 0 else grads[0]
+    grads[20] = tg.randn(made[20].shape[::-1]).t()  # lies otherwise than its parameter
+    made = [p.to(device).requires_grad_() for p in made]
+    for p, g in zip(made, grads, strict=True):
+        p.grad = g.to(device).reshape(p.shape)
+    return made
+
+
+@pytest.mark.parametrize("name, options", OPTIMIZERS, ids=lambda v: v if isinstance(v, str) else ",".join(v))
+def test_steps_are_those_of_the_cpu(name, options):
+    states = {}
+    for device in ("cpu", "cuda"):
+        made = parameters(device)
+        optimizer = getattr(tg.optim, name)(made, lr=0.1, **options)
+        if device == "cuda":
+            tg.cuda.set_sync_debug_mode("error")  # a step waits for nothing
+        try:
+            for _ in range(3):
+                optimizer.step()
+        finally:
+            if device == "cuda":
+                tg.cuda.set_sync_debug_mode("default")
+        states[device] = [[p.detach(), *(v for v in optimizer.state[p].values() if isinstance(v, tg.Tensor))] for p in made]
+    for host, there in zip(states["cpu"], states["cuda"], strict=True):
+        for h, t in zip(host, there, strict=True):
+            tolerance = 2e-2 if h.dtype in (tg.bfloat16, tg.float16) else 1e-5
+            tg.testing.assert_close(t.cpu(), h.cpu(), rtol=tolerance, atol=tolerance)
+
+
+def test_parameters_on_several_devices():
+    made = [tg.ones(3, requires_grad=True), tg.ones(3, device="cuda:0", requires_grad=True), tg.ones(3, device="cuda:1", requires_grad=True)]
+    for p in made:
+        p.grad = tg.full_like(p, 2)
+    tg.optim.SGD(made, lr=0.25).step()
+    assert [p.tolist() for p in made] == [[0.5] * 3] * 3
+    made[1].data = made[1].data.cpu()
+    with pytest.raises(RuntimeError, match="another device"):
+        made[1].grad = None
+        p = tg.ones(2, device="cuda", requires_grad=True)
+        p.grad = tg.ones(2, device="cuda")
+        optimizer = tg.optim.SGD([p], lr=0.1, momentum=0.9)
+        optimizer.step()
+        optimizer.state[p]["momentum_buffer"] = tg.zeros(2)
+        optimizer.step()
+
+
+def test_training_on_the_device_is_that_of_the_cpu():
+    losses = {}
+    for device in ("cpu", "cuda"):
+        tg.manual_seed(0)
+        model = tg.nn.Sequential(tg.nn.Linear(5, 16), tg.nn.ReLU(), tg.nn.Linear(16, 3)).to(device)
+        x, y = tg.randn(20, 5).to(device), tg.randint(0, 3, (20,)).to(device)
+        optimizer = tg.optim.AdamW(model.parameters(), lr=0.05)
+        losses[device] = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = tg.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses[device].append(loss.item())
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-4) and losses["cuda"][-1] < losses["cuda"][0]
+
+
+def test_grad_scaler():
+    p, q = tg.ones(5000, device="cuda", requires_grad=True), tg.ones(3, 4, device="cuda", dtype=tg.float64).t().requires_grad_()
+    optimizer = tg.optim.SGD([p, q], lr=1.0)
+    scaler = tg.amp.GradScaler("cuda", init_scale=8.0, growth_interval=2)
+    for round_, bad in enumerate((None, float("inf"), None, None, float("nan"))):
+        optimizer.zero_grad()
+        scaler.scale((p.sum() + q.sum()) * 0.5).backward()
+        if bad is not None:
+            p.grad[4321] = bad
+        before, scale = p[0].item(), scaler.get_scale()
+        with tg.strict("sync"):  # unscaling and finding infinities wait for nothing
+            scaler.unscale_(optimizer)
+        assert p.grad[0].item() == 0.5 and q.grad[2, 1].item() == 0.5
+        scaler.step(optimizer)
+        with tg.strict("sync"):
+            scaler.update()
+        assert p[0].item() == (before if bad is not None else before - 0.5)
+        assert scaler.get_scale() == scale * (0.5 if bad is not None else 2 if round_ == 3 else 1)
+    flag = tg.zeros((), device="cuda")
+    gaps = tg.full((4, 4), 6.0, device="cuda")[:, ::2]
+    tg._C._unscale([gaps, tg.zeros(0, device="cuda")], flag, tg.tensor(0.5, device="cuda"))
+    assert flag.item() == 0 and gaps.tolist() == [[3.0, 3.0]] * 4
+    gaps[1, 1] = float("-inf")
+    tg._C._unscale([gaps], flag, tg.tensor(0.5, device="cuda"))
+    assert flag.item() == 1
+
+
+def test_strict_names_the_line_that_waits():
+    x = tg.arange(6.0, device="cuda")
+    with tg.strict("sync"):
+        y = x * 2 + x.sum()
+        for wait in (lambda: x.sum().item(), lambda: x.nonzero(), lambda: x.cpu(), lambda: tg.linalg.eigvalsh(tg.eye(2, device="cuda"))):
+            with pytest.raises(RuntimeError, match=r"test_device_training\.py"):
+                wait()
+        tg.cuda.synchronize()
+    assert y.sum().item() == 30 + 90
+    check = tg.strict()
+    with pytest.raises(RuntimeError, match="the host waits for the device at"):
+        x[0].item()
+    check.close()
+    assert x[1].item() == 1
+    with pytest.raises(ValueError, match="expected one of sync: got 'sink'"):
+        tg.strict("sink")
+
+
+def test_dlpack_both_ways():
+    x = tg.arange(12.0, device="cuda:1").reshape(3, 4)[:, 1:]
+    y = tg.from_dlpack(x)
+    assert y.device == x.device and y.data_ptr() == x.data_ptr() and y.stride() == (4, 1)
+    y[0, 0] = 99
+    assert x[0, 0].item() == 99
+    z = tg.utils.dlpack.from_dlpack(tg.utils.dlpack.to_dlpack(x))
+    del x, y
+    assert z[2].tolist() == [9, 10, 11]
+    # Work of a stream that the consumer's waits for.
+    side = tg.cuda.Stream()
+    a = tg.zeros(1000, device="cuda")
+    with tg.cuda.stream(side):
+        side.wait_stream(tg.cuda.default_stream())
+        a.add_(5)
+        capsule = a.__dlpack__(stream=1)
+    assert tg.from_dlpack(capsule).sum().item() == 5000
+    assert tg.zeros(0, 3, device="cuda").__dlpack_device__() == (2, 0) and tg.from_dlpack(tg.zeros(0, 3, device="cuda")).shape == (0, 3)
+
+
+class Foreign:
+    def __init__(self, facts, keep=None):
+        self.__cuda_array_interface__, self.keep = facts, keep
+
+
+def test_cuda_array_interface_both_ways():
+    x = tg.arange(12, device="cuda").reshape(3, 4)
+    facts = x.t()[1:].__cuda_array_interface__
+    assert facts["shape"] == (3, 3) and facts["strides"] == (8, 32) and facts["typestr"] == "<i8" and facts["data"] == (x.data_ptr() + 8, False)
+    y = tg.as_tensor(Foreign(facts, x), device="cuda")
+    assert y.tolist() == x.t()[1:].tolist() and y.data_ptr() == x.data_ptr() + 8
+    y.zero_()
+    assert x.sum().item() == 0 + 4 + 8
+    assert tg.tensor(Foreign(x.__cuda_array_interface__, x), dtype=tg.float32).sum().item() == 12
+    for bad, error in (({"typestr": ">i8"}, TypeError), ({"typestr": "<U4"}, TypeError), ({"strides": (-8, 8)}, ValueError), ({"mask": 1}, ValueError)):
+        with pytest.raises(error):
+            tg.as_tensor(Foreign({**facts, **bad}))
+    assert not hasattr(tg.ones(2), "__cuda_array_interface__") and not hasattr(tg.ones(2, device="cuda").bfloat16(), "__cuda_array_interface__")
+    with pytest.raises(RuntimeError, match="requires grad"):
+        tg.ones(2, device="cuda", requires_grad=True).__cuda_array_interface__  # noqa: B018
+
+
+def test_old_classes_of_tensors():
+    assert tg.cuda.FloatTensor(2, 3).shape == (2, 3) and tg.cuda.FloatTensor(2, 3).is_cuda
+    x = tg.cuda.LongTensor([1, 2])
+    assert x.tolist() == [1, 2] and x.device.type == "cuda" and x.dtype == tg.int64
+    assert isinstance(x, tg.cuda.LongTensor) and not isinstance(x, tg.LongTensor) and not isinstance(x, tg.cuda.FloatTensor)
+    assert tg.cuda.get_arch_list() == [] or all(name.startswith(("sm_", "compute_")) for name in tg.cuda.get_arch_list())
+
+
+def test_indices_of_the_host():
+    x = tg.arange(12.0, device="cuda").reshape(3, 4)
+    assert x[tg.tensor([0, 2])].tolist() == [[0, 1, 2, 3], [8, 9, 10, 11]]
+    assert x[tg.tensor([True, False, True]), tg.tensor([0, 1], device="cuda")].tolist() == [0, 9]
+    x[tg.tensor([1])] = -1.0
+    assert x[1].tolist() == [-1] * 4 and x.device.type == "cuda"
+
+
+def test_generators():
+    g = tg.Generator(device="cuda")
+    assert g.device == tg.device("cuda:0") and tg.Generator("cuda:1").clone_state().device == tg.device("cuda:1")
+    assert tg.Generator().device == tg.device("cpu")
+    g.manual_seed(4)
+    first = tg.rand(5, device="cuda", generator=g)
+    tg.manual_seed(4)
+    assert first.tolist() == tg.rand(5, device="cuda").tolist() == tg.rand(5, generator=tg.Generator().manual_seed(4)).tolist()
+    state = tg.cuda.get_rng_state()
+    drawn = tg.randn(3, device="cuda").tolist()
+    tg.cuda.set_rng_state(state)
+    assert tg.randn(3, device="cuda").tolist() == drawn
+    with pytest.raises(RuntimeError, match="there is no device cuda:9"):
+        tg.Generator("cuda:9")
