@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test smoke conformance fuzz bench build asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test smoke conformance fuzz bench gpu-check build asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -24,7 +24,7 @@ demo-gpt:  ## train a small GPT on Shakespeare, letter by letter, and let it wri
 	@PYTHONPATH=build/python $(VENV)/bin/python examples/gpt.py $(ARGS)
 
 test:  ## build, C++ tests (plain and under sanitizers), budgets, Python tests (ARGS go to pytest)
-	@tools/setup.sh build test torch
+	@tools/setup.sh build test torch cuda-build
 	@tools/test.sh $(ARGS)
 
 smoke:  ## build and run the tests marked as smoke tests: five seconds
@@ -45,6 +45,9 @@ bench:  ## time tapegrad against torch and NumPy; writes a table and a plot
 	@tools/setup.sh build bench torch
 	@tools/build.sh cpu _C
 	@PYTHONPATH=build/python $(VENV)/bin/python -m benchmarks $(ARGS)
+
+gpu-check:  ## on a machine with a GPU: build with CUDA, run the tests there, time against its torch (ARGS="--help")
+	@tools/gpu_check.sh $(ARGS)
 
 build:  ## build everything for the CPU into build/
 	@tools/setup.sh build

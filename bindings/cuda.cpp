@@ -9,6 +9,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/float32_precision.h"
 #include "tapegrad/multiprocessing/exchange.h"
 
 namespace tapegrad::python {
@@ -346,6 +347,16 @@ TG_CUDA_FUNCTION(wait_mode) {
   TG_PY_CATCH
 }
 
+// _cuda_allow_tf32([allow]): loads nothing.
+TG_CUDA_FUNCTION(allow_tf32) {
+  TG_PY_TRY
+  int allow = -1;
+  TG_PARSE("|p:_cuda_allow_tf32", &allow);
+  if (allow >= 0) set_allow_tf32(allow != 0);
+  return PyBool_FromLong(::tapegrad::allow_tf32());
+  TG_PY_CATCH
+}
+
 TG_CUDA_FUNCTION(mark) {
   TG_PY_TRY
   int what;
@@ -380,7 +391,7 @@ PyMethodDef cuda_functions[] = {
     TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(report),
     TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache),
     TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(over), TG_ROW(register_pinned),
-    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(mark), TG_ROW(profiler),
+    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(allow_tf32), TG_ROW(mark), TG_ROW(profiler),
     TG_PASS(set_device, set_current, "cuda.set_device"),
     TG_PASS(synchronize, synchronize, "cuda.synchronize", true),
     TG_PASS(can_access_peer, can_access_peer, "cuda.can_device_access_peer"),

@@ -1,34 +1,31 @@
-# cuBLAS, cuDNN and NCCL for CUDA 13, from the toolkit or from PyPI (nvidia-cublas, nvidia-cudnn-cu13, nvidia-nccl-cu13).
-# Gives TapegradCuda::{cublas,cudnn,nccl}, TG_CUDA_LIBRARY_DIRS (for run paths) and TG_CUDA_PYPI (where the wheels lie).
+# The libraries of CUDA 13 beside its runtime, from the toolkit or from PyPI (the extra "cuda" of pyproject.toml). Only
+# headers are compiled against, and only cuBLASLt's; the libraries are opened when first used (cuda/libraries/). Gives
+# TG_CUBLAS_INCLUDE_DIR, TG_CUDA_LIBRARY_DIRS (for run paths), TG_CUDA_PYPI (where wheels lie) and
+# TG_CUDA_LIBRARIES_MISSING.
 
 tg_ask_python(TG_CUDA_PYPI importlib.util "list(importlib.util.find_spec('nvidia').submodule_search_locations)[0]")
 
 set(TG_CUDA_LIBRARY_DIRS "")
-set(required "")
-foreach(row "cublas|cublasLt.h|cublasLt|13|cu13" "cudnn|cudnn.h|cudnn|9|cudnn" "nccl|nccl.h|nccl|2|nccl")
-  string(REPLACE "|" ";" row "${row}")
-  list(GET row 0 name)
-  list(GET row 1 header)
-  list(GET row 2 library)
-  list(GET row 3 version)
-  list(GET row 4 folder)
-  set(hints "$ENV{CUDA_HOME}" "${CUDA_HOME}" /usr/local/cuda)
-  if(TG_CUDA_PYPI)
-    list(PREPEND hints "${TG_CUDA_PYPI}/${folder}")
-  endif()
-  find_path(TG_${name}_INCLUDE_DIR ${header} HINTS ${hints} PATH_SUFFIXES include)
-  find_library(TG_${name}_LIBRARY NAMES lib${library}.so.${version} ${library} HINTS ${hints} PATH_SUFFIXES lib lib64)
-  mark_as_advanced(TG_${name}_INCLUDE_DIR TG_${name}_LIBRARY)
-  list(APPEND required TG_${name}_LIBRARY TG_${name}_INCLUDE_DIR)
-  if(TG_${name}_LIBRARY AND TG_${name}_INCLUDE_DIR AND NOT TARGET TapegradCuda::${name})
-    add_library(TapegradCuda::${name} SHARED IMPORTED)
-    set_target_properties(TapegradCuda::${name} PROPERTIES
-      IMPORTED_LOCATION "${TG_${name}_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${TG_${name}_INCLUDE_DIR}")
-    get_filename_component(dir "${TG_${name}_LIBRARY}" DIRECTORY)
+set(TG_CUDA_LIBRARIES_MISSING "")
+set(folders "$ENV{CUDA_HOME}" "${CUDA_HOME}" /usr/local/cuda)
+if(TG_CUDA_PYPI)
+  list(PREPEND folders "${TG_CUDA_PYPI}/cu13" "${TG_CUDA_PYPI}/cudnn" "${TG_CUDA_PYPI}/nccl")
+endif()
+foreach(file libcublasLt.so.13 libcudnn.so.9 libcusolver.so.12 libcufft.so.12 libnccl.so.2)
+  string(REGEX REPLACE "^lib(.*)\\.so.*" "TG_\\1_LIBRARY" variable "${file}")
+  find_library(${variable} NAMES ${file} HINTS ${folders} PATH_SUFFIXES lib lib64)
+  mark_as_advanced(${variable})
+  if(${variable})
+    get_filename_component(dir "${${variable}}" DIRECTORY)
     list(APPEND TG_CUDA_LIBRARY_DIRS "${dir}")
+  else()
+    list(APPEND TG_CUDA_LIBRARIES_MISSING "${file}")
   endif()
 endforeach()
+list(REMOVE_DUPLICATES TG_CUDA_LIBRARY_DIRS)
 
+find_path(TG_CUBLAS_INCLUDE_DIR cublasLt.h HINTS ${folders} PATH_SUFFIXES include)
+mark_as_advanced(TG_CUBLAS_INCLUDE_DIR)
 include(FindPackageHandleStandardArgs)
-find_package_handle_standard_args(TapegradCudaLibraries REQUIRED_VARS ${required}
-  REASON_FAILURE_MESSAGE "pip install 'nvidia-cublas>=13.0,<13.1' 'nvidia-cudnn-cu13>=9,<10' 'nvidia-nccl-cu13>=2.27,<3'")
+find_package_handle_standard_args(TapegradCudaLibraries REQUIRED_VARS TG_CUBLAS_INCLUDE_DIR
+  REASON_FAILURE_MESSAGE "pip install 'nvidia-cublas>=13.0,<13.1'")

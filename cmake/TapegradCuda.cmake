@@ -1,6 +1,6 @@
 # libtapegrad_cuda.so from cuda/**/*.{cpp,cu}, and libtapegrad_cuda_sim.so from the same files with the C++ compiler alone
-# (docs/cuda.md). AUTO builds the first it when a CUDA 13 compiler and the libraries are found, else
-# says in one line why not; ON stops there. The libraries are looked for first, because trying a compiler takes seconds.
+# (docs/cuda.md). What CUDA says is in the first lines of CMakeLists.txt. Headers are looked for first, because trying a
+# compiler takes seconds.
 
 set(TG_CUDA_ARCHITECTURES "90-real;80-virtual" CACHE STRING
     "One architecture, and PTX that newer and older devices compile when they load it")
@@ -10,12 +10,12 @@ if(NOT CUDA STREQUAL "OFF")
   set(why "")
   find_package(TapegradCudaLibraries QUIET)
   if(NOT TapegradCudaLibraries_FOUND)
-    set(why "cuBLAS, cuDNN and NCCL for CUDA 13 were not all found")
+    set(why "no cublasLt.h of CUDA 13 was found (PyPI: nvidia-cublas)")
   else()
     find_program(TG_NVCC nvcc HINTS "$ENV{CUDA_HOME}/bin" /usr/local/cuda/bin "${TG_CUDA_PYPI}/cu13/bin")
     mark_as_advanced(TG_NVCC)
     if(NOT TG_NVCC)
-      set(why "no nvcc was found")
+      set(why "no nvcc was found (PyPI: the extra \"nvcc\" of pyproject.toml)")
     else()
       execute_process(COMMAND "${TG_NVCC}" --version OUTPUT_VARIABLE version ERROR_QUIET)
       string(REGEX MATCH "release ([0-9]+)\\." version "${version}")
@@ -42,35 +42,60 @@ foreach(file ${TG_GENERATED})
 endforeach()
 
 if(TG_CUDA_FOUND)
+  # A check is for the compilers and the linker: machine code of one architecture, not optimised.
+  set(architectures "${TG_CUDA_ARCHITECTURES}")
+  set(check_flags "")
+  set(check OFF)
+  if(CUDA STREQUAL "CHECK")
+    set(check ON)
+    list(GET TG_CUDA_ARCHITECTURES 0 architectures)
+    set(check_flags -Xcicc=-O0 -Xptxas=-O0)
+  endif()
+
+  get_filename_component(toolkit "${TG_NVCC}" REALPATH)
+  get_filename_component(toolkit "${toolkit}/../.." ABSOLUTE)
+  if(NOT EXISTS "${toolkit}/lib64" AND EXISTS "${toolkit}/lib")  # PyPI's nvcc looks for a folder that its wheels lack
+    file(CREATE_LINK lib "${toolkit}/lib64" RESULT ignored SYMBOLIC)
+  endif()
   set(CMAKE_CUDA_COMPILER "${TG_NVCC}" CACHE FILEPATH "")
-  set(CMAKE_CUDA_ARCHITECTURES "${TG_CUDA_ARCHITECTURES}")
+  set(CMAKE_CUDA_ARCHITECTURES "${architectures}")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
   set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "" FORCE)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
-  find_package(CUDAToolkit 13 REQUIRED)
 
   set(cuda_sources ${cuda_host_sources} ${cuda_kernel_sources})
   list(FILTER cuda_sources EXCLUDE REGEX "/cuda/simulated/")
   add_library(tapegrad_cuda SHARED ${cuda_sources})
+  set_target_properties(tapegrad_cuda PROPERTIES EXCLUDE_FROM_ALL ${check})
   target_compile_options(tapegrad_cuda PRIVATE
-    ${TG_BASELINE_FLAGS} "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>"
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra$<$<BOOL:${TG_WARNINGS_AS_ERRORS}>:,-Werror>>")
+    ${TG_BASELINE_FLAGS} "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-include=tapegrad/cuda/launch/nvcc.h;--compress-mode=size;${check_flags}>"
+    # The C++ that nvcc hands on spells types out, deprecated names of the standard library among them.
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-deprecated-declarations>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TG_WARNINGS_AS_ERRORS}>>:-Xcompiler=-Werror;-Werror=all-warnings>")
   # nvcc's front end cannot evaluate fmt's checks of format strings; they are made when the message is.
   target_compile_definitions(tapegrad_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=> $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
-  target_link_libraries(tapegrad_cuda PUBLIC tapegrad
-    PRIVATE $<BUILD_INTERFACE:tapegrad_private> CUDA::cudart_static ${CMAKE_DL_LIBS})
-  # Only the headers: the libraries themselves are opened when they are first used (cuda/libraries/), so that the
-  # package loads where some of them, or the driver, are missing. The run path is where they are looked for.
-  foreach(name cublas cudnn nccl)
-    target_include_directories(tapegrad_cuda SYSTEM PRIVATE "${TG_${name}_INCLUDE_DIR}")
-  endforeach()
+  # Only headers: the libraries themselves are opened when they are first used (cuda/libraries/), so that the package
+  # loads where some of them, or the driver, are missing. The run path is where they are looked for.
+  target_include_directories(tapegrad_cuda SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} "${TG_CUBLAS_INCLUDE_DIR}")
+  target_link_libraries(tapegrad_cuda PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS} rt)
+  target_link_options(tapegrad_cuda PRIVATE -Wl,--no-undefined)
+  set(places "$ORIGIN")
+  if(SKBUILD)  # wheels beside this one
+    foreach(folder cu13 cudnn nccl)
+      list(APPEND places "$ORIGIN/../../nvidia/${folder}/lib")
+    endforeach()
+  endif()
   set_target_properties(tapegrad_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
     BUILD_RPATH "$ORIGIN;${TG_CUDA_LIBRARY_DIRS}"
-    INSTALL_RPATH "$ORIGIN;${TG_CUDA_LIBRARY_DIRS}")
-  message(STATUS "tapegrad: building with CUDA ${CUDAToolkit_VERSION} for ${TG_CUDA_ARCHITECTURES}")
+    INSTALL_RPATH "${places};${TG_CUDA_LIBRARY_DIRS}")
+  message(STATUS "tapegrad: building with CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}")
+  if(TG_CUDA_LIBRARIES_MISSING)
+    message(STATUS "tapegrad: not here, asked for when an operator needs one: ${TG_CUDA_LIBRARIES_MISSING}")
+  endif()
 endif()
 
 # The simulated device: kernels are compiled as C++ through a file each that includes them, because a .cu file can have one

@@ -15,9 +15,10 @@ else()
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 endif()
 
-# tg_ask_python(VAR EXPRESSION IMPORTS): what the interpreter says, cached per interpreter; empty when it fails.
+# tg_ask_python(VAR EXPRESSION IMPORTS): what the interpreter says, cached per interpreter; empty when it fails, and then
+# asked again the next time.
 function(tg_ask_python var imports expression)
-  if(NOT DEFINED CACHE{${var}} OR NOT "${TG_ASKED_PYTHON}" STREQUAL "${Python_EXECUTABLE}")
+  if("$CACHE{${var}}" STREQUAL "" OR NOT "${TG_ASKED_PYTHON}" STREQUAL "${Python_EXECUTABLE}")
     execute_process(COMMAND "${Python_EXECUTABLE}" -c "import ${imports}; print(${expression})"
       OUTPUT_VARIABLE answer ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
     set(${var} "${answer}" CACHE INTERNAL "answer of ${Python_EXECUTABLE}")

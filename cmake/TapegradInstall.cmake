@@ -35,7 +35,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/tapegradConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/tapegradConfig.cmake" "${PROJECT_BINARY_DIR}/tapegradConfigVersion.cmake"
   DESTINATION "${package_dir}")
 
-if(TARGET tapegrad_cuda)
+if(TARGET tapegrad_cuda AND NOT CUDA STREQUAL "CHECK")
   install(TARGETS tapegrad_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
 foreach(room ${TG_ROOMS})

@@ -37,3 +37,6 @@ if(TG_BINDING_SOURCES)
     BUILD_RPATH "$ORIGIN/../../lib"
     INSTALL_RPATH "$ORIGIN/lib")
 endif()
+if(TARGET _C AND TARGET tapegrad_cuda AND NOT CUDA STREQUAL "CHECK")
+  add_dependencies(_C tapegrad_cuda)  # not linked: the package opens it when a device is first used
+endif()

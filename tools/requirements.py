@@ -3,6 +3,7 @@
 pyproject.toml is the only list of packages; this reads it without building the project.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,12 +18,22 @@ except ModuleNotFoundError:  # Python 3.10: pip carries the same parser
 PYPROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
 
 
+# Packages that hold CUDA's compiler and its headers.
+COMPILER = ("nvidia-cuda-", "nvidia-nvvm", "nvidia-nvtx")
+
+
+def has_nvcc():
+    """Whether nvcc of CUDA 13 is installed, where the build looks for it (cmake/TapegradCuda.cmake)."""
+    places = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
+    return any(version_of(p)[0] == 13 for p in ["nvcc", *(f"{place}/bin/nvcc" for place in places if place)])
+
+
 def version_of(tool):
     """The version of a program on the path as a tuple; (0, 0) where it is absent or does not start."""
     if not shutil.which(tool):
         return 0, 0
     run = subprocess.run([tool, "--version"], capture_output=True, text=True)
-    found = re.search(r"(\d+)\.(\d+)", run.stdout)
+    found = re.search(r"release (\d+)\.(\d+)", run.stdout) or re.search(r"(\d+)\.(\d+)", run.stdout)
     return tuple(map(int, found.groups())) if run.returncode == 0 and found else (0, 0)
 
 
@@ -37,6 +48,8 @@ def build_requirements():
 def extra_requirements(extra):
     for requirement in PYPROJECT["project"]["optional-dependencies"][extra]:
         own = re.fullmatch(r"tapegrad\[(.*)\]", requirement)
+        if requirement.startswith(COMPILER) and has_nvcc():
+            continue
         if own:
             for other in own.group(1).split(","):
                 yield from extra_requirements(other)

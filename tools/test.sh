@@ -21,6 +21,7 @@ part() {  # part NAME COMMAND...
 start=$SECONDS
 tools/build.sh cpu || exit 1
 say "build: ok, $((SECONDS - start)) s"
+part "CUDA library, compiled and linked" tools/cuda_build.sh
 part "C++ tests" tools/ctest.sh cpu
 part "build with AddressSanitizer and UBSan" tools/build.sh asan \
   && part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan

@@ -42,20 +42,21 @@ def are_deterministic_algorithms_enabled() -> bool:
     return True
 
 
-_matmul_precision = "highest"
+# What the program asked of products of float32 matrices, by its two names.
+_float32 = {"matmul": "highest", "cuda": "none"}
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accepted: matrix products of float32 are computed in float32."""
-    global _matmul_precision
+    """With "high" or "medium" GPUs may round the operands of float32 matrix products to TF32; the CPU never does."""
     if precision not in ("highest", "high", "medium"):
         raise ValueError(f"set_float32_matmul_precision: expected highest, high or medium: got {precision!r}")
-    _matmul_precision = precision
+    _float32.update(matmul=precision, cuda="ieee" if precision == "highest" else "tf32")
+    _C._cuda_allow_tf32(precision != "highest")
 
 
 def get_float32_matmul_precision() -> str:
-    """What set_float32_matmul_precision was given."""
-    return _matmul_precision
+    """What set_float32_matmul_precision was given; after backends.cuda.matmul.allow_tf32 what that comes to."""
+    return _float32["matmul"]
 
 
 def set_flush_denormal(mode: bool) -> bool:

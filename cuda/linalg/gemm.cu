@@ -4,6 +4,7 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/linalg/library.h"
 #include "tapegrad/cuda/linalg/tiles.h"
 
 namespace tapegrad::cuda {
@@ -55,9 +56,12 @@ TG_KERNEL void gemm_kernel(GemmArgs<T> args) {
 
 }  // namespace
 
+std::atomic<ProductLibrary> product_library{nullptr};
+
 void gemm(const Stream& stream, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k, const Scalar& alpha,
           const Matrix& a, const Matrix& b, const Scalar& beta, void* c) {
   if (m == 0 || n == 0 || batch == 0) return;
+  if (library_product(stream, {dtype, batch, m, n, k, alpha, a, b, beta, c})) return;
   dispatch_numeric(dtype, [&]<class T>() {
     using C = compute_t<T>;
     const GemmArgs<T> args{m,

@@ -5,7 +5,7 @@
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
-#include "tapegrad/cuda/linalg/gemm.h"
+#include "tapegrad/cuda/linalg/library.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -75,11 +75,16 @@ void linear_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, 
   const int64_t k = weight.size(weight.ndim() - 1), n = matrix_weight ? weight.size(0) : 1;
   const int64_t m = n == 0 ? 0 : out.numel() / n;
   if (m == 0) return;
-  if (bias.defined()) copy_any(out, bias, true);
+  const Matrix a{input.data_ptr(), k, 1};
+  const Matrix b{weight.data_ptr(), weight.stride(weight.ndim() - 1), matrix_weight ? weight.stride(0) : 0};
   const Work work(out.device(), {&input, &weight, &out});
-  gemm(work, out.dtype(), 1, m, n, k, 1, {input.data_ptr(), k, 1, 0},
-       {weight.data_ptr(), weight.stride(weight.ndim() - 1), matrix_weight ? weight.stride(0) : 0, 0},
-       bias.defined() ? 1 : 0, out.data_ptr());
+  if (bias.defined()) {
+    work.use(bias);
+    const bool row = bias.ndim() == 1 && bias.size(0) == n && (n == 1 || bias.stride(0) == 1);
+    if (row && library_product(work, {out.dtype(), 1, m, n, k, 1, a, b, 0, out.data_ptr(), bias.data_ptr()})) return;
+    copy_any(out, bias, true);
+  }
+  gemm(work, out.dtype(), 1, m, n, k, 1, a, b, bias.defined() ? 1 : 0, out.data_ptr());
 }
 
 }  // namespace tapegrad::cuda

@@ -25,8 +25,9 @@ struct Plain {
   template <int V>
   TG_HD Acc steps(Acc a, const T (&x)[V], double) const {
     if constexpr (V == 4 && requires(T t) { f.join(t, t); })
-      return f.step(a, f.join(f.join(x[0], x[1]), f.join(x[2], x[3])));
-    for (int j = 0; j < V; ++j) a = f.step(a, x[j]);
+      a = f.step(a, f.join(f.join(x[0], x[1]), f.join(x[2], x[3])));
+    else
+      for (int j = 0; j < V; ++j) a = f.step(a, x[j]);
     return a;
   }
   TG_HD Acc merge(const Acc& a, const Acc& b) const { return f.merge(a, b); }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib as _contextlib
 
+from .. import _C
+from .._settings import _float32
 from ._switches import switched as _switched
 
 __all__ = ["enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
@@ -13,13 +15,38 @@ _kernels = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
 
 
 class _Matmul:
-    """Switches of matrix products."""
+    """Switches of matrix products. With allow_tf32, GPUs may round the operands of float32 products to TF32."""
 
-    allow_tf32 = False
-    allow_fp16_reduced_precision_reduction = True
-    allow_bf16_reduced_precision_reduction = True
-    allow_fp16_accumulation = False
-    fp32_precision = "none"
+    __slots__ = ("allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction")
+
+    def __init__(self):
+        self.allow_fp16_reduced_precision_reduction = True
+        self.allow_bf16_reduced_precision_reduction = True
+        self.allow_fp16_accumulation = False
+
+    @property
+    def allow_tf32(self) -> bool:
+        return _C._cuda_allow_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, allow: bool) -> None:
+        if not isinstance(allow, bool):
+            raise RuntimeError(f"backends.cuda.matmul.allow_tf32: expected a bool: got {type(allow).__name__}")
+        self.fp32_precision = "tf32" if allow else "ieee"
+
+    @property
+    def fp32_precision(self) -> str:
+        return _float32["cuda"]
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision: str) -> None:
+        if precision not in ("none", "ieee", "tf32"):
+            raise RuntimeError(f"backends.cuda.matmul.fp32_precision: expected none, ieee or tf32: got {precision!r}")
+        allow = precision == "tf32"
+        if allow != _C._cuda_allow_tf32():  # "medium" stays what it is
+            _float32["matmul"] = "high" if allow else "highest"
+        _float32["cuda"] = precision
+        _C._cuda_allow_tf32(allow)
 
 
 matmul = _Matmul()

@@ -20,6 +20,6 @@ def test_operators_on_the_simulated_device(part):
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])])
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", part,
                            *map(str, files)],
-                          env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": "2", "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+                          env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": "2", "TAPEGRAD_CUDA_SIMULATE_MEMORY": "512", "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 5

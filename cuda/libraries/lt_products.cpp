@@ -1,0 +1,265 @@
+// Matrix products by cuBLASLt. A product of rows is the product of the transposes the other way round, which is how
+// BLAS sees the same memory: C^T = B^T A^T. What the library needs to know of a product (descriptions, and the
+// algorithm that its heuristics chose) is kept per shape, kMostPlans of them per device. Algorithms that add up in
+// another order each time, or in 16 bits, are not asked for: the same product has the same bits in every run.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "tapegrad/c10/error.h"
+#include "tapegrad/c10/float32_precision.h"
+#include "tapegrad/cuda/libraries/library.h"
+#include "tapegrad/cuda/linalg/library.h"
+#include "tapegrad/cuda/memory/storage.h"
+
+namespace tapegrad::cuda {
+namespace {
+
+#define TG_LT(function) TG_LIBRARY_CALL(cublas_lt(), function)
+
+void check(cublasStatus_t status, const char* call) {
+  if (TG_LIKELY(status == CUBLAS_STATUS_SUCCESS)) return;
+  TG_CHECK(status != CUBLAS_STATUS_ALLOC_FAILED, OutOfMemory, "cuda: {}: out of memory", call);
+  TG_THROW(Runtime, "cuda: {}: {}", call, TG_LT(cublasLtGetStatusString)(status));
+}
+#define TG_LT_CHECK(function, ...) check(TG_LT(function)(__VA_ARGS__), #function)
+
+constexpr size_t kMostPlans = 512;
+constexpr size_t kWorkspace = size_t{32} << 20;  // what NVIDIA recommends for its newest devices
+constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+struct Types {
+  cudaDataType_t data, scale;
+  cublasComputeType_t compute;
+};
+
+bool types_of(DType dtype, bool tf32, Types& types) {
+  const auto float32 = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  switch (dtype) {
+    case DType::float16:
+      types = {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+      return true;
+    case DType::bfloat16:
+      types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+      return true;
+    case DType::float32:
+      types = {CUDA_R_32F, CUDA_R_32F, float32};
+      return true;
+    case DType::float64:
+      types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+      return true;
+    case DType::complex64:
+      types = {CUDA_C_32F, CUDA_C_32F, float32};
+      return true;
+    case DType::complex128:
+      types = {CUDA_C_64F, CUDA_C_64F, CUBLAS_COMPUTE_64F};
+      return true;
+    default:
+      return false;
+  }
+}
+
+// alpha or beta in the type in which the library wants it.
+struct Factor {
+  alignas(16) unsigned char bytes[16] = {};
+  Factor(const Scalar& value, cudaDataType_t type) {
+    if (type == CUDA_R_32F)
+      put(value.to<float>());
+    else if (type == CUDA_R_64F)
+      put(value.to<double>());
+    else if (type == CUDA_C_32F)
+      put(value.to<complex64_t>());
+    else
+      put(value.to<complex128_t>());
+  }
+
+ private:
+  template <class T>
+  void put(const T& value) {
+    static_assert(sizeof(T) <= sizeof(bytes));
+    std::memcpy(bytes, &value, sizeof(T));
+  }
+};
+
+// The largest power of two that divides an address, at most 256.
+uint32_t alignment(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  return uint32_t{1} << std::min(8, address == 0 ? 8 : std::countr_zero(address));
+}
+
+// All that the choice of an algorithm depends on.
+struct Key {
+  int64_t dtype, tf32, batch, m, n, k, a_transposed, b_transposed, a_step, b_step, a_batch, b_batch, bias;
+  int64_t a_align, b_align, c_align, reads_c;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Plan {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace = 0;
+  bool found = false;  // the library has an algorithm
+  uint64_t used = 0;
+
+  Plan() = default;
+  Plan(Plan&& o) noexcept
+      : operation(std::exchange(o.operation, nullptr)),
+        first(std::exchange(o.first, nullptr)),
+        second(std::exchange(o.second, nullptr)),
+        result(std::exchange(o.result, nullptr)),
+        algorithm(o.algorithm),
+        workspace(o.workspace),
+        found(o.found),
+        used(o.used) {}
+  ~Plan() {
+    if (operation) (void)TG_LT(cublasLtMatmulDescDestroy)(operation);
+    for (auto layout : {first, second, result})
+      if (layout) (void)TG_LT(cublasLtMatrixLayoutDestroy)(layout);
+  }
+};
+
+template <class T>
+void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  TG_LT_CHECK(cublasLtMatmulDescSetAttribute, operation, attribute, &value, sizeof(value));
+}
+template <class T>
+void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  TG_LT_CHECK(cublasLtMatmulPreferenceSetAttribute, preference, attribute, &value, sizeof(value));
+}
+
+void make_layout(cublasLtMatrixLayout_t& layout, cudaDataType_t type, int64_t rows, int64_t cols, int64_t step,
+                 int64_t batch, int64_t batch_step) {
+  TG_LT_CHECK(cublasLtMatrixLayoutCreate, &layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols),
+              step);
+  if (batch == 1) return;
+  const auto count = static_cast<int32_t>(batch);
+  TG_LT_CHECK(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+  TG_LT_CHECK(cublasLtMatrixLayoutSetAttribute, layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_step,
+              sizeof(batch_step));
+}
+
+struct Preference {
+  cublasLtMatmulPreference_t handle = nullptr;
+  Preference() { TG_LT_CHECK(cublasLtMatmulPreferenceCreate, &handle); }
+  ~Preference() { (void)TG_LT(cublasLtMatmulPreferenceDestroy)(handle); }
+  Preference(const Preference&) = delete;
+  Preference& operator=(const Preference&) = delete;
+};
+
+Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, const void* bias) {
+  Plan plan;
+  TG_LT_CHECK(cublasLtMatmulDescCreate, &plan.operation, types.compute, types.scale);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (bias != nullptr) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  // b (k x n) comes first: its transpose is n x k.
+  make_layout(plan.first, types.data, key.b_transposed ? key.k : key.n, key.b_transposed ? key.n : key.k, key.b_step,
+              key.batch, key.b_batch);
+  make_layout(plan.second, types.data, key.a_transposed ? key.m : key.k, key.a_transposed ? key.k : key.m, key.a_step,
+              key.batch, key.a_batch);
+  make_layout(plan.result, types.data, key.n, key.m, key.n, key.batch, key.m * key.n);
+
+  const Preference preference;
+  prefer(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  prefer(preference.handle, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
+  prefer(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key.b_align));
+  prefer(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key.a_align));
+  prefer(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key.c_align));
+  prefer(preference.handle, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key.c_align));
+  cublasLtMatmulHeuristicResult_t best{};
+  int count = 0;
+  const cublasStatus_t status = TG_LT(cublasLtMatmulAlgoGetHeuristic)(
+      library, plan.operation, plan.first, plan.second, plan.result, plan.result, preference.handle, 1, &best, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return plan;
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  plan.found = count > 0 && best.state == CUBLAS_STATUS_SUCCESS && best.workspaceSize <= kWorkspace;
+  plan.algorithm = best.algo;
+  plan.workspace = best.workspaceSize;
+  return plan;
+}
+
+class Products {
+ public:
+  // The current device is the one that this object is for.
+  Products() { TG_LT_CHECK(cublasLtCreate, &library_); }
+
+  bool run(const Stream& stream, const Product& p, const Key& key, const Types& types) {
+    const std::lock_guard lock(mutex_);  // recursive: short of memory, the workspace runs Python's collector
+    Plan& plan = find(key, types, p.bias);
+    if (!plan.found) return false;
+    if (p.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    const Workspace workspace(plan.workspace, stream);
+    const Factor alpha(p.alpha, types.scale), beta(p.beta, types.scale);
+    TG_LT_CHECK(cublasLtMatmul, library_, plan.operation, alpha.bytes, p.b.data, plan.first, p.a.data, plan.second,
+                beta.bytes, p.c, plan.result, p.c, plan.result, &plan.algorithm, workspace.data(), plan.workspace,
+                static_cast<cudaStream_t>(stream.handle));
+    return true;
+  }
+
+ private:
+  Plan& find(const Key& key, const Types& types, const void* bias) {
+    auto at = plans_.find(key);
+    if (at == plans_.end()) {
+      Plan plan = make_plan(library_, key, types, bias);
+      if (plans_.size() >= kMostPlans)
+        plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.used; }));
+      at = plans_.emplace(key, std::move(plan)).first;
+    }
+    at->second.used = ++clock_;
+    return at->second;
+  }
+
+  std::recursive_mutex mutex_;
+  cublasLtHandle_t library_ = nullptr;
+  std::map<Key, Plan> plans_;
+  uint64_t clock_ = 0;
+};
+
+Products& products_of(int device) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<int, Products>;
+  const std::lock_guard lock(mutex);
+  return all[device];
+}
+
+bool lt_product(const Stream& stream, const Product& p) {
+  const bool tf32 = allow_tf32() && (p.dtype == DType::float32 || p.dtype == DType::complex64);
+  Types types;
+  BlasMatrix a, b;
+  if (p.k == 0 || p.batch > INT32_MAX || !types_of(p.dtype, tf32, types)) return false;
+  if (!blas_matrix(p.a, p.m, p.k, a) || !blas_matrix(p.b, p.k, p.n, b)) return false;
+  if (!cublas_lt().available()) return false;
+  const Key key{static_cast<int64_t>(p.dtype),
+                tf32,
+                p.batch,
+                p.m,
+                p.n,
+                p.k,
+                a.transposed,
+                b.transposed,
+                a.step,
+                b.step,
+                p.a.batch,
+                p.b.batch,
+                p.bias == nullptr ? 0 : alignment(p.bias),
+                alignment(p.a.data),
+                alignment(p.b.data),
+                alignment(p.c),
+                !(p.beta == Scalar(0))};
+  return products_of(stream.device).run(stream, p, key, types);
+}
+
+}  // namespace
+
+TG_API void register_products() { product_library.store(&lt_product, std::memory_order_release); }
+
+}  // namespace tapegrad::cuda
