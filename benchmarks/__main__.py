@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import (
     convolution,
+    cuda,
     digits,
     families,
     files,
@@ -45,13 +46,16 @@ def libraries() -> dict:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", "promises", "profiler", []], help="which groups; default all")
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, "import", "promises", "profiler", "cuda", []], help="which groups; default all but cuda")
     parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--name", default="", help="goes into the names of the files")
     options = parser.parse_args()
     libs = libraries()
+    if options.groups == ["cuda"]:  # another device, another table
+        cuda.main(libs, options.rounds, options.out, lambda text: fnmatch.fnmatchcase(text, options.only), options.name)
+        return
     done = []
     for name, module in GROUPS.items():
         if options.groups and name not in options.groups:

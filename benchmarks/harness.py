@@ -19,6 +19,7 @@ class Case:
     inner: int = 0  # calls per measurement; 0: chosen so that one takes about `slice_s`
     rounds: int = 0  # 0: as many as the run asks for
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    finish: Callable[[], object] | None = None  # ends a measurement: waits for a device
 
     def median(self, library: str) -> float:
         return statistics.median(self.seconds[library])
@@ -31,18 +32,20 @@ class Case:
         return statistics.median(other / own for other, own in pairs)
 
 
-def _time(run: Callable[[], object], inner: int) -> float:
+def _time(run: Callable[[], object], inner: int, finish: Callable[[], object] | None = None) -> float:
     start = time.perf_counter()
     for _ in range(inner):
         run()
+    if finish:
+        finish()
     return (time.perf_counter() - start) / inner
 
 
-def _choose_inner(run, slice_s: float) -> int:
-    run()
+def _choose_inner(run, slice_s: float, finish=None) -> int:
+    _time(run, 1, finish)
     inner = 1
     while True:
-        spent = _time(run, inner) * inner
+        spent = _time(run, inner, finish) * inner
         if spent > slice_s / 4 or inner >= 1 << 20:
             return max(1, int(inner * slice_s / max(spent, 1e-9)))
         inner *= 4
@@ -55,13 +58,13 @@ PAUSE_S = 0.06
 def measure(case: Case, rounds: int = 9, slice_s: float = 0.03) -> Case:
     """Times all libraries of a case in turn. Every round begins with another library than the one before."""
     names = list(case.runs)
-    inner = {n: case.inner or _choose_inner(case.runs[n], slice_s) for n in names}
+    inner = {n: case.inner or _choose_inner(case.runs[n], slice_s, case.finish) for n in names}
     case.seconds = {n: [] for n in names}
     for r in range(min(case.rounds or rounds, rounds)):
         for n in names[r % len(names):] + names[:r % len(names)]:
             time.sleep(PAUSE_S)
-            case.runs[n]()
-            case.seconds[n].append(_time(case.runs[n], inner[n]))
+            _time(case.runs[n], 1, case.finish)
+            case.seconds[n].append(_time(case.runs[n], inner[n], case.finish))
     return case
 
 

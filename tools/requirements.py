@@ -1,5 +1,7 @@
 """Prints what pip must install for groups named on the command line: "build", or an extra of pyproject.toml.
 
+With --all also what this machine would have already.
+
 pyproject.toml is the only list of packages; this reads it without building the project.
 """
 
@@ -37,26 +39,28 @@ def version_of(tool):
     return tuple(map(int, found.groups())) if run.returncode == 0 and found else (0, 0)
 
 
-def build_requirements():
+def build_requirements(everything=False):
     yield from PYPROJECT["build-system"]["requires"]
     yield from PYPROJECT["project"]["dependencies"]
     for tool, least in (("cmake", (3, 24)), ("ninja", (1, 10))):
-        if version_of(tool) < least:
+        if everything or version_of(tool) < least:
             yield tool
 
 
-def extra_requirements(extra):
+def extra_requirements(extra, everything=False):
     for requirement in PYPROJECT["project"]["optional-dependencies"][extra]:
         own = re.fullmatch(r"tapegrad\[(.*)\]", requirement)
-        if requirement.startswith(COMPILER) and has_nvcc():
+        if requirement.startswith(COMPILER) and has_nvcc() and not everything:
             continue
         if own:
             for other in own.group(1).split(","):
-                yield from extra_requirements(other)
+                yield from extra_requirements(other, everything)
         else:
             yield requirement
 
 
 if __name__ == "__main__":
+    everything = "--all" in sys.argv  # whatever is installed here: for another machine
     for group in sys.argv[1:]:
-        print("\n".join(build_requirements() if group == "build" else extra_requirements(group)))
+        if group != "--all":
+            print("\n".join(build_requirements(everything) if group == "build" else extra_requirements(group, everything)))

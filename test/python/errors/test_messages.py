@@ -42,7 +42,7 @@ OTHER_FORMS = ("TypeError", "AttributeError", "FileNotFoundError")
 @pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.kind not in OTHER_FORMS and not m.words_of_pytorch], ids=lambda m: m.title)
 def test_the_form_of_a_message(mistake):
     """`op: what is wrong: the values`, lower case, no full stop, a hint on a line of its own."""
-    first = mistake.message.splitlines()[0].removesuffix(", ...")
+    first = mistake.message.splitlines()[0].removesuffix(", ...").removesuffix(": ...")
     assert re.match(r"[a-z_0-9.]+: \S", first), first
     assert not first.endswith((".", ":")), first
 

@@ -108,6 +108,39 @@ def test_switches_of_backends():
     assert tg.backends.cuda.flash_sdp_enabled()
 
 
+def test_tf32_is_asked_for_by_any_of_its_names():
+    matmul = tg.backends.cuda.matmul
+
+    def is_(allowed, name, precision):
+        assert (matmul.allow_tf32, matmul.fp32_precision, tg.get_float32_matmul_precision()) == (allowed, name, precision)
+
+    try:
+        matmul.allow_tf32 = True
+        is_(True, "tf32", "high")
+        matmul.allow_tf32 = False
+        is_(False, "ieee", "highest")
+        tg.set_float32_matmul_precision("high")
+        is_(True, "tf32", "high")
+        tg.set_float32_matmul_precision("medium")
+        matmul.allow_tf32 = True
+        is_(True, "tf32", "medium")
+        tg.set_float32_matmul_precision("highest")
+        is_(False, "ieee", "highest")
+        matmul.fp32_precision = "tf32"
+        is_(True, "tf32", "high")
+        for wrong in ("bf16x9", 3):
+            with pytest.raises(RuntimeError, match="expected none, ieee or tf32"):
+                matmul.fp32_precision = wrong
+        with pytest.raises(RuntimeError, match="expected a bool: got str"):
+            matmul.allow_tf32 = "yes"
+        with pytest.raises(AttributeError):
+            matmul.allow_tf23 = True
+        is_(True, "tf32", "high")
+    finally:
+        matmul.fp32_precision = "none"
+    is_(False, "none", "highest")
+
+
 def test_compiler_names():
     @tg.compiler.disable
     def f():

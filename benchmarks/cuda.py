@@ -1,0 +1,289 @@
+"""The group "cuda": kernels, products and training steps on a GPU, against the torch that is found there.
+
+Work is queued and timed with one wait at the end of each measurement, so that a case of small tensors times what an operator
+costs the host, and one of large tensors what the kernel takes. Large kernels are compared with the card's own copy rate. On
+a simulated device (TAPEGRAD_CUDA_SIMULATE) everything runs small: a test of this file, and no measurement.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import statistics
+from pathlib import Path
+
+from . import report
+from .harness import Case, duration, geometric_mean, measure
+
+SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
+LARGE = 1 << (10 if SIMULATED else 26)  # elements of a tensor that caches do not hold
+SIDE = 32 if SIMULATED else 4096  # of square matrices
+
+
+class Work:
+    """A case in the making: `make(lib)` gives the function to time; bytes or floating-point operations of one call."""
+
+    def __init__(self, group, name, make, nbytes=0, flops=0):
+        self.group, self.name, self.make, self.nbytes, self.flops = group, name, make, nbytes, flops
+
+
+def pointwise():
+    for name, dtype, f, operands in [
+        ("copy", "float32", lambda lib, x, y: lambda: x.clone(), 2), ("add", "float32", lambda lib, x, y: lambda: x + y, 3),
+        ("add a number", "float32", lambda lib, x, y: lambda: x + 2.5, 2), ("exp", "float32", lambda lib, x, y: lambda: x.exp(), 2),
+        ("gelu", "float32", lambda lib, x, y: lambda: lib.nn.functional.gelu(x), 2), ("where", "float32", lambda lib, x, y: lambda: lib.where(x > y, x, y), 0),
+        ("add", "bfloat16", lambda lib, x, y: lambda: x + y, 3), ("gelu", "bfloat16", lambda lib, x, y: lambda: lib.nn.functional.gelu(x), 2),
+        ("to bfloat16", "float32", lambda lib, x, y: lambda: x.to(lib.bfloat16), 1.5), ("add of a transpose", "float32", transposed_add, 3),
+    ]:
+        size = 4 if dtype == "float32" else 2
+        yield Work("pointwise", f"{name}, {dtype}", lambda lib, f=f, dtype=dtype: f(lib, *two(lib, (LARGE,), dtype)), operands * LARGE * size)
+
+
+def transposed_add(lib, x, y):
+    side = int(LARGE**0.5)
+    a, b = (t[: side * side].reshape(side, side) for t in (x, y))
+    return lambda: a + b.t()
+
+
+def two(lib, shape, dtype="float32"):
+    return [lib.randn(*shape, device="cuda").to(getattr(lib, dtype)) for _ in range(2)]
+
+
+def reductions():
+    rows, cols = (16, 64) if SIMULATED else (1 << 14, 1 << 12)
+    shape, nbytes = (rows, cols), rows * cols * 4
+    for name, f in [("sum of all", lambda lib, x: lambda: x.sum()), ("sum of rows", lambda lib, x: lambda: x.sum(1)),
+                    ("sum of columns", lambda lib, x: lambda: x.sum(0)), ("var of rows", lambda lib, x: lambda: x.var(1)),
+                    ("argmax of rows", lambda lib, x: lambda: x.argmax(1)), ("cumsum of rows", lambda lib, x: lambda: x.cumsum(1))]:
+        yield Work("reductions", name, lambda lib, f=f: f(lib, two(lib, shape)[0]), nbytes * (2 if "cumsum" in name else 1))
+    for name, f in [("softmax", lambda lib, x: lambda: x.softmax(1)), ("log_softmax", lambda lib, x: lambda: x.log_softmax(1)),
+                    ("layer_norm", lambda lib, x: lambda: lib.nn.functional.layer_norm(x, (cols,))),
+                    ("rms_norm", lambda lib, x: lambda: lib.nn.functional.rms_norm(x, (cols,)))]:
+        for dtype in ("float32", "bfloat16"):
+            size = 4 if dtype == "float32" else 2
+            yield Work("softmax and norms", f"{name}, {dtype}", lambda lib, f=f, dtype=dtype: f(lib, two(lib, shape, dtype)[0]), 2 * rows * cols * size)
+
+    def batch_norm(lib):
+        norm = lib.nn.BatchNorm2d(8).to("cuda")
+        x = lib.randn(4, 8, cols // 8, rows // 4, device="cuda")
+        return lambda: norm(x)
+
+    yield Work("softmax and norms", "batch_norm, training", batch_norm, 3 * nbytes)
+
+
+def indexing():
+    rows, cols, count = (64, 16, 100) if SIMULATED else (1 << 17, 256, 1 << 17)
+
+    def operands(lib):
+        return lib.randn(rows, cols, device="cuda"), lib.randint(0, rows, (count,), device="cuda")
+
+    moved = 2 * count * cols * 4
+    cases = [
+        ("rows of a table", lambda lib, t, i: lambda: t[i], moved), ("index_select", lambda lib, t, i: lambda: t.index_select(0, i), moved),
+        ("embedding", lambda lib, t, i: lambda: lib.nn.functional.embedding(i, t), moved),
+        ("gather", lambda lib, t, i: (lambda j: lambda: t.gather(0, j))(i.unsqueeze(1).expand(count, cols).contiguous()), moved + count * cols * 8),
+        ("index_add", lambda lib, t, i: (lambda s: lambda: t.index_add(0, i, s))(lib.randn(count, cols, device="cuda")), 0),
+        ("masked_select", lambda lib, t, i: (lambda m: lambda: t.masked_select(m))(t > 0), 0),
+        ("sort", lambda lib, t, i: lambda: t.view(-1)[: LARGE // 16].sort(), 0), ("cat", lambda lib, t, i: lambda: lib.cat([t, t]), 4 * rows * cols * 4),
+    ]
+    for name, f, nbytes in cases:
+        yield Work("indexing", name, lambda lib, f=f: f(lib, *operands(lib)), nbytes)
+
+
+def products():
+    n = SIDE
+    for dtype in ("float32", "bfloat16", "float64"):
+        yield Work("products", f"{n} x {n}, {dtype}", lambda lib, d=dtype: (lambda a, b: lambda: a @ b)(*two(lib, (n, n), d)), flops=2 * n**3)
+
+    def tf32(lib):
+        a, b = two(lib, (n, n))
+
+        def run():
+            lib.backends.cuda.matmul.allow_tf32 = True
+            a @ b
+            lib.backends.cuda.matmul.allow_tf32 = False
+
+        return run
+
+    yield Work("products", f"{n} x {n}, float32 as TF32", tf32, flops=2 * n**3)
+    m = 16 if SIMULATED else 512
+    yield Work("products", f"64 of {m} x {m}, bfloat16", lambda lib: (lambda a, b: lambda: a @ b)(*two(lib, (64, m, m), "bfloat16")), flops=128 * m**3)
+
+    def linear(lib):
+        x, w = two(lib, (n, n), "bfloat16")
+        return lambda: lib.nn.functional.linear(x, w, w[0])
+
+    yield Work("products", f"linear with bias, {n}, bfloat16", linear, flops=2 * n**3)
+
+
+def small():
+    for name, f in [("add of 4", lambda lib: (lambda x, y: lambda: x + y)(*two(lib, (4,)))), ("product of 8 x 8", lambda lib: (lambda x, y: lambda: x @ y)(*two(lib, (8, 8)))),
+                    ("sum of 100", lambda lib: (lambda x, y: lambda: x.sum())(*two(lib, (100,))))]:
+        yield Work("launches", name, f)
+
+
+def mlp(lib, batch, width, graphed):
+    """A training step by hand-written gradient descent; `graphed`: captured once and replayed."""
+    lib.manual_seed(0)
+    sizes = [784, width, width, 10]
+    layers = [x for a, b in zip(sizes, sizes[1:]) for x in (lib.nn.Linear(a, b), lib.nn.ReLU())][:-1]
+    model = lib.nn.Sequential(*layers).to("cuda")
+    x, y = lib.randn(batch, 784, device="cuda"), lib.randint(0, 10, (batch,), device="cuda")
+    parameters = list(model.parameters())
+
+    def step():
+        lib.nn.functional.cross_entropy(model(x), y).backward()
+        with lib.no_grad():
+            for p in parameters:
+                p.sub_(p.grad, alpha=1e-3)
+                p.grad = None
+
+    if not graphed:
+        return step
+    side = lib.cuda.Stream()
+    side.wait_stream(lib.cuda.current_stream())
+    with lib.cuda.stream(side):
+        for _ in range(3):
+            step()
+    lib.cuda.current_stream().wait_stream(side)
+    graph = lib.cuda.CUDAGraph()
+    with lib.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def adam(lib):
+    parameters = [lib.nn.Parameter(lib.randn(64, 64, device="cuda")) for _ in range(40)]
+    for p in parameters:
+        p.grad = lib.randn_like(p)
+    return lib.optim.Adam(parameters, lr=1e-3).step
+
+
+def steps():
+    width = 16 if SIMULATED else 1024
+    for batch in (32, 1024):
+        for graphed in (False, True):
+            yield Work("training steps", f"MLP 784-{width}-{width}-10, batch {batch}, {'graphed' if graphed else 'eager'}",
+                       lambda lib, b=batch, g=graphed: mlp(lib, b if not SIMULATED else 4, width, g))
+    yield Work("training steps", "Adam, 40 tensors of 64 x 64", adam)
+
+
+def all_work():
+    for part in (pointwise, reductions, indexing, products, small, steps):
+        yield from part()
+
+
+def copy_rate(lib) -> float:
+    """Bytes per second of a large copy on the card, read and written, the best of ten."""
+    x = lib.randn(LARGE, device="cuda")
+    y = lib.empty_like(x)
+    case = Case("", "", {"tapegrad": lambda: y.copy_(x)}, finish=lib.cuda.synchronize)
+    measure(case, 10)
+    return 2 * 4 * LARGE / min(case.seconds["tapegrad"])
+
+
+def driver_allocations(lib) -> int:
+    """Allocations of the driver in ten training steps after the first."""
+    step = mlp(lib, 8, 32, False)
+    step(), lib.cuda.synchronize()
+    before = lib.cuda.memory_stats().get("num_device_alloc", 0)
+    for _ in range(10):
+        step()
+    lib.cuda.synchronize()
+    return lib.cuda.memory_stats().get("num_device_alloc", 0) - before
+
+
+def run(libs: dict, rounds: int, only=lambda text: True):
+    """Measures everything; yields (Work, Case or None, why there is none)."""
+    for work in all_work():
+        if not only(f"cuda: {work.group}: {work.name}"):
+            continue
+        runs, why = {}, ""
+        for name, lib in libs.items():
+            try:
+                runs[name] = work.make(lib)
+                runs[name](), lib.cuda.synchronize()
+            except (NotImplementedError, RuntimeError) as error:
+                runs.pop(name, None)
+                why = why or f"{name}: {str(error).splitlines()[0]}"
+        if "tapegrad" not in runs:
+            yield work, None, why
+            continue
+        yield work, measure(Case(work.group, work.name, runs, finish=wait_all(libs)), rounds), why
+
+
+def wait_all(libs):
+    def wait():
+        for lib in libs.values():
+            lib.cuda.synchronize()
+
+    return wait
+
+
+def rate(work: Work, seconds: float, copy: float) -> str:
+    if work.flops:
+        return f"{work.flops / seconds / 1e12:.3g} TFLOP/s"
+    return f"{work.nbytes / seconds / 1e9:.0f} GB/s, {100 * work.nbytes / seconds / copy:.0f} % of a copy" if work.nbytes else ""
+
+
+def main(libs: dict, rounds: int, out: Path, only=lambda text: True, name: str = "") -> None:
+    """Runs the group and writes DATE-DEVICE.md, .json and, where torch has a GPU too, .png."""
+    own = libs["tapegrad"]
+    if not own.cuda.is_available():
+        raise SystemExit("the group cuda needs a device: " + own._C._cuda_why_not())
+    peers = {n: lib for n, lib in libs.items() if n == "torch" and not SIMULATED and lib.cuda.is_available()}
+    if "torch" in libs and not peers:
+        print("this torch has no device: tapegrad is measured alone")
+    copy = copy_rate(own)
+    done, rows = [], []
+    for work, case, why in run({"tapegrad": own, **peers}, rounds, only):
+        if case is None:
+            print(f"{work.group:20} {work.name:50} left out: {why}", flush=True)
+            rows.append({"group": work.group, "name": work.name, "missing": why})
+            continue
+        done.append(case)
+        ratio = case.ratio("torch")
+        seconds = case.median("tapegrad")
+        rows.append({"group": work.group, "name": work.name, "seconds": case.seconds, "median": seconds, "ratio": ratio, "rate": rate(work, seconds, copy), "note": why})
+        print(f"{work.group:20} {work.name:50} {duration(seconds):>9}  {'' if ratio is None else f'{ratio:.2f}x'}  {rows[-1]['rate']}", flush=True)
+    facts = {"device": own.cuda.get_device_name(), "capability": ".".join(map(str, own.cuda.get_device_capability())), "simulated": SIMULATED,
+             "copy_GB_per_s": round(copy / 1e9, 1), "driver_allocations_in_10_steps": driver_allocations(own),
+             "versions": {n: lib.__version__ for n, lib in {"tapegrad": own, **peers}.items()}, "libraries": own.cuda.library_versions()}
+    device = re.sub(r"[^a-z0-9]+", "-", facts["device"].lower()).strip("-")
+    stem = "-".join(filter(None, [datetime.date.today().isoformat(), device, name]))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{stem}.json").write_text(json.dumps({"facts": facts, "rows": rows}, indent=1))
+    (out / f"{stem}.md").write_text(table(facts, rows, peers))
+    if peers and len(done) > 1:
+        report.plot(done, "torch", out / f"{stem}.png")
+    print(f"written: {out / stem}.md, .json")
+
+
+def table(facts: dict, rows: list, peers) -> str:
+    """Markdown: what was measured where, a summary per group, every case, and what is slower than torch."""
+    lines = [f"# tapegrad on {facts['device']}", ""]
+    if facts["simulated"]:
+        lines += ["On a simulated device: a test of the script. The times say nothing.", ""]
+    lines += [f"Compute capability {facts['capability']}; a copy moves {facts['copy_GB_per_s']} GB/s (read and written). "
+              + ", ".join(f"{n} {v}" for n, v in facts["versions"].items()) + ".",
+              "Libraries: " + ", ".join(f"{n} {v}" for n, v in facts["libraries"].items()) + ".",
+              f"Allocations of the driver in ten training steps after the first: {facts['driver_allocations_in_10_steps']}.", "",
+              "Medians of alternating rounds, each ended by a wait for the device; a ratio above 1 means that tapegrad is faster."]
+    groups: dict[str, list] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    for group, members in groups.items():
+        ratios = [r["ratio"] for r in members if r.get("ratio")]
+        lines += ["", f"## {group}" + (f" ({geometric_mean(ratios):.2f} of torch)" if ratios else ""), "", "| case | tapegrad | torch | ratio | rate |", "| --- | --- | --- | --- | --- |"]
+        for r in members:
+            if "missing" in r:
+                lines.append(f"| {r['name']} | none: {r['missing']} | | | |")
+                continue
+            theirs = duration(statistics.median(r["seconds"]["torch"])) if "torch" in r["seconds"] else ""
+            lines.append(f"| {r['name']} | {duration(r['median'])} | {theirs} | {'' if r['ratio'] is None else format(r['ratio'], '.2f')} | {r['rate']} |")
+    if peers:
+        slow = [f"- {r['group']}: {r['name']}: {r['ratio']:.2f}" for r in rows if r.get("ratio") and r["ratio"] < 1]
+        lines += ["", "## Slower than torch", "", *(slow or ["None."])]
+    return "\n".join(lines) + "\n"

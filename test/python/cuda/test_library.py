@@ -1,0 +1,72 @@
+"""The real CUDA library on a machine without a GPU: it loads beside libtapegrad, and says what is missing."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tapegrad as tg
+
+FOLDERS = [Path(tg._C.__file__).parent / "lib", Path(tg._C.__file__).parents[2] / "lib"]
+LIBRARY = next((f / "libtapegrad_cuda.so" for f in FOLDERS if (f / "libtapegrad_cuda.so").exists()), None)
+
+
+def built():
+    """Linked since libtapegrad was: an older one may lack what that has now."""
+    return LIBRARY is not None and LIBRARY.stat().st_mtime >= (LIBRARY.parent / "libtapegrad.so").stat().st_mtime
+
+
+pytestmark = pytest.mark.skipif(not built() or Path("/dev/nvidiactl").exists(), reason="no CUDA library was built (tools/cuda_build.sh), or there is a GPU")
+
+
+def run(program):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("TAPEGRAD_CUDA", "CUDA_"))}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_everything_it_refers_to_is_there():
+    """Undefined symbols, which a linker may let through, stop this."""
+    ctypes.CDLL(str(LIBRARY), mode=os.RTLD_NOW)
+
+
+def test_without_a_driver_the_package_says_so_and_goes_on():
+    run("""
+import tapegrad as tg
+assert not tg.cuda.is_available() and tg.cuda.device_count() == 0 and tg.cuda.memory_stats() == {}
+for f in (tg.cuda.current_device, tg.cuda.synchronize, tg.cuda.Stream, lambda: tg.ones(2, device="cuda"), lambda: tg.ones(2).cuda()):
+    try:
+        f()
+    except RuntimeError as e:
+        assert "there is no CUDA device: no NVIDIA driver was found" in str(e) and "use device='cpu'" in str(e), str(e)
+    else:
+        raise AssertionError(f)
+x = tg.ones(3, requires_grad=True)
+(x * 2).sum().backward()
+assert x.grad.tolist() == [2, 2, 2] and x.pin_memory() is x
+""")
+
+
+def test_it_has_the_kernels_that_the_simulated_one_has():
+    """The list of rows without a kernel is the committed one: no kernel was lost between nvcc and the linker."""
+    missing = run(f"""
+import ctypes, tapegrad
+tapegrad.cuda.is_available()
+library = ctypes.CDLL({str(LIBRARY)!r})
+library.tapegrad_cuda_staged.restype = ctypes.c_char_p
+print(library.tapegrad_cuda_staged().decode())
+""").split()
+    assert sorted(missing) == sorted(Path(__file__).with_name("missing_kernels.txt").read_text().split())
+
+
+def test_importing_opens_nothing_of_cuda():
+    run("""
+import tapegrad
+maps = open("/proc/self/maps").read()
+assert "libtapegrad.so" in maps and "cuda" not in maps
+tapegrad.cuda.is_available()
+assert "libtapegrad_cuda.so" in open("/proc/self/maps").read()
+""")
