@@ -73,6 +73,7 @@ if(TG_CUDA_FOUND)
   set_target_properties(tapegrad_cuda PROPERTIES EXCLUDE_FROM_ALL ${check})
   target_compile_options(tapegrad_cuda PRIVATE
     ${TG_BASELINE_FLAGS} "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-include=tapegrad/cuda/launch/nvcc.h;--compress-mode=size;${check_flags}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:--diag-suppress=186>"  # templates compare unsigned numbers, too, with zero
     # The C++ that nvcc hands on spells types out, deprecated names of the standard library among them.
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-deprecated-declarations>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TG_WARNINGS_AS_ERRORS}>>:-Xcompiler=-Werror;-Werror=all-warnings>")
