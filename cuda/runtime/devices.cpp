@@ -28,7 +28,7 @@ bool devices_used() noexcept { return used_in.load(std::memory_order_relaxed) !=
 
 void check_device(int index) {
   const int count = device_count();
-  TG_CHECK(count > 0, Runtime, "cuda: there is no CUDA device: {}", driver().why_no_device());
+  TG_CHECK(count > 0, Runtime, "cuda: this device is not available: {}", driver().why_no_device());
   TG_CHECK(index >= 0 && index < count, Runtime, "cuda: device index out of range: cuda:{}, there {} {}", index,
            count == 1 ? "is" : "are", count);
   const uint32_t here = fork_generation();

@@ -41,7 +41,7 @@ for f in (tg.cuda.current_device, tg.cuda.synchronize, tg.cuda.Stream, lambda: t
     try:
         f()
     except RuntimeError as e:
-        assert "there is no CUDA device: no NVIDIA driver was found" in str(e) and "use device='cpu'" in str(e), str(e)
+        assert ": no NVIDIA driver was found" in str(e) and str(e).startswith("cuda"), str(e)
     else:
         raise AssertionError(f)
 x = tg.ones(3, requires_grad=True)
