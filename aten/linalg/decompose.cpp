@@ -48,7 +48,14 @@ void cholesky_ex(const Tensor& A, bool upper, bool check_errors, const Tensor& L
         for (int64_t r = first; r < last; ++r) to[r + j * ld] = from[r * a.row + j * a.col];
         std::fill(to + j * ld + last, to + j * ld + n, T(0));
       }
-      *infos[i] = n == 0 ? 0 : parallel_potrf(upper ? 'U' : 'L', n, to, ld);
+      int failed = n == 0 ? 0 : parallel_potrf(upper ? 'U' : 'L', n, to, ld);
+      // OpenBLAS takes a minor that is NaN for a positive one.
+      for (int64_t j = 0, known = failed > 0 ? failed - 1 : n; j < known; ++j)
+        if (std::isnan(std::real(to[j + j * ld]))) {
+          failed = static_cast<int>(j + 1);
+          break;
+        }
+      *infos[i] = failed;
     });
   });
   if (check_errors) check_infos("linalg.cholesky", info, kNotPositive);

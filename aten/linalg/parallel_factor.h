@@ -26,6 +26,7 @@ void column_blocks(int64_t n, double per_column, F&& f) {
 
 template <class T>
 int parallel_potrf(char uplo, int64_t n, T* a, int64_t lda) {
+  if (n <= kSmallFactor) return small_potrf(uplo, n, a, lda);
   if (n < kFactorLarge) return lapack::potrf(uplo, n, a, lda);
   for (int64_t k = 0; k < n; k += kFactorBlock) {
     int64_t b = std::min(kFactorBlock, n - k), rest = n - k - b;

@@ -1,8 +1,11 @@
-// LU factors and solutions of matrices of a few rows, where calling a library costs more than the work: batches of 3 x
-// 3 or 4 x 4 matrices are common. The same algorithm as LAPACK's getf2 and getrs, with the same pivots. Column-major.
+// Cholesky and LU factors and solutions of matrices of a few rows, where calling a library costs more than the work:
+// batches of 3 x 3 or 4 x 4 matrices are common. The same algorithm as LAPACK's getf2 and getrs, with the same pivots.
+// Column-major.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <complex>
 #include <cstdint>
 
 #include "tapegrad/c10/dtype.h"
@@ -20,7 +23,44 @@ auto pivot_size(T v) {
   else
     return std::abs(v);
 }
+template <class T>
+T conjugate(T v) {
+  if constexpr (is_complex_type<T>)
+    return std::conj(v);
+  else
+    return v;
+}
 }  // namespace detail
+
+// a (n x n) = L L^H ('L') or U^H U ('U') of the triangle that is asked for. Returns 0, or the order of the first
+// leading minor that is not positive.
+template <class T>
+int small_potrf(char uplo, int64_t n, T* a, int64_t lda) {
+  for (int64_t j = 0; j < n; ++j) {
+    T* column = a + j * lda;
+    if (uplo == 'L') {
+      for (int64_t k = 0; k < j; ++k) {
+        const T* other = a + k * lda;
+        const T factor = detail::conjugate(other[j]);
+        for (int64_t i = j; i < n; ++i) column[i] -= other[i] * factor;
+      }
+    } else {
+      for (int64_t i = 0; i <= j; ++i) {
+        const T* other = a + i * lda;
+        for (int64_t k = 0; k < i; ++k) column[i] -= detail::conjugate(other[k]) * column[k];
+        if (i < j) column[i] /= other[i];
+      }
+    }
+    const auto minor = std::real(column[j]);
+    column[j] = T(minor);
+    if (!(minor > 0)) return static_cast<int>(j + 1);
+    const auto root = std::sqrt(minor);
+    column[j] = T(root);
+    if (uplo == 'L')
+      for (int64_t i = j + 1; i < n; ++i) column[i] /= root;
+  }
+  return 0;
+}
 
 // a (m x n) = P L U; pivots count from 1. Returns 0, or the number of the first zero on the diagonal.
 template <class T>

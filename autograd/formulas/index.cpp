@@ -7,6 +7,23 @@ namespace tapegrad {
 
 namespace {
 Tensor zeros_of(IntSpan sizes, const Tensor& grad) { return zeros(sizes, grad.dtype(), grad.device()); }
+
+// A number as one element in one dimension, which is how scatter takes it beside tensors of one.
+Tensor with_a_dimension(const Tensor& t) { return t.ndim() == 0 ? reshape(t, IntSpan{1}) : t; }
+
+// Elements of a source in the shape of an index, and back again with zeros where the index does not reach.
+Tensor covered(const Tensor& source, IntSpan index_sizes) {
+  if (source.sizes() == index_sizes) return source;
+  const Tensor from = contiguous(with_a_dimension(source));
+  if (index_sizes.empty()) return reshape(narrow(from, 0, 0, 1), index_sizes);
+  return as_strided(from, index_sizes, contiguous_strides(from.sizes()), from.storage_offset());
+}
+Tensor uncovered(const Tensor& per_element, IntSpan sizes) {
+  if (per_element.sizes() == sizes) return per_element;
+  if (sizes.empty()) return reshape(per_element, sizes);
+  const Tensor from = with_a_dimension(per_element);
+  return _embed_view(from, sizes, from.sizes(), contiguous_strides(sizes), 0);
+}
 }  // namespace
 
 Tensor index_grad(const Tensor& grad, IntSpan sizes, TensorSpan indices) {
@@ -45,10 +62,7 @@ Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor&
 
 Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes) {
   if (index.numel() == 0) return zeros_of(sizes, grad);
-  Tensor g = gather(grad, dim, index);
-  if (g.sizes() == sizes) return g;
-  if (g.ndim() != static_cast<int>(sizes.size())) return reshape(g, sizes);
-  return _embed_view(g, sizes, g.sizes(), contiguous_strides(sizes), 0);
+  return uncovered(gather(grad, dim, index), sizes);
 }
 
 Tensor scatter_src_reduce_self_grad(const Tensor& grad, std::string_view reduce) {
@@ -61,19 +75,10 @@ std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor&
                                                const Tensor& index, const Tensor& src, std::string_view reduce,
                                                bool include_self, const Tensor& result, std::array<bool, 2>) {
   Tensor for_input, for_src;
-  auto source = [&](const Tensor& per_element) {  // from elements of the index's shape to src's
-    return per_element.sizes() == src.sizes() ? per_element
-           : index.numel() == 0
-               ? zeros_of(src.sizes(), grad)
-               : _embed_view(per_element, src.sizes(), per_element.sizes(), contiguous_strides(src.sizes()), 0);
-  };
-  auto picked = [&](const Tensor& t) { return index.numel() == 0 ? t : gather(t, dim, index); };
-  // The part of src that the index covers.
-  Tensor used = src;
-  if (index.numel() != 0 && src.sizes() != index.sizes())
-    used =
-        as_strided(contiguous(src), index.sizes(), contiguous_strides(src.sizes()), contiguous(src).storage_offset());
+  auto source = [&](const Tensor& per_element) { return uncovered(per_element, src.sizes()); };
+  auto picked = [&](const Tensor& t) { return gather(t, dim, index); };
   if (index.numel() == 0) return {grad, zeros_of(src.sizes(), grad)};
+  const Tensor used = covered(src, index.sizes());
   if (reduce == "sum") {
     for_input = grad;
     for_src = picked(grad);

@@ -132,3 +132,21 @@ def test_matrices_that_are_not_finite(n):
         for refused in (linalg.svd, linalg.eigh):
             with pytest.raises(linalg.LinAlgError, match="infinite elements or NaN"):
                 refused(a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky(upper, dtype):
+    for n in [*range(1, 11), 40, 400]:
+        a = matrix(n, n, dtype)
+        positive = a @ a.conj().T + np.eye(n).astype(dtype)
+        triangle = np.triu(positive) if upper else np.tril(positive)  # the other one is not read
+        factor, info = linalg.cholesky_ex(tapegrad.tensor(triangle), upper=upper)
+        found = wide(factor.numpy())
+        assert info.item() == 0
+        assert not (np.tril(found, -1) if upper else np.triu(found, 1)).any()
+        assert_small((found.conj().T @ found if upper else found @ found.conj().T) - positive, np.linalg.norm(wide(positive)), dtype, 8 * n)
+        for bad in (-1.0, 0.0, float("nan")):
+            row = n // 2
+            triangle[row, row] = bad
+            assert linalg.cholesky_ex(tapegrad.tensor(triangle), upper=upper).info.item() == row + 1

@@ -198,3 +198,17 @@ def test_numbers_count_as_one_dimension(name):
                 assert outcome(tg, shape, index, source) == expected, (shape, index, source)
                 taken += expected != "refused"
     assert taken > 20
+
+
+@pytest.mark.parametrize("reduce", ["scatter", "scatter_add", "sum", "prod", "mean", "amax"])
+@pytest.mark.parametrize(("shape", "index", "source"), [((), (1,), ()), ((3,), (1,), ()), ((3,), (), (1,)), ((3,), (), (2,)), ((), (), (2,)), ((), (3,), (3,)), ((3,), (2,), (4,))])
+def test_gradients_beside_numbers(shape, index, source, reduce):
+    where = tg.zeros(index, dtype=tg.int64)
+
+    def run(x, s):
+        return getattr(x, reduce)(0, where, s) if reduce.startswith("scatter") else x.scatter_reduce(0, where, s, reduce)
+
+    numbers = [tg.tensor(RNG.uniform(1, 2, size), dtype=tg.float64, requires_grad=True) for size in (shape, source)]
+    if reduce == "scatter" and where.numel() > 1:
+        return  # which of several writes to one place stays is nobody's promise
+    assert tg.autograd.gradcheck(run, numbers)
