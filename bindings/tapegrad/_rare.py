@@ -7,6 +7,7 @@ import math
 
 from . import _C
 from ._absent import missing_class
+from ._forms import asks
 
 
 class _ForeignDType:
@@ -84,6 +85,7 @@ def get_device_module(device=None):
     return importlib.import_module(f"{__package__}.{name}")
 
 
+@asks
 def spmm(input, mat2):
     """The matrix product; the first matrix may be sparse."""
     from . import sparse

@@ -76,6 +76,11 @@ def _tables() -> tuple[dict, set, dict]:
             else:
                 silent.add(public)
             names.setdefault(public, f"{module}.{name}" if module else name)
+        # Functions written in Python.
+        written = {n: f for n, f in vars(space).items() if getattr(getattr(f, "__code__", None), "co_name", "") == "asking" and f not in names}
+        listed += written.values()
+        for name, function in written.items():
+            names.setdefault(function, f"{module}.{name}" if module else name)
         asking[space] = listed
     methods = []
     for name, value in vars(_C.Tensor).items():

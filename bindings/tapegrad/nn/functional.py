@@ -6,6 +6,7 @@ import functools as _functools
 import warnings as _warnings
 
 from .._C import _functions
+from .._forms import asks as _asks
 from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
 from ._multihead import multi_head_attention_forward  # noqa: F401
 
@@ -37,7 +38,7 @@ def _with_old_flags(name: str, function):
     def loss(*args, size_average=None, reduce=None, **kwargs):
         if size_average is not None or reduce is not None:
             kwargs["reduction"] = _reduction_of(size_average, reduce)
-            _warnings.warn(f"{name}: size_average and reduce are old: use reduction={kwargs['reduction']!r}", stacklevel=2)
+            _warnings.warn(f"{name}: size_average and reduce are old: use reduction={kwargs['reduction']!r}", stacklevel=3)
         return function(*args, **kwargs)
 
     loss.__module__ = __name__
@@ -115,7 +116,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def _default_dim(name: str, ndim: int) -> int:
-    _warnings.warn(f"{name}: the implicit choice of dim is old: give dim", stacklevel=3)
+    _warnings.warn(f"{name}: the implicit choice of dim is old: give dim", stacklevel=4)
     return 0 if ndim in (0, 1, 3) else 1
 
 
@@ -211,6 +212,11 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
         parts = [mat_a[g] @ mat_b[:, a:b] for g, (a, b) in enumerate(spans)]
         result = cat([*parts, mat_b.new_zeros(mat_a.size(1), whole - ends[-1])], dim=1)
     return result if out_dtype is None else result.to(out_dtype)
+
+
+for _name, _function in list(globals().items()):
+    if isinstance(_function, type(_reduction_of)) and not _name.startswith("_") and _name not in ("boolean_dispatch", "assert_int_or_pair"):
+        globals()[_name] = _asks(_function)
 
 
 def __getattr__(name: str):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import pickle
 import threading
 
@@ -369,3 +370,68 @@ def test_a_hook_that_is_no_hook_is_an_error():
     with pytest.raises(TypeError):
         tg.add(Broken(), 1)
     assert np.asarray(tg.ones(2) + 1).tolist() == [2.0, 2.0]
+
+
+# Functions that are written in Python in one of the libraries or both.
+WRITTEN = ("where nonzero unique unique_consecutive tensordot atleast_1d atleast_2d svd_lowrank detach get_device is_signed narrow_copy "
+           "detach_copy histogramdd feature_dropout batch_norm embedding conv_tbc grid_sampler norm_except_dim kl_div "
+           "nn.functional.softmax nn.functional.log_softmax nn.functional.softmin nn.functional.gumbel_softmax nn.functional.cross_entropy "
+           "nn.functional.mse_loss nn.functional.ctc_loss nn.functional.triplet_margin_loss nn.functional.max_pool2d "
+           "nn.functional.adaptive_avg_pool2d nn.functional.adaptive_max_pool1d nn.functional.fractional_max_pool2d nn.functional.unfold "
+           "nn.functional.multi_head_attention_forward nn.functional.triplet_margin_with_distance_loss").split()
+
+
+def found(t, name):
+    for part in name.split("."):
+        t = getattr(t, part)
+    return t
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_functions_written_in_python_ask(name):
+    dummy = torch.overrides.get_testing_overrides()[found(torch, name)]
+    needed = [p for p in inspect.signature(dummy).parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    def run(t):
+        asked = []
+
+        class Other:
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                asked.append((func == found(t, name), [k.__name__ for k in types]))
+                return "mine"
+
+        class Mode(t.overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                asked.append(("mode", func == found(t, name)))
+                return "the mode's"
+
+        other = [Other() for _ in needed] or [Other()]
+        answer = found(t, name)(*other)
+        with Mode():
+            return answer, found(t, name)(*other), asked, t.overrides.resolve_name(found(t, name)).rpartition(".")[2]
+
+    assert run(tg) == run(torch)
+    listed = tg.overrides.get_overridable_functions()
+    assert found(tg, name) in listed[found(tg, name.rpartition(".")[0]) if "." in name else tg]
+
+
+def test_functions_written_in_python_keep_a_subclass():
+    def run(t):
+        class Sub(t.Tensor):
+            pass
+
+        f, s = t.nn.functional, t.tensor([[1.0, 0.0], [2.0, 3.0]]).as_subclass(Sub)
+        return kinds([f.softmax(s, -1), f.cross_entropy(s, t.tensor([0, 1])), f.max_pool1d(s, 2), f.adaptive_avg_pool1d(s[None], 1),
+                      t.where(s > 0, s, 0.0), t.nonzero(s), list(t.nonzero(s, as_tuple=True)), t.unique(s), t.tensordot(s, s), t.atleast_2d(s[0]),
+                      t.detach(s), t.narrow_copy(s, 0, 0, 1), f.mse_loss(input=s, target=t.ones(2, 2))])
+
+    assert run(tg) == run(torch)
+
+
+def test_warnings_of_functions_that_ask_name_the_caller():
+    x = tg.ones(2, 3)
+    for call in (lambda: tg.nn.functional.softmax(x), lambda: tg.nn.functional.mse_loss(x, x, reduce=False)):
+        with pytest.warns(UserWarning) as seen:
+            call()
+        assert seen[0].filename == __file__
