@@ -52,6 +52,7 @@ TG_KERNEL void attention_kernel(Forward<T> p) {
     const T* value = p.value + z.shared_head(h) * z.keys * z.value_width;
     tiles::Sums<C> out;
     C top[kEach], total[kEach];
+    TG_UNROLL
     for (int i = 0; i < kEach; ++i) {
       top[i] = kNothing;
       total[i] = C(0);
@@ -60,12 +61,15 @@ TG_KERNEL void attention_kernel(Forward<T> p) {
     for (int64_t j = 0; j < end; j += kTile) {
       tiles::Sums<C> s;
       make_scores(s, weights, strip, z, p.mask, p.scale, p.query, p.key, h, row, j);
+      TG_UNROLL
       for (int i = 0; i < kEach; ++i) {
         C highest = top[i];
+        TG_UNROLL
         for (int k = 0; k < kEach; ++k) highest = Largest()(s.sum[i][k], highest);
         highest = row_reduce(highest, Largest());
         const C base = highest == kNothing ? C(0) : highest, keep = math::exp(top[i] - base);
         C sum = C(0);
+        TG_UNROLL
         for (int k = 0; k < kEach; ++k) {
           s.sum[i][k] = math::exp(s.sum[i][k] - base);
           sum += s.sum[i][k];
@@ -78,10 +82,12 @@ TG_KERNEL void attention_kernel(Forward<T> p) {
       out.add_left(weights, kPitch, 1, strip, columns_from(value, j, column, z.value_width),
                    end - j < kTile ? end - j : kTile);
     }
+    TG_UNROLL
     for (int i = 0; i < kEach; ++i) {
       const int64_t r = row + row_of(i);
       if (r >= z.rows) continue;
       const C share = total[i] == C(0) ? C(0) : C(1) / total[i];
+      TG_UNROLL
       for (int k = 0; k < kEach; ++k)
         if (column + column_of(k) < z.value_width)
           p.output[(h * z.rows + r) * z.value_width + column + column_of(k)] = narrow<T>(out.sum[i][k] * share);
@@ -128,11 +134,13 @@ TG_DEVICE void weights_and_slopes(const Backward<T>& p, tiles::Sums<compute_t<T>
   make_scores(w, a_strip, b_strip, z, p.mask, p.scale, p.query, p.key, h, row, key);
   d.add(a_strip, b_strip, rows_from(p.grad + h * z.rows * z.value_width, row, z.rows, z.value_width),
         rows_from(p.value + z.shared_head(h) * z.keys * z.value_width, key, z.keys, z.value_width), 0, z.value_width);
+  TG_UNROLL
   for (int i = 0; i < kEach; ++i) {
     const int64_t r = row + row_of(i);
     C lse = r < z.rows ? p.logsumexp[h * z.rows + r] : C(0);
     const C minus = r < z.rows ? p.delta[h * z.rows + r] : C(0);
     if (lse == -std::numeric_limits<C>::infinity()) lse = C(0);
+    TG_UNROLL
     for (int j = 0; j < kEach; ++j) {
       w.sum[i][j] = math::exp(w.sum[i][j] - lse);
       d.sum[i][j] = w.sum[i][j] * (d.sum[i][j] - minus) * p.scale;

@@ -64,12 +64,15 @@ TG_DEVICE void make_scores(tiles::Sums<compute_t<T>>& s, compute_t<T>* a_strip, 
   using C = compute_t<T>;
   s.add(a_strip, b_strip, rows_from(query + h * z.rows * z.width, row, z.rows, z.width),
         rows_from(key + z.shared_head(h) * z.keys * z.width, first_key, z.keys, z.width), 0, z.width);
-  for (int i = 0; i < kEach; ++i)
+  TG_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    TG_UNROLL
     for (int j = 0; j < kEach; ++j) {
       const int64_t r = row + row_of(i), k = first_key + column_of(j);
       s.sum[i][j] =
           r < z.rows && k < z.keys ? mask.apply(s.sum[i][j] * scale, h, r, k) : -std::numeric_limits<C>::infinity();
     }
+  }
 }
 
 // Over the 16 threads that share the rows; all get the result.
@@ -86,8 +89,11 @@ TG_DEVICE C row_reduce(C value, Merge merge) {
 template <class C>
 TG_DEVICE void put_tile(const tiles::Sums<C>& s, C* to) {
   block_sync();
-  for (int i = 0; i < kEach; ++i)
+  TG_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    TG_UNROLL
     for (int j = 0; j < kEach; ++j) to[row_of(i) * kPitch + column_of(j)] = s.sum[i][j];
+  }
   block_sync();
 }
 

@@ -7,6 +7,13 @@
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/launch/device_code.h"
 
+// Before loops over the elements of a thread: they lie in registers only where every index is a constant.
+#if defined(__CUDACC__)
+#define TG_UNROLL _Pragma("unroll")
+#else
+#define TG_UNROLL
+#endif
+
 namespace tapegrad::cuda::tiles {
 
 constexpr int kTile = 64;   // rows and columns of a block's tile
@@ -37,8 +44,11 @@ struct Sums {
   C sum[kEach][kEach];
 
   TG_DEVICE Sums() {
-    for (int i = 0; i < kEach; ++i)
+    TG_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      TG_UNROLL
       for (int j = 0; j < kEach; ++j) sum[i][j] = C(0);
+    }
   }
   // Adds a(row, k) b(k, column) for k in [first, last). a.at(line, k) and b.at(line, k) give elements of a row of a and
   // a column of b, counted within the tile, and zero outside of the matrix; `along_k` says how they lie in memory.
@@ -48,6 +58,7 @@ struct Sums {
     const int ty = thread / 16, tx = thread % 16;
     const bool a_along = a.along_k, b_along = b.along_k;
     for (int64_t k0 = first; k0 < last; k0 += kDepth) {
+      TG_UNROLL
       for (int e = 0; e < kTile * kDepth / kThreads; ++e) {
         const int i = line_of(thread, e, a_along), ka = depth_of(thread, e, a_along);
         a_strip[ka * (kTile + 1) + i] = k0 + ka < last ? a.at(i, k0 + ka) : C(0);
@@ -55,12 +66,18 @@ struct Sums {
         b_strip[kb * (kTile + 1) + j] = k0 + kb < last ? b.at(j, k0 + kb) : C(0);
       }
       block_sync();
+      TG_UNROLL
       for (int kk = 0; kk < kDepth; ++kk) {
         C x[kEach], y[kEach];
+        TG_UNROLL
         for (int i = 0; i < kEach; ++i) x[i] = a_strip[kk * (kTile + 1) + ty + 16 * i];
+        TG_UNROLL
         for (int j = 0; j < kEach; ++j) y[j] = b_strip[kk * (kTile + 1) + tx + 16 * j];
-        for (int i = 0; i < kEach; ++i)
+        TG_UNROLL
+        for (int i = 0; i < kEach; ++i) {
+          TG_UNROLL
           for (int j = 0; j < kEach; ++j) sum[i][j] = math::add(sum[i][j], math::mul(x[i], y[j]));
+        }
       }
       block_sync();
     }
@@ -72,6 +89,7 @@ struct Sums {
     const int thread = static_cast<int>(thread_index());
     const int ty = thread / 16, tx = thread % 16;
     for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
+      TG_UNROLL
       for (int e = 0; e < kTile * kDepth / kThreads; ++e) {
         const int j = line_of(thread, e, b.along_k), kb = depth_of(thread, e, b.along_k);
         b_strip[kb * (kTile + 1) + j] = k0 + kb < depth ? b.at(j, k0 + kb) : C(0);
@@ -80,10 +98,15 @@ struct Sums {
       const int steps_left = depth - k0 < kDepth ? static_cast<int>(depth - k0) : kDepth;
       for (int kk = 0; kk < steps_left; ++kk) {
         C x[kEach], y[kEach];
+        TG_UNROLL
         for (int i = 0; i < kEach; ++i) x[i] = left[(ty + 16 * i) * row_step + (static_cast<int>(k0) + kk) * k_step];
+        TG_UNROLL
         for (int j = 0; j < kEach; ++j) y[j] = b_strip[kk * (kTile + 1) + tx + 16 * j];
-        for (int i = 0; i < kEach; ++i)
+        TG_UNROLL
+        for (int i = 0; i < kEach; ++i) {
+          TG_UNROLL
           for (int j = 0; j < kEach; ++j) sum[i][j] = math::add(sum[i][j], math::mul(x[i], y[j]));
+        }
       }
       block_sync();
     }
@@ -92,8 +115,11 @@ struct Sums {
   template <class F>
   TG_DEVICE void store(const F& f) const {
     const int ty = static_cast<int>(thread_index()) / 16, tx = static_cast<int>(thread_index()) % 16;
-    for (int i = 0; i < kEach; ++i)
+    TG_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      TG_UNROLL
       for (int j = 0; j < kEach; ++j) f(ty + 16 * i, tx + 16 * j, sum[i][j]);
+    }
   }
 };
 
