@@ -3,8 +3,8 @@
 // Every public operator tests one bit of the mode word (c10/modes.h), which it has loaded anyway; nothing else is paid
 // while no profiler runs. With the bit set it asks `enter()`, opens a Scope and calls itself: the second `enter()`,
 // that of the call inside, says no. One session at a time; it holds a log per thread that takes part (the one that
-// started it, and those that called `attach`). A log belongs to its thread; its lock is there because another thread
-// may stop the session.
+// started it, and those that called `attach`). A log belongs to its thread, which writes without a lock; another thread
+// that stops the session reads what has been published (profiler_log.h).
 #pragma once
 
 #include <cstdint>
