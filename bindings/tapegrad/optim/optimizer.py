@@ -386,6 +386,8 @@ class RuleOptimizer(Optimizer):
 
     _rule = ""
     _switches: tuple = ("maximize", "capturable", "differentiable")
+    # Whose steps are all alike, so that a CUDA graph may repeat one; the others count steps, on the host.
+    _REPEATABLE = frozenset(("Adadelta", "RMSprop", "Rprop", "SGD"))
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)
@@ -393,7 +395,16 @@ class RuleOptimizer(Optimizer):
         self._to_tensors(*self._numbers)
 
     def step(self, closure=None):
-        """One step. Returns the loss when a closure is given."""
+        """One step. Returns the loss when a closure is given.
+
+        Raises RuntimeError inside a CUDA graph where the formula asks for the number of the step: it would be the same in all replays.
+        """
+        if _C._cuda_state()[1] and self._rule not in self._REPEATABLE:
+            from ..cuda import is_current_stream_capturing
+
+            if is_current_stream_capturing():
+                raise RuntimeError(f"{self._rule}: a step in a CUDA graph would repeat the number of the step that was captured\n"
+                                   "capture the forward and backward pass, and call step() after replay()")
         loss = None if closure is None else self._loss(closure)
         _C._optimizer_step(self._rule, self.param_groups, self.state)
         return loss
