@@ -42,6 +42,10 @@ void copy_run(char* to, int64_t ts, const char* from, int64_t fs, int64_t n) {
     const T value = *reinterpret_cast<const T*>(from);
     T* t = reinterpret_cast<T*>(to);
     for (int64_t i = 0; i < n; ++i) t[i] = value;
+  } else if (ts == kSize && fs == 2 * kSize) {  // a constant stride: vectors
+    T* __restrict t = reinterpret_cast<T*>(to);
+    const T* f = reinterpret_cast<const T*>(from);
+    for (int64_t i = 0; i < n; ++i) t[i] = f[2 * i];
   } else if (ts == kSize) {
     T* t = reinterpret_cast<T*>(to);
     for (int64_t i = 0; i < n; ++i) t[i] = *reinterpret_cast<const T*>(from + i * fs);

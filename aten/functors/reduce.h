@@ -1,7 +1,8 @@
 // The parts of reductions. A functor has an accumulator type Acc, `identity()` (the value of nothing), `step` (takes
 // one element in), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result).
 // step and merge must not care about order beyond rounding. `join`, where there is one, makes one element of two, so
-// that step(a, join(x, y)) stands for step(step(a, x), y), and `step4` is four steps for less than four. kOnlyNonzero:
+// that step(a, join(x, y)) stands for step(step(a, x), y), `step4` is four steps for less than four, and `step4_half`
+// that for elements that float16 holds. kOnlyNonzero:
 // step takes any type and asks no more than whether an element is zero. Fields are the row's further scalar arguments.
 #pragma once
 
@@ -171,6 +172,10 @@ struct norm_2 : norm_sum<T> {
       const double v = x;
       return a + v * v;
     }
+  }
+  // Squares of float16 numbers are floats, and what four of them together lose is no more than float loses.
+  TG_HD double step4_half(double a, float x, float y, float z, float w) const requires std::is_same_v<T, float> {
+    return a + static_cast<double>((x * x + y * y) + (z * z + w * w));
   }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::sqrt(a)); }
 };

@@ -1,6 +1,9 @@
+#include <vector>
+
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/index/places.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
@@ -70,17 +73,13 @@ void write_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows)
   });
 }
 
-// Adds an element, and of the 16-bit formats a block of them.
+// Adds an element, and of the 16-bit formats a run of them.
 template <class T>
 struct AddTo {
   void operator()(T& to, const T* from) const { to = add_values(to, *from); }
-  void sixteen(T* to, const T* from) const requires std::is_same_v<T, Half> || std::is_same_v<T, BFloat16> {
-    alignas(64) float x[sixteen::kBlock], y[sixteen::kBlock];
-    sixteen::load(to, x);
-    sixteen::load(from, y);
-#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
-    for (int l = 0; l < sixteen::kBlock; ++l) x[l] += y[l];
-    sixteen::store(x, to);
+  void run(T* to, const T* from, int64_t n) const requires is_half_type<T> {
+    blocks::map(
+        n, to, [](float a, float b) { return a + b; }, to, from);
   }
 };
 
@@ -176,38 +175,88 @@ void embedding_cpu(const Tensor& weight, const Tensor& indices, int64_t, bool, b
   with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
-// Sums of rows in the order of the indices, shared out over columns. In 16-bit formats the sums are kept in float.
+namespace {
+
+// How often each of n rows is meant, where the places are `bytes` apart.
+std::vector<int64_t> times_seen(const Places& places, int64_t n, int64_t bytes) {
+  std::vector<int64_t> seen(static_cast<size_t>(n));
+  const int64_t* at = places.all();
+  for (int64_t k = 0; k < places.count(); ++k) ++seen[static_cast<size_t>(at[k] / bytes)];
+  return seen;
+}
+
+// Sums of rows in the order of the indices, in float, for a strip of columns at a time that stays in a cache.
+template <class T>
+void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
+                             bool scale_grad_by_freq, const Tensor& out) {
+  constexpr int64_t kFloats = 131072, kNarrowest = blocks::kWidth, kWidest = 1024;
+  const int64_t count = indices.numel(), width = out.size(1);
+  const int64_t strip =
+      std::clamp(kFloats / std::max<int64_t>(num_weights, 1), kNarrowest, kWidest) & ~(kNarrowest - 1);
+  const int64_t strip_bytes = strip * static_cast<int64_t>(sizeof(float));
+  Places places(count);
+  places.add(indices, num_weights, strip_bytes, false, 0, "embedding_backward");
+  if (out.numel() == 0) return;
+  const std::vector<int64_t> seen =
+      scale_grad_by_freq ? times_seen(places, num_weights, strip_bytes) : std::vector<int64_t>();
+  const int64_t* at = places.all();
+  T* result = static_cast<T*>(out.data_ptr());
+  const int64_t grain = std::max<int64_t>(1, 16384 / (strip * (count + num_weights)));
+  parallel_for(0, (width + strip - 1) / strip, grain, [&](int64_t begin, int64_t end) {
+    const Tensor memory = empty_tensor({num_weights, strip}, DType::float32);
+    float* sums = static_cast<float*>(memory.data_ptr());
+    for (int64_t first = begin * strip; first < std::min(width, end * strip); first += strip) {
+      const int64_t n = std::min(strip, width - first);
+      std::fill_n(sums, memory.numel(), 0.0F);
+      for (int64_t k = 0; k < count; ++k) {
+        float* sum = sums + at[k] / static_cast<int64_t>(sizeof(float));
+        blocks::map(
+            n, sum, [](float a, float b) { return a + b; }, sum, rows + k * width + first);
+      }
+      for (int64_t r = 0; r < num_weights; ++r) {
+        const float times =
+            seen.empty() ? 1.0F : static_cast<float>(std::max<int64_t>(seen[static_cast<size_t>(r)], 1));
+        const float* sum = sums + r * strip;
+        T* to = result + r * width + first;
+        if (r == padding_idx)
+          std::fill_n(to, n, T(0.0F));
+        else if (times > 1)
+          blocks::map(
+              n, to, [times](float x) { return x / times; }, sum);
+        else
+          blocks::map(
+              n, to, [](float x) { return x; }, sum);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+// Sums of rows in the order of the indices, shared out over columns.
 void embedding_backward_cpu(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
                             bool scale_grad_by_freq, const Tensor& out) {
-  const bool half = is_half(out.dtype());
-  Tensor sum = half ? empty_tensor(out.sizes(), DType::float32) : out;
-  Tensor rows = dense(grad_output);
-  if (half) {
-    Tensor wide = empty_tensor(rows.sizes(), DType::float32);
-    copy_cpu(wide, rows, false);
-    rows = wide;
-  }
-  const Tensor flat = dense(indices);
-  const VectorIndex v(sum, 0, flat, "embedding_backward");
-  fill_cpu(sum, Operand(0));
-  const int64_t width = out.size(1), row_bytes = std::max<int64_t>(1, width * static_cast<int64_t>(sum.itemsize()));
-  if (rows.numel() == 0 || num_weights == 0) return half ? copy_cpu(out, sum, false) : void();
-  add_rows(v.loop, v.places, rows);
-  dispatch_dtype(sum.dtype(), [&]<class T>() {
-    if constexpr (std::is_floating_point_v<T> || is_complex_type<T>) {
-      T* p = static_cast<T*>(sum.data_ptr());
+  const Tensor rows = dense(grad_output), flat = dense(indices);
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (is_half_type<T>) {
+      const T* from = static_cast<const T*>(rows.data_ptr());
+      embedding_backward_half(from, flat, num_weights, padding_idx, scale_grad_by_freq, out);
+    } else if constexpr (is_differentiable(dtype_of_v<T>)) {
+      const VectorIndex v(out, 0, flat, "embedding_backward");
+      fill_cpu(out, Operand(0));
+      if (rows.numel() == 0 || num_weights == 0) return;
+      add_rows(v.loop, v.places, rows);
+      const int64_t width = out.size(1);
+      T* p = static_cast<T*>(out.data_ptr());
       if (scale_grad_by_freq) {
-        std::unique_ptr<int64_t[]> seen(new int64_t[static_cast<size_t>(num_weights)]());
-        const int64_t* at = v.places.all();
-        for (int64_t k = 0; k < v.places.count(); ++k) ++seen[static_cast<size_t>(at[k] / row_bytes)];
+        const std::vector<int64_t> seen = times_seen(v.places, num_weights, width * static_cast<int64_t>(sizeof(T)));
         for (int64_t r = 0; r < num_weights; ++r)
-          if (seen[r] > 1)
-            for (int64_t j = 0; j < width; ++j) p[r * width + j] /= static_cast<compute_t<T>>(seen[r]);
+          if (const int64_t times = seen[static_cast<size_t>(r)]; times > 1)
+            for (int64_t j = 0; j < width; ++j) p[r * width + j] /= static_cast<T>(times);
       }
       if (padding_idx >= 0 && padding_idx < num_weights) std::fill_n(p + padding_idx * width, width, T(0));
     }
   });
-  if (half) copy_cpu(out, sum, false);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

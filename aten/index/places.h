@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/aten/iterate/sixteen.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/parallel.h"
@@ -219,7 +218,8 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
   });
 }
 
-// f(tensor[o, places[k], i], rows[o, k, i]) for all, with rows of T; null rows: f(element, nullptr).
+// f(tensor[o, places[k], i], rows[o, k, i]) for all, with rows of T; null rows: f(element, nullptr). Where f has
+// `run`, that takes n elements side by side.
 template <class T, class F>
 void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&& f) {
   const int64_t count = places.count(), inner = loop.inner.numel;
@@ -247,10 +247,10 @@ void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&
         char* place = to + at[k];
         const T* r = row ? row + k * inner + i0 : nullptr;
         auto run = [&](T* t, int64_t n) {
-          int64_t i = 0;
-          if constexpr (requires(F g, T * a, const T* b) { g.sixteen(a, b); })
-            for (; i + sixteen::kBlock <= n; i += sixteen::kBlock) f.sixteen(t + i, r + i);
-          for (; i < n; ++i) f(t[i], r ? r + i : nullptr);
+          if constexpr (requires { f.run(t, r, n); })
+            f.run(t, r, n);
+          else
+            for (int64_t i = 0; i < n; ++i) f(t[i], r ? r + i : nullptr);
         };
         if (dense) {
           run(reinterpret_cast<T*>(place) + i0, i1 - i0);

@@ -12,10 +12,8 @@ namespace {
 
 // Between float and a 16-bit format blocks go by the processor's own conversions.
 template <class To, class From>
-constexpr bool is_sixteen = (std::is_same_v<From, float> &&
-                             (std::is_same_v<To, Half> || std::is_same_v<To, BFloat16>)) ||
-                            (std::is_same_v<To, float> &&
-                             (std::is_same_v<From, Half> || std::is_same_v<From, BFloat16>));
+constexpr bool in_blocks = (std::is_same_v<From, float> && is_half_type<To>) ||
+                           (std::is_same_v<To, float> && is_half_type<From>);
 
 template <class To, class From>
 TG_INLINE void convert_block(const From* src, To* dst) {
@@ -31,7 +29,7 @@ template <class To, class From>
     std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(To));
   } else {
     int64_t i = 0;
-    if constexpr (is_sixteen<To, From>) {
+    if constexpr (in_blocks<To, From>) {
       constexpr int64_t kBlock = sixteen::kBlock;
       for (; i + kBlock <= n; i += kBlock) convert_block(src + i, dst + i);
       if (i < n && n >= kBlock) {  // the last block looks at elements again

@@ -51,23 +51,14 @@ struct Loops {
 
 void run_loops(const reduce::Iterator& it, const Loops& loops, const void* functor);
 
-template <class In>
-inline constexpr bool is_16_bit = std::is_same_v<In, Half> || std::is_same_v<In, BFloat16>;
-
-// N elements, a multiple of sixteen::kBlock, of a 16-bit format as float.
-template <int N, class In>
-TG_INLINE void load_lanes(const In* from, float* to) {
-  for (int l = 0; l < N; l += sixteen::kBlock) sixteen::load(from + l, to + l);
-}
-
 // Loops of a functor with one accumulator: identity, step, merge, finish (aten/functors/reduce.h). Elements lie in
 // memory as In and are converted to T in registers.
 template <class T, class F, class In>
 struct OnePass {
   using Acc = typename F::Acc;
   // Functors that ask only whether an element is zero see the bits but the sign's.
-  static constexpr bool kBits = is_16_bit<In> && requires { F::kOnlyNonzero; };
-  static constexpr bool kBlocks = is_16_bit<In> && !kBits;
+  static constexpr bool kBits = is_half_type<In> && requires { F::kOnlyNonzero; };
+  static constexpr bool kBlocks = is_half_type<In> && !kBits;
   static auto in(In x) {
     if constexpr (kBits)
       return static_cast<uint16_t>(x.bits << 1);
@@ -92,7 +83,9 @@ struct OnePass {
   }
   template <class X>
   TG_INLINE static Acc take(const F& f, Acc a, X x, X y, X z, X w) {
-    if constexpr (requires { f.step4(a, x, y, z, w); })
+    if constexpr (std::is_same_v<In, Half> && requires { f.step4_half(a, x, y, z, w); })
+      return f.step4_half(a, x, y, z, w);
+    else if constexpr (requires { f.step4(a, x, y, z, w); })
       return f.step4(a, x, y, z, w);
     else if constexpr (requires { f.join(x, y); })
       return f.step(a, f.join(f.join(x, y), f.join(z, w)));
@@ -129,12 +122,18 @@ struct OnePass {
     }
     if (i < rows) take_rows(f, a, row(i), step, n, std::make_index_sequence<1>{});
   }
-  // A row dealt out to the lanes: Q times kLanes elements.
+  // A row dealt out to the lanes: Q times kLanes elements; of every kLanes, lane l takes the one at place(l).
+  static constexpr int place(int l) {
+    if constexpr (kBlocks)
+      return sixteen::place_of(In{}, l);
+    else
+      return l;
+  }
   template <size_t... Q>
   TG_INLINE static void take_lanes(const F& f, Acc* a, const In* v, std::index_sequence<Q...>) {
     if constexpr (kBlocks) {
       alignas(64) T x[sizeof...(Q)][kLanes];
-      (load_lanes<kLanes>(v + Q * kLanes, x[Q]), ...);
+      (sixteen::deal(v + Q * kLanes, x[Q]), ...);
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], x[Q][l]...);
     } else {
 #pragma GCC ivdep
@@ -162,13 +161,13 @@ struct OnePass {
       for (int l = 0; i + l < n; ++l) a[l] = f.step(a[l], in(v[i + l]));
       return;
     }
-    // The rest in the upper lanes, as whole vectors: the lower ones look at elements that were taken already.
+    // The rest as a whole line: the other lanes look at elements that were taken already.
     const int64_t from = kLanes - (n - i);
     Acc t[kLanes];
     std::copy_n(a, kLanes, t);
     take_lanes(f, t, v + n - kLanes, std::make_index_sequence<1>{});
 #pragma GCC ivdep
-    for (int l = 0; l < kLanes; ++l) a[l] = l >= from ? t[l] : a[l];
+    for (int l = 0; l < kLanes; ++l) a[l] = place(l) >= from ? t[l] : a[l];
   }
   [[gnu::flatten]] static void rows(const void* functor, int, char* acc, const char* x, int64_t n) {
     const F f = *static_cast<const F*>(functor);
@@ -257,7 +256,7 @@ struct Centered {
   template <class Take>
   TG_INLINE static void each(const In* __restrict__ v, int64_t n, Take&& f) {
     int64_t j = 0;
-    if constexpr (is_16_bit<In>) {
+    if constexpr (is_half_type<In>) {
       for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
         alignas(64) T value[sixteen::kBlock];
         sixteen::load(v + j, value);

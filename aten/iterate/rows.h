@@ -98,7 +98,9 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
   alignas(64) float numbers[N][kLane];
   for (int k = 0; k < N; ++k)
     if (kConstants >> k & 1) std::memcpy(numbers[k], in[k], sizeof numbers[k]);
-  for (int64_t i = 0; i < n; i += kLane) {
+  using R = std::decay_t<decltype(call<N>(fn, numbers, 0))>;
+  using Y = std::conditional_t<std::is_same_v<R, bool>, int32_t, R>;
+  auto block = [&](int64_t i, Y* y) {
     alignas(64) float x[N][kLane];
     for (int k = 0; k < N; ++k) {
       if (kConstants >> k & 1)
@@ -106,14 +108,25 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
       else
         sixteen::load(reinterpret_cast<const S*>(in[k]) + i, x[k]);
     }
-    using R = std::decay_t<decltype(call<N>(fn, x, 0))>;
-    alignas(64) std::conditional_t<std::is_same_v<R, bool>, int32_t, R> y[kLane];
 #pragma GCC unroll 1  // unrolled first, short loops are not vectorised
     for (int j = 0; j < kLane; ++j) y[j] = call<N>(fn, x, j);
-    if constexpr (std::is_same_v<R, bool>)
-      sixteen::store(y, reinterpret_cast<bool*>(out) + i);
-    else
-      sixteen::store(y, reinterpret_cast<S*>(out) + i);
+  };
+  if constexpr (std::is_same_v<R, float> && sixteen::stored_in_pairs<S>) {
+    S* o = reinterpret_cast<S*>(out);
+    for (int64_t i = 0; i < n; i += 2 * kLane) {
+      const bool both = i + kLane < n;
+      alignas(64) float y[2 * kLane];
+      block(i, y);
+      block(both ? i + kLane : i, y + kLane);
+      sixteen::store_pair(y, o + i, both);
+    }
+  } else {
+    auto* o = reinterpret_cast<std::conditional_t<std::is_same_v<R, bool>, bool, S>*>(out);
+    for (int64_t i = 0; i < n; i += kLane) {
+      alignas(64) Y y[kLane];
+      block(i, y);
+      sixteen::store(y, o + i);
+    }
   }
 }
 

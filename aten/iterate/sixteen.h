@@ -16,6 +16,10 @@ namespace tapegrad::cpu::TG_ISA::sixteen {
 
 inline constexpr int kBlock = 16;
 
+// Whether two blocks of S are better stored by one call of store_pair.
+template <class S>
+inline constexpr bool stored_in_pairs = false;
+
 #if defined(__AVX512F__)
 // The masked forms: g++ 12 warns about the others, which leave what is masked out undefined.
 inline constexpr __mmask16 kAll = 0xffff;
@@ -27,14 +31,17 @@ TG_INLINE void load(const Half* from, float* to) { _mm512_storeu_ps(to, _mm512_m
 TG_INLINE void store(const float* from, Half* to) {
   put_bits(to, _mm512_maskz_cvtps_ph(kAll, _mm512_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
 }
-// bfloat16 is the upper half of float: one permutation of 16-bit words puts 16 of them in place or takes them out.
+// bfloat16 is the upper half of float.
 TG_INLINE void load(const BFloat16* from, float* to) {
-  constexpr short kUpper[32] = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
-                                0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
-  const __m512i index = _mm512_loadu_si512(kUpper);
-  const __m512i wide =
-      _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, index, _mm512_maskz_broadcast_i64x4(0xff, bits_at(from)));
-  _mm512_storeu_ps(to, _mm512_castsi512_ps(wide));
+  const __m512i words = _mm512_maskz_cvtepu16_epi32(kAll, bits_at(from));
+  _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, words, 16)));
+}
+// Two blocks where the order of elements does not matter: those with even indices come first, which costs less.
+TG_INLINE void deal(const BFloat16* from, float* to) {
+  const __m512i pairs = _mm512_loadu_si512(from);
+  _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, pairs, 16)));
+  const __m512i odd = _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+  _mm512_storeu_ps(to + kBlock, _mm512_castsi512_ps(odd));
 }
 // Written out, since the instruction is in no ISA that files are compiled for. It takes subnormal numbers for zero.
 inline const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
@@ -43,20 +50,37 @@ TG_INLINE __m256i converted(__m512 x) {
   asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(x));
   return bits;
 }
-TG_INLINE void store(const float* from, BFloat16* to) {
+template <>
+inline constexpr bool stored_in_pairs<BFloat16> = true;
+TG_INLINE __m256i rounded(__m512 x) {
   constexpr short kOdd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-  constexpr int kSubnormal = 0x20;  // of vfpclassps
-  const __m512 x = _mm512_loadu_ps(from);
-  if (has_bfloat16 && TG_LIKELY(_mm512_fpclass_ps_mask(x, kSubnormal) == 0)) return put_bits(to, converted(x));
   const __m512i u = _mm512_castps_si512(x), up = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
   const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
   const __m512i even = _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
   const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  const __m512i rounded = _mm512_mask_or_epi32(even, nan, u, _mm512_set1_epi32(0x400000));
-  const __m512i bits = _mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_loadu_si512(kOdd), rounded);
+  const __m512i sum = _mm512_mask_or_epi32(even, nan, u, _mm512_set1_epi32(0x400000));
+  const __m512i bits = _mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_loadu_si512(kOdd), sum);
   __m256i low;  // the lower half, by a way without undefined lanes
   std::memcpy(&low, &bits, sizeof low);
-  put_bits(to, low);
+  return low;
+}
+TG_INLINE __mmask16 subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20); }
+TG_INLINE void store(const float* from, BFloat16* to) {
+  const __m512 x = _mm512_loadu_ps(from);
+  put_bits(to, has_bfloat16 && TG_LIKELY(subnormal(x) == 0) ? converted(x) : rounded(x));
+}
+// As the template below. One question for both blocks: it costs as much as four additions.
+TG_INLINE void store_pair(const float* from, BFloat16* to, bool both) {
+  const __m512 x = _mm512_loadu_ps(from), y = _mm512_loadu_ps(from + kBlock);
+  if (!both) return store(from, to);
+  if (has_bfloat16 && TG_LIKELY(_kortestz_mask16_u8(subnormal(x), subnormal(y)))) {
+    __m512i bits;
+    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(bits) : "v"(x), "v"(y));
+    _mm512_storeu_si512(to, bits);
+  } else {
+    put_bits(to, rounded(x));
+    put_bits(to + kBlock, rounded(y));
+  }
 }
 TG_INLINE void store(const int32_t* from, bool* to) {
   const __m128i bytes = _mm512_maskz_cvtepi32_epi8(kAll, _mm512_load_si512(from));
@@ -76,6 +100,14 @@ TG_INLINE void store(const float* from, Half* to) {
 TG_INLINE void load(const BFloat16* from, float* to) {
   for (int i = 0; i < kBlock; i += 8)
     _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits_at(from + i)), 16)));
+}
+TG_INLINE void deal(const BFloat16* from, float* to) {
+  for (int i = 0; i < 2; ++i) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
+    _mm256_storeu_ps(to + 8 * i, _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)));
+    const __m256i odd = _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
+    _mm256_storeu_ps(to + kBlock + 8 * i, _mm256_castsi256_ps(odd));
+  }
 }
 TG_INLINE __m256i rounded(const float* from) {
   const __m256 x = _mm256_loadu_ps(from);
@@ -108,6 +140,24 @@ template <class S>
 void store(const float* from, S* to) {
   for (int i = 0; i < kBlock; ++i) to[i] = S(from[i]);
 }
+inline void deal(const BFloat16* from, float* to) {
+  for (int i = 0; i < 2 * kBlock; ++i) to[i / 2 + i % 2 * kBlock] = static_cast<float>(from[i]);
+}
 #endif
+
+// Two blocks, of which the second one is not wanted unless `both`.
+template <class S>
+TG_INLINE void store_pair(const float* from, S* to, bool both) {
+  store(from, to);
+  if (both) store(from + kBlock, to + kBlock);
+}
+
+// Of two blocks that deal() gave, the index that element l had.
+constexpr int place_of(BFloat16, int l) { return l % kBlock * 2 + l / kBlock; }
+constexpr int place_of(Half, int l) { return l; }
+TG_INLINE void deal(const Half* from, float* to) {
+  load(from, to);
+  load(from + kBlock, to + kBlock);
+}
 
 }  // namespace tapegrad::cpu::TG_ISA::sixteen

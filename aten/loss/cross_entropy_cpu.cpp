@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/label.h"
 
@@ -19,14 +20,14 @@ void exponentials(const T* x, int64_t n, C shift, F&& use) {
   C block[kBlock];
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t length = std::min(kBlock, n - first);
-    for (int64_t i = 0; i < length; ++i) block[i] = math::exp(static_cast<C>(x[first + i]) - shift);
+    blocks::map(
+        length, block, [shift](C value) { return math::exp(value - shift); }, x + first);
     use(block, first, length);
   }
 }
 
-// As many chains of comparisons or additions side by side, which the compiler turns into vectors (above 16, up to
-// which g++ unrolls first).
-constexpr int64_t kLanes = 32;
+// As many chains of comparisons or additions side by side, which the compiler turns into vectors.
+constexpr int64_t kLanes = blocks::kWidth;
 
 template <class C, class T>
 C largest_of(const T* x, int64_t n) {
@@ -34,8 +35,7 @@ C largest_of(const T* x, int64_t n) {
   std::fill(lane, lane + kLanes, -std::numeric_limits<C>::infinity());
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l)
-      lane[l] = static_cast<C>(x[i + l]) > lane[l] ? static_cast<C>(x[i + l]) : lane[l];
+    blocks::each([&](int64_t l, C value) { lane[l] = value > lane[l] ? value : lane[l]; }, x + i);
   for (int64_t l = 0; i < n; ++i, ++l) lane[l] = std::max(lane[l], static_cast<C>(x[i]));
   return *std::max_element(lane, lane + kLanes);
 }
@@ -114,7 +114,8 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
             const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
             C at_target = 0;
             exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
-              for (int64_t i = 0; i < length; ++i) result[first + i] = T(p[i] * factor);
+              blocks::map(
+                  length, result + first, [factor](C e) { return e * factor; }, p);
               if (t >= first && t < first + length) at_target = p[t - first];
             });
             result[t] = T((at_target - C(1)) * factor);

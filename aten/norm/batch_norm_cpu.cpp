@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_norm.h"
 #include "tapegrad/aten/norm/lane_sums.h"
 #include "tapegrad/aten/typed.h"
@@ -50,22 +51,21 @@ int64_t sample_pieces(const Layout& m) {
   return std::min<int64_t>({m.n, 64 / std::max<int64_t>(m.channels, 1) + 1, 16});
 }
 
-// Adds the terms of kRows rows to sums per channel: several rows for one load and store of the sums.
-template <int kRows, class T, class C, class A, class B>
-void add_rows(const T* p, const T* q, int64_t row, int64_t first, int64_t last, A term_a, B term_b, C* sum_a,
-              C* sum_b) {
-#pragma GCC ivdep
-  for (int64_t c = first; c < last; ++c) {
-    C a = sum_a[c - first], b = sum_b[c - first];
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < kRows; ++k) {
-      const C v = static_cast<C>(p[k * row + c]), w = static_cast<C>(q[k * row + c]);
-      a += term_a(v, w, c);
-      b += term_b(v, w, c);
-    }
-    sum_a[c - first] = a;
-    sum_b[c - first] = b;
-  }
+// Adds the terms of as many rows to sums per channel: several rows for one load and store of the sums.
+template <class T, class C, class A, class B, size_t... K>
+void add_rows(const T* p, const T* q, int64_t row, int64_t first, int64_t last, A term_a, B term_b, C* sum_a, C* sum_b,
+              std::index_sequence<K...>) {
+  constexpr size_t kRows = sizeof...(K);
+  auto add = [=](int64_t i, auto... values) {
+    const C v[2 * kRows] = {values...};
+    C a = sum_a[i], b = sum_b[i];
+    ((a += term_a(v[K], v[kRows + K], first + i)), ...);
+    ((b += term_b(v[K], v[kRows + K], first + i)), ...);
+    sum_a[i] = a;
+    sum_b[i] = b;
+  };
+  auto at = [=](const T* from, size_t k) { return from + static_cast<int64_t>(k) * row + first; };
+  blocks::visit(last - first, add, at(p, K)..., at(q, K)...);
 }
 
 // Two sums per channel of term_a(x, g, c) and term_b(x, g, c), where g may be absent.
@@ -86,14 +86,14 @@ void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, s
                      std::fill(b.begin(), b.end(), C(0));
                      const int64_t to = std::min(m.n, from + 256);
                      int64_t i = from;
-                     auto take = [&]<int kRows>() {
+                     auto take = [&](auto rows) {
                        const T* p = x + i * m.channels;
                        const T* q = g ? g + i * m.channels : p;
-                       add_rows<kRows>(p, q, m.channels, first, last, term_a, term_b, a.data(), b.data());
-                       i += kRows;
+                       add_rows(p, q, m.channels, first, last, term_a, term_b, a.data(), b.data(), rows);
+                       i += static_cast<int64_t>(rows.size());
                      };
-                     while (i + 4 <= to) take.template operator()<4>();
-                     while (i < to) take.template operator()<1>();
+                     while (i + 4 <= to) take(std::make_index_sequence<4>{});
+                     while (i < to) take(std::make_index_sequence<1>{});
                      for (int64_t c = first; c < last; ++c) {
                        sum_a[static_cast<size_t>(c)] += static_cast<double>(a[static_cast<size_t>(c - first)]);
                        sum_b[static_cast<size_t>(c)] += static_cast<double>(b[static_cast<size_t>(c - first)]);
@@ -114,8 +114,8 @@ void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, s
         const T* q = g ? g + (i * m.channels + c) * m.spatial : p;
         double pa, pb;
         lane_sums<C>(
-            m.spatial, [=](int64_t j) { return term_a(static_cast<C>(p[j]), static_cast<C>(q[j]), c); },
-            [=](int64_t j) { return term_b(static_cast<C>(p[j]), static_cast<C>(q[j]), c); }, pa, pb);
+            m.spatial, [=](C v, C w) { return term_a(v, w, c); }, [=](C v, C w) { return term_b(v, w, c); }, pa, pb, p,
+            q);
         a += pa;
         b += pb;
       }
@@ -153,14 +153,12 @@ void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mea
       m,
       [&](int64_t at, int64_t c) {
         C a = mp[c], s = sp[c], b = bp[c];
-        const T* p = x + at;
-        T* q = y + at;
-        for (int64_t i = 0; i < m.spatial; ++i) q[i] = T((static_cast<C>(p[i]) - a) * s + b);
+        blocks::map(
+            m.spatial, y + at, [=](C v) { return (v - a) * s + b; }, x + at);
       },
       [&](int64_t at) {
-        const T* p = x + at;
-        T* q = y + at;
-        for (int64_t c = 0; c < m.channels; ++c) q[c] = T((static_cast<C>(p[c]) - mp[c]) * sp[c] + bp[c]);
+        blocks::map(
+            m.channels, y + at, [](C v, C a, C s, C b) { return (v - a) * s + b; }, x + at, mp, sp, bp);
       });
 }
 
@@ -241,16 +239,12 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
         m,
         [&](int64_t at, int64_t c) {
           C a = sc[c], b = sl[c], d = sh[c], mu = mp[c];
-          const T *p = x + at, *q = g + at;
-          T* o = out + at;
-          for (int64_t i = 0; i < m.spatial; ++i)
-            o[i] = T(static_cast<C>(q[i]) * a - (static_cast<C>(p[i]) - mu) * b - d);
+          blocks::map(
+              m.spatial, out + at, [=](C gv, C v) { return gv * a - (v - mu) * b - d; }, g + at, x + at);
         },
         [&](int64_t at) {
-          const T *p = x + at, *q = g + at;
-          T* o = out + at;
-          for (int64_t c = 0; c < m.channels; ++c)
-            o[c] = T(static_cast<C>(q[c]) * sc[c] - (static_cast<C>(p[c]) - mp[c]) * sl[c] - sh[c]);
+          auto gradient = [](C gv, C v, C a, C mu, C b, C d) { return gv * a - (v - mu) * b - d; };
+          blocks::map(m.channels, out + at, gradient, g + at, x + at, sc, mp, sl, sh);
         });
   });
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tapegrad/aten/iterate/staged_row.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_norm.h"
 #include "tapegrad/aten/norm/lane_sums.h"
 #include "tapegrad/aten/typed.h"
@@ -56,39 +56,41 @@ void forward(const Layout& m, const T* input, const std::vector<compute_t<T>>& w
   using C = compute_t<T>;
   int64_t n = m.length();
   parallel_for(0, m.rows, m.grain(), [&](int64_t first, int64_t last) {
-    StagedRow<T> staged;
     for (int64_t r = first; r < last; ++r) {
-      const C* x = staged.load(input + r * n, n);
-      C* y = staged.target(output + r * n);
+      const T* x = input + r * n;
+      T* y = output + r * n;
       C mean = 0;
-      if (center) mean = static_cast<C>(lane_sum<C>(n, [x](int64_t i) { return x[i]; }) / static_cast<double>(n));
-      double squares = lane_sum<C>(n, [x, mean](int64_t i) {
-        C d = x[i] - mean;
-        return d * d;
-      });
-      C rstd = static_cast<C>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
+      if (center)
+        mean = static_cast<C>(lane_sum<C>(
+                                  n, [](C v) { return v; }, x) /
+                              static_cast<double>(n));
+      auto squared = [mean](C v) { return (v - mean) * (v - mean); };
+      C rstd = static_cast<C>(1.0 / std::sqrt(lane_sum<C>(n, squared, x) / static_cast<double>(n) + eps));
       means[r] = mean;
       rstds[r] = rstd;
       int64_t at = r % m.groups * m.channels;
       const C* w = weight.empty() ? nullptr : weight.data() + at;
       const C* b = bias.empty() ? nullptr : bias.data() + at;
       if (m.spatial == 1) {
-        if (w && b) {
-          for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * w[i] + b[i];
-        } else if (w) {
-          for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * w[i];
-        } else {
-          for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd + (b ? b[i] : C(0));
-        }
+        if (w && b)
+          blocks::map(
+              n, y, [=](C v, C scale, C shift) { return (v - mean) * rstd * scale + shift; }, x, w, b);
+        else if (w)
+          blocks::map(
+              n, y, [=](C v, C scale) { return (v - mean) * rstd * scale; }, x, w);
+        else if (b)
+          blocks::map(
+              n, y, [=](C v, C shift) { return (v - mean) * rstd + shift; }, x, b);
+        else
+          blocks::map(
+              n, y, [=](C v) { return (v - mean) * rstd; }, x);
       } else {
         for (int64_t c = 0; c < m.channels; ++c) {
           C scale = w ? rstd * w[c] : rstd, shift = b ? b[c] : C(0);
-          const C* p = x + c * m.spatial;
-          C* q = y + c * m.spatial;
-          for (int64_t i = 0; i < m.spatial; ++i) q[i] = (p[i] - mean) * scale + shift;
+          blocks::map(
+              m.spatial, y + c * m.spatial, [=](C v) { return (v - mean) * scale + shift; }, x + c * m.spatial);
         }
       }
-      staged.store(output + r * n, n);
     }
   });
 }
@@ -102,36 +104,33 @@ struct Backward {
   bool center;
   T* grad_input;
 
-  struct Rows {
-    StagedRow<T> grad, input;
-  };
-
   // One row; adds to the sums per channel of g * xhat and of g.
-  void row(int64_t r, C* sum_gx, C* sum_g, Rows& rows) const {
+  void row(int64_t r, C* sum_gx, C* sum_g) const {
     int64_t n = m.length(), s = m.spatial, at = r % m.groups * m.channels;
-    const C *g = rows.grad.load(grad + r * n, n), *x = rows.input.load(input + r * n, n);
-    C* out = rows.grad.target(grad_input + r * n);
+    const T *g = grad + r * n, *x = input + r * n;
+    T* out = grad_input + r * n;
     C mean = means[r], rstd = rstds[r];
     const C* w = weight ? weight + at : nullptr;
     double a = 0, b = 0;  // sums of g * w and of g * w * (x - mean)
     if (s == 1) {
       if (w) {
         lane_sums<C>(
-            n, [=](int64_t i) { return g[i] * w[i]; }, [=](int64_t i) { return g[i] * w[i] * (x[i] - mean); }, a, b);
+            n, [](C gi, C wi, C) { return gi * wi; }, [=](C gi, C wi, C xi) { return gi * wi * (xi - mean); }, a, b, g,
+            w, x);
       } else {
         lane_sums<C>(
-            n, [=](int64_t i) { return g[i]; }, [=](int64_t i) { return g[i] * (x[i] - mean); }, a, b);
+            n, [](C gi, C) { return gi; }, [=](C gi, C xi) { return gi * (xi - mean); }, a, b, g, x);
       }
-      for (int64_t i = 0; i < n; ++i) {
-        sum_gx[at + i] += g[i] * (x[i] - mean) * rstd;
-        sum_g[at + i] += g[i];
-      }
+      auto add = [=](int64_t i, C gi, C xi) {
+        sum_gx[at + i] += gi * (xi - mean) * rstd;
+        sum_g[at + i] += gi;
+      };
+      blocks::visit(n, add, g, x);
     } else {
       for (int64_t c = 0; c < m.channels; ++c) {
-        const C *gc = g + c * s, *xc = x + c * s;
         double ga = 0, gb = 0;
         lane_sums<C>(
-            s, [=](int64_t i) { return gc[i]; }, [=](int64_t i) { return gc[i] * (xc[i] - mean); }, ga, gb);
+            s, [](C gi, C) { return gi; }, [=](C gi, C xi) { return gi * (xi - mean); }, ga, gb, g + c * s, x + c * s);
         double scale = w ? static_cast<double>(w[c]) : 1.0;
         a += ga * scale;
         b += gb * scale;
@@ -143,20 +142,19 @@ struct Backward {
     C shift = center ? static_cast<C>(a / count * rd) : C(0);
     C slope = static_cast<C>(b / count * rd * rd * rd);
     if (s == 1) {
-      if (w) {
-        for (int64_t i = 0; i < n; ++i) out[i] = g[i] * w[i] * rstd - shift - (x[i] - mean) * slope;
-      } else {
-        for (int64_t i = 0; i < n; ++i) out[i] = g[i] * rstd - shift - (x[i] - mean) * slope;
-      }
+      if (w)
+        blocks::map(
+            n, out, [=](C gi, C wi, C xi) { return gi * wi * rstd - shift - (xi - mean) * slope; }, g, w, x);
+      else
+        blocks::map(
+            n, out, [=](C gi, C xi) { return gi * rstd - shift - (xi - mean) * slope; }, g, x);
     } else {
       for (int64_t c = 0; c < m.channels; ++c) {
         C scale = w ? rstd * w[c] : rstd;
-        const C *gc = g + c * s, *xc = x + c * s;
-        C* oc = out + c * s;
-        for (int64_t i = 0; i < s; ++i) oc[i] = gc[i] * scale - shift - (xc[i] - mean) * slope;
+        auto gradient = [=](C gi, C xi) { return gi * scale - shift - (xi - mean) * slope; };
+        blocks::map(s, out + c * s, gradient, g + c * s, x + c * s);
       }
     }
-    rows.grad.store(grad_input + r * n, n);
   }
 };
 
@@ -190,8 +188,7 @@ void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samp
     std::vector<C> sums(2 * c * lines, C(0));
     parallel_for(0, m.rows, grain, [&](int64_t first, int64_t last, int64_t chunk) {
       C* line = sums.data() + 2 * c * static_cast<size_t>(chunk);
-      typename Backward<T>::Rows rows;
-      for (int64_t r = first; r < last; ++r) step.row(r, line, line + c, rows);
+      for (int64_t r = first; r < last; ++r) step.row(r, line, line + c);
     });
     for (size_t l = 1; l < lines; ++l)
       for (size_t i = 0; i < 2 * c; ++i) sums[i] += sums[2 * c * l + i];

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
+
+#include "tapegrad/aten/iterate/blocks.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -15,38 +16,41 @@ inline double close_lanes(C* lane, int64_t n) {
   return static_cast<double>(lane[0]);
 }
 
-inline constexpr int64_t kSumLanes = 32;
+inline constexpr int64_t kSumLanes = blocks::kWidth;
 inline constexpr int64_t kSumBlock = 4096;
 
-// Sum of f(0) ... f(n - 1).
-template <class C, class F>
-inline double lane_sum(int64_t n, F&& f) {
+// Sum of f(element i of each row in) for i < n.
+template <class C, class F, class... In>
+inline double lane_sum(int64_t n, F&& f, const In*... in) {
   double total = 0;
   for (int64_t from = 0; from < n; from += kSumBlock) {
     int64_t to = std::min(n, from + kSumBlock), i = from;
     C lane[kSumLanes] = {};
     for (; i + kSumLanes <= to; i += kSumLanes)
-      for (int64_t l = 0; l < kSumLanes; ++l) lane[l] += f(i + l);
-    for (int64_t l = 0; i < to; ++i, ++l) lane[l] += f(i);
+      blocks::each([&](int64_t l, auto... x) { lane[l] += f(x...); }, (in + i)...);
+    for (int64_t l = 0; i < to; ++i, ++l) lane[l] += f(static_cast<C>(in[i])...);
     total += close_lanes(lane, kSumLanes);
   }
   return total;
 }
 
-// Two sums over one pass: of a(i) and of b(i).
-template <class C, class A, class B>
-inline void lane_sums(int64_t n, A&& a, B&& b, double& sum_a, double& sum_b) {
+// Two sums over one pass: of a(...) and of b(...).
+template <class C, class A, class B, class... In>
+inline void lane_sums(int64_t n, A&& a, B&& b, double& sum_a, double& sum_b, const In*... in) {
   sum_a = sum_b = 0;
   for (int64_t from = 0; from < n; from += kSumBlock) {
     int64_t to = std::min(n, from + kSumBlock), i = from;
     C la[kSumLanes] = {}, lb[kSumLanes] = {};
     for (; i + kSumLanes <= to; i += kSumLanes) {
-      for (int64_t l = 0; l < kSumLanes; ++l) la[l] += a(i + l);
-      for (int64_t l = 0; l < kSumLanes; ++l) lb[l] += b(i + l);
+      auto add = [&](int64_t l, auto... x) {
+        la[l] += a(x...);
+        lb[l] += b(x...);
+      };
+      blocks::each(add, (in + i)...);
     }
     for (int64_t l = 0; i < to; ++i, ++l) {
-      la[l] += a(i);
-      lb[l] += b(i);
+      la[l] += a(static_cast<C>(in[i])...);
+      lb[l] += b(static_cast<C>(in[i])...);
     }
     sum_a += close_lanes(la, kSumLanes);
     sum_b += close_lanes(lb, kSumLanes);

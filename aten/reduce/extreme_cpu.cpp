@@ -2,14 +2,13 @@
 // inner]. A row (inner = 1) is searched block by block for its extreme, in vectors, and only the block that holds
 // it is searched for the place. Columns are compared side by side.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "tapegrad/aten/functors/reduce.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/convert.h"
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/reduce_rows.h"
 #include "tapegrad/aten/kernels_reduce.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -17,7 +16,7 @@ namespace tapegrad::cpu::TG_ISA {
 namespace {
 
 inline constexpr int64_t kBlock = 512;
-inline constexpr int kLanes = 32;
+using reduce_rows::kLanes;
 inline constexpr int64_t kGrain = 32768;
 
 template <class T>
@@ -37,32 +36,11 @@ bool beats(T x, T best) {
 template <class T, bool kMax, class S>
 [[gnu::flatten]] T extreme_of(const S* x, int64_t n) {
   using F = std::conditional_t<kMax, fn::amax<T>, fn::amin<T>>;
-  const F f;
-  T lane[kLanes];
-  std::fill_n(lane, kLanes, static_cast<T>(x[0]));
-  auto deal = [&]<int Q>(const S* from, std::integral_constant<int, Q>) {
-    alignas(64) T v[Q][kLanes];
-    if constexpr (std::is_same_v<T, S>)
-      std::memcpy(v, from, sizeof v);
-    else
-      for (int e = 0; e < Q * kLanes; e += sixteen::kBlock) sixteen::load(from + e, &v[0][0] + e);
-#pragma GCC ivdep
-    for (int l = 0; l < kLanes; ++l) {
-      if constexpr (Q == 4)
-        lane[l] = f.step4(lane[l], v[0][l], v[1][l], v[2][l], v[3][l]);
-      else
-        lane[l] = f.step(lane[l], v[0][l]);
-    }
-  };
-  int64_t i = 0;
-  for (; i + 4 * kLanes <= n; i += 4 * kLanes) deal(x + i, std::integral_constant<int, 4>{});
-  for (; i + kLanes <= n; i += kLanes) deal(x + i, std::integral_constant<int, 1>{});
-  for (int l = 0; i + l < n; ++l) lane[l] = f.step(lane[l], static_cast<T>(x[i + l]));
-  for (int width = kLanes / 2; width >= 4; width /= 2)
-#pragma GCC ivdep
-#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
-    for (int l = 0; l < width; ++l) lane[l] = f.step(lane[l], lane[l + width]);
-  return f.step4(lane[0], lane[0], lane[1], lane[2], lane[3]);
+  using Loop = reduce_rows::OnePass<T, F, S>;
+  T lanes[kLanes];
+  std::fill_n(lanes, kLanes, F{}.identity());
+  Loop::deal(F{}, lanes, x, n);
+  return Loop::template folded<kLanes>(F{}, lanes);
 }
 
 // The first place of an extreme that is there: lane by lane in the last line only.

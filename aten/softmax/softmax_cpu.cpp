@@ -9,17 +9,20 @@
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
-#include "tapegrad/aten/iterate/staged_row.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_softmax.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
-constexpr int64_t kLanes = 32;
+constexpr int64_t kLanes = blocks::kWidth;
 constexpr int64_t kGrain = 16384;  // elements
 enum class Layout : uint8_t { Row, Rows, Columns };
+
+constexpr auto itself = [](auto x) { return x; };
 
 // Values of one tile in the compute type, padded to whole lanes, as [steps][kLanes].
 template <class C>
@@ -31,12 +34,12 @@ struct Tile {
   void load_row(const T* p, int64_t n, C padding) {
     steps = (n + kLanes - 1) / kLanes;
     values.resize(static_cast<size_t>(steps * kLanes));
-    for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = static_cast<C>(p[i]);
+    blocks::map(n, values.data(), itself, p);
     std::fill(values.begin() + n, values.end(), padding);
   }
   template <class T>
   void store_row(T* p, int64_t n) const {
-    for (int64_t i = 0; i < n; ++i) p[i] = T(values[static_cast<size_t>(i)]);
+    blocks::map(n, p, itself, values.data());
   }
   template <class T>
   void load_columns(const T* p, int64_t n, int64_t stride, int64_t width, C padding) {
@@ -44,14 +47,13 @@ struct Tile {
     values.resize(static_cast<size_t>(steps * kLanes));
     for (int64_t i = 0; i < n; ++i) {
       C* v = values.data() + i * kLanes;
-      for (int64_t j = 0; j < width; ++j) v[j] = static_cast<C>(p[i * stride + j]);
+      blocks::map(width, v, itself, p + i * stride);
       for (int64_t j = width; j < kLanes; ++j) v[j] = padding;
     }
   }
   template <class T>
   void store_columns(T* p, int64_t n, int64_t stride, int64_t width) const {
-    for (int64_t i = 0; i < n; ++i)
-      for (int64_t j = 0; j < width; ++j) p[i * stride + j] = T(values[static_cast<size_t>(i * kLanes + j)]);
+    for (int64_t i = 0; i < n; ++i) blocks::map(width, p + i * stride, itself, values.data() + i * kLanes);
   }
   template <class T>
   void load_rows(const T* p, int64_t n, int64_t count, C padding) {
@@ -123,47 +125,49 @@ void forward_lanes(Tile<C>& tile) {
 }
 
 // A row of n >= kLanes, straight from and to memory: its largest element, the sum of exponentials (kept for softmax in
-// the result), the result. x and o may be one row.
-template <bool kLog, class C>
-void forward_row(const C* x, C* o, int64_t n) {
+// `kept`, which may be the row o), the result. x and o may be one row.
+template <bool kLog, class C, class T>
+[[gnu::flatten]] void forward_row(const T* x, C* kept, T* o, int64_t n) {
   const int64_t whole = n / kLanes * kLanes, rest = n - whole;
   C lanes[kLanes];
   std::fill(lanes, lanes + kLanes, -std::numeric_limits<C>::infinity());
   auto larger = [](C a, C b) { return a > b ? a : b; };
-  auto raise = [&](const C* p, const C* q, const C* r, const C* s) {
-#pragma GCC ivdep
-    for (int64_t j = 0; j < kLanes; ++j) {
-      lanes[j] = larger(larger(larger(p[j], q[j]), larger(r[j], s[j])), lanes[j]);
-    }
+  auto raise = [&](const T* p, const T* q, const T* r, const T* s) {
+    auto step = [&](int64_t j, C a, C b, C c, C d) { lanes[j] = larger(larger(larger(a, b), larger(c, d)), lanes[j]); };
+    blocks::each(step, p, q, r, s);
   };
   int64_t at = 0;
   for (; at + 4 * kLanes <= n; at += 4 * kLanes)
     raise(x + at, x + at + kLanes, x + at + 2 * kLanes, x + at + 3 * kLanes);
-  const C* end = x + n - kLanes;  // some elements are looked at twice
+  const T* end = x + n - kLanes;  // some elements are looked at twice
   for (; at < n; at += 2 * kLanes) raise(std::min(x + at, end), std::min(x + at + kLanes, end), end, end);
   const C top = fold(lanes, larger);
 
   std::fill(lanes, lanes + kLanes, C(0));
-  auto add = [&](const C* p, C* to) {
-#pragma GCC ivdep
-    for (int64_t j = 0; j < kLanes; ++j) {
-      const C e = math::exp(p[j] - top);
+  auto add = [&](const auto* p, C* to) {
+    auto step = [&](int64_t j, C value) {
+      const C e = math::exp(value - top);
       lanes[j] += e;
       if constexpr (!kLog) to[j] = e;
-    }
+    };
+    blocks::each(step, p);
   };
-  for (int64_t i = 0; i < whole; i += kLanes) add(x + i, kLog ? nullptr : o + i);
+  for (int64_t i = 0; i < whole; i += kLanes) add(x + i, kLog ? nullptr : kept + i);
   if (rest > 0) {
     C in[kLanes], out[kLanes];
     std::fill(in, in + kLanes, -std::numeric_limits<C>::infinity());
-    for (int64_t j = 0; j < rest; ++j) in[j] = x[whole + j];
+    for (int64_t j = 0; j < rest; ++j) in[j] = static_cast<C>(x[whole + j]);
     add(in, out);
-    if constexpr (!kLog) std::copy_n(out, rest, o + whole);
+    if constexpr (!kLog) std::copy_n(out, rest, kept + whole);
   }
   const C sum = fold(lanes, [](C a, C b) { return a + b; });
   const C total = kLog ? math::log(sum) : C(1) / sum;
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) o[i] = kLog ? x[i] - top - total : o[i] * total;
+  if constexpr (kLog)
+    blocks::map(
+        n, o, [=](C value) { return value - top - total; }, x);
+  else
+    blocks::map(
+        n, o, [=](C e) { return e * total; }, kept);
 }
 
 template <bool kLog, class C>
@@ -213,14 +217,19 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
     T* o = static_cast<T*>(out.data_ptr());
     struct Workspace {
       Tile<C> tile;
-      StagedRow<T> row;
+      std::vector<C> exponentials;  // of a row of 16-bit elements
     };
     each_tile<Workspace>(e, [&](Layout layout, int64_t offset, int64_t width, Workspace& workspace) {
-      auto& [tile, row] = workspace;
+      auto& [tile, exponentials] = workspace;
       if (layout == Layout::Row) {
-        const C* from = row.load(x + offset, e.n);
-        forward_row<kLog>(from, row.target(o + offset), e.n);
-        return row.store(o + offset, e.n);
+        C* kept = nullptr;
+        if constexpr (std::is_same_v<T, C>) {
+          kept = o + offset;
+        } else if (!kLog) {
+          exponentials.resize(static_cast<size_t>(e.n));
+          kept = exponentials.data();
+        }
+        return forward_row<kLog>(x + offset, kept, o + offset, e.n);
       }
       tile.load(layout, x + offset, e, width, C(0));
       forward_lanes<kLog>(tile);

@@ -1,0 +1,88 @@
+// Loops over rows of floating-point elements for kernels that are not one functor per element: norms, softmax, losses.
+// The elements may lie in memory in a 16-bit format; f sees them in the type that is computed in. Then kWidth of them
+// are converted at a time, in registers, so that a row is read and written once. Rows of float and double are plain
+// loops. Compiled per instruction set.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/c10/dtype.h"
+
+namespace tapegrad::cpu::TG_ISA::blocks {
+
+// Two blocks; above 16, up to which g++ unrolls a loop before it would vectorise it.
+inline constexpr int64_t kWidth = 2 * sixteen::kBlock;
+
+template <class... T>
+inline constexpr bool any_half = (is_half_type<T> || ...);
+
+// kWidth elements at p in the type that is computed in: themselves, or converted ones.
+template <class T, bool = is_half_type<T>>
+struct Loaded {
+  const T* at;
+  TG_INLINE explicit Loaded(const T* p) : at(p) {}
+};
+template <class T>
+struct Loaded<T, true> {
+  alignas(64) float at[kWidth];
+  TG_INLINE explicit Loaded(const T* p) {
+    for (int64_t l = 0; l < kWidth; l += sixteen::kBlock) sixteen::load(p + l, at + l);
+  }
+};
+
+// f(l, element l of each) for l < kWidth.
+template <class F, class... In>
+TG_INLINE void each(F&& f, const In*... in) {
+  [&](const auto&... loaded) {
+#pragma GCC ivdep
+    for (int64_t l = 0; l < kWidth; ++l) f(l, loaded.at[l]...);
+  }(Loaded<In>(in)...);
+}
+
+// f(i, element i of each) for i < n.
+template <class F, class... In>
+TG_INLINE void visit(int64_t n, F&& f, const In*... in) {
+  int64_t i = 0;
+  if constexpr (any_half<In...>)
+    for (; i + kWidth <= n; i += kWidth) each([&](int64_t l, auto... x) { f(i + l, x...); }, (in + i)...);
+#pragma GCC ivdep
+  for (; i < n; ++i) f(i, static_cast<compute_t<In>>(in[i])...);
+}
+
+template <class Out, class F, class... In>
+TG_INLINE void map_block(Out* out, F&& f, const In*... in) {
+  alignas(64) compute_t<Out> y[kWidth];
+  each([&](int64_t l, auto... x) { y[l] = f(x...); }, in...);
+  if constexpr (is_half_type<Out>)
+    sixteen::store_pair(y, out, true);
+  else
+    std::copy_n(y, kWidth, out);
+}
+
+// A block that is not full.
+template <class T>
+struct Padded {
+  T at[kWidth] = {};
+  Padded(const T* p, int64_t n) { std::copy_n(p, n, at); }
+};
+
+// out[i] = f(element i of each) for i < n; out may be one of the rows. With 16-bit elements in any row each element
+// goes through the same instructions wherever it lies.
+template <class Out, class F, class... In>
+TG_INLINE void map(int64_t n, Out* out, F f, const In*... in) {
+  int64_t i = 0;
+  if constexpr (any_half<Out, In...>) {
+    for (; i + kWidth <= n; i += kWidth) map_block(out + i, f, (in + i)...);
+    if (i == n) return;
+    Out rest[kWidth];
+    [&](const auto&... padded) { map_block(rest, f, padded.at...); }(Padded<In>(in + i, n - i)...);
+    std::copy_n(rest, n - i, out + i);
+  } else {
+#pragma GCC ivdep
+    for (; i < n; ++i) out[i] = f(in[i]...);
+  }
+}
+
+}  // namespace tapegrad::cpu::TG_ISA::blocks

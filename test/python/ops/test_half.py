@@ -1,0 +1,121 @@
+"""The 16-bit formats: every one of their 65,536 numbers through operators of one element, and rows of lengths around the blocks in
+which they are converted, against the same in float64."""
+
+import numpy as np
+import pytest
+import tapegrad as tg
+import torch
+
+FORMATS = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half of the distance between 1 and the next number
+LENGTHS = (1, 15, 16, 17, 31, 32, 33, 47, 48, 65, 130, 520, 4130)
+FUNCTIONS = ("neg", "exp", "log", "sin", "tanh", "erf", "sqrt")
+
+
+def _all_numbers(dtype):
+    bits = torch.arange(-(1 << 15), 1 << 15).to(torch.int16)
+    return bits.view(getattr(torch, dtype))
+
+
+def _ours(t):
+    return tg.from_dlpack(t.clone())
+
+
+def _places_apart(ours, expected):
+    """How many representable numbers lie between the two, at most; NaN must meet NaN."""
+    a, b = torch.from_dlpack(ours), expected.to(torch.from_dlpack(ours).dtype)
+    assert torch.equal(a.isnan(), b.isnan())
+    low = -(1 << 15)
+    ordered = [torch.where(v < 0, low - v, v) for v in (t[~b.isnan()].view(torch.int16).int() for t in (a, b))]
+    return (ordered[0] - ordered[1]).abs().max().item() if ordered[0].numel() else 0
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_every_number(dtype, name):
+    x = _all_numbers(dtype)
+    assert _places_apart(getattr(_ours(x), name)(), getattr(x.double(), name)()) <= (1 if dtype == "float16" else 0)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_conversions_of_every_number(dtype):
+    x = _all_numbers(dtype)
+    ours = _ours(x)
+    np.testing.assert_array_equal(ours.float().numpy(), x.float().numpy())
+    assert _places_apart(ours.float().to(ours.dtype), x) == 0
+    between = (x.double() * (1 + 2.0**-9)).float()  # not representable: rounded, subnormal results too
+    assert _places_apart(_ours(between).to(ours.dtype), between.to(x.dtype)) == 0
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_an_element_does_not_depend_on_its_place(dtype, n):
+    """Blocks, pairs of blocks and what is left over give the same bits; subnormal numbers among them, too."""
+    x = _all_numbers(dtype)[torch.randperm(1 << 16, generator=torch.Generator().manual_seed(n))[:n]]
+    whole, alone = _ours(x), [_ours(x[i : i + 1]) for i in range(0, n, 7)]
+    for f in (lambda t: t * 0.5, lambda t: t + t, lambda t: tg.addcmul(t, t, t), tg.exp, lambda t: tg.where(t > 0, t, -t)):
+        assert _places_apart(f(whole)[::7].contiguous(), torch.cat([torch.from_dlpack(f(t)) for t in alone])) == 0
+    np.testing.assert_array_equal((whole > 0.5).numpy(), (x > 0.5).numpy())
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_rows(dtype, n):
+    generator = torch.Generator().manual_seed(n)
+    x, weight, bias = (torch.randn(s, generator=generator).to(getattr(torch, dtype)) for s in ((5, n), (n,), (n,)))
+    a, w, b, exact = _ours(x), _ours(weight), _ours(bias), x.double()
+    f, g = tg.nn.functional, torch.nn.functional
+
+    def close(ours, expected):
+        assert str(ours.dtype).endswith(dtype)
+        difference = (torch.from_dlpack(ours).double() - expected).abs()
+        assert (difference <= FORMATS[dtype] * 1.01 * expected.abs() + 1e-5 * expected.abs().max() + 1e-7).all()
+
+    close(a.softmax(1), exact.softmax(1))
+    close(a.log_softmax(1), exact.log_softmax(1))
+    close(a.softmax(0), exact.softmax(0))
+    close(f.rms_norm(a, (n,), w, 1e-5), g.rms_norm(exact, (n,), weight.double(), 1e-5))
+    if n > 1:
+        close(f.layer_norm(a, (n,), w, b), g.layer_norm(exact, (n,), weight.double(), bias.double()))
+        close(f.layer_norm(a, (n,)), g.layer_norm(exact, (n,)))
+    close(f.batch_norm(a, None, None, w, b, True), g.batch_norm(exact, None, None, weight.double(), bias.double(), True))
+    for dim in (0, 1):
+        for name in ("sum", "mean", "amax", "amin"):
+            close(getattr(a, name)(dim), getattr(exact, name)(dim))
+        close(tg.linalg.vector_norm(a, dim=dim), torch.linalg.vector_norm(exact, dim=dim))
+        np.testing.assert_array_equal(a.argmax(dim).numpy(), x.argmax(dim).numpy())
+    target = torch.randint(0, n, (5,), generator=generator)
+    close(f.cross_entropy(a, _ours(target)), g.cross_entropy(exact, target))
+    np.testing.assert_array_equal(a[:, ::2].contiguous().float().numpy(), x[:, ::2].float().numpy())
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_norms_of_very_large_and_very_small_numbers(dtype):
+    """Their squares lie outside of what the format, and for bfloat16 float32, can hold."""
+    largest = torch.finfo(getattr(torch, dtype)).max
+    for value in (largest / 1024, 2.0**-20 if dtype == "float16" else 2.0**-120):
+        x = torch.full((3, 256), value).to(getattr(torch, dtype))
+        for dim in (0, 1):
+            expected = torch.linalg.vector_norm(x.double(), dim=dim)
+            assert _places_apart(tg.linalg.vector_norm(_ours(x), dim=dim), expected.to(x.dtype)) == 0
+
+
+@pytest.mark.parametrize("rows, width", [(3, 5), (40, 33), (700, 300), (2, 2100)])
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("by_frequency", [False, True])
+def test_gradient_of_embedding(dtype, rows, width, by_frequency):
+    generator = torch.Generator().manual_seed(rows)
+    index = torch.randint(0, rows, (90,), generator=generator)
+    grad = torch.randn(90, width, generator=generator).to(getattr(torch, dtype))
+    options = {"padding_idx": 1, "scale_grad_by_freq": by_frequency}
+    results = []
+    before = tg.get_num_threads()
+    for threads in (1, 3):
+        tg.set_num_threads(threads)
+        table = tg.zeros(rows, width, dtype=getattr(tg, dtype), requires_grad=True)
+        tg.nn.functional.embedding(_ours(index), table, **options).backward(_ours(grad))
+        results.append(torch.from_dlpack(table.grad))
+    tg.set_num_threads(before)
+    assert torch.equal(results[0], results[1])
+    table = torch.zeros(rows, width, dtype=torch.float32, requires_grad=True)
+    torch.nn.functional.embedding(index, table, **options).backward(grad.float())
+    torch.testing.assert_close(results[0], table.grad.to(results[0].dtype), rtol=2 * FORMATS[dtype], atol=1e-6)
