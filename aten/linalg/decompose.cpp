@@ -84,7 +84,7 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
     Matrices<T> r(R, 2);
     int64_t m = a.rows, n = a.cols, k = std::min(m, n), columns = with_q ? q->cols : 0;
     for_each_matrix(a.count, 4 * work(m, n) + 500, [&](int64_t i) {
-      std::vector<T> tau(static_cast<size_t>(k)), copy;
+      std::vector<T> copy;
       // Factored in Q where that has the room for it.
       bool in_q = with_q && columns >= n;
       if (!in_q) copy.resize(static_cast<size_t>(m * n));
@@ -93,6 +93,7 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
       load_columns(a[i], a.row, a.col, m, n, w, ld);
       if constexpr (!is_complex_type<T>)
         if (k > 0 && small_qr(m, n, w, columns, with_q ? (*q)[i] : nullptr, r.rows, r[i])) return;
+      std::vector<T> tau(static_cast<size_t>(k));
       if (k > 0) parallel_geqrf(m, n, w, ld, tau.data());
       T* upper = r[i];
       for (int64_t j = 0; j < n; ++j)
