@@ -2,6 +2,7 @@
 // inner]. A row (inner = 1) is searched block by block for its extreme, in vectors, and only the block that holds
 // it is searched for the place. Columns are compared side by side.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <type_traits>
 
@@ -43,16 +44,28 @@ template <class T, bool kMax, class S>
   return Loop::template folded<kLanes>(F{}, lanes);
 }
 
-// The first place of an extreme that is there: lane by lane in the last line only.
-template <class T>
-int64_t place_of(T best, const T* x, int64_t n) {
+// The first place of an extreme that is there: lane by lane in the last line only. Elements of 16-bit formats are
+// compared by their bits, with those of either zero the same.
+template <class T, class S>
+int64_t place_of(T best, const S* x, int64_t n) {
   int64_t i = 0;
-  for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
-    int found = 0;
-    for (int l = 0; l < kLanes; ++l) found += x[i + l] == best ? 1 : 0;
-    if (found != 0) break;
+  if constexpr (is_half_type<S>) {
+    const uint16_t mask = best == T(0) ? 0x7fff : 0xffff;
+    const auto target = static_cast<uint16_t>(std::bit_cast<uint16_t>(S(best)) & mask);
+    const auto* bits = reinterpret_cast<const uint16_t*>(x);
+    for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
+      uint16_t found = 0;
+      for (int l = 0; l < kLanes; ++l) found |= static_cast<uint16_t>((bits[i + l] & mask) == target);
+      if (found != 0) break;
+    }
+  } else {
+    for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
+      int found = 0;
+      for (int l = 0; l < kLanes; ++l) found += x[i + l] == best ? 1 : 0;
+      if (found != 0) break;
+    }
   }
-  while (!(x[i] == best || (is_nan(best) && is_nan(x[i])))) ++i;
+  while (!(static_cast<T>(x[i]) == best || (is_nan(best) && is_nan(static_cast<T>(x[i]))))) ++i;
   return i;
 }
 
@@ -71,7 +84,6 @@ const T* block_at(const S* x, int64_t n, T* buffer) {
 template <class S, bool kMax>
 int64_t place_in_row(const S* x, int64_t n) {
   using T = compute_t<S>;
-  T buffer[kBlock];
   int64_t best_block = 0;
   T best{};
   for (int64_t b = 0; b < n; b += kBlock) {
@@ -83,7 +95,7 @@ int64_t place_in_row(const S* x, int64_t n) {
     }
   }
   const int64_t m = std::min(kBlock, n - best_block);
-  return best_block + place_of(best, block_at<T>(x + best_block, m, buffer), m);
+  return best_block + place_of(best, x + best_block, m);
 }
 
 // One long row: chunks by size, the first of equal ones wins.
