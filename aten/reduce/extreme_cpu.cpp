@@ -44,29 +44,42 @@ template <class T, bool kMax, class S>
   return Loop::template folded<kLanes>(F{}, lanes);
 }
 
-// The first place of an extreme that is there: lane by lane in the last line only. Elements of 16-bit formats are
-// compared by their bits, with those of either zero the same.
+// The first of n elements, one of which fits, for which `same` holds: kLanes at a time, in vectors.
+template <class S, class F>
+int64_t first_place(const S* x, int64_t n, F same) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    S found = 0;
+    for (int l = 0; l < kLanes; ++l) found |= static_cast<S>(same(x[i + l]));
+    if (found != 0) break;
+  }
+  while (!same(x[i])) ++i;
+  return i;
+}
+
+// The first place of an extreme that is there. Elements of 16-bit formats are compared by their bits.
 template <class T, class S>
 int64_t place_of(T best, const S* x, int64_t n) {
-  int64_t i = 0;
   if constexpr (is_half_type<S>) {
-    const uint16_t mask = best == T(0) ? 0x7fff : 0xffff;
-    const auto target = static_cast<uint16_t>(std::bit_cast<uint16_t>(S(best)) & mask);
     const auto* bits = reinterpret_cast<const uint16_t*>(x);
-    for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
-      uint16_t found = 0;
-      for (int l = 0; l < kLanes; ++l) found |= static_cast<uint16_t>((bits[i + l] & mask) == target);
-      if (found != 0) break;
+    constexpr uint16_t kMagnitude = 0x7fff;
+    if (is_nan(best)) {
+      const auto infinity = std::bit_cast<uint16_t>(S(std::numeric_limits<T>::infinity()));
+      return first_place(bits, n, [=](uint16_t b) { return (b & kMagnitude) > infinity; });
     }
+    const uint16_t mask = best == T(0) ? kMagnitude : 0xffff;  // both zeros are the same
+    const auto target = static_cast<uint16_t>(std::bit_cast<uint16_t>(S(best)) & mask);
+    return first_place(bits, n, [=](uint16_t b) { return (b & mask) == target; });
   } else {
+    int64_t i = 0;
     for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
       int found = 0;
       for (int l = 0; l < kLanes; ++l) found += x[i + l] == best ? 1 : 0;
       if (found != 0) break;
     }
+    while (!(x[i] == best || (is_nan(best) && is_nan(x[i])))) ++i;
+    return i;
   }
-  while (!(static_cast<T>(x[i]) == best || (is_nan(best) && is_nan(static_cast<T>(x[i]))))) ++i;
-  return i;
 }
 
 // T is the compute type, S the stored one: they differ for the 16-bit formats.
