@@ -406,23 +406,24 @@ Storage Exchange::receive(const Handle& h) {
   TG_CHECK(!own || blocks_[h.entry].device == device, Runtime, "shared memory: not a handle: it says {}", device);
   const uint32_t slot = own ? kOwnerSlot : source->slot;
   void* data = own ? blocks_[h.entry].data : on_device ? nullptr : map_arena(*source, h);
-  // First the bit, then the ticket: there is no moment at which the block has neither.
+  // First the bit, then the ticket: there is no moment at which the block has neither. Memory of a device is opened in
+  // between, so that a handle that cannot be opened is not used up.
   ledger.hold(h.entry, slot);
   auto found = local_.find({h.owner, h.entry});
-  if (ledger.entry(h.entry).generation.load() != h.generation || !ledger.take_ticket(h.ticket, h.ticket_generation)) {
-    if (found == local_.end() || found->second.count == 0) ledger.drop(h.entry, slot);
-    TG_THROW(Runtime, "shared memory: a stale handle: it was received before, or the tensor is gone");
-  }
   bool opened = false;
   try {
-    if (on_device) await_sender(h);
-    if (found != local_.end())
-      if (Storage storage = found->second.newest.lock()) return storage;
-    if (on_device && !own) {
+    constexpr const char* kStale = "shared memory: a stale handle: it was received before, or the tensor is gone";
+    if (ledger.entry(h.entry).generation.load() != h.generation) TG_THROW(Runtime, "{}", kStale);
+    const Storage known = found == local_.end() ? Storage() : found->second.newest.lock();
+    if (on_device && !own && !known) {
       data = library(device).open_shared(h.device, h.ipc, h.offset);
       opened = true;
     }
+    if (!ledger.take_ticket(h.ticket, h.ticket_generation)) TG_THROW(Runtime, "{}", kStale);
+    if (on_device) await_sender(h);
+    if (known) return known;
   } catch (...) {
+    if (opened) library(device).close_shared(data);
     if (found == local_.end() || found->second.count == 0) ledger.drop(h.entry, slot);
     throw;
   }

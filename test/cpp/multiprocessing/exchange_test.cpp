@@ -136,7 +136,7 @@ TEST_CASE("handles that make no sense are refused", "[multiprocessing]") {
   REQUIRE_THROWS_AS(b.receive(wrong), Error);
   wrong = h;
   wrong.kind = shared::HandleKind::CudaIpc;
-  REQUIRE_THROWS_WITH(b.receive(wrong), Catch::Contains("CUDA"));
+  REQUIRE_THROWS_AS(b.receive(wrong), Error);
   wrong = h;
   wrong.owner ^= 1;
   REQUIRE_THROWS_WITH(b.receive(wrong), Catch::Contains("has ended"));
