@@ -46,8 +46,7 @@ TG_KERNEL void attention_kernel(Forward<T> p) {
   TG_SHARED(C, weights, kPadded);
   TG_SHARED(C, strip, kStrip);
   const Sizes& z = p.z;
-  const int64_t tiles = (z.rows + kTile - 1) / kTile;
-  const int64_t row = block_index() % tiles * kTile, column = block_index() / tiles * kTile;
+  const auto [row, column] = tiles::Corner(block_index(), z.rows);
   for (int64_t h = block_row(); h < z.batch * z.heads; h += grid_rows()) {
     const T* value = p.value + z.shared_head(h) * z.keys * z.value_width;
     tiles::Sums<C> out;
@@ -162,8 +161,7 @@ TG_KERNEL void key_value_grad_kernel(Backward<T> p) {
   TG_SHARED(C, tile, kPadded);
   TG_SHARED(C, strip, kStrip);
   const Sizes& z = p.z;
-  const int64_t tiles = (z.keys + kTile - 1) / kTile;
-  const int64_t key = block_index() % tiles * kTile, column = block_index() / tiles * kTile;
+  const auto [key, column] = tiles::Corner(block_index(), z.keys);
   for (int64_t hk = block_row(); hk < z.batch * z.shared; hk += grid_rows()) {
     tiles::Sums<C> dk, dv;
     for (int64_t h = z.first_head(hk); h < z.first_head(hk) + z.group(); ++h)
@@ -189,8 +187,7 @@ TG_KERNEL void query_grad_kernel(Backward<T> p) {
   TG_SHARED(C, tile, kPadded);
   TG_SHARED(C, strip, kStrip);
   const Sizes& z = p.z;
-  const int64_t tiles = (z.rows + kTile - 1) / kTile;
-  const int64_t row = block_index() % tiles * kTile, column = block_index() / tiles * kTile;
+  const auto [row, column] = tiles::Corner(block_index(), z.rows);
   const int64_t row_end = row + kTile < z.rows ? row + kTile : z.rows;
   for (int64_t h = block_row(); h < z.batch * z.heads; h += grid_rows()) {
     tiles::Sums<C> dq;

@@ -22,7 +22,13 @@ constexpr int kEach = 4;    // rows and columns of a thread: 16 x 16 threads
 constexpr int kThreads = 256;
 constexpr int kStrip = kDepth * (kTile + 1);  // elements of shared memory for one operand
 
-inline int64_t tiles_of(int64_t n) { return (n + kTile - 1) / kTile; }
+TG_HD inline int64_t tiles_of(int64_t n) { return (n + kTile - 1) / kTile; }
+// Where a tile begins; tiles that share columns follow each other.
+struct Corner {
+  int64_t row, column;
+  TG_DEVICE Corner(int64_t tile, int64_t rows)
+      : row(tile % tiles_of(rows) * kTile), column(tile / tiles_of(rows) * kTile) {}
+};
 
 // Element i (of 4) that thread t loads of a strip: neighbouring threads take neighbours along k, or across.
 TG_HD inline int line_of(int t, int i, bool along_k) { return along_k ? t / kDepth + 16 * i : t % kTile; }
@@ -54,31 +60,15 @@ struct Sums {
   // a column of b, counted within the tile, and zero outside of the matrix; `along_k` says how they lie in memory.
   template <class A, class B>
   TG_DEVICE void add(C* a_strip, C* b_strip, const A& a, const B& b, int64_t first, int64_t last) {
-    const int thread = static_cast<int>(thread_index());
-    const int ty = thread / 16, tx = thread % 16;
-    const bool a_along = a.along_k, b_along = b.along_k;
     for (int64_t k0 = first; k0 < last; k0 += kDepth) {
       TG_UNROLL
       for (int e = 0; e < kTile * kDepth / kThreads; ++e) {
-        const int i = line_of(thread, e, a_along), ka = depth_of(thread, e, a_along);
-        a_strip[ka * (kTile + 1) + i] = k0 + ka < last ? a.at(i, k0 + ka) : C(0);
-        const int j = line_of(thread, e, b_along), kb = depth_of(thread, e, b_along);
-        b_strip[kb * (kTile + 1) + j] = k0 + kb < last ? b.at(j, k0 + kb) : C(0);
+        load(a_strip, a, e, k0, last);
+        load(b_strip, b, e, k0, last);
       }
       block_sync();
       TG_UNROLL
-      for (int kk = 0; kk < kDepth; ++kk) {
-        C x[kEach], y[kEach];
-        TG_UNROLL
-        for (int i = 0; i < kEach; ++i) x[i] = a_strip[kk * (kTile + 1) + ty + 16 * i];
-        TG_UNROLL
-        for (int j = 0; j < kEach; ++j) y[j] = b_strip[kk * (kTile + 1) + tx + 16 * j];
-        TG_UNROLL
-        for (int i = 0; i < kEach; ++i) {
-          TG_UNROLL
-          for (int j = 0; j < kEach; ++j) sum[i][j] = math::add(sum[i][j], math::mul(x[i], y[j]));
-        }
-      }
+      for (int kk = 0; kk < kDepth; ++kk) add_products(a_strip + kk * (kTile + 1), 1, b_strip + kk * (kTile + 1));
       block_sync();
     }
   }
@@ -86,28 +76,13 @@ struct Sums {
   // k_step].
   template <class B>
   TG_DEVICE void add_left(const C* left, int row_step, int k_step, C* b_strip, const B& b, int64_t depth) {
-    const int thread = static_cast<int>(thread_index());
-    const int ty = thread / 16, tx = thread % 16;
     for (int64_t k0 = 0; k0 < depth; k0 += kDepth) {
       TG_UNROLL
-      for (int e = 0; e < kTile * kDepth / kThreads; ++e) {
-        const int j = line_of(thread, e, b.along_k), kb = depth_of(thread, e, b.along_k);
-        b_strip[kb * (kTile + 1) + j] = k0 + kb < depth ? b.at(j, k0 + kb) : C(0);
-      }
+      for (int e = 0; e < kTile * kDepth / kThreads; ++e) load(b_strip, b, e, k0, depth);
       block_sync();
       const int steps_left = depth - k0 < kDepth ? static_cast<int>(depth - k0) : kDepth;
-      for (int kk = 0; kk < steps_left; ++kk) {
-        C x[kEach], y[kEach];
-        TG_UNROLL
-        for (int i = 0; i < kEach; ++i) x[i] = left[(ty + 16 * i) * row_step + (static_cast<int>(k0) + kk) * k_step];
-        TG_UNROLL
-        for (int j = 0; j < kEach; ++j) y[j] = b_strip[kk * (kTile + 1) + tx + 16 * j];
-        TG_UNROLL
-        for (int i = 0; i < kEach; ++i) {
-          TG_UNROLL
-          for (int j = 0; j < kEach; ++j) sum[i][j] = math::add(sum[i][j], math::mul(x[i], y[j]));
-        }
-      }
+      for (int kk = 0; kk < steps_left; ++kk)
+        add_products(left + (static_cast<int>(k0) + kk) * k_step, row_step, b_strip + kk * (kTile + 1));
       block_sync();
     }
   }
@@ -119,6 +94,29 @@ struct Sums {
     for (int i = 0; i < kEach; ++i) {
       TG_UNROLL
       for (int j = 0; j < kEach; ++j) f(ty + 16 * i, tx + 16 * j, sum[i][j]);
+    }
+  }
+
+ private:
+  // Element e of this thread into a strip of the lines from k0 on, zero from `last` on.
+  template <class Lines>
+  TG_DEVICE static void load(C* strip, const Lines& lines, int e, int64_t k0, int64_t last) {
+    const int thread = static_cast<int>(thread_index());
+    const int line = line_of(thread, e, lines.along_k), k = depth_of(thread, e, lines.along_k);
+    strip[k * (kTile + 1) + line] = k0 + k < last ? lines.at(line, k0 + k) : C(0);
+  }
+  // Adds the products of one k: of rows at left[row * row_step] and columns at right[column].
+  TG_DEVICE void add_products(const C* left, int row_step, const C* right) {
+    const int ty = static_cast<int>(thread_index()) / 16, tx = static_cast<int>(thread_index()) % 16;
+    C x[kEach], y[kEach];
+    TG_UNROLL
+    for (int i = 0; i < kEach; ++i) x[i] = left[(ty + 16 * i) * row_step];
+    TG_UNROLL
+    for (int j = 0; j < kEach; ++j) y[j] = right[tx + 16 * j];
+    TG_UNROLL
+    for (int i = 0; i < kEach; ++i) {
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) sum[i][j] = math::add(sum[i][j], math::mul(x[i], y[j]));
     }
   }
 };
