@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "tapegrad/aten/attention/mask.h"
 #include "tapegrad/aten/attention/sizes.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_attention.h"
@@ -37,20 +38,9 @@ const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
 
 using attention::Sizes;
 
-// What is added to scores or hides them. Strides are in elements and may be zero.
 template <class T>
-struct Mask {
-  const void* data = nullptr;
-  bool boolean = false, causal;
-  int64_t heads, stride[4] = {};
-
-  Mask(const Tensor& mask, bool is_causal, int64_t head_count) : causal(is_causal), heads(head_count) {
-    if (!mask.defined()) return;
-    data = mask.data_ptr();
-    boolean = mask.dtype() == DType::bool_;
-    for (int d = 0; d < 4; ++d) stride[d] = mask.stride(d);
-  }
-
+struct Mask : AttentionMask {
+  using AttentionMask::AttentionMask;
   // Scores (i, j) of a tile that begins at (row, key) of head `h`; -inf from `cols` to whole lanes.
   template <class C>
   void apply(C* scores, int64_t h, int64_t row, int64_t rows, int64_t key, int64_t cols) const {
@@ -59,21 +49,18 @@ struct Mask {
       C* s = scores + i * kKeys;
       int64_t seen = causal ? std::clamp<int64_t>(row + i + 1 - key, 0, cols) : cols;
       if (data) {
-        int64_t at = h / heads * stride[0] + h % heads * stride[1] + (row + i) * stride[2] + key * stride[3],
-                step = stride[3];
+        int64_t first = at(h, row + i, key), step = stride[3];
         if (boolean) {
-          const uint8_t* m = static_cast<const uint8_t*>(data) + at;
+          const uint8_t* m = static_cast<const uint8_t*>(data) + first;
           for (int64_t j = 0; j < seen; ++j) s[j] = m[j * step] ? s[j] : kMinusInfinity<C>;
         } else {
-          const T* m = static_cast<const T*>(data) + at;
+          const T* m = static_cast<const T*>(data) + first;
           for (int64_t j = 0; j < seen; ++j) s[j] += static_cast<C>(m[j * step]);
         }
       }
       for (int64_t j = seen; j < padded; ++j) s[j] = kMinusInfinity<C>;
     }
   }
-  // How many keys the rows before `row_end` see at most.
-  int64_t key_end(int64_t row_end, int64_t keys) const { return causal ? std::min(keys, row_end) : keys; }
 };
 
 template <class C>

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tapegrad/aten/attention/mask.h"
 #include "tapegrad/aten/attention/sizes.h"
 #include "tapegrad/cuda/linalg/tiles.h"
 
@@ -19,30 +20,18 @@ inline constexpr int kPadded = kTile * kPitch;  // a tile in shared memory
 TG_DEVICE int row_of(int i) { return static_cast<int>(thread_index()) / 16 + 16 * i; }
 TG_DEVICE int column_of(int j) { return static_cast<int>(thread_index()) % 16 + 16 * j; }
 
-// What is added to scores or hides them. Strides are in elements and may be zero.
 template <class T>
-struct Mask {
-  const void* data = nullptr;
-  bool boolean = false, causal;
-  int64_t heads, stride[4] = {};
-
-  Mask(const Tensor& mask, bool is_causal, int64_t head_count) : causal(is_causal), heads(head_count) {
-    if (!mask.defined()) return;
-    data = mask.data_ptr();
-    boolean = mask.dtype() == DType::bool_;
-    for (int d = 0; d < 4; ++d) stride[d] = mask.impl()->stride(d);
-  }
+struct Mask : cpu::TG_ISA::AttentionMask {
+  using AttentionMask::AttentionMask;
   template <class C>
   TG_DEVICE C apply(C score, int64_t h, int64_t row, int64_t key) const {
     constexpr C kHidden = -std::numeric_limits<C>::infinity();
     if (causal && key > row) return kHidden;
     if (data == nullptr) return score;
-    const int64_t at = h / heads * stride[0] + h % heads * stride[1] + row * stride[2] + key * stride[3];
-    if (boolean) return static_cast<const uint8_t*>(data)[at] != 0 ? score : kHidden;
-    return score + steps::widen<T>(static_cast<const T*>(data)[at]);
+    const int64_t place = at(h, row, key);
+    if (boolean) return static_cast<const uint8_t*>(data)[place] != 0 ? score : kHidden;
+    return score + steps::widen<T>(static_cast<const T*>(data)[place]);
   }
-  // How many keys the rows before `row_end` see at most.
-  TG_HD int64_t key_end(int64_t row_end, int64_t keys) const { return causal && row_end < keys ? row_end : keys; }
 };
 
 // Rows [first, rows) of a matrix with `width` columns as lines of a product over its columns.

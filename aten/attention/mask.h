@@ -1,0 +1,28 @@
+// What is added to the scores of attention or hides them. Compiled per instruction set, and for devices.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::cpu::TG_ISA {
+
+// Strides are in elements and may be zero.
+struct AttentionMask {
+  const void* data = nullptr;
+  bool boolean = false, causal;
+  int64_t heads, stride[4] = {};
+
+  AttentionMask(const Tensor& mask, bool is_causal, int64_t head_count) : causal(is_causal), heads(head_count) {
+    if (!mask.defined()) return;
+    data = mask.data_ptr();
+    boolean = mask.dtype() == DType::bool_;
+    for (int d = 0; d < 4; ++d) stride[d] = mask.impl()->stride(d);
+  }
+  // The element for a score of head `h`, counted over the batch.
+  TG_HD int64_t at(int64_t h, int64_t row, int64_t key) const {
+    return h / heads * stride[0] + h % heads * stride[1] + row * stride[2] + key * stride[3];
+  }
+  // How many keys the rows before `row_end` see at most.
+  TG_HD int64_t key_end(int64_t row_end, int64_t keys) const { return causal && row_end < keys ? row_end : keys; }
+};
+
+}  // namespace tapegrad::cpu::TG_ISA
