@@ -14,9 +14,9 @@ namespace {
 
 using conv_plan::Operands;
 using conv_plan::Plan;
+using conv_plan::Side;
 using steps::narrow;
 using steps::widen;
-using tiles::kTile;
 
 // A column of the left-hand sides below is a pair of an image and an element of its plane. The thread's own is fixed.
 struct Column {
@@ -35,6 +35,38 @@ TG_DEVICE int64_t own_column(int64_t first) {
   return first + tiles::line_of(static_cast<int>(thread_index()), 0, false);
 }
 
+// The patches of such a column, with k over channels and the kernel's elements: elements of `from`, a plane for each
+// channel of the other side, and zero where there are none.
+template <class T, Side kFrom>
+struct Patches {
+  static constexpr bool along_k = false;
+  const Plan& p;
+  Column own;
+  const T* from;
+  TG_DEVICE compute_t<T> at(int, int64_t kk) const {
+    if (!own.there) return compute_t<T>(0);
+    int64_t channel, number;
+    p.by_kernel.divide(kk, channel, number);
+    const int64_t place = p.place<kFrom>(own.point, p.kernel.point(number));
+    return place < 0 ? compute_t<T>(0) : widen<T>(from[channel * p.numel<kFrom>() + place]);
+  }
+};
+
+// Lines of an array [outer, all, inner], from the first of the tile on, with k over outer and inner.
+template <class T>
+struct MiddleLines {
+  static constexpr bool along_k = true;
+  const Divider& by_inner;
+  const T* from;
+  int64_t all, inner, count;
+  TG_DEVICE compute_t<T> at(int line, int64_t kk) const {
+    if (line >= count) return compute_t<T>(0);
+    int64_t outer, place;
+    by_inner.divide(kk, outer, place);
+    return widen<T>(from[(outer * all + line) * inner + place]);
+  }
+};
+
 // y (channels of a group) x (images, output elements) = w * patches
 template <class T>
 struct Forward {
@@ -45,23 +77,10 @@ struct Forward {
   T* y;
   int64_t m, n, k, parts = 1;
 
-  struct Patches {
-    static constexpr bool along_k = false;
-    const Plan& p;
-    Column own;
-    const T* from;
-    TG_DEVICE compute_t<T> at(int, int64_t kk) const {
-      if (!own.there) return compute_t<T>(0);
-      int64_t channel, number;
-      p.by_kernel.divide(kk, channel, number);
-      const int64_t place = p.input_place(own.point, p.kernel.point(number));
-      return place < 0 ? compute_t<T>(0) : widen<T>(from[channel * p.in_numel + place]);
-    }
-  };
   TG_DEVICE tiles::MatrixLines<T> a(int64_t group, int64_t row) const {
     return {w + (group * m + row) * k, k, 1, m - row, true};
   }
-  TG_DEVICE Patches b(int64_t group, int64_t column) const {
+  TG_DEVICE Patches<T, Side::Input> b(int64_t group, int64_t column) const {
     const Column own(own_column(column), n, p.by_out, p.out);
     return {p, own, x + (own.image * p.ic + group * p.icg) * p.in_numel};
   }
@@ -83,35 +102,10 @@ struct InputGrad {
   T* x;
   int64_t m, n, k, parts = 1;
 
-  struct Weights {
-    static constexpr bool along_k = true;
-    const Plan& p;
-    const T* from;
-    int64_t count;
-    TG_DEVICE compute_t<T> at(int line, int64_t kk) const {
-      if (line >= count) return compute_t<T>(0);
-      int64_t channel, number;
-      p.by_kernel.divide(kk, channel, number);
-      return widen<T>(from[(channel * p.icg + line) * p.kernel_numel + number]);
-    }
-  };
-  struct Patches {
-    static constexpr bool along_k = false;
-    const Plan& p;
-    Column own;
-    const T* from;
-    TG_DEVICE compute_t<T> at(int, int64_t kk) const {
-      if (!own.there) return compute_t<T>(0);
-      int64_t channel, number;
-      p.by_kernel.divide(kk, channel, number);
-      const int64_t place = p.output_place(own.point, p.kernel.point(number));
-      return place < 0 ? compute_t<T>(0) : widen<T>(from[channel * p.out_numel + place]);
-    }
-  };
-  TG_DEVICE Weights a(int64_t group, int64_t row) const {
-    return {p, w + (group * p.ocg * p.icg + row) * p.kernel_numel, m - row};
+  TG_DEVICE MiddleLines<T> a(int64_t group, int64_t row) const {
+    return {p.by_kernel, w + (group * p.ocg * p.icg + row) * p.kernel_numel, p.icg, p.kernel_numel, m - row};
   }
-  TG_DEVICE Patches b(int64_t group, int64_t column) const {
+  TG_DEVICE Patches<T, Side::Output> b(int64_t group, int64_t column) const {
     const Column own(own_column(column), n, p.by_in, p.in);
     return {p, own, y + (own.image * p.oc + group * p.ocg) * p.out_numel};
   }
@@ -132,18 +126,6 @@ struct WeightGrad {
   compute_t<T>* partial;  // [parts][weight], when parts > 1
   int64_t m, n, k, parts;
 
-  struct Outputs {
-    static constexpr bool along_k = true;
-    const Plan& p;
-    const T* from;
-    int64_t count;
-    TG_DEVICE compute_t<T> at(int line, int64_t kk) const {
-      if (line >= count) return compute_t<T>(0);
-      int64_t image, place;
-      p.by_out.divide(kk, image, place);
-      return widen<T>(from[(image * p.oc + line) * p.out_numel + place]);
-    }
-  };
   struct Patches {
     static constexpr bool along_k = true;
     const Plan& p;
@@ -158,7 +140,9 @@ struct WeightGrad {
       return at < 0 ? compute_t<T>(0) : widen<T>(from[(image * p.ic + channel) * p.in_numel + at]);
     }
   };
-  TG_DEVICE Outputs a(int64_t group, int64_t row) const { return {p, y + (group * m + row) * p.out_numel, m - row}; }
+  TG_DEVICE MiddleLines<T> a(int64_t group, int64_t row) const {
+    return {p.by_out, y + (group * m + row) * p.out_numel, p.oc, p.out_numel, m - row};
+  }
   TG_DEVICE Patches b(int64_t group, int64_t column) const {
     return {p, x + group * p.icg * p.in_numel, column, n - column};
   }
@@ -176,9 +160,8 @@ TG_KERNEL void conv_kernel(Problem problem) {
   using C = compute_t<T>;
   TG_SHARED(C, a_strip, tiles::kStrip);
   TG_SHARED(C, b_strip, tiles::kStrip);
-  const int64_t tiles_m = (problem.m + kTile - 1) / kTile, tiles_n = (problem.n + kTile - 1) / kTile;
-  const int64_t tile = block_index() % (tiles_m * tiles_n), part = block_index() / (tiles_m * tiles_n);
-  const int64_t row = tile % tiles_m * kTile, column = tile / tiles_m * kTile;
+  const int64_t count = tiles::tiles_of(problem.m) * tiles::tiles_of(problem.n), part = block_index() / count;
+  const auto [row, column] = tiles::Corner(block_index() % count, problem.m);
   const int64_t each = (problem.k + problem.parts - 1) / problem.parts, end = part * each + each;
   for (int64_t group = block_row(); group < problem.p.groups; group += grid_rows()) {
     tiles::Sums<C> sums;

@@ -20,6 +20,22 @@ TG_DEVICE void for_kernel(const Space& kernel, const F& f) {
       for (int64_t x = 0; x < kernel.size[2]; ++x, ++number) f(Point{{z, y, x}}, number);
 }
 
+// The sum over channels and elements of the kernel of weights times what the element at `there` meets in `from`, a
+// plane for each channel; channels of the weight lie `step` elements apart.
+template <class T, Side kFrom>
+TG_DEVICE compute_t<T> sum_of(const Plan& p, const Point& there, int64_t channels, const T* weight, int64_t step,
+                              const T* from) {
+  compute_t<T> sum(0);
+  for (int64_t c = 0; c < channels; ++c)
+    for_kernel(p.kernel, [&](const Point& k, int64_t number) {
+      const int64_t place = p.place<kFrom>(there, k);
+      if (place >= 0)
+        sum = math::add(sum,
+                        math::mul(widen<T>(weight[c * step + number]), widen<T>(from[c * p.numel<kFrom>() + place])));
+    });
+  return sum;
+}
+
 template <class T>
 struct Forward {
   Plan p;
@@ -28,21 +44,12 @@ struct Forward {
   const T* bias;
   T* y;
   TG_DEVICE void operator()(int64_t i) const {
-    using C = compute_t<T>;
     int64_t plane, at, image, channel;
     p.by_out.divide(i, plane, at);
     p.by_oc.divide(plane, image, channel);
-    const Point o = p.out.point(at);
-    const T* from = x + (image * p.ic + channel / p.ocg * p.icg) * p.in_numel;
-    const T* weight = w + channel * p.icg * p.kernel_numel;
-    C sum = C(0);
-    for (int64_t c = 0; c < p.icg; ++c)
-      for_kernel(p.kernel, [&](const Point& k, int64_t number) {
-        const int64_t place = p.input_place(o, k);
-        if (place >= 0)
-          sum = math::add(
-              sum, math::mul(widen<T>(weight[c * p.kernel_numel + number]), widen<T>(from[c * p.in_numel + place])));
-      });
+    compute_t<T> sum =
+        sum_of<T, Side::Input>(p, p.out.point(at), p.icg, w + channel * p.icg * p.kernel_numel, p.kernel_numel,
+                               x + (image * p.ic + channel / p.ocg * p.icg) * p.in_numel);
     if (bias != nullptr) sum = math::add(sum, widen<T>(bias[channel]));
     y[i] = narrow<T>(sum);
   }
@@ -55,21 +62,13 @@ struct InputGrad {
   const T* w;
   T* x;
   TG_DEVICE void operator()(int64_t i) const {
-    using C = compute_t<T>;
     int64_t plane, at, image, channel;
     p.by_in.divide(i, plane, at);
     p.by_ic.divide(plane, image, channel);
-    const Point here = p.in.point(at);
     const int64_t first = channel / p.icg * p.ocg;  // of the group's output channels
-    C sum = C(0);
-    for (int64_t c = first; c < first + p.ocg; ++c)
-      for_kernel(p.kernel, [&](const Point& k, int64_t number) {
-        const int64_t place = p.output_place(here, k);
-        if (place >= 0)
-          sum = math::add(sum, math::mul(widen<T>(w[(c * p.icg + channel % p.icg) * p.kernel_numel + number]),
-                                         widen<T>(y[(image * p.oc + c) * p.out_numel + place])));
-      });
-    x[i] = narrow<T>(sum);
+    x[i] = narrow<T>(sum_of<T, Side::Output>(p, p.in.point(at), p.ocg,
+                                             w + (first * p.icg + channel % p.icg) * p.kernel_numel,
+                                             p.icg * p.kernel_numel, y + (image * p.oc + first) * p.out_numel));
   }
 };
 

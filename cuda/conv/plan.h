@@ -7,6 +7,8 @@
 
 namespace tapegrad::cuda::conv_plan {
 
+enum class Side : bool { Input, Output };
+
 struct Plan {
   int64_t n, ic, oc, icg, ocg, groups;  // icg, ocg: channels of a group
   int64_t in_numel, out_numel, kernel_numel;
@@ -61,6 +63,16 @@ struct Plan {
       inside &= shifted >= 0 && rest == 0 && at[d] < out.size[d];
     }
     return inside ? out.place(at[0], at[1], at[2]) : -1;
+  }
+  // The element of one side that element `there` of the other meets at kernel element k; -1 where there is none.
+  template <Side kOf>
+  TG_HD int64_t place(const Point& there, const Point& k) const {
+    return kOf == Side::Input ? input_place(there, k) : output_place(there, k);
+  }
+  // Elements of a plane.
+  template <Side kOf>
+  TG_HD int64_t numel() const {
+    return kOf == Side::Input ? in_numel : out_numel;
   }
 };
 
