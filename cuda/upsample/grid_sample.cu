@@ -33,6 +33,14 @@ struct Positions {
   TG_DEVICE Taps<compute_t<T>> taps(int64_t i) const {
     return Taps<compute_t<T>>(sampling, grid + i * image.spatial, image);
   }
+  // f(where the plane of the input begins, element of the output) for the channels of position i.
+  template <class F>
+  TG_DEVICE void for_channels(int64_t i, const F& f) const {
+    int64_t n, p;
+    by_count.divide(i, n, p);
+    const int64_t plane = image.plane();
+    for (int64_t c = n * channels; c < (n + 1) * channels; ++c) f(c * plane, c * count + p);
+  }
 };
 
 template <class T>
@@ -43,15 +51,11 @@ struct Sample {
   TG_DEVICE void operator()(int64_t i) const {
     using C = compute_t<T>;
     const Taps<C> taps = positions.taps(i);
-    int64_t n, p;
-    positions.by_count.divide(i, n, p);
-    const int64_t plane = positions.image.plane();
-    for (int64_t c = 0; c < positions.channels; ++c) {
-      const T* x = from + (n * positions.channels + c) * plane;
+    positions.for_channels(i, [&](int64_t plane, int64_t element) {
       C sum = C(0);
-      for (int k = 0; k < taps.count; ++k) sum += taps.weight[k] * load_value(x + taps.offset[k]);
-      store_value(to + (n * positions.channels + c) * positions.count + p, sum);
-    }
+      for (int k = 0; k < taps.count; ++k) sum += taps.weight[k] * load_value(from + plane + taps.offset[k]);
+      store_value(to + element, sum);
+    });
   }
 };
 
@@ -64,17 +68,14 @@ struct GridGrad {
   TG_DEVICE void operator()(int64_t i) const {
     using C = compute_t<T>;
     const Taps<C> taps = positions.taps(i);
-    int64_t n, p;
-    positions.by_count.divide(i, n, p);
     C d[3] = {C(0), C(0), C(0)};
-    for (int64_t c = 0; c < positions.channels; ++c) {
-      const T* x = from + (n * positions.channels + c) * positions.image.plane();
-      const C here = load_value(grad + (n * positions.channels + c) * positions.count + p);
+    positions.for_channels(i, [&](int64_t plane, int64_t element) {
+      const C here = load_value(grad + element);
       for (int k = 0; k < taps.count; ++k) {
-        const C value = here * load_value(x + taps.offset[k]);
+        const C value = here * load_value(from + plane + taps.offset[k]);
         for (int a = 0; a < 3; ++a) d[a] += value * taps.slope[a][k];
       }
-    }
+    });
     for (int a = 0; a < positions.image.spatial; ++a) store_value(to + i * positions.image.spatial + a, d[a]);
   }
 };
