@@ -5,6 +5,7 @@
 
 #include "tapegrad/aten/kernels_pad.h"
 #include "tapegrad/aten/pad/source.h"
+#include "tapegrad/aten/pad/value.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/table.h"
@@ -90,16 +91,8 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
 }  // namespace
 
 void constant_pad_cpu(const Tensor& input, IntSpan pad, const Scalar& value, const Tensor& out) {
-  alignas(16) char bytes[16];
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    const T v = value.to<T>();
-    std::memcpy(bytes, &v, sizeof v);
-  });
-  dispatch_bytes(out.dtype(), [&]<class T>() {
-    T bits;
-    std::memcpy(&bits, bytes, sizeof bits);
-    fill_padded<T>(input, pad, Mode::Constant, bits, out);
-  });
+  padding::with_bits(value, out.dtype(),
+                     [&]<class T>(const T& bits) { fill_padded<T>(input, pad, Mode::Constant, bits, out); });
 }
 
 void pad_mode_cpu(const Tensor& input, IntSpan pad, std::string_view mode, const Tensor& out) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/pad/source.h"
+#include "tapegrad/aten/pad/value.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
@@ -116,16 +117,8 @@ struct PadGrad {
 }  // namespace
 
 void constant_pad_cuda(const Tensor& input, IntSpan pad, const Scalar& value, const Tensor& out) {
-  alignas(16) char bytes[16];
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    const T v = value.to<T>();
-    std::memcpy(bytes, &v, sizeof v);
-  });
-  dispatch_bytes(out.dtype(), [&]<class T>() {
-    T bits;
-    std::memcpy(static_cast<void*>(&bits), bytes, sizeof bits);
-    pad_as<T>(input, pad, Mode::Constant, bits, out);
-  });
+  padding::with_bits(value, out.dtype(),
+                     [&]<class T>(const T& bits) { pad_as<T>(input, pad, Mode::Constant, bits, out); });
 }
 
 void pad_mode_cuda(const Tensor& input, IntSpan pad, std::string_view mode, const Tensor& out) {
