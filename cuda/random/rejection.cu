@@ -32,52 +32,49 @@ struct Complaint {
 
 struct Poisson {
   const double* rate;
-  double* out;
-  PhiloxState state;
   Complaint complain;
-  TG_DEVICE void operator()(int64_t i) const {
-    draws::DrawStream stream(state, i);
+  TG_DEVICE double operator()(int64_t i, draws::DrawStream& stream) const {
     const double r = rate[i];
-    out[i] = r >= 0 && r <= 1e300 ? draws::poisson_of(r, stream) : complain(r);
+    return r >= 0 && r <= 1e300 ? draws::poisson_of(r, stream) : complain(r);
   }
 };
 struct Gamma {
   const double* shape;
-  double* out;
-  PhiloxState state;
   double least;
-  TG_DEVICE void operator()(int64_t i) const {
-    draws::DrawStream stream(state, i);
+  TG_DEVICE double operator()(int64_t i, draws::DrawStream& stream) const {
     const double drawn = std::exp(draws::log_gamma_variate(shape[i], stream));
-    out[i] = drawn < least ? least : drawn;
+    return drawn < least ? least : drawn;
   }
 };
 struct Binomial {
   const double* count;
   const double* prob;
+  Complaint bad_count, bad_prob;
+  TG_DEVICE double operator()(int64_t i, draws::DrawStream& stream) const {
+    const double n = count[i], p = prob[i];
+    if (!(n >= 0 && n <= 9007199254740992.0 && n == std::floor(n))) return bad_count(n);
+    return p >= 0 && p <= 1 ? draws::binomial_of(n, p, stream) : bad_prob(p);
+  }
+};
+struct LogGamma {
+  const double* shape;
+  TG_DEVICE double operator()(int64_t i, draws::DrawStream& stream) const {
+    return draws::log_gamma_variate(shape[i], stream);
+  }
+};
+// Element i of the result from numbers of its own; may be written over what it is made from.
+template <class Of>
+struct Draw {
+  Of of;
   double* out;
   PhiloxState state;
-  Complaint bad_count, bad_prob;
   TG_DEVICE void operator()(int64_t i) const {
     draws::DrawStream stream(state, i);
-    const double n = count[i], p = prob[i];
-    if (!(n >= 0 && n <= 9007199254740992.0 && n == std::floor(n)))
-      out[i] = bad_count(n);
-    else
-      out[i] = p >= 0 && p <= 1 ? draws::binomial_of(n, p, stream) : bad_prob(p);
+    out[i] = of(i, stream);
   }
 };
 
-// Logarithms of gamma variates, in place.
-struct LogGamma {
-  double* value;
-  PhiloxState state;
-  TG_DEVICE void operator()(int64_t i) const {
-    draws::DrawStream stream(state, i);
-    value[i] = draws::log_gamma_variate(value[i], stream);
-  }
-};
-// A row of them, normalised; summed in order, as on the CPU.
+// A row of logarithms of gamma variates, normalised; summed in order, as on the CPU.
 struct Normalise {
   double* value;
   int64_t n;
@@ -94,14 +91,13 @@ struct Normalise {
   }
 };
 
-// draw(work, memory for the draws)
-template <class F>
-void draw_each(const Tensor& out, F&& draw) {
+template <class Of>
+void draw_each(const Tensor& out, const PhiloxState& state, const Of& of) {
   if (out.numel() == 0) return;
   const Tensor drawn = empty_tensor(out.sizes(), DType::float64, out.device());
   {
     const Work work(out.device());
-    draw(work, target_of<double>(drawn));
+    for_elements(work, out.numel(), Draw<Of>{of, target_of<double>(drawn), state});
   }
   copy_any(out, drawn, true);
 }
@@ -111,30 +107,22 @@ void draw_each(const Tensor& out, F&& draw) {
 void poisson_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
   const Tensor rates = in_double(input, input.sizes(), out.device());
   const Complaint bad{fault_record(out.device().index), "poisson: rates must be finite and not negative"};
-  draw_each(out, [&](const Work& work, double* to) {
-    for_elements(work, out.numel(), Poisson{data_of<double>(rates), to, state, bad});
-  });
+  draw_each(out, state, Poisson{data_of<double>(rates), bad});
 }
 
 void standard_gamma_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
   const Tensor shapes = in_double(input, input.sizes(), out.device());
-  draw_each(out, [&](const Work& work, double* to) {
-    for_elements(work, out.numel(), Gamma{data_of<double>(shapes), to, state, draws::limits_of(out.dtype()).first});
-  });
+  draw_each(out, state, Gamma{data_of<double>(shapes), draws::limits_of(out.dtype()).first});
 }
 
 void binomial_cuda(const Tensor& count, const Tensor& prob, Gen, const PhiloxState& state, const Tensor& out) {
   const Tensor counts = in_double(count, out.sizes(), out.device()), probs = in_double(prob, out.sizes(), out.device());
   FaultRecord* fault = fault_record(out.device().index);
-  draw_each(out, [&](const Work& work, double* to) {
-    for_elements(work, out.numel(),
-                 Binomial{data_of<double>(counts),
-                          data_of<double>(probs),
-                          to,
-                          state,
-                          {fault, "binomial: counts must be whole numbers from 0 to 2^53"},
-                          {fault, "binomial: probabilities lie between 0 and 1"}});
-  });
+  draw_each(out, state,
+            Binomial{data_of<double>(counts),
+                     data_of<double>(probs),
+                     {fault, "binomial: counts must be whole numbers from 0 to 2^53"},
+                     {fault, "binomial: probabilities lie between 0 and 1"}});
 }
 
 void sample_dirichlet_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
@@ -143,7 +131,7 @@ void sample_dirichlet_cuda(const Tensor& input, Gen, const PhiloxState& state, c
   const auto [least, gap] = draws::limits_of(out.dtype());
   {
     const Work work(out.device(), {&drawn});
-    for_elements(work, out.numel(), LogGamma{target_of<double>(drawn), state});
+    for_elements(work, out.numel(), Draw<LogGamma>{{data_of<double>(drawn)}, target_of<double>(drawn), state});
     const int64_t n = input.size(-1);
     for_elements(work, out.numel() / n, Normalise{target_of<double>(drawn), n, least, 1 - gap});
   }
