@@ -14,18 +14,27 @@ TG_HD inline bool less(T a, T b) {
     return a < b;
 }
 
-// The number of elements before which (right: behind equal ones of which) v would stand; no branch to guess.
-template <class T, class At>
-TG_HD inline int64_t place_of(T v, int64_t n, bool right, At&& at) {
+// The first number below n for which before(i) is false, or n; those for which it is true come first. No branch to
+// guess.
+template <class F>
+TG_HD inline int64_t first_not(int64_t n, F&& before) {
   int64_t low = 0;
   while (n > 0) {
     const int64_t half = n / 2;
-    const T m = at(low + half);
-    const bool go = right ? !less(v, m) : less(m, v);
+    const bool go = before(low + half);
     low = go ? low + half + 1 : low;
     n = go ? n - half - 1 : half;
   }
   return low;
+}
+
+// The number of elements before which (right: behind equal ones of which) v would stand.
+template <class T, class At>
+TG_HD inline int64_t place_of(T v, int64_t n, bool right, At&& at) {
+  return first_not(n, [&](int64_t i) {
+    const T m = at(i);
+    return right ? !less(v, m) : less(m, v);
+  });
 }
 
 // The dtype to compare in: the common one, 16-bit formats as float.

@@ -2,6 +2,7 @@
 // numbers in the same order of operations as the CPU's.
 #include <bit>
 
+#include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/iterate/cast.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -142,13 +143,7 @@ struct PickCategory {
     const double at = philox_uniform(philox_word64(state, static_cast<uint64_t>(i))) * totals[row];
     const double* before = sums + row * blocks;
     const T* w = weights + row * categories;
-    int64_t low = 0;
-    for (int64_t left = blocks; left > 0;) {
-      const int64_t half = left / 2;
-      const bool go = before[low + half] <= at;
-      low = go ? low + half + 1 : low;
-      left = go ? left - half - 1 : half;
-    }
+    const int64_t low = cpu::TG_ISA::first_not(blocks, [&](int64_t k) { return before[k] <= at; });
     out[i] = 0;  // of weights that were found wrong
     for (int64_t k = low - 1; k >= 0; --k) {
       const int64_t first = k * kCategories, n = categories - first < kCategories ? categories - first : kCategories;

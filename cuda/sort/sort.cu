@@ -1,4 +1,5 @@
 // sort, argsort, topk, and single elements of each row by their rank: kthvalue, median, nanmedian; and mode.
+#include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
@@ -6,6 +7,8 @@
 
 namespace tapegrad::cuda {
 namespace {
+
+namespace search = cpu::TG_ISA;
 
 // The `keep` first of each row; `values` or `places` may be absent.
 void first_of_rows(const Tensor& input, int64_t dim, bool descending, int64_t keep, const Tensor* values,
@@ -43,14 +46,8 @@ struct PlaceOfRank {
     if (wanted != Wanted::Rank) {
       int64_t numbers = n;
       if (has_nan) {
-        int64_t low = 0;
-        for (int64_t left = n; left > 0;) {  // the first NaN
-          const int64_t half = left / 2;
-          const bool go = sorted[row * n + low + half] < nan;
-          low = go ? low + half + 1 : low;
-          left = go ? left - half - 1 : half;
-        }
-        numbers = low;
+        const U* keys = sorted + row * n;
+        numbers = search::first_not(n, [&](int64_t i) { return keys[i] < nan; });
       }
       at = numbers < n && wanted == Wanted::Median ? numbers : (numbers > 1 ? numbers - 1 : 0) / 2;
     }
@@ -85,16 +82,7 @@ struct PlaceOfMode {
       const bool alone = has_nan && key == nan;
       if (!alone && i > 0 && keys[i - 1] == key) continue;
       int64_t length = 1;
-      if (!alone) {
-        int64_t low = i + 1;
-        for (int64_t left = n - low; left > 0;) {  // the end of the run
-          const int64_t half = left / 2;
-          const bool go = keys[low + half] == key;
-          low = go ? low + half + 1 : low;
-          left = go ? left - half - 1 : half;
-        }
-        length = low - i;
-      }
+      if (!alone) length = search::first_not(n - i, [&](int64_t k) { return keys[i + k] == key; });
       best = Longer()(best, Run{length, i});
     }
     best = g.reduce(best, Longer());
