@@ -1,6 +1,7 @@
 // Resampling and its gradient, an element of the result per thread. Each dimension has a table of taps on the device;
 // as the elements that tap k names rise with the output, the outputs that name an element by it are side by side, and
 // the gradient adds them up without atomics.
+#include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/taps.h"
 #include "tapegrad/cuda/kernels.h"
@@ -10,6 +11,7 @@
 namespace tapegrad::cuda {
 namespace {
 
+namespace search = cpu::TG_ISA;
 using resampling::Mode;
 using resampling::rounded;
 using resampling::Rule;
@@ -40,25 +42,14 @@ struct FillTable {
   }
 };
 
-// The first of n sorted numbers that is at least x.
-TG_HD inline int64_t lower_bound(const int32_t* p, int64_t n, int64_t x) {
-  int64_t low = 0, high = n;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (p[middle] < x)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
 template <class C>
 struct FillRanges {
   Table<C> t;
   TG_DEVICE void operator()(int64_t i) const {
     const int32_t* row = t.index + i / t.in * t.out;
-    t.first[i] = static_cast<int32_t>(lower_bound(row, t.out, i % t.in));
-    t.last[i] = static_cast<int32_t>(lower_bound(row, t.out, i % t.in + 1));
+    const int64_t element = i % t.in;
+    t.first[i] = static_cast<int32_t>(search::first_not(t.out, [&](int64_t o) { return row[o] < element; }));
+    t.last[i] = static_cast<int32_t>(search::first_not(t.out, [&](int64_t o) { return row[o] <= element; }));
   }
 };
 
@@ -104,23 +95,7 @@ class Tables {
   std::optional<Workspace> memory_;
 };
 
-template <class T>
-struct Nearest {
-  using C = sum_t<T>;
-  Table<C> z, y, x;
-  Space in, out;
-  Divider by_out;
-  const T* from;
-  T* to;
-  TG_DEVICE void operator()(int64_t i) const {
-    int64_t plane, at;
-    by_out.divide(i, plane, at);
-    const Point o = out.point(at);
-    to[i] = from[plane * in.numel() + in.place(z.at(0, o.at[0]), y.at(0, o.at[1]), x.at(0, o.at[2]))];
-  }
-};
-
-template <class T>
+template <class T, bool kNearest>
 struct Resample {
   using C = sum_t<T>;
   Table<C> z, y, x;
@@ -133,6 +108,12 @@ struct Resample {
     by_out.divide(i, plane, at);
     const Point o = out.point(at);
     const T* image = from + plane * in.numel();
+    if constexpr (kNearest)
+      to[i] = image[in.place(z.at(0, o.at[0]), y.at(0, o.at[1]), x.at(0, o.at[2]))];
+    else
+      to[i] = rounded<T>(sum_at(image, o));
+  }
+  TG_DEVICE C sum_at(const T* image, const Point& o) const {
     // Taps without weight are not there: an infinity below them does not count. One or two are always taken.
     C sum = C(0);
     for (int64_t kx = 0; kx < x.count; ++kx) {
@@ -147,7 +128,7 @@ struct Resample {
         }
       sum += wx * column;
     }
-    to[i] = rounded<T>(sum);
+    return sum;
   }
 };
 
@@ -199,9 +180,9 @@ void upsample_cuda(const Tensor& input, IntSpan, std::string_view mode, bool ali
           Body{t[0], t[1], t[2], tables.in_space(), tables.out_space(), by_out, data_of<T>(input), target_of<T>(out)});
     };
     if (m == Mode::Nearest || m == Mode::NearestExact)
-      start.template operator()<Nearest<T>>();
+      start.template operator()<Resample<T, true>>();
     else
-      start.template operator()<Resample<T>>();
+      start.template operator()<Resample<T, false>>();
   };
   if (out.dtype() == DType::uint8) return run.template operator()<uint8_t>();
   dispatch_floating(out.dtype(), run);
