@@ -2,6 +2,7 @@
 // that the host waits for.
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
+#include "tapegrad/cuda/index/last_sum.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/sort/device_sort.h"
@@ -52,10 +53,7 @@ int64_t count_flags(const Work& work, const Tensor& flags, const Tensor& sums, c
   const int64_t n = flags.numel();
   if (n == 0) return 0;
   inclusive_sums(work, static_cast<const uint8_t*>(flags.data_ptr()), target_of<int64_t>(sums), n);
-  int64_t total = 0;
-  driver().copy(&total, target_of<int64_t>(sums) + (n - 1), sizeof total, CopyKind::DeviceToHost, work.stream().handle);
-  wait_for_value(work.stream(), op);
-  return total;
+  return last_sum(work, data_of<int64_t>(sums), n, op);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // unique and unique_consecutive: sorted where that is asked for, then runs of equal neighbours. NaN equals nothing, as
 // in PyTorch, and sorts last. The number of results is a value that the host waits for.
+#include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/index/last_sum.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/sort/device_sort.h"
@@ -10,6 +12,7 @@
 namespace tapegrad::cuda {
 namespace {
 
+namespace search = cpu::TG_ISA;
 using Result = std::tuple<Tensor, Tensor, Tensor>;
 
 struct Count {
@@ -30,14 +33,10 @@ struct MergeRuns {
     const bool later = run % 2 == 1;
     const int64_t begin = later ? first : first + width < n ? first + width : n;
     const int64_t end = later ? first + width : begin + width < n ? begin + width : n;
-    int64_t low = begin;
-    for (int64_t left = end - begin; left > 0;) {
-      const int64_t half = left / 2;
-      const bool go = later ? !slices.less(order[i], order[low + half]) : slices.less(order[low + half], order[i]);
-      low = go ? low + half + 1 : low;
-      left = go ? left - half - 1 : half;
-    }
-    to[first + i % width + (low - begin)] = order[i];
+    const int64_t others = search::first_not(end - begin, [&](int64_t k) {
+      return later ? !slices.less(order[i], order[begin + k]) : slices.less(order[begin + k], order[i]);
+    });
+    to[first + i % width + others] = order[i];
   }
 };
 
@@ -115,9 +114,7 @@ Result unique_rows(const Tensor& rows, int64_t n, int64_t width, bool sort) {
   for_elements(work, n,
                NumberRuns{data_of<int64_t>(order), data_of<uint8_t>(flags), data_of<int64_t>(sums),
                           target_of<int64_t>(inverse), target_of<int64_t>(firsts), n});
-  int64_t found = 0;
-  driver().copy(&found, data_of<int64_t>(sums) + (n - 1), sizeof found, CopyKind::DeviceToHost, work.stream().handle);
-  wait_for_value(work, "unique");
+  const int64_t found = last_sum(work, data_of<int64_t>(sums), n, "unique");
   const Tensor values = empty_tensor({found, width}, rows.dtype(), device), counts = numbers(found);
   for_elements(work, found, CountRuns{data_of<int64_t>(firsts), target_of<int64_t>(counts)});
   dispatch_bytes(rows.dtype(), [&]<class T>() {

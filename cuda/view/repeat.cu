@@ -1,5 +1,7 @@
 // The indices of repeat_interleave: each element of the result finds its number among the sums of the repeats. Without
 // output_size their total is a value that the host waits for.
+#include "tapegrad/aten/index/search.h"
+#include "tapegrad/cuda/index/last_sum.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/launch/value_fault.h"
@@ -23,15 +25,8 @@ struct FillIndices {
   int64_t n;
   int64_t* out;
   TG_DEVICE void operator()(int64_t i) const {
-    int64_t low = 0, high = n - 1;  // the first whose sum is above i
-    while (low < high) {
-      const int64_t middle = low + (high - low) / 2;
-      if (sums[middle] > i)
-        high = middle;
-      else
-        low = middle + 1;
-    }
-    out[i] = low;
+    // The first whose sum is above i.
+    out[i] = cpu::TG_ISA::first_not(n - 1, [&](int64_t k) { return sums[k] <= i; });
   }
 };
 
@@ -54,11 +49,7 @@ Tensor repeat_indices_cuda(const Tensor& repeats, std::optional<int64_t> output_
                CheckRepeats{data_of<int64_t>(counts), data_of<int64_t>(sums), n, output_size.value_or(-1),
                             fault_record(repeats.device().index), "repeat_interleave: repeats must not be negative",
                             "repeat_interleave: output_size differs from the sum of the repeats"});
-  int64_t total = output_size.value_or(0);
-  if (!output_size) {
-    driver().copy(&total, data_of<int64_t>(sums) + (n - 1), sizeof total, CopyKind::DeviceToHost, work.stream().handle);
-    wait_for_value(work.stream(), "repeat_interleave");
-  }
+  const int64_t total = output_size ? *output_size : last_sum(work, data_of<int64_t>(sums), n, "repeat_interleave");
   TG_CHECK(total >= 0, Runtime, "repeat_interleave: the number of elements does not fit into 63 bits");
   const Tensor out = empty_tensor({total}, DType::int64, repeats.device());
   for_elements(work, total, FillIndices{data_of<int64_t>(sums), n, target_of<int64_t>(out)});
