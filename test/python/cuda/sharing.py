@@ -232,6 +232,7 @@ def owner_dies():
     process.start()
     first = receiver.recv()
     assert first.sum().item() == 10
+    assert receiver.poll(60)  # the second one is there before its sender dies
     process.kill()
     process.join()
     try:
