@@ -47,10 +47,11 @@ template <class T, bool kMax, class S>
 // The first of n elements, one of which fits, for which `same` holds: kLanes at a time, in vectors.
 template <class S, class F>
 int64_t first_place(const S* x, int64_t n, F same) {
+  using Found = std::conditional_t<sizeof(S) == 2, uint16_t, int>;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    S found = 0;
-    for (int l = 0; l < kLanes; ++l) found |= static_cast<S>(same(x[i + l]));
+    Found found = 0;
+    for (int l = 0; l < kLanes; ++l) found |= static_cast<Found>(same(x[i + l]));
     if (found != 0) break;
   }
   while (!same(x[i])) ++i;
@@ -71,14 +72,8 @@ int64_t place_of(T best, const S* x, int64_t n) {
     const auto target = static_cast<uint16_t>(std::bit_cast<uint16_t>(S(best)) & mask);
     return first_place(bits, n, [=](uint16_t b) { return (b & mask) == target; });
   } else {
-    int64_t i = 0;
-    for (; !is_nan(best) && i + kLanes <= n; i += kLanes) {
-      int found = 0;
-      for (int l = 0; l < kLanes; ++l) found += x[i + l] == best ? 1 : 0;
-      if (found != 0) break;
-    }
-    while (!(x[i] == best || (is_nan(best) && is_nan(x[i])))) ++i;
-    return i;
+    if (is_nan(best)) return first_place(x, n, [](S v) { return is_nan(v); });
+    return first_place(x, n, [=](S v) { return v == best; });
   }
 }
 
