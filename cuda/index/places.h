@@ -101,6 +101,11 @@ struct SortedPlaces {
 };
 inline constexpr uint64_t kBadPlace = uint64_t{1} << 62;
 
+// Whether entry i of sorted keys is the first of a good place.
+TG_DEVICE bool begins_place(const uint64_t* keys, int64_t i) {
+  return keys[i] != kBadPlace && (i == 0 || keys[i - 1] != keys[i]);
+}
+
 template <class T>
 struct ReadPlaces {
   const T* from;
@@ -127,8 +132,8 @@ struct WritePlaces {
   F f;
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t row = i / side.inner_numel, first = row % count;
+    if (!begins_place(keys, first)) return;
     const uint64_t key = keys[first];
-    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
     const int64_t o = row / count, j = i % side.inner_numel;
     T& target = to[static_cast<int64_t>(key) + side.outer.at(o) + side.inner.at(j)];
     auto acc = f.start(target);

@@ -86,8 +86,8 @@ struct Write {
   int64_t n;
   F f;
   TG_DEVICE void operator()(int64_t first) const {
+    if (!begins_place(keys, first)) return;
     const uint64_t key = keys[first];
-    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
     T& target = to[key];
     auto acc = f.start(target);
     int64_t p = first;

@@ -35,8 +35,8 @@ struct AddRows {
   int64_t count, columns;
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t first = i / columns, j = i % columns;
+    if (!begins_place(keys, first)) return;
     const uint64_t key = keys[first];
-    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
     compute_t<T> sum = compute_t<T>(0);
     for (int64_t e = first; e < count && keys[e] == key; ++e) {
       const int64_t k = order[e];

@@ -112,8 +112,8 @@ struct AddEntries {
   T* to;
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t c = i / entries, first = i % entries;
+    if (!begins_place(keys, first)) return;
     const uint64_t key = keys[first];
-    if (key == kBadPlace || (first > 0 && keys[first - 1] == key)) return;
     const int64_t place = static_cast<int64_t>(key), n = place / plane;
     compute_t<T> sum = 0;
     for (int64_t e = first; e < entries && keys[e] == key; ++e) {
