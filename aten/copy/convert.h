@@ -73,8 +73,7 @@ void convert_dense(void* to, const void* from, int64_t n) {
                   std::bit_cast<Bits>(convert_value<To>(true)));
   } else if constexpr ((is_half_type<To> && std::is_same_v<From, float>) ||
                        (is_half_type<From> && std::is_same_v<To, float>)) {
-    blocks::map(
-        n, t, [](float v) { return v; }, static_cast<const From*>(from));
+    blocks::copy(n, t, static_cast<const From*>(from));
   } else if constexpr (std::is_same_v<From, bool>) {
     const uint8_t* __restrict f = static_cast<const uint8_t*>(from);
     for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i] != 0);

@@ -224,8 +224,7 @@ void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_w
           blocks::map(
               n, to, [times](float x) { return x / times; }, sum);
         else
-          blocks::map(
-              n, to, [](float x) { return x; }, sum);
+          blocks::copy(n, to, sum);
       }
     }
   });

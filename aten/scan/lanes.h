@@ -50,21 +50,14 @@ inline void turn_tile(B* to, int64_t to_stride, const B* from, int64_t from_stri
                                  from_stride * kSize, rows, columns);
 }
 
-// Elements side by side, converted.
-template <class To, class From>
-inline void copy_line(To* to, const From* from, int64_t n) {
-  blocks::map(
-      n, to, [](auto v) { return static_cast<compute_t<To>>(v); }, from);
-}
-
 // tile[i][j] = element `first + i` of line j
 template <class B, class T>
 void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t steps) {
   const int64_t lanes = g.lanes();
   if (g.step == 1 && g.width == 1) {
-    copy_line(tile, x + g.start[0] + first, steps);
+    blocks::copy(steps, tile, x + g.start[0] + first);
   } else if (g.lane_stride == 1) {
-    for (int64_t i = 0; i < steps; ++i) copy_line(tile + i * lanes, x + g.start[0] + (first + i) * g.step, g.width);
+    for (int64_t i = 0; i < steps; ++i) blocks::copy(g.width, tile + i * lanes, x + g.start[0] + (first + i) * g.step);
   } else if (transposes<B, T>(g)) {
     if constexpr (std::is_same_v<T, B>)
       if (direct_rows<B, T>(g, steps))
@@ -73,7 +66,7 @@ void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t s
     const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
     for (int64_t j = 0; j < kLanes; ++j) {
       const int64_t n = j < g.width ? steps : 0;
-      if (n > 0) copy_line(rows + j * kSteps, x + g.start[j] + first, n);
+      if (n > 0) blocks::copy(n, rows + j * kSteps, x + g.start[j] + first);
       for (int64_t i = n; i < whole; ++i) rows[j * kSteps + i] = B(0);
     }
     turn_tile(tile, lanes, static_cast<const B*>(rows), kSteps, whole, kLanes);
@@ -87,9 +80,9 @@ template <class B, class T>
 void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t steps) {
   const int64_t lanes = g.lanes();
   if (g.step == 1 && g.width == 1) {
-    copy_line(x + g.start[0] + first, tile, steps);
+    blocks::copy(steps, x + g.start[0] + first, tile);
   } else if (g.lane_stride == 1) {
-    for (int64_t i = 0; i < steps; ++i) copy_line(x + g.start[0] + (first + i) * g.step, tile + i * lanes, g.width);
+    for (int64_t i = 0; i < steps; ++i) blocks::copy(g.width, x + g.start[0] + (first + i) * g.step, tile + i * lanes);
   } else if (transposes<B, T>(g)) {
     if constexpr (std::is_same_v<T, B>)
       if (direct_rows<B, T>(g, steps))
@@ -97,7 +90,7 @@ void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t 
     alignas(64) B rows[kLanes * kSteps];
     const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
     turn_tile(static_cast<B*>(rows), kSteps, tile, lanes, kLanes, whole);
-    for (int64_t j = 0; j < g.width; ++j) copy_line(x + g.start[j] + first, rows + j * kSteps, steps);
+    for (int64_t j = 0; j < g.width; ++j) blocks::copy(steps, x + g.start[j] + first, rows + j * kSteps);
   } else {
     for (int64_t j = 0; j < g.width; ++j)
       for (int64_t i = 0; i < steps; ++i) x[g.start[j] + (first + i) * g.step] = T(tile[i * lanes + j]);

@@ -22,8 +22,6 @@ constexpr int64_t kLanes = blocks::kWidth;
 constexpr int64_t kGrain = 16384;  // elements
 enum class Layout : uint8_t { Row, Rows, Columns };
 
-constexpr auto itself = [](auto x) { return x; };
-
 // Values of one tile in the compute type, padded to whole lanes, as [steps][kLanes].
 template <class C>
 struct Tile {
@@ -34,12 +32,12 @@ struct Tile {
   void load_row(const T* p, int64_t n, C padding) {
     steps = (n + kLanes - 1) / kLanes;
     values.resize(static_cast<size_t>(steps * kLanes));
-    blocks::map(n, values.data(), itself, p);
+    blocks::copy(n, values.data(), p);
     std::fill(values.begin() + n, values.end(), padding);
   }
   template <class T>
   void store_row(T* p, int64_t n) const {
-    blocks::map(n, p, itself, values.data());
+    blocks::copy(n, p, values.data());
   }
   template <class T>
   void load_columns(const T* p, int64_t n, int64_t stride, int64_t width, C padding) {
@@ -47,13 +45,13 @@ struct Tile {
     values.resize(static_cast<size_t>(steps * kLanes));
     for (int64_t i = 0; i < n; ++i) {
       C* v = values.data() + i * kLanes;
-      blocks::map(width, v, itself, p + i * stride);
+      blocks::copy(width, v, p + i * stride);
       for (int64_t j = width; j < kLanes; ++j) v[j] = padding;
     }
   }
   template <class T>
   void store_columns(T* p, int64_t n, int64_t stride, int64_t width) const {
-    for (int64_t i = 0; i < n; ++i) blocks::map(width, p + i * stride, itself, values.data() + i * kLanes);
+    for (int64_t i = 0; i < n; ++i) blocks::copy(width, p + i * stride, values.data() + i * kLanes);
   }
   template <class T>
   void load_rows(const T* p, int64_t n, int64_t count, C padding) {
