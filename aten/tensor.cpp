@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/c10/checked_int.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/object_pool.h"
 
@@ -133,25 +134,21 @@ Tensor empty_tensor(const TensorSpec& spec) {
   TG_CHECK(spec.sizes.size() == spec.strides.size(), Runtime,
            "empty_strided: sizes and strides differ in length: {} and {}", format_ints(spec.sizes),
            format_ints(spec.strides));
-  int64_t last = -1;  // offset of the last element
-  bool overflow = false;
+  CheckedInt last = -1;  // offset of the last element
   if (checked_numel(spec.sizes, "empty_strided") > 0) {
     last = 0;
     for (size_t d = 0; d < spec.sizes.size(); ++d) {
-      int64_t span;
       TG_CHECK(spec.strides[d] >= 0, Runtime, "empty_strided: strides must not be negative: got {}",
                format_ints(spec.strides));
-      overflow |= __builtin_mul_overflow(spec.sizes[d] - 1, spec.strides[d], &span) ||
-                  __builtin_add_overflow(last, span, &last);
+      last += CheckedInt(spec.sizes[d] - 1) * spec.strides[d];
     }
   }
-  int64_t nbytes;
-  overflow |= __builtin_add_overflow(last, int64_t{1}, &last) ||
-              __builtin_mul_overflow(last, static_cast<int64_t>(element_size(spec.dtype)), &nbytes);
-  TG_CHECK(!overflow, Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
+  const CheckedInt nbytes = (last + 1) * static_cast<int64_t>(element_size(spec.dtype));
+  TG_CHECK(nbytes.fits(), Runtime, "empty_strided: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
            format_ints(spec.sizes), format_ints(spec.strides));
-  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), memory_device(spec.device)),
-                                         spec.dtype, spec.sizes, spec.strides, 0);
+  auto impl =
+      make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes.value()), memory_device(spec.device)),
+                                 spec.dtype, spec.sizes, spec.strides, 0);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
   return Tensor(std::move(impl));
 }

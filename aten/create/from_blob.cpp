@@ -1,5 +1,7 @@
 #include "tapegrad/aten/create/from_blob.h"
 
+#include "tapegrad/c10/checked_int.h"
+
 namespace tapegrad {
 
 Tensor from_blob(void* data, IntSpan sizes, DType dtype, std::function<void(void*)> deleter) {
@@ -12,17 +14,13 @@ Tensor from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::f
            format_ints(sizes), format_ints(strides));
   const int64_t numel = checked_numel(sizes, "from_blob");
   TG_CHECK(data != nullptr || numel == 0, Runtime, "from_blob: the address is null: sizes {}", format_ints(sizes));
-  int64_t elements = numel == 0 ? 0 : 1;
-  bool overflow = false;
+  CheckedInt elements(numel == 0 ? 0 : 1);
   for (size_t d = 0; numel > 0 && d < sizes.size(); ++d) {
-    int64_t span;
     TG_CHECK(strides[d] >= 0, Runtime, "from_blob: strides must not be negative: got {}", format_ints(strides));
-    overflow |=
-        __builtin_mul_overflow(sizes[d] - 1, strides[d], &span) || __builtin_add_overflow(elements, span, &elements);
+    elements += CheckedInt(sizes[d] - 1) * strides[d];
   }
-  int64_t nbytes;
-  overflow |= __builtin_mul_overflow(elements, static_cast<int64_t>(element_size(dtype)), &nbytes);
-  TG_CHECK(!overflow, Runtime, "from_blob: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
+  const CheckedInt nbytes = elements * static_cast<int64_t>(element_size(dtype));
+  TG_CHECK(nbytes.fits(), Runtime, "from_blob: the number of bytes does not fit into 63 bits: sizes {}, strides {}",
            format_ints(sizes), format_ints(strides));
   void* context = deleter ? new std::function<void(void*)>(std::move(deleter)) : nullptr;
   auto release = [](void* c, void* memory, size_t) noexcept {
@@ -31,7 +29,7 @@ Tensor from_blob(void* data, IntSpan sizes, IntSpan strides, DType dtype, std::f
     (*f)(memory);
     delete f;
   };
-  auto storage = make_intrusive<StorageImpl>(data, static_cast<size_t>(nbytes), Device(), release, context);
+  auto storage = make_intrusive<StorageImpl>(data, static_cast<size_t>(nbytes.value()), Device(), release, context);
   storage->set_resizable(false);
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), dtype, sizes, strides, 0));
 }

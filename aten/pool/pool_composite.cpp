@@ -4,6 +4,7 @@
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad::composite {
 namespace {
@@ -47,13 +48,10 @@ Tensor max_unpool(const char* op, size_t spatial, const Tensor& input, const Ten
     TG_CHECK(stride[i] > 0 && kernel[i] > 0 && padding[i] >= 0, Runtime,
              "{}: kernel_size and stride must be positive, padding not negative: got {}, {}, {}", op,
              format_ints(kernel), format_ints(stride), format_ints(padding));
-    int64_t usual = 0, doubled = 0;
-    const bool fits = !__builtin_mul_overflow(sizes[leading + i] - 1, stride[i], &usual) &&
-                      !__builtin_mul_overflow(padding[i], 2, &doubled) &&
-                      !__builtin_sub_overflow(usual, doubled, &usual) &&
-                      !__builtin_add_overflow(usual, kernel[i], &usual);
+    const CheckedInt plain = CheckedInt(sizes[leading + i] - 1) * stride[i] - CheckedInt(2) * padding[i] + kernel[i];
+    int64_t usual = plain.value();
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;
-    TG_CHECK(fits && usual < kMost && -usual < kMost && stride[i] < kMost, Runtime,
+    TG_CHECK(plain.fits() && usual < kMost && -usual < kMost && stride[i] < kMost, Runtime,
              "{}: the output's size does not fit: got kernel_size {}, stride {}, padding {}", op, format_ints(kernel),
              format_ints(stride), format_ints(padding));
     if (!wanted.empty()) {

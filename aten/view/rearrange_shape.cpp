@@ -1,5 +1,6 @@
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad {
 
@@ -64,9 +65,10 @@ TensorSpec repeat_shape(const Tensor& input, IntSpan repeats) {
   for (size_t d = 0; d < repeats.size(); ++d) {
     TG_CHECK(repeats[d] >= 0, Runtime, "repeat: counts must not be negative: got {}", format_ints(repeats));
     int64_t size = d < lead ? 1 : input.impl()->size(static_cast<int>(d - lead));
-    TG_CHECK(!__builtin_mul_overflow(size, repeats[d], &sizes[d]), Runtime,
-             "repeat: the number of elements does not fit into 63 bits: sizes {}, repeats {}",
+    const CheckedInt repeated = CheckedInt(size) * repeats[d];
+    TG_CHECK(repeated.fits(), Runtime, "repeat: the number of elements does not fit into 63 bits: sizes {}, repeats {}",
              format_ints(input.sizes()), format_ints(repeats));
+    sizes[d] = repeated.value();
   }
   return {sizes, input.dtype(), input.device(), {}};
 }
