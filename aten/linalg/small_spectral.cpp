@@ -1,30 +1,19 @@
 #include "tapegrad/aten/linalg/small_spectral.h"
 
-#include <complex>
-
-#include "tapegrad/c10/kernel_table.h"
+#include "tapegrad/c10/each_isa.h"
 
 namespace tapegrad {
 
-#define TG_SMALL(isa, T)                                                      \
+#define TG_DECLARE_FOR(isa, T)                                                \
   namespace cpu::isa {                                                        \
   bool small_eigh_kernel(char, int64_t, const T*, T*, T*);                    \
   bool small_svd_kernel(int64_t, int64_t, const T*, T*, T*, T*, int64_t);     \
   bool small_qr_kernel(int64_t, int64_t, const T*, int64_t, T*, int64_t, T*); \
   }
-#ifdef TG_HAVE_ISA_GENERIC
-TG_SMALL(generic, float)
-TG_SMALL(generic, double)
-#endif
-#ifdef TG_HAVE_ISA_AVX2
-TG_SMALL(avx2, float)
-TG_SMALL(avx2, double)
-#endif
-#ifdef TG_HAVE_ISA_AVX512
-TG_SMALL(avx512, float)
-TG_SMALL(avx512, double)
-#endif
-#undef TG_SMALL
+#define TG_DECLARE(isa, level) TG_DECLARE_FOR(isa, float) TG_DECLARE_FOR(isa, double)
+TG_EACH_ISA(TG_DECLARE)
+#undef TG_DECLARE
+#undef TG_DECLARE_FOR
 
 namespace {
 
@@ -35,18 +24,14 @@ struct Kernels {
   bool (*qr)(int64_t, int64_t, const T*, int64_t, T*, int64_t, T*) = nullptr;
 
   Kernels() {
-    [[maybe_unused]] const Isa isa = cpu_isa();
-#ifdef TG_HAVE_ISA_GENERIC
-    eigh = &cpu::generic::small_eigh_kernel, svd = &cpu::generic::small_svd_kernel, qr = &cpu::generic::small_qr_kernel;
-#endif
-#ifdef TG_HAVE_ISA_AVX2
-    if (isa >= Isa::Avx2)
-      eigh = &cpu::avx2::small_eigh_kernel, svd = &cpu::avx2::small_svd_kernel, qr = &cpu::avx2::small_qr_kernel;
-#endif
-#ifdef TG_HAVE_ISA_AVX512
-    if (isa >= Isa::Avx512)
-      eigh = &cpu::avx512::small_eigh_kernel, svd = &cpu::avx512::small_svd_kernel, qr = &cpu::avx512::small_qr_kernel;
-#endif
+#define TG_CHOOSE(isa, level)            \
+  if (cpu_isa() >= level) {              \
+    eigh = &cpu::isa::small_eigh_kernel; \
+    svd = &cpu::isa::small_svd_kernel;   \
+    qr = &cpu::isa::small_qr_kernel;     \
+  }
+    TG_EACH_ISA(TG_CHOOSE)
+#undef TG_CHOOSE
   }
 
   static const Kernels& instance() {

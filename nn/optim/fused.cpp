@@ -4,42 +4,29 @@
 #include <cmath>
 
 #include "tapegrad/autograd/call_site.h"
-#include "tapegrad/c10/kernel_table.h"
+#include "tapegrad/c10/each_isa.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"
 #include "tapegrad/nn/optim/kernels.h"
 
 namespace tapegrad {
 
-#define TG_OPTIM_KERNEL(isa)                       \
+#define TG_DECLARE(isa, level)                     \
   namespace cpu::isa {                             \
   void fused_rule(int, DType, const nn::RuleRun&); \
   }
-#ifdef TG_HAVE_ISA_GENERIC
-TG_OPTIM_KERNEL(generic)
-#endif
-#ifdef TG_HAVE_ISA_AVX2
-TG_OPTIM_KERNEL(avx2)
-#endif
-#ifdef TG_HAVE_ISA_AVX512
-TG_OPTIM_KERNEL(avx512)
-#endif
+TG_EACH_ISA(TG_DECLARE)
+#undef TG_DECLARE
 
 namespace nn {
 namespace {
 
 RuleKernel choose() {
   RuleKernel kernel = nullptr;
-  [[maybe_unused]] const Isa isa = cpu_isa();
-#ifdef TG_HAVE_ISA_GENERIC
-  kernel = &cpu::generic::fused_rule;
-#endif
-#ifdef TG_HAVE_ISA_AVX2
-  if (isa >= Isa::Avx2) kernel = &cpu::avx2::fused_rule;
-#endif
-#ifdef TG_HAVE_ISA_AVX512
-  if (isa >= Isa::Avx512) kernel = &cpu::avx512::fused_rule;
-#endif
+#define TG_CHOOSE(isa, level) \
+  if (cpu_isa() >= level) kernel = &cpu::isa::fused_rule;
+  TG_EACH_ISA(TG_CHOOSE)
+#undef TG_CHOOSE
   if (kernel == nullptr)
     TG_THROW(Runtime, "optimizer step: this processor lacks AVX2, and no kernels for older ones were built");
   return kernel;
