@@ -2,6 +2,7 @@
 // gives the same bits. Sums and products of float32 are kept in double, as PyTorch keeps them, those of 16-bit types in
 // float.
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -363,6 +364,23 @@ struct LogSum {
   }
 };
 
+// Of complex numbers the largest real part so far stands out of the sum.
+struct ComplexLogSum {
+  double top = -std::numeric_limits<double>::infinity();
+  std::complex<double> sum = 0;
+
+  std::complex<double> add(std::complex<double> x) {
+    if (x.real() > top) {
+      sum *= math::exp(top - x.real());
+      top = x.real();
+    }
+    // An element of log(0) adds nothing, whatever its angle.
+    if (!(x.real() == -std::numeric_limits<double>::infinity()))
+      sum += std::polar(x.real() == top ? 1.0 : math::exp(x.real() - top), x.imag());
+    return top + std::log(sum);
+  }
+};
+
 // One tile. Where the elements of every lane lie close enough, the largest element of the tile serves for all of it,
 // and exponentials and logarithms are taken of the whole tile at once; the first element of a lane bounds its sums from
 // below, so none of them is lost in underflow. Else, and for infinities, one element after the other.
@@ -422,6 +440,15 @@ void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
           else
             log_sums<false>(tile, lanes, steps, state);
           store_tile(tile, static_cast<T*>(out.data_ptr()), g, i, steps);
+        }
+      });
+    } else if constexpr (is_complex_type<T>) {
+      const T* x = static_cast<const T*>(dense.data_ptr());
+      T* y = static_cast<T*>(out.data_ptr());
+      each_group(e, few_and_long(e), [&](const LaneGroup& g) {
+        for (int64_t j = 0; j < g.width; ++j) {
+          ComplexLogSum state;
+          for (int64_t i = 0, at = g.start[j]; i < e.n; ++i, at += g.step) y[at] = T(state.add(x[at]));
         }
       });
     }

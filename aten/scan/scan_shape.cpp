@@ -9,8 +9,8 @@ TensorSpec cumsum_shape(const Tensor& input, int64_t dim, std::optional<DType> d
 }
 
 TensorSpec logcumsumexp_shape(const Tensor& input, int64_t dim) {
-  TG_CHECK(input.is_floating_point(), NotImplemented, "logcumsumexp: expected a floating tensor: got {}",
-           input.dtype());
+  TG_CHECK(is_differentiable(input.dtype()), NotImplemented,
+           "logcumsumexp: expected a floating or complex tensor: got {}", input.dtype());
   wrap_dim(dim, input.ndim(), "logcumsumexp");
   return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
 }

@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/node.h"
+#include "tapegrad/c10/modes.h"
 
 namespace tapegrad {
 
@@ -104,7 +105,15 @@ std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor&
                                         dim, index, safe, "prod", true);
     Tensor others_zero = sub(picked(zeros_seen), to(zero_src, grad.dtype()));
     Tensor others = div(picked(safe_result), safe);
-    for_src = mul(picked(grad), masked_fill(others, ne(others_zero, 0), 0));
+    others = masked_fill(others, ne(others_zero, 0), 0);
+    if (grad_enabled()) {
+      // A single zero among the others makes their product zero, but not its derivative: it stays as a factor.
+      const Tensor zeros_here = masked_fill(used, logical_not(zero_src), 0);
+      Tensor values = include_self ? masked_fill(input, logical_not(input_zero), 0) : zeros_like(input);
+      Tensor zero = sub(picked(scatter_add(values, dim, index, zeros_here)), zeros_here);
+      others = where(eq(others_zero, 1), mul(div(picked(safe_result), safe), zero), others);
+    }
+    for_src = mul(picked(grad), others);
   } else {
     Tensor hit_src = to(eq(used, picked(result)), grad.dtype());
     Tensor hit_input = to(eq(input, result), grad.dtype());

@@ -41,13 +41,18 @@ Tensor cumprod_backward(const Tensor& grad, const Tensor& input, int64_t dim, co
 Tensor logcumsumexp_backward(const Tensor& grad, const Tensor& input, const Tensor& output, int64_t dim) {
   if (grad.ndim() == 0 || grad.numel() == 0) return grad;
   // The lowest number stands for log(0): infinities would cancel to NaN in derivatives of this formula.
-  const double lowest = grad.dtype() == DType::float64   ? std::numeric_limits<double>::lowest()
+  const bool wide = grad.dtype() == DType::float64 || grad.dtype() == DType::complex128;
+  const double lowest = wide                             ? std::numeric_limits<double>::lowest()
                         : grad.dtype() == DType::float16 ? -65504.0
                                                          : -3.3e38;
   const Tensor nothing = full_like(grad, lowest);
   auto reverse = [&](const Tensor& log_grad) {
-    return exp(flip(logcumsumexp(flip(log_grad - output, {dim}), dim), {dim}) + input);
+    return exp(flip(logcumsumexp(flip(log_grad - output.conj(), {dim}), dim), {dim}) + input.conj());
   };
+  if (grad.is_complex()) {
+    const Tensor some = ne(grad, 0);
+    return reverse(where(some, log(where(some, grad, 1)), nothing));
+  }
   const Tensor log_magnitude = log(abs(grad));
   const Tensor positive = reverse(where(grad > 0, log_magnitude, nothing));
   const Tensor negative = reverse(where(grad < 0, log_magnitude, nothing));

@@ -180,6 +180,39 @@ struct CumulateLog {
   }
 };
 
+// Of complex numbers the largest real part stands out of the sum.
+struct ComplexLogSum {
+  double top;
+  std::complex<double> sum;
+};
+template <class T>
+struct CumulateComplexLog {
+  using State = ComplexLogSum;
+  const T* x;
+  T* out;
+  TG_DEVICE State identity() const { return {-std::numeric_limits<double>::infinity(), 0}; }
+  TG_DEVICE State of(int64_t i, int64_t) const {
+    const double re = x[i].real(), im = x[i].imag();
+    if (re == -std::numeric_limits<double>::infinity()) return identity();
+    if (re != re) return {-std::numeric_limits<double>::infinity(), {re, re}};
+    return {re, {math::cos(im), math::sin(im)}};
+  }
+  TG_DEVICE static std::complex<double> times(const std::complex<double>& z, double f) {
+    return {z.real() * f, z.imag() * f};
+  }
+  TG_DEVICE State merge(const State& a, const State& b) const {
+    if (a.top == b.top) return {a.top, {a.sum.real() + b.sum.real(), a.sum.imag() + b.sum.imag()}};
+    if (a.top < b.top) return merge(b, a);
+    const std::complex<double> less = times(b.sum, math::exp(b.top - a.top));
+    return {a.top, {a.sum.real() + less.real(), a.sum.imag() + less.imag()}};
+  }
+  TG_DEVICE void put(int64_t i, const State& s) const {
+    using R = math::real_t<T>;
+    const double re = s.sum.real(), im = s.sum.imag();
+    out[i] = T(static_cast<R>(s.top + math::log(math::hypot(re, im))), static_cast<R>(math::atan2(im, re)));
+  }
+};
+
 template <class C>
 struct BestSoFar {
   C value;
@@ -243,8 +276,11 @@ void cumprod_cuda(const Tensor& input, int64_t dim, std::optional<DType>, const 
 void logcumsumexp_cuda(const Tensor& input, int64_t dim, const Tensor& out) {
   const Tensor dense = dense_as(input, out.dtype());
   const Work work(out.device(), {&dense, &out});
-  dispatch_floating(out.dtype(), [&]<class T>() {
-    scan(work, CumulateLog<T>{data_of<T>(dense), target_of<T>(out)}, Extent(input, dim));
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (is_floating_type<T>)
+      scan(work, CumulateLog<T>{data_of<T>(dense), target_of<T>(out)}, Extent(input, dim));
+    else if constexpr (is_complex_type<T>)
+      scan(work, CumulateComplexLog<T>{data_of<T>(dense), target_of<T>(out)}, Extent(input, dim));
   });
 }
 void cummax_cuda(const Tensor& input, int64_t dim, const Tensor& values, const Tensor& indices) {

@@ -212,3 +212,16 @@ def test_gradients_beside_numbers(shape, index, source, reduce):
     if reduce == "scatter" and where.numel() > 1:
         return  # which of several writes to one place stays is nobody's promise
     assert tg.autograd.gradcheck(run, numbers)
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_second_derivatives_of_products_with_zeros(include_self):
+    index = tg.tensor([0, 1, 1, 0, 2])
+    source = tg.tensor([[2.0, 0, 0], [0, 3, 0], [1, 2, 0], [5, 0, 1], [2, 0, 0]], dtype=tg.float64, requires_grad=True)
+    x = tg.tensor([[1.0, 2, 0], [0, 2, 3], [1, 0, 0]], dtype=tg.float64, requires_grad=True)
+
+    def product(x, source):
+        return x.index_reduce(0, index, source, "prod", include_self=include_self)
+
+    assert tg.autograd.gradcheck(product, (x, source))
+    assert tg.autograd.gradgradcheck(product, (x, source))

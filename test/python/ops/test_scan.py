@@ -75,6 +75,23 @@ def test_logcumsumexp(shape, dim, dtype, special):
     np.testing.assert_allclose(numbers(t.logcumsumexp(dim)), expected, rtol=2 * tg.finfo(dtype).eps, atol=2 * max(tg.finfo(dtype).eps, 1e-12))
 
 
+@pytest.mark.parametrize(("shape", "dim"), SHAPES)
+def test_logcumsumexp_of_complex_numbers(shape, dim):
+    x = RNG.standard_normal(shape) * 5 + 1j * RNG.standard_normal(shape)
+    expected = np.log(np.add.accumulate(np.exp(x), dim))
+    for dtype, tolerance in ((tg.complex128, 1e-12), (tg.complex64, 2e-5)):
+        result = tg.tensor(x, dtype=dtype).logcumsumexp(dim)
+        np.testing.assert_allclose(np.exp(result.numpy() - expected), np.ones(shape), atol=tolerance)  # equal but for 2 pi i
+        assert (result.imag.abs() <= np.pi + 1e-6).all()
+
+
+def test_logcumsumexp_of_distant_complex_numbers():
+    inf = np.inf
+    result = tg.tensor([complex(-inf, 3), 1e3 + 1j, 1e3 - 1j, complex(inf, 2), complex(np.nan, 0)]).logcumsumexp(0).numpy()
+    expected = [complex(-inf, 0), 1e3 + 1j, 1e3 + np.log(2 * np.cos(1.0)), complex(inf, 2), complex(np.nan, np.nan)]
+    np.testing.assert_allclose(result, np.array(expected, np.complex64), rtol=1e-6)
+
+
 def test_logcumsumexp_of_distant_values():
     x = tg.tensor([[-1e4, 0.0, 1e4, 1e4, -np.inf], [-np.inf, -np.inf, -1000.0, 1000.0, 0.0]]).repeat(9, 1)
     expected = np.logaddexp.accumulate(x.double().numpy(), 1)
