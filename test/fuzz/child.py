@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,8 @@ from typing import NamedTuple
 import tapegrad as tg
 
 SIZE = 4000
+MEMORY = 2 << 30  # bytes of address space for a child; larger requests have to be refused politely
+SANITIZED = "LD_PRELOAD" in os.environ  # AddressSanitizer reserves terabytes of addresses: children set their limit themselves
 
 
 class Journal:
@@ -41,11 +44,15 @@ class Ended(NamedTuple):
 
 
 def _limits(memory: int):
-    import resource
-
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if "LD_PRELOAD" not in os.environ:  # AddressSanitizer reserves terabytes of addresses
+    if not SANITIZED:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def limit_memory(nbytes: int):
+    """Gives this process as many bytes of address space more than it has by now."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, used + nbytes))
 
 
 def run_child(program: Path, arguments: list, seconds: float, memory: int, threads: int = 2) -> Ended:

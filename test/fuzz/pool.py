@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from child import run_child
+from child import MEMORY, run_child
 
 WORKER = Path(__file__).with_name("worker.py")
-MEMORY = 2 << 30  # bytes of address space for a worker; larger requests have to be refused politely
 
 
 @dataclass

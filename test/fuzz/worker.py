@@ -22,7 +22,7 @@ sys.modules["torch"] = None  # not needed here, and large
 import mutate  # noqa: E402
 import rows  # noqa: E402
 import tapegrad as tg  # noqa: E402
-from child import Journal, describe  # noqa: E402
+from child import MEMORY, SANITIZED, Journal, describe, limit_memory  # noqa: E402
 
 TYPED = (TypeError, ValueError, RuntimeError, IndexError, OverflowError, MemoryError, KeyError, AttributeError, NotImplementedError, ZeroDivisionError, BufferError)
 # Time that all threads spent in the program itself: neither a busy machine nor slow pages stretch it.
@@ -99,6 +99,8 @@ def main():
     journal = Journal()
     signal.signal(signal.SIGVTALRM, _alarm)
     records = {r.name: r for r in rows.load_records()}
+    if SANITIZED:
+        limit_memory(MEMORY)
     before = None
     for name in wanted:
         record = records[name]

@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 MEMORY = 768 << 20  # bytes of address space above what the process has when it begins
 HANG_S = 10  # of the processor's time: a busy machine is no finding. Who waits for ever is seen by pool.py
@@ -80,6 +80,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import tapegrad as tg
     import targets
+    from child import limit_memory
 
     corpus, change, ways = targets.TARGETS[name]
     seeds = [p.read_bytes() for p in sorted((HERE / "corpus" / corpus).iterdir())]
@@ -94,8 +95,7 @@ def main() -> None:
             for way in ways:
                 outcome_of(way, data, path, (Exception,), watch)
         tg.set_num_threads(1)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        limit_memory(MEMORY)
         if len(sys.argv) > 4:
             data = Path(sys.argv[4]).read_bytes()
             for way in dict.fromkeys(ways):
