@@ -9,6 +9,7 @@
 #include "tapegrad/cuda/memory/report.h"
 #include "tapegrad/cuda/memory/shared.h"
 #include "tapegrad/cuda/memory/storage.h"
+#include "tapegrad/cuda/random/draws.h"
 #include "tapegrad/cuda/runtime/event.h"
 #include "tapegrad/cuda/runtime/wait.h"
 
@@ -209,6 +210,7 @@ class Interface final : public DeviceInterface {
       driver().destroy_graph(driver().end_capture(handle));
       throw;
     }
+    begin_draws({handle, device});
   }
   int64_t end_capture(int device, int64_t stream, uint64_t pool) override {
     device = enter(device);
@@ -217,9 +219,11 @@ class Interface final : public DeviceInterface {
     try {
       graph = driver().end_capture(as<StreamHandle>(stream));
     } catch (...) {
+      end_draws({as<StreamHandle>(stream), device}, nullptr);
       device_allocator(device).end_pool(pool);
       throw;
     }
+    end_draws({as<StreamHandle>(stream), device}, graph);
     device_allocator(device).end_pool(pool);
     return number(graph);
   }
@@ -227,14 +231,25 @@ class Interface final : public DeviceInterface {
     DeviceGuard guard(device);
     return driver().capture_state(as<StreamHandle>(stream)) != CaptureState::None;
   }
-  int64_t instantiate(int64_t graph) override { return number(driver().instantiate(as<GraphHandle>(graph))); }
+  int64_t instantiate(int64_t graph) override {
+    const GraphExecHandle exec = driver().instantiate(as<GraphHandle>(graph));
+    instantiate_draws(as<GraphHandle>(graph), exec);
+    return number(exec);
+  }
   void launch_graph(int device, int64_t exec, int64_t stream) override {
     DeviceGuard guard(device);
+    launch_draws(as<GraphExecHandle>(exec), {as<StreamHandle>(stream), device});
     driver().launch_graph(as<GraphExecHandle>(exec), as<StreamHandle>(stream));
   }
   std::string graph_dot(int64_t graph) override { return driver().graph_dot(as<GraphHandle>(graph)); }
-  void destroy_graph(int64_t graph) noexcept override { driver().destroy_graph(as<GraphHandle>(graph)); }
-  void destroy_graph_exec(int64_t exec) noexcept override { driver().destroy_graph_exec(as<GraphExecHandle>(exec)); }
+  void destroy_graph(int64_t graph) noexcept override {
+    forget_draws(as<GraphHandle>(graph));
+    driver().destroy_graph(as<GraphHandle>(graph));
+  }
+  void destroy_graph_exec(int64_t exec) noexcept override {
+    forget_draws(as<GraphExecHandle>(exec));
+    driver().destroy_graph_exec(as<GraphExecHandle>(exec));
+  }
 
   // --- waiting and profiling ---
   void set_wait_mode(int mode) override { cuda::set_wait_mode(mode); }

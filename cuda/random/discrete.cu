@@ -9,6 +9,7 @@
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/value_fault.h"
+#include "tapegrad/cuda/random/draws.h"
 #include "tapegrad/cuda/sort/device_sort.h"
 #include "tapegrad/cuda/sort/row_sort.h"
 
@@ -24,7 +25,7 @@ template <class T>
 struct TossEach {
   const T* probability;
   uint8_t* out;
-  PhiloxState state;
+  DrawState state;
   FaultRecord* fault;
   const char* sentence;
   TG_DEVICE void operator()(int64_t i) const {
@@ -34,7 +35,7 @@ struct TossEach {
   }
 };
 
-void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state) {
+void toss_each(const Tensor& probabilities, const Tensor& out, DrawState state) {
   if (out.numel() == 0) return;
   Tensor p = probabilities;
   if (!p.is_contiguous() || p.sizes() != out.sizes() || p.device() != out.device()) {
@@ -57,7 +58,7 @@ void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state
 struct DrawKeys {
   uint64_t* keys;
   uint32_t* numbers;
-  PhiloxState state;
+  DrawState state;
   int bits;
   TG_DEVICE void operator()(int64_t i) const {
     keys[i] = philox_word64(state, static_cast<uint64_t>(i)) >> (64 - bits);
@@ -137,7 +138,7 @@ struct PickCategory {
   const double* totals;
   int64_t* out;
   int64_t categories, blocks, samples;
-  PhiloxState state;
+  DrawState state;
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t row = i / samples;
     const double at = philox_uniform(philox_word64(state, static_cast<uint64_t>(i))) * totals[row];
@@ -174,7 +175,7 @@ template <class T>
 struct WaitingTimes {
   const T* weights;
   double* times;
-  PhiloxState state;
+  DrawState state;
   TG_DEVICE void operator()(int64_t i) const {
     const double w = static_cast<double>(steps::widen<T>(weights[i]));
     const double draw = philox_uniform(philox_word64(state, static_cast<uint64_t>(i)));
@@ -184,15 +185,15 @@ struct WaitingTimes {
 
 }  // namespace
 
-void bernoulli_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
-  toss_each(input, out, state);
+void bernoulli_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
+  toss_each(input, out, draw_state(state, g, out.device()));
 }
-void bernoulli_tensor_fill_cuda(const Tensor& self, const Tensor& p, Gen, const PhiloxState& state) {
-  toss_each(p, self, state);
+void bernoulli_tensor_fill_cuda(const Tensor& self, const Tensor& p, Gen g, const PhiloxState& state) {
+  toss_each(p, self, draw_state(state, g, self.device()));
 }
 
 // Each number gets random bits in front and all are sorted. The order of equal ones is that of the numbers.
-void randperm_cuda(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+void randperm_cuda(int64_t n, Gen g, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
   if (n == 0) return;
   TG_CHECK(n < int64_t{1} << 32, NotImplemented, "randperm: more than 2^32 numbers on cuda: got {}", n);
   const Work work(out.device(), {&out});
@@ -200,7 +201,9 @@ void randperm_cuda(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state
   const int bits = std::min(64 - static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1))), 40);
   const Tensor keys = empty_tensor({n}, DType::int64, device), sorted = empty_tensor({n}, DType::int64, device);
   const Tensor numbers = empty_tensor({n}, DType::int32, device), order = empty_tensor({n}, DType::int32, device);
-  for_elements(work, n, DrawKeys{target_of<uint64_t>(keys), target_of<uint32_t>(numbers), state, bits});
+  for_elements(
+      work, n,
+      DrawKeys{target_of<uint64_t>(keys), target_of<uint32_t>(numbers), draw_state(state, g, out.device()), bits});
   sort_pairs(work, data_of<uint64_t>(keys), target_of<uint64_t>(sorted), data_of<uint32_t>(numbers),
              target_of<uint32_t>(order), n, bits);
   dispatch_dtype(out.dtype(), [&]<class T>() {
@@ -209,8 +212,9 @@ void randperm_cuda(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state
   });
 }
 
-void multinomial_cuda(const Tensor& given, int64_t num_samples, bool replacement, Gen, const PhiloxState& state,
+void multinomial_cuda(const Tensor& given, int64_t num_samples, bool replacement, Gen g, const PhiloxState& state,
                       const Tensor& out) {
+  const DrawState drawn_state = draw_state(state, g, out.device());
   const Tensor input = contiguous_or_copy(given);
   const int64_t categories = input.size(-1), rows = categories ? input.numel() / categories : 0;
   const int64_t blocks = (categories + kCategories - 1) / kCategories;
@@ -233,9 +237,9 @@ void multinomial_cuda(const Tensor& given, int64_t num_samples, bool replacement
     if (replacement)
       return for_elements(work, rows * num_samples,
                           PickCategory<T>{data_of<T>(input), data_of<double>(sums), data_of<double>(totals),
-                                          target_of<int64_t>(out), categories, blocks, num_samples, state});
+                                          target_of<int64_t>(out), categories, blocks, num_samples, drawn_state});
     const Tensor times = empty_tensor({rows, categories}, DType::float64, device);
-    for_elements(work, rows * categories, WaitingTimes<T>{data_of<T>(input), target_of<double>(times), state});
+    for_elements(work, rows * categories, WaitingTimes<T>{data_of<T>(input), target_of<double>(times), drawn_state});
     sort_rows(work, RowKeys(work, times, false), rows, categories, num_samples, out);
   });
 }

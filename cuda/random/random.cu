@@ -7,6 +7,7 @@
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/random/draws.h"
 
 namespace tapegrad::cuda {
 
@@ -49,7 +50,7 @@ template <class T, class F>
 struct Normals {
   T* out;
   int64_t n;
-  PhiloxState state;
+  DrawState state;
   F f;
   TG_DEVICE void operator()(int64_t k) const {
     const NormalPair<T> z = normal_draws<T>(state, static_cast<uint64_t>(k));
@@ -60,14 +61,14 @@ struct Normals {
 template <class T, class F>
 struct Uniforms {
   T* out;
-  PhiloxState state;
+  DrawState state;
   F f;
   TG_DEVICE void operator()(int64_t i) const { out[i] = f(uniform_draw<T>(state, static_cast<uint64_t>(i))); }
 };
 template <class T, class F>
 struct OpenUniforms {
   T* out;
-  PhiloxState state;
+  DrawState state;
   F f;
   TG_DEVICE void operator()(int64_t i) const { out[i] = f(open_draw<T>(state, static_cast<uint64_t>(i))); }
 };
@@ -130,14 +131,14 @@ struct Trials {
   TG_DEVICE double operator()(double u) const { return math::ceil(math::log(u) * scale); }
 };
 
-void normal(const Tensor& t, double mean, double std, PhiloxState state) {
+void normal(const Tensor& t, double mean, double std, DrawState state) {
   const double spread = t.is_complex() ? std * std::sqrt(0.5) : std;
   with_real_memory(t, [&]<class T>(T* p, int64_t n, const Stream& stream) {
     const T m = static_cast<T>(mean), s = static_cast<T>(spread);
     for_elements(stream, (n + 1) / 2, Normals<T, Scaled<T>>{p, n, state, {m, s, m == 0 && s == 1}});
   });
 }
-void uniform(const Tensor& t, double low, double high, PhiloxState state) {
+void uniform(const Tensor& t, double low, double high, DrawState state) {
   with_real_memory(t, [&]<class T>(T* p, int64_t n, const Stream& stream) {
     const T a = static_cast<T>(low), b = static_cast<T>(high), width = b - a;
     const T last = a < b ? std::nextafter(b, a) : a;
@@ -148,7 +149,7 @@ void uniform(const Tensor& t, double low, double high, PhiloxState state) {
 template <class T>
 struct Integers {
   T* out;
-  PhiloxState state;
+  DrawState state;
   uint64_t low, range;  // a range of 0 is all of 2^64
   TG_DEVICE void operator()(int64_t i) const {
     const uint64_t word = philox_word64(state, static_cast<uint64_t>(i));
@@ -157,7 +158,7 @@ struct Integers {
     out[i] = cast_element<T>(static_cast<int64_t>(low + offset));
   }
 };
-void integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState state) {
+void integers(const Tensor& t, int64_t low, uint64_t range, DrawState state) {
   if (t.numel() == 0) return;
   const bool direct = t.is_contiguous() && !is_half(t.dtype()) && !t.is_complex();
   const Tensor out =
@@ -175,13 +176,13 @@ void integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState state) {
 
 struct Toss {
   uint8_t* out;
-  PhiloxState state;
+  DrawState state;
   float limit;
   TG_DEVICE void operator()(int64_t i) const {
     out[i] = philox_uniform(philox_word(state, static_cast<uint64_t>(i))) < limit;
   }
 };
-void toss(const Tensor& self, double p, PhiloxState state) {
+void toss(const Tensor& self, double p, DrawState state) {
   if (self.numel() == 0) return;
   const bool direct = self.dtype() == DType::bool_ && self.is_contiguous();
   const Tensor out = direct ? self : empty_tensor(self.sizes(), DType::bool_, self.device());
@@ -199,7 +200,7 @@ struct Dropout {
   T* out;
   uint8_t* mask;
   int64_t n;
-  PhiloxState state;
+  DrawState state;
   float keep;
   double scale;
   TG_DEVICE void operator()(int64_t block) const {
@@ -236,88 +237,95 @@ struct MaskedScale {
 
 }  // namespace
 
-void rand_cuda(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
-  uniform(out, 0, 1, state);
+void rand_cuda(IntSpan, Gen g, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  uniform(out, 0, 1, draw_state(state, g, out.device()));
 }
-void randn_cuda(IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
-  normal(out, 0, 1, state);
+void randn_cuda(IntSpan, Gen g, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  normal(out, 0, 1, draw_state(state, g, out.device()));
 }
-void rand_like_cuda(const Tensor&, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
-  uniform(out, 0, 1, state);
+void rand_like_cuda(const Tensor&, Gen g, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
+  uniform(out, 0, 1, draw_state(state, g, out.device()));
 }
-void randn_like_cuda(const Tensor&, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state, const Tensor& out) {
-  normal(out, 0, 1, state);
+void randn_like_cuda(const Tensor&, Gen g, OptDType, OptDevice, OptFormat, const PhiloxState& state,
+                     const Tensor& out) {
+  normal(out, 0, 1, draw_state(state, g, out.device()));
 }
-void normal_fill_cuda(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
-  normal(self, mean, std, state);
+void normal_fill_cuda(const Tensor& self, double mean, double std, Gen g, const PhiloxState& state) {
+  normal(self, mean, std, draw_state(state, g, self.device()));
 }
-void uniform_fill_cuda(const Tensor& self, double from, double to, Gen, const PhiloxState& state) {
-  uniform(self, from, to, state);
+void uniform_fill_cuda(const Tensor& self, double from, double to, Gen g, const PhiloxState& state) {
+  uniform(self, from, to, draw_state(state, g, self.device()));
 }
-void exponential_fill_cuda(const Tensor& self, double lambd, Gen, const PhiloxState& state) {
+void exponential_fill_cuda(const Tensor& self, double lambd, Gen g, const PhiloxState& state) {
   with_real_memory(self, [&]<class T>(T* p, int64_t n, const Stream& stream) {
-    for_elements(stream, n, OpenUniforms<T, LogTimes<T>>{p, state, {static_cast<T>(-1 / lambd)}});
+    for_elements(stream, n,
+                 OpenUniforms<T, LogTimes<T>>{p, draw_state(state, g, self.device()), {static_cast<T>(-1 / lambd)}});
   });
 }
-void log_normal_fill_cuda(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
+void log_normal_fill_cuda(const Tensor& self, double mean, double std, Gen g, const PhiloxState& state) {
   with_real_memory(self, [&]<class T>(T* p, int64_t n, const Stream& stream) {
-    for_elements(stream, (n + 1) / 2, Normals<T, ExpOf<T>>{p, n, state, {mean, std}});
+    for_elements(stream, (n + 1) / 2, Normals<T, ExpOf<T>>{p, n, draw_state(state, g, self.device()), {mean, std}});
   });
 }
-void cauchy_fill_cuda(const Tensor& self, double median, double sigma, Gen, const PhiloxState& state) {
+void cauchy_fill_cuda(const Tensor& self, double median, double sigma, Gen g, const PhiloxState& state) {
   with_real_memory(self, [&]<class T>(T* p, int64_t n, const Stream& stream) {
-    for_elements(stream, n, OpenUniforms<T, CauchyOf<T>>{p, state, {median, sigma}});
+    for_elements(stream, n, OpenUniforms<T, CauchyOf<T>>{p, draw_state(state, g, self.device()), {median, sigma}});
   });
 }
-void geometric_fill_cuda(const Tensor& self, double p, Gen, const PhiloxState& state) {
+void geometric_fill_cuda(const Tensor& self, double p, Gen g, const PhiloxState& state) {
   const Tensor trials = empty_tensor(self.sizes(), DType::float64, self.device());
   {
     const Work work(self.device(), {&trials});
     for_elements(work, trials.numel(),
-                 OpenUniforms<double, Trials>{target_of<double>(trials), state, {1 / std::log1p(-p)}});
+                 OpenUniforms<double, Trials>{
+                     target_of<double>(trials), draw_state(state, g, self.device()), {1 / std::log1p(-p)}});
   }
   copy_any(self, trials, true);
 }
 
-void randint_cuda(int64_t low, int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state,
+void randint_cuda(int64_t low, int64_t high, IntSpan, Gen g, OptDType, OptDevice, const PhiloxState& state,
                   const Tensor& out) {
-  integers(out, low, width(low, high), state);
+  integers(out, low, width(low, high), draw_state(state, g, out.device()));
 }
-void randint_high_cuda(int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
-  integers(out, 0, width(0, high), state);
+void randint_high_cuda(int64_t high, IntSpan, Gen g, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
+  integers(out, 0, width(0, high), draw_state(state, g, out.device()));
 }
-void randint_like_cuda(const Tensor&, int64_t low, int64_t high, Gen, OptDType, OptDevice, OptFormat,
+void randint_like_cuda(const Tensor&, int64_t low, int64_t high, Gen g, OptDType, OptDevice, OptFormat,
                        const PhiloxState& state, const Tensor& out) {
-  integers(out, low, width(low, high), state);
+  integers(out, low, width(low, high), draw_state(state, g, out.device()));
 }
-void randint_like_high_cuda(const Tensor&, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
-                            const Tensor& out) {
-  integers(out, 0, width(0, high), state);
+void randint_like_high_cuda(const Tensor&, int64_t high, Gen g, OptDType, OptDevice, OptFormat,
+                            const PhiloxState& state, const Tensor& out) {
+  integers(out, 0, width(0, high), draw_state(state, g, out.device()));
 }
-void random_all_cuda(const Tensor& self, Gen, const PhiloxState& state) {
-  integers(self, 0, exact_range(self.dtype()), state);
+void random_all_cuda(const Tensor& self, Gen g, const PhiloxState& state) {
+  integers(self, 0, exact_range(self.dtype()), draw_state(state, g, self.device()));
 }
-void random_to_cuda(const Tensor& self, int64_t to, Gen, const PhiloxState& state) {
-  integers(self, 0, width(0, to), state);
+void random_to_cuda(const Tensor& self, int64_t to, Gen g, const PhiloxState& state) {
+  integers(self, 0, width(0, to), draw_state(state, g, self.device()));
 }
-void random_from_cuda(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen, const PhiloxState& state) {
-  if (to) return integers(self, from, width(from, *to), state);
-  integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), state);
+void random_from_cuda(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen g, const PhiloxState& state) {
+  const DrawState drawn_state = draw_state(state, g, self.device());
+  if (to) return integers(self, from, width(from, *to), drawn_state);
+  integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), drawn_state);
 }
-void bernoulli_p_cuda(const Tensor&, double p, Gen, const PhiloxState& state, const Tensor& out) {
-  toss(out, p, state);
+void bernoulli_p_cuda(const Tensor&, double p, Gen g, const PhiloxState& state, const Tensor& out) {
+  toss(out, p, draw_state(state, g, out.device()));
 }
-void bernoulli_float_fill_cuda(const Tensor& self, double p, Gen, const PhiloxState& state) { toss(self, p, state); }
+void bernoulli_float_fill_cuda(const Tensor& self, double p, Gen g, const PhiloxState& state) {
+  toss(self, p, draw_state(state, g, self.device()));
+}
 
-void dropout_cuda(const Tensor& input, double p, Gen, const PhiloxState& state, const Tensor& out, const Tensor& mask) {
+void dropout_cuda(const Tensor& input, double p, Gen g, const PhiloxState& state, const Tensor& out,
+                  const Tensor& mask) {
   const int64_t n = out.numel();
   if (n == 0) return;
   const Work work(out.device(), {&input, &out, &mask});
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (!std::is_integral_v<T>)
       for_elements(work, (n + 3) / 4,
-                   Dropout<T>{data_of<T>(input), target_of<T>(out), target_of<uint8_t>(mask), n, state,
-                              static_cast<float>(1 - p), 1 / (1 - p)});
+                   Dropout<T>{data_of<T>(input), target_of<T>(out), target_of<uint8_t>(mask), n,
+                              draw_state(state, g, out.device()), static_cast<float>(1 - p), 1 / (1 - p)});
   });
 }
 void masked_scale_cuda(const Tensor& input, const Tensor& mask, double scale, const Tensor& out) {

@@ -6,6 +6,7 @@
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/launch/value_fault.h"
+#include "tapegrad/cuda/random/draws.h"
 
 namespace tapegrad::cuda {
 
@@ -67,7 +68,7 @@ template <class Of>
 struct Draw {
   Of of;
   double* out;
-  PhiloxState state;
+  DrawState state;
   TG_DEVICE void operator()(int64_t i) const {
     draws::DrawStream stream(state, i);
     out[i] = of(i, stream);
@@ -92,7 +93,7 @@ struct Normalise {
 };
 
 template <class Of>
-void draw_each(const Tensor& out, const PhiloxState& state, const Of& of) {
+void draw_each(const Tensor& out, const DrawState& state, const Of& of) {
   if (out.numel() == 0) return;
   const Tensor drawn = empty_tensor(out.sizes(), DType::float64, out.device());
   {
@@ -104,34 +105,37 @@ void draw_each(const Tensor& out, const PhiloxState& state, const Of& of) {
 
 }  // namespace
 
-void poisson_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+void poisson_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
   const Tensor rates = in_double(input, input.sizes(), out.device());
   const Complaint bad{fault_record(out.device().index), "poisson: rates must be finite and not negative"};
-  draw_each(out, state, Poisson{data_of<double>(rates), bad});
+  draw_each(out, draw_state(state, g, out.device()), Poisson{data_of<double>(rates), bad});
 }
 
-void standard_gamma_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+void standard_gamma_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
   const Tensor shapes = in_double(input, input.sizes(), out.device());
-  draw_each(out, state, Gamma{data_of<double>(shapes), draws::limits_of(out.dtype()).first});
+  draw_each(out, draw_state(state, g, out.device()),
+            Gamma{data_of<double>(shapes), draws::limits_of(out.dtype()).first});
 }
 
-void binomial_cuda(const Tensor& count, const Tensor& prob, Gen, const PhiloxState& state, const Tensor& out) {
+void binomial_cuda(const Tensor& count, const Tensor& prob, Gen g, const PhiloxState& state, const Tensor& out) {
   const Tensor counts = in_double(count, out.sizes(), out.device()), probs = in_double(prob, out.sizes(), out.device());
   FaultRecord* fault = fault_record(out.device().index);
-  draw_each(out, state,
+  draw_each(out, draw_state(state, g, out.device()),
             Binomial{data_of<double>(counts),
                      data_of<double>(probs),
                      {fault, "binomial: counts must be whole numbers from 0 to 2^53"},
                      {fault, "binomial: probabilities lie between 0 and 1"}});
 }
 
-void sample_dirichlet_cuda(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
+void sample_dirichlet_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
   if (out.numel() == 0) return;
   const Tensor drawn = in_double(input, input.sizes(), out.device());
   const auto [least, gap] = draws::limits_of(out.dtype());
   {
     const Work work(out.device(), {&drawn});
-    for_elements(work, out.numel(), Draw<LogGamma>{{data_of<double>(drawn)}, target_of<double>(drawn), state});
+    for_elements(
+        work, out.numel(),
+        Draw<LogGamma>{{data_of<double>(drawn)}, target_of<double>(drawn), draw_state(state, g, out.device())});
     const int64_t n = input.size(-1);
     for_elements(work, out.numel() / n, Normalise{target_of<double>(drawn), n, least, 1 - gap});
   }

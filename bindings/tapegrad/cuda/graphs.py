@@ -23,7 +23,8 @@ class CUDAGraph:
     """Recorded work of a GPU.
 
     What is made during the capture lives in memory of the graph and stays at its address: copy new input into the tensors that
-    the capture read, replay, and read the results where it put them.
+    the capture read, replay, and read the results where it put them. Random numbers are new in each replay: those that the same
+    work would draw without a graph, from where its generators are when replay is called.
 
     Args:
         keep_graph: Whether the recorded graph is kept for debug_dump after it was made ready for replay.
@@ -74,7 +75,7 @@ class CUDAGraph:
             self._graph = 0
 
     def replay(self) -> None:
-        """Queues the recorded work on the current stream."""
+        """Queues the recorded work on the current stream; the generators that it draws from go on, as if it had been run."""
         if not self._exec:
             if not self._graph:
                 raise RuntimeError("cuda.CUDAGraph.replay: nothing has been captured")
@@ -88,6 +89,11 @@ class CUDAGraph:
             _C._cuda_destroy_graph(self._graph, self._exec)
             _C._cuda_pool("release", self._device, self._pool)
             self._graph = self._exec = 0
+
+    def register_generator_state(self, generator) -> None:
+        """Accepted, and not needed: a capture finds the generators that its work draws from."""
+        if not isinstance(generator, _C.Generator):
+            raise TypeError(f"cuda.CUDAGraph.register_generator_state: expected a Generator: got {type(generator).__name__}")
 
     def pool(self) -> tuple:
         """The graph's memory, for captures that share it."""

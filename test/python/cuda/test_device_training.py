@@ -202,39 +202,3 @@ def test_generators():
     assert tg.randn(3, device="cuda").tolist() == drawn
     with pytest.raises(RuntimeError, match="there is no device cuda:9"):
         tg.Generator("cuda:9")
-
-
-def trained(make_optimizer, graphed):
-    tg.manual_seed(0)
-    model = tg.nn.Sequential(tg.nn.Linear(4, 8), tg.nn.Tanh(), tg.nn.Linear(8, 2)).cuda()
-    x, y = tg.randn(6, 4).cuda(), tg.randn(6, 2).cuda()
-    optimizer = make_optimizer(model.parameters())
-
-    def step():
-        optimizer.zero_grad(set_to_none=False)
-        ((model(x) - y) ** 2).mean().backward()
-        optimizer.step()
-
-    side = tg.cuda.Stream()
-    side.wait_stream(tg.cuda.current_stream())
-    with tg.cuda.stream(side):
-        for _ in range(3):
-            step()
-    tg.cuda.current_stream().wait_stream(side)
-    if graphed:
-        graph = tg.cuda.CUDAGraph()
-        with tg.cuda.graph(graph):
-            step()
-        step = graph.replay
-    for _ in range(4):
-        step()
-    return [p.tolist() for p in model.parameters()]
-
-
-def test_a_whole_training_step_as_a_graph():
-    for make in (lambda p: tg.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: tg.optim.RMSprop(p, lr=0.01), lambda p: tg.optim.Rprop(p, lr=0.01),
-                 lambda p: tg.optim.Adadelta(p, lr=0.1)):
-        assert trained(make, True) == trained(make, False)
-    with pytest.raises(RuntimeError, match="would repeat the number of the step"):
-        trained(lambda p: tg.optim.Adam(p, capturable=True), True)
-    assert tg.ones(2, device="cuda").sum().item() == 2

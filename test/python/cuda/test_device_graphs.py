@@ -1,0 +1,176 @@
+"""CUDA graphs: what is recorded once gives, replayed, what the same work gives eagerly, bit for bit; random numbers and optimizers included.
+
+Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
+"""
+
+import os
+
+import pytest
+import tapegrad as tg
+
+if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
+    pytest.skip("no device was asked for in the environment", allow_module_level=True)
+
+cuda = tg.cuda
+
+
+def recorded(work):
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        result = work()
+    return graph, result
+
+
+def fills():
+    weights, rates = tg.tensor([[1.0, 2, 3, 4]] * 3, device="cuda"), tg.tensor([0.5, 3, 40.0], device="cuda")
+    target = tg.empty(37, device="cuda")
+    return {
+        "rand": lambda: tg.rand(70, device="cuda"), "double": lambda: tg.rand(7, dtype=tg.float64, device="cuda"),
+        "randn": lambda: tg.randn(33, device="cuda"), "half": lambda: tg.randn(9, dtype=tg.float16, device="cuda"),
+        "randint": lambda: tg.randint(0, 1000, (50,), device="cuda"), "random_": lambda: tg.empty(9, dtype=tg.int64, device="cuda").random_(),
+        "randperm": lambda: tg.randperm(100, device="cuda"), "bernoulli": lambda: tg.bernoulli(rates / 50), "p": lambda: tg.bernoulli(target, 0.3),
+        "multinomial": lambda: tg.multinomial(weights, 2), "replacement": lambda: tg.multinomial(weights, 5, True),
+        "poisson": lambda: tg.poisson(rates), "binomial": lambda: tg.binomial(rates.ceil(), rates / 50), "gamma": lambda: tg._standard_gamma(rates),
+        "dirichlet": lambda: tg._sample_dirichlet(rates), "normal": lambda: tg.normal(rates, 2.0), "exponential_": lambda: target.exponential_(2).clone(),
+        "cauchy_": lambda: target.cauchy_().clone(), "log_normal_": lambda: target.log_normal_().clone(),
+        "geometric_": lambda: target.geometric_(0.1).clone(), "uniform_": lambda: target.uniform_(-1, 1).clone(),
+        "dropout": lambda: tg.nn.functional.dropout(target.fill_(1.0), 0.5),
+    }
+
+
+@pytest.mark.parametrize("name", fills() if cuda.is_available() else [])
+def test_every_draw_is_new_in_each_replay(name):
+    draw = fills()[name]
+    tg.manual_seed(7)
+    graph, result = recorded(draw)
+    replayed = []
+    for _ in range(3):
+        graph.replay()
+        replayed.append(result.tolist())
+    after = tg.rand(3, device="cuda").tolist()
+    tg.manual_seed(7)
+    assert replayed == [draw().tolist() for _ in range(3)] and after == tg.rand(3, device="cuda").tolist()
+    assert replayed[0] != replayed[1] or len(replayed[0]) < 4
+
+
+def test_a_graph_goes_on_from_where_its_generators_are():
+    own = tg.Generator("cuda")
+    own.manual_seed(3)
+    tg.manual_seed(5)
+
+    def work():
+        return tg.rand(4, device="cuda"), tg.rand(4, device="cuda", generator=own), tg.randn(2, device="cuda")
+
+    graph, results = recorded(work)
+    graph.register_generator_state(own)
+    assert own.get_offset() == 0  # a capture draws nothing
+
+    def replayed():
+        graph.replay()
+        return [r.tolist() for r in results]
+
+    first = replayed()
+    assert own.get_offset() == 1
+    tg.rand(2, device="cuda")  # between replays
+    second = replayed()
+    own.manual_seed(11), tg.manual_seed(12)
+    third = replayed()
+    own.manual_seed(3), tg.manual_seed(5)
+
+    def drawn():
+        return [r.tolist() for r in work()]
+
+    assert first == drawn()
+    tg.rand(2, device="cuda")
+    assert second == drawn()
+    own.manual_seed(11), tg.manual_seed(12)
+    assert third == drawn()
+
+
+def test_what_no_replay_can_repeat_is_said():
+    with pytest.raises(RuntimeError, match="seeded, or set back, during the capture"), cuda.graph(cuda.CUDAGraph()):
+        tg.rand(2, device="cuda")
+        tg.manual_seed(1)
+        tg.rand(2, device="cuda")
+    tg.manual_seed(4)
+    with pytest.raises(ZeroDivisionError), cuda.graph(cuda.CUDAGraph()):
+        tg.rand(2, device="cuda")
+        1 / 0  # noqa: B018
+    with pytest.raises(RuntimeError, match="not permitted"), cuda.graph(cuda.CUDAGraph()):
+        tg.rand(2, device="cuda")
+        cuda.synchronize()
+    seen = tg.rand(2, device="cuda").tolist()
+    tg.manual_seed(4)
+    assert seen == tg.rand(2, device="cuda").tolist()  # spoilt captures leave the generator where it was
+
+
+def test_the_memory_of_the_numbers_goes_with_the_graph():
+    cuda.empty_cache()
+    before = cuda.memory_reserved()
+    for keep in (False, True):
+        graph = cuda.CUDAGraph(keep_graph=keep)
+        with cuda.graph(graph):
+            x = tg.rand(5, device="cuda")
+        graph.replay(), graph.replay()
+        graph.reset()
+        del x
+    cuda.empty_cache()
+    assert cuda.memory_reserved() == before
+
+
+def network():
+    tg.manual_seed(0)
+    return tg.nn.Sequential(tg.nn.Linear(4, 16), tg.nn.Dropout(0.3), tg.nn.Tanh(), tg.nn.Linear(16, 8), tg.nn.Dropout1d(0.5), tg.nn.Linear(8, 2)).cuda()
+
+
+def trained(make_optimizer, graphed, between=lambda optimizer: None):
+    """The parameters after three steps and four more, which are replays if graphed. The model has dropout in it."""
+    model = network()
+    x, y = tg.randn(6, 4).cuda(), tg.randn(6, 2).cuda()
+    optimizer = make_optimizer(model.parameters())
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        ((model(x) - y) ** 2).mean().backward()
+        optimizer.step()
+
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        for _ in range(3):
+            step()
+    cuda.current_stream().wait_stream(side)
+    if graphed:
+        step = recorded(step)[0].replay
+    for _ in range(4):
+        step()
+        between(optimizer)
+    return [p.tolist() for p in model.parameters()]
+
+
+def test_a_whole_training_step_as_a_graph():
+    for make in (lambda p: tg.optim.SGD(p, lr=0.1, momentum=0.9), lambda p: tg.optim.RMSprop(p, lr=0.01), lambda p: tg.optim.Rprop(p, lr=0.01),
+                 lambda p: tg.optim.Adadelta(p, lr=0.1)):
+        assert trained(make, True) == trained(make, False)
+    with pytest.raises(RuntimeError, match="would repeat the number of the step"):
+        trained(lambda p: tg.optim.Adam(p, capturable=True), True)
+    assert tg.ones(2, device="cuda").sum().item() == 2
+
+
+def test_graphed_callables_draw_anew():
+    def run(graphed):
+        first, second = network(), network()
+        x = tg.randn(6, 4).cuda().requires_grad_()
+        if graphed:
+            samples = [(tg.randn(6, 4, device="cuda", requires_grad=True),) for _ in range(2)]
+            first, second = cuda.make_graphed_callables((first, second), tuple(samples))
+        tg.manual_seed(9)
+        results = []
+        for _ in range(3):
+            out = first(x) + second(x * 2)
+            x.grad = None
+            out.sum().backward()
+            results += [out.tolist(), x.grad.tolist()]
+        return results, [p.grad.tolist() for m in (first, second) for p in m.parameters()]
+
+    assert run(True) == run(False)
