@@ -1,7 +1,7 @@
 # The libraries of CUDA 13 beside its runtime, from the toolkit or from PyPI (the extra "cuda" of pyproject.toml). Only
-# headers are compiled against, and only cuBLASLt's; the libraries are opened when first used (cuda/libraries/). Gives
-# TG_CUBLAS_INCLUDE_DIR, TG_CUDA_LIBRARY_DIRS (for run paths), TG_CUDA_PYPI (where wheels lie) and
-# TG_CUDA_LIBRARIES_MISSING.
+# headers are compiled against; the libraries are opened when first used (cuda/libraries/). cuBLASLt's must be there. Gives
+# TG_CUBLAS_INCLUDE_DIR, TG_CUFFT_INCLUDE_DIR, TG_CUSOLVER_INCLUDE_DIR, TG_CUDA_LIBRARY_DIRS (for run paths),
+# TG_CUDA_PYPI (where wheels lie) and TG_CUDA_LIBRARIES_MISSING.
 
 tg_ask_python(TG_CUDA_PYPI importlib.util "list(importlib.util.find_spec('nvidia').submodule_search_locations)[0]")
 
@@ -25,7 +25,9 @@ endforeach()
 list(REMOVE_DUPLICATES TG_CUDA_LIBRARY_DIRS)
 
 find_path(TG_CUBLAS_INCLUDE_DIR cublasLt.h HINTS ${folders} PATH_SUFFIXES include)
-mark_as_advanced(TG_CUBLAS_INCLUDE_DIR)
+find_path(TG_CUFFT_INCLUDE_DIR cufft.h HINTS ${folders} PATH_SUFFIXES include)
+find_path(TG_CUSOLVER_INCLUDE_DIR cusolverDn.h HINTS ${folders} PATH_SUFFIXES include)
+mark_as_advanced(TG_CUBLAS_INCLUDE_DIR TG_CUFFT_INCLUDE_DIR TG_CUSOLVER_INCLUDE_DIR)
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(TapegradCudaLibraries REQUIRED_VARS TG_CUBLAS_INCLUDE_DIR
   REASON_FAILURE_MESSAGE "pip install 'nvidia-cublas>=13.0,<13.1'")

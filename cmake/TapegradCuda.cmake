@@ -69,6 +69,19 @@ if(TG_CUDA_FOUND)
 
   set(cuda_sources ${cuda_host_sources} ${cuda_kernel_sources})
   list(FILTER cuda_sources EXCLUDE REGEX "/cuda/simulated/")
+  set(include_dirs "${TG_CUBLAS_INCLUDE_DIR}")
+  foreach(door CUFFT:fft_plans CUSOLVER:eigen)  # without their headers our own kernels do all of it
+    string(REPLACE ":" ";" door "${door}")
+    list(GET door 0 library)
+    list(GET door 1 file)
+    if(TG_${library}_INCLUDE_DIR)
+      list(APPEND include_dirs "${TG_${library}_INCLUDE_DIR}")
+    else()
+      list(FILTER cuda_sources EXCLUDE REGEX "/cuda/libraries/${file}\\.cpp$")
+      message(STATUS "tapegrad: building without ${library}, whose header was not found (PyPI: the extra \"cuda-build\")")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES include_dirs)
   add_library(tapegrad_cuda SHARED ${cuda_sources})
   set_target_properties(tapegrad_cuda PROPERTIES EXCLUDE_FROM_ALL ${check})
   target_compile_options(tapegrad_cuda PRIVATE
@@ -82,7 +95,7 @@ if(TG_CUDA_FOUND)
     $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=> $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
   # Only headers: the libraries themselves are opened when they are first used (cuda/libraries/), so that the package
   # loads where some of them, or the driver, are missing. The run path is where they are looked for.
-  target_include_directories(tapegrad_cuda SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} "${TG_CUBLAS_INCLUDE_DIR}")
+  target_include_directories(tapegrad_cuda SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${include_dirs})
   target_link_libraries(tapegrad_cuda PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS} rt)
   target_link_options(tapegrad_cuda PRIVATE -Wl,--no-undefined)
   set(places "$ORIGIN")

@@ -26,9 +26,6 @@ struct Pass {
   size_t roots;    // where this pass's roots start: w^(j p) for p < m, 0 < j < radix
 };
 
-// exp(-2 pi i k / n), for any k >= 0.
-std::complex<double> root_of_unity(int64_t k, int64_t n);
-
 template <class T>
 struct Plan {
   explicit Plan(int64_t n);
