@@ -1,6 +1,7 @@
 // The optimizers' fused steps as Python calls them: `_optimizer_step(rule, param_groups, state)` walks the groups and
 // the state dictionaries natively, so that a step costs no Python code per parameter. The dictionaries stay the only
 // place where state lives: nothing is cached here.
+#include <algorithm>
 #include <array>
 
 #include "tapegrad/aten/sparse/sparse_tensor.h"
@@ -8,6 +9,7 @@
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/device_interface.h"
 #include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::python {
@@ -49,6 +51,11 @@ PyObject* key_params() {
 }
 PyObject* key_differentiable() {
   static PyObject* const key = intern("differentiable");
+  return key;
+}
+
+PyObject* key_capturable() {
+  static PyObject* const key = intern("capturable");
   return key;
 }
 
@@ -111,10 +118,20 @@ Tensor filled_as(const Tensor& t, double value) {
   return made;
 }
 
+// What a graph makes it makes anew in each replay, so state has to be there before.
+void refuse_while_recording(const Tensor& param, const char* what) {
+  if (!param.is_cuda()) return;
+  DeviceInterface& cuda = need_device(DeviceType::CUDA, "optimizer");
+  const int device = param.device().index;
+  TG_CHECK(!cuda.is_capturing(device, cuda.current_stream(device)), Runtime,
+           "optimizer: {} would be made in each replay of the CUDA graph\ntake a step before the capture", what);
+}
+
 const Tensor& state_tensor(PyObject* state, PyObject* key, const nn::rules::StateTensor& what, const Tensor& like,
                            bool* made_now) {
   PyObject* value = find(state, key);
   if (value == Py_None || value == nullptr) {
+    refuse_while_recording(like, what.name);
     PyRef made = own(wrap(filled_as(like, what.first)));
     check_status(PyDict_SetItem(state, key, made.get()));
     value = made.get();  // the dictionary owns it
@@ -179,12 +196,38 @@ void write_scalars(const State& state, const BoundRule& bound, const nn::rules::
   }
 }
 
+// The same where the parameter's device counts: the numbers are there, and nobody reads them.
+void place_scalars(const State& state, const BoundRule& bound, nn::StepEntry& entry) {
+  for (size_t i = 0; i < bound.scalars.size(); ++i) {
+    PyObject* value = find(state.dict.get(), bound.scalars[i]);
+    const bool there = value != nullptr && is_tensor(value) && unwrap(value).device() == entry.param.device();
+    if (there && (unwrap(value).dtype() == DType::float32 || unwrap(value).dtype() == DType::float64)) {
+      entry.counts[i] = unwrap(value);
+      continue;
+    }
+    refuse_while_recording(entry.param, bound.rule->scalars[i]);
+    const bool number = value != nullptr && !is_tensor(value);
+    entry.scalars.first |= value == nullptr;
+    const Tensor made = empty_tensor({}, scalar_dtype(), entry.param.device());
+    if (value != nullptr && !number)
+      made.copy_(unwrap(value));
+    else
+      made.fill_(number ? to_double(value, {"optimizer", "the number of steps"}) : 0.0);
+    entry.counts[i] = made;
+    const PyRef object = own(wrap(made));
+    check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], object.get()));
+  }
+}
+
 // The options of a group in the order of a rule; where one is a tensor, the tensor as well.
 struct Options {
   std::array<double, nn::kMaxOptions> numbers{};
   std::array<Tensor, nn::kMaxOptions> tensors;
 
-  Options(PyObject* group, const BoundRule& bound, bool keep_tensors) {
+  // kNumbers: tensors are read. kBoth: they are kept as well. kOfDevices: those of devices are kept, and not read.
+  enum Tensors { kNumbers, kBoth, kOfDevices };
+
+  Options(PyObject* group, const BoundRule& bound, Tensors which) {
     const nn::Rule& rule = *bound.rule;
     for (size_t i = 0; i < bound.options.size(); ++i) {
       const nn::rules::Option& option = rule.options[i];
@@ -201,7 +244,9 @@ struct Options {
         item = own(PySequence_GetItem(value, option.item));
         value = item.get();
       }
-      if (keep_tensors && is_tensor(value)) tensors[i] = unwrap(value);
+      if (is_tensor(value) && (which == kBoth || (which == kOfDevices && unwrap(value).is_cuda())))
+        tensors[i] = unwrap(value);
+      if (which == kOfDevices && tensors[i].defined()) continue;
       if (option.absent != nn::rules::Option::kNeeded) {
         const int truth = PyObject_IsTrue(value);
         check_status(truth);
@@ -210,6 +255,14 @@ struct Options {
         numbers[i] = to_double(value, {rule.name, option.name});
       }
     }
+  }
+  bool has_tensors() const {
+    return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.defined(); });
+  }
+  // The numbers of tensors that were not read.
+  void read(const nn::Rule& rule) {
+    for (size_t i = 0; i < rule.options.size(); ++i)
+      if (tensors[i].defined()) numbers[i] = tensors[i].item<double>();
   }
 };
 
@@ -301,8 +354,12 @@ void sparse_step(const BoundRule& bound, const Options& options, PyObject* objec
 void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback) {
   const nn::Rule& rule = *bound.rule;
   const bool differentiable = flag(group, key_differentiable());
-  const Options options(group, bound, differentiable);
-  const nn::rules::StateTensors kept = rule.states(options.numbers.data());
+  // Whether devices work out the constants of their parameters' steps, and read options that are tensors there.
+  bool planned = !differentiable && flag(group, key_capturable());
+  const bool unread = planned || rule.scalars.empty();
+  Options options(group, bound, differentiable ? Options::kBoth : unread ? Options::kOfDevices : Options::kNumbers);
+  if (!differentiable && rule.scalars.empty()) planned = options.has_tensors();
+  bool read = false;
   const auto n = static_cast<size_t>(PyList_GET_SIZE(params));
   std::vector<PyObject*> objects;  // the parameters that have a gradient, and all gradients
   std::vector<std::pair<PyObject*, Tensor>> sparse;
@@ -312,6 +369,11 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
     require(is_tensor(object), rule.name, "a tensor as parameter", object);
     const Tensor* grad = gradient_of(unwrap(object));
     if (grad == nullptr) continue;
+    if (planned && !read && (!unwrap(object).is_cuda() || grad->is_sparse() || find(states, object) == nullptr)) {
+      refuse_while_recording(unwrap(object), "the state");
+      options.read(rule);
+      read = true;
+    }
     if (grad->is_sparse()) {
       TG_CHECK(fallback != nullptr || rule.scalars.empty(), Runtime, "{} does not support sparse gradients{}",
                rule.name, rule.name == std::string_view("Adam") ? ", please consider SparseAdam instead" : "");
@@ -322,6 +384,7 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
       objects.push_back(object);
     }
   }
+  const nn::rules::StateTensors kept = rule.states(options.numbers.data());
   const bool stateful = kept.n > 0 || !rule.scalars.empty();
   PyObject* keys[nn::kMaxStates] = {};
   for (int k = 0; k < kept.n; ++k) keys[k] = bound.tensor_key(kept.tensors[k].name);
@@ -331,9 +394,13 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
     nn::StepEntry& entry = entries[i];
     entry.param = unwrap(objects[i]);
     entry.grad = *gradient_of(entry.param);
+    entry.planned = planned && entry.param.is_cuda();
     if (!stateful) continue;
     owners[i].dict = state_of(states, objects[i]);
-    read_scalars(owners[i], bound, entry.scalars);
+    if (entry.planned)
+      place_scalars(owners[i], bound, entry);
+    else
+      read_scalars(owners[i], bound, entry.scalars);
     bool made = false;
     for (int k = 0; k < kept.n; ++k)
       entry.states[k] = state_tensor(owners[i].dict.get(), keys[k], kept.tensors[k], entry.param, &made);
@@ -344,9 +411,10 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
     const EnableGradGuard grad_mode;
     nn::recorded_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries);
   } else {
-    nn::fused_step(rule, numbers, entries);
+    nn::fused_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries);
   }
-  for (size_t i = 0; i < owners.size(); ++i) write_scalars(owners[i], bound, entries[i].scalars);
+  for (size_t i = 0; i < owners.size(); ++i)
+    if (!entries[i].planned) write_scalars(owners[i], bound, entries[i].scalars);
   for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, states, fallback);
 }
 
@@ -433,7 +501,7 @@ PyCFunction erase(F* f) {
 
 PyMethodDef optim_functions[] = {
     {"_optimizer_step", erase(&optimizer_step), METH_FASTCALL,
-     "_optimizer_step(rule, param_groups, state, sparse_update=None): one step by a rule of nn/optim/rules.h"},
+     "_optimizer_step(rule, param_groups, state, sparse_update=None): one step by a rule of aten/optim/rules.h"},
     {"_unscale", erase(&unscale), METH_FASTCALL,
      "_unscale(gradients, found_inf, scale): scales them, and notes infinities and NaN"},
     {"_zero_grad", erase(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},

@@ -1,14 +1,16 @@
 // Optimizer steps and GradScaler's unscaling over many tensors by few launches: a launch takes the addresses of several
-// runs, and each of its blocks a part of one. The formulas are the CPU's (nn/optim/rules.h), compiled for the device.
+// runs, and each of its blocks a part of one. The formulas are the CPU's (aten/optim/rules.h), compiled for the device.
 #include "tapegrad/cuda/optim/fused.h"
 
+#include "tapegrad/aten/optim/steps.h"
 #include "tapegrad/cuda/launch/loops.h"
-#include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::cuda {
 namespace {
 
-using nn::RuleRun;
+using optim::PlanRun, optim::RuleRun;
+
+using Plan = optim::rules::Plan<double>;
 
 constexpr int kRuns = 24;                // of a launch: what fits its arguments
 constexpr int64_t kPerBlock = 16 * 256;  // elements
@@ -53,20 +55,20 @@ void in_groups(const std::vector<Run>& all, F&& start) {
 }
 
 template <class T, class Rule, int kVariant>
-TG_DEVICE void step_part(const RuleRun& run, int64_t first, int64_t last) {
+TG_DEVICE void step_part(const RuleRun& run, const Plan& plan, int64_t first, int64_t last) {
   using C = compute_t<T>;
   constexpr int kSlots = Rule::slots(kVariant);
   auto* param = static_cast<T*>(run.param);
   const auto* grad = static_cast<const T*>(run.grad);
-  const C sign = static_cast<C>(run.sign), weight_decay = static_cast<C>(run.weight_decay);
-  const C decay = static_cast<C>(run.decay);
-  C c[nn::kMaxConstants];
-  for (int k = 0; k < nn::kMaxConstants; ++k) c[k] = static_cast<C>(run.constants[k]);
+  const C sign = static_cast<C>(plan.sign), weight_decay = static_cast<C>(plan.weight_decay);
+  const C decay = static_cast<C>(plan.decay);
+  C c[optim::kMaxConstants];
+  for (int k = 0; k < optim::kMaxConstants; ++k) c[k] = static_cast<C>(plan.c[k]);
   for (int64_t i = first + thread_index(); i < last; i += block_size()) {
     C p = load_value(param + i);
     C g = sign * load_value(grad + i) + weight_decay * p;
     p = p * decay;
-    C s[nn::kMaxStates] = {};
+    C s[optim::kMaxStates] = {};
     for (int k = 0; k < kSlots; ++k) s[k] = load_value(static_cast<const T*>(run.states[k]) + i);
     Rule::template update<kVariant>(p, g, s, c);
     store_value(param + i, p);
@@ -79,15 +81,16 @@ TG_KERNEL void step_kernel(Runs<RuleRun> runs) {
   each_part(runs, [](const RuleRun& run, int64_t first, int64_t last) {
     static_assert(Rule::kVariants <= 4);
     constexpr int kLast = Rule::kVariants - 1;
-    switch (run.variant) {
+    const Plan plan = run.planned != nullptr ? *run.planned : run.plan;
+    switch (plan.variant) {
       case 0:
-        return step_part<T, Rule, 0>(run, first, last);
+        return step_part<T, Rule, 0>(run, plan, first, last);
       case 1:
-        return step_part < T, Rule, kLast < 1 ? kLast : 1 > (run, first, last);
+        return step_part < T, Rule, kLast < 1 ? kLast : 1 > (run, plan, first, last);
       case 2:
-        return step_part < T, Rule, kLast < 2 ? kLast : 2 > (run, first, last);
+        return step_part < T, Rule, kLast < 2 ? kLast : 2 > (run, plan, first, last);
       default:
-        return step_part<T, Rule, kLast>(run, first, last);
+        return step_part<T, Rule, kLast>(run, plan, first, last);
     }
   });
 }
@@ -95,7 +98,7 @@ TG_KERNEL void step_kernel(Runs<RuleRun> runs) {
 template <class T>
 void step_runs(const Work& work, int rule, const std::vector<RuleRun>& all) {
   using Kernel = void (*)(Runs<RuleRun>);
-  using namespace nn::rules;
+  using namespace optim::rules;
 #define TG_KERNEL_OF(name) &step_kernel<T, name>,
   static constexpr Kernel kernels[] = {TG_OPTIM_RULES(TG_KERNEL_OF)};
 #undef TG_KERNEL_OF
@@ -120,6 +123,58 @@ void step(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes
       step_runs<Half>(work, rule, own);
     else
       step_runs<BFloat16>(work, rule, own);
+  }
+}
+
+constexpr size_t kPlans = 64;  // of a launch
+
+struct PlanRuns {
+  optim::PlanOptions options;
+  int n = 0;
+  PlanRun run[kPlans];
+};
+// One thread per parameter: the constants of its step, and the numbers of its state for the next one.
+template <class Rule>
+TG_KERNEL void plan_kernel(PlanRuns runs) {
+  const int64_t i = global_index();
+  if (i >= runs.n) return;
+  const PlanRun run = runs.run[i];
+  double o[optim::kMaxOptions];
+  for (int k = 0; k < optim::kMaxOptions; ++k)
+    o[k] = runs.options.tensors[k] != nullptr ? *runs.options.tensors[k] : runs.options.numbers[k];
+  optim::rules::Scalars<double> state;
+  state.first = run.first;
+  state.single = run.single;
+  for (int k = 0; k < Rule::kScalars; ++k)
+    state.values[k] = run.single ? static_cast<double>(*static_cast<const float*>(run.scalars[k]))
+                                 : *static_cast<const double*>(run.scalars[k]);
+  if constexpr (Rule::kScalars > 0) state.values[0] += 1;
+  Plan plan;
+  Rule::template prepare<double>(o, state, plan);
+  *run.plan = plan;
+  for (int k = 0; k < Rule::kScalars; ++k) {
+    if (run.single)
+      *static_cast<float*>(run.scalars[k]) = static_cast<float>(state.values[k]);
+    else
+      *static_cast<double*>(run.scalars[k]) = state.values[k];
+  }
+}
+
+void plan(int rule, std::span<const PlanRun> all, const optim::PlanOptions& options, std::span<const Tensor> operands) {
+  using Kernel = void (*)(PlanRuns);
+  using namespace optim::rules;
+#define TG_KERNEL_OF(name) &plan_kernel<name>,
+  static constexpr Kernel kernels[] = {TG_OPTIM_RULES(TG_KERNEL_OF)};
+#undef TG_KERNEL_OF
+  const Work work(operands[0].device());
+  for (const Tensor& t : operands) work.use(t);
+  PlanRuns runs;
+  runs.options = options;
+  for (size_t first = 0; first < all.size(); first += kPlans) {
+    const auto part = all.subspan(first, std::min(kPlans, all.size() - first));
+    std::copy(part.begin(), part.end(), runs.run);
+    runs.n = static_cast<int>(part.size());
+    launch(work, kernels[rule], Grid(1), kPlans, runs);
   }
 }
 
@@ -169,10 +224,10 @@ void unscale(std::span<const Tensor> dense, const Tensor& found, const Tensor& s
   }
 }
 
-constexpr nn::DeviceSteps kSteps{&step, &unscale};
+constexpr optim::DeviceSteps kSteps{&plan, &step, &unscale};
 
 }  // namespace
 
-void set_optimizer_steps() { nn::device_steps.store(&kSteps); }
+void set_optimizer_steps() { optim::device_steps.store(&kSteps); }
 
 }  // namespace tapegrad::cuda

@@ -2,7 +2,7 @@
 
 namespace tapegrad::cuda {
 
-// Hands the device's fused steps (nn/optim/fused.h) to the optimizers.
+// Hands the device's fused steps (aten/optim/steps.h) to the optimizers.
 void set_optimizer_steps();
 
 }  // namespace tapegrad::cuda

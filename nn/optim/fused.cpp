@@ -4,38 +4,15 @@
 #include <cmath>
 
 #include "tapegrad/autograd/call_site.h"
-#include "tapegrad/c10/each_isa.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"
-#include "tapegrad/nn/optim/kernels.h"
 
 namespace tapegrad {
-
-#define TG_DECLARE(isa, level)                     \
-  namespace cpu::isa {                             \
-  void fused_rule(int, DType, const nn::RuleRun&); \
-  }
-TG_EACH_ISA(TG_DECLARE)
-#undef TG_DECLARE
 
 namespace nn {
 namespace {
 
-RuleKernel choose() {
-  RuleKernel kernel = nullptr;
-#define TG_CHOOSE(isa, level) \
-  if (cpu_isa() >= level) kernel = &cpu::isa::fused_rule;
-  TG_EACH_ISA(TG_CHOOSE)
-#undef TG_CHOOSE
-  if (kernel == nullptr)
-    TG_THROW(Runtime, "optimizer step: this processor lacks AVX2, and no kernels for older ones were built");
-  return kernel;
-}
-
-RuleKernel kernel() {
-  static const RuleKernel chosen = choose();
-  return chosen;
-}
+using optim::device_steps, optim::PlanRun, optim::RuleRun;
 
 // Elements per thread that pay for waking it.
 constexpr int64_t kGrain = 16384;
@@ -132,7 +109,7 @@ class Batch {
       while (first < last) {
         const int64_t start = ends_[i] - runs_[i].n;
         const int64_t stop = std::min(last, ends_[i]);
-        kernel()(rule, dtypes_[i], part(runs_[i], dtypes_[i], first - start, stop - first));
+        optim::cpu_steps()(rule, dtypes_[i], part(runs_[i], dtypes_[i], first - start, stop - first));
         first = stop;
         ++i;
       }
@@ -153,6 +130,65 @@ class Batch {
   std::vector<RuleRun> runs_;
   std::vector<DType> dtypes_;
   std::vector<int64_t> ends_;  // position in the range after each run
+};
+
+// The steps that devices plan themselves: where their plans are to lie, and what the plans are made from.
+class Plans {
+ public:
+  Plans(size_t entries, std::span<const double> options, std::span<const Tensor> tensors)
+      : entries_(entries), options_(options), tensors_(tensors) {}
+
+  const rules::Plan<double>* add(StepEntry& e, size_t num_scalars) {
+    Group& group = of(e.param.device());
+    auto* plan = static_cast<rules::Plan<double>*>(group.operands[0].data_ptr()) + group.runs.size();
+    PlanRun run{{}, plan, true, e.scalars.first};
+    for (size_t i = 0; i < num_scalars; ++i) {
+      const Tensor& count = e.counts[i];
+      TG_CHECK(count.numel() == 1 && count.device() == e.param.device() && count.dtype() == e.counts[0].dtype() &&
+                   (count.dtype() == DType::float32 || count.dtype() == DType::float64),
+               Runtime, "optimizer step: numbers that the device counts are one float there: got shape {} of {} on {}",
+               format_ints(count.sizes()), count.dtype(), count.device());
+      run.single = count.dtype() == DType::float32;
+      run.scalars[i] = count.data_ptr();
+      group.operands.push_back(count);
+    }
+    group.runs.push_back(run);
+    return plan;
+  }
+  void run(const Rule& rule) const {
+    for (const Group& group : groups_) device_steps.load()->plan(rule.index, group.runs, group.options, group.operands);
+  }
+
+ private:
+  struct Group {
+    Device device;
+    std::vector<PlanRun> runs;
+    std::vector<Tensor> operands;  // the plans first
+    optim::PlanOptions options{};
+  };
+  Group& of(Device device) {
+    for (Group& known : groups_)
+      if (known.device == device) return known;
+    Group& group = groups_.emplace_back();
+    group.device = device;
+    const auto nbytes = static_cast<int64_t>(entries_ * sizeof(rules::Plan<double>));
+    group.operands.push_back(empty_tensor(DimVector{nbytes}, DType::uint8, device));
+    std::copy(options_.begin(), options_.end(), group.options.numbers);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i].defined()) continue;
+      TG_CHECK(tensors_[i].numel() == 1, Runtime,
+               "optimizer step: an option that is a tensor has one element: got shape {}",
+               format_ints(tensors_[i].sizes()));
+      group.operands.push_back(raw::to(tensors_[i], DType::float64, device));
+      group.options.tensors[i] = static_cast<const double*>(group.operands.back().data_ptr());
+    }
+    return group;
+  }
+
+  size_t entries_;
+  std::span<const double> options_;
+  std::span<const Tensor> tensors_;
+  std::vector<Group> groups_;
 };
 
 // The runs of each device.
@@ -184,8 +220,6 @@ class Batches {
 
 }  // namespace
 
-std::atomic<const DeviceSteps*> device_steps{nullptr};
-
 void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Tensor& scale) {
   const NoGradGuard no_grad;
   const char* op = "unscale";
@@ -212,12 +246,14 @@ void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Ten
   device_steps.load()->unscale(dense, found, scale);
 }
 
-void fused_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries) {
+void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
+                std::span<StepEntry> entries) {
   TG_ASSERT(options.size() == rule.options.size());
   const NoGradGuard no_grad;
   const rules::StateTensors states = rule.states(options.data());
   Layouts layouts(rule.name);
   Batches batches(entries.size());
+  Plans plans(entries.size(), options, tensors);
   for (StepEntry& e : entries) {
     layouts.param(e.param);
     RuleRun run{};
@@ -225,16 +261,15 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<Ste
     run.param = layouts.written(e.param, "parameter");
     for (int i = 0; i < states.n; ++i) run.states[i] = layouts.written(e.states[i], states.tensors[i].name);
     run.n = e.param.numel();
-    if (!rule.scalars.empty()) e.scalars.values[0] += 1;
-    rules::Plan<double> plan;
-    rule.prepare(options.data(), e.scalars, plan);
-    run.variant = plan.variant;
-    run.sign = plan.sign;
-    run.weight_decay = plan.weight_decay;
-    run.decay = plan.decay;
-    std::copy_n(plan.c, kMaxConstants, run.constants);
+    if (e.planned) {
+      run.planned = plans.add(e, rule.scalars.size());
+    } else {
+      if (!rule.scalars.empty()) e.scalars.values[0] += 1;
+      rule.prepare(options.data(), e.scalars, run.plan);
+    }
     batches.of(e.param.device()).add(run, e.param.dtype());
   }
+  plans.run(rule);
   batches.run(rule.index, layouts.operands());
   layouts.write_back();
 }

@@ -1,21 +1,22 @@
 // Optimizer steps over many tensors at once. A step is one pass over all elements of all tensors: parameters,
 // gradients and state are read and written once, in one parallel_for whatever the number of tensors. The formulas
-// are in rules.h; here is how a step by one of them is made.
+// are in aten/optim/rules.h; here is how a step by one of them is made.
 //
 // The functions take tensors as they are; parameter, gradient and state of one entry must agree in shape, dtype and
 // device. They write through data pointers, outside the tape, and bump the versions of what they write.
 // Thread rules: one step at a time for a given set of tensors.
 #pragma once
 
-#include <atomic>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "tapegrad/aten/tensor.h"
-#include "tapegrad/nn/optim/rules.h"
+#include "tapegrad/aten/optim/steps.h"
 
 namespace tapegrad::nn {
+
+namespace rules = optim::rules;
+using optim::kMaxConstants, optim::kMaxOptions, optim::kMaxScalars, optim::kMaxStates;
 
 // What is known of a rule without its formulas.
 struct Rule {
@@ -34,23 +35,20 @@ struct StepEntry {
   Tensor param, grad;
   Tensor states[kMaxStates];       // as many as `states(options)` says
   rules::Scalars<double> scalars;  // before the step; after it, what to keep
+  // Whether the parameter's device works out the constants of the step, so that recorded steps go on counting: from
+  // these tensors of one element (float32, or all float64), which it also writes, in place of the values above.
+  bool planned = false;
+  Tensor counts[kMaxScalars];
 };
 
-// One step of all entries. `options` in the rule's order.
-TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries);
+// One step of all entries. `options` in the rule's order. For planned entries an option may be a tensor of their
+// device, in `tensors` at its place; the others are undefined there.
+TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
+                       std::span<StepEntry> entries);
 
 // grads *= scale, and found = 1 where an element was infinite or NaN before, else as it was. All floating point; found
 // and scale have one element of float32; all on one device, which nobody waits for.
 TG_API void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Tensor& scale);
-
-// How a device other than the CPU does this; its library hangs it in when it is loaded. Runs are of one device and may
-// differ in dtype; `operands` owns what they point to. Complex numbers are pairs of real ones.
-struct DeviceSteps {
-  void (*step)(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes,
-               std::span<const Tensor> operands);
-  void (*unscale)(std::span<const Tensor> dense, const Tensor& found, const Tensor& scale);
-};
-TG_API extern std::atomic<const DeviceSteps*> device_steps;
 
 // The same step with tensor operators, recorded on the tape where it is on, so that a gradient flows through the step
 // to gradients, parameters and options. An option that is a tensor (of one element) is in `tensors` at its place; the

@@ -119,7 +119,7 @@ void Optimizer::step(const ParamGroup& group, size_t first) {
     std::copy_n(state.tensors, nn::kMaxStates, entry.states);
     numbers.push_back(i);
   }
-  nn::fused_step(rule_, group.options_, entries);
+  nn::fused_step(rule_, group.options_, {}, entries);
   for (size_t k = 0; k < entries.size(); ++k) {
     state_[numbers[k]].scalars = entries[k].scalars;
     state_[numbers[k]].scalars.first = false;

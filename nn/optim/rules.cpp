@@ -1,8 +1,6 @@
-#include "tapegrad/nn/optim/rules.h"
+#include "tapegrad/nn/optim/fused.h"
 
 #include <array>
-
-#include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::nn {
 namespace {

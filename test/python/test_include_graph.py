@@ -15,7 +15,7 @@ BELOW = {
     "autograd": {"c10", "aten"},
     "nn": {"c10", "aten", "autograd"},
     "multiprocessing": {"c10", "aten", "autograd"},
-    "cuda": {"c10", "aten", "nn"},  # of nn the formulas of the optimizers
+    "cuda": {"c10", "aten"},
     "bindings": {"c10", "aten", "autograd", "nn", "multiprocessing", "cuda"},
 }
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

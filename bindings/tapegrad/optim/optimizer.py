@@ -382,7 +382,7 @@ class Optimizer:
 
 
 class RuleOptimizer(Optimizer):
-    """One whose step is one native pass over all parameters, by the formula of `nn/optim/rules.h` that `_rule` names."""
+    """One whose step is one native pass over all parameters, by the formula of `aten/optim/rules.h` that `_rule` names."""
 
     _rule = ""
     _switches: tuple = ("maximize", "capturable", "differentiable")
@@ -393,18 +393,37 @@ class RuleOptimizer(Optimizer):
         super().__setstate__(state)
         self._complete_groups(*self._switches)
         self._to_tensors(*self._numbers)
+        for group in self.param_groups:
+            if group.get("capturable"):
+                self._to_device(group)
+
+    def _to_device(self, group: dict) -> None:
+        """Moves the numbers of the state to where they are counted."""
+        for p in group["params"]:
+            own = self.state.get(p) or {}
+            for key in self._numbers:
+                if p.is_cuda and key in own:
+                    own[key] = own[key].to(p.device)
+
+    def _refuse_in_graphs(self) -> None:
+        """Raises RuntimeError where a step is recorded that would be the same in all replays."""
+        from ..cuda import is_current_stream_capturing
+
+        if is_current_stream_capturing() and not all(group.get("capturable") for group in self.param_groups):
+            raise RuntimeError(f"{self._rule}: a step in a CUDA graph would repeat the number of the step that was captured\n"
+                               + ("make the optimizer with capturable=True" if "capturable" in self._switches else
+                                  "capture the forward and backward pass, and call step() after replay()"))
 
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given.
 
-        Raises RuntimeError inside a CUDA graph where the formula asks for the number of the step: it would be the same in all replays.
+        With `capturable` the steps of parameters on CUDA devices are counted there, and an option that is a tensor of the device, such as lr,
+        is read there, so that a CUDA graph with a step in it goes on counting when it is replayed. The state has to be there before: take a
+        step before the capture. Raises RuntimeError inside a CUDA graph where the formula asks for the number of the step and `capturable` is
+        not set.
         """
         if _C._cuda_state()[1] and self._rule not in self._REPEATABLE:
-            from ..cuda import is_current_stream_capturing
-
-            if is_current_stream_capturing():
-                raise RuntimeError(f"{self._rule}: a step in a CUDA graph would repeat the number of the step that was captured\n"
-                                   "capture the forward and backward pass, and call step() after replay()")
+            self._refuse_in_graphs()
         loss = None if closure is None else self._loss(closure)
         _C._optimizer_step(self._rule, self.param_groups, self.state)
         return loss

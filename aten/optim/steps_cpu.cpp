@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tapegrad/nn/optim/rules.h"
+#include "tapegrad/aten/optim/steps.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
 template <class T, class Rule, int kVariant>
-void loop(const nn::RuleRun& run) {
+void loop(const optim::RuleRun& run) {
   using C = compute_t<T>;
   constexpr int kSlots = Rule::slots(kVariant);
   T* __restrict param = static_cast<T*>(run.param);
@@ -18,15 +18,15 @@ void loop(const nn::RuleRun& run) {
   T* __restrict s0 = static_cast<T*>(run.states[0]);
   T* __restrict s1 = static_cast<T*>(run.states[1]);
   T* __restrict s2 = static_cast<T*>(run.states[2]);
-  const C sign = static_cast<C>(run.sign), weight_decay = static_cast<C>(run.weight_decay);
-  const C decay = static_cast<C>(run.decay);
-  C c[nn::kMaxConstants];
-  for (int k = 0; k < nn::kMaxConstants; ++k) c[k] = static_cast<C>(run.constants[k]);
+  const C sign = static_cast<C>(run.plan.sign), weight_decay = static_cast<C>(run.plan.weight_decay);
+  const C decay = static_cast<C>(run.plan.decay);
+  C c[optim::kMaxConstants];
+  for (int k = 0; k < optim::kMaxConstants; ++k) c[k] = static_cast<C>(run.plan.c[k]);
   for (int64_t i = 0; i < run.n; ++i) {
     C p = static_cast<C>(param[i]);
     C g = sign * static_cast<C>(grad[i]) + weight_decay * p;
     p = p * decay;
-    C s[nn::kMaxStates] = {};
+    C s[optim::kMaxStates] = {};
     if constexpr (kSlots > 0) s[0] = static_cast<C>(s0[i]);
     if constexpr (kSlots > 1) s[1] = static_cast<C>(s1[i]);
     if constexpr (kSlots > 2) s[2] = static_cast<C>(s2[i]);
@@ -39,10 +39,10 @@ void loop(const nn::RuleRun& run) {
 }
 
 template <class T, class Rule>
-void run_rule(const nn::RuleRun& run) {
+void run_rule(const optim::RuleRun& run) {
   static_assert(Rule::kVariants <= 4);
   constexpr int kLast = Rule::kVariants - 1;
-  switch (run.variant) {
+  switch (run.plan.variant) {
     case 0:
       return loop<T, Rule, 0>(run);
     case 1:
@@ -55,9 +55,9 @@ void run_rule(const nn::RuleRun& run) {
 }
 
 template <class T>
-void run_typed(int rule, const nn::RuleRun& run) {
-  using Loop = void (*)(const nn::RuleRun&);
-  using namespace nn::rules;
+void run_typed(int rule, const optim::RuleRun& run) {
+  using Loop = void (*)(const optim::RuleRun&);
+  using namespace optim::rules;
 #define TG_LOOP(name) &run_rule<T, name>,
   static constexpr Loop loops[] = {TG_OPTIM_RULES(TG_LOOP)};
 #undef TG_LOOP
@@ -66,7 +66,7 @@ void run_typed(int rule, const nn::RuleRun& run) {
 
 }  // namespace
 
-void fused_rule(int rule, DType dtype, const nn::RuleRun& run) {
+void fused_rule(int rule, DType dtype, const optim::RuleRun& run) {
   switch (dtype) {
     case DType::float32:
       return run_typed<float>(rule, run);

@@ -1,5 +1,5 @@
 // The formulas of the optimizers, one struct each, written once for floats, doubles and (in a step that is itself
-// recorded, recorded.cpp) tensors. A rule says
+// recorded, nn/optim/recorded.cpp) tensors, for host and device. A rule says
 //
 //   options     names of what a parameter group holds, in the order of the array `o` that `prepare` gets;
 //   scalars     numbers of state per parameter, the count of steps first;
@@ -12,17 +12,25 @@
 // A new optimizer is a struct here and its name in TG_OPTIM_RULES.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "tapegrad/c10/macros.h"
-#include "tapegrad/nn/optim/kernels.h"
 
-namespace tapegrad::nn::rules {
+namespace tapegrad::optim {
 
-// What the formulas need beyond + - * /; recorded.h has the same for tensors.
-inline double number(double x) { return x; }
+inline constexpr int kMaxStates = 3;     // tensors of state per parameter
+inline constexpr int kMaxScalars = 3;    // numbers of state per parameter
+inline constexpr int kMaxConstants = 7;  // numbers that a rule's loop reads
+inline constexpr int kMaxOptions = 8;    // numbers that a rule reads from a parameter group
+
+}  // namespace tapegrad::optim
+
+namespace tapegrad::optim::rules {
+
+// What the formulas need beyond + - * /; recorded.cpp has the same for tensors.
+TG_HD inline double number(double x) { return x; }
 template <class C>
 requires std::is_floating_point_v<C> TG_HD C root(C x) { return std::sqrt(x); }
 template <class C>
@@ -35,7 +43,7 @@ template <class C>
 requires std::is_floating_point_v<C> TG_HD C by_sign(C x, C positive, C zero, C negative) {
   return x > C(0) ? positive : x < C(0) ? negative : zero;
 }
-inline double power(double base, double exponent) { return std::pow(base, exponent); }
+TG_HD inline double power(double base, double exponent) { return std::pow(base, exponent); }
 
 struct Option {
   const char* name;
@@ -60,7 +68,7 @@ struct Scalars {
   double values[kMaxScalars] = {};
   bool first = false;  // the state was made for this step
   bool single = true;  // kept in float32
-  double rounded(double x) const { return single ? static_cast<double>(static_cast<float>(x)) : x; }
+  TG_HD double rounded(double x) const { return single ? static_cast<double>(static_cast<float>(x)) : x; }
 };
 
 template <class S>
@@ -69,8 +77,8 @@ struct Plan {
   S c[kMaxConstants] = {};
   int variant = 0;
 
-  void ascend(const S& maximize) { sign = number(maximize) != 0 ? -1 : 1; }
-  void decay_by(const S& rate, const S& weight, bool decoupled) {
+  TG_HD void ascend(const S& maximize) { sign = number(maximize) != 0 ? -1 : 1; }
+  TG_HD void decay_by(const S& rate, const S& weight, bool decoupled) {
     if (decoupled)
       decay = 1 - rate * weight;
     else
@@ -93,7 +101,7 @@ struct Sgd {
   static constexpr int kVariants = 3;  // plain, momentum, Nesterov
   static constexpr int slots(int variant) { return variant == 0 ? 0 : 1; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
     plan.weight_decay = o[kWeightDecay];
     plan.variant = number(o[kMomentum]) == 0 ? 0 : number(o[kNesterov]) == 0 ? 1 : 2;
@@ -131,7 +139,7 @@ struct Adam {
   static constexpr int kVariants = 2;  // without and with the maximum
   static constexpr int slots(int variant) { return 2 + variant; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     const double step = state.values[0];
     plan.ascend(o[kMaximize]);
     plan.decay_by(o[kLr], o[kWeightDecay], number(o[kDecoupled]) != 0);
@@ -165,7 +173,7 @@ struct Adagrad {
   static constexpr int kVariants = 1;
   static constexpr int slots(int) { return 1; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
     plan.weight_decay = o[kWeightDecay];
     plan.c[0] = o[kLr] / (1 + (state.values[0] - 1) * o[kLrDecay]);
@@ -196,7 +204,7 @@ struct RmsProp {
   static constexpr int kVariants = 4;  // 1: momentum, 2: centered
   static constexpr int slots(int variant) { return 1 + (variant & 1) + (variant >> 1); }
   template <class S>
-  static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
     plan.weight_decay = o[kWeightDecay];
     plan.variant = (number(o[kMomentum]) > 0 ? 1 : 0) + (number(o[kCentered]) != 0 ? 2 : 0);
@@ -237,7 +245,7 @@ struct Adadelta {
   static constexpr int kVariants = 1;
   static constexpr int slots(int) { return 2; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
     plan.weight_decay = o[kWeightDecay];
     plan.c[0] = o[kLr];
@@ -266,7 +274,7 @@ struct Adamax {
   static constexpr int kVariants = 1;
   static constexpr int slots(int) { return 2; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
     plan.weight_decay = o[kWeightDecay];
     plan.c[0] = 1 - o[kBeta1];
@@ -298,7 +306,7 @@ struct NAdam {
   static constexpr int kVariants = 1;
   static constexpr int slots(int) { return 2; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     const double step = state.values[0], decay = number(o[kMomentumDecay]);
     if (state.first) state.values[1] = 1;
     plan.ascend(o[kMaximize]);
@@ -336,7 +344,7 @@ struct RAdam {
   static constexpr int kVariants = 2;  // while the variance cannot be told, then
   static constexpr int slots(int) { return 2; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     const double step = state.values[0];
     plan.ascend(o[kMaximize]);
     plan.decay_by(o[kLr], o[kWeightDecay], number(o[kDecoupled]) != 0);
@@ -377,7 +385,7 @@ struct Rprop {
   static constexpr int kVariants = 1;
   static constexpr int slots(int) { return 2; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
     for (int i = 0; i < 4; ++i) plan.c[i] = o[kEtaMinus + i];
   }
@@ -404,7 +412,7 @@ struct Asgd {
   static constexpr int kVariants = 2;  // the average is the parameter, an average
   static constexpr int slots(int) { return 1; }
   template <class S>
-  static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
+  TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     const double step = state.values[0], lr = number(o[kLr]), lambda = number(o[kLambda]);
     if (state.first) {
       state.values[1] = state.rounded(lr);
@@ -418,7 +426,7 @@ struct Asgd {
     plan.c[0] = eta;
     plan.c[1] = mu;
     state.values[1] = state.rounded(lr / std::pow(1 + lambda * lr * step, number(o[kAlpha])));
-    state.values[2] = state.rounded(1 / std::max(1.0, step - number(o[kStart])));
+    state.values[2] = state.rounded(1 / larger(1.0, step - number(o[kStart])));
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
@@ -432,4 +440,4 @@ struct Asgd {
 
 #define TG_OPTIM_RULES(X) X(Sgd) X(Adam) X(Adagrad) X(RmsProp) X(Adadelta) X(Adamax) X(NAdam) X(RAdam) X(Rprop) X(Asgd)
 
-}  // namespace tapegrad::nn::rules
+}  // namespace tapegrad::optim::rules
