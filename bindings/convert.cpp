@@ -1,5 +1,4 @@
 // Converters of single objects (args.h).
-#include <cstring>
 #include <string>
 
 #include "tapegrad/bindings/args.h"
@@ -61,26 +60,8 @@ bool is_number(PyObject* o) noexcept {
   return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o) || is_numpy_scalar(o);
 }
 
-namespace {
-
-// The functions whose first operand may be a number, as PyTorch's: div(1.0, x).
-bool takes_number_first(const Ctx& ctx) noexcept {
-  if (ctx.position != 1) return false;
-  for (const char* name :
-       {"add", "div", "divide", "floor_divide", "mul", "multiply", "remainder", "sub", "subtract", "true_divide"})
-    if (std::strcmp(ctx.op, name) == 0) return true;
-  return false;
-}
-
-}  // namespace
-
 const Tensor& to_tensor(PyObject* o, const Ctx& ctx) {
   if (TG_LIKELY(is_tensor(o))) return unwrap(o);
-  if (takes_number_first(ctx) && is_number(o)) {
-    thread_local Tensor number;  // for the length of the call that asks
-    number = wrapped_number(to_scalar(o, ctx));
-    return number;
-  }
   wrong_type(o, ctx, "Tensor");
 }
 

@@ -3,6 +3,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/override.h"
 #include "tapegrad/bindings/value_objects.h"
 #include "tapegrad/c10/kernel_table.h"
 #include "tapegrad/c10/parallel.h"
@@ -48,27 +49,40 @@ PyObject* set_num_threads_(PyObject*, PyObject* o) {
 
 PyObject* is_tensor_(PyObject*, PyObject* o) { return PyBool_FromLong(is_tensor(o)); }
 
-template <bool (*kQuestion)(DType)>
-PyObject* ask(PyObject*, PyObject* o) {
+// A question about one tensor, which other types may answer in its place.
+template <class Question>
+PyObject* ask(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (TG_UNLIKELY(overridden(nullptr, args, nargs, kwnames)))
+    return call_overridden(as_c_function(ask<Question>), nullptr, args, nargs, kwnames);
   TG_PY_TRY
-  return wrap(kQuestion(to_tensor(o, {"is_floating_point", "input", 1}).dtype()));
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}};
+  static Signature signature{Question::name, rows, 1, 1, -1, "(Tensor input)"};
+  Arguments<1> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  return wrap(Question::answer(a.tensor(0)));
   TG_PY_CATCH
 }
 
-PyObject* numel(PyObject*, PyObject* o) {
-  TG_PY_TRY
-  return wrap(to_tensor(o, {"numel", "input", 1}).numel());
-  TG_PY_CATCH
-}
-
-PyObject* is_nonzero(PyObject*, PyObject* o) {
-  TG_PY_TRY
-  const Tensor& t = to_tensor(o, {"is_nonzero", "input", 1});
-  TG_CHECK(t.numel() == 1, Runtime, "is_nonzero: expected a tensor with one element: got shape {}",
-           format_ints(t.sizes()));
-  return wrap(t.item().to<bool>());
-  TG_PY_CATCH
-}
+struct IsFloatingPoint {
+  static constexpr const char* name = "is_floating_point";
+  static bool answer(const Tensor& t) { return t.is_floating_point(); }
+};
+struct IsComplex {
+  static constexpr const char* name = "is_complex";
+  static bool answer(const Tensor& t) { return t.is_complex(); }
+};
+struct Numel {
+  static constexpr const char* name = "numel";
+  static int64_t answer(const Tensor& t) { return t.numel(); }
+};
+struct IsNonzero {
+  static constexpr const char* name = "is_nonzero";
+  static bool answer(const Tensor& t) {
+    TG_CHECK(t.numel() == 1, Runtime, "is_nonzero: expected a tensor with one element: got shape {}",
+             format_ints(t.sizes()));
+    return t.item().to<bool>();
+  }
+};
 
 PyObject* promote(PyObject*, PyObject* args) {
   TG_PY_TRY
@@ -117,10 +131,14 @@ PyMethodDef global_functions[] = {
     {"get_num_threads", get_num_threads_, METH_NOARGS, "How many threads an operator may use."},
     {"set_num_threads", set_num_threads_, METH_O, "set_num_threads(num)"},
     {"is_tensor", is_tensor_, METH_O, "Whether an object is a tensor."},
-    {"is_floating_point", ask<is_floating_point>, METH_O, nullptr},
-    {"is_complex", ask<is_complex>, METH_O, nullptr},
-    {"numel", numel, METH_O, "The number of elements."},
-    {"is_nonzero", is_nonzero, METH_O, nullptr},
+    {"is_floating_point", as_c_function(ask<IsFloatingPoint>), METH_FASTCALL | METH_KEYWORDS,
+     "is_floating_point(Tensor input)\n\nWhether the dtype is one of real floating numbers."},
+    {"is_complex", as_c_function(ask<IsComplex>), METH_FASTCALL | METH_KEYWORDS,
+     "is_complex(Tensor input)\n\nWhether the dtype is one of complex numbers."},
+    {"numel", as_c_function(ask<Numel>), METH_FASTCALL | METH_KEYWORDS,
+     "numel(Tensor input)\n\nThe number of elements."},
+    {"is_nonzero", as_c_function(ask<IsNonzero>), METH_FASTCALL | METH_KEYWORDS,
+     "is_nonzero(Tensor input)\n\nWhether the one element is not zero."},
     {"promote_types", promote, METH_VARARGS, "promote_types(type1, type2)\n\nThe dtype that holds values of both."},
     {"result_type", result_type, METH_VARARGS,
      "result_type(tensor1, tensor2)\n\nThe dtype of an operation on two tensors or numbers."},

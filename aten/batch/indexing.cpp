@@ -162,7 +162,152 @@ Tensor along(const char* op, const Tensor& input, int64_t dim, const Tensor& ind
   });
 }
 
+// As offset, and negative ones count from the end. Of the index's shape, samples in front.
+Tensor places(const char* op, const Part& index, int64_t n, int64_t size) {
+  const Tensor wide = tapegrad::to(index.led(n), DType::int64);
+  const Tensor behind =
+      tapegrad::where(tapegrad::lt(wide, Operand(Scalar(0))), tapegrad::add(wide, Scalar(size)), wide);
+  return tapegrad::reshape(offset(op, {behind, true}, n, size), wide.sizes());
+}
+
+// `dim` counted from the front; of one sample.
+int64_t front_dim(const char* op, const Part& x, int64_t dim) {
+  TG_CHECK(dim >= -x.ndim() && dim < x.ndim(), Index, "{}: dimension out of range: expected {} to {}, got {}", op,
+           -x.ndim(), x.ndim() - 1, dim);
+  return dim < 0 ? dim + x.ndim() : dim;
+}
+
+bool is_index(const Tensor& t) { return t.dtype() == DType::int64 || t.dtype() == DType::int32; }
+
 }  // namespace
+
+Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index) {
+  const int here = highest_level({&input, &index});
+  const int64_t n = level(here).size;
+  const Part x = part(input, here), i = part(index, here);
+  return at_level(here, x.has_dim || i.has_dim, [&] {
+    if (!x.has_dim && !i.has_dim) return tapegrad::index_select(x.t, dim, i.t);
+    check_samples("index_select", n);
+    if (x.ndim() == 0 || i.ndim() > 1 || !is_index(i.t))
+      return std::get<0>(each_sample<std::tuple<Tensor>>(n, {x, i}, [&](const std::vector<Tensor>& a) {
+        return std::tuple(tapegrad::index_select(a[0], dim, a[1]));
+      }));
+    const int64_t d = front_dim("index_select", x, dim);
+    if (!i.has_dim) return tapegrad::index_select(x.t, d + 1, i.t);
+    if (!x.has_dim) return unfolded(tapegrad::index_select(x.t, d, tapegrad::reshape(i.t, {-1})), n, d);
+    const int64_t size = x.t.size(d + 1);
+    const Tensor front = moved(x.t, d + 1, 1);
+    DimVector sizes(front.sizes());
+    sizes.erase(0);
+    sizes[0] *= n;
+    const Tensor rows = tapegrad::index_select(tapegrad::reshape(front, sizes), 0, offset("index_select", i, n, size));
+    return moved(unfolded(rows, n, 0), 1, d + 1);
+  });
+}
+
+Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index, const Operand& value) {
+  const int here = highest_level({&input, &index, &value.tensor()});
+  const int64_t n = level(here).size;
+  const Part x = part(input, here), i = part(index, here), v = part(value.tensor(), here);
+  return at_level(here, any_has_dim({&x, &i, &v}), [&] {
+    if (!any_has_dim({&x, &i, &v})) return tapegrad::index_fill(x.t, dim, i.t, v.t);
+    check_samples("index_fill", n);
+    if (x.ndim() == 0 || i.ndim() > 1 || v.ndim() > 0 || !is_index(i.t))
+      return std::get<0>(each_sample<std::tuple<Tensor>>(n, {x, i, v}, [&](const std::vector<Tensor>& a) {
+        return std::tuple(tapegrad::index_fill(a[0], dim, a[1], a[2]));
+      }));
+    const int64_t d = front_dim("index_fill", x, dim);
+    if (!i.has_dim && !v.has_dim) return tapegrad::index_fill(x.t, d + 1, i.t, v.t);
+    const int64_t size = input.size(d);
+    const Tensor filled =
+        tapegrad::index_fill(tapegrad::zeros({n * size}, DType::bool_), 0,
+                             tapegrad::reshape(places("index_fill", i, n, size), {-1}), Operand(Scalar(true)));
+    DimVector along(static_cast<size_t>(x.ndim()) + 1, 1);
+    along[0] = n;
+    along[static_cast<size_t>(d) + 1] = size;
+    return tapegrad::where(tapegrad::reshape(filled, along),
+                           tapegrad::to(v.has_dim ? v.behind(n, x.ndim() + 1) : v.t, x.t.dtype()), x.led(n));
+  });
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq,
+                 bool sparse) {
+  const int here = highest_level({&weight, &indices});
+  const int64_t n = level(here).size;
+  const Part w = part(weight, here), i = part(indices, here);
+  return at_level(here, w.has_dim || i.has_dim, [&] {
+    if (!w.has_dim) return tapegrad::_embedding(w.t, i.t, padding_idx, scale_grad_by_freq, sparse);
+    check_samples("embedding", n);
+    if (w.ndim() != 2 || !is_index(i.t))
+      return std::get<0>(each_sample<std::tuple<Tensor>>(n, {w, i}, [&](const std::vector<Tensor>& a) {
+        return std::tuple(tapegrad::_embedding(a[0], a[1], padding_idx, scale_grad_by_freq, sparse));
+      }));
+    // One table of the rows of all samples, none of which is the padding of all: below, its gradient stops here.
+    Tensor rows =
+        tapegrad::_embedding(w.folded(n, 0), offset("embedding", i, n, weight.size(0)), -1, scale_grad_by_freq);
+    DimVector sizes = led_by(n, i.sizes());
+    sizes.push_back(weight.size(1));
+    rows = tapegrad::reshape(rows, sizes);
+    if (padding_idx < 0) return rows;
+    const Tensor is_padding = tapegrad::unsqueeze(tapegrad::eq(i.led(n), Operand(Scalar(padding_idx))), -1);
+    return tapegrad::where(is_padding, rows.detach(), rows);
+  });
+}
+
+Tensor embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
+                     const Tensor& per_sample_weights, bool mean, int64_t padding_idx, bool scale_grad_by_freq,
+                     bool sparse) {
+  const int here = highest_level({&weight, &indices, &offsets, &per_sample_weights});
+  const int64_t n = level(here).size;
+  check_samples("embedding_bag", n);
+  const Part w = part(weight, here), i = part(indices, here), o = part(offsets, here);
+  const Part f = part(per_sample_weights, here);
+  return at_level(here, any_has_dim({&w, &i, &o, &f}), [&] {
+    const auto run = [&](const Tensor& table, const Tensor& rows, const Tensor& bounds, const Tensor& factors) {
+      return tapegrad::_embedding_bag(table, rows, bounds, factors, mean, padding_idx, scale_grad_by_freq, sparse);
+    };
+    if (!any_has_dim({&w, &i, &o, &f})) return run(w.t, i.t, o.t, f.t);
+    const bool fits =
+        w.ndim() == 2 && i.ndim() == 1 && o.ndim() == 1 && i.t.dtype() == DType::int64 && o.t.dtype() == DType::int64;
+    // How often a row occurs is counted within a sample; of tables of all samples more than one row is padding.
+    if (!fits || scale_grad_by_freq || (w.has_dim && padding_idx >= 0))
+      return std::get<0>(each_sample<std::tuple<Tensor>>(
+          n, {w, i, o, f}, [&](const std::vector<Tensor>& a) { return std::tuple(run(a[0], a[1], a[2], a[3])); }));
+    const int64_t length = indices.size(0), bounds = offsets.size(0);
+    // The bags of all samples one after the other. Behind the last of a sample comes one up to the next sample's
+    // first, which is left out.
+    const Tensor starts[] = {tapegrad::reshape(tapegrad::add(o.led(n), first_places(n, length, 2)), {-1}),
+                             tapegrad::full({1}, Scalar(n * length), DType::int64)};
+    const Tensor rows = w.has_dim ? offset("embedding_bag", i, n, weight.size(0)) : tapegrad::reshape(i.led(n), {-1});
+    const Tensor factors = per_sample_weights.defined() ? tapegrad::reshape(f.led(n), {-1}) : f.t;
+    const Tensor bags = run(w.has_dim ? w.folded(n, 0) : w.t, rows, tapegrad::cat(starts, 0), factors);
+    return tapegrad::narrow(unfolded(bags, n, 0), 1, 0, bounds - 1);
+  });
+}
+
+Tensor take(const Tensor& input, const Tensor& index) {
+  const int here = highest_level({&input, &index});
+  const int64_t n = level(here).size;
+  const Part x = part(input, here), i = part(index, here);
+  return at_level(here, x.has_dim || i.has_dim, [&] {
+    if (!x.has_dim || !is_index(i.t)) return tapegrad::take(x.t, i.t);
+    check_samples("take", n);
+    return tapegrad::take(x.t, places("take", i, n, input.numel()));
+  });
+}
+
+Tensor put(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate) {
+  const int here = highest_level({&input, &index, &source});
+  const int64_t n = level(here).size;
+  const Part x = part(input, here), i = part(index, here), s = part(source, here);
+  return at_level(here, any_has_dim({&x, &i, &s}), [&] {
+    if (!any_has_dim({&x, &i, &s}) || !is_index(i.t) || index.numel() != source.numel())
+      return tapegrad::put(x.t, i.t, s.t, accumulate);
+    check_samples("put", n);
+    return tapegrad::put(x.led(n), tapegrad::reshape(places("put", i, n, input.numel()), {-1}),
+                         tapegrad::reshape(s.led(n), {-1}), accumulate);
+  });
+}
 
 Tensor index_add(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
   return along("index_add", input, dim, index, source,

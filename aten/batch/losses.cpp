@@ -118,4 +118,56 @@ Tensor cross_entropy_backward(const Tensor& grad_output, const Tensor& input, co
   }));
 }
 
+namespace {
+
+// Targets as (sequences of all samples, S); nothing where they are several sequences of a sample, one after the other.
+Tensor ctc_targets(const Part& targets, int64_t n, int64_t sequences) {
+  if (targets.ndim() == 2) return targets.folded(n, 0);
+  return sequences == 1 && targets.ndim() == 1 ? targets.led(n) : Tensor();
+}
+
+}  // namespace
+
+Two ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths, const Tensor& target_lengths,
+             int64_t blank, int64_t longest, bool zero_infinity) {
+  const int here = highest_level({&log_probs, &targets, &input_lengths, &target_lengths});
+  const int64_t n = level(here).size;
+  check_samples("ctc_loss", n);
+  const Part x = part(log_probs, here), y = part(targets, here);
+  const Part steps = part(input_lengths, here), lengths = part(target_lengths, here);
+  return all_at_level<Two>(here, [&] {
+    const Tensor all =
+        x.ndim() == 3 && steps.ndim() == 1 && lengths.ndim() == 1 ? ctc_targets(y, n, log_probs.size(1)) : Tensor();
+    if (!all.defined())
+      return each_sample<Two>(n, {x, y, steps, lengths}, [&](const std::vector<Tensor>& a) {
+        return _ctc_loss(a[0], a[1], a[2], a[3], blank, longest, zero_infinity);
+      });
+    auto [loss, log_alpha] =
+        _ctc_loss(x.folded(n, 1), all, steps.folded(n, 0), lengths.folded(n, 0), blank, longest, zero_infinity);
+    return Two(unfolded(loss, n, 0), unfolded(log_alpha, n, 0));
+  });
+}
+
+Tensor ctc_loss_backward(const Tensor& grad_output, const Tensor& log_probs, const Tensor& targets,
+                         const Tensor& input_lengths, const Tensor& target_lengths, const Tensor& loss,
+                         const Tensor& log_alpha, int64_t blank, bool zero_infinity) {
+  const int here =
+      highest_level({&grad_output, &log_probs, &targets, &input_lengths, &target_lengths, &loss, &log_alpha});
+  const int64_t n = level(here).size;
+  std::vector<Part> p;
+  for (const Tensor* t : {&grad_output, &log_probs, &targets, &input_lengths, &target_lengths, &loss, &log_alpha})
+    p.push_back(part(*t, here));
+  return std::get<0>(all_at_level<std::tuple<Tensor>>(here, [&] {
+    const Tensor all = ctc_targets(p[2], n, log_probs.size(1));
+    if (!all.defined())
+      return each_sample<std::tuple<Tensor>>(n, p, [&](const std::vector<Tensor>& a) {
+        return std::tuple(_ctc_loss_backward(a[0], a[1], a[2], a[3], a[4], a[5], a[6], blank, zero_infinity));
+      });
+    const auto rows = [&](size_t i) { return p[i].folded(n, 0); };
+    return std::tuple(unfolded(
+        _ctc_loss_backward(rows(0), p[1].folded(n, 1), all, rows(3), rows(4), rows(5), rows(6), blank, zero_infinity),
+        n, 1));
+  }));
+}
+
 }  // namespace tapegrad::batch

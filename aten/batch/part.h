@@ -1,6 +1,7 @@
 // What rules of operators on batched tensors are made of: an argument below the level, and where its samples lie.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <tuple>
 #include <vector>
@@ -25,9 +26,19 @@ inline DimVector led_by(int64_t first, IntSpan rest) {
 struct Part {
   Tensor t;
   bool has_dim;
-  int64_t ndim() const { return t.ndim() - (has_dim ? 1 : 0); }  // of one sample
+  int64_t ndim() const { return t.ndim() - (has_dim ? 1 : 0); }                               // of one sample
+  DimVector sizes() const { return DimVector(IntSpan(t.sizes()).subspan(has_dim ? 1 : 0)); }  // of one sample
   // With samples in front; an absent tensor stays absent.
   Tensor led(int64_t n) const { return has_dim || !t.defined() ? t : tapegrad::expand(t, led_by(n, t.sizes())); }
+  // (samples, all elements of a sample).
+  Tensor rows(int64_t n) const { return tapegrad::reshape(led(n), {n, product(sizes())}); }
+  // With samples in front, and dimensions of size 1 behind these, `all` in all, so that it broadcasts against others.
+  Tensor behind(int64_t n, int64_t all) const {
+    DimVector padded{n};
+    padded.resize(static_cast<size_t>(std::max<int64_t>(all - ndim(), 1)), 1);
+    for (int64_t s : sizes()) padded.push_back(s);
+    return tapegrad::reshape(led(n), padded);
+  }
   // With samples as part of dimension `d` of one sample.
   Tensor folded(int64_t n, int64_t d) const {
     Tensor full = led(n);
@@ -43,6 +54,13 @@ struct Part {
     return tapegrad::reshape(full, sizes);
   }
 };
+
+// Where samples of `size` elements begin among those of all, as a tensor that broadcasts against (n, ...) of `ndim`.
+inline Tensor first_places(int64_t n, int64_t size, int64_t ndim) {
+  DimVector sizes(static_cast<size_t>(ndim), 1);
+  sizes[0] = n;
+  return tapegrad::reshape(tapegrad::mul(tapegrad::arange(Scalar(n), DType::int64), Scalar(size)), sizes);
+}
 
 inline Part part(const Tensor& t, int level) {
   auto [below, has_dim] = unwrap(t, level);

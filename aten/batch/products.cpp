@@ -1,6 +1,7 @@
 #include "tapegrad/aten/batch/products.h"
 
 #include "tapegrad/aten/batch/part.h"
+#include "tapegrad/aten/batch/rules.h"
 
 namespace tapegrad::batch {
 namespace {
@@ -120,6 +121,33 @@ Tensor conv_grad_weight(const Tensor& output, const Tensor& input, IntSpan weigh
         tapegrad::_conv_grad_weight(y.folded(samples, 1), x.folded(samples, 1), scaled(weight_size, 0, samples), stride,
                                     padding, dilation, groups * samples),
         samples, 0);
+  });
+}
+
+Tensor roll(const Tensor& input, IntSpan shifts, IntSpan dims) {
+  const int n = highest_level({&input});
+  const Part x = part(input, n);
+  return at_level(n, x.has_dim, [&] {
+    if (!x.has_dim) return tapegrad::roll(x.t, shifts, dims);
+    if (dims.empty() && shifts.size() == 1)
+      return tapegrad::reshape(tapegrad::roll(x.rows(level(n).size), shifts, IntSpan{1}), x.t.sizes());
+    DimVector behind;
+    for (int64_t d : dims) {
+      TG_CHECK(d >= -x.ndim() && d < x.ndim(), Index, "roll: dimension out of range: expected {} to {}, got {}",
+               -x.ndim(), x.ndim() - 1, d);
+      behind.push_back(d < 0 ? d : d + 1);
+    }
+    return tapegrad::roll(x.t, shifts, behind);
+  });
+}
+
+Tensor repeat(const Tensor& input, IntSpan repeats) {
+  const int n = highest_level({&input});
+  const Part x = part(input, n);
+  const auto count = static_cast<int64_t>(repeats.size());
+  return at_level(n, x.has_dim, [&] {
+    if (!x.has_dim || count < x.ndim()) return tapegrad::repeat(x.t, repeats);
+    return tapegrad::repeat(x.behind(level(n).size, count + 1), led_by(1, repeats));
   });
 }
 

@@ -129,6 +129,8 @@ def _body(op: Op) -> list[str]:
     """`static PyObject* call_NAME(const ArgumentsBase& a)`: conversions and the call."""
     extra = _extra_args(op)
     values = [_value(a, i) for i, a in enumerate(op.args)]
+    if op.get("number_first"):
+        values[0] = "(!is_tensor(a.object(0)) && is_number(a.object(0)) ? a.operand(0).tensor() : a.tensor(0))"
     n = len(op.args)
     before, behind = _after(op, extra, n)
     lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *before]

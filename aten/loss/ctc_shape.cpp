@@ -68,8 +68,9 @@ Tensor ctc_loss_tensors(const Tensor& log_probs, const Tensor& targets, const Te
   int64_t longest = targets.ndim() > 0 ? targets.size(-1) : 0;
   if (!wanted.is_meta()) {
     longest = 0;
-    if (wanted.is_batched()) batch::throw_needs_values("ctc_loss");
-    const Tensor dense = contiguous(to(wanted, std::nullopt, Device()));
+    Tensor all = wanted;  // of the samples of every vmap
+    while (all.is_batched()) all = batch::impl_of(all).physical();
+    const Tensor dense = contiguous(to(all, std::nullopt, Device()));
     for (int64_t i = 0; i < dense.numel(); ++i) longest = std::max(longest, dense.data<int64_t>()[i]);
     TG_CHECK(targets.ndim() > 0 && longest <= targets.size(-1), Runtime,
              "ctc_loss: a target of length {} does not fit targets of sizes {}", longest, format_ints(targets.sizes()));

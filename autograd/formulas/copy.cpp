@@ -16,6 +16,13 @@ Tensor masked_scatter_self_grad(const Tensor& grad, const Tensor& mask, IntSpan 
 
 Tensor masked_scatter_source_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes) {
   int64_t numel = checked_numel(sizes, "masked_scatter");
+  if (grad.is_batched() || mask.is_batched()) {  // samples choose different numbers of elements: by their places
+    const Tensor chosen = reshape(expand(mask, grad.sizes()), {-1});
+    const Tensor places = clamp(sub(cumsum(chosen, 0, DType::int64), Scalar(1)), Scalar(0), Scalar(numel));
+    const Tensor sums = index_add(zeros({numel + 1}, grad.dtype(), grad.device()), 0, places,
+                                  masked_fill(reshape(grad, {-1}), logical_not(chosen), 0));
+    return reshape(narrow(sums, 0, 0, numel), sizes);
+  }
   Tensor taken = masked_select(grad, mask);
   if (taken.numel() < numel) {
     Tensor parts[] = {taken, zeros({numel - taken.numel()}, grad.dtype(), grad.device())};

@@ -109,7 +109,7 @@ from .autograd import (  # noqa: E402
 )
 from .storage import *  # noqa: E402, F403
 
-_LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "func", "linalg", "masked", "nn", "optim",
+_LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "func", "functional", "linalg", "masked", "nn", "optim",
                    "random", "serialization",
                    "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
                    "__config__", "__future__", "_dynamo", "_higher_order_ops", "_inductor", "_subclasses", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",

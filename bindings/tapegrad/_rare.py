@@ -163,26 +163,31 @@ def _shape_as_tensor(input):
     return _C._functions[""]["tensor"](list(input.shape), dtype=_C.int64)
 
 
+@asks
 def sym_int(a) -> int:
     """The number cut to an int."""
     return math.floor(a) if a >= 0 else math.ceil(a)
 
 
+@asks
 def sym_float(a) -> float:
     """The number as a float."""
     return float(a)
 
 
+@asks
 def sym_not(a) -> bool:
     """not a."""
     return not a
 
 
+@asks
 def sym_max(a, b):
     """The larger number; a float if one is."""
     return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
 
 
+@asks
 def sym_min(a, b):
     """The smaller number; a float if one is."""
     return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
@@ -190,9 +195,12 @@ def sym_min(a, b):
 
 def sym_sum(args):
     """The sum of numbers."""
+    if _C._has_torch_function(args):
+        return _C._handle_torch_function(sym_sum, args, args)
     return sum(args)
 
 
+@asks
 def sym_ite(b, t, f):
     """t if b else f."""
     return t if b else f

@@ -77,6 +77,8 @@ def sparse_mask(self, mask):
 
 
 def _add_methods() -> None:
+    from ._tensor import _asking
+
     simple = {"coalesce": (_C._sparse_coalesce, "Sorts the entries of a sparse tensor and adds those of one place."),
               "is_coalesced": (_C._sparse_is_coalesced, "Whether the entries are sorted, each place at most once."),
               "_indices": (_C._sparse_indices, "The places of a sparse tensor as they are."),
@@ -86,8 +88,10 @@ def _add_methods() -> None:
         def call(self):
             return function(self)
 
-        call.__name__, call.__qualname__, call.__doc__ = name, f"Tensor.{name}", doc
-        return call
+        call.__name__, call.__doc__ = name, doc
+        asking = _asking(call)
+        asking.__qualname__ = f"Tensor.{name}"
+        return asking
 
     for name, (function, doc) in simple.items():
         setattr(Tensor, name, method(name, function, doc))
@@ -95,7 +99,7 @@ def _add_methods() -> None:
     Tensor.sparse_dim = method("sparse_dim", lambda t: _C._sparse_indices(t).size(0) if t.is_sparse else 0, "How many dimensions the indices of a sparse tensor address.")
     Tensor.dense_dim = method("dense_dim", lambda t: _C._sparse_values(t).dim() - 1 if t.is_sparse else t.dim(), "How many dimensions each value of a sparse tensor has.")
     for function in (indices, values, to_dense, to_sparse, sparse_mask):
-        setattr(Tensor, function.__name__, function)
+        setattr(Tensor, function.__name__, _asking(function))
 
 
 _add_methods()

@@ -360,14 +360,14 @@ def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, apply_, map_, map2_, is_nonzero,
                is_distributed, record_stream, dense_dim, sparse_dim, module_load]
-    asked = {"__reduce_ex__", "__deepcopy__", "__repr__", "__format__", "__contains__", "__reversed__", "__complex__"}
+    silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:
-        if method.__name__ in asked:
+        if method.__name__ not in silent:
             method = _asking(method)
         method.__qualname__ = f"Tensor.{method.__name__}"
         setattr(Tensor, method.__name__, method)
     type_.__name__, type_.__qualname__ = "type", "Tensor.type"
-    Tensor.type = type_
+    Tensor.type = _asking(type_)
     Tensor.__array_priority__ = 1000
     Tensor.__cuda_array_interface__ = property(_cuda_array_interface, doc="Where the elements of a tensor on a CUDA device lie, for other libraries.")
     # Python 2's names, which old scripts and PyTorch still spell.

@@ -15,7 +15,7 @@ import warnings
 from . import _C
 
 __all__ = ["BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_default_nowrap_functions", "get_ignored_functions",
-           "get_overridable_functions", "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
+           "get_overridable_functions", "get_testing_overrides", "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
            "is_tensor_like", "is_tensor_method_or_property", "redispatch_function", "resolve_name", "wrap_torch_function"]
 
 has_torch_function = _C._has_torch_function
@@ -107,6 +107,64 @@ def get_overridable_functions() -> dict:
 def get_ignored_functions() -> set:
     """Public functions that no argument can take the place of: those that make tensors, settings. (Modes see the operators among them.)"""
     return set(_tables()[1])
+
+
+def _parameters(text: str):
+    """The parameters of a row's signature, "(Tensor input, *, Scalar alpha=1)", without their types."""
+    import ast
+    import inspect
+    import re
+
+    kind, made = inspect.Parameter.POSITIONAL_OR_KEYWORD, []
+    for part in re.findall(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,\["'])+""", text):
+        part = part.strip()
+        if part == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+            continue
+        declared, equals, default = part.partition("=")
+        name = declared.split()[-1]
+        value = inspect.Parameter.empty
+        if equals:
+            try:
+                value = ast.literal_eval(default)
+            except (ValueError, SyntaxError):
+                value = default  # a constant of ours, by its name
+        made.append(inspect.Parameter(name, kind, default=value))
+    return made
+
+
+def _signature_of(name: str, function):
+    """A signature without types: of a row from its description, else as Python knows it."""
+    import inspect
+
+    first = (function.__doc__ or "").partition("\n")[0]
+    if name.endswith(".__get__"):
+        return inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+    if first.endswith(")") and first.partition("(")[0] == name.rpartition(".")[2].removesuffix("_"):
+        return inspect.Signature(_parameters(first.partition("(")[2][:-1]))
+    try:
+        known = inspect.signature(function)
+    except (ValueError, TypeError):
+        known = inspect.Signature([inspect.Parameter(n, k) for n, k in (("args", inspect.Parameter.VAR_POSITIONAL),
+                                                                      ("kwargs", inspect.Parameter.VAR_KEYWORD))])
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in known.parameters.values()]
+    return inspect.Signature(plain)
+
+
+@functools.cache
+def get_testing_overrides() -> dict:
+    """{function that asks: a stand-in with its signature that returns -1}, from which tests of `__torch_function__` are written."""
+
+    def stand_in(signature):
+        def answer(*args, **kwargs):
+            signature.bind(*args, **kwargs)
+            return -1
+
+        answer.__signature__ = signature
+        return answer
+
+    asking, _, names = _tables()
+    return {f: stand_in(_signature_of(names[f], f)) for functions in asking.values() for f in functions}
 
 
 def get_default_nowrap_functions() -> set:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import warnings
 
-from .. import empty, no_grad, zeros
+from .. import _C, empty, no_grad, zeros
 from .. import linalg as _linalg
+
+_overridden, _ask = _C._has_torch_function_unary, _C._handle_torch_function
 
 _LINEAR = ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "sigmoid")
 
@@ -54,12 +56,16 @@ def _calculate_correct_fan(tensor, mode: str) -> int:
 
 def uniform_(tensor, a: float = 0.0, b: float = 1.0, generator=None):
     """Uniform numbers from [a, b)."""
+    if _overridden(tensor):
+        return _ask(uniform_, (tensor,), tensor=tensor, a=a, b=b, generator=generator)
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor, mean: float = 0.0, std: float = 1.0, generator=None):
     """Normal numbers."""
+    if _overridden(tensor):
+        return _ask(normal_, (tensor,), tensor=tensor, mean=mean, std=std, generator=generator)
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
@@ -81,6 +87,8 @@ def trunc_normal_(tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, 
 
 def constant_(tensor, val: float):
     """One number everywhere."""
+    if _overridden(tensor):
+        return _ask(constant_, (tensor,), tensor=tensor, val=val)
     with no_grad():
         return tensor.fill_(val)
 
@@ -144,6 +152,8 @@ def _is_empty(tensor) -> bool:
 
 def kaiming_uniform_(tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None):
     """He et al. (2015), uniform."""
+    if _overridden(tensor):
+        return _ask(kaiming_uniform_, (tensor,), tensor=tensor, a=a, mode=mode, nonlinearity=nonlinearity, generator=generator)
     if _is_empty(tensor):
         return tensor
     std = calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))

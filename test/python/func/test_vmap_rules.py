@@ -275,3 +275,119 @@ def test_no_operator_runs_once_per_sample():
     for name, (function, make) in cases.items():
         few, many = (calls(lambda n=n: tg.vmap(function)(*make(n))) for n in (2, 50))
         assert few == many, name
+
+
+PLACES = np.array([[0, 5, -3], [2, 2, 7], [-1, 0, 4]])
+ONE_ROW = {
+    "take": (lambda t, x, i: x.take(i), array(3, 2, 4), PLACES),
+    "take, placed": (lambda t, x, i: x.take(i[None]), array(3, 8), PLACES),
+    "put": (lambda t, x, i, s: x.put(i, s, accumulate=True), array(3, 2, 4), PLACES, array(3, 3)),
+    "roll": (lambda t, x: (x.roll(1), x.roll((1, -1), (0, 1)), t.fft.fftshift(x)), array(3, 2, 4)),
+    "repeat": (lambda t, x: (x.repeat(2, 1, 3), x.tile(2), x.repeat_interleave(2, 0)), array(3, 2, 4)),
+    "index_select": (lambda t, x, i: (x.index_select(1, i), x.t().index_select(0, i)), array(3, 2, 4), np.abs(PLACES) % 4),
+    "index_fill": (lambda t, x, i: x.index_fill(1, i, 2.0), array(3, 2, 4), np.abs(PLACES) % 4),
+    "embedding": (lambda t, i, w: t.nn.functional.embedding(i, w), np.abs(PLACES), array(3, 8, 2)),
+    "masked_scatter": (lambda t, x, s: x.masked_scatter(x > 0, s), array(3, 2, 4), array(3, 8)),
+    "median": (lambda t, x: (x.median(), x.nanmedian()), array(3, 2, 4)),
+    "searchsorted": (lambda t, s, x: (t.searchsorted(s, x), t.searchsorted(s, x, right=True)), np.sort(array(3, 5)), array(3, 2, 4)),
+    "searchsorted, one by one": (lambda t, s, x: t.searchsorted(s, x, side="right"), np.sort(array(3, 2, 5)), array(3, 2, 4)),
+    "bucketize": (lambda t, x, s: t.bucketize(x, s), array(3, 2, 4), np.sort(array(3, 5))),
+    "isin": (lambda t, i, j: (t.isin(i, j), t.isin(i, j, invert=True)), PLACES, np.flip(PLACES, 0).copy()),
+    "bincount": (lambda t, i: t.bincount(i, minlength=9), np.abs(PLACES)),
+    "bincount, weighted": (lambda t, i, w: t.bincount(i, w, minlength=9), np.abs(PLACES), array(3, 3)),
+    "repeat_interleave": (lambda t, x, n: x.repeat_interleave(n, 0, output_size=4), array(3, 3, 2), np.array([[1, 2, 1], [0, 0, 4], [4, 0, 0]])),
+    "solve": (lambda t, a, b: t.linalg.solve(a, b), array(3, 4, 4), array(3, 4, 2)),
+    "solve, vectors": (lambda t, a, b: t.linalg.solve(a, b), array(3, 4, 4), array(3, 4)),
+    "solve, batches": (lambda t, a, b: t.linalg.solve(a, b), array(3, 2, 4, 4), array(3, 4, 2)),
+    "solve_triangular": (lambda t, a, b: t.linalg.solve_triangular(a, b, upper=True), array(3, 4, 4), array(3, 4, 2)),
+    "cholesky_solve": (lambda t, a, b: t.cholesky_solve(b, a), array(3, 4, 4), array(3, 4, 2)),
+    "lu_solve": (lambda t, a, b: t.linalg.lu_solve(*t.linalg.lu_factor(a), b), array(3, 4, 4), array(3, 4, 2)),
+    "inverses": (lambda t, a: (t.linalg.inv(a), t.linalg.pinv(a), t.cholesky_inverse(a)), array(3, 4, 4)),
+    "lstsq": (lambda t, a, b: t.linalg.lstsq(a, b).solution, array(3, 5, 3), array(3, 5, 2)),
+    "ctc_loss": (lambda t, x, y, n: t.nn.functional.ctc_loss(x.log_softmax(-1), y, t.full((2,), 6), n, zero_infinity=True), array(3, 6, 2, 5),
+                 np.array([[[1, 2, 2], [3, 1, 4]]] * 3), np.array([[3, 1], [2, 3], [1, 2]])),
+    "embedding_bag": (lambda t, i, o, w: t.nn.functional.embedding_bag(i, w, o, mode="mean"), np.abs(PLACES),
+                      np.array([[0, 1], [0, 0], [0, 3]]), array(3, 8, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_rows_of_samples(name):
+    """Each sample alone gives the same; any number of them is as many calls; and so is the gradient, whichever argument has samples."""
+    function, *arrays = ONE_ROW[name]
+    tensors = [tg.tensor(a) for a in arrays]
+    floating = [k for k, x in enumerate(tensors) if x.is_floating_point()]
+
+    def values(*args):
+        result = function(tg, *args)
+        return result if isinstance(result, tuple) else (result,)
+
+    def loss(*args):
+        return sum(((v * v.detach().cos()).sum() for v in values(*args) if v.is_floating_point()), tg.zeros(()))
+
+    def each(f, dims):
+        rows = [f(*(x if d is None else x[i] for x, d in zip(tensors, dims))) for i in range(3)]
+        return [tg.stack(column) for column in zip(*rows)]
+
+    shared = [0] * len(tensors)
+    for dims in [shared, *([None if k == lone else 0 for k in range(len(tensors))] for lone in range(len(tensors)) if len(tensors) > 1)]:
+        given = [x if d == 0 else x[0] for x, d in zip(tensors, dims)]
+        tensors_now, tensors = tensors, given
+        wanted = each(values, dims)
+        got = tg.vmap(values, in_dims=tuple(dims))(*given)
+        for g, w in zip(got, wanted):
+            assert g.shape == w.shape and g.dtype == w.dtype and tg.allclose(g.double(), w.double(), atol=1e-10), (name, dims)
+        if floating:
+            gradient = tg.func.grad(loss, argnums=tuple(floating))
+            for g, w in zip(tg.vmap(gradient, in_dims=tuple(dims))(*given), each(gradient, dims)):
+                assert tg.allclose(g, w, atol=1e-9), (name, dims, "gradient")
+        tensors = tensors_now
+    few, many = (calls(lambda n=n: tg.vmap(values)(*(x[[0] * n] for x in tensors))) for n in (2, 30))
+    assert few == many
+
+
+@pytest.mark.parametrize("name", ["take", "put", "roll", "searchsorted", "isin", "solve", "lu_solve", "inverses", "bucketize", "index_fill"])
+def test_rows_of_samples_as_torch(name):
+    function, *arrays = ONE_ROW[name]
+    same(lambda t, vmap, *tensors: vmap(lambda *a: function(t, *a))(*tensors), *arrays)
+
+
+def test_what_a_row_of_samples_refuses():
+    x, i = tg.ones(2, 4), tg.tensor([[0, 4], [1, 2]])
+    with pytest.raises(IndexError, match="take: an index is out of bounds for dimension of size 4"):
+        tg.vmap(lambda a, b: a.take(b))(x, i)
+    with pytest.raises(RuntimeError, match="bincount: vmap: the results of samples have different sizes"):
+        tg.vmap(tg.bincount)(i)
+    with pytest.raises(RuntimeError, match="bincount: values must not be negative"):
+        tg.vmap(lambda v: tg.bincount(v, minlength=9))(-i)
+    with pytest.raises(RuntimeError, match="masked_scatter: the mask has 4 true elements, the source only 3"):
+        tg.vmap(lambda a, s: a.masked_scatter(a > 0, s))(x, tg.ones(2, 3))
+    with pytest.raises(RuntimeError, match=r"the results of samples have different sizes: \[4\] and \[3\]"):
+        tg.vmap(lambda a, n: a.repeat_interleave(n))(x[:, :2], i)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_with_weights_of_samples(kind):
+    """An ensemble: each sample has weights of its own; packed sequences, two directions; and no call per sample."""
+    tg.manual_seed(3)
+    nets = [getattr(tg.nn, kind)(3, 4, bidirectional=True, dtype=tg.float64) for _ in range(3)]
+    stacked, _ = tg.func.stack_module_state(nets)
+    x = tg.tensor(array(5, 2, 3))
+
+    def run(parameters, v):
+        packed = tg.nn.utils.rnn.pack_padded_sequence(v, [5, 2])
+        output, state = tg.func.functional_call(nets[0], parameters, (packed,))
+        return output.data, state[0] if kind == "LSTM" else state
+
+    def loss(parameters, v):
+        return sum((r * r).sum() for r in run(parameters, v))
+
+    ours = [{k: v[i] for k, v in stacked.items()} for i in range(3)]
+    for got, wanted in zip(tg.vmap(run, in_dims=(0, None))(stacked, x), zip(*(run(p, x) for p in ours))):
+        assert tg.allclose(got, tg.stack(wanted), atol=1e-12)
+    gradients = tg.vmap(tg.func.grad(loss), in_dims=(0, None))(stacked, x)
+    for i, p in enumerate(ours):
+        for name, g in tg.func.grad(loss)(p, x).items():
+            assert tg.allclose(gradients[name][i], g, atol=1e-10)
+    few, many = (calls(lambda n=n: tg.vmap(tg.func.grad(loss), in_dims=(0, None))({k: v[[0] * n] for k, v in stacked.items()}, x)) for n in (2, 9))
+    assert few == many
