@@ -8,6 +8,7 @@
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/float32_precision.h"
 #include "tapegrad/multiprocessing/exchange.h"
@@ -357,6 +358,17 @@ TG_CUDA_FUNCTION(allow_tf32) {
   TG_PY_CATCH
 }
 
+// _cuda_cudnn_switch(which, [value]) -> what it is: loads nothing.
+TG_CUDA_FUNCTION(cudnn_switch) {
+  TG_PY_TRY
+  int which, value = -1;
+  TG_PARSE("i|i:_cuda_cudnn_switch", &which, &value);
+  TG_CHECK(which >= 0 && which < static_cast<int>(CudnnSwitch::Count), Value, "_cuda_cudnn_switch: no switch {}", which);
+  if (value >= 0) set_cudnn_switch(static_cast<CudnnSwitch>(which), value);
+  return PyLong_FromLong(::tapegrad::cudnn_switch(static_cast<CudnnSwitch>(which)));
+  TG_PY_CATCH
+}
+
 TG_CUDA_FUNCTION(mark) {
   TG_PY_TRY
   int what;
@@ -391,7 +403,7 @@ PyMethodDef cuda_functions[] = {
     TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(report),
     TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache),
     TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(over), TG_ROW(register_pinned),
-    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(allow_tf32), TG_ROW(mark), TG_ROW(profiler),
+    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(allow_tf32), TG_ROW(cudnn_switch), TG_ROW(mark), TG_ROW(profiler),
     TG_PASS(set_device, set_current, "cuda.set_device"),
     TG_PASS(synchronize, synchronize, "cuda.synchronize", true),
     TG_PASS(can_access_peer, can_access_peer, "cuda.can_device_access_peer"),

@@ -34,7 +34,9 @@ def set_default_tensor_type(t) -> None:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted: on the CPU every result has the same bits from run to run and for any number of threads."""
+    """Results have the same bits from run to run, and on the CPU for any number of threads, anyway, but for convolutions of
+    devices with backends.cudnn.benchmark: these keep to deterministic algorithms while `mode` is set."""
+    _C._cuda_cudnn_switch(4, bool(mode))
 
 
 def are_deterministic_algorithms_enabled() -> bool:

@@ -1,9 +1,10 @@
 // _conv and its two gradients as products whose one factor is the matrix of patches, made in shared memory strip by
 // strip and never written. Each element of a result is one thread's sum in the order of the channels and of the
 // kernel's elements; the gradient of the weight, a small matrix with long sums, is cut into parts that are added in
-// order.
+// order. A library of convolutions (library.h) is asked first.
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/conv/direct.h"
+#include "tapegrad/cuda/conv/library.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -193,6 +194,29 @@ struct AddParts {
   }
 };
 
+// What a library leaves to be done: the output with its bias.
+template <class T>
+struct AddBias {
+  const T* bias;
+  T* y;
+  Divider by_plane, by_channels;
+  TG_DEVICE void operator()(int64_t i) const {
+    int64_t plane, place, image, channel;
+    by_plane.divide(i, plane, place);
+    by_channels.divide(plane, image, channel);
+    y[i] = narrow<T>(math::add(widen<T>(y[i]), widen<T>(bias[channel])));
+  }
+};
+void add_bias(const Work& work, const conv::Geometry& g, const Tensor& bias, const Tensor& out) {
+  if (!bias.defined()) return;
+  const int64_t plane = g.out_spatial();
+  dispatch_numeric(out.dtype(), [&]<class T>() {
+    for_elements(
+        work, out.numel(),
+        AddBias<T>{data_of<T>(bias), target_of<T>(out), Divider(plane, out.numel()), Divider(g.oc, g.n * g.oc)});
+  });
+}
+
 // So many that a few blocks per processor have work, of at least 256 elements along k.
 int64_t weight_parts(const Plan& p) {
   const int64_t blocks = tiles::tiles_of(p.ocg) * tiles::tiles_of(p.icg * p.kernel_numel) * p.groups;
@@ -204,8 +228,13 @@ int64_t weight_parts(const Plan& p) {
 void conv_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
                IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0) return;
-  const Plan p(conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups));
+  const conv::Geometry g =
+      conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
   const Work work(out.device(), {&input, &weight, &bias, &out});
+  if (library_convolution(work,
+                          {Wanted::Output, out.dtype(), false, g, input.data_ptr(), weight.data_ptr(), out.data_ptr()}))
+    return add_bias(work, g, bias, out);
+  const Plan p(g);
   if (p.ocg <= conv_plan::kFewChannels)
     return conv_plan::direct_forward(
         work, p,
@@ -220,8 +249,13 @@ void conv_grad_input_cuda(const Tensor& output, const Tensor& weight, IntSpan in
                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0) return;
   if (output.numel() == 0) return zero_dense(out);
-  const Plan p(conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups));
+  const conv::Geometry g =
+      conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
   const Work work(out.device(), {&output, &weight, &out});
+  if (library_convolution(work,
+                          {Wanted::Input, out.dtype(), false, g, out.data_ptr(), weight.data_ptr(), output.data_ptr()}))
+    return;
+  const Plan p(g);
   if (p.icg <= conv_plan::kFewChannels)
     return conv_plan::direct_grad_input(work, p,
                                         {out.dtype(), out.data_ptr(), weight.data_ptr(), nullptr, output.data_ptr()});
@@ -235,8 +269,13 @@ void conv_grad_weight_cuda(const Tensor& output, const Tensor& input, IntSpan we
                            IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0) return;
   if (output.numel() == 0 || input.numel() == 0) return zero_dense(out);
-  const Plan p(conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups));
+  const conv::Geometry g =
+      conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
   const Work work(out.device(), {&output, &input, &out});
+  if (library_convolution(work,
+                          {Wanted::Weight, out.dtype(), false, g, input.data_ptr(), out.data_ptr(), output.data_ptr()}))
+    return;
+  const Plan p(g);
   if (p.ocg * p.icg * p.kernel_numel <= conv_plan::kFewWeights)
     return conv_plan::direct_grad_weight(work, p,
                                          {out.dtype(), input.data_ptr(), out.data_ptr(), nullptr, output.data_ptr()});

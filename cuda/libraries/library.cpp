@@ -48,6 +48,10 @@ Library& cudnn() {
   static auto& library = *new Library("cuDNN", "libcudnn.so.9");
   return library;
 }
+Library& nvrtc() {
+  static auto& library = *new Library("NVRTC", "libnvrtc.so.13");
+  return library;
+}
 Library& cusolver() {
   static auto& library = *new Library("cuSOLVER", "libcusolver.so.12");
   return library;

@@ -36,6 +36,7 @@ class Library {
 Library& cublas();
 Library& cublas_lt();
 Library& cudnn();
+Library& nvrtc();  // cuDNN compiles some kernels with it
 Library& cusolver();
 Library& cufft();
 Library& nccl();

@@ -14,6 +14,7 @@
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/float32_precision.h"
 #include "tapegrad/cuda/libraries/library.h"
+#include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/linalg/library.h"
 #include "tapegrad/cuda/memory/storage.h"
 
@@ -105,7 +106,6 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace = 0;
   bool found = false;  // the library has an algorithm
-  uint64_t used = 0;
 
   Plan() = default;
   Plan(Plan&& o) noexcept
@@ -115,8 +115,7 @@ struct Plan {
         result(std::exchange(o.result, nullptr)),
         algorithm(o.algorithm),
         workspace(o.workspace),
-        found(o.found),
-        used(o.used) {}
+        found(o.found) {}
   ~Plan() {
     if (operation) (void)TG_LT(cublasLtMatmulDescDestroy)(operation);
     for (auto layout : {first, second, result})
@@ -207,21 +206,13 @@ class Products {
 
  private:
   Plan& find(const Key& key, const Types& types, const void* bias) {
-    auto at = plans_.find(key);
-    if (at == plans_.end()) {
-      Plan plan = make_plan(library_, key, types, bias);
-      if (plans_.size() >= kMostPlans)
-        plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.used; }));
-      at = plans_.emplace(key, std::move(plan)).first;
-    }
-    at->second.used = ++clock_;
-    return at->second;
+    Plan* plan = plans_.find(key);
+    return plan != nullptr ? *plan : plans_.put(key, make_plan(library_, key, types, bias));
   }
 
   std::recursive_mutex mutex_;
   cublasLtHandle_t library_ = nullptr;
-  std::map<Key, Plan> plans_;
-  uint64_t clock_ = 0;
+  PlanCache<Key, Plan> plans_{kMostPlans};
 };
 
 Products& products_of(int device) {

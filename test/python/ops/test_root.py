@@ -100,6 +100,16 @@ def test_switches_of_backends():
         assert tg.backends.cudnn.benchmark is False and tg.backends.cudnn.enabled is False
     assert tg.backends.cudnn.benchmark is True and tg.backends.cudnn.enabled is True
     tg.backends.cudnn.benchmark = False
+    with tg.backends.cudnn.flags(enabled=True, fp32_precision="tf32"):
+        assert tg.backends.cudnn.allow_tf32 is True and tg.backends.cudnn.conv.fp32_precision == "tf32"
+    assert tg.backends.cudnn.allow_tf32 is False and tg.backends.cudnn.fp32_precision == "none"
+    with pytest.raises(RuntimeError, match="backends.cudnn.deterministic: expected a bool: got 1"):
+        tg.backends.cudnn.deterministic = 1
+    assert not tg.backends.cudnn.is_acceptable(tg.ones(2))  # of the CPU
+    if tg.backends.cudnn.is_available():
+        assert tg.backends.cudnn.version() == tg.cuda.library_versions()["cudnn"]["version"] >= 90000
+    else:
+        assert tg.backends.cudnn.version() is None
     tg.backends.cuda.matmul.allow_tf32 = True
     assert not tg.backends.mps.is_available() and tg.backends.mkldnn.is_available()
     assert tg.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2", "AVX512")

@@ -1,0 +1,22 @@
+// What a program asked of cuDNN (backends.cudnn, use_deterministic_algorithms), kept whether or not there is one. Any
+// thread.
+#pragma once
+
+#include "tapegrad/c10/macros.h"
+
+namespace tapegrad {
+
+enum class CudnnSwitch : int {
+  Enabled,         // ask it at all
+  Benchmark,       // measure its algorithms instead of asking its heuristics
+  BenchmarkLimit,  // how many of them; 0: all
+  Deterministic,   // only algorithms that sum in the same order each time, when measuring, too
+  Reproducible,    // the same, asked for by use_deterministic_algorithms
+  AllowTF32,       // float32 operands may be rounded to TF32
+  Count
+};
+
+TG_API int cudnn_switch(CudnnSwitch which) noexcept;
+TG_API void set_cudnn_switch(CudnnSwitch which, int value) noexcept;
+
+}  // namespace tapegrad

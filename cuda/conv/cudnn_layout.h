@@ -1,0 +1,113 @@
+// What cuDNN is told of a convolution: sizes, strides and paddings, whether it is asked at all, and what the choice of
+// an algorithm depends on. Plain functions of numbers.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <compare>
+#include <cstdint>
+
+#include "tapegrad/cuda/conv/library.h"
+
+namespace tapegrad::cuda::cudnn_graph {
+
+inline constexpr int kMostDims = 5;
+
+// Dimensions of the plane that cuDNN sees: at least two, so that one-dimensional convolutions have height 1.
+inline int spatial_dims(const conv::Geometry& g) { return std::max(g.spatial, 2); }
+// The geometry's number of cuDNN's spatial dimension d.
+inline int geometry_dim(const conv::Geometry& g, int d) { return 3 - spatial_dims(g) + d; }
+
+struct Layout {
+  int dims = 0;
+  int64_t sizes[kMostDims] = {}, strides[kMostDims] = {};
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < dims; ++d) n *= sizes[d];
+    return n;
+  }
+};
+
+inline Layout layout_of(const conv::Geometry& g, Wanted part, bool channels_last) {
+  Layout out;
+  const int spatial = spatial_dims(g);
+  out.dims = spatial + 2;
+  out.sizes[0] = part == Wanted::Weight ? g.oc : g.n;
+  out.sizes[1] = part == Wanted::Input ? g.ic : part == Wanted::Output ? g.oc : g.ic / g.groups;
+  const int64_t* plane = part == Wanted::Input ? g.in : part == Wanted::Output ? g.out : g.kernel;
+  for (int d = 0; d < spatial; ++d) out.sizes[2 + d] = plane[geometry_dim(g, d)];
+  int64_t step = 1;
+  const auto place = [&](int d) {
+    out.strides[d] = step;
+    step *= out.sizes[d];
+  };
+  if (channels_last) place(1);
+  for (int d = out.dims - 1; d >= 2; --d) place(d);
+  if (!channels_last) place(1);
+  place(0);
+  return out;
+}
+
+// Padding behind dimension d (of the geometry) with which the output has its size: that before it, or less where a
+// transposed convolution asked for a larger result than the floor formula knows. False where none would do.
+inline bool padding_behind(const conv::Geometry& g, int d, int64_t& out) {
+  const int64_t reach = g.dilation[d] * (g.kernel[d] - 1) + 1;
+  out = g.pad[d];
+  if ((g.in[d] + 2 * g.pad[d] - reach) / g.stride[d] + 1 == g.out[d]) return true;
+  out = (g.out[d] - 1) * g.stride[d] + reach - g.in[d] - g.pad[d];
+  return out >= 0;
+}
+
+// One input channel per group: cuDNN's kernels for it are for 16 bits and channels last.
+inline bool depthwise(const conv::Geometry& g) { return g.groups > 1 && g.ic == g.groups; }
+
+// Whether cuDNN is asked: it knows floating dtypes, and its kernels count in 32 bits.
+inline bool accepts(const Convolution& c) {
+  const bool narrow = c.dtype == DType::float16 || c.dtype == DType::bfloat16;
+  if (!narrow && c.dtype != DType::float32 && c.dtype != DType::float64) return false;
+  if (depthwise(c.sizes) && !narrow && !c.channels_last) return false;
+  for (const Wanted part : {Wanted::Input, Wanted::Weight, Wanted::Output}) {
+    const int64_t numel = layout_of(c.sizes, part, false).numel();
+    if (numel == 0 || numel > INT32_MAX) return false;
+  }
+  for (int d = 0; d < 3; ++d) {
+    int64_t behind;
+    if (!padding_behind(c.sizes, d, behind)) return false;
+  }
+  return true;
+}
+
+// The largest power of two up to 16 that divides an address.
+inline int64_t alignment(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  return int64_t{1} << (address == 0 ? 4 : std::min(4, std::countr_zero(address)));
+}
+
+// How algorithms are looked for; part of the key, so that a changed switch is a new choice.
+struct Choice {
+  bool measured, deterministic, tf32;
+  int limit;  // of those that are measured; 0: all
+};
+
+struct Key {
+  std::array<int64_t, 33> numbers{};
+  auto operator<=>(const Key&) const = default;
+};
+
+inline Key key_of(const Convolution& c, const Choice& choice) {
+  Key key;
+  size_t i = 0;
+  const conv::Geometry& g = c.sizes;
+  for (const int64_t number :
+       {static_cast<int64_t>(c.wanted), static_cast<int64_t>(c.dtype), static_cast<int64_t>(c.channels_last),
+        static_cast<int64_t>(choice.measured), static_cast<int64_t>(choice.deterministic),
+        static_cast<int64_t>(choice.tf32), static_cast<int64_t>(choice.measured ? choice.limit : 0), g.n, g.groups,
+        g.ic, g.oc, static_cast<int64_t>(spatial_dims(g)), alignment(c.x), alignment(c.w), alignment(c.y)})
+    key.numbers[i++] = number;
+  for (const auto& of : {g.in, g.out, g.kernel, g.stride, g.pad, g.dilation})
+    for (int d = 0; d < 3; ++d) key.numbers[i++] = of[d];
+  return key;
+}
+
+}  // namespace tapegrad::cuda::cudnn_graph
