@@ -215,10 +215,11 @@ Tensor pdist(const Tensor& input, double p) {
   TG_CHECK(input.ndim() == 2, Runtime, "pdist: expected a matrix: got sizes {}", format_ints(input.sizes()));
   TG_CHECK(input.is_floating_point(), Runtime, "pdist: expected a floating tensor: got {}", input.dtype());
   TG_CHECK(p >= 0, Runtime, "pdist: p must not be negative: got {}", p);
-  const Tensor pairs = triu_indices(input.size(0), input.size(0), 1, DType::int64, input.device());
-  const Tensor from = index_select(input, 0, select(pairs, 0, 0)), to = index_select(input, 0, select(pairs, 0, 1));
-  const int64_t last[] = {-1};
-  return vector_norm(from - to, p, OptionalInts(IntSpan(last, 1)));
+  const int64_t n = input.size(0);
+  const Tensor distances = cdist(input, input, p, "donot_use_mm_for_euclid_dist");
+  const Tensor pairs = triu_indices(n, n, 1, DType::int64, input.device());
+  const Tensor places = add(mul(select(pairs, 0, 0), n), select(pairs, 0, 1));
+  return index_select(reshape(distances, IntSpan({n * n})), 0, places);
 }
 
 Tensor renorm(const Tensor& input, const Scalar& p, int64_t dim, const Scalar& maxnorm) {

@@ -78,10 +78,10 @@ TG_HD inline double polygamma_of(int64_t n, double x) {
   double shift = 0;
   if (x < -1000) return std::numeric_limits<double>::quiet_NaN();
   while (x < 0) {
-    shift += math::pow(math::magnitude(x), -static_cast<double>(n + 1)) * (n % 2 == 0 ? -1 : 1);
+    shift += math::pow(math::magnitude(x), -(static_cast<double>(n) + 1)) * (n % 2 == 0 ? -1 : 1);
     x += 1;
   }
-  return sign * factorial * (shift + hurwitz_zeta(static_cast<double>(n + 1), x));
+  return sign * factorial * (shift + hurwitz_zeta(static_cast<double>(n) + 1, x));
 }
 template <class T>
 struct polygamma {

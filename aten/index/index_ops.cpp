@@ -1,5 +1,6 @@
 // Index operators that are made of others.
 #include <functional>
+#include <limits>
 
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/kernels_index.h"
@@ -134,7 +135,11 @@ Tensor one_hot(const Tensor& tensor, int64_t num_classes) {
   DimVector sizes(tensor.sizes());
   TG_CHECK(tensor.numel() > 0 || num_classes > 0, Runtime,
            "one_hot: the number of classes cannot be inferred from a tensor without elements");
-  if (num_classes == -1) num_classes = max(tensor).item<int64_t>() + 1;
+  if (num_classes == -1) {
+    const int64_t largest = max(tensor).item<int64_t>();
+    TG_CHECK(largest < std::numeric_limits<int64_t>::max(), Runtime, "one_hot: class index {} is too large", largest);
+    num_classes = largest + 1;
+  }
   TG_CHECK(num_classes > 0, Runtime, "one_hot: expected at least one class: got {}", num_classes);
   sizes.push_back(num_classes);
   Tensor out = zeros(sizes, DType::int64, tensor.device());

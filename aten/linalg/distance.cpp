@@ -4,27 +4,21 @@
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/c10/modes.h"
 
-namespace tapegrad::composite {
+namespace tapegrad {
+
+TensorSpec cdist_shape(const Tensor& x1, const Tensor& x2, double) {
+  TG_CHECK(x1.ndim() == 3 && x2.ndim() == 3 && x1.size(0) == x2.size(0) && x1.size(2) == x2.size(2), Runtime,
+           "cdist: expected batches of points: got shapes {} and {}", format_ints(x1.sizes()), format_ints(x2.sizes()));
+  TG_CHECK(x1.is_floating_point() && x1.dtype() == x2.dtype(), Runtime,
+           "cdist: expected points of one floating dtype: got {} and {}", x1.dtype(), x2.dtype());
+  return {DimVector{x1.size(0), x1.size(1), x2.size(1)}, x1.dtype(), x1.device(), {}};
+}
+
+namespace composite {
 
 namespace {
 
-constexpr int64_t kBlockElements = 1 << 18;  // of differences at a time: they stay in the cache
-constexpr int64_t kManyPoints = 25;          // from here on products are faster; PyTorch's limit, too
-
-Tensor by_differences(const Tensor& x1, const Tensor& x2, double p) {
-  return norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), Scalar(p), IntSpan{-1}, false);
-}
-
-// As by_differences, a few points of x1 at a time; not recorded on the tape.
-Tensor by_blocks(const Tensor& x1, const Tensor& x2, double p) {
-  const int64_t n = x1.size(-2), pairs = std::max<int64_t>(1, x2.size(-2) * x1.size(-1));
-  const int64_t rows = std::max<int64_t>(1, kBlockElements / pairs);
-  if (rows >= n) return by_differences(x1, x2, p);
-  std::vector<Tensor> parts;
-  for (int64_t i = 0; i < n; i += rows)
-    parts.push_back(by_differences(narrow(x1, -2, i, std::min(rows, n - i)), x2, p));
-  return cat(parts, -2);
-}
+constexpr int64_t kManyPoints = 25;  // from here on products are faster; PyTorch's limit, too
 
 // |x - y|^2 = |x|^2 + |y|^2 - 2 x y. What the points have in common is taken off before, since it would cost digits.
 Tensor by_products(const Tensor& x1, const Tensor& x2, bool recorded) {
@@ -43,6 +37,14 @@ Tensor by_products(const Tensor& x1, const Tensor& x2, bool recorded) {
   return where(apart, sqrt(where(apart, squares, 1)), 0);
 }
 
+// The points with the batch dimensions of both, put together into one.
+Tensor as_batch(const Tensor& x, IntSpan batch) {
+  DimVector wide(batch);
+  wide.push_back(x.size(-2));
+  wide.push_back(x.size(-1));
+  return reshape(expand(x, wide), IntSpan({checked_numel(batch, "cdist"), x.size(-2), x.size(-1)}));
+}
+
 }  // namespace
 
 Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::string_view> compute_mode) {
@@ -55,13 +57,18 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::st
   TG_CHECK(x1.size(-1) == x2.size(-1), Runtime, "cdist: points of {} and {} coordinates: shapes {} and {}", x1.size(-1),
            x2.size(-1), format_ints(x1.sizes()), format_ints(x2.sizes()));
   TG_CHECK(p >= 0, Runtime, "cdist: p must not be negative: got {}", p);
-  const bool recorded = grad_enabled() && (x1.requires_grad() || x2.requires_grad());
   const bool many = x1.size(-2) > kManyPoints || x2.size(-2) > kManyPoints;
   const bool products = mode == "use_mm_for_euclid_dist" || (mode == "use_mm_for_euclid_dist_if_necessary" && many);
-  const bool whole =
-      !is_floating_point(x1.dtype()) || x1.size(-1) == 0 || x1.is_meta() || x1.numel() == 0 || x2.numel() == 0;
-  if (p == 2 && products && !whole) return by_products(x1, x2, recorded);
-  return recorded || whole ? by_differences(x1, x2, p) : by_blocks(x1, x2, p);
+  if (p == 2 && products && is_floating_point(x1.dtype()) && !x1.is_meta() && x1.numel() > 0 && x2.numel() > 0)
+    return by_products(x1, x2, grad_enabled() && (x1.requires_grad() || x2.requires_grad()));
+  const DType dtype = promote_types(x1.dtype(), x2.dtype());
+  const DimVector batch =
+      broadcast_sizes(x1.sizes().first(x1.sizes().size() - 2), x2.sizes().first(x2.sizes().size() - 2), "cdist");
+  DimVector sizes(batch);
+  sizes.push_back(x1.size(-2));
+  sizes.push_back(x2.size(-2));
+  return reshape(_cdist(to(as_batch(x1, batch), dtype), to(as_batch(x2, batch), dtype), p), sizes);
 }
 
-}  // namespace tapegrad::composite
+}  // namespace composite
+}  // namespace tapegrad

@@ -1,5 +1,10 @@
 #include "tapegrad/autograd/formulas/linalg.h"
 
+#include <algorithm>
+
+#include "tapegrad/autograd/formulas/reduce.h"
+#include "tapegrad/c10/modes.h"
+
 namespace tapegrad {
 
 Tensor conj_of(const Tensor& t) { return t.is_complex() ? conj(t) : t; }
@@ -34,6 +39,31 @@ Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weigh
 Tensor linear_grad_bias(const Tensor& grad, IntSpan bias_sizes) {
   if (bias_sizes.empty()) return sum(grad);
   return sum_to(grad, bias_sizes);
+}
+
+std::tuple<Tensor, Tensor> cdist_grad(const Tensor& grad, const Tensor& x1, const Tensor& x2, const Tensor& distances,
+                                      double p) {
+  const int64_t n = x1.size(1), last[] = {-1};
+  // Differences of some points of x1 from all of x2 at a time, so that they stay in the cache; all of them where they
+  // are recorded themselves.
+  constexpr int64_t kDifferences = 1 << 18;
+  const int64_t each = std::max<int64_t>(1, x2.numel());
+  const int64_t rows = grad_enabled() ? n : std::clamp<int64_t>(kDifferences / each, 1, std::max<int64_t>(n, 1));
+  if (n == 0 || x2.numel() == 0) return {zeros_like(x1), zeros_like(x2)};
+  const Tensor others = unsqueeze(x2, 1);
+  std::vector<Tensor> parts;
+  Tensor for_x2;
+  for (int64_t i = 0; i < n; i += rows) {
+    const int64_t count = std::min(rows, n - i);
+    auto part = [&](const Tensor& t) { return count == n ? t : narrow(t, 1, i, count); };
+    const Tensor differences = sub(unsqueeze(part(x1), 2), others);
+    const Tensor slopes =
+        autograd::norm_backward(part(grad), differences, part(distances), p, OptionalInts(IntSpan(last, 1)), false);
+    parts.push_back(sum(slopes, IntSpan{2}));
+    const Tensor sums = sum(slopes, IntSpan{1});
+    for_x2 = for_x2.defined() ? sub(for_x2, sums) : neg(sums);
+  }
+  return {parts.size() == 1 ? parts[0] : cat(parts, 1), for_x2};
 }
 
 }  // namespace tapegrad

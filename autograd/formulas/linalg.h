@@ -14,6 +14,10 @@ Scalar conj_of(const Scalar& s);
 // Sums over the dimensions that broadcasting added.
 Tensor sum_to(const Tensor& t, IntSpan sizes);
 
+// Those of _cdist, for x1 and x2.
+std::tuple<Tensor, Tensor> cdist_grad(const Tensor& grad, const Tensor& x1, const Tensor& x2, const Tensor& distances,
+                                      double p);
+
 Tensor linear_grad_input(const Tensor& grad, const Tensor& weight);
 Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weight_sizes);
 Tensor linear_grad_bias(const Tensor& grad, IntSpan bias_sizes);

@@ -307,6 +307,33 @@ def test_distances_of_many_points_need_memory_for_the_result_only():
     assert tapegrad.cpu.max_memory_allocated() - before < 4 * 3000 * 3000 * 4
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, float("inf")])
+def test_distances_in_every_norm(p):
+    for shape, others in (((1, 1), (1, 1)), ((3, 5), (70, 5)), ((130, 3), (65, 3)), ((9, 300), (66, 300)), ((2, 1, 4, 3), (3, 7, 3)), ((0, 2), (3, 2)), ((2, 0), (3, 0))):
+        a, b = make(*shape).numpy().copy(), make(*others, seed=1).numpy().copy()
+        b[..., :1, :] = a.reshape(-1, *a.shape[-2:])[0, :1] if a.size else 0  # distance zero, too
+        for dtype, tolerance in ((tapegrad.float16, 2e-3), (tapegrad.bfloat16, 1e-2), (tapegrad.float32, 1e-5), (tapegrad.float64, 1e-12)):
+            x, y = tapegrad.tensor(a, dtype=dtype), tapegrad.tensor(b, dtype=dtype)
+            expected = torch.cdist(torch.tensor(x.double().numpy()), torch.tensor(y.double().numpy()), p, "donot_use_mm_for_euclid_dist").numpy()
+            found = tapegrad.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
+            assert found.dtype == dtype and tuple(found.shape) == expected.shape
+            np.testing.assert_allclose(found.double().numpy() / (1 + expected), expected / (1 + expected), atol=tolerance, rtol=0)
+        x, y = tapegrad.tensor(a, requires_grad=True), tapegrad.tensor(b, requires_grad=True)
+        u, v = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
+        g = make(*expected.shape, seed=2).numpy()
+        tapegrad.cdist(x, y, p, "donot_use_mm_for_euclid_dist").backward(tapegrad.tensor(g))
+        torch.cdist(u, v, p, "donot_use_mm_for_euclid_dist").backward(torch.tensor(g))
+        np.testing.assert_allclose(x.grad.numpy(), u.grad.numpy(), atol=1e-9)
+        np.testing.assert_allclose(y.grad.numpy(), v.grad.numpy(), atol=1e-9)
+
+
+def test_distances_with_infinities_and_nan():
+    special = tapegrad.tensor([[0.0, 1.0], [float("inf"), 1.0], [float("nan"), 1.0]])
+    for p in (0.0, 1.0, 2.0, 3.0, float("inf")):
+        found = tapegrad.cdist(special, tapegrad.zeros(70, 2), p, "donot_use_mm_for_euclid_dist")[:, 69].tolist()
+        assert found[0] == 1 and (found[1] == (2 if p == 0 else float("inf"))) and (found[2] == 2 if p == 0 else found[2] != found[2])
+
+
 def test_distances_of_near_points_far_from_the_origin():
     x = 1000 + tapegrad.arange(90, dtype=tapegrad.float32).reshape(30, 3) / 64
     exact = tapegrad.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")

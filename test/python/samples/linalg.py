@@ -90,6 +90,10 @@ def cross(make):
     return [((make((4, 3)), make((4, 3))), {"dim": 1}), ((make((3, 4)), make((3, 4)), 0), {}), ((make((2, 3)), make((2, 3))), {"dim": -1})]
 
 
+def _cdist(make):
+    return [((make((1, 3, 4)), make((1, 5, 4)), p), {}) for p in (0.5, 1.0, 2.0, 3.0, float("inf"))] + [((make((2, 3, 2)), make((2, 70, 2)), 1.0), {}), ((make((2, 0, 4)), make((2, 3, 4)), 1.0), {}), ((make((1, 2, 0)), make((1, 3, 0)), 1.0), {})]
+
+
 def cdist(make):
     return [((make((3, 4)), make((5, 4))), {}), ((make((2, 3, 4)), make((2, 2, 4))), {"p": 1.0}), ((make((3, 4)), make((5, 4))), {"p": 3.0})]
 

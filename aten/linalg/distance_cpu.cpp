@@ -1,0 +1,87 @@
+// Distances between all pairs of points of two sets: kWidth points of the second side by side, so that vectors go over
+// points and few coordinates cost little.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/kernels_linalg.h"
+#include "tapegrad/aten/linalg/distance_steps.h"
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+constexpr int64_t kWidth = 64;      // points of x2 side by side
+constexpr int64_t kDepth = 128;     // coordinates at a time: their tile and the sums stay in the first cache
+constexpr int64_t kRows = 128;      // points of x1 that share a tile
+constexpr int64_t kWork = 1 << 24;  // differences of one chunk, which no interrupt ends
+
+struct Sizes {
+  int64_t batch, n, m, d;
+};
+
+// to[k][j] = coordinate `first + k` of point j, for `depth` coordinates and `width` points.
+template <class C, class T>
+void load_points(C* to, const T* from, int64_t stride, int64_t width, int64_t depth) {
+  for (int64_t j = 0; j < width; ++j)
+    for (int64_t k = 0; k < depth; ++k) to[k * kWidth + j] = static_cast<C>(from[j * stride + k]);
+}
+
+// sums[j] goes on over `depth` coordinates of one point of x1.
+template <class C, class Steps>
+void go_on(C* __restrict sums, const C* __restrict point, const C* __restrict tile, int64_t depth, const Steps& steps) {
+  for (int64_t k = 0; k < depth; ++k) {
+    const C a = point[k];
+    const C* __restrict t = tile + k * kWidth;
+    for (int64_t j = 0; j < kWidth; ++j) sums[j] = steps.step(sums[j], a - t[j]);
+  }
+}
+
+template <class T, class Steps>
+void distances(const T* x1, const T* x2, T* out, const Sizes& s, const Steps& steps) {
+  using C = compute_t<T>;
+  const int64_t rows = std::clamp<int64_t>(kWork / (kWidth * s.d), 4, kRows);
+  const int64_t row_parts = (s.n + rows - 1) / rows, parts = (s.m + kWidth - 1) / kWidth;
+  const int64_t grain = std::max<int64_t>(1, 65536 / (std::min(s.n, rows) * std::min(s.m, kWidth) * s.d));
+  parallel_for(0, s.batch * parts * row_parts, grain, [&](int64_t begin, int64_t end) {
+    struct Room {
+      alignas(64) C tile[kDepth * kWidth], sums[kRows * kWidth], point[kDepth];
+    };
+    const auto room = std::make_unique<Room>();
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t b = unit / (parts * row_parts), j = unit / row_parts % parts * kWidth, i = unit % row_parts * rows;
+      const int64_t width = std::min(kWidth, s.m - j), height = std::min(rows, s.n - i);
+      std::fill(room->sums, room->sums + height * kWidth, C(0));
+      if (width < kWidth) std::fill(room->tile, room->tile + kDepth * kWidth, C(0));
+      for (int64_t k = 0; k < s.d; k += kDepth) {
+        const int64_t depth = std::min(kDepth, s.d - k);
+        load_points(room->tile, x2 + (b * s.m + j) * s.d + k, s.d, width, depth);
+        for (int64_t r = 0; r < height; ++r) {
+          blocks::copy(depth, room->point, x1 + (b * s.n + i + r) * s.d + k);
+          go_on(room->sums + r * kWidth, room->point, room->tile, depth, steps);
+        }
+      }
+      for (int64_t r = 0; r < height; ++r)
+        blocks::map(
+            width, out + (b * s.n + i + r) * s.m + j, [&](C sum) { return steps.end(sum); }, room->sums + r * kWidth);
+    }
+  });
+}
+
+}  // namespace
+
+void cdist_cpu(const Tensor& x1, const Tensor& x2, double p, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const Sizes sizes = {x1.size(0), x1.size(1), x2.size(1), x1.size(2)};
+  if (sizes.d == 0) return void(std::memset(out.data_ptr(), 0, out.nbytes()));
+  dispatch_floating(x1.dtype(), [&]<class T>() {
+    distance::dispatch(p, [&](const auto& steps) {
+      distances(static_cast<const T*>(x1.data_ptr()), static_cast<const T*>(x2.data_ptr()),
+                static_cast<T*>(out.data_ptr()), sizes, steps);
+    });
+  });
+}
+
+}  // namespace tapegrad::cpu::TG_ISA

@@ -1,0 +1,73 @@
+// What a p-norm does with the differences of two points' coordinates, one after the other: sum = step(sum, difference),
+// beginning with 0, and end(sum). For host and device.
+#pragma once
+
+#include <cmath>
+
+#include "tapegrad/aten/functors/math.h"
+
+namespace tapegrad::distance {
+
+struct Count {  // p = 0: how many coordinates differ
+  template <class C>
+  TG_HD C step(C sum, C d) const {
+    return sum + (d != C(0) ? C(1) : C(0));
+  }
+  template <class C>
+  TG_HD C end(C sum) const {
+    return sum;
+  }
+};
+struct Manhattan {
+  template <class C>
+  TG_HD C step(C sum, C d) const {
+    return sum + math::magnitude(d);
+  }
+  template <class C>
+  TG_HD C end(C sum) const {
+    return sum;
+  }
+};
+struct Euclid {
+  template <class C>
+  TG_HD C step(C sum, C d) const {
+    return sum + d * d;
+  }
+  template <class C>
+  TG_HD C end(C sum) const {
+    return math::sqrt(sum);
+  }
+};
+struct Chebyshev {  // p = infinity
+  template <class C>
+  TG_HD C step(C sum, C d) const {
+    return math::maximum(sum, math::magnitude(d));
+  }
+  template <class C>
+  TG_HD C end(C sum) const {
+    return sum;
+  }
+};
+struct Minkowski {
+  double p;
+  template <class C>
+  TG_HD C step(C sum, C d) const {
+    return sum + math::pow(math::magnitude(d), static_cast<C>(p));
+  }
+  template <class C>
+  TG_HD C end(C sum) const {
+    return math::pow(sum, static_cast<C>(1 / p));
+  }
+};
+
+// f(steps) with the steps of the p-norm.
+template <class F>
+void dispatch(double p, const F& f) {
+  if (p == 0) return f(Count());
+  if (p == 1) return f(Manhattan());
+  if (p == 2) return f(Euclid());
+  if (std::isinf(p)) return f(Chebyshev());
+  return f(Minkowski{p});
+}
+
+}  // namespace tapegrad::distance
