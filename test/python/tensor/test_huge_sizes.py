@@ -90,6 +90,11 @@ def test_long_calls_end(call):
     assert ends_when_interrupted(call) < 1.5  # 0.2 on an idle machine
 
 
+@pytest.mark.parametrize("shape", [(2**62, 0), (2**40, 0, 4), (2**40, 2**10, 0)], ids=str)
+def test_batch_norm_of_nothing(shape):
+    assert tg.nn.functional.batch_norm(tg.empty(shape), None, None, training=True).shape == shape
+
+
 @pytest.mark.parametrize("n", [4097, 10007, 2**16 + 1, 3 * 2**15, 65520])
 def test_long_transforms(n):
     x = np.random.default_rng(n).standard_normal(n)
