@@ -37,9 +37,8 @@ if(TG_KERNEL_SOURCES)
   foreach(isa ${TG_ISAS})
     add_library(tapegrad_${isa} OBJECT ${TG_KERNEL_SOURCES})
     target_compile_definitions(tapegrad_${isa} PRIVATE TG_ISA=${isa})
-    # Under a sanitizer optimised kernels take the compiler four times as long, and the tests are small.
-    target_compile_options(tapegrad_${isa} PRIVATE $<IF:$<BOOL:${TG_SANITIZE}>,-O0,-O3>
-      -fno-math-errno -fno-trapping-math -ffp-contract=fast ${TG_ISA_FLAGS_${isa}})
+    target_compile_options(tapegrad_${isa} PRIVATE ${TG_KERNEL_LEVEL} -fno-math-errno -fno-trapping-math -ffp-contract=fast
+      ${TG_ISA_FLAGS_${isa}})
     target_link_libraries(tapegrad_${isa} PRIVATE tapegrad_private)
     list(APPEND objects $<TARGET_OBJECTS:tapegrad_${isa}>)
   endforeach()
