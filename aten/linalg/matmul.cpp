@@ -4,6 +4,7 @@
 
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad::composite {
 namespace {
@@ -284,7 +285,10 @@ Tensor kron(const Tensor& input, const Tensor& other) {
     a.push_back(1);
     b.push_back(1);
     b.push_back(sb);
-    sizes.push_back(sa * sb);
+    const CheckedInt size = CheckedInt(sa) * sb;
+    TG_CHECK(size.fits(), Runtime, "kron: the result does not fit into 63 bits: shapes {} and {}",
+             format_ints(input.sizes()), format_ints(other.sizes()));
+    sizes.push_back(size.value());
   }
   return reshape(mul(reshape(input, a), reshape(other, b)), sizes);
 }
