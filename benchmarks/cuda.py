@@ -2,19 +2,23 @@
 
 Work is queued and timed with one wait at the end of each measurement, so that a case of small tensors times what an operator
 costs the host, and one of large tensors what the kernel takes. Large kernels are compared with the card's own copy rate. On
-a simulated device (TAPEGRAD_CUDA_SIMULATE) everything runs small: a test of this file, and no measurement.
+a simulated device (TAPEGRAD_CUDA_SIMULATE) everything runs small: a test of this file, and no measurement. The networks are
+those of networks.py.
 """
 
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import os
 import re
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
-from . import report
+from . import networks, report
 from .harness import Case, duration, geometric_mean, measure
 
 SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
@@ -23,10 +27,11 @@ SIDE = 32 if SIMULATED else 4096  # of square matrices
 
 
 class Work:
-    """A case in the making: `make(lib)` gives the function to time; bytes or floating-point operations of one call."""
+    """A case in the making: `make(lib)` gives the function to time; bytes, floating-point operations or (items, unit) of one call.
+    `heavy`: what was made before is given back first, and what a call asks of the allocator is counted."""
 
-    def __init__(self, group, name, make, nbytes=0, flops=0):
-        self.group, self.name, self.make, self.nbytes, self.flops = group, name, make, nbytes, flops
+    def __init__(self, group, name, make, nbytes=0, flops=0, items=None, heavy=False):
+        self.group, self.name, self.make, self.nbytes, self.flops, self.items, self.heavy = group, name, make, nbytes, flops, items, heavy
 
 
 def pointwise():
@@ -170,8 +175,39 @@ def steps():
     yield Work("training steps", "Adam, 40 tensors of 64 x 64", adam)
 
 
+def convolutions():
+    n, channels, side = (2, 4, 8) if SIMULATED else (64, 128, 56)
+    flops = 2 * n * channels * channels * side * side * 9
+    for dtype in ("float32", "bfloat16"):
+        def operands(lib, dtype=dtype):
+            x, w = lib.randn(n, channels, side, side, device="cuda"), lib.randn(channels, channels, 3, 3, device="cuda")
+            return [t.to(getattr(lib, dtype)).requires_grad_() for t in (x, w)]
+
+        def forward(lib, operands=operands):
+            x, w = (t.detach() for t in operands(lib))
+            return lambda: lib.nn.functional.conv2d(x, w, padding=1)
+
+        def backward(lib, operands=operands):
+            x, w = operands(lib)
+            y = lib.nn.functional.conv2d(x, w, padding=1)
+            g = lib.ones_like(y)
+            return lambda: lib.autograd.grad(y, (x, w), g, retain_graph=True)
+
+        yield Work("convolutions", f"3 x 3, {channels} channels, {side} x {side}, {dtype}", forward, flops=flops)
+        yield Work("convolutions", f"its two gradients, {dtype}", backward, flops=2 * flops)
+
+
+def training():
+    for network in networks.NETWORKS:
+        for i, n in enumerate(network.sizes()):
+            for dtype in ("float32", "bfloat16"):
+                for graphed in (False, True):
+                    yield Work("networks" if i else "networks, small batches", f"{network.name}, {n} {network.unit}, {dtype}, {'graphed' if graphed else 'eager'}",
+                               lambda lib, w=network, n=n, d=dtype, g=graphed: networks.training_step(lib, w, n, d, g), items=(n, network.unit), heavy=True)
+
+
 def all_work():
-    for part in (pointwise, reductions, indexing, products, small, steps):
+    for part in (pointwise, reductions, indexing, products, convolutions, small, steps, training):
         yield from part()
 
 
@@ -196,12 +232,16 @@ def driver_allocations(lib) -> int:
 
 
 def run(libs: dict, rounds: int, only=lambda text: True):
-    """Measures everything; yields (Work, Case or None, why there is none)."""
+    """Measures everything; yields (Work, Case or None, what it asked of the allocator, why a library is missing)."""
     for work in all_work():
         if not only(f"cuda: {work.group}: {work.name}"):
             continue
         runs, why = {}, ""
+        if work.heavy:
+            gc.collect()
         for name, lib in libs.items():
+            if work.heavy:
+                lib.cuda.empty_cache(), lib.cuda.reset_peak_memory_stats()
             try:
                 runs[name] = work.make(lib)
                 runs[name](), lib.cuda.synchronize()
@@ -209,9 +249,12 @@ def run(libs: dict, rounds: int, only=lambda text: True):
                 runs.pop(name, None)
                 why = why or f"{name}: {str(error).splitlines()[0]}"
         if "tapegrad" not in runs:
-            yield work, None, why
+            yield work, None, {}, why
             continue
-        yield work, measure(Case(work.group, work.name, runs, finish=wait_all(libs)), rounds), why
+        case = measure(Case(work.group, work.name, runs, inner=int(SIMULATED), finish=wait_all(libs)), rounds)
+        asked = {name: networks.traffic(libs[name], run, 1 if SIMULATED else 5) for name, run in runs.items()} if work.heavy else {}
+        runs.clear()
+        yield work, case, asked, why
 
 
 def wait_all(libs):
@@ -222,7 +265,24 @@ def wait_all(libs):
     return wait
 
 
+def first_steps(libs: dict) -> list:
+    """Each network and library in a process of its own: seconds to the end of the first step, and what they went into."""
+    rows = []
+    for network in networks.NETWORKS:
+        for name in libs:
+            done = subprocess.run([sys.executable, "-m", "benchmarks.networks", name, network.name], capture_output=True, text=True, timeout=600)
+            row = {"network": network.name, "library": name}
+            try:
+                row |= json.loads(done.stdout.splitlines()[-1])
+            except (IndexError, ValueError):
+                row["missing"] = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
+            rows.append(row)
+    return rows
+
+
 def rate(work: Work, seconds: float, copy: float) -> str:
+    if work.items:
+        return f"{work.items[0] / seconds:.4g} {work.items[1]}/s"
     if work.flops:
         return f"{work.flops / seconds / 1e12:.3g} TFLOP/s"
     return f"{work.nbytes / seconds / 1e9:.0f} GB/s, {100 * work.nbytes / seconds / copy:.0f} % of a copy" if work.nbytes else ""
@@ -238,27 +298,29 @@ def main(libs: dict, rounds: int, out: Path, only=lambda text: True, name: str =
         print("this torch has no device: tapegrad is measured alone")
     copy = copy_rate(own)
     done, rows = [], []
-    for work, case, why in run({"tapegrad": own, **peers}, rounds, only):
+    for work, case, asked, why in run({"tapegrad": own, **peers}, rounds, only):
         if case is None:
-            print(f"{work.group:20} {work.name:50} left out: {why}", flush=True)
+            print(f"{work.group:24} {work.name:50} left out: {why}", flush=True)
             rows.append({"group": work.group, "name": work.name, "missing": why})
             continue
         done.append(case)
         ratio = case.ratio("torch")
         seconds = case.median("tapegrad")
-        rows.append({"group": work.group, "name": work.name, "seconds": case.seconds, "median": seconds, "ratio": ratio, "rate": rate(work, seconds, copy), "note": why})
-        print(f"{work.group:20} {work.name:50} {duration(seconds):>9}  {'' if ratio is None else f'{ratio:.2f}x'}  {rows[-1]['rate']}", flush=True)
+        rows.append({"group": work.group, "name": work.name, "seconds": case.seconds, "median": seconds, "ratio": ratio, "rate": rate(work, seconds, copy),
+                     "of_copy": work.nbytes / seconds / copy if work.nbytes else None, "note": why, "allocator": asked})
+        print(f"{work.group:24} {work.name:50} {duration(seconds):>9}  {'' if ratio is None else f'{ratio:.2f}x'}  {rows[-1]['rate']}", flush=True)
     facts = {"device": own.cuda.get_device_name(), "capability": ".".join(map(str, own.cuda.get_device_capability())), "simulated": SIMULATED,
              "copy_GB_per_s": round(copy / 1e9, 1), "driver_allocations_in_10_steps": driver_allocations(own),
              "versions": {n: lib.__version__ for n, lib in {"tapegrad": own, **peers}.items()}, "libraries": own.cuda.library_versions()}
+    starts = first_steps({"tapegrad": own, **peers}) if only("cuda: first step") else []
     device = re.sub(r"[^a-z0-9]+", "-", facts["device"].lower()).strip("-")
     stem = "-".join(filter(None, [datetime.date.today().isoformat(), device, name]))
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{stem}.json").write_text(json.dumps({"facts": facts, "rows": rows}, indent=1))
-    (out / f"{stem}.md").write_text(table(facts, rows, peers))
+    (out / f"{stem}.json").write_text(json.dumps({"facts": facts, "rows": rows, "first_steps": starts}, indent=1))
+    (out / f"{stem}.md").write_text(table(facts, rows, peers) + allocator_table(rows) + first_step_table(starts))
     if peers and len(done) > 1:
         report.plot(done, "torch", out / f"{stem}.png")
-    print(f"written: {out / stem}.md, .json")
+    print(f"written: {out / stem}.md, .json" + (", .png" if peers and len(done) > 1 else ""))
 
 
 def table(facts: dict, rows: list, peers) -> str:
@@ -283,7 +345,45 @@ def table(facts: dict, rows: list, peers) -> str:
                 continue
             theirs = duration(statistics.median(r["seconds"]["torch"])) if "torch" in r["seconds"] else ""
             lines.append(f"| {r['name']} | {duration(r['median'])} | {theirs} | {'' if r['ratio'] is None else format(r['ratio'], '.2f')} | {r['rate']} |")
+    lines += goals(rows)
     if peers:
         slow = [f"- {r['group']}: {r['name']}: {r['ratio']:.2f}" for r in rows if r.get("ratio") and r["ratio"] < 1]
         lines += ["", "## Slower than torch", "", *(slow or ["None."])]
     return "\n".join(lines) + "\n"
+
+
+def goals(rows: list) -> list:
+    """What the backend is meant to reach, and how much of it these rows do."""
+    found = []
+    for text, members in [
+        ("Large kernels at 85 % of a copy's rate", [(r, r["of_copy"] >= 0.85) for r in rows if r.get("of_copy")]),
+        ("Networks at least as fast as torch, eager", [(r, r["ratio"] >= 1) for r in rows if r["group"] == "networks" and r.get("ratio") and "eager" in r["name"]]),
+        ("Small batches 1.5 times as fast as torch, eager", [(r, r["ratio"] >= 1.5) for r in rows if r["group"] == "networks, small batches" and r.get("ratio") and "eager" in r["name"]]),
+        ("Training steps without an allocation of the driver", [(r, r["allocator"]["tapegrad"]["driver"] == 0) for r in rows if r.get("allocator")]),
+    ]:
+        if members:
+            missed = [r["name"] for r, reached in members if not reached]
+            found.append(f"- {text}: {len(members) - len(missed)} of {len(members)}" + (f"; not: {'; '.join(missed)}" if missed else ""))
+    return ["", "## Goals", "", *found] if found else []
+
+
+def allocator_table(rows: list) -> str:
+    """What a step of each network asks of the allocator."""
+    lines = ["", "## Allocator, per step", "", "| case | library | requests | bytes | of the driver | reserved at most |", "| --- | --- | --- | --- | --- | --- |"]
+    for r in rows:
+        for library, asked in r.get("allocator", {}).items():
+            lines.append(f"| {r['name']} | {library} | {asked['requests']:.0f} | {asked['bytes'] / 1e6:.1f} MB | {asked['driver']:g} | {asked['peak'] / 1e6:.0f} MB |")
+    return "\n".join(lines) + "\n" if len(lines) > 5 else ""
+
+
+def first_step_table(rows: list) -> str:
+    """Seconds to the first step, each network in a process of its own."""
+    lines = ["", "## Time to the first step", "", "A fresh process each: the import, the network and a small batch on the device, its first step in float32; and the fourth.", "",
+             "| network | library | import | network | first step | together | fourth step |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for r in rows:
+        if "missing" in r:
+            lines.append(f"| {r['network']} | {r['library']} | none: {r['missing']} | | | | |")
+        else:
+            parts = [r["import"], r["build"], r["first"]]
+            lines.append(f"| {r['network']} | {r['library']} | " + " | ".join(map(duration, [*parts, sum(parts), r["fourth"]])) + " |")
+    return "\n".join(lines) + "\n" if rows else ""

@@ -1,0 +1,72 @@
+"""The benchmarks of devices: the networks are those of their papers, and all of it runs, on the simulated device at tiny sizes."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tapegrad
+
+ROOT = Path(__file__).parents[3]
+LIBRARIES = [Path(tapegrad._C.__file__).parent / "lib", Path(tapegrad._C.__file__).parents[2] / "lib"]
+simulated = pytest.mark.skipif(not any((folder / "libtapegrad_cuda_sim.so").exists() for folder in LIBRARIES), reason="the simulated device was not built")
+
+
+def run(*arguments):
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": "1"}, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_networks_have_the_parameters_of_their_papers(monkeypatch):
+    monkeypatch.delenv("TAPEGRAD_CUDA_SIMULATE", raising=False)
+    spec = importlib.util.spec_from_file_location("benchmark_networks", ROOT / "benchmarks/networks.py")
+    module = sys.modules["benchmark_networks"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # As torchvision has them, and Hugging Face's GPT-2.
+    expected = {"AlexNet": 61_100_840, "VGG-19": 143_667_240, "ResNet-50": 25_557_032, "MobileNetV2": 3_504_872, "GPT-2 small": 124_439_808}
+    for network in module.NETWORKS:
+        if network.name in expected:
+            with tapegrad.device("meta"):
+                assert sum(p.numel() for p in network.build(tapegrad).parameters()) == expected[network.name], network.name
+
+
+@simulated
+def test_the_benchmarks_of_networks_run_and_are_written(tmp_path):
+    run("-m", "benchmarks", "cuda", "--only", "cuda: networks*NCF*", "--rounds", "1", "--out", str(tmp_path))
+    (written,) = tmp_path.glob("*.json")
+    rows = json.loads(written.read_text())["rows"]
+    assert [r["name"] for r in rows] == [f"NCF, 2 ratings, {dtype}, {mode}" for dtype in ("float32", "bfloat16") for mode in ("eager", "graphed")]
+    for row in rows:
+        asked = row["allocator"]["tapegrad"]
+        assert row["rate"].endswith(" ratings/s") and row["median"] > 0 and asked["driver"] == 0
+        assert asked["requests"] > 10 if "eager" in row["name"] else asked["requests"] == 0
+    text = written.with_suffix(".md").read_text()
+    assert "## Allocator, per step" in text and "- Training steps without an allocation of the driver: 4 of 4" in text
+
+
+@simulated
+def test_the_first_step_is_timed_in_a_process_of_its_own():
+    times = json.loads(run("-m", "benchmarks.networks", "tapegrad", "NCF"))
+    assert list(times) == ["import", "build", "first", "fourth"] and min(times.values()) > 0
+
+
+@simulated
+def test_graphed_training_has_the_bits_of_eager_training():
+    run("-c", """
+import tapegrad
+from benchmarks.networks import NETWORKS, training_step
+for name, dtype in (("NCF", "float32"), ("GNMT", "bfloat16"), ("GPT-2 small", "bfloat16"), ("AlexNet", "float32")):
+    network = next(n for n in NETWORKS if n.name == name)
+    found = []
+    for graphed in (False, True):
+        step = training_step(tapegrad, network, 2, dtype, graphed)  # three steps are made before a capture
+        for _ in range(2 if graphed else 5):
+            step()
+        found.append([p.detach().cpu() for p in step.model.state_dict().values()])
+    assert all(tapegrad.equal(a, b) for a, b in zip(*found)), name
+    assert any(p.is_floating_point() and bool((p != q).any()) for p, q in zip(found[0], training_step(tapegrad, network, 2, dtype, False).model.cpu().state_dict().values())), name
+""")
