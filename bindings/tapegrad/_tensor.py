@@ -356,6 +356,28 @@ def _removed(name: str):
     return method
 
 
+def _subclassed(cls, **kwargs):
+    super(Tensor, cls).__init_subclass__(**kwargs)
+    if "__torch_dispatch__" in cls.__dict__:
+        from .utils._python_dispatch import adopt
+
+        adopt(cls)
+
+
+def _torch_dispatch(cls, func, types, args=(), kwargs=None):
+    """The operator runs as for any tensor."""
+    from .utils._python_dispatch import disabled_dispatch
+
+    return disabled_dispatch(cls, func, types, args, kwargs)
+
+
+def _make_wrapper_subclass(cls, size, *args, **kwargs):
+    """A tensor of a shape and a dtype without memory (utils._python_dispatch.make_wrapper_subclass)."""
+    from .utils._python_dispatch import make_wrapper_subclass
+
+    return make_wrapper_subclass(cls, size, *args, **kwargs)
+
+
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, apply_, map_, map2_, is_nonzero,
@@ -369,6 +391,9 @@ def _install():
     type_.__name__, type_.__qualname__ = "type", "Tensor.type"
     Tensor.type = _asking(type_)
     Tensor.__array_priority__ = 1000
+    Tensor.__init_subclass__ = classmethod(_subclassed)
+    Tensor.__torch_dispatch__ = classmethod(_torch_dispatch)
+    Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
     Tensor.__cuda_array_interface__ = property(_cuda_array_interface, doc="Where the elements of a tensor on a CUDA device lie, for other libraries.")
     # Python 2's names, which old scripts and PyTorch still spell.
     Tensor.__div__, Tensor.__rdiv__, Tensor.__idiv__ = Tensor.__truediv__, Tensor.__rtruediv__, Tensor.__itruediv__

@@ -8,14 +8,52 @@ from __future__ import annotations
 import sys
 import types
 
+from . import _C
 from ._absent import missing_function
 
 load_library = missing_function("ops.load_library", "libraries of operators that were compiled for PyTorch cannot be loaded", OSError)
 loaded_libraries: set = set()
 
 
+class _Schema:
+    """Name and overload of an operator, and whether it writes to its first argument."""
+
+    def __init__(self, name: str, overload: str):
+        self.name, self.overload_name = name, "" if overload == "default" else overload
+        self.is_mutable = name.endswith("_") and not name.endswith("__")
+
+    def __str__(self) -> str:
+        return self.name + ("." + self.overload_name if self.overload_name else "")
+
+
+class Overload:
+    """One form of an operator, `ops.aten.add.Tensor`: what `__torch_dispatch__` is given. Calls the operator."""
+
+    def __init__(self, packet, overload: str):
+        self.overloadpacket = self._overloadpacket = packet
+        self._overloadname, self._opname, self.namespace = overload, packet.__name__, packet._qualified_op_name.partition("::")[0]
+        self.__name__, self.__doc__ = f"{packet.__name__}.{overload}", packet.__doc__
+        self._schema = _Schema(packet._qualified_op_name, overload)
+
+    def __call__(self, *args, **kwargs):
+        given = (*args, *kwargs.values()) if kwargs else args
+        if _C._has_torch_function_variadic(*given):
+            return _C._handle_torch_function(self, given, *args, **kwargs)
+        return self.overloadpacket(*args, **kwargs)
+
+    def name(self) -> str:
+        """aten::add.Tensor; of the form that is called default without it."""
+        return str(self._schema)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+
+
 class _Form:
-    """A function of tapegrad as an operator: callable, with its overloads, which are all the function."""
+    """A function of tapegrad as an operator: callable, with its overloads, each of which calls the function."""
 
     def __init__(self, space: str, name: str, function):
         self._qualified_op_name, self.__name__, self._function = f"{space}::{name}", name, function
@@ -29,12 +67,17 @@ class _Form:
         return ["default"]
 
     def __getattr__(self, overload: str):
-        if overload.startswith("__"):
+        if overload.startswith("_"):
             raise AttributeError(overload)
-        return self
+        form = Overload(self, overload)
+        setattr(self, overload, form)
+        return form
 
     def __repr__(self) -> str:
-        return f"<OpOverloadPacket(op='{self._qualified_op_name.replace('::', '.')}')>"
+        return f"<OpOverloadPacket(op='{self}')>"
+
+    def __str__(self) -> str:
+        return self._qualified_op_name.replace("::", ".")
 
 
 def _to_copy(x, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
@@ -68,7 +111,7 @@ class _Namespace(types.ModuleType):
             return found
         if space in ("aten", "prims") and not name.startswith("__"):
             root = sys.modules[__package__]
-            for place in (_WRITTEN_OTHERWISE, root, root.nn.functional, root.special, root.linalg, root.Tensor):
+            for place in (_WRITTEN_OTHERWISE, root, root.nn.functional, root.special, root.linalg, root.Tensor, _C._functions["_C._ops"]):
                 function = place.get(name) if isinstance(place, dict) else getattr(place, name, None)
                 if name in _ONLY_NAMED:
                     function = missing_function(f"ops.{space}.{name}", "an operator of PyTorch's own kernels, which tapegrad has under other names")

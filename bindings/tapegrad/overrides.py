@@ -77,7 +77,7 @@ def _tables() -> tuple[dict, set, dict]:
                 silent.add(public)
             names.setdefault(public, f"{module}.{name}" if module else name)
         # Functions written in Python.
-        written = {n: f for n, f in vars(space).items() if getattr(getattr(f, "__code__", None), "co_name", "") == "asking" and f not in names}
+        written = {n: f for n, f in list(vars(space).items()) if getattr(getattr(f, "__code__", None), "co_name", "") == "asking" and f not in names}
         listed += written.values()
         for name, function in written.items():
             names.setdefault(function, f"{module}.{name}" if module else name)
@@ -113,6 +113,7 @@ def _parameters(text: str):
     """The parameters of a row's signature, "(Tensor input, *, Scalar alpha=1)", without their types."""
     import ast
     import inspect
+    import keyword
     import re
 
     kind, made = inspect.Parameter.POSITIONAL_OR_KEYWORD, []
@@ -123,6 +124,7 @@ def _parameters(text: str):
             continue
         declared, equals, default = part.partition("=")
         name = declared.split()[-1]
+        name += "_" if keyword.iskeyword(name) else ""
         value = inspect.Parameter.empty
         if equals:
             try:
@@ -137,18 +139,23 @@ def _signature_of(name: str, function):
     """A signature without types: of a row from its description, else as Python knows it."""
     import inspect
 
-    first = (function.__doc__ or "").partition("\n")[0]
+    kinds = inspect.Parameter
+    itself = kinds("self", kinds.POSITIONAL_OR_KEYWORD)
+    first, last, method = (function.__doc__ or "").partition("\n")[0], name.rpartition(".")[2].removesuffix("_"), name.startswith("Tensor.")
     if name.endswith(".__get__"):
-        return inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
-    if first.endswith(")") and first.partition("(")[0] == name.rpartition(".")[2].removesuffix("_"):
-        return inspect.Signature(_parameters(first.partition("(")[2][:-1]))
+        return inspect.Signature([itself])
+    described, _, rest = first.partition("(")  # of an alias, the row's own name
+    if first.endswith(")") and first.count("(") == 1 and (described == last or rest.startswith("Tensor")):
+        made = _parameters(first.partition("(")[2][:-1])
+        return inspect.Signature(made if not method or made and made[0].name in ("input", "self") else [itself, *made])
     try:
-        known = inspect.signature(function)
+        known = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
-        known = inspect.Signature([inspect.Parameter(n, k) for n, k in (("args", inspect.Parameter.VAR_POSITIONAL),
-                                                                      ("kwargs", inspect.Parameter.VAR_KEYWORD))])
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in known.parameters.values()]
-    return inspect.Signature(plain)
+        known = [itself] if method else [kinds("args", kinds.VAR_POSITIONAL), kinds("kwargs", kinds.VAR_KEYWORD)]
+    if method and known and known[0].kind is kinds.VAR_POSITIONAL:
+        known = [itself, *known] if any(p.name == "args" for p in known[1:]) else [itself]
+    by_name = {kinds.POSITIONAL_ONLY: kinds.POSITIONAL_OR_KEYWORD}
+    return inspect.Signature([p.replace(annotation=kinds.empty, kind=by_name.get(p.kind, p.kind)) for p in known])
 
 
 @functools.cache
