@@ -3,6 +3,7 @@
 // strides.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -182,7 +183,7 @@ inline int get(void* p, int attribute, int, int64_t most, int64_t* count, void* 
   } else if (attribute == kEngineNumericalNote) {
     const auto& notes = engines.at(static_cast<size_t>(o.engine)).notes;
     *count = static_cast<int64_t>(notes.size());
-    std::memcpy(values, notes.data(), notes.size() * sizeof(int));
+    std::ranges::copy(notes, static_cast<int*>(values));
   } else if (attribute == kPlanWorkspace) {
     std::memcpy(values, &engines.at(static_cast<size_t>(of(o, kPlanEngineConfig).engine)).workspace, 8);
     *count = 1;
