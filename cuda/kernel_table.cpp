@@ -19,8 +19,8 @@ namespace {
 std::string staged_names;
 
 // Rows whose CPU kernel calls operators and touches no memory itself: it serves any device.
-constexpr std::string_view kAnyDevice[] = {"_embed_view", "_read_view", "_unfold_backward",
-                                           "roll",        "repeat",     "diag_embed"};
+constexpr std::string_view kAnyDevice[] = {"_embed_view", "_read_view", "_unfold_backward", "roll",
+                                           "repeat",      "diag_embed", "_linalg_pinv"};
 
 void set(OpId op, AnyKernel kernel, AnyKernel staged) {
   AnyKernel(&devices)[kNumDeviceTypes] = kernel_table[op].device;

@@ -1,43 +1,11 @@
-// The exponential of a matrix by Padé approximants with scaling and squaring: N. J. Higham, The scaling and squaring
-// method for the matrix exponential revisited, SIAM J. Matrix Anal. Appl. 26 (2005). Bounds and coefficients are those
-// of its tables 2.3 and 10.4.
+// The exponential of a matrix by Padé approximants with scaling and squaring (pade.h).
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
+#include "tapegrad/aten/linalg/pade.h"
 #include "tapegrad/aten/linalg/parallel_factor.h"
 
 namespace tapegrad::cpu {
 namespace {
-
-constexpr double kB3[] = {120, 60, 12, 1};
-constexpr double kB5[] = {30240, 15120, 3360, 420, 30, 1};
-constexpr double kB7[] = {17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1};
-constexpr double kB9[] = {17643225600., 8821612800., 2075673600, 302702400, 30270240, 2162160, 110880, 3960, 90, 1};
-constexpr double kB13[] = {64764752532480000.,
-                           32382376266240000.,
-                           7771770303897600.,
-                           1187353796428800.,
-                           129060195264000.,
-                           10559470521600.,
-                           670442572800.,
-                           33522128640.,
-                           1323241920,
-                           40840800,
-                           960960,
-                           16380,
-                           182,
-                           1};
-
-struct Degree {
-  int degree;
-  double theta;  // the largest 1-norm for which the approximant is exact to rounding
-  const double* b;
-};
-constexpr Degree kDouble[] = {{3, 1.495585217958292e-2, kB3},
-                              {5, 2.539398330063230e-1, kB5},
-                              {7, 9.504178996162932e-1, kB7},
-                              {9, 2.097847961257068, kB9},
-                              {13, 5.371920351148152, kB13}};
-constexpr Degree kSingle[] = {{3, 4.258730016922831e-1, kB3}, {5, 1.880152677804762, kB5}, {7, 3.925724783138660, kB7}};
 
 template <class T>
 class Exponential {
@@ -51,9 +19,9 @@ class Exponential {
       std::fill(x, x + n_ * n_, T(std::numeric_limits<R>::quiet_NaN()));
       return;
     }
-    std::span<const Degree> degrees = std::is_same_v<R, float> ? std::span<const Degree>(kSingle) : kDouble;
-    const Degree* chosen = &degrees.back();
-    for (const Degree& d : degrees)
+    const std::span<const pade::Degree> degrees = pade::degrees<R>();
+    const pade::Degree* chosen = &degrees.back();
+    for (const pade::Degree& d : degrees)
       if (norm <= d.theta) {
         chosen = &d;
         break;
@@ -102,7 +70,7 @@ class Exponential {
   }
 
   // x = (V - U)^-1 (V + U): even powers in V, odd ones in U.
-  void approximate(const Degree& d, T* x) const {
+  void approximate(const pade::Degree& d, T* x) const {
     std::vector<std::vector<T>> even(1, matrix());  // x^2, x^4, ...
     multiply(x, x, even[0].data());
     size_t powers = d.degree == 13 ? 3 : static_cast<size_t>(d.degree / 2);

@@ -1,78 +1,11 @@
-// QR factors by Householder reflections H = I - tau v v^H, v[0] = 1, as LAPACK stores them: a block of threads per
-// matrix, a warp per column that a reflection is applied to.
+// QR factors and products of reflections: a block of threads per matrix.
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/linalg/block_lu.h"
+#include "tapegrad/cuda/linalg/block_qr.h"
 
 namespace tapegrad::cuda {
 namespace {
-
-struct SumOf {
-  template <class T>
-  TG_DEVICE T operator()(const T& a, const T& b) const {
-    return math::add(a, b);
-  }
-};
-
-// Columns [first, cols) of c, from row j on, times I - tau v v^H; v lies below the diagonal of column j of a.
-template <class T>
-TG_DEVICE void block_reflect(const T* v, int64_t j, int64_t m, const T& tau, T* c, int64_t ldc, int64_t first,
-                             int64_t cols) {
-  const int64_t warps = block_size() / kWarp;
-  for (int64_t k = first + warp_index(); k < cols; k += warps) {
-    T* column = c + k * ldc;
-    T sum = warp_lane() == 0 ? column[j] : T(0);
-    for (int64_t i = j + 1 + warp_lane(); i < m; i += kWarp)
-      sum = math::add(sum, math::mul(math::conj(v[i]), column[i]));
-    sum = math::mul(tau, warp_reduce(sum, SumOf()));
-    if (warp_lane() == 0) column[j] = math::sub(column[j], sum);
-    for (int64_t i = j + 1 + warp_lane(); i < m; i += kWarp) column[i] = minus_product(column[i], v[i], sum);
-  }
-  block_sync();
-}
-
-template <class T>
-TG_DEVICE void block_factor(T* a, int64_t ld, int64_t m, int64_t n, T* tau, real_t<T>* scratch) {
-  using R = real_t<T>;
-  for (int64_t j = 0; j < m && j < n; ++j) {
-    T* column = a + j * ld;
-    const T alpha = column[j];
-    // The norm of what is below, scaled so that squares neither overflow nor vanish.
-    R largest = 0;
-    for (int64_t i = j + 1 + thread_index(); i < m; i += block_size()) {
-      const R size = math::abs(column[i]);
-      largest = size > largest || size != size ? size : largest;
-    }
-    largest = block_reduce(largest, Largest(), scratch);
-    R sum = 0;
-    if (largest > 0)
-      for (int64_t i = j + 1 + thread_index(); i < m; i += block_size()) {
-        const R size = math::abs(column[i]) / largest;
-        sum += size * size;
-      }
-    block_sync();  // the scratch is free again
-    const R below = largest * std::sqrt(block_reduce(sum, Sum(), scratch));
-    block_sync();  // all have read
-    if (below == 0 && imag_part(alpha) == 0) {
-      if (thread_index() == 0) tau[j] = T(0);
-      continue;
-    }
-    const R beta = -std::copysign(math::hypot(math::abs(alpha), below), real_part(alpha));
-    T factor;
-    if constexpr (is_complex_type<T>)
-      factor = {(beta - alpha.real()) / beta, -alpha.imag() / beta};
-    else
-      factor = (beta - alpha) / beta;
-    const T scale = math::div(T(1), math::sub(alpha, T(beta)));
-    for (int64_t i = j + 1 + thread_index(); i < m; i += block_size()) column[i] = math::mul(scale, column[i]);
-    if (thread_index() == 0) {
-      column[j] = T(beta);
-      tau[j] = factor;
-    }
-    block_sync();
-    block_reflect(column, j, m, math::conj(factor), a, ld, j + 1, n);
-  }
-}
 
 template <class T>
 TG_KERNEL void factor_kernel(MatrixBatch<T> a, MatrixBatch<T> out, int64_t ld, T* tau) {
@@ -80,7 +13,7 @@ TG_KERNEL void factor_kernel(MatrixBatch<T> a, MatrixBatch<T> out, int64_t ld, T
   const int64_t k = a.rows < a.cols ? a.rows : a.cols;
   for (int64_t m = block_index(); m < a.count; m += grid_size()) {
     block_load(a[m], a.row, a.col, a.rows, a.cols, out[m], ld);
-    block_factor(out[m], ld, a.rows, a.cols, tau + m * k, scratch);
+    block_qr(out[m], ld, a.rows, a.cols, tau + m * k, scratch);
   }
 }
 
@@ -88,13 +21,8 @@ TG_KERNEL void factor_kernel(MatrixBatch<T> a, MatrixBatch<T> out, int64_t ld, T
 template <class T>
 TG_KERNEL void product_kernel(MatrixBatch<T> a, int64_t lda, const T* tau, int64_t many, MatrixBatch<T> q,
                               int64_t ldq) {
-  for (int64_t m = block_index(); m < q.count; m += grid_size()) {
-    T* to = q[m];
-    each_element(0, q.rows, 0, q.cols, [&](int64_t i, int64_t j) { to[i + j * ldq] = T(i == j ? 1 : 0); });
-    block_sync();
-    for (int64_t j = many - 1; j >= 0; --j)
-      block_reflect<T>(a[m] + j * lda, j, q.rows, tau[m * many + j], to, ldq, j, q.cols);
-  }
+  for (int64_t m = block_index(); m < q.count; m += grid_size())
+    block_reflections<T>(a[m], lda, tau + m * many, many, 0, q[m], ldq, q.rows, q.cols);
 }
 
 template <class T>

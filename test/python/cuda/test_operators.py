@@ -31,6 +31,20 @@ HOST_ONLY = {
 }
 
 
+def svd_product(U, S, Vh):
+    k = S.shape[-1]
+    return (U[..., :k] * S.unsqueeze(-2)) @ Vh[..., :k, :]
+
+
+# Vectors are unique up to a sign or phase: what they multiply to is compared (test_device_spectral.py asks for more).
+UP_TO_PHASES = {
+    "_linalg_svd": svd_product,
+    "linalg_svd": svd_product,
+    "svd": lambda U, S, V: svd_product(U, S, V.mH),
+    "linalg_eigh": lambda w, V: (V * w.unsqueeze(-2)) @ V.mH,
+}
+
+
 def available():
     try:
         tapegrad.empty(1, device="cuda")
@@ -101,6 +115,12 @@ def test_values(record):
             half = rows.TOLERANCE["bfloat16"] if dtype == "bfloat16" else None
             # A tensor with gaps has none on the device, so views and what keeps strides differ by that.
             dense = all(there.stride() == here.stride() for here, there in zip(tensors_of(list(sample)), tensors_of(list(on_device(sample)))))
+            if record.name in UP_TO_PHASES:
+                product = UP_TO_PHASES[record.name]
+                assert [(t.shape, t.stride(), t.dtype) for t in got] == [(t.shape, t.stride(), t.dtype) for t in expected], where
+                values = [i for i, t in enumerate(expected) if t.ndim < expected[-1].ndim]
+                got, expected = (product(*got), *(got[i] for i in values)), (product(*expected), *(expected[i] for i in values))
+                dense = False
             compare(got, expected, where, record.test.get("rtol") or half, dense)
 
 

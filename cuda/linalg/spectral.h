@@ -1,0 +1,52 @@
+// What eigenvalues and singular values have in common, and the door to a library of them (cuSOLVER; cuda/libraries/),
+// which is asked for matrices that one block of threads would be long at. The library of a simulated device has none.
+#pragma once
+
+#include <atomic>
+
+#include "tapegrad/cuda/linalg/matrices.h"
+
+namespace tapegrad::cuda {
+
+inline constexpr int kNotFiniteInfo = -1000;  // the info of a matrix with infinities or NaN
+
+// Raises LinAlg, in the CPU's words, where an info of the batch is not 0; waits for the device.
+void check_convergence(const char* op, const Tensor& info);
+
+// Blocks that work on matrices of a batch with workspaces of a few times `elements` each.
+inline int64_t blocks_for(int64_t count, int64_t elements) {
+  constexpr int64_t kMostBlocks = 1024, kMostElements = int64_t{1} << 26;
+  return std::min(count, std::clamp<int64_t>(kMostElements / std::max<int64_t>(elements, 1), 1, kMostBlocks));
+}
+
+// One matrix, of float or complex numbers, by columns in memory that the library may destroy; null pointers for what is
+// not wanted.
+struct EigenRequest {
+  DType dtype;
+  bool hermitian;  // eigenvalues of a (m = n), whose lower triangle is read and which becomes the vectors; else a = u s
+                   // vh
+  bool vectors;
+  int64_t m, n;  // m >= n
+  void* a;
+  void* values;  // n real ones: ascending eigenvalues, descending singular values
+  void* u;       // m x u_columns, n or m of them
+  int64_t u_columns;
+  void* vh;  // n x n
+  int* info;
+};
+
+// Queues the work on the stream, or returns false and has done nothing. Raises where a call of the library fails.
+using EigenLibrary = bool (*)(const Stream& stream, const EigenRequest& request);
+TG_API extern std::atomic<EigenLibrary> eigen_library;  // null: none
+
+// Matrices with more rows and columns are given to the library, one after the other, unless there are many: those are
+// done at once by a block each.
+inline constexpr int64_t kLibraryEigen = 64, kManyEigen = 16, kLargeEigen = 512;
+
+bool library_eigh(const Work& work, const Tensor& A, bool upper, const Tensor& values, const Tensor* vectors,
+                  const Tensor& info);
+// U and Vh are null where they are not wanted.
+bool library_svd(const Work& work, const Tensor& A, const Tensor* U, const Tensor& S, const Tensor* Vh,
+                 const Tensor& info);
+
+}  // namespace tapegrad::cuda
