@@ -13,6 +13,10 @@ inline constexpr int kNotFiniteInfo = -1000;  // the info of a matrix with infin
 // Raises LinAlg, in the CPU's words, where an info of the batch is not 0; waits for the device.
 void check_convergence(const char* op, const Tensor& info);
 
+// A = U diag(S) Vh, in results as svd_shape has them; U and Vh are null where they are not wanted. Raises in `op`'s
+// name.
+void decompose_singular(const char* op, const Tensor& A, const Tensor* U, const Tensor& S, const Tensor* Vh);
+
 // Blocks that work on matrices of a batch with workspaces of a few times `elements` each.
 inline int64_t blocks_for(int64_t count, int64_t elements) {
   constexpr int64_t kMostBlocks = 1024, kMostElements = int64_t{1} << 26;

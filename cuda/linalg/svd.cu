@@ -169,8 +169,9 @@ struct Identity {
   }
 };
 
-// U and Vh are null where they are not wanted.
-void decompose(const char* op, const Tensor& A, const Tensor* U, const Tensor& S, const Tensor* Vh) {
+}  // namespace
+
+void decompose_singular(const char* op, const Tensor& A, const Tensor* U, const Tensor& S, const Tensor* Vh) {
   const Tensor info = empty_tensor(batch_of(A), DType::int32, A.device());
   {
     const Work work(A.device(), {&A, &S, &info});
@@ -201,11 +202,9 @@ void decompose(const char* op, const Tensor& A, const Tensor* U, const Tensor& S
   check_convergence(op, info);
 }
 
-}  // namespace
-
 void svd_cuda(const Tensor& A, bool, const Tensor& U, const Tensor& S, const Tensor& Vh) {
-  decompose("linalg.svd", A, &U, S, &Vh);
+  decompose_singular("linalg.svd", A, &U, S, &Vh);
 }
-void svdvals_cuda(const Tensor& A, const Tensor& S) { decompose("linalg.svdvals", A, nullptr, S, nullptr); }
+void svdvals_cuda(const Tensor& A, const Tensor& S) { decompose_singular("linalg.svdvals", A, nullptr, S, nullptr); }
 
 }  // namespace tapegrad::cuda

@@ -141,3 +141,42 @@ def test_symmetric_factors(dtype, n):
         tg.linalg.ldl_solve(tg.eye(2, dtype=dtype).cuda(), tg.tensor([1, -1], dtype=tg.int32).cuda(), tg.ones(2, 1, dtype=dtype).cuda()).tolist()
     with pytest.raises(tg.linalg.LinAlgError, match="block 1 of its factor D is zero"):
         tg.linalg.ldl_factor(tg.zeros(2, 2, dtype=dtype).cuda())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_exponentials(dtype, n):
+    a = matrices((3, n, n), dtype) / n
+    for size in (1e-3, 0.1, 0.6, 1.5, 4, 30):  # every degree of the approximants, and squarings
+        scaled = a * tg.tensor([1, 0.3, 0.01]).reshape(3, 1, 1).to(dtype) * size
+        near(tg.linalg.matrix_exp(scaled.cuda()), tg.linalg.matrix_exp(scaled), dtype, str(size))
+    near(tg.linalg.matrix_exp(a.mT.cuda()), tg.linalg.matrix_exp(a.mT), dtype, "transposed")
+    a[1, 0, 0] = float("nan")
+    lost = tg.linalg.matrix_exp(a.cuda())
+    assert lost[1].isnan().all().item() and not lost[0].isnan().any().item() and not lost[2].isnan().any().item()
+
+
+def test_exponentials_of_large_matrices():
+    """By products of the whole batch, each with its own squarings."""
+    a = matrices((2, 65, 65), tg.complex64) * tg.tensor([0.3, 0.02]).reshape(2, 1, 1)
+    near(tg.linalg.matrix_exp(a.cuda()), tg.linalg.matrix_exp(a), tg.complex64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(2, 7, 3), (3, 7), (4, 4), (0, 3), (3, 0), (2, 0, 3)], ids=str)
+def test_least_squares(dtype, shape):
+    a, b = matrices(shape, dtype), matrices((*shape[:-1], 2), dtype)
+    for driver in ("gels", "gelsy", "gelsd", "gelss"):
+        got, expected = tg.linalg.lstsq(a.cuda(), b.cuda(), driver=driver), tg.linalg.lstsq(a, b, driver=driver)
+        for g, e in zip(got, expected, strict=True):
+            near(g / 10, e / 10, g.dtype if g.dtype.is_floating_point or g.dtype.is_complex else tg.float32, driver)
+    if min(shape) > 0:
+        low = a.clone()
+        low[..., -1] = low[..., 0] if shape[-1] > 1 else 0
+        got, expected = tg.linalg.lstsq(low.cuda(), b.cuda(), rcond=1e-4, driver="gelsd"), tg.linalg.lstsq(low, b, rcond=1e-4, driver="gelsd")
+        near(got.solution / 10, expected.solution / 10, dtype)
+        assert got.rank.tolist() == expected.rank.tolist()
+        with pytest.raises(tg.linalg.LinAlgError, match="linalg.lstsq: .*the matrix has infinite elements or NaN"):
+            tg.linalg.lstsq((a * float("nan")).cuda(), b.cuda())
+        with pytest.raises(tg.linalg.LinAlgError, match="linalg.lstsq: .*does not have full rank"):
+            tg.linalg.lstsq((a * 0).cuda(), b.cuda(), driver="gels")
