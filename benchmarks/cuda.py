@@ -183,8 +183,8 @@ def convolutions():
             x, w = lib.randn(n, channels, side, side, device="cuda"), lib.randn(channels, channels, 3, 3, device="cuda")
             return [t.to(getattr(lib, dtype)).requires_grad_() for t in (x, w)]
 
-        def forward(lib, operands=operands):
-            x, w = (t.detach() for t in operands(lib))
+        def forward(lib, layout="contiguous_format", operands=operands):
+            x, w = (t.detach().contiguous(memory_format=getattr(lib, layout)) for t in operands(lib))
             return lambda: lib.nn.functional.conv2d(x, w, padding=1)
 
         def backward(lib, operands=operands):
@@ -194,6 +194,7 @@ def convolutions():
             return lambda: lib.autograd.grad(y, (x, w), g, retain_graph=True)
 
         yield Work("convolutions", f"3 x 3, {channels} channels, {side} x {side}, {dtype}", forward, flops=flops)
+        yield Work("convolutions", f"the same in channels_last, {dtype}", lambda lib, f=forward: f(lib, "channels_last"), flops=flops)
         yield Work("convolutions", f"its two gradients, {dtype}", backward, flops=2 * flops)
 
 

@@ -2,6 +2,7 @@
 // oneDNN lacks) as products with the matrix of patches.
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/onednn.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
@@ -141,9 +142,10 @@ void fill_zero(const Tensor& t) {
 
 }  // namespace
 
-void conv_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
+void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& bias, IntSpan stride, IntSpan padding,
               IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0) return;
+  const Tensor input = contiguous_or_copy(any_input), weight = contiguous_or_copy(any_weight);
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_cpu(widened(input), widened(weight), widened(bias), stride, padding, dilation, groups, wide);
@@ -158,9 +160,10 @@ void conv_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, Int
   });
 }
 
-void conv_grad_input_cpu(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,
+void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, IntSpan input_size, IntSpan stride,
                          IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
-  if (out.numel() == 0 || output.numel() == 0) return fill_zero(out);
+  if (out.numel() == 0 || any_output.numel() == 0) return fill_zero(out);
+  const Tensor output = contiguous_or_copy(any_output), weight = contiguous_or_copy(any_weight);
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_input_cpu(widened(output), widened(weight), input_size, stride, padding, dilation, groups, wide);
@@ -175,9 +178,10 @@ void conv_grad_input_cpu(const Tensor& output, const Tensor& weight, IntSpan inp
   });
 }
 
-void conv_grad_weight_cpu(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride,
+void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, IntSpan weight_size, IntSpan stride,
                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
-  if (out.numel() == 0 || output.numel() == 0 || input.numel() == 0) return fill_zero(out);
+  if (out.numel() == 0 || any_output.numel() == 0 || any_input.numel() == 0) return fill_zero(out);
+  const Tensor output = contiguous_or_copy(any_output), input = contiguous_or_copy(any_input);
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups, wide);

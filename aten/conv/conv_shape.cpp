@@ -1,4 +1,5 @@
 // Shapes and checks of `_conv` and of its two gradients, which are operators, too.
+#include "tapegrad/aten/conv/geometry.h"
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/checked_int.h"
@@ -76,6 +77,13 @@ void check_output(const char* op, IntSpan input, IntSpan weight, IntSpan output,
              op, format_ints(output), format_ints(most), format_ints(input));
 }
 
+// A result in the layout of the operand that it comes from: rows on the CPU, whose kernels compute in rows.
+TensorSpec in_layout_of(const Tensor& from, DimVector sizes) {
+  DimVector strides;
+  if (from.is_cuda() && conv::channels_last(from)) strides = channels_last_strides(sizes);
+  return {std::move(sizes), from.dtype(), from.device(), std::move(strides)};
+}
+
 }  // namespace
 
 TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
@@ -93,8 +101,7 @@ TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& b
              "conv: bias of shape {} does not fit weight of shape {}\nexpected ({})", format_ints(bias.sizes()),
              format_ints(weight.sizes()), weight.size(0));
   }
-  return {
-      output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation), input.dtype(), input.device(), {}};
+  return in_layout_of(input, output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation));
 }
 
 TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,
@@ -108,7 +115,7 @@ TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, Int
   check_parameters(op, weight.ndim() - 2, stride, padding, dilation, groups);
   check_channels(op, input_size, weight.sizes(), groups);
   check_output(op, input_size, weight.sizes(), output.sizes(), stride, padding, dilation);
-  return {DimVector(input_size), output.dtype(), output.device(), {}};
+  return in_layout_of(output, DimVector(input_size));
 }
 
 TensorSpec conv_grad_weight_shape(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride,

@@ -55,4 +55,9 @@ inline Geometry make_geometry(IntSpan input, IntSpan weight, IntSpan output, Int
   return g;
 }
 
+// Whether a tensor lies in memory with its channels last and not in rows; devices compute in that layout then.
+inline bool channels_last(const Tensor& t) {
+  return t.ndim() >= 4 && !t.is_contiguous() && t.impl()->is_contiguous(MemoryFormat::ChannelsLast);
+}
+
 }  // namespace tapegrad::conv

@@ -2,6 +2,7 @@
 // strip and never written. Each element of a result is one thread's sum in the order of the channels and of the
 // kernel's elements; the gradient of the weight, a small matrix with long sums, is cut into parts that are added in
 // order. A library of convolutions (library.h) is asked first.
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/conv/direct.h"
 #include "tapegrad/cuda/conv/library.h"
@@ -207,13 +208,13 @@ struct AddBias {
     y[i] = narrow<T>(math::add(widen<T>(y[i]), widen<T>(bias[channel])));
   }
 };
-void add_bias(const Work& work, const conv::Geometry& g, const Tensor& bias, const Tensor& out) {
+void add_bias(const Work& work, const conv::Geometry& g, const Tensor& bias, const Tensor& out, bool channels_last) {
   if (!bias.defined()) return;
-  const int64_t plane = g.out_spatial();
+  const int64_t plane = channels_last ? 1 : g.out_spatial();
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    for_elements(
-        work, out.numel(),
-        AddBias<T>{data_of<T>(bias), target_of<T>(out), Divider(plane, out.numel()), Divider(g.oc, g.n * g.oc)});
+    for_elements(work, out.numel(),
+                 AddBias<T>{data_of<T>(bias), target_of<T>(out), Divider(plane, out.numel()),
+                            Divider(g.oc, out.numel() / plane)});
   });
 }
 
@@ -223,18 +224,9 @@ int64_t weight_parts(const Plan& p) {
   return std::clamp<int64_t>(std::min(512 / blocks, p.n * p.out_numel / 256), 1, 64);
 }
 
-}  // namespace
-
-void conv_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
-               IntSpan dilation, int64_t groups, const Tensor& out) {
-  if (out.numel() == 0) return;
-  const conv::Geometry g =
-      conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
-  const Work work(out.device(), {&input, &weight, &bias, &out});
-  if (library_convolution(work,
-                          {Wanted::Output, out.dtype(), false, g, input.data_ptr(), weight.data_ptr(), out.data_ptr()}))
-    return add_bias(work, g, bias, out);
-  const Plan p(g);
+// Tensors in rows.
+void forward(const Work& work, const Plan& p, const Tensor& input, const Tensor& weight, const Tensor& bias,
+             const Tensor& out) {
   if (p.ocg <= conv_plan::kFewChannels)
     return conv_plan::direct_forward(
         work, p,
@@ -245,17 +237,7 @@ void conv_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, In
   });
 }
 
-void conv_grad_input_cuda(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,
-                          IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
-  if (out.numel() == 0) return;
-  if (output.numel() == 0) return zero_dense(out);
-  const conv::Geometry g =
-      conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
-  const Work work(out.device(), {&output, &weight, &out});
-  if (library_convolution(work,
-                          {Wanted::Input, out.dtype(), false, g, out.data_ptr(), weight.data_ptr(), output.data_ptr()}))
-    return;
-  const Plan p(g);
+void grad_input(const Work& work, const Plan& p, const Tensor& output, const Tensor& weight, const Tensor& out) {
   if (p.icg <= conv_plan::kFewChannels)
     return conv_plan::direct_grad_input(work, p,
                                         {out.dtype(), out.data_ptr(), weight.data_ptr(), nullptr, output.data_ptr()});
@@ -265,17 +247,7 @@ void conv_grad_input_cuda(const Tensor& output, const Tensor& weight, IntSpan in
   });
 }
 
-void conv_grad_weight_cuda(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride,
-                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
-  if (out.numel() == 0) return;
-  if (output.numel() == 0 || input.numel() == 0) return zero_dense(out);
-  const conv::Geometry g =
-      conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
-  const Work work(out.device(), {&output, &input, &out});
-  if (library_convolution(work,
-                          {Wanted::Weight, out.dtype(), false, g, input.data_ptr(), out.data_ptr(), output.data_ptr()}))
-    return;
-  const Plan p(g);
+void grad_weight(const Work& work, const Plan& p, const Tensor& output, const Tensor& input, const Tensor& out) {
   if (p.ocg * p.icg * p.kernel_numel <= conv_plan::kFewWeights)
     return conv_plan::direct_grad_weight(work, p,
                                          {out.dtype(), input.data_ptr(), out.data_ptr(), nullptr, output.data_ptr()});
@@ -288,6 +260,90 @@ void conv_grad_weight_cuda(const Tensor& output, const Tensor& input, IntSpan we
                                p.icg * p.kernel_numel, p.n * p.out_numel, parts});
     if (parts > 1) for_elements(work, numel, AddParts<T>{sums, target_of<T>(out), numel, parts});
   });
+}
+
+// --- layouts ---
+
+// A tensor in rows or with its channels last, itself where it lies so.
+Tensor laid_out(const Tensor& t, bool channels_last) {
+  if (!channels_last) return contiguous_or_copy(t);
+  if (t.impl()->is_contiguous(MemoryFormat::ChannelsLast)) return t;
+  const Tensor copy = empty_tensor(TensorSpec{t.sizes(), t.dtype(), t.device(), channels_last_strides(t.sizes())});
+  copy_any(copy, t, false);
+  return copy;
+}
+
+// A place for what is computed in a layout, which may be the result's own.
+Tensor target_in(const Tensor& out, bool channels_last) {
+  const bool fits = channels_last ? out.impl()->is_contiguous(MemoryFormat::ChannelsLast) : out.is_contiguous();
+  if (fits) return out;
+  return empty_tensor(TensorSpec{out.sizes(), out.dtype(), out.device(),
+                                 channels_last ? channels_last_strides(out.sizes()) : DimVector()});
+}
+void deliver(const Tensor& out, const Tensor& computed) {
+  if (out.impl() != computed.impl()) copy_any(out, computed, false);
+}
+
+// Tries a layout with the library. `wanted` is written, the two others are read. False: nothing was done.
+bool by_library(Wanted wanted, const conv::Geometry& g, bool channels_last, const Tensor& input, const Tensor& weight,
+                const Tensor& output, const Tensor& bias = {}) {
+  if (convolution_library.load(std::memory_order_acquire) == nullptr) return false;
+  const auto prepare = [&](Wanted part, const Tensor& t) {
+    return part == wanted ? target_in(t, channels_last) : laid_out(t, channels_last);
+  };
+  const Tensor x = prepare(Wanted::Input, input), w = prepare(Wanted::Weight, weight),
+               y = prepare(Wanted::Output, output);
+  const Work work(x.device(), {&x, &w, &y, &bias});
+  if (!library_convolution(work, {wanted, x.dtype(), channels_last, g, x.data_ptr(), w.data_ptr(), y.data_ptr()}))
+    return false;
+  if (wanted == Wanted::Output) add_bias(work, g, bias, y, channels_last);
+  if (wanted == Wanted::Input)
+    deliver(input, x);
+  else if (wanted == Wanted::Weight)
+    deliver(weight, w);
+  else
+    deliver(output, y);
+  return true;
+}
+
+}  // namespace
+
+void conv_cuda(const Tensor& any_input, const Tensor& any_weight, const Tensor& bias, IntSpan stride, IntSpan padding,
+               IntSpan dilation, int64_t groups, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const conv::Geometry g =
+      conv::make_geometry(any_input.sizes(), any_weight.sizes(), out.sizes(), stride, padding, dilation, groups);
+  if (by_library(Wanted::Output, g, conv::channels_last(any_input), any_input, any_weight, out, bias)) return;
+  const Tensor input = laid_out(any_input, false), weight = laid_out(any_weight, false), rows = target_in(out, false);
+  const Work work(out.device(), {&input, &weight, &bias, &rows});
+  forward(work, Plan(g), input, weight, bias, rows);
+  deliver(out, rows);
+}
+
+void conv_grad_input_cuda(const Tensor& any_output, const Tensor& any_weight, IntSpan input_size, IntSpan stride,
+                          IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
+  if (out.numel() == 0) return;
+  if (any_output.numel() == 0) return zero_dense(out);
+  const conv::Geometry g =
+      conv::make_geometry(input_size, any_weight.sizes(), any_output.sizes(), stride, padding, dilation, groups);
+  if (by_library(Wanted::Input, g, conv::channels_last(any_output), out, any_weight, any_output)) return;
+  const Tensor output = laid_out(any_output, false), weight = laid_out(any_weight, false), rows = target_in(out, false);
+  const Work work(out.device(), {&output, &weight, &rows});
+  grad_input(work, Plan(g), output, weight, rows);
+  deliver(out, rows);
+}
+
+// The gradient of the weight is always in rows.
+void conv_grad_weight_cuda(const Tensor& any_output, const Tensor& any_input, IntSpan weight_size, IntSpan stride,
+                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
+  if (out.numel() == 0) return;
+  if (any_output.numel() == 0 || any_input.numel() == 0) return zero_dense(out);
+  const conv::Geometry g =
+      conv::make_geometry(any_input.sizes(), weight_size, any_output.sizes(), stride, padding, dilation, groups);
+  if (by_library(Wanted::Weight, g, conv::channels_last(any_input), any_input, out, any_output)) return;
+  const Tensor output = laid_out(any_output, false), input = laid_out(any_input, false);
+  const Work work(out.device(), {&output, &input, &out});
+  grad_weight(work, Plan(g), output, input, out);
 }
 
 }  // namespace tapegrad::cuda

@@ -33,6 +33,23 @@ def make(*shape, seed=0, dtype=tapegrad.float32):
     return rows.Make(dtype, seed)(shape)
 
 
+@pytest.mark.parametrize("shape, kernel", [((2, 5, 7, 6), (4, 5, 3, 3)), ((2, 3, 4, 5, 6), (4, 3, 2, 2, 2))])
+def test_convolutions_keep_channels_last(shape, kernel):
+    f = F.conv2d if len(shape) == 4 else F.conv3d
+    transposed = F.conv_transpose2d if len(shape) == 4 else F.conv_transpose3d
+    x, w, b = (make(*sizes, seed=i, dtype=tapegrad.float64) for i, sizes in enumerate((shape, kernel, kernel[:1])))
+    results = []
+    for device, memory_format in (("cpu", tapegrad.contiguous_format), ("cuda", tapegrad.channels_last)):
+        leaves = [x.to(device).contiguous(memory_format=memory_format).requires_grad_(), w.to(device).contiguous(memory_format=memory_format).requires_grad_(),
+                  b.to(device).requires_grad_()]
+        y = f(*leaves, padding=1)
+        z = transposed(y, leaves[1])
+        assert all(t.is_contiguous(memory_format=memory_format) for t in (y, z))
+        results.append([t.detach().cpu() for t in (y, z, *tapegrad.autograd.grad((z * z).sum(), leaves))])
+    for n, (host, device) in enumerate(zip(*results)):
+        assert_equal(device, host, f"result {n}", 1e-10)
+
+
 @pytest.mark.parametrize("x, w, options", [
     ((2, 20, 9, 11), (70, 20, 3, 3), {"padding": 1}),  # tiles of channels and of positions
     ((3, 24, 8, 7), (36, 12, 3, 2), {"groups": 2, "stride": 2, "padding": (1, 0), "dilation": (1, 2)}),

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tapegrad/cuda/conv/cudnn_api.h"
+#include "tapegrad/cuda/runtime/driver.h"
 
 namespace cudnn_double {
 
@@ -37,6 +38,7 @@ struct State {
   std::set<Object*> live;
   std::vector<std::unique_ptr<Object>> gone;
   int handles = 0, heuristics = 0;
+  tapegrad::cuda::StreamHandle stream = nullptr;
   std::vector<int> executed;  // engines
   std::vector<int64_t> workspaces;
   int graph_status = kSuccess;
@@ -113,7 +115,10 @@ inline int create(void** handle) {
   *handle = &state();
   return kSuccess;
 }
-inline int set_stream(void* handle, void*) { return handle == &state() ? kSuccess : kBadParameters; }
+inline int set_stream(void* handle, void* stream) {
+  state().stream = static_cast<tapegrad::cuda::StreamHandle>(stream);
+  return handle == &state() ? kSuccess : kBadParameters;
+}
 inline int create_descriptor(int type, void** out) {
   auto* o = new Object{type, false, {}, {}, -1};
   state().live.insert(o);
@@ -275,6 +280,7 @@ inline int execute(void* handle, void* plan, void* pack) {
   state().executed.push_back(config.engine);
   state().workspaces.push_back(given.numbers.at(kPackWorkspace)[0]);
   if (engine.execute_status != kSuccess) return engine.execute_status;
+  tapegrad::cuda::driver().synchronize_stream(state().stream);  // what the operands wait for
   Object& operation = of(of(config, kHeuristicsGraph), kGraphOperations);
   const auto& ids = given.numbers.at(kPackIds);
   const auto& pointers = given.numbers.at(kPackPointers);

@@ -9,6 +9,7 @@
 #include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/conv/cudnn_layout.h"
+#include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
 
 using namespace tapegrad;
@@ -200,6 +201,52 @@ TEST_CASE("cuDNN is told of convolutions what the CPU computes", "[cuda]") {
       }
     }
   CHECK(state().handles == 1);
+}
+
+TEST_CASE("The operators of a device give cuDNN their operands in one layout, and add the bias", "[cuda]") {
+  const Setup setup;
+  REQUIRE(tapegrad_cuda_init() > 0);
+  const Device device(DeviceType::CUDA, 0);
+  const auto make = [](IntSpan sizes, int64_t seed) {
+    const Tensor t = empty_tensor(sizes, DType::float32);
+    for (int64_t i = 0; i < t.numel(); ++i)
+      static_cast<float*>(t.data_ptr())[i] = static_cast<float>((i * 7 + seed * 5) % 11 - 5);
+    return t;
+  };
+  const auto there = [&](const Tensor& t, bool last) {
+    const DimVector strides = last ? channels_last_strides(t.sizes()) : DimVector();
+    const Tensor copy = empty_tensor(TensorSpec{t.sizes(), t.dtype(), device, strides});
+    copy.copy_(t);
+    return copy;
+  };
+  const auto here = [](const Tensor& t) {
+    const Tensor copy = empty_tensor(t.sizes(), t.dtype());
+    copy.copy_(t);
+    return copy;
+  };
+  const DimVector stride{2, 1}, padding{1, 0}, dilation{1, 2};
+  const Tensor x = make(DimVector{2, 4, 7, 6}, 1), w = make(DimVector{6, 2, 3, 2}, 2), b = make(DimVector{6}, 3);
+  const Tensor y = _conv(x, w, b, stride, padding, dilation, 2), grad = make(y.sizes(), 4);
+  const Tensor gx = _conv_grad_input(grad, w, x.sizes(), stride, padding, dilation, 2),
+               gw = _conv_grad_weight(grad, x, w.sizes(), stride, padding, dilation, 2);
+  size_t asked = 0;
+  for (const bool library : {true, false}) {
+    if (!library) set_cudnn_switch(CudnnSwitch::Enabled, 0);
+    for (const bool x_last : {false, true})
+      for (const bool w_last : {false, true})
+        for (const bool grad_last : {false, true}) {
+          CAPTURE(library, x_last, w_last, grad_last);
+          const Tensor dx = there(x, x_last), dw = there(w, w_last), db = there(b, false), dg = there(grad, grad_last);
+          const Tensor dy = _conv(dx, dw, db, stride, padding, dilation, 2);
+          CHECK((equal(here(dy), y) && conv::channels_last(dy) == x_last));
+          const Tensor to_x = _conv_grad_input(dg, dw, x.sizes(), stride, padding, dilation, 2);
+          CHECK((equal(here(to_x), gx) && conv::channels_last(to_x) == grad_last));
+          const Tensor to_w = _conv_grad_weight(dg, dx, w.sizes(), stride, padding, dilation, 2);
+          CHECK((equal(here(to_w), gw) && to_w.is_contiguous()));
+          asked += library ? 3 : 0;
+          CHECK(state().executed.size() == asked);
+        }
+  }
 }
 
 TEST_CASE("Engines that round, or sum in another order each time, are for those who ask", "[cuda]") {
