@@ -421,6 +421,7 @@ PyMethodDef cuda_functions[] = {
     TG_PASS(elapsed_ms, elapsed_ms, "cuda.Event.elapsed_time"),
     TG_PASS(memory_info, memory_info, "cuda.mem_get_info"),
     TG_PASS(allocate_raw, allocate_raw, "cuda.caching_allocator_alloc"),
+    TG_PASS(device_of, device_of, "__cuda_array_interface__"),
     TG_PASS(free_raw, free_raw, "cuda.caching_allocator_delete"),
     TG_PASS(record_history, record_history, "cuda.memory._record_memory_history"),
     TG_PASS(set_allocator_option, set_option, "cuda.memory._set_allocator_settings"),

@@ -8,6 +8,7 @@
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/value_objects.h"
+#include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/device_interface.h"
 
 namespace tapegrad::python {
@@ -146,13 +147,15 @@ PyGetSetDef properties[] = {
 // Free functions on the default generator.
 PyObject* default_manual_seed(PyObject*, PyObject* seed_object) {
   TG_PY_TRY
-  default_cpu_generator()->manual_seed(to_seed(seed_object, "manual_seed"));
+  manual_seed_all(to_seed(seed_object, "manual_seed"));
   return wrap_generator(default_cpu_generator());
   TG_PY_CATCH
 }
 PyObject* default_seed(PyObject*, PyObject*) {
   TG_PY_TRY
-  return PyLong_FromUnsignedLongLong(default_cpu_generator()->seed());
+  const uint64_t fresh = default_cpu_generator()->seed();
+  manual_seed_all(fresh);
+  return PyLong_FromUnsignedLongLong(fresh);
   TG_PY_CATCH
 }
 PyObject* default_initial_seed(PyObject*, PyObject*) {
@@ -170,13 +173,31 @@ PyObject* set_rng_state(PyObject*, PyObject* state) {
   TG_PY_CATCH
 }
 
+// _default_cuda_generator(index): asks for no device, and loads nothing.
+PyObject* default_cuda_generator(PyObject*, PyObject* index) {
+  TG_PY_TRY
+  const int64_t i = to_int(index, {"cuda.default_generators", "index", 1});
+  TG_CHECK(i >= 0 && i < 128, Index, "cuda.default_generators: index out of range: got {}", i);
+  const Device device(DeviceType::CUDA, static_cast<int8_t>(i));
+  PyObject* made = wrap_generator(default_generator_of(device));
+  if (made != nullptr) device_of(made) = device;
+  return made;
+  TG_PY_CATCH
+}
+
+PyMethodDef module_functions_of_generators[] = {
+    {"_default_cuda_generator", default_cuda_generator, METH_O, nullptr},
+    {},
+};
+
 const GeneratorPtr no_generator;
 
 }  // namespace
 
 PyMethodDef random_functions[] = {
-    {"manual_seed", default_manual_seed, METH_O, "manual_seed(seed)\n\nSeeds the default generator and returns it."},
-    {"seed", default_seed, METH_NOARGS, "Seeds the default generator from the system's entropy."},
+    {"manual_seed", default_manual_seed, METH_O,
+     "manual_seed(seed)\n\nSeeds the default generators of all devices and returns the CPU's."},
+    {"seed", default_seed, METH_NOARGS, "Seeds the default generators of all devices from the system's entropy."},
     {"initial_seed", default_initial_seed, METH_NOARGS, "The seed of the default generator."},
     {"get_rng_state", get_rng_state, METH_NOARGS, "The state of the default generator."},
     {"set_rng_state", set_rng_state, METH_O, "set_rng_state(new_state)"},
@@ -214,6 +235,7 @@ bool init_generator(PyObject* module) {
   generator_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (!generator_type || PyModule_AddObjectRef(module, "Generator", reinterpret_cast<PyObject*>(generator_type)) < 0)
     return false;
+  if (PyModule_AddFunctions(module, module_functions_of_generators) < 0) return false;
   PyRef standard(wrap_generator(default_cpu_generator()));
   return standard && PyModule_AddObjectRef(module, "default_generator", standard.get()) == 0;
 }

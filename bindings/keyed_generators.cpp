@@ -172,6 +172,8 @@ struct Saved {
   int has_gauss = 0;
   double gauss = 0;
   uint64_t seed = 0, offset = 0;
+  bool for_devices =
+      false;  // draws on devices come from the CPU's generator until the end, as they do in other threads
 };
 
 constexpr const char* kCapsule = "tapegrad._C.keyed";
@@ -213,6 +215,8 @@ PyObject* begin(PyObject*, PyObject* args) {
   const auto& generator = default_cpu_generator();
   saved->seed = generator->initial_seed();
   saved->offset = generator->offset();
+  saved->for_devices = !has_thread_generator();
+  if (saved->for_devices) set_thread_generator(generator);
   PyRef capsule = own(PyCapsule_New(
       saved.get(), kCapsule, [](PyObject* c) { delete static_cast<Saved*>(PyCapsule_GetPointer(c, kCapsule)); }));
   saved.release();
@@ -267,6 +271,7 @@ PyObject* end(PyObject*, PyObject* token) {
   const auto& generator = default_cpu_generator();
   generator->manual_seed(saved.seed);
   generator->set_offset(saved.offset);
+  if (saved.for_devices) set_thread_generator(nullptr);
   Py_RETURN_NONE;
   TG_PY_CATCH
 }

@@ -6,6 +6,7 @@
 #include "tapegrad/bindings/numpy.h"
 #include "tapegrad/bindings/tensor_type.h"
 #include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/pinned_scope.h"
 
 namespace tapegrad::python {
 
@@ -86,11 +87,15 @@ constexpr Arg kTensorArgs[] = {{"data", ArgKind::Any, kRequired},  {"dtype", Arg
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
   static Signature signature{
-      "tensor", kTensorArgs, 6, 1, -1, "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
+      "tensor", kTensorArgs,
+      6,        1,
+      -1,       "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False, bool pin_memory=False)"};
   Arguments<6> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
   const NoGradGuard no_grad;
+  const PinnedScope pinned(a.boolean(4, false));
   Tensor t = tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), true);
+  pinned.check(t);
   if (is_tensor(a.object(0)) && t.requires_grad()) t = t.detach();
   if (a.boolean(3, false)) t.set_requires_grad(true);
   return wrap(std::move(t));

@@ -57,6 +57,7 @@ class TG_API DeviceInterface {
   virtual uint64_t allocate_raw(int device, uint64_t nbytes, int64_t stream) = 0;
   virtual void free_raw(uint64_t address) = 0;
   virtual void note_use(const StorageImpl& storage, int64_t stream) = 0;
+  virtual int device_of(uint64_t address) = 0;            // on which device it lies; -1: on none
   virtual void record_history(uint64_t most_events) = 0;  // for snapshots; 0: off
   virtual void set_option(std::string_view name, std::string_view value) = 0;
 

@@ -2,10 +2,12 @@
 
 #include <sys/random.h>
 
+#include <array>
 #include <cerrno>
 #include <mutex>
 #include <utility>
 
+#include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/thread_generator.h"
 
@@ -101,10 +103,38 @@ intrusive_ptr<Generator> Generator::clone() const {
 static thread_local intrusive_ptr<Generator> thread_generator;
 
 void set_thread_generator(intrusive_ptr<Generator> generator) noexcept { thread_generator = std::move(generator); }
+bool has_thread_generator() noexcept { return thread_generator.get() != nullptr; }
 
 const intrusive_ptr<Generator>& default_cpu_generator() {
   static const auto& instance = *new intrusive_ptr<Generator>(make_intrusive<Generator>());
   return TG_UNLIKELY(thread_generator.get() != nullptr) ? thread_generator : instance;
+}
+
+namespace {
+
+using DeviceGenerators = std::array<intrusive_ptr<Generator>, 128>;  // by index
+
+const DeviceGenerators& device_generators() {
+  static const auto& all = *[] {
+    auto* made = new DeviceGenerators;
+    for (auto& generator : *made) generator = make_intrusive<Generator>();
+    return made;
+  }();
+  return all;
+}
+
+}  // namespace
+
+const intrusive_ptr<Generator>& default_generator_of(Device device) {
+  if (TG_LIKELY(!device.is_cuda()) || thread_generator) return default_cpu_generator();
+  TG_ASSERT(device.index >= 0);
+  return device_generators()[static_cast<size_t>(device.index)];
+}
+
+void manual_seed_all(uint64_t seed) {
+  default_cpu_generator()->manual_seed(seed);
+  if (thread_generator) return;
+  for (const auto& generator : device_generators()) generator->manual_seed(seed);
 }
 
 }  // namespace tapegrad

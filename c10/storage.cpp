@@ -3,6 +3,7 @@
 #include "tapegrad/c10/allocator.h"
 #include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/object_pool.h"
+#include "tapegrad/c10/pinned_scope.h"
 
 namespace tapegrad {
 
@@ -12,7 +13,10 @@ void free_cpu(void* context, void* data, size_t nbytes) noexcept {
   static_cast<Allocator*>(context)->deallocate(data, nbytes);
 }
 
+constinit thread_local bool pinned_now __attribute__((tls_model("initial-exec"))) = false;
+
 Storage allocate_cpu(size_t nbytes, Device device) {
+  if (TG_UNLIKELY(pinned_now)) return need_device(DeviceType::CUDA, "pin_memory").allocate_pinned(nbytes);
   static Allocator& allocator = cpu_allocator();
   void* data = nbytes == 0 ? nullptr : allocator.allocate(nbytes);
   return make_intrusive<StorageImpl>(data, nbytes, device, data ? free_cpu : nullptr, &allocator);
@@ -30,6 +34,16 @@ Storage refuse_sparse(size_t, Device) {
 AllocateStorage allocators[kNumDeviceTypes] = {allocate_cpu, nullptr, allocate_meta, refuse_sparse};
 
 }  // namespace
+
+PinnedScope::PinnedScope(bool on) : on_(on), before_(pinned_now) {
+  if (TG_LIKELY(!on)) return;
+  need_device(DeviceType::CUDA, "pin_memory");
+  pinned_now = true;
+}
+PinnedScope::~PinnedScope() { pinned_now = before_; }
+void PinnedScope::refuse() {
+  TG_THROW(Runtime, "pin_memory: only dense CPU tensors can be pinned\nleave out pin_memory, or the device");
+}
 
 void* StorageImpl::operator new(size_t n) { return pool_allocate(n); }
 void StorageImpl::operator delete(void* p, size_t n) noexcept { pool_free(p, n); }

@@ -8,5 +8,6 @@ namespace tapegrad {
 
 // Null: the process's default generator again. For the calling thread.
 TG_API void set_thread_generator(intrusive_ptr<Generator> generator) noexcept;
+TG_API bool has_thread_generator() noexcept;
 
 }  // namespace tapegrad

@@ -11,6 +11,7 @@
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/random/draws.h"
 #include "tapegrad/cuda/runtime/event.h"
+#include "tapegrad/cuda/runtime/pointer.h"
 #include "tapegrad/cuda/runtime/wait.h"
 
 namespace tapegrad::cuda {
@@ -147,6 +148,7 @@ class Interface final : public DeviceInterface {
     if (!storage.device().is_cuda()) return;
     detail::note_use_slow(storage, {as<StreamHandle>(stream), storage.device().index});
   }
+  int device_of(uint64_t address) override { return device_of_address(reinterpret_cast<const void*>(address)); }
   void record_history(uint64_t most_events) override {
     for (int d = 0; d < device_count(); ++d) device_allocator(d).record_history(most_events);
   }

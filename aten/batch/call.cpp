@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::batch {
@@ -303,7 +304,8 @@ std::vector<Tensor> Call::run_random(const Step& step) {
            op_names[op_]);
   if (here.randomness == Randomness::Same) {
     if (!any_has_dim()) return run_once(step, false);
-    return loop(step, generator_ ? generator_ : default_cpu_generator().get());
+    const Device device = tensors_.empty() ? Device() : tensors_[0].device();
+    return loop(step, generator_ ? generator_ : default_generator_of(device).get());
   }
   TG_CHECK(!writes_ || has_dim_[0], Runtime,
            "{}: vmap: different randomness in place of a tensor that is the same in all samples\n"

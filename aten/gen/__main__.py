@@ -36,6 +36,7 @@ def _operator_file(family: str, ops: list[Op], source_root: str) -> str:
             nodes += [here, *emit_tape.emit_node(op, source_root)]
         public += [here, *emit_tape.emit_public(op)]
     rules = ['#include "tapegrad/aten/batch/rules.h"'] if any((emit_batch.expression(op) or "").startswith("batch::") for op in ops) else []
+    rules += ['#include "tapegrad/c10/default_generators.h"'] if any(op.is_random for op in ops) else []
     return "\n".join([
         HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', *rules, '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
         '#include "tapegrad/aten/iterate/reduce.h"', '#include "tapegrad/aten/sparse/operators.h"', f'#include "tapegrad/aten/kernels_{family}.h"',

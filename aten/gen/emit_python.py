@@ -114,15 +114,13 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {arity}, {positional}, {varargs}, "{_shown_signature(args, extra)}"}};']
 
 
-def _after(op: Op, extra, first: int) -> tuple[list[str], list[str]]:
+SLOT_BEFORE = {"layout": "  a.strided_layout({});", "pin_memory": "  const PinnedScope pinned(a.has({0}) && a.boolean({0}));"}
+SLOT_BEHIND = {"pin_memory": "  pinned.check(result);", "requires_grad": "  if (a.boolean({}, false)) result.set_requires_grad(true);"}
+
+
+def _after(extra, first: int) -> list[list[str]]:
     """Lines before and behind the call for the slots that only Python has."""
-    before, behind = [], []
-    for k, (name, _) in enumerate(extra):
-        if name == "layout":
-            before.append(f"  a.strided_layout({first + k});")
-        if name == "requires_grad":
-            behind.append(f"  if (a.boolean({first + k}, false)) result.set_requires_grad(true);")
-    return before, behind
+    return [[lines[name].format(first + k) for k, (name, _) in enumerate(extra) if name in lines] for lines in (SLOT_BEFORE, SLOT_BEHIND)]
 
 
 def _body(op: Op) -> list[str]:
@@ -132,7 +130,7 @@ def _body(op: Op) -> list[str]:
     if op.get("number_first"):
         values[0] = "(!is_tensor(a.object(0)) && is_number(a.object(0)) ? a.operand(0).tensor() : a.tensor(0))"
     n = len(op.args)
-    before, behind = _after(op, extra, n)
+    before, behind = _after(extra, n)
     lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *before]
     if has_inplace_flag(op):
         lines += [f"  if (a.boolean({n}, false)) {{", f"    tapegrad::{op.name}_({', '.join(values)});", "    return return_self(a.object(0));", "  }"]
@@ -224,7 +222,8 @@ def _entry_row(python: str, function: str, doc: str) -> str:
 
 
 def emit_family(family: str, ops: list[Op], by_name) -> str:
-    lines = [HEAD, '#include "tapegrad/bindings/args.h"', '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', "",
+    pinned = ['#include "tapegrad/c10/pinned_scope.h"'] if any(("pin_memory", "Bool") in _extra_args(op) for op in ops) else []
+    lines = [HEAD, '#include "tapegrad/bindings/args.h"', '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, "",
              "namespace tapegrad::python {", "namespace {", "",
              "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
              "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]

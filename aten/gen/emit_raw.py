@@ -147,16 +147,16 @@ def _prepared(op: Op, rename=None) -> tuple[list[str], list[str]]:
 def _call(op: Op, device: str, values: list[str], outs: list[str], numel: str) -> list[str]:
     lines = []
     if op.is_random:
-        lines.append(f"  const PhiloxState state = {_generator(op)}.next(static_cast<uint64_t>({numel}));")
+        lines.append(f"  const PhiloxState state = {_generator(op, device)}.next(static_cast<uint64_t>({numel}));")
         values = [*values, "state"]
     result = "return " if op.get("dynamic") else ""
     lines.append(f"  {result}kernel_for<{kernel_type(op).replace('(', '(*)(', 1)}>({op.index}, {device})({', '.join(values + outs)});")
     return lines
 
 
-def _generator(op: Op) -> str:
+def _generator(op: Op, device: str) -> str:
     generators = [a.name for a in op.args if a.type == "Generator?"]
-    return f"generator_or_default({generators[0]})" if generators else "*default_cpu_generator()"
+    return f"generator_or_default({generators[0] if generators else 'nullptr'}, {device})"
 
 
 def _kernel_inplace_only(op: Op) -> list[str]:

@@ -134,6 +134,8 @@ TensorSpec bernoulli_p_shape(const Tensor& input, double p, Gen) {
 void bernoulli_float_check(const Tensor&, double p, Gen) { check_probability(p, "bernoulli_"); }
 void bernoulli_tensor_check(const Tensor& self, const Tensor& p, Gen) {
   check_floating(p.dtype(), "bernoulli_");
+  TG_CHECK(p.device() == self.device() || (p.is_cpu() && self.is_cuda()), Runtime,
+           "bernoulli_: expected p on the device of self, or on the CPU: got {} and {}", p.device(), self.device());
   TG_CHECK(IntSpan(broadcast_sizes(self.sizes(), p.sizes(), "bernoulli_")) == self.sizes(), Runtime,
            "bernoulli_: p of shape {} does not broadcast to {}", format_ints(p.sizes()), format_ints(self.sizes()));
 }

@@ -76,6 +76,7 @@ void copy_to_shared(void* to, const StorageImpl& from) {
            "see it\nsend tensor.clone()");
   DeviceGuard guard(device);
   const Stream stream = current_stream(device);
+  note_wait("sending a tensor to another process");
   driver().synchronize_device(device);
   driver().copy(to, from.data(), from.nbytes(), CopyKind::DeviceToDevice, stream.handle);
   driver().synchronize_stream(stream.handle);
@@ -96,6 +97,7 @@ EventHandle mark_sent(int device, EventHandle event) {
   if (event == nullptr) {
     if (table().events.fetch_add(1) >= kMostEvents) {
       table().events.fetch_sub(1);
+      note_wait("sending a tensor to another process");
       driver().synchronize_stream(stream.handle);
       return nullptr;
     }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tapegrad/c10/default_generators.h"
 #include "tapegrad/cuda/launch/loops.h"
 
 namespace tapegrad::cuda {
@@ -64,7 +65,7 @@ std::shared_ptr<const Sources> sources_of(const void* handle) {
 DrawState draw_state(const PhiloxState& state, const GeneratorPtr& given, Device device) {
   if (TG_LIKELY(num_captures.load(std::memory_order_relaxed) == 0)) return {state};
   const uint64_t id = driver().capture_id(current_stream(device.index).handle);
-  const GeneratorPtr& generator = given ? given : default_cpu_generator();
+  const GeneratorPtr& generator = given ? given : default_generator_of(device);
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
   if (r.captures.count(id) == 0) return {state};  // none, or another library's

@@ -15,6 +15,7 @@
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/runtime/check.h"
 #include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/runtime/pointer.h"
 
 namespace tapegrad::cuda {
 
@@ -558,6 +559,15 @@ class RuntimeDriver final : public Driver {
 Driver& driver() {
   static auto& instance = *new RuntimeDriver;
   return instance;
+}
+
+int device_of_address(const void* p) {
+  cudaPointerAttributes a;
+  if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return -1;
+  }
+  return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged ? a.device : -1;
 }
 
 }  // namespace tapegrad::cuda

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/runtime/pointer.h"
 #include "tapegrad/cuda/simulated/launch.h"
 #include "tapegrad/cuda/simulated/simulated_driver.h"
 
@@ -53,5 +54,7 @@ void enqueue(StreamHandle stream, const char* name, std::function<void()> work) 
 }  // namespace simulated
 
 Driver& driver() { return simulated::simulated_driver(); }
+
+int device_of_address(const void* p) { return simulated::simulated_driver().device_of(p); }
 
 }  // namespace tapegrad::cuda

@@ -102,6 +102,7 @@ class TG_API SimulatedDriver final : public Driver {
   void register_pinned(void* p, std::size_t nbytes) override;
   void unregister_pinned(void* p) override;
   bool is_pinned(const void* p) override;
+  int device_of(const void* p);  // see device_of_address
   void* device_address(void* pinned) override { return pinned; }
 
   void copy(void* to, const void* from, std::size_t nbytes, CopyKind kind, StreamHandle stream) override;

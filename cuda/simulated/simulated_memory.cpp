@@ -209,6 +209,15 @@ bool SimulatedDriver::is_pinned(const void* p) {
   return pinned_range(p);
 }
 
+int SimulatedDriver::device_of(const void* p) {
+  Lock lock(mutex_);
+  for (const auto* map : {&allocations_, &opened_, &mapped_}) {
+    auto it = containing(*map, p);
+    if (it != map->end() && static_cast<const char*>(p) < it->first + it->second.nbytes) return it->second.device;
+  }
+  return -1;
+}
+
 // --- copies ---
 
 // Memory of a device, all of it: one allocation, or mapped pieces one after another.

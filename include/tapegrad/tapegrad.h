@@ -16,6 +16,7 @@
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/function.h"
 #include "tapegrad/autograd/gradcheck.h"
+#include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/generator.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"

@@ -34,10 +34,11 @@ def describe(tensor) -> dict:
 
 
 def from_interface(source):
-    """A tensor over the memory of an object with __cuda_array_interface__, on the current device; the object is kept alive.
+    """A tensor over the memory of an object with __cuda_array_interface__, on the device where that lies; the object is kept alive.
 
-    The current stream waits for the stream that the object names. Raises TypeError for element types that tensors do not have,
-    ValueError for strides that they do not have and for masked arrays.
+    That device's current stream waits for the stream that the object names. An empty array lies on the current device. Raises TypeError
+    for element types that tensors do not have, ValueError for strides that they do not have, for masked arrays, and for memory that is
+    on no CUDA device.
     """
     facts = source.__cuda_array_interface__
     op = "tensor"
@@ -62,7 +63,9 @@ def from_interface(source):
     reach = 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
     from . import ExternalStream, current_device, current_stream
 
-    device = current_device()
+    device = _C._cuda_device_of(facts["data"][0]) if reach else current_device()
+    if device < 0:
+        raise ValueError(f"{op}: the memory of __cuda_array_interface__ is on no CUDA device: got the address {facts['data'][0]:#x}")
     memory = _C._cuda_over(facts["data"][0] if reach else 0, reach * size, device, source)
     stream = facts.get("stream")
     mine = current_stream(device)

@@ -1,4 +1,5 @@
-#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/default_generators.h"
+#include "tapegrad/c10/thread_generator.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -72,4 +73,24 @@ TEST_CASE("threads never get the same call", "[c10][random]") {
 
 TEST_CASE("the default generator is one", "[c10][random]") {
   REQUIRE(tapegrad::default_cpu_generator().get() == tapegrad::default_cpu_generator().get());
+}
+
+TEST_CASE("every device has a default generator, and one seed begins all alike", "[c10][random]") {
+  using namespace tapegrad;
+  const Device first(DeviceType::CUDA, 0), second(DeviceType::CUDA, 1);
+  REQUIRE(default_generator_of(Device()).get() == default_cpu_generator().get());
+  REQUIRE(default_generator_of(first).get() == default_generator_of(first).get());
+  REQUIRE(default_generator_of(first).get() != default_generator_of(second).get());
+  manual_seed_all(9);
+  (void)default_generator_of(first)->next(1);
+  REQUIRE(default_generator_of(first)->offset() == 1);
+  REQUIRE(default_generator_of(second)->offset() == 0);
+  for (const Device device : {Device(), first, second}) REQUIRE(default_generator_of(device)->initial_seed() == 9);
+  const auto own = make_intrusive<Generator>(5);
+  set_thread_generator(own);
+  for (const Device device : {Device(), first, second}) REQUIRE(default_generator_of(device).get() == own.get());
+  manual_seed_all(6);  // of what this thread uses
+  set_thread_generator(nullptr);
+  REQUIRE(own->initial_seed() == 6);
+  REQUIRE(default_generator_of(second)->initial_seed() == 9);
 }

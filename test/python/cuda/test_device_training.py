@@ -3,7 +3,9 @@
 Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
 """
 
+import io
 import os
+import pickle
 
 import pytest
 import tapegrad as tg
@@ -112,13 +114,30 @@ def test_grad_scaler():
     assert flag.item() == 1
 
 
+# A value that the program asks for, a copy that nobody can leave to the device, a size that depends on values, an operator of the host.
+WAITS = [lambda x: x.sum().item(), lambda x: bool(x[0]), lambda x: int(x[1]), lambda x: f"{x[1]:.1f}", lambda x: x.tolist(), repr,
+         lambda x: tg.equal(x, x), lambda x: tg.allclose(x, x), lambda x: tg.is_nonzero(x[1]), lambda x: list(range(x[2].long())), lambda x: 3 in x,
+         lambda x: x.cpu(), lambda x: x.to("cpu"), lambda x: tg.empty(6).copy_(x), lambda x: tg.empty(6).pin_memory().copy_(x),
+         lambda x: x.copy_(tg.ones(6)), lambda x: tg.tensor([1.0], device="cuda"), lambda x: tg.save({"x": x}, io.BytesIO()), pickle.dumps,
+         lambda x: x.nonzero(), lambda x: x[x > 2], lambda x: tg.masked_select(x, x > 2), lambda x: tg.argwhere(x), lambda x: tg.where(x > 2),
+         lambda x: x.unique(), lambda x: x.unique_consecutive(), lambda x: x.long().bincount(), lambda x: x.histc(3),
+         lambda x: x.repeat_interleave(x.long()), lambda x: x.to_sparse(), lambda x: tg.linalg.eigvalsh(tg.eye(2, device="cuda")),
+         lambda x: tg.nn.utils.clip_grad_norm_([leaf(x)], 1.0, error_if_nonfinite=True)]
+
+
+def leaf(x):
+    made = x.detach().clone()
+    made.grad = x.detach().clone()
+    return made
+
+
 def test_strict_names_the_line_that_waits():
     x = tg.arange(6.0, device="cuda")
     with tg.strict("sync"):
         y = x * 2 + x.sum()
-        for wait in (lambda: x.sum().item(), lambda: x.nonzero(), lambda: x.cpu(), lambda: tg.linalg.eigvalsh(tg.eye(2, device="cuda"))):
-            with pytest.raises(RuntimeError, match=r"test_device_training\.py"):
-                wait()
+        for wait in WAITS:
+            with pytest.raises(RuntimeError, match=r"the host waits for the device at .*test_device_training\.py"):
+                wait(x)
         tg.cuda.synchronize()
     assert y.sum().item() == 30 + 90
     check = tg.strict()
@@ -163,6 +182,14 @@ def test_cuda_array_interface_both_ways():
     assert y.tolist() == x.t()[1:].tolist() and y.data_ptr() == x.data_ptr() + 8
     y.zero_()
     assert x.sum().item() == 0 + 4 + 8
+    if tg.cuda.device_count() > 1:  # memory of another device than the current one is found there
+        far = tg.arange(5, device="cuda:1")
+        taken = tg.as_tensor(Foreign(far.__cuda_array_interface__, far))
+        assert taken.device == far.device and taken.data_ptr() == far.data_ptr() and taken.tolist() == [0, 1, 2, 3, 4]
+        assert tg.cuda.current_device() == 0
+    host = tg.ones(3)
+    with pytest.raises(ValueError, match="is on no CUDA device: got the address 0x"):
+        tg.as_tensor(Foreign({**facts, "shape": (3,), "strides": None, "data": (host.data_ptr(), False), "stream": None}, host))
     assert tg.tensor(Foreign(x.__cuda_array_interface__, x), dtype=tg.float32).sum().item() == 12
     for bad, error in (({"typestr": ">i8"}, TypeError), ({"typestr": "<U4"}, TypeError), ({"strides": (-8, 8)}, ValueError), ({"mask": 1}, ValueError)):
         with pytest.raises(error):
@@ -186,19 +213,3 @@ def test_indices_of_the_host():
     assert x[tg.tensor([True, False, True]), tg.tensor([0, 1], device="cuda")].tolist() == [0, 9]
     x[tg.tensor([1])] = -1.0
     assert x[1].tolist() == [-1] * 4 and x.device.type == "cuda"
-
-
-def test_generators():
-    g = tg.Generator(device="cuda")
-    assert g.device == tg.device("cuda:0") and tg.Generator("cuda:1").clone_state().device == tg.device("cuda:1")
-    assert tg.Generator().device == tg.device("cpu")
-    g.manual_seed(4)
-    first = tg.rand(5, device="cuda", generator=g)
-    tg.manual_seed(4)
-    assert first.tolist() == tg.rand(5, device="cuda").tolist() == tg.rand(5, generator=tg.Generator().manual_seed(4)).tolist()
-    state = tg.cuda.get_rng_state()
-    drawn = tg.randn(3, device="cuda").tolist()
-    tg.cuda.set_rng_state(state)
-    assert tg.randn(3, device="cuda").tolist() == drawn
-    with pytest.raises(RuntimeError, match="there is no device cuda:9"):
-        tg.Generator("cuda:9")
