@@ -10,6 +10,7 @@
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/fft/library.h"
 #include "tapegrad/cuda/libraries/library.h"
+#include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/memory/storage.h"
 
 namespace tapegrad::cuda {
@@ -52,11 +53,10 @@ struct Plan {
   cufftHandle handle = 0;
   size_t workspace = 0;
   bool found = false;  // the library does it
-  uint64_t used = 0;
 
   Plan() = default;
   Plan(Plan&& o) noexcept
-      : handle(o.handle), workspace(o.workspace), found(o.found), used(o.used), made_(std::exchange(o.made_, false)) {}
+      : handle(o.handle), workspace(o.workspace), found(o.found), made_(std::exchange(o.made_, false)) {}
   ~Plan() {
     if (made_) (void)TG_FFT(cufftDestroy)(handle);
   }
@@ -123,21 +123,14 @@ class Plans {
     }
   }
   Plan& find(const Key& key) {
-    auto at = plans_.find(key);
-    if (at == plans_.end()) {
-      Plan plan;
-      plan.make(key);
-      if (plans_.size() >= kMostPlans)
-        plans_.erase(std::ranges::min_element(plans_, {}, [](const auto& entry) { return entry.second.used; }));
-      at = plans_.emplace(key, std::move(plan)).first;
-    }
-    at->second.used = ++clock_;
-    return at->second;
+    if (Plan* plan = plans_.find(key)) return *plan;
+    Plan plan;
+    plan.make(key);
+    return plans_.put(key, std::move(plan));
   }
 
   std::recursive_mutex mutex_;
-  std::map<Key, Plan> plans_;
-  uint64_t clock_ = 0;
+  PlanCache<Key, Plan> plans_{kMostPlans};
 };
 
 Plans& plans_of(int device) {

@@ -33,6 +33,42 @@ def make(*shape, seed=0, dtype=tapegrad.float32):
     return rows.Make(dtype, seed)(shape)
 
 
+@pytest.mark.parametrize("switches", [{"enabled": False}, {"enabled": True}, {"enabled": True, "deterministic": True},
+                                      {"enabled": True, "benchmark": True}, {"enabled": True, "benchmark": True, "deterministic": True, "benchmark_limit": 2}],
+                         ids=lambda switches: "-".join(switches))
+@pytest.mark.parametrize("dtype, rtol", [("float32", 1e-4), ("float64", 1e-10), ("bfloat16", 0.03), ("float16", 4e-3)])
+def test_convolutions_agree_under_every_switch_of_cudnn(switches, dtype, rtol):
+    dtype = getattr(tapegrad, dtype)
+    x, w = make(4, 16, 9, 10).to(dtype), make(24, 8, 3, 3, seed=1).to(dtype) * 0.2
+    with tapegrad.backends.cudnn.flags(**switches):
+        results = []
+        for device in ("cpu", "cuda", "cuda"):
+            leaves = [t.to(device).requires_grad_() for t in (x, w)]
+            y = F.conv2d(*leaves, padding=1, stride=(1, 2), groups=2)
+            results.append([t.detach().cpu() for t in (y, *tapegrad.autograd.grad(y, leaves, tapegrad.ones_like(y)))])
+    for n, (host, device, again) in enumerate(zip(*results)):
+        scale = host.abs().max().item()
+        assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
+        if "deterministic" in switches or "benchmark" not in switches:
+            assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
+
+
+def test_convolutions_in_a_graph():
+    x, w = make(2, 8, 9, 10).to("cuda"), make(12, 8, 3, 3, seed=1).to("cuda").requires_grad_()
+
+    def step():
+        y = F.conv2d(x, w, padding=1)
+        return y, *tapegrad.autograd.grad(y, (w,), tapegrad.ones_like(y))
+
+    graph = tapegrad.cuda.CUDAGraph()
+    with tapegrad.cuda.graph(graph):  # without a step before it: plans are made while it is captured
+        captured = step()
+    x.copy_(x * 2)
+    graph.replay()
+    for a, b in zip(captured, step()):
+        assert a.tolist() == b.tolist()
+
+
 @pytest.mark.parametrize("shape, kernel", [((2, 5, 7, 6), (4, 5, 3, 3)), ((2, 3, 4, 5, 6), (4, 3, 2, 2, 2))])
 def test_convolutions_keep_channels_last(shape, kernel):
     f = F.conv2d if len(shape) == 4 else F.conv3d

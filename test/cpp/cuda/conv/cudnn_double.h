@@ -280,7 +280,9 @@ inline int execute(void* handle, void* plan, void* pack) {
   state().executed.push_back(config.engine);
   state().workspaces.push_back(given.numbers.at(kPackWorkspace)[0]);
   if (engine.execute_status != kSuccess) return engine.execute_status;
-  tapegrad::cuda::driver().synchronize_stream(state().stream);  // what the operands wait for
+  tapegrad::cuda::Driver& driver = tapegrad::cuda::driver();
+  if (driver.capture_state(state().stream) != tapegrad::cuda::CaptureState::None) return kSuccess;  // would be recorded
+  driver.synchronize_stream(state().stream);  // what the operands wait for
   Object& operation = of(of(config, kHeuristicsGraph), kGraphOperations);
   const auto& ids = given.numbers.at(kPackIds);
   const auto& pointers = given.numbers.at(kPackPointers);

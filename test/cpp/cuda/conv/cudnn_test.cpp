@@ -317,3 +317,24 @@ TEST_CASE("At most 512 plans are kept per device", "[cuda]") {
   CHECK(state().live_of(kExecutionPlan) == 512);
   CHECK(state().live_of(kTensor) == 0);
 }
+
+TEST_CASE("Plans of a captured graph are not measured and stay", "[cuda]") {
+  const Setup setup;
+  const size_t before = state().live_of(kExecutionPlan);
+  set_cudnn_switch(CudnnSwitch::Benchmark, 1);
+  const Stream stream{driver().create_stream(0, 0), 0};
+  driver().begin_capture(stream.handle, "global");
+  float x[4] = {}, w[1] = {}, y[4] = {};
+  const auto run = [&](int64_t n, const Stream& on) {
+    const Case c{1, 1, 1, 1, {1, 1}, {1, 1}, {2000, 2000 + n}, {0, n}, {1, 1}, {}};
+    REQUIRE(library_convolution(on, {Wanted::Output, DType::float32, false, geometry(c), x, w, y}));
+  };
+  for (int again = 0; again < 2; ++again) run(0, stream);
+  CHECK(state().executed.size() == 2);
+  driver().destroy_graph(driver().end_capture(stream.handle));
+  driver().destroy_stream(stream.handle);
+  set_cudnn_switch(CudnnSwitch::Benchmark, 0);
+  for (int64_t n = 1; n < 600; ++n) run(n, {});
+  CHECK(state().live_of(kExecutionPlan) == 513);
+  CHECK(before <= 512);
+}
