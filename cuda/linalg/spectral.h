@@ -27,8 +27,7 @@ inline int64_t blocks_for(int64_t count, int64_t elements) {
 // not wanted.
 struct EigenRequest {
   DType dtype;
-  bool hermitian;  // eigenvalues of a (m = n), whose lower triangle is read and which becomes the vectors; else a = u s
-                   // vh
+  bool hermitian;  // a (m = n), whose lower triangle is read, becomes the vectors; else a = u diag(values) vh
   bool vectors;
   int64_t m, n;  // m >= n
   void* a;
