@@ -271,10 +271,12 @@ def first_steps(libs: dict) -> list:
     rows = []
     for network in networks.NETWORKS:
         for name in libs:
-            done = subprocess.run([sys.executable, "-m", "benchmarks.networks", name, network.name], capture_output=True, text=True, timeout=600)
             row = {"network": network.name, "library": name}
             try:
+                done = subprocess.run([sys.executable, "-m", "benchmarks.networks", name, network.name], capture_output=True, text=True, timeout=600)
                 row |= json.loads(done.stdout.splitlines()[-1])
+            except subprocess.TimeoutExpired:
+                row["missing"] = "no first step in 600 s"
             except (IndexError, ValueError):
                 row["missing"] = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
             rows.append(row)

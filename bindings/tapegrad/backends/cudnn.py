@@ -18,15 +18,17 @@ __all__ = ["conv", "flags", "is_acceptable", "is_available", "set_flags", "versi
 
 _NUMBERS = {"enabled": 0, "benchmark": 1, "benchmark_limit": 2, "deterministic": 3, "allow_tf32": 5}  # of c10/cudnn_switches.h
 _precision = "none"
+_found: int | None = None
 
 
 def _version() -> int | None:
+    global _found
     from .. import cuda
 
-    if not cuda.is_available():
-        return None
-    libraries = cuda.library_versions()  # cuDNN ends the process where it misses cuBLASLt, and is not used then
-    return libraries.get("cudnn", {}).get("version") if "version" in libraries.get("cublas_lt", {}) else None
+    if _found is None and cuda.is_available():
+        libraries = cuda.library_versions()  # cuDNN ends the process where it misses cuBLASLt, and is not used then
+        _found = libraries.get("cudnn", {}).get("version") if "version" in libraries.get("cublas_lt", {}) else None
+    return _found
 
 
 def version() -> int | None:
