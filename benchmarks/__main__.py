@@ -27,11 +27,12 @@ from . import (
     promises,
     report,
     rows,
+    transforms,
 )
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
-          "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes}
+          "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms}
 
 
 def libraries() -> dict:
