@@ -44,8 +44,8 @@ def _extra_args(op: Op) -> list[str]:
     extra = [("inplace", "Bool")] if has_inplace_flag(op) else []
     if op.has_out:
         extra.append(('out', 'Tensor' if op.num_outputs == 1 else 'Tensors'))
-    made = op.kind in ("random", "composite") and not op.is_inplace_only and op.args[0].type != "Tensor"
-    if op.kind == "create" or (made and any(a.type == "Device?" for a in op.args)):
+    made = op.is_random or (op.kind == "composite" and op.args[0].type != "Tensor")
+    if op.kind == "create" or (made and not op.is_inplace_only and any(a.type == "Device?" for a in op.args)):
         extra += [("layout", "Layout"), ("pin_memory", "Bool"), ("requires_grad", "Bool")]
     return extra
 

@@ -53,8 +53,7 @@ class Adagrad(RuleOptimizer):
 
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given."""
-        if _C._cuda_state()[1]:
-            self._refuse_in_graphs()
+        self._refuse_in_graphs()
         loss = None if closure is None else self._loss(closure)
         _C._optimizer_step(self._rule, self.param_groups, self.state, self._sparse_update)
         return loss

@@ -218,6 +218,17 @@ class Optimizer:
         """One step; closure, when given, computes the loss anew and is called with gradients on."""
         raise NotImplementedError
 
+    def _refuse_in_graphs(self) -> None:
+        """Raises RuntimeError where a step is recorded into a CUDA graph that would be the same in all replays."""
+        if not _C._cuda_state()[1]:
+            return
+        from ..cuda import is_current_stream_capturing
+
+        if is_current_stream_capturing() and not all(group.get("capturable") for group in self.param_groups):
+            raise RuntimeError(f"{type(self).__name__}: a step in a CUDA graph would repeat the number of the step that was captured\n"
+                               + ("make the optimizer with capturable=True" if "capturable" in self.defaults else
+                                  "capture the forward and backward pass, and call step() after replay()"))
+
     @staticmethod
     def _loss(closure):
         if closure is None:
@@ -405,15 +416,6 @@ class RuleOptimizer(Optimizer):
                 if p.is_cuda and key in own:
                     own[key] = own[key].to(p.device)
 
-    def _refuse_in_graphs(self) -> None:
-        """Raises RuntimeError where a step is recorded that would be the same in all replays."""
-        from ..cuda import is_current_stream_capturing
-
-        if is_current_stream_capturing() and not all(group.get("capturable") for group in self.param_groups):
-            raise RuntimeError(f"{self._rule}: a step in a CUDA graph would repeat the number of the step that was captured\n"
-                               + ("make the optimizer with capturable=True" if "capturable" in self._switches else
-                                  "capture the forward and backward pass, and call step() after replay()"))
-
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given.
 
@@ -422,7 +424,7 @@ class RuleOptimizer(Optimizer):
         step before the capture. Raises RuntimeError inside a CUDA graph where the formula asks for the number of the step and `capturable` is
         not set.
         """
-        if _C._cuda_state()[1] and self._rule not in self._REPEATABLE:
+        if self._rule not in self._REPEATABLE:
             self._refuse_in_graphs()
         loss = None if closure is None else self._loss(closure)
         _C._optimizer_step(self._rule, self.param_groups, self.state)
@@ -432,8 +434,12 @@ class RuleOptimizer(Optimizer):
 class PerParameterOptimizer(Optimizer):
     """One whose step treats the parameters that have a gradient one after the other: a subclass writes `_update`."""
 
+    _counts_steps = True  # on the host; else its steps are all alike
+
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given."""
+        if self._counts_steps:
+            self._refuse_in_graphs()
         loss = self._loss(closure)
         with no_grad():
             for group in self.param_groups:

@@ -229,6 +229,7 @@ def test_what_a_recorded_step_needs():
     p.grad = tg.ones(2, device="cuda")
     for make, text in ((lambda: tg.optim.Adam([p]), "Adam: a step in a CUDA graph would repeat the number.*\nmake the optimizer with capturable=True"),
                        (lambda: tg.optim.Adagrad([p]), "Adagrad: a step in a CUDA graph.*\ncapture the forward and backward pass"),
+                       (lambda: tg.optim.Adafactor([p]), "Adafactor: a step in a CUDA graph.*\ncapture the forward and backward pass"),
                        (lambda: tg.optim.Adam([p], capturable=True), "would be made in each replay of the CUDA graph\ntake a step before the capture"),
                        (lambda: tg.optim.SGD([p], momentum=0.9), "momentum_buffer would be made in each replay")):
         optimizer = make()

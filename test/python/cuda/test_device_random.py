@@ -135,6 +135,7 @@ def test_factories_pin_their_memory():
             "randint": tg.randint(0, 9, (3,), pin_memory=True), "randperm": tg.randperm(5, pin_memory=True), "arange": tg.arange(3, pin_memory=True),
             "linspace": tg.linspace(0, 1, 5, pin_memory=True), "eye": tg.eye(2, pin_memory=True), "tensor": tg.tensor([1.0, 2.0], pin_memory=True),
             "empty_like": tg.empty_like(like, pin_memory=True), "zeros_like": tg.zeros_like(like, pin_memory=True),
+            "rand_like": tg.rand_like(like, pin_memory=True), "randint_like": tg.randint_like(like, 3, pin_memory=True),
             "new_zeros": like.new_zeros((2,), pin_memory=True)}
     for name, t in made.items():
         assert t.is_pinned() and t.device.type == "cpu", name
@@ -143,7 +144,7 @@ def test_factories_pin_their_memory():
     assert not tg.ones(3).is_pinned() and not tg.tensor([1.0], pin_memory=False).is_pinned() and not tg.empty(2, pin_memory=None).is_pinned()
     given = tg.tensor(like.numpy(), pin_memory=True)
     assert given.is_pinned() and tg.equal(given, like)
-    assert tg.rand(2, pin_memory=True, requires_grad=True).requires_grad
+    assert tg.rand(2, pin_memory=True, requires_grad=True).requires_grad and tg.randn_like(like, requires_grad=True).requires_grad
     for wrong in (lambda: tg.empty(2, device="cuda", pin_memory=True), lambda: tg.tensor([1.0], device="cuda", pin_memory=True),
                   lambda: tg.zeros(2, device="meta", pin_memory=True)):
         with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
