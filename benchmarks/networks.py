@@ -243,19 +243,18 @@ NETWORKS = [
 
 
 def training_step(lib, network: Network, n: int, dtype: str, graphed: bool):
-    """A step of training on one batch that stays where it is. Graphed, forward and backward pass (and SGD) are captured
-    once and replayed; the optimizers that count their steps run after that, in every library. `step.model` is the network."""
+    """A step of training on one batch that stays where it is: forward and backward pass and the optimizer, `graphed` captured
+    once and replayed. `step.model` is the network."""
     lib.manual_seed(0)
     with lib.device("cuda"):
         model = network.build(lib)
     inputs, target = network.batch(lib, n)
-    options = {"momentum": 0.9} if network.optimizer == "SGD" else {}
+    options = {"momentum": 0.9} if network.optimizer == "SGD" else {"capturable": graphed}
     optimizer = getattr(lib.optim, network.optimizer)(model.parameters(), lr=1e-4, **options)
     F = lib.nn.functional
     lowered = dtype != "float32"
-    inside = network.optimizer == "SGD"
 
-    def gradients():
+    def train():
         with lib.autocast("cuda", dtype=getattr(lib, dtype), cache_enabled=not graphed) if lowered else contextlib.nullcontext():
             out = model(*inputs)
             if network.unit == "ratings":
@@ -263,14 +262,11 @@ def training_step(lib, network: Network, n: int, dtype: str, graphed: bool):
             else:
                 loss = F.cross_entropy(out.reshape(-1, out.shape[-1]), target)
         loss.backward()
-        if inside:
-            optimizer.step()
+        optimizer.step()
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        gradients()
-        if not inside:
-            optimizer.step()
+        train()
 
     step.model = model
     if not graphed:
@@ -284,12 +280,10 @@ def training_step(lib, network: Network, n: int, dtype: str, graphed: bool):
     optimizer.zero_grad(set_to_none=True)
     graph = lib.cuda.CUDAGraph()
     with lib.cuda.graph(graph):
-        gradients()
+        train()
 
     def replay():
         graph.replay()
-        if not inside:
-            optimizer.step()
 
     replay.model = model
     return replay
