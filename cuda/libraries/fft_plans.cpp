@@ -12,6 +12,7 @@
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/memory/storage.h"
+#include "tapegrad/cuda/runtime/driver.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -53,12 +54,13 @@ struct Plan {
   cufftHandle handle = 0;
   size_t workspace = 0;
   bool found = false;  // the library does it
+  bool kept = false;   // a graph has its tables in the device's memory, so that they are not given back
 
   Plan() = default;
   Plan(Plan&& o) noexcept
-      : handle(o.handle), workspace(o.workspace), found(o.found), made_(std::exchange(o.made_, false)) {}
+      : handle(o.handle), workspace(o.workspace), found(o.found), kept(o.kept), made_(std::exchange(o.made_, false)) {}
   ~Plan() {
-    if (made_) (void)TG_FFT(cufftDestroy)(handle);
+    if (made_ && !kept) (void)TG_FFT(cufftDestroy)(handle);
   }
   void make(const Key& key) {
     TG_FFT_CHECK(cufftCreate, &handle);
@@ -90,9 +92,21 @@ class Plans {
  public:
   bool run(const Stream& stream, const Request& r) {
     const std::lock_guard lock(mutex_);  // recursive: short of memory, the workspace runs Python's collector
-    Plan& plan = find({type_of(r), r.rank, r.n, r.count, r.in_step, r.in_dist, r.out_step, r.out_dist});
-    if (!plan.found) return false;
-    const Workspace workspace(plan.workspace, stream);
+    // Plans cannot be made during a capture; our kernels can be captured.
+    const bool capturing = driver().capture_id(stream.handle) != 0;
+    const Key key{type_of(r), r.rank, r.n, r.count, r.in_step, r.in_dist, r.out_step, r.out_dist};
+    if (plans_.find(key) == nullptr) {
+      if (capturing) return false;
+      Plan plan;
+      plan.make(key);
+      plans_.put(key, std::move(plan));
+    }
+    if (!plans_.find(key)->found) return false;
+    const Workspace workspace(plans_.find(key)->workspace, stream);
+    Plan* const found = plans_.find(key);
+    if (found == nullptr) return run(stream, r);  // the collector ran transforms of many other layouts
+    Plan& plan = *found;
+    plan.kept |= capturing;
     TG_FFT_CHECK(cufftSetStream, plan.handle, static_cast<cudaStream_t>(stream.handle));
     TG_FFT_CHECK(cufftSetWorkArea, plan.handle, workspace.data());
     execute(plan.handle, r);
@@ -121,12 +135,6 @@ class Plans {
         return TG_FFT_CHECK(cufftExecZ2D, plan, static_cast<cufftDoubleComplex*>(in),
                             static_cast<cufftDoubleReal*>(r.out));
     }
-  }
-  Plan& find(const Key& key) {
-    if (Plan* plan = plans_.find(key)) return *plan;
-    Plan plan;
-    plan.make(key);
-    return plans_.put(key, std::move(plan));
   }
 
   std::recursive_mutex mutex_;
