@@ -87,3 +87,19 @@ def test_what_is_not_finite_stays_in_its_line():
     y = fft.rfft(x)
     assert y[1].isnan().all().item() and not y[0].isnan().any().item() and not y[2].isnan().any().item()
     assert y[0, 0].item() == 16 and y[0, 1:].abs().max().item() == 0
+
+
+def test_nothing_waits_and_graphs_repeat_transforms():
+    x, s = numbers((4, 37)).cuda(), numbers((2, 5, 5)).cuda()
+    with tg.strict("sync"):
+        fft.irfft(fft.rfft(x.real), 37)
+    graph = tg.cuda.CUDAGraph()
+    with tg.cuda.graph(graph):
+        y, e = fft.fft(x), tg.linalg.matrix_exp(s)
+    for seed in (1, 2):
+        new = numbers((4, 37)) * seed
+        x.copy_(new)
+        s.copy_(numbers((2, 5, 5)) * (seed / 10))
+        graph.replay()
+        close(y, fft.fft(new))
+        tg.testing.assert_close(e.cpu(), tg.linalg.matrix_exp(numbers((2, 5, 5)) * (seed / 10)))
