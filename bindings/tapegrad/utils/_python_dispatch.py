@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import types as _types
 
 from .. import _C, ops, overrides
+from ._pytree import tree_flatten
 
 Tensor = _C.Tensor
 __all__ = ["BaseTorchDispatchMode", "TorchDispatchMode", "is_traceable_wrapper_subclass", "return_and_correct_aliasing", "transform_subclass"]
@@ -341,6 +343,14 @@ def _device_of(x):
     return x.__dict__.get("_wrapper_device")
 
 
+def _hook_of(cls, args, kwargs):
+    """cls.__torch_dispatch__; where it is a plain method, of the first argument of the class."""
+    hook = cls.__torch_dispatch__
+    if not isinstance(hook, _types.FunctionType) or isinstance(inspect.getattr_static(cls, "__torch_dispatch__"), staticmethod):
+        return hook
+    return hook.__get__(next(v for v in tree_flatten((args, kwargs))[0] if isinstance(v, cls)))
+
+
 def adopt(cls) -> None:
     """Called for a new subclass of Tensor that defines `__torch_dispatch__`: makes operators ask it."""
     own = next((c.__dict__["__torch_function__"] for c in cls.__mro__ if c is not Tensor and "__torch_function__" in c.__dict__), None)
@@ -353,7 +363,7 @@ def adopt(cls) -> None:
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func in _places() and (device := _device_of(args[0])) is not None:
             return device if func == Tensor.device.__get__ else device.type == func.__self__.__name__.removeprefix("is_")
-        return _dispatch(cls.__torch_dispatch__, contextlib.nullcontext, func, types, args, kwargs)
+        return _dispatch(_hook_of(cls, args, kwargs or {}), contextlib.nullcontext, func, types, args, kwargs)
 
     cls.__torch_function__ = asked(__torch_function__)
 

@@ -170,6 +170,20 @@ def test_a_subclass_with_memory_counts_what_it_is_asked():
     assert run(tg) == run(torch)
 
 
+def test_a_plain_method_is_bound_to_its_tensor():
+    def run(t):
+        class Pair(t.Tensor):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                log.append((type(self).__name__, self.mark, str(func)))
+                return t.ones(1)
+
+        log, x = [], t.Tensor._make_wrapper_subclass(Pair, (2, 2))
+        x.mark = 7
+        return t.mm(t.ones(2, 2), x).tolist(), x.exp().tolist(), log
+
+    assert run(tg) == run(torch)
+
+
 def test_what_is_not_there_says_so():
     class Wrapper(tg.Tensor):
         @classmethod

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import tapegrad
+import tapegrad as tg
 from tapegrad import nn
 
 
@@ -77,3 +78,23 @@ def test_weights_from_the_network(server, tmp_path):
     assert [f.name for f in cache.iterdir()] == [f"net-{digest[:8]}.pt"]  # nothing half
     with pytest.raises(OSError, match="404"):
         tapegrad.hub.load_state_dict_from_url(f"{address}/absent.pt", model_dir=str(cache), progress=False)
+
+
+def test_dictionaries_with_weak_keys_by_identity():
+    import gc
+    import importlib
+
+    def run(t):
+        weak = importlib.import_module(f"{t.__name__}.utils.weak")
+        a, b = t.ones(2), t.ones(2)
+        table = weak.WeakIdKeyDictionary({a: 1})
+        table[b] = 2
+        table[a] = 3
+        reference, held = weak.WeakIdRef(a), weak.TensorWeakRef(b)
+        facts = [len(table), table[a], table[b], a in table, t.ones(2) in table, reference == weak.WeakIdRef(a), reference == weak.WeakIdRef(b),
+                 held() is b, sorted(table.values()), table.get(t.ones(2), "none"), len(table.copy())]
+        del b
+        gc.collect()
+        return [*facts, len(table), held() is None, [k is a for k in table], table.pop(a), len(table)]
+
+    assert run(tg) == run(pytest.importorskip("torch"))
