@@ -76,3 +76,16 @@ def test_antialias_keeps_infinities_in_their_place():
     x = tapegrad.zeros(1, 1, 1, 12)
     x[..., 11] = math.inf
     assert F.interpolate(x, size=(1, 4), mode="bilinear", antialias=True).tolist() == [[[[0, 0, 0, math.inf]]]]
+
+
+def test_batch_norm_in_evaluation_takes_a_transposed_gradient():
+    """Of one picture whose gradient comes with the channels last: it is an affine map of each channel."""
+    x, weights = tapegrad.randn(1, 8, 4, 4, dtype=tapegrad.float64, requires_grad=True), tapegrad.randn(1, 16, 8, dtype=tapegrad.float64)
+    norm = tapegrad.nn.BatchNorm2d(8, dtype=tapegrad.float64).eval()
+    with tapegrad.no_grad():
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    (norm(x).flatten(2).transpose(1, 2) * weights).sum().backward()
+    scale = (norm.running_var + norm.eps).rsqrt()[None, :, None, None]
+    assert tapegrad.allclose(norm.bias.grad, weights.sum((0, 1)))
+    assert tapegrad.allclose(x.grad, weights.transpose(1, 2).reshape(1, 8, 4, 4) * scale)
