@@ -29,53 +29,19 @@ bool is_by_samples(const Tensor& input, const Tensor& hx, const LayerWeights& w)
   return any(batch::is_batched) && (has_samples(input) || has_samples(hx) || any(has_samples));
 }
 
-// A layer step by step, of operators that take all samples at once.
-LayerResult steps(const Tensor& input, const Tensor& hx, const Tensor& cx, const LayerWeights& w, IntSpan batch_sizes,
-                  Cell cell, bool reverse) {
-  const bool lstm = cell == Cell::Lstm;
-  const auto last = static_cast<int64_t>(batch_sizes.size());
-  const Tensor gates = linear(input, w.w_ih, w.b_ih);
-  std::vector<Tensor> outputs(batch_sizes.size()), ended_h, ended_c;
-  int64_t row = reverse ? gates.size(0) : 0, now = batch_sizes[static_cast<size_t>(reverse ? last - 1 : 0)];
-  Tensor h = narrow(hx, 0, 0, now), c = lstm ? narrow(cx, 0, 0, now) : Tensor();
-  for (int64_t i = 0; i < last; ++i) {
-    const auto t = static_cast<size_t>(reverse ? last - 1 - i : i);
-    const int64_t n = batch_sizes[t];
-    const auto begin = [&](Tensor& state, const Tensor& first) {  // sequences that begin here, walked backwards
-      const Tensor both[] = {state, narrow(first, 0, now, n - now)};
-      state = cat(both, 0);
-    };
-    const auto end = [&](Tensor& state, std::vector<Tensor>& ended) {
-      ended.insert(ended.begin(), narrow(state, 0, n, now - n));
-      state = narrow(state, 0, 0, n);
-    };
-    if (n > now) {
-      begin(h, hx);
-      if (lstm) begin(c, cx);
-    } else if (n < now) {
-      end(h, ended_h);
-      if (lstm) end(c, ended_c);
-    }
-    now = n;
-    if (reverse) row -= n;
-    const Tensor of_input = narrow(gates, 0, row, n), of_state = linear(h, w.w_hh, w.b_hh);
-    if (!reverse) row += n;
-    if (lstm) {
-      std::tie(h, c) = _lstm_gates(add(of_input, of_state), c);
-      if (w.w_hr.defined()) h = linear(h, w.w_hr);
-    } else if (cell == Cell::Gru) {
-      h = _gru_gates(of_input, of_state, h);
-    } else {
-      h = cell == Cell::Tanh ? tanh(add(of_input, of_state)) : relu(add(of_input, of_state));
-    }
-    outputs[t] = h;
+// A layer of one step, of operators that take all samples at once. For more steps the kernel, once per sample, is
+// quicker: 100 steps of four samples take it a tenth of the time.
+LayerResult one_step(const Tensor& input, const Tensor& hx, const Tensor& cx, const LayerWeights& w, Cell cell) {
+  const Tensor of_input = linear(input, w.w_ih, w.b_ih), of_state = linear(hx, w.w_hh, w.b_hh);
+  if (cell == Cell::Lstm) {
+    auto [h, c] = _lstm_gates(add(of_input, of_state), cx);
+    if (w.w_hr.defined()) h = linear(h, w.w_hr);
+    return {h, h, c};
   }
-  const auto with_ended = [](const Tensor& state, std::vector<Tensor>& ended) {
-    if (ended.empty()) return state;
-    ended.insert(ended.begin(), state);
-    return cat(ended, 0);
-  };
-  return {cat(outputs, 0), with_ended(h, ended_h), lstm ? with_ended(c, ended_c) : c};
+  const Tensor h = cell == Cell::Gru    ? _gru_gates(of_input, of_state, hx)
+                   : cell == Cell::Tanh ? tanh(add(of_input, of_state))
+                                        : relu(add(of_input, of_state));
+  return {h, h, {}};
 }
 
 }  // namespace
@@ -84,8 +50,8 @@ LayerResult layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const
                   Cell cell, bool reverse) {
   const int64_t number = static_cast<int64_t>(cell);
   const bool lstm = cell == Cell::Lstm;
-  if (TG_UNLIKELY(modes() & kModeBatch) && !batch_sizes.empty() && is_by_samples(input, hx, w))
-    return steps(input, hx, cx, w, batch_sizes, cell, reverse);
+  if (TG_UNLIKELY(modes() & kModeBatch) && batch_sizes.size() == 1 && is_by_samples(input, hx, w))
+    return one_step(input, hx, cx, w, cell);
   if (!is_half(input.dtype())) {
     auto r = _rnn_layer(input, hx, cx, w.w_ih, w.w_hh, w.b_ih, w.b_hh, w.w_hr, batch_sizes, number, reverse);
     return {std::get<0>(r), std::get<1>(r), lstm ? std::get<2>(r) : Tensor()};

@@ -368,7 +368,7 @@ def test_what_a_row_of_samples_refuses():
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_recurrent_layers_with_weights_of_samples(kind):
-    """An ensemble: each sample has weights of its own; packed sequences, two directions; and no call per sample."""
+    """An ensemble: each sample has weights of its own; packed sequences, two directions."""
     tg.manual_seed(3)
     nets = [getattr(tg.nn, kind)(3, 4, bidirectional=True, dtype=tg.float64) for _ in range(3)]
     stacked, _ = tg.func.stack_module_state(nets)
@@ -389,5 +389,24 @@ def test_recurrent_layers_with_weights_of_samples(kind):
     for i, p in enumerate(ours):
         for name, g in tg.func.grad(loss)(p, x).items():
             assert tg.allclose(gradients[name][i], g, atol=1e-10)
-    few, many = (calls(lambda n=n: tg.vmap(tg.func.grad(loss), in_dims=(0, None))({k: v[[0] * n] for k, v in stacked.items()}, x)) for n in (2, 9))
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
+def test_recurrent_cells_with_weights_of_samples(kind):
+    """A single step is no call per sample, nor is its gradient."""
+    tg.manual_seed(3)
+    cells = [getattr(tg.nn, kind)(3, 4, dtype=tg.float64) for _ in range(3)]
+    stacked, _ = tg.func.stack_module_state(cells)
+    x = tg.tensor(array(2, 3))
+
+    def loss(parameters, v):
+        result = tg.func.functional_call(cells[0], parameters, (v,))
+        return sum((r * r).sum() for r in (result if isinstance(result, tuple) else (result,)))
+
+    gradient = tg.func.grad(loss)
+    got = tg.vmap(gradient, in_dims=(0, None))(stacked, x)
+    for i in range(3):
+        for name, g in gradient({k: v[i] for k, v in stacked.items()}, x).items():
+            assert tg.allclose(got[name][i], g, atol=1e-10)
+    few, many = (calls(lambda n=n: tg.vmap(gradient, in_dims=(0, None))({k: v[[0] * n] for k, v in stacked.items()}, x)) for n in (2, 9))
     assert few == many
