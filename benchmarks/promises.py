@@ -156,7 +156,7 @@ def _half():
             for name, run in table.items():
                 if name.startswith("int64"):
                     continue
-                ratios.append(1 / _paired(run, tables["float32"][family][name], 5))
+                ratios.append(1 / _paired(run, tables["float32"][family][name], 15))
                 if ratios[-1] > 1.3:
                     slow.append(f"{name} {ratios[-1]:.2f}")
         worst = f": {', '.join(slow)}" if slow else ""

@@ -3,6 +3,7 @@
 // transformed at once by a plain loop. Compiled per instruction set.
 #pragma once
 
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/parallel.h"
@@ -36,55 +37,69 @@ inline uint64_t word64(const uint32_t* words, int64_t i) {
   return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
 }
 
-// out[i] = f(uniform in [0, 1)); T is float (32-bit draws) or double (64-bit draws).
-template <class T, class F>
-void fill_uniform(T* out, int64_t numel, PhiloxState state, F&& f) {
-  if constexpr (std::is_same_v<T, float>) {
-    for_words<1>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-      T* __restrict to = out + first;
-      for (int64_t i = 0; i < many; ++i) to[i] = f(philox_uniform(words[i]));
-    });
+// make(to) writes `many` numbers of type T; where `out` is of a 16-bit format, they are then converted.
+template <class T, class Out, class F>
+TG_INLINE void write_chunk(Out* out, int64_t many, F&& make) {
+  if constexpr (std::is_same_v<T, Out>) {
+    make(out);
   } else {
-    for_words<2>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-      T* __restrict to = out + first;
-      for (int64_t i = 0; i < many; ++i) to[i] = f(philox_uniform(word64(words, i)));
-    });
+    alignas(64) T values[kWordBuffer];
+    make(values);
+    blocks::copy(many, out, values);
   }
 }
 
-// out[i] = f(standard normal).
-template <class T, class F>
-void fill_normal(T* out, int64_t numel, PhiloxState state, F&& f) {
+// out[i] = f(uniform in [0, 1)); T is float (32-bit draws) or double (64-bit draws).
+template <class T, class Out, class F>
+void fill_uniform(Out* out, int64_t numel, PhiloxState state, F&& f) {
   constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
   for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-    T* __restrict to = out + first;
+    write_chunk<T>(out + first, many, [&](T* __restrict to) {
+      for (int64_t i = 0; i < many; ++i) {
+        if constexpr (kPer == 1)
+          to[i] = f(philox_uniform(words[i]));
+        else
+          to[i] = f(philox_uniform(word64(words, i)));
+      }
+    });
+  });
+}
+
+// out[i] = f(standard normal).
+template <class T, class Out, class F>
+void fill_normal(Out* out, int64_t numel, PhiloxState state, F&& f) {
+  constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
+  for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
     auto pair = [&](int64_t k) {
       if constexpr (kPer == 1)
         return philox_normal_pair(words[2 * k], words[2 * k + 1]);
       else
         return philox_normal_pair(word64(words, 2 * k), word64(words, 2 * k + 1));
     };
-    for (int64_t k = 0; k < many / 2; ++k) {
-      const auto p = pair(k);
-      to[2 * k] = f(p.first);
-      to[2 * k + 1] = f(p.second);
-    }
-    if (many % 2) to[many - 1] = f(pair(many / 2).first);
+    write_chunk<T>(out + first, many, [&](T* __restrict to) {
+      for (int64_t k = 0; k < many / 2; ++k) {
+        const auto p = pair(k);
+        to[2 * k] = f(p.first);
+        to[2 * k + 1] = f(p.second);
+      }
+      if (many % 2) to[many - 1] = f(pair(many / 2).first);
+    });
   });
 }
 
 // out[i] = f(uniform in (0, 1)).
-template <class T, class F>
-void fill_open_uniform(T* out, int64_t numel, PhiloxState state, F&& f) {
+template <class T, class Out, class F>
+void fill_open_uniform(Out* out, int64_t numel, PhiloxState state, F&& f) {
   constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
   for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-    T* __restrict to = out + first;
-    for (int64_t i = 0; i < many; ++i) {
-      if constexpr (kPer == 1)
-        to[i] = f(open_uniform(words[i]));
-      else
-        to[i] = f(open_uniform(word64(words, i)));
-    }
+    write_chunk<T>(out + first, many, [&](T* __restrict to) {
+      for (int64_t i = 0; i < many; ++i) {
+        if constexpr (kPer == 1)
+          to[i] = f(open_uniform(words[i]));
+        else
+          to[i] = f(open_uniform(word64(words, i)));
+      }
+    });
   });
 }
 

@@ -141,8 +141,9 @@ void normal(const Tensor& t, double mean, double std, DrawState state) {
 void uniform(const Tensor& t, double low, double high, DrawState state) {
   with_real_memory(t, [&]<class T>(T* p, int64_t n, const Stream& stream) {
     const T a = static_cast<T>(low), b = static_cast<T>(high), width = b - a;
-    const T last = a < b ? std::nextafter(b, a) : a;
-    for_elements(stream, n, Uniforms<T, Between<T>>{p, state, {a, width, last, a == 0 && width == 1}});
+    const T last = random::last_of(a, b, t.dtype());
+    const bool plain = a == 0 && width == 1 && !is_half(t.dtype());
+    for_elements(stream, n, Uniforms<T, Between<T>>{p, state, {a, width, last, plain}});
   });
 }
 

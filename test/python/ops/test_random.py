@@ -60,6 +60,24 @@ def test_sixteen_bit_formats(dtype):
     assert abs(values(tg.randn(50_000, dtype=dtype)).std() - 1) < 0.02
 
 
+@pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16])
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (2, 3), (-1, 0), (-3, -2), (0, 0.01)])
+def test_the_upper_end_is_not_drawn(dtype, low, high):
+    x = tg.rand(N, dtype=dtype) if (low, high) == (0, 1) else tg.empty(N, dtype=dtype).uniform_(low, high)
+    assert low <= x.min().item() and high - (high - low) / 64 <= x.max().item() < high
+
+
+@pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16])
+def test_sixteen_bits_are_those_of_float32_rounded(dtype):
+    for shape in ((10007,), (301, 7)):
+        for fill in (lambda t: t.normal_(), lambda t: t.exponential_(2.0), lambda t: t.uniform_(0.25, 0.5).clamp_(max=0.49)):
+            results = []
+            for made in (tg.empty(shape, dtype=dtype), tg.empty(shape[::-1], dtype=dtype).T, tg.empty(shape)):
+                tg.manual_seed(3)
+                results.append(fill(made).to(dtype))
+            assert all(tg.equal(r, results[-1]) for r in results)
+
+
 def test_complex():
     x = tg.randn(N, dtype=tg.complex64)
     v = values(x)
