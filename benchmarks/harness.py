@@ -55,14 +55,14 @@ def _choose_inner(run, slice_s: float, finish=None) -> int:
 PAUSE_S = 0.06
 
 
-def measure(case: Case, rounds: int = 9, slice_s: float = 0.03) -> Case:
+def measure(case: Case, rounds: int = 9, slice_s: float = 0.03, pause_s: float = PAUSE_S) -> Case:
     """Times all libraries of a case in turn. Every round begins with another library than the one before."""
     names = list(case.runs)
     inner = {n: case.inner or _choose_inner(case.runs[n], slice_s, case.finish) for n in names}
     case.seconds = {n: [] for n in names}
     for r in range(min(case.rounds or rounds, rounds)):
         for n in names[r % len(names):] + names[:r % len(names)]:
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
             _time(case.runs[n], 1, case.finish)
             case.seconds[n].append(_time(case.runs[n], inner[n], case.finish))
     return case
