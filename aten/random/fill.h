@@ -37,24 +37,38 @@ inline uint64_t word64(const uint32_t* words, int64_t i) {
   return words[2 * i] | static_cast<uint64_t>(words[2 * i + 1]) << 32;
 }
 
-// make(to) writes `many` numbers of type T; where `out` is of a 16-bit format, they are then converted.
-template <class T, class Out, class F>
-TG_INLINE void write_chunk(Out* out, int64_t many, F&& make) {
-  if constexpr (std::is_same_v<T, Out>) {
-    make(out);
-  } else {
-    alignas(64) T values[kWordBuffer];
-    make(values);
-    blocks::copy(many, out, values);
+// Where the numbers of a fill go: memory of type T, or of a 16-bit format to which they are converted a chunk at a
+// time. One loop serves all formats, so that each of them adds a conversion to the library and not all distributions.
+template <class T>
+class Sink {
+ public:
+  template <class Out>
+  explicit Sink(Out* out) : memory_(out) {
+    if constexpr (!std::is_same_v<T, Out>)
+      store_ = [](void* to, int64_t first, int64_t many, const T* values) {
+        blocks::copy(many, static_cast<Out*>(to) + first, values);
+      };
   }
-}
+
+  // make(to) writes `many` numbers.
+  template <class F>
+  TG_INLINE void chunk(int64_t first, int64_t many, F&& make) const {
+    alignas(64) T values[kWordBuffer];
+    make(store_ == nullptr ? static_cast<T*>(memory_) + first : values);
+    if (store_ != nullptr) store_(memory_, first, many, values);
+  }
+
+ private:
+  void* memory_;
+  void (*store_)(void* to, int64_t first, int64_t many, const T* values) = nullptr;
+};
 
 // out[i] = f(uniform in [0, 1)); T is float (32-bit draws) or double (64-bit draws).
-template <class T, class Out, class F>
-void fill_uniform(Out* out, int64_t numel, PhiloxState state, F&& f) {
+template <class T, class F>
+void fill_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F&& f) {
   constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
   for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-    write_chunk<T>(out + first, many, [&](T* __restrict to) {
+    out.chunk(first, many, [&](T* __restrict to) {
       for (int64_t i = 0; i < many; ++i) {
         if constexpr (kPer == 1)
           to[i] = f(philox_uniform(words[i]));
@@ -66,8 +80,8 @@ void fill_uniform(Out* out, int64_t numel, PhiloxState state, F&& f) {
 }
 
 // out[i] = f(standard normal).
-template <class T, class Out, class F>
-void fill_normal(Out* out, int64_t numel, PhiloxState state, F&& f) {
+template <class T, class F>
+void fill_normal(const Sink<T>& out, int64_t numel, PhiloxState state, F&& f) {
   constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
   for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
     auto pair = [&](int64_t k) {
@@ -76,7 +90,7 @@ void fill_normal(Out* out, int64_t numel, PhiloxState state, F&& f) {
       else
         return philox_normal_pair(word64(words, 2 * k), word64(words, 2 * k + 1));
     };
-    write_chunk<T>(out + first, many, [&](T* __restrict to) {
+    out.chunk(first, many, [&](T* __restrict to) {
       for (int64_t k = 0; k < many / 2; ++k) {
         const auto p = pair(k);
         to[2 * k] = f(p.first);
@@ -88,11 +102,11 @@ void fill_normal(Out* out, int64_t numel, PhiloxState state, F&& f) {
 }
 
 // out[i] = f(uniform in (0, 1)).
-template <class T, class Out, class F>
-void fill_open_uniform(Out* out, int64_t numel, PhiloxState state, F&& f) {
+template <class T, class F>
+void fill_open_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F&& f) {
   constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
   for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-    write_chunk<T>(out + first, many, [&](T* __restrict to) {
+    out.chunk(first, many, [&](T* __restrict to) {
       for (int64_t i = 0; i < many; ++i) {
         if constexpr (kPer == 1)
           to[i] = f(open_uniform(words[i]));

@@ -146,7 +146,7 @@ void multinomial_cpu(const Tensor& given, int64_t num_samples, bool replacement,
           totals[r] = sum;
         }
       });
-      fill_uniform<double>(d, draws.numel(), state, [](double u) { return u; });
+      fill_uniform(Sink<double>(d), draws.numel(), state, [](double u) { return u; });
       parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
         const std::unique_ptr<double[]> scratch(new double[static_cast<size_t>(2 * padded)]);
         const std::unique_ptr<int64_t[]> order(new int64_t[static_cast<size_t>(categories)]);

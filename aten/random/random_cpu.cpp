@@ -16,9 +16,8 @@ using Gen = const GeneratorPtr&;
 
 namespace {
 
-// Calls fill.template operator()<T>(pointer, count) on dense memory of the tensor's format, T float or double, in which
-// is computed: the tensor's own memory where it is contiguous, else a buffer that is then copied. Complex tensors are
-// pairs.
+// Calls fill(sink, count) for numbers computed in float or double: their sink is the tensor's own memory where it is
+// contiguous, else a buffer that is then copied. Complex tensors are pairs.
 template <class F>
 void with_real_memory(const Tensor& t, F&& fill) {
   if (t.numel() == 0) return;
@@ -26,7 +25,8 @@ void with_real_memory(const Tensor& t, F&& fill) {
   const bool direct = t.is_contiguous();
   const Tensor memory = direct ? t : empty_tensor(t.sizes(), t.dtype());
   dispatch_floating(to_real(t.dtype()), [&]<class Out>() {
-    fill.template operator()<compute_t<Out>>(static_cast<Out*>(memory.data_ptr()), n);
+    using T = compute_t<Out>;
+    fill(Sink<T>(static_cast<Out*>(memory.data_ptr())), n);
   });
   if (!direct) copy_cpu(t, memory, false);
 }
@@ -34,20 +34,20 @@ void with_real_memory(const Tensor& t, F&& fill) {
 void normal(const Tensor& t, double mean, double std, PhiloxState state) {
   // A complex normal shares its variance between its parts.
   const double spread = t.is_complex() ? std * std::sqrt(0.5) : std;
-  with_real_memory(t, [&]<class T>(auto* p, int64_t n) {
+  with_real_memory(t, [&]<class T>(const Sink<T>& p, int64_t n) {
     const T m = static_cast<T>(mean), s = static_cast<T>(spread);
-    if (m == 0 && s == 1) return fill_normal<T>(p, n, state, [](T z) { return z; });
-    fill_normal<T>(p, n, state, [m, s](T z) { return std::fma(z, s, m); });
+    if (m == 0 && s == 1) return fill_normal(p, n, state, [](T z) { return z; });
+    fill_normal(p, n, state, [m, s](T z) { return std::fma(z, s, m); });
   });
 }
 
 void uniform(const Tensor& t, double low, double high, PhiloxState state) {
-  with_real_memory(t, [&]<class T>(auto* p, int64_t n) {
+  with_real_memory(t, [&]<class T>(const Sink<T>& p, int64_t n) {
     const T a = static_cast<T>(low), b = static_cast<T>(high), width = b - a;
-    if (a == 0 && width == 1 && !is_half(t.dtype())) return fill_uniform<T>(p, n, state, [](T u) { return u; });
+    if (a == 0 && width == 1 && !is_half(t.dtype())) return fill_uniform(p, n, state, [](T u) { return u; });
     // Rounding may reach the upper end, which does not belong to the range.
     const T last = random::last_of(a, b, t.dtype());
-    fill_uniform<T>(p, n, state, [=](T u) {
+    fill_uniform(p, n, state, [=](T u) {
       const T v = std::fma(u, width, a);
       return v < last ? v : last;
     });
@@ -76,22 +76,22 @@ void uniform_fill_cpu(const Tensor& self, double from, double to, Gen, const Phi
 }
 
 void exponential_fill_cpu(const Tensor& self, double lambd, Gen, const PhiloxState& state) {
-  with_real_memory(self, [&]<class T>(auto* p, int64_t n) {
+  with_real_memory(self, [&]<class T>(const Sink<T>& p, int64_t n) {
     const T scale = static_cast<T>(-1 / lambd);
-    fill_open_uniform<T>(p, n, state, [scale](T u) { return scale * detail::philox_log(u); });
+    fill_open_uniform(p, n, state, [scale](T u) { return scale * detail::philox_log(u); });
   });
 }
 
 void log_normal_fill_cpu(const Tensor& self, double mean, double std, Gen, const PhiloxState& state) {
-  with_real_memory(self, [&]<class T>(auto* p, int64_t n) {
-    fill_normal<T>(p, n, state,
-                   [=](T z) { return static_cast<T>(std::exp(std::fma(static_cast<double>(z), std, mean))); });
+  with_real_memory(self, [&]<class T>(const Sink<T>& p, int64_t n) {
+    fill_normal(p, n, state,
+                [=](T z) { return static_cast<T>(std::exp(std::fma(static_cast<double>(z), std, mean))); });
   });
 }
 
 void cauchy_fill_cpu(const Tensor& self, double median, double sigma, Gen, const PhiloxState& state) {
-  with_real_memory(self, [&]<class T>(auto* p, int64_t n) {
-    fill_open_uniform<T>(p, n, state, [=](T u) {
+  with_real_memory(self, [&]<class T>(const Sink<T>& p, int64_t n) {
+    fill_open_uniform(p, n, state, [=](T u) {
       return static_cast<T>(std::fma(sigma, std::tan(M_PI * (static_cast<double>(u) - 0.5)), median));
     });
   });
@@ -101,8 +101,8 @@ void geometric_fill_cpu(const Tensor& self, double p, Gen, const PhiloxState& st
   // The first success in trials that succeed with p; 64-bit draws, so that long waits are not cut off.
   Tensor trials = empty_tensor(self.sizes(), DType::float64);
   const double scale = 1 / std::log1p(-p);
-  fill_open_uniform<double>(static_cast<double*>(trials.data_ptr()), trials.numel(), state,
-                            [scale](double u) { return std::ceil(std::log(u) * scale); });
+  fill_open_uniform(Sink<double>(static_cast<double*>(trials.data_ptr())), trials.numel(), state,
+                    [scale](double u) { return std::ceil(std::log(u) * scale); });
   copy_cpu(self, trials, false);
 }
 
