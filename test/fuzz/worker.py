@@ -48,6 +48,19 @@ def callables(record):
             yield "Tensor." + suffix, method, False
 
 
+def leaves(node):
+    """The tensors at the ends of a graph."""
+    rest, seen = [node], set()
+    while rest:
+        node = rest.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        rest += [after for after, _ in node.next_functions]
+
+
 def use(result, rng: random.Random):
     """Reads a result, and goes back through the tape."""
     tensors = rows.tensors_of(result)
@@ -58,7 +71,12 @@ def use(result, rng: random.Random):
         if t.requires_grad and t.grad_fn is not None and rng.random() < 0.5:
             create = rng.random() < 0.2
             total = t.sum()
-            (total.abs() if total.dtype.is_complex else total).backward(create_graph=create)
+            try:
+                (total.abs() if total.dtype.is_complex else total).backward(create_graph=create)
+            finally:
+                if create:  # a gradient that has a graph leads back to its tensor: a cycle that the program has to cut
+                    for leaf in leaves(total.grad_fn):
+                        leaf.grad = None
 
 
 def one_call(record, samples, rng: random.Random, journal: Journal, number: int):
