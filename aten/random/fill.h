@@ -63,20 +63,34 @@ class Sink {
   void (*store_)(void* to, int64_t first, int64_t many, const T* values) = nullptr;
 };
 
-// out[i] = f(uniform in [0, 1)); T is float (32-bit draws) or double (64-bit draws).
-template <class T, class F>
-void fill_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F&& f) {
+// out[i] = f(of_draw(draw i)): draws of 32 bits for float, of 64 for double.
+template <class T, class D, class F>
+TG_INLINE void fill_draws(const Sink<T>& out, int64_t numel, PhiloxState state, D of_draw, F f) {
   constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
   for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
     out.chunk(first, many, [&](T* __restrict to) {
       for (int64_t i = 0; i < many; ++i) {
         if constexpr (kPer == 1)
-          to[i] = f(philox_uniform(words[i]));
+          to[i] = f(of_draw(words[i]));
         else
-          to[i] = f(philox_uniform(word64(words, i)));
+          to[i] = f(of_draw(word64(words, i)));
       }
     });
   });
+}
+
+// out[i] = f(uniform in [0, 1)).
+template <class T, class F>
+void fill_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F f) {
+  fill_draws(
+      out, numel, state, [](auto word) { return philox_uniform(word); }, f);
+}
+
+// out[i] = f(uniform in (0, 1)).
+template <class T, class F>
+void fill_open_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F f) {
+  fill_draws(
+      out, numel, state, [](auto word) { return open_uniform(word); }, f);
 }
 
 // out[i] = f(standard normal).
@@ -97,22 +111,6 @@ void fill_normal(const Sink<T>& out, int64_t numel, PhiloxState state, F&& f) {
         to[2 * k + 1] = f(p.second);
       }
       if (many % 2) to[many - 1] = f(pair(many / 2).first);
-    });
-  });
-}
-
-// out[i] = f(uniform in (0, 1)).
-template <class T, class F>
-void fill_open_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F&& f) {
-  constexpr int kPer = std::is_same_v<T, float> ? 1 : 2;
-  for_words<kPer>(numel, state, [&](int64_t first, int64_t many, const uint32_t* words) {
-    out.chunk(first, many, [&](T* __restrict to) {
-      for (int64_t i = 0; i < many; ++i) {
-        if constexpr (kPer == 1)
-          to[i] = f(open_uniform(words[i]));
-        else
-          to[i] = f(open_uniform(word64(words, i)));
-      }
     });
   });
 }
