@@ -17,6 +17,27 @@ TG_HD inline R scale_to_one(R largest) {
   return std::ldexp(R(1), -exponent);
 }
 
+// a (rows x columns, by columns) = read(i, j), scaled to about 1. The scale, or 0 where an element is not finite.
+template <class T, class Read>
+TG_DEVICE real_t<T> block_load_scaled(T* a, int64_t rows, int64_t columns, const Read& read, real_t<T>* scratch) {
+  using R = real_t<T>;
+  R largest = 0;
+  each_element(0, rows, 0, columns, [&](int64_t i, int64_t j) {
+    const T x = read(i, j);
+    const R re = math::magnitude(real_part(x)), im = math::magnitude(imag_part(x));
+    a[i + j * rows] = x;
+    const R size = !math::isfinite(x) ? std::numeric_limits<R>::infinity() : re > im ? re : im;
+    largest = size > largest ? size : largest;
+  });
+  largest = block_reduce(largest, Largest(), scratch);
+  block_sync();
+  if (!math::isfinite(largest)) return 0;
+  const R scale = scale_to_one(largest);
+  each_element(0, rows, 0, columns, [&](int64_t i, int64_t j) { a[i + j * rows] = times(scale, a[i + j * rows]); });
+  block_sync();
+  return scale;
+}
+
 // a (n x n, all of it) = Q tridiag(d, e) Q^H; reflection k is left in column k of a, from row k + 1 on, and in tau[k].
 // w holds n elements.
 template <class T>

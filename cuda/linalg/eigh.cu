@@ -33,24 +33,17 @@ TG_KERNEL void eigh_kernel(EighArgs<T> args) {
   double *const e = d + n, *const c = e + n, *const s = c + n;
   for (int64_t m = block_index(); m < args.a.count; m += grid_size()) {
     const T* from = args.a[m];
-    // The other triangle is the conjugate; what is not finite is infinitely large.
-    R largest = 0;
-    each_element(0, n, 0, n, [&](int64_t i, int64_t j) {
+    // The other triangle is the conjugate.
+    const auto read = [&](int64_t i, int64_t j) {
       const bool there = args.upper ? i <= j : i >= j;
-      const T x = there ? from[i * args.a.row + j * args.a.col] : math::conj(from[j * args.a.row + i * args.a.col]);
-      const R re = math::magnitude(real_part(x)), im = math::magnitude(imag_part(x));
-      a[i + j * n] = i == j ? T(real_part(x)) : x;
-      const R size = !math::isfinite(x) ? std::numeric_limits<R>::infinity() : re > im ? re : im;
-      largest = size > largest ? size : largest;
-    });
-    largest = block_reduce(largest, Largest(), scratch);
-    block_sync();
-    if (!math::isfinite(largest)) {
+      return there ? from[i * args.a.row + j * args.a.col] : math::conj(from[j * args.a.row + i * args.a.col]);
+    };
+    const R scale = block_load_scaled(a, n, n, read, scratch);
+    if (scale == 0) {
       if (thread_index() == 0) args.infos[m] = kNotFiniteInfo;
       continue;
     }
-    const R scale = scale_to_one(largest);
-    each_element(0, n, 0, n, [&](int64_t i, int64_t j) { a[i + j * n] = times(scale, a[i + j * n]); });
+    for (int64_t i = thread_index(); i < n; i += block_size()) a[i + i * n] = T(real_part(a[i + i * n]));
     block_sync();
     block_tridiagonal(a, n, n, tau, w, d, e, sums, scratch);
     if (args.with_vectors) block_reflections<T>(a, n, tau, n - 1, 1, q, n, n, n);

@@ -75,23 +75,14 @@ TG_KERNEL void svd_kernel(SvdArgs<T> args) {
   T* const lengths = tau + n;
   for (int64_t m = block_index(); m < args.a.count; m += grid_size()) {
     const T* from = args.a[m];
-    R largest = 0;
-    each_element(0, p, 0, n, [&](int64_t i, int64_t j) {
-      const T x =
-          args.adjoint ? math::conj(from[j * args.a.row + i * args.a.col]) : from[i * args.a.row + j * args.a.col];
-      const R re = math::magnitude(real_part(x)), im = math::magnitude(imag_part(x));
-      a[i + j * p] = x;
-      const R size = !math::isfinite(x) ? std::numeric_limits<R>::infinity() : re > im ? re : im;
-      largest = size > largest ? size : largest;
-    });
-    largest = block_reduce(largest, Largest(), scratch);
-    block_sync();
-    if (!math::isfinite(largest)) {
+    const auto read = [&](int64_t i, int64_t j) {
+      return args.adjoint ? math::conj(from[j * args.a.row + i * args.a.col]) : from[i * args.a.row + j * args.a.col];
+    };
+    const R scale = block_load_scaled(a, p, n, read, scratch);
+    if (scale == 0) {
       if (thread_index() == 0) args.infos[m] = kNotFiniteInfo;
       continue;
     }
-    const R scale = scale_to_one(largest);
-    each_element(0, p, 0, n, [&](int64_t i, int64_t j) { a[i + j * p] = times(scale, a[i + j * p]); });
     if (args.with_vectors) each_element(0, n, 0, n, [&](int64_t i, int64_t j) { v[i + j * n] = T(i == j ? 1 : 0); });
     const R tolerance = std::numeric_limits<R>::epsilon() * std::sqrt(static_cast<R>(p));
     int sweep = 0;
