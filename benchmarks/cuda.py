@@ -145,18 +145,7 @@ def mlp(lib, batch, width, graphed):
                 p.sub_(p.grad, alpha=1e-3)
                 p.grad = None
 
-    if not graphed:
-        return step
-    side = lib.cuda.Stream()
-    side.wait_stream(lib.cuda.current_stream())
-    with lib.cuda.stream(side):
-        for _ in range(3):
-            step()
-    lib.cuda.current_stream().wait_stream(side)
-    graph = lib.cuda.CUDAGraph()
-    with lib.cuda.graph(graph):
-        step()
-    return graph.replay
+    return networks.captured(lib, step) if graphed else step
 
 
 def adam(lib):

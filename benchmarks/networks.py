@@ -242,6 +242,22 @@ NETWORKS = [
 ]
 
 
+def captured(lib, step, before=lambda: None):
+    """A function that replays `step`, captured after three runs on another stream; `before` runs in front of each and of the capture."""
+    side = lib.cuda.Stream()
+    side.wait_stream(lib.cuda.current_stream())
+    with lib.cuda.stream(side):
+        for _ in range(3):
+            before()
+            step()
+    lib.cuda.current_stream().wait_stream(side)
+    before()
+    graph = lib.cuda.CUDAGraph()
+    with lib.cuda.graph(graph):
+        step()
+    return lambda: graph.replay()
+
+
 def training_step(lib, network: Network, n: int, dtype: str, graphed: bool):
     """A step of training on one batch that stays where it is: forward and backward pass and the optimizer, `graphed` captured
     once and replayed. `step.model` is the network."""
@@ -271,20 +287,7 @@ def training_step(lib, network: Network, n: int, dtype: str, graphed: bool):
     step.model = model
     if not graphed:
         return step
-    side_stream = lib.cuda.Stream()
-    side_stream.wait_stream(lib.cuda.current_stream())
-    with lib.cuda.stream(side_stream):
-        for _ in range(3):
-            step()
-    lib.cuda.current_stream().wait_stream(side_stream)
-    optimizer.zero_grad(set_to_none=True)
-    graph = lib.cuda.CUDAGraph()
-    with lib.cuda.graph(graph):
-        train()
-
-    def replay():
-        graph.replay()
-
+    replay = captured(lib, train, lambda: optimizer.zero_grad(set_to_none=True))
     replay.model = model
     return replay
 
