@@ -1,10 +1,10 @@
 // Index operators that are made of others.
 #include <functional>
-#include <limits>
 
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/checked_int.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::composite {
@@ -137,8 +137,9 @@ Tensor one_hot(const Tensor& tensor, int64_t num_classes) {
            "one_hot: the number of classes cannot be inferred from a tensor without elements");
   if (num_classes == -1) {
     const int64_t largest = max(tensor).item<int64_t>();
-    TG_CHECK(largest < std::numeric_limits<int64_t>::max(), Runtime, "one_hot: class index {} is too large", largest);
-    num_classes = largest + 1;
+    const CheckedInt count = CheckedInt(largest) + 1;
+    TG_CHECK(count.fits(), Runtime, "one_hot: class index {} is too large", largest);
+    num_classes = count.value();
   }
   TG_CHECK(num_classes > 0, Runtime, "one_hot: expected at least one class: got {}", num_classes);
   sizes.push_back(num_classes);
