@@ -21,7 +21,8 @@ _precision = "none"
 _found: int | None = None
 
 
-def _version() -> int | None:
+def version() -> int | None:
+    """The version of cuDNN, such as 91300 for 9.13.0; None where convolutions on devices do without it."""
     global _found
     from .. import cuda
 
@@ -31,14 +32,9 @@ def _version() -> int | None:
     return _found
 
 
-def version() -> int | None:
-    """The version of cuDNN, such as 91300 for 9.13.0; None where convolutions on devices do without it."""
-    return _version()
-
-
 def is_available() -> bool:
     """Whether there is a device and a cuDNN for it."""
-    return _version() is not None
+    return version() is not None
 
 
 def is_acceptable(tensor) -> bool:
