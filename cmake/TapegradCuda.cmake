@@ -130,13 +130,13 @@ if(TG_CUDA_SIMULATED)
     set(wrapper "${PROJECT_BINARY_DIR}/simulated/${name}.cpp")
     file(CONFIGURE OUTPUT "${wrapper}" CONTENT "#include \"@name@\"\n" @ONLY)
     list(APPEND simulated_sources "${wrapper}")
-    if(TG_SANITIZE)  # half the time of the compiler
-      set_source_files_properties("${wrapper}" PROPERTIES COMPILE_OPTIONS -O0)
-    endif()
   endforeach()
   add_library(tapegrad_cuda_sim SHARED ${simulated_sources})
   target_compile_definitions(tapegrad_cuda_sim PRIVATE TG_CUDA_SIMULATED=1)
-  target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS} -O1)  # long to optimise, short to run
+  target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS} $<IF:$<BOOL:${TG_SANITIZE}>,-O0,-O1>)  # long to optimise, short to run
+  tg_precompile(tapegrad_cuda_sim tapegrad/cuda/kernels.h tapegrad/cuda/launch/loops.h tapegrad/cuda/pointwise/rows.h ${functors})
+  # They define what a header declares in another way.
+  set_source_files_properties(cuda/kernel_table.cpp cuda/pointwise/simulated_math.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(tapegrad_cuda_sim PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS})
   set_target_properties(tapegrad_cuda_sim PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib" BUILD_RPATH "$ORIGIN")

@@ -32,17 +32,38 @@ endforeach()
 add_library(tapegrad_baseline OBJECT ${TG_SOURCES})
 target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS})
 target_link_libraries(tapegrad_baseline PRIVATE tapegrad_private)
+tg_precompile(tapegrad_baseline tapegrad/aten/batch/call.h tapegrad/aten/iterate/outputs.h tapegrad/aten/iterate/pointwise.h
+  tapegrad/aten/iterate/reduce.h tapegrad/aten/sparse/operators.h tapegrad/autograd/autocast.h tapegrad/autograd/formulas/all.h
+  tapegrad/autograd/generated_support.h)
+# They define what a header declares in another way.
+set_source_files_properties(aten/vector_math.cpp aten/vector_math_cpu.cpp aten/vector_math_x86.cpp
+  PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set(objects $<TARGET_OBJECTS:tapegrad_baseline>)
-if(TG_KERNEL_SOURCES)
-  foreach(isa ${TG_ISAS})
-    add_library(tapegrad_${isa} OBJECT ${TG_KERNEL_SOURCES})
-    target_compile_definitions(tapegrad_${isa} PRIVATE TG_ISA=${isa})
-    target_compile_options(tapegrad_${isa} PRIVATE ${TG_KERNEL_LEVEL} -fno-math-errno -fno-trapping-math -ffp-contract=fast
+# Generated kernels apply functors, which declare mathematical functions as having vector forms: hand-written ones do not see that
+# unless they ask for it, so the two have their own precompiled headers.
+file(GLOB functors RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/functors/*.h")
+list(TRANSFORM functors PREPEND tapegrad/)
+set(generated_kernels ${TG_KERNEL_SOURCES})
+list(FILTER generated_kernels INCLUDE REGEX "^${TG_GEN_DIR}/")
+set(kernels ${TG_KERNEL_SOURCES})
+list(FILTER kernels EXCLUDE REGEX "^${TG_GEN_DIR}/")
+foreach(isa ${TG_ISAS})
+  foreach(part kernels generated_kernels)
+    if(NOT ${part})
+      continue()
+    endif()
+    set(target tapegrad_${isa}_${part})
+    add_library(${target} OBJECT ${${part}})
+    target_compile_definitions(${target} PRIVATE TG_ISA=${isa})
+    target_compile_options(${target} PRIVATE ${TG_KERNEL_LEVEL} -fno-math-errno -fno-trapping-math -ffp-contract=fast
       ${TG_ISA_FLAGS_${isa}})
-    target_link_libraries(tapegrad_${isa} PRIVATE tapegrad_private)
-    list(APPEND objects $<TARGET_OBJECTS:tapegrad_${isa}>)
+    target_link_libraries(${target} PRIVATE tapegrad_private)
+    list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()
-endif()
+  tg_precompile(tapegrad_${isa}_kernels tapegrad/aten/iterate/outputs.h tapegrad/aten/copy/strided_loop.h tapegrad/aten/typed.h
+    tapegrad/c10/parallel.h)
+  tg_precompile(tapegrad_${isa}_generated_kernels tapegrad/aten/iterate/rows.h tapegrad/aten/iterate/reduce_rows.h ${functors})
+endforeach()
 
 add_library(tapegrad SHARED ${objects})
 add_library(tapegrad::tapegrad ALIAS tapegrad)

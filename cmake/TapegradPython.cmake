@@ -30,6 +30,8 @@ endforeach()
 if(TG_BINDING_SOURCES)
   Python_add_library(_C MODULE WITH_SOABI ${TG_BINDING_SOURCES})
   target_compile_options(_C PRIVATE ${TG_BASELINE_FLAGS})
+  tg_precompile(_C tapegrad/bindings/tensor_object.h tapegrad/bindings/args.h tapegrad/bindings/errors.h
+    tapegrad/bindings/override.h tapegrad/bindings/registry.h)
   target_include_directories(_C SYSTEM PRIVATE ${Python_NumPy_INCLUDE_DIRS})
   target_link_libraries(_C PRIVATE tapegrad_private tapegrad pybind11::headers)
   set_target_properties(_C PROPERTIES

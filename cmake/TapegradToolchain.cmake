@@ -14,8 +14,10 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of Release builds
 find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths relative to the sources, so that every checkout and work tree of one machine shares the cache.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  # Paths relative to the sources, so that every checkout and work tree of one machine shares the cache; and what ccache's
+  # manual asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
   # nvcc preprocesses twice, for the host and for the device, and its output holds one of the two: files are compared instead.
   set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1 ${CCACHE_PROGRAM})
 endif()
@@ -64,3 +66,15 @@ if(TG_SANITIZE)
   target_compile_definitions(tapegrad_flags INTERFACE TG_SANITIZED=1)
   target_link_options(tapegrad_flags INTERFACE -fsanitize=${TG_SANITIZE})
 endif()
+
+# Most of what the compiler does for a file is reading headers: those that most files of a target include are read once.
+# tg_precompile(TARGET HEADER...)
+option(TG_PRECOMPILE "Precompile headers (g++); without it, files are checked for what they include" ON)
+function(tg_precompile target)
+  if(NOT TG_PRECOMPILE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  endif()
+  list(TRANSFORM ARGN REPLACE "(.+)" "<\\1>")  # by name, not by path: the same in every checkout
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  target_compile_options(${target} PRIVATE -fpch-preprocess)
+endfunction()
