@@ -51,6 +51,10 @@ struct prod {
   using Acc = sum_t<T>;
   TG_HD Acc identity() const { return Acc(1); }
   TG_HD Acc step(Acc a, T x) const { return math::mul(a, widen<Acc>(x)); }
+  // The product of two float16 numbers is a float, exactly.
+  TG_HD double step4_half(double a, float x, float y, float z, float w) const requires std::is_same_v<T, float> {
+    return a * (static_cast<double>(x * y) * static_cast<double>(z * w));
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return math::mul(a, b); }
   TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
 };

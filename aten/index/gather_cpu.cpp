@@ -203,9 +203,50 @@ struct Extreme {
   }
 };
 
+constexpr int64_t kFloatsOfLine = 4096;  // what of a line fits beside its source into the first-level cache
+
+// Whether the index names every one of `out`'s lines of 16-bit numbers, which lie end to end in `input`, too.
+bool short_half_lines(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& out) {
+  const int last = out.ndim() - 1;
+  if (!is_half(out.dtype()) || last < 0 || (dim != last && dim != -1) || index.numel() == 0) return false;
+  if (out.size(last) > kFloatsOfLine || !out.is_contiguous() || !input.is_contiguous()) return false;
+  if (input.dtype() != out.dtype() || input.sizes() != out.sizes() || index.ndim() != out.ndim()) return false;
+  for (int d = 0; d < last; ++d)
+    if (index.size(d) != out.size(d)) return false;
+  return out.data_ptr() == input.data_ptr() || !geometry::may_overlap(out, input);
+}
+
+// Lines of 16-bit numbers: each is combined in a copy in float, which is rounded once.
+template <class F>
+void combine_half_lines(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, F&& f) {
+  const ConvertRow widen = convert_row(DType::float32, out.dtype()), round = convert_row(out.dtype(), DType::float32);
+  const auto* start = static_cast<const BFloat16*>(input.data_ptr());  // either format: 16 bits
+  const auto* from = static_cast<const BFloat16*>(rows.data_ptr());
+  auto* to = static_cast<BFloat16*>(out.data_ptr());
+  const int64_t size = lines.size, length = lines.length, grain = std::max<int64_t>(1, 8192 / (size + length));
+  parallel_for(0, lines.outer.numel, grain, [&](int64_t begin, int64_t end) {
+    constexpr int64_t kPart = 1024;
+    alignas(64) float sums[kFloatsOfLine];
+    alignas(64) float part[kPart];
+    for (int64_t line = begin; line < end; ++line) {
+      widen(sums, start + line * size, size);
+      for (int64_t at = line * length, stop = at + length; at < stop; at += kPart) {
+        const int64_t n = std::min(kPart, stop - at), *index = lines.at() + at;
+        widen(part, from + at, n);
+        for (int64_t i = 0; i < n; ++i) sums[index[i]] = f(sums[index[i]], part[i]);
+      }
+      round(to + line * size, sums, size);
+    }
+  });
+}
+
 template <class F>
 void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out,
              const char* op, F&& f) {
+  if (short_half_lines(input, dim, index, out)) {
+    const Lines lines(out, dim, index, op);
+    return combine_half_lines(input, lines, source_rows(src, lines, out), out, f);
+  }
   const Target target(out, index);
   const Lines lines(target.sums, dim, index, op);
   const Tensor rows = source_rows(src, lines, target.sums);
