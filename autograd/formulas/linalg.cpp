@@ -1,6 +1,7 @@
 #include "tapegrad/autograd/formulas/linalg.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tapegrad/autograd/formulas/reduce.h"
 #include "tapegrad/c10/modes.h"
@@ -41,9 +42,23 @@ Tensor linear_grad_bias(const Tensor& grad, IntSpan bias_sizes) {
   return sum_to(grad, bias_sizes);
 }
 
+namespace {
+
+// By how much a distance in the p-norm grows with each difference of coordinates, times its gradient. In the maximum
+// norm every coordinate that is as far apart as the points counts in full, as in PyTorch.
+Tensor distance_slopes(const Tensor& grad, const Tensor& differences, const Tensor& distances, double p) {
+  const int64_t last[] = {-1};
+  if (!std::isinf(p))
+    return autograd::norm_backward(grad, differences, distances, p, OptionalInts(IntSpan(last, 1)), false);
+  const Tensor farthest = eq(abs(differences), unsqueeze(distances, -1));
+  return where(farthest, mul(sgn(differences), unsqueeze(grad, -1)), 0);
+}
+
+}  // namespace
+
 std::tuple<Tensor, Tensor> cdist_grad(const Tensor& grad, const Tensor& x1, const Tensor& x2, const Tensor& distances,
                                       double p) {
-  const int64_t n = x1.size(1), last[] = {-1};
+  const int64_t n = x1.size(1);
   // Differences of some points of x1 from all of x2 at a time, so that they stay in the cache; all of them where they
   // are recorded themselves.
   constexpr int64_t kDifferences = 1 << 18;
@@ -57,8 +72,7 @@ std::tuple<Tensor, Tensor> cdist_grad(const Tensor& grad, const Tensor& x1, cons
     const int64_t count = std::min(rows, n - i);
     auto part = [&](const Tensor& t) { return count == n ? t : narrow(t, 1, i, count); };
     const Tensor differences = sub(unsqueeze(part(x1), 2), others);
-    const Tensor slopes =
-        autograd::norm_backward(part(grad), differences, part(distances), p, OptionalInts(IntSpan(last, 1)), false);
+    const Tensor slopes = distance_slopes(part(grad), differences, part(distances), p);
     parts.push_back(sum(slopes, IntSpan{2}));
     const Tensor sums = sum(slopes, IntSpan{1});
     for_x2 = for_x2.defined() ? sub(for_x2, sums) : neg(sums);
