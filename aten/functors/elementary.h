@@ -31,10 +31,25 @@ TG_UNARY(tanh, 12)
 TG_UNARY(asinh, 14)
 TG_UNARY(acosh, 14)
 TG_UNARY(atanh, 14)
-TG_UNARY(erf, 12)
 TG_UNARY(erfc, 14)
 #undef TG_UNARY
 
+#if !defined(__CUDACC__)
+extern "C" TG_VECTORISED float tg_short_erff(float) noexcept;
+#endif
+
+template <class T>
+struct erf {
+  static constexpr int kCost = 12;
+  TG_HD T operator()(T x) const { return math::erf(x); }
+#if !defined(__CUDACC__)
+  // What the CPU's loops over 16-bit numbers take instead: erf itself is long enough for conversion to show.
+  struct Sixteen {
+    static constexpr int kCost = 8;
+    float operator()(float x) const { return tg_short_erff(x); }
+  };
+#endif
+};
 template <class T>
 struct rsqrt {
   static constexpr int kCost = 2;

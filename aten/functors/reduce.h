@@ -31,7 +31,11 @@ struct sum {
   using Acc = sum_t<T>;
   TG_HD Acc identity() const { return Acc(0); }
   TG_HD Acc step(Acc a, T x) const { return math::add(a, widen<Acc>(x)); }
-  TG_HD T join(T x, T y) const requires std::is_floating_point_v<T> { return x + y; }
+  TG_HD T join(T x, T y) const
+    requires std::is_floating_point_v<T>
+  {
+    return x + y;
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return math::add(a, b); }
   TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
 };
@@ -52,7 +56,9 @@ struct prod {
   TG_HD Acc identity() const { return Acc(1); }
   TG_HD Acc step(Acc a, T x) const { return math::mul(a, widen<Acc>(x)); }
   // The product of two float16 numbers is a float, exactly.
-  TG_HD double step4_half(double a, float x, float y, float z, float w) const requires std::is_same_v<T, float> {
+  TG_HD double step4_half(double a, float x, float y, float z, float w) const
+    requires std::is_same_v<T, float>
+  {
     return a * (static_cast<double>(x * y) * static_cast<double>(z * w));
   }
   TG_HD Acc merge(Acc a, Acc b) const { return math::mul(a, b); }
@@ -178,7 +184,9 @@ struct norm_2 : norm_sum<T> {
     }
   }
   // Squares of float16 numbers are floats, and what four of them together lose is no more than float loses.
-  TG_HD double step4_half(double a, float x, float y, float z, float w) const requires std::is_same_v<T, float> {
+  TG_HD double step4_half(double a, float x, float y, float z, float w) const
+    requires std::is_same_v<T, float>
+  {
     return a + static_cast<double>((x * x + y * y) + (z * z + w * w));
   }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::sqrt(a)); }

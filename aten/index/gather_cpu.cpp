@@ -167,8 +167,7 @@ template <class F>
 void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f, const char* start = nullptr) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
     const T* from = typed<T>(rows);
-    for_targets<T>(
-        lines, [&](T& to, int64_t at) { to = f(to, from[at]); }, start);
+    for_targets<T>(lines, [&](T& to, int64_t at) { to = f(to, from[at]); }, start);
   });
 }
 
@@ -312,8 +311,7 @@ void scatter_src_cpu(const Tensor& input, int64_t dim, const Tensor& index, cons
   const char* start = starts_of_lines(input, out, lines);
   with_bits(out.itemsize(), [&]<class T>() {
     const T* from = typed<T>(rows);
-    for_targets<T>(
-        lines, [&](T& to, int64_t at) { to = from[at]; }, start);
+    for_targets<T>(lines, [&](T& to, int64_t at) { to = from[at]; }, start);
   });
 }
 

@@ -45,7 +45,8 @@ template <class T>
   }
 }
 
-// The elements of two dense tensors in turn, as pairs of coordinates are put together: loads and stores go over vectors.
+// The elements of two dense tensors in turn, as pairs of coordinates are put together: loads and stores go over
+// vectors.
 bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (tensors.size() != 2 || wrap_dim(dim, out.ndim(), "stack") != out.ndim() - 1 || !out.is_contiguous()) return false;
   for (const Tensor& t : tensors)
@@ -53,9 +54,8 @@ bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
   auto run = [&]<class T>(T) {
     const auto *a = static_cast<const T*>(tensors[0].data_ptr()), *b = static_cast<const T*>(tensors[1].data_ptr());
     T* to = static_cast<T*>(out.data_ptr());
-    parallel_for(0, out.numel() / 2, 32768, [&](int64_t begin, int64_t end) {
-      in_turn(a + begin, b + begin, to + 2 * begin, end - begin);
-    });
+    parallel_for(0, out.numel() / 2, 32768,
+                 [&](int64_t begin, int64_t end) { in_turn(a + begin, b + begin, to + 2 * begin, end - begin); });
     return true;
   };
   switch (out.itemsize()) {

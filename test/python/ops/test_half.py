@@ -119,3 +119,34 @@ def test_gradient_of_embedding(dtype, rows, width, by_frequency):
     table = torch.zeros(rows, width, dtype=torch.float32, requires_grad=True)
     torch.nn.functional.embedding(index, table, **options).backward(grad.float())
     torch.testing.assert_close(results[0], table.grad.to(results[0].dtype), rtol=2 * FORMATS[dtype], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_products(dtype):
+    """Four float16 numbers at a time: no product overflows or vanishes on the way, and zeros, infinities and NaN stay what they are."""
+    generator = torch.Generator().manual_seed(1)
+    x = (torch.randn(6, 1000, generator=generator) * 0.05 + 1).to(getattr(torch, dtype))
+    x[1, ::2], x[1, 1::2] = torch.finfo(x.dtype).max / 4, 4 / torch.finfo(x.dtype).max
+    x[2, 7], x[3, 500], x[3, 2], x[4, 999] = 0, 0, float("inf"), float("inf")
+    for dim in (0, 1):
+        torch.testing.assert_close(torch.from_dlpack(_ours(x).prod(dim)), x.double().prod(dim).to(x.dtype), rtol=2 * FORMATS[dtype], atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("size, length", [(1, 3), (700, 2500), (4096, 100), (5000, 100)])
+def test_sums_into_lines(dtype, size, length):
+    generator = torch.Generator().manual_seed(size)
+    x, y = (torch.randn(7, n, generator=generator).to(getattr(torch, dtype)) for n in (size, length))
+    index = torch.randint(0, size, (7, length), generator=generator)
+    exact = x.float().scatter_add(1, index, y.float()).to(x.dtype)
+    tolerance = {"rtol": 2 * FORMATS[dtype], "atol": 2 * FORMATS[dtype]}
+    a, i, b = _ours(x), _ours(index), _ours(y)
+    found = a.scatter_add(1, i, b)
+    torch.testing.assert_close(torch.from_dlpack(found), exact, **tolerance)
+    spread = tg.zeros(7, 2 * size, dtype=a.dtype)[:, ::2].copy_(a)  # lines that are not dense go another way
+    assert (spread.scatter_add(1, i, b) - found).abs().max() <= 4 * FORMATS[dtype] * found.abs().max()
+    torch.testing.assert_close(torch.from_dlpack(a.scatter_reduce(1, i, b, "prod")), x.float().scatter_reduce(1, index, y.float(), "prod").to(x.dtype), **tolerance)
+    assert a.scatter_add_(-1, i, b) is a and a.equal(found)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        a.scatter_add_(1, i + size, b)
+    assert a.equal(found)  # nothing was written

@@ -225,3 +225,20 @@ def test_second_derivatives_of_products_with_zeros(include_self):
 
     assert tg.autograd.gradcheck(product, (x, source))
     assert tg.autograd.gradgradcheck(product, (x, source))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64", "complex64", "complex128"])
+def test_stack_of_pairs(dtype):
+    """Two tensors along the last dimension are interleaved, whatever their size, strides, and the memory of the result."""
+    for shape in ((), (1,), (3, 5), (70001,), (0, 4), (2, 0)):
+        n = int(np.prod(shape))
+        a, b = (np.arange(k, k + n).astype(np.float32).astype("complex128" if "complex" in dtype else "float64").reshape(shape) for k in (0, 100))
+        x, y = (tg.tensor(v).to(getattr(tg, dtype)) for v in (a, b))
+        expected = np.stack([x.numpy(), y.numpy()], -1)
+        np.testing.assert_array_equal(tg.stack([x, y], -1).numpy(), expected)
+        np.testing.assert_array_equal(tg.stack([x, y], len(shape)).numpy(), expected)
+        out = tg.zeros(*shape, 4, dtype=x.dtype)[..., ::2]
+        tg.stack([x, y], -1, out=out)
+        np.testing.assert_array_equal(out.numpy(), expected)
+        if len(shape) == 2:
+            np.testing.assert_array_equal(tg.stack([x.t(), y.t()], -1).numpy(), np.stack([x.numpy().T, y.numpy().T], -1))

@@ -327,6 +327,15 @@ def test_distances_in_every_norm(p):
         np.testing.assert_allclose(y.grad.numpy(), v.grad.numpy(), atol=1e-9)
 
 
+def test_gradient_of_the_maximum_norm_where_coordinates_tie():
+    a, b = [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], [[2.0, -2.0, 1.0], [0.0, 0.0, 0.0]]
+    x, y = tapegrad.tensor(a, requires_grad=True), tapegrad.tensor(b, requires_grad=True)
+    u, v = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
+    tapegrad.cdist(x, y, float("inf")).sum().backward()
+    torch.cdist(u, v, float("inf")).sum().backward()
+    assert x.grad.tolist() == u.grad.tolist() and y.grad.tolist() == v.grad.tolist()
+
+
 def test_distances_with_infinities_and_nan():
     special = tapegrad.tensor([[0.0, 1.0], [float("inf"), 1.0], [float("nan"), 1.0]])
     for p in (0.0, 1.0, 2.0, 3.0, float("inf")):
