@@ -121,7 +121,7 @@ def parse_time(build):
     words = shlex.split(command["command"])
     compiler = next(i for i, w in enumerate(words) if re.search(r"(\+\+|cc|clang)(-\d+)?$", w) and "ccache" not in w)
     flags = [w for w in words[compiler + 1 :] if w.startswith(("-D", "-I", "-std", "-march", "-isystem", "/"))]
-    flags = [w for w in flags if not w.endswith(".cpp")]
+    flags = [w for w in flags if not w.endswith((".cpp", ".hxx"))]  # nor the precompiled header
     with tempfile.NamedTemporaryFile("w", suffix=".cpp") as source:
         source.write('#include "tapegrad/aten/tensor.h"\n')
         source.flush()
@@ -173,17 +173,26 @@ def size_of(paths):
     return sum(p.stat().st_size for p in {p.resolve() for p in paths if p.is_file()})
 
 
+def stripped(path, folder):
+    """A copy without symbols, as scikit-build-core installs it."""
+    copy = Path(folder) / path.name
+    subprocess.run(["strip", "-o", copy, path.resolve()], check=True)
+    return copy
+
+
 def installed_size(build):
     """What `pip install` lays down: the package, libtapegrad, its headers, oneDNN and OpenBLAS."""
     import scipy_openblas32
 
-    package = [p for p in (build / "python/tapegrad").rglob("*") if "__pycache__" not in p.parts]
-    libraries = [*(build / "lib").glob("libtapegrad.so*"), *Path(scipy_openblas32.get_lib_dir()).glob("*.so*")]
+    package = [p for p in (build / "python/tapegrad").rglob("*") if "__pycache__" not in p.parts and p.suffix != ".so"]
+    libraries = [*Path(scipy_openblas32.get_lib_dir()).glob("*.so*")]
     linked = subprocess.run(["ldd", str(build / "lib/libtapegrad.so")], capture_output=True, text=True).stdout
     libraries += [Path(p) for p in re.findall(r"=> (\S+(?:dnnl|sleef|fmt)\S*)", linked)]
     headers = [p for p in tracked_files(".h") if p.relative_to(ROOT).parts[0] in ("c10", "aten", "autograd", "nn")]
     headers += (p for p in (build / "gen/tapegrad").rglob("*") if p.suffix in (".h", ".inc"))
-    megabytes = size_of(package + libraries + headers) / 1e6
+    ours = [build / "lib/libtapegrad.so", *(build / "python/tapegrad").glob("*.so")]
+    with tempfile.TemporaryDirectory() as folder:
+        megabytes = size_of(package + libraries + headers + [stripped(p, folder) for p in ours]) / 1e6
     return Row("installed CPU package with its maths libraries", megabytes, 120, "MB")
 
 
