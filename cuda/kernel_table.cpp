@@ -1,5 +1,6 @@
-// Fills the CUDA column of the kernel table. Kernels are weak references, so that a missing one is null and its row
-// runs through the host instead; `tapegrad_cuda_staged` names those. Visible, or the linker could not leave them null.
+// Fills the CUDA column of the kernel table. Kernels are weak references, so that a missing one is null, which
+// `tapegrad_cuda_missing_kernels` names, and not a library that cannot be loaded. Visible, or the linker could not
+// leave them null.
 #define TG_KERNEL_REFERENCE __attribute__((weak, visibility("default")))
 #include "tapegrad/cuda/kernel_table.h"
 
@@ -10,35 +11,31 @@
 #include "tapegrad/aten/copy/across.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/optim/fused.h"
-#include "tapegrad/cuda/staged.h"
 
 namespace tapegrad::cuda {
 
 namespace {
 
-std::string staged_names;
+std::string missing_names;
 
 // Rows whose CPU kernel calls operators and touches no memory itself: it serves any device.
 constexpr std::string_view kAnyDevice[] = {"_embed_view", "_read_view", "_unfold_backward", "roll",
                                            "repeat",      "diag_embed", "_linalg_pinv"};
 
-void set(OpId op, AnyKernel kernel, AnyKernel staged) {
+void set(OpId op, AnyKernel kernel) {
   AnyKernel(&devices)[kNumDeviceTypes] = kernel_table[op].device;
   const bool any_device = std::ranges::find(kAnyDevice, op_names[op]) != std::end(kAnyDevice);
   if (kernel == nullptr && any_device) kernel = devices[static_cast<int>(DeviceType::CPU)];
-  devices[static_cast<int>(DeviceType::CUDA)] = kernel != nullptr ? kernel : staged;
-  if (kernel == nullptr) staged_names += std::string(op_names[op]) + "\n";
+  devices[static_cast<int>(DeviceType::CUDA)] = kernel;
+  if (kernel == nullptr) missing_names += std::string(op_names[op]) + "\n";
 }
 
 }  // namespace
 
 void fill_kernel_table() {
-  staged_names.clear();
-#define TG_ITERATED(index, name, kind) \
-  set(index, reinterpret_cast<AnyKernel>(&name), reinterpret_cast<AnyKernel>(&staged::kind##_kernel<index>));
-#define TG_WRITTEN(index, name, outputs, ...)    \
-  set(index, reinterpret_cast<AnyKernel>(&name), \
-      reinterpret_cast<AnyKernel>(&staged::Kernel<index, outputs, __VA_ARGS__>::run));
+  missing_names.clear();
+#define TG_ITERATED(index, name, kind) set(index, reinterpret_cast<AnyKernel>(&name));
+#define TG_WRITTEN(index, name, outputs, ...) set(index, reinterpret_cast<AnyKernel>(&name));
 #include "tapegrad/cuda/kernel_list.inc"
 #undef TG_ITERATED
 #undef TG_WRITTEN
@@ -48,4 +45,4 @@ void fill_kernel_table() {
 
 }  // namespace tapegrad::cuda
 
-const char* tapegrad_cuda_staged() { return tapegrad::cuda::staged_names.c_str(); }
+const char* tapegrad_cuda_missing_kernels() { return tapegrad::cuda::missing_names.c_str(); }

@@ -10,5 +10,5 @@ TG_API void fill_kernel_table();
 
 }  // namespace tapegrad::cuda
 
-// The operators of the table without a CUDA kernel, one per line: they run through the host. For tests and reports.
-extern "C" TG_API const char* tapegrad_cuda_staged();
+// The operators of the table without a CUDA kernel, one per line. For the test that there are none.
+extern "C" TG_API const char* tapegrad_cuda_missing_kernels();

@@ -13,7 +13,7 @@ class strict:
 
     The checks:
         "sync": An operator that makes the host wait for a value of a GPU (`item()`, a copy to memory that is not pinned, a result whose
-            size depends on values, an operator that runs through the host) raises RuntimeError with the line that asked.
+            size depends on values) raises RuntimeError with the line that asked.
             synchronize() and the like, which wait on purpose, do not. Without a GPU nothing waits.
 
     Args:

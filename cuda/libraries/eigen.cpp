@@ -1,4 +1,5 @@
-// Eigenvalues and singular values of large matrices by cuSOLVER (divide and conquer; QR), one matrix at a time.
+// Eigenvalues and singular values of large matrices by cuSOLVER (divide and conquer; QR; QR with shifts for general
+// matrices), one matrix at a time.
 // Workspaces come from the caching allocator, in the order of the stream; those of the host are the library's scratch
 // for a call.
 #include <cusolverDn.h>
@@ -25,6 +26,7 @@ void check(cusolverStatus_t status, const char* call) {
 #define TG_SOLVER_CHECK(function, ...) check(TG_SOLVER(function)(__VA_ARGS__), #function)
 
 cudaDataType real_type(DType dtype) { return to_real(dtype) == DType::float32 ? CUDA_R_32F : CUDA_R_64F; }
+cudaDataType complex_type(DType dtype) { return to_real(dtype) == DType::float32 ? CUDA_C_32F : CUDA_C_64F; }
 cudaDataType type_of(DType dtype) {
   const bool single = to_real(dtype) == DType::float32;
   if (is_complex(dtype)) return single ? CUDA_C_32F : CUDA_C_64F;
@@ -41,13 +43,21 @@ class Solver {
   Solver(const Solver&) = delete;
   Solver& operator=(const Solver&) = delete;
 
-  void run(const Stream& stream, const EigenRequest& r) {
+  // Returns false, and has done nothing, for what the library does not support.
+  bool run(const Stream& stream, const EigenRequest& r) {
     const std::lock_guard lock(mutex_);  // recursive: short of memory, the workspace runs Python's collector
     TG_SOLVER_CHECK(cusolverDnSetStream, handle_, static_cast<cudaStream_t>(stream.handle));
-    if (r.hermitian)
-      eigen(stream, r);
-    else
-      singular(stream, r);
+    switch (r.spectrum) {
+      case Spectrum::Singular:
+        singular(stream, r);
+        return true;
+      case Spectrum::Hermitian:
+        eigen(stream, r);
+        return true;
+      case Spectrum::General:
+        return general(stream, r);
+    }
+    return false;
   }
 
  private:
@@ -74,6 +84,23 @@ class Solver {
                     type, r.vh, r.n, type, workspace.data(), device, scratch.data(), host, r.info);
   }
 
+  // The eigenvalues of real matrices as complex numbers; their vectors come packed.
+  bool general(const Stream& stream, const EigenRequest& r) {
+    const cudaDataType type = type_of(r.dtype), values = complex_type(r.dtype);
+    const cusolverEigMode_t none = CUSOLVER_EIG_MODE_NOVECTOR, right = r.vectors ? CUSOLVER_EIG_MODE_VECTOR : none;
+    size_t device = 0, host = 0;
+    const cusolverStatus_t status =
+        TG_SOLVER(cusolverDnXgeev_bufferSize)(handle_, params_, none, right, r.n, type, r.a, r.n, values, r.values,
+                                              type, nullptr, r.n, type, r.u, r.n, type, &device, &host);
+    if (status == CUSOLVER_STATUS_NOT_SUPPORTED) return false;
+    check(status, "cusolverDnXgeev_bufferSize");
+    const Workspace workspace(device, stream);
+    std::vector<char> scratch(host);
+    TG_SOLVER_CHECK(cusolverDnXgeev, handle_, params_, none, right, r.n, type, r.a, r.n, values, r.values, type,
+                    nullptr, r.n, type, r.u, r.n, type, workspace.data(), device, scratch.data(), host, r.info);
+    return true;
+  }
+
   std::recursive_mutex mutex_;
   cusolverDnHandle_t handle_ = nullptr;
   cusolverDnParams_t params_ = nullptr;
@@ -88,8 +115,7 @@ Solver& solver_of(int device) {
 
 bool eigen_by_cusolver(const Stream& stream, const EigenRequest& request) {
   if (!cusolver().available()) return false;
-  solver_of(stream.device).run(stream, request);
-  return true;
+  return solver_of(stream.device).run(stream, request);
 }
 
 }  // namespace

@@ -44,6 +44,25 @@ struct MergeInfos {
   }
 };
 
+// Vectors of real matrices as LAPACK packs them: a pair of conjugate eigenvalues, the one with a positive imaginary
+// part first, has the real and the imaginary parts of the first vector in its two columns.
+template <class R>
+struct UnpackPairs {
+  const R* packed;
+  const std::complex<R>* values;
+  std::complex<R>* vectors;
+  int64_t n;
+  TG_DEVICE void operator()(int64_t e) const {
+    const R im = values[e / n].imag();
+    if (im == 0)
+      vectors[e] = {packed[e], R(0)};
+    else if (im > 0)
+      vectors[e] = {packed[e], packed[e + n]};
+    else
+      vectors[e] = {packed[e - n], -packed[e]};
+  }
+};
+
 bool for_the_library(const Tensor& A) {
   const int64_t small = std::min(A.size(-1), A.size(-2));
   const int64_t count = A.numel() / std::max<int64_t>(A.size(-1) * A.size(-2), 1);
@@ -92,7 +111,7 @@ bool library_eigh(const Work& work, const Tensor& A, bool upper, const Tensor& v
                     target_of<int>(info));
     done = ask_each(work, info, a.count, [&](int64_t i, int* theirs) {
       return EigenRequest{A.dtype(),
-                          true,
+                          Spectrum::Hermitian,
                           vectors != nullptr,
                           n,
                           n,
@@ -103,6 +122,40 @@ bool library_eigh(const Work& work, const Tensor& A, bool upper, const Tensor& v
                           nullptr,
                           theirs};
     });
+  });
+  return done;
+}
+
+bool library_eig(const Work& work, const Tensor& A, const Tensor& values, const Tensor* vectors, const Tensor& info) {
+  if (!for_the_library(A)) return false;
+  const int64_t n = A.size(-1);
+  const Tensor columns = columns_of(A, n, n);
+  Tensor right;
+  if (vectors != nullptr) right = is_complex(A.dtype()) ? *vectors : columns_of(A, n, n);
+  bool done = false;
+  dispatch_lapack(A.dtype(), [&]<class T>() {
+    using R = real_t<T>;
+    const MatrixBatch<T> a(A, 2);
+    launch_matrices(work, &gather_kernel<T>, a.count, n, a, false, false, false, target_of<T>(columns),
+                    target_of<int>(info));
+    done = ask_each(work, info, a.count, [&](int64_t i, int* theirs) {
+      return EigenRequest{A.dtype(),
+                          Spectrum::General,
+                          vectors != nullptr,
+                          n,
+                          n,
+                          part<T>(columns, i, n * n),
+                          part<std::complex<R>>(values, i, n),
+                          part<T>(right, i, n * n),
+                          vectors != nullptr ? n : 0,
+                          nullptr,
+                          theirs};
+    });
+    if constexpr (!is_complex_type<T>)
+      if (done && vectors != nullptr)
+        for_elements(work, a.count * n * n,
+                     UnpackPairs<R>{data_of<R>(right), data_of<std::complex<R>>(values),
+                                    target_of<std::complex<R>>(*vectors), n});
   });
   return done;
 }
@@ -127,7 +180,7 @@ bool library_svd(const Work& work, const Tensor& A, const Tensor* U, const Tenso
                     target_of<int>(info));
     done = ask_each(work, info, a.count, [&](int64_t i, int* theirs) {
       return EigenRequest{A.dtype(),
-                          false,
+                          Spectrum::Singular,
                           vectors,
                           m,
                           n,

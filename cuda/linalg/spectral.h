@@ -23,15 +23,21 @@ inline int64_t blocks_for(int64_t count, int64_t elements) {
   return std::min(count, std::clamp<int64_t>(kMostElements / std::max<int64_t>(elements, 1), 1, kMostBlocks));
 }
 
+enum class Spectrum : uint8_t {
+  Singular,   // a = u diag(values) vh
+  Hermitian,  // m = n; a, whose lower triangle is read, becomes the vectors
+  General     // m = n; a u = u diag(values): right vectors as LAPACK's geev has them, packed in pairs for real matrices
+};
+
 // One matrix, of float or complex numbers, by columns in memory that the library may destroy; null pointers for what is
 // not wanted.
 struct EigenRequest {
   DType dtype;
-  bool hermitian;  // a (m = n), whose lower triangle is read, becomes the vectors; else a = u diag(values) vh
+  Spectrum spectrum;
   bool vectors;
   int64_t m, n;  // m >= n
   void* a;
-  void* values;  // n real ones: ascending eigenvalues, descending singular values
+  void* values;  // n real ones: ascending eigenvalues, descending singular values; or n complex eigenvalues
   void* u;       // m x u_columns, n or m of them
   int64_t u_columns;
   void* vh;  // n x n
@@ -48,6 +54,8 @@ inline constexpr int64_t kLibraryEigen = 64, kManyEigen = 16, kLargeEigen = 512;
 
 bool library_eigh(const Work& work, const Tensor& A, bool upper, const Tensor& values, const Tensor* vectors,
                   const Tensor& info);
+// Complex values and vectors, of length 1 each.
+bool library_eig(const Work& work, const Tensor& A, const Tensor& values, const Tensor* vectors, const Tensor& info);
 // U and Vh are null where they are not wanted.
 bool library_svd(const Work& work, const Tensor& A, const Tensor* U, const Tensor& S, const Tensor* Vh,
                  const Tensor& info);

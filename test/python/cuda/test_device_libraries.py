@@ -18,7 +18,7 @@ if not os.environ.get("TAPEGRAD_CUDA_SIMULATE"):
 I64 = ctypes.c_int64
 REQUEST = [("between", ctypes.c_uint8), ("wide", ctypes.c_bool), ("forward", ctypes.c_bool), ("rank", ctypes.c_int), ("n", I64 * 3), ("count", I64),
            ("input", ctypes.c_void_p), ("in_step", I64), ("in_dist", I64), ("out", ctypes.c_void_p), ("out_step", I64), ("out_dist", I64)]
-EIGEN_REQUEST = [("dtype", ctypes.c_uint8), ("hermitian", ctypes.c_bool), ("vectors", ctypes.c_bool), ("m", I64), ("n", I64), ("a", ctypes.c_void_p),
+EIGEN_REQUEST = [("dtype", ctypes.c_uint8), ("spectrum", ctypes.c_uint8), ("vectors", ctypes.c_bool), ("m", I64), ("n", I64), ("a", ctypes.c_void_p),
                  ("values", ctypes.c_void_p), ("u", ctypes.c_void_p), ("u_columns", I64), ("vh", ctypes.c_void_p), ("info", ctypes.c_void_p)]
 
 
@@ -136,12 +136,34 @@ def test_what_a_library_refuses_and_what_it_is_not_asked():
         assert len(asked) == 5
 
 
+SINGULAR, HERMITIAN, GENERAL = range(3)
+
+
+def packed(w, v):
+    """As LAPACK's geev gives those of real matrices: pairs of conjugate values, the one above the axis first, whose columns are the first vector's parts."""
+    order = sorted(range(len(w)), key=lambda i: (w[i].real, abs(w[i].imag), -w[i].imag))
+    w, v = w[order], v[:, order]
+    columns = v.real.copy()
+    for j in np.flatnonzero(w.imag > 0):
+        w[j + 1] = w[j].conj()
+        columns[:, j + 1] = v[:, j].imag
+    return w, columns
+
+
 def decompose(r):
     name, real = {tg.float32: (np.float32, np.float32), tg.float64: (np.float64, np.float64), tg.complex64: (np.complex64, np.float32),
                   tg.complex128: (np.complex128, np.float64)}[DTYPES[r.dtype]]
     a = memory(r.a, name, (r.m, r.n), (1, r.m))
-    values = memory(r.values, real, (r.n,), (1,))
-    if r.hermitian:
+    values = memory(r.values, np.result_type(real, np.complex64) if r.spectrum == GENERAL else real, (r.n,), (1,))
+    if r.spectrum == GENERAL:
+        w, v = np.linalg.eig(a)
+        if name is real:
+            w, v = packed(w.astype(complex), v.astype(complex))
+        values[...] = w
+        if r.vectors:
+            memory(r.u, name, (r.n, r.u_columns), (1, r.n))[...] = v
+        a[...] = np.nan  # as it may
+    elif r.spectrum == HERMITIAN:
         w, v = np.linalg.eigh(a, "L")
         values[...] = w
         if r.vectors:
@@ -166,7 +188,7 @@ def learn(dtype):
         DTYPES[r.dtype] = dtype
         return decompose(r)
     with library("_ZN8tapegrad4cuda13eigen_libraryE", EigenRequest, first):
-        near(tg.linalg.eigvalsh(tg.eye(65, dtype=dtype).cuda()), tg.ones(65, dtype=tg.float32 if dtype == tg.complex64 else tg.float64))
+        near(tg.linalg.eigvalsh(tg.eye(65, dtype=dtype).cuda()), tg.ones(65, dtype=tg.float32 if dtype in (tg.float32, tg.complex64) else tg.float64))
 
 
 @pytest.mark.parametrize("dtype", [tg.float64, tg.complex64], ids=str)
@@ -194,9 +216,50 @@ def test_spectra_of_large_matrices_are_asked_for(dtype):
             whole = whole + tg.diag(a.diagonal().real.to(dtype) if dtype.is_complex else a.diagonal())
             near(((v * w.unsqueeze(-2)) @ v.mH).contiguous(), whole, tolerance)
         assert len(asked) == 3 * (2 + 1 + 1) + 4
+        assert {r["spectrum"] for r in asked} == {SINGULAR, HERMITIAN}
         a[0, 1] = float("nan")
         with pytest.raises(tg.linalg.LinAlgError, match="linalg.svd: the matrix has infinite elements or NaN"):
             tg.linalg.svd(a.cuda())
         before = len(asked)
         tg.linalg.svdvals(numbers((3, 4, 4), dtype).cuda())
         assert len(asked) == before  # small
+
+
+def in_order(w):
+    return tg.tensor(sorted(w.cpu().tolist(), key=lambda x: (round(x.real, 2), x.imag)), dtype=w.dtype)
+
+
+@pytest.mark.parametrize("dtype", [tg.float32, tg.float64, tg.complex64, tg.complex128], ids=str)
+def test_spectra_of_large_general_matrices_are_asked_for(dtype):
+    learn(dtype)
+    tolerance = 2e-3 if dtype in (tg.float32, tg.complex64) else 1e-9
+    a = numbers((2, 66, 66), dtype)
+    wide = tg.complex64 if dtype in (tg.float32, tg.complex64) else tg.complex128
+    with library("_ZN8tapegrad4cuda13eigen_libraryE", EigenRequest, decompose) as asked:
+        for x in (a, a.mT, a[1]):
+            w, v = tg.linalg.eig(x.cuda())
+            near((v * w.unsqueeze(-2)).contiguous().cpu(), (x.to(wide) @ v.cpu()).contiguous(), tolerance)
+            near(tg.linalg.vector_norm(v, dim=-2).cpu(), tg.ones(w.shape, dtype=w.real.dtype), tolerance)
+        near(in_order(w), in_order(tg.linalg.eigvals(x)), tolerance)
+        assert (v.shape, v.stride(), v.dtype, w.dtype) == ((66, 66), (1, 66), wide, wide)
+        near(in_order(tg.linalg.eigvals(x.cuda())), in_order(w), tolerance)
+        assert [r["vectors"] for r in asked] == [True] * 5 + [False] and {r["spectrum"] for r in asked} == {GENERAL}
+        bad = a.clone()
+        bad[1, 3, 60] = float("inf")
+        with pytest.raises(tg.linalg.LinAlgError, match=r"linalg.eig: batch element \[1\]: the matrix has infinite elements or NaN"):
+            tg.linalg.eig(bad.cuda())
+        before = len(asked)
+        tg.linalg.eig(a[0, :20, :20].cuda())
+        assert len(asked) == before  # small
+
+    def does_not_converge(r):
+        decompose(r)
+        memory(r.info, np.int32, (1,), (1,))[...] = 7
+        return True
+    with library("_ZN8tapegrad4cuda13eigen_libraryE", EigenRequest, does_not_converge), \
+            pytest.raises(tg.linalg.LinAlgError, match="linalg.eigvals: the algorithm did not converge: LAPACK says 7"):
+        tg.linalg.eigvals(a[0].cuda())
+    # What it refuses our own kernel does.
+    with library("_ZN8tapegrad4cuda13eigen_libraryE", EigenRequest, lambda r: False) as asked:
+        near(in_order(tg.linalg.eigvals(a[0].cuda())), in_order(tg.linalg.eigvals(a[0])), tolerance)
+        assert len(asked) == 1

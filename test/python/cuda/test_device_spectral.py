@@ -98,11 +98,123 @@ def test_eigenvalues_of_special_matrices(dtype):
     near(tg.linalg.eigvalsh((low @ low.mH * tiny).cuda()) / tiny, tg.linalg.eigvalsh(low @ low.mH), dtype, "tiny")
 
 
+def same_spectrum(got, expected, tolerance, where=""):
+    """The same eigenvalues in any order: each expected one takes the nearest that is left."""
+    assert got.shape == expected.shape and got.dtype == expected.dtype, where
+    n = max(got.shape[-1], 1)
+    for mine, theirs in zip(got.cpu().reshape(-1, n).tolist(), expected.reshape(-1, n).tolist(), strict=True):
+        for e in theirs:
+            nearest = min(mine, key=lambda x: abs(x - e))
+            assert abs(nearest - e) <= tolerance, f"{where}: {e} is not in {mine}"
+            mine.remove(nearest)
+
+
+def check_eig(a, tolerance, where="", backward=None):
+    """Vectors of length 1 with A V = V diag(w), LAPACK's conventions, and the CPU's values, unless they are as ill-conditioned as `tolerance` None says."""
+    w, v = tg.linalg.eig(a.cuda())
+    expected, vectors = tg.linalg.eig(a)
+    assert (w.dtype, w.shape, v.dtype, v.shape) == (expected.dtype, expected.shape, vectors.dtype, vectors.shape) and w.device.type == "cuda", where
+    assert v.numel() < 2 or v.stride() == vectors.stride(), where
+    size = (a.abs().max().item() if a.numel() else 1) or 1
+    near((a.to(v.dtype) @ v.cpu()) / size, (v * w.unsqueeze(-2)).cpu() / size, backward or a.dtype, where)
+    near(tg.linalg.vector_norm(v, dim=-2), tg.ones(w.shape, dtype=w.real.dtype), a.dtype, where)
+    if tolerance is not None:
+        same_spectrum(w, expected, tolerance, where)
+        same_spectrum(tg.linalg.eigvals(a.cuda()), expected, tolerance, where)
+    n = max(a.shape[-1], 1)
+    for values, columns in zip(w.cpu().reshape(-1, n), v.cpu().reshape(-1, n, n) if v.numel() else []):
+        values, columns = values.tolist(), columns.T.tolist()
+        for i, x in enumerate(values):
+            if a.dtype.is_complex or x.imag != 0:
+                largest = max(map(abs, columns[i])) * (1 - 1e-5)  # the largest elements may be as large as each other
+                assert any(e.imag == 0 and e.real >= largest for e in columns[i]), where
+            else:
+                assert all(e.imag == 0 for e in columns[i]), where
+            if not a.dtype.is_complex and x.imag > 0:
+                assert values[i + 1] == x.conjugate() and columns[i + 1] == [e.conjugate() for e in columns[i]], where
+    if not a.dtype.is_complex:  # in exact pairs
+        assert sorted(w.flatten().tolist(), key=str) == sorted(w.conj().flatten().tolist(), key=str), where
+
+
+GENERAL = [(2, 3, 5, 5), (1, 1), (2, 2), (300, 2, 2), (100, 3, 3), (17, 17), (33, 33), (40, 40), (0, 0), (3, 0, 0), (0, 4, 4)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", GENERAL, ids=str)
+def test_general_eigenvalues(dtype, shape):
+    narrow = dtype in (tg.float32, tg.complex64)
+    a = matrices(shape, dtype)
+    check_eig(a, 1e-3 if narrow else 1e-9)
+    check_eig(a.mT, 1e-3 if narrow else 1e-9, "transposed")
+
+
+@pytest.mark.parametrize("dtype", [tg.float64, tg.complex128, tg.float32, tg.complex64], ids=str)
+def test_general_eigenvalues_of_special_matrices(dtype):
+    """Triangular, permuted, companion, orthogonal, normal, badly scaled and defective ones."""
+    narrow = dtype in (tg.float32, tg.complex64)
+    fine = 1e-4 if narrow else 1e-11
+    a = matrices((9, 9), dtype)
+    shuffle = tg.tensor([4, 7, 0, 2, 8, 1, 3, 6, 5])
+    triangle = a.triu()
+    blocks = tg.block_diag(a[:3, :3], a[3:4, 3:4], a[4:, 4:])
+    for name, x in {"upper": triangle, "lower": a.tril(), "shuffled": triangle[shuffle][:, shuffle], "blocks": blocks[shuffle][:, shuffle], "one column": a * tg.eye(9, dtype=dtype)[3],
+                    "hessenberg": a.triu(-1), "zero": a * 0, "eye": tg.eye(6, dtype=dtype), "ones": tg.ones(7, 7, dtype=dtype), "rank 2": a[:, :2] @ a[:2],
+                    "hermitian": a + a.mH, "skew": a - a.mH, "orthogonal": tg.linalg.qr(a).Q, "rotation": tg.tensor([[0, 1], [-1, 0]], dtype=dtype),
+                    "cycle": tg.roll(tg.eye(16, dtype=dtype), 1, 0), "twice": tg.block_diag(a[:4, :4], a[:4, :4])}.items():
+        values = tg.linalg.eigvals(x)
+        gap = None if name in ("rank 2", "ones", "lower") and narrow else fine * max(1, values.abs().max().item()) * 10
+        check_eig(x, gap, name)
+    ints = tg.tensor([[0, 0, 1, -1], [0, -1, -1, 1], [-1, -1, -1, 1], [-1, 1, 1, -1]], dtype=dtype)  # a block [0 0; 1 0] is left
+    check_eig(ints, fine * 10, "integers")
+    w = tg.linalg.eigvals(triangle[shuffle][:, shuffle].cuda())
+    assert sorted(w.tolist(), key=str) == sorted(triangle.diagonal().to(w.dtype).tolist(), key=str)  # nothing is rounded
+    # Of scales far apart, which balancing brings together: values are right to their own size.
+    d = tg.tensor([2.0 ** (4 * i) for i in range(9)], dtype=tg.float64).to(dtype)
+    scaled = a * d.unsqueeze(-1) / d
+    same_spectrum(tg.linalg.eigvals(scaled.cuda()), tg.linalg.eigvals(a), fine * 100, "scaled")
+    check_eig(scaled, None, "scaled")
+    # Jordan blocks: one vector, and values that are right to a root of the precision.
+    jordan = tg.eye(8, dtype=dtype) * 2 + tg.diag(tg.ones(7, dtype=dtype), 1)
+    check_eig(jordan, 1e-6, "jordan")
+    check_eig(jordan.mT, 1e-6, "lower jordan")
+    q = tg.linalg.qr(a[:8, :8]).Q
+    check_eig(q @ jordan @ q.mH, None, "turned jordan")
+    # The companion matrix of (x - 1) ... (x - 6).
+    companion = tg.diag(tg.ones(5, dtype=tg.float64), -1)
+    companion[0] = tg.tensor([21.0, -175, 735, -1624, 1764, -720])
+    same_spectrum(tg.linalg.eigvals(companion.to(dtype).cuda()), tg.arange(6, 0, -1).to(w.dtype), 2e-2 if narrow else 1e-9, "companion")
+    tiny = 1e-30 if narrow else 1e-250
+    for by in (tiny, 1 / tiny):
+        same_spectrum(tg.linalg.eigvals((a * by).cuda()) / by, tg.linalg.eigvals(a), fine * 10, str(by))
+
+
+@pytest.mark.parametrize("dtype", [tg.float64, tg.complex128], ids=str)
+def test_derivatives_of_general_eigenvalues(dtype):
+    def function(x):
+        w, v = tg.linalg.eig(x)
+        return ((v * w.exp().unsqueeze(-2)) @ tg.linalg.inv(v)).abs().sum() + v.abs().square().square().sum() + tg.linalg.eigvals(x).square().sum().real
+
+    a = matrices((2, 4, 4), dtype) * 0.2 + tg.diag(tg.tensor([1.0, 2, 3, 5], dtype=dtype))
+    grads = []
+    for x in (a, a.cuda()):
+        x = x.detach().requires_grad_()
+        grads.append(tg.autograd.grad(function(x), x)[0].cpu())
+    near(grads[0], grads[1], dtype)
+
+
+def test_general_eigenvalues_are_refused_and_named_as_others_are():
+    a = matrices((4, 4), tg.float32).cuda()
+    with tg.strict("sync"), pytest.raises(RuntimeError, match="test_device_spectral.py"):
+        tg.linalg.eigvals(a)
+    with pytest.raises(RuntimeError, match=r"linalg.eig: A must be batches of square matrices: got shape \[3, 4\]"):
+        tg.linalg.eig(a[:3])
+
+
 def test_what_is_not_finite_is_refused():
     for bad in (float("nan"), float("inf")):
         a = tg.eye(3).repeat(2, 1, 1)
         a[1, 2, 0] = bad
-        for f in (tg.linalg.svd, tg.linalg.svdvals, tg.linalg.eigh, tg.linalg.eigvalsh, tg.linalg.pinv):
+        for f in (tg.linalg.svd, tg.linalg.svdvals, tg.linalg.eigh, tg.linalg.eigvalsh, tg.linalg.eig, tg.linalg.eigvals, tg.linalg.pinv):
             with pytest.raises(tg.linalg.LinAlgError, match=r"batch element \[1\]: the matrix has infinite elements or NaN"):
                 f(a.cuda())
         assert tg.linalg.eigvalsh(a.cuda(), "U").tolist() == [[1, 1, 1], [1, 1, 1]]  # the other triangle is not read
