@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tapegrad/aten/linalg/small_spectral.h"
+#include "tapegrad/aten/linalg/tridiagonal_ql.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -128,59 +129,29 @@ void product_of_reflectors(int64_t columns, int64_t padded, int64_t count, int64
   }
 }
 
-// Eigenvalues of tridiag(d, e) into d, by implicit QL steps with Wilkinson's shift; the columns of q, unless it is
-// null, take part in the rotations. The scalars are doubles for either type: a step is a chain of them.
+// Eigenvalues of tridiag(d, e) into d; the columns of q, unless it is null, take part in the rotations.
 template <class T>
 bool implicit_ql(int64_t n, int64_t padded, double* d, double* e, Columns<T>* q) {
   constexpr double kEps = std::numeric_limits<T>::epsilon() / 2;
   constexpr int kMost = 40;  // steps for one eigenvalue
   e[n - 1] = 0;
-  for (int64_t l = 0; l < n; ++l) {
+  for (int64_t l = 0; l < n; ++l)
     for (int step = 0;; ++step) {
-      int64_t m = l;
-      for (; m < n - 1; ++m)
-        if (e[m] * e[m] <= kEps * kEps * (std::abs(d[m] * d[m + 1]) + kEps * kEps)) break;
+      const int64_t m = ql::end_of_part(l, n, d, e, kEps);
       if (m == l) break;
       if (step == kMost) return false;
-      double g = (d[l + 1] - d[l]) / (2 * e[l]);
-      double r = std::sqrt(g * g + 1);
-      g = d[m] - d[l] + e[l] / (g + (g < 0 ? -r : r));
-      double s = 1, c = 1, p = 0;
-      int64_t i = m - 1;
-      for (; i >= l; --i) {
-        const double f = s * e[i], b = c * e[i];
-        r = std::sqrt(f * f + g * g);
-        e[i + 1] = r;
-        if (r == 0) {
-          d[i + 1] -= p;
-          e[m] = 0;
-          break;
-        }
-        const double inverse = 1 / r;
-        s = f * inverse;
-        c = g * inverse;
-        g = d[i + 1] - p;
-        r = (d[i] - g) * s + 2 * c * b;
-        p = s * r;
-        d[i + 1] = g + p;
-        g = c * r - b;
-        if (q != nullptr) {
-          const T cs = static_cast<T>(c), sn = static_cast<T>(s);
-          T *x = (*q)[i], *y = (*q)[i + 1];
-          for (int64_t k = 0; k < padded; k += kLanes<T>)
-            for (int64_t t = k; t < k + kLanes<T>; ++t) {
-              const T left = x[t], right = y[t];
-              y[t] = sn * left + cs * right;
-              x[t] = cs * left - sn * right;
-            }
-        }
-      }
-      if (r == 0 && i >= l) continue;
-      d[l] -= p;
-      e[l] = g;
-      e[m] = 0;
+      ql::step(l, m, d, e, [=](int64_t i, double c, double s) {
+        if (q == nullptr) return;
+        const T cs = static_cast<T>(c), sn = static_cast<T>(s);
+        T *x = (*q)[i], *y = (*q)[i + 1];
+        for (int64_t k = 0; k < padded; k += kLanes<T>)
+          for (int64_t t = k; t < k + kLanes<T>; ++t) {
+            const T left = x[t], right = y[t];
+            y[t] = sn * left + cs * right;
+            x[t] = cs * left - sn * right;
+          }
+      });
     }
-  }
   return true;
 }
 

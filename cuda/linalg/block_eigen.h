@@ -1,8 +1,9 @@
 // Eigenvalues of Hermitian matrices by the threads of a block: Householder's reduction to a real tridiagonal matrix,
-// and implicit QL steps with Wilkinson's shift (Golub and Van Loan, Matrix Computations, 8.3; Dubrulle 1970), whose
-// scalars are doubles for every dtype. All threads call these functions, and have met at a barrier when they return.
+// and implicit QL steps (tridiagonal_ql.h). All threads call these functions, and have met at a barrier when they
+// return.
 #pragma once
 
+#include "tapegrad/aten/linalg/tridiagonal_ql.h"
 #include "tapegrad/cuda/linalg/block_qr.h"
 
 namespace tapegrad::cuda {
@@ -83,39 +84,6 @@ TG_DEVICE void block_tridiagonal(T* a, int64_t ld, int64_t n, T* tau, T* w, doub
   block_sync();
 }
 
-// One QL step of the part [l, m] of d and e; c[i] and s[i] are the rotations of columns i and i + 1, from m - 1 down to
-// the number that is returned.
-TG_HD inline int64_t ql_step(int64_t l, int64_t m, double* d, double* e, double* c, double* s) {
-  double g = (d[l + 1] - d[l]) / (2 * e[l]);
-  double r = std::sqrt(g * g + 1);
-  g = d[m] - d[l] + e[l] / (g + (g < 0 ? -r : r));
-  double sine = 1, cosine = 1, p = 0;
-  for (int64_t i = m - 1; i >= l; --i) {
-    const double f = sine * e[i], b = cosine * e[i];
-    r = std::sqrt(f * f + g * g);
-    e[i + 1] = r;
-    if (r == 0) {
-      d[i + 1] -= p;
-      e[m] = 0;
-      return i + 1;
-    }
-    const double inverse = 1 / r;
-    sine = f * inverse;
-    cosine = g * inverse;
-    g = d[i + 1] - p;
-    r = (d[i] - g) * sine + 2 * cosine * b;
-    p = sine * r;
-    d[i + 1] = g + p;
-    g = cosine * r - b;
-    c[i] = cosine;
-    s[i] = sine;
-  }
-  d[l] -= p;
-  e[l] = g;
-  e[m] = 0;
-  return l;
-}
-
 // Eigenvalues of tridiag(d, e) into d; the columns of q (rows x n), unless it is null, take part. Returns 0, or the
 // number of an eigenvalue that took too long. c and s hold n numbers each, `turn` four of the block.
 template <class T>
@@ -129,12 +97,11 @@ TG_DEVICE int block_ql(int64_t n, double* d, double* e, double* c, double* s, T*
     if (thread_index() == 0) {
       int64_t l = turn[0], m = l, first = l;
       for (; l < n; ++l, turn[3] = 0) {
-        for (m = l; m < n - 1; ++m)
-          if (e[m] * e[m] <= eps * eps * (std::fabs(d[m] * d[m + 1]) + eps * eps)) break;
+        m = ql::end_of_part(l, n, d, e, eps);
         if (m != l) break;
       }
       if (l < n && turn[3]++ < kMost)
-        first = ql_step(l, m, d, e, c, s);
+        first = ql::step(l, m, d, e, [=](int64_t i, double cosine, double sine) { c[i] = cosine, s[i] = sine; });
       else
         m = -1;
       turn[0] = l, turn[1] = first, turn[2] = m;
