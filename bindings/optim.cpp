@@ -81,6 +81,17 @@ void require(bool condition, const char* op, const char* what, PyObject* got) {
   TG_CHECK(condition, Type, "{}: expected {}: got {}", op, what, Py_TYPE(got)->tp_name);
 }
 
+std::vector<Tensor> tensors_in(PyObject* list, const char* op) {
+  require(PyList_Check(list), op, "a list of tensors", list);
+  std::vector<Tensor> tensors;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* t = PyList_GET_ITEM(list, i);
+    require(is_tensor(t), op, "a tensor", t);
+    tensors.push_back(unwrap(t));
+  }
+  return tensors;
+}
+
 bool flag(PyObject* dict, PyObject* key) {
   PyObject* value = find(dict, key);
   if (value == nullptr) return false;
@@ -351,11 +362,14 @@ void sparse_step(const BoundRule& bound, const Options& options, PyObject* objec
   autograd::bump_version(unwrap(object), bound.rule->name);
 }
 
-void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback) {
+void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback,
+                std::span<const Tensor> found_inf) {
   const nn::Rule& rule = *bound.rule;
   const bool differentiable = flag(group, key_differentiable());
+  TG_CHECK(!differentiable || found_inf.empty(), Runtime, "{}: found_inf does not go with differentiable=True",
+           rule.name);
   // Whether devices work out the constants of their parameters' steps, and read options that are tensors there.
-  bool planned = !differentiable && flag(group, key_capturable());
+  bool planned = !differentiable && (flag(group, key_capturable()) || flag(group, key_fused()));
   const bool unread = planned || rule.scalars.empty();
   Options options(group, bound, differentiable ? Options::kBoth : unread ? Options::kOfDevices : Options::kNumbers);
   if (!differentiable && rule.scalars.empty()) planned = options.has_tensors();
@@ -375,6 +389,7 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
       read = true;
     }
     if (grad->is_sparse()) {
+      TG_CHECK(found_inf.empty(), Runtime, "{}: found_inf does not go with sparse gradients", rule.name);
       TG_CHECK(fallback != nullptr || rule.scalars.empty(), Runtime, "{} does not support sparse gradients{}",
                rule.name, rule.name == std::string_view("Adam") ? ", please consider SparseAdam instead" : "");
       if (fallback == nullptr)
@@ -411,32 +426,36 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
     const EnableGradGuard grad_mode;
     nn::recorded_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries);
   } else {
-    nn::fused_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries);
+    nn::fused_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries, found_inf);
   }
   for (size_t i = 0; i < owners.size(); ++i)
     if (!entries[i].planned) write_scalars(owners[i], bound, entries[i].scalars);
   for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, states, fallback);
 }
 
-// _optimizer_step(rule, param_groups, state, sparse_update=None): one step of all parameters that have a gradient.
-// sparse_update(param, grad, group) is called for sparse gradients.
+// _optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step of all parameters that have
+// a gradient. sparse_update(param, grad, group) is called for sparse gradients; found_inf are tensors, one of each
+// device, where the step is not taken unless they are 0.
 PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   constexpr const char* kOp = "optimizer step";
-  TG_CHECK(nargs == 3 || nargs == 4, Type,
+  TG_CHECK(nargs >= 3 && nargs <= 5, Type,
            "{}: expected the rule, the parameter groups and the state: got {} arguments", kOp, nargs);
   const BoundRule& bound = bound_rule(args[0]);
   require(PyList_Check(args[1]), kOp, "a list of parameter groups", args[1]);
   require(PyDict_Check(args[2]), kOp, "a dictionary of states", args[2]);
-  PyObject* fallback = nargs == 4 && args[3] != Py_None ? args[3] : nullptr;
+  PyObject* fallback = nargs >= 4 && args[3] != Py_None ? args[3] : nullptr;
+  std::vector<Tensor> found_inf;
+  if (nargs == 5 && args[4] != Py_None) found_inf = tensors_in(args[4], kOp);
   const NoGradGuard no_grad;
   autograd::profiler::Scope scope;
   if (TG_UNLIKELY(modes() & kModeProfile)) {
     const std::string name(bound.rule->name);
     scope.open(autograd::profiler::Kind::Annotation, "Optimizer.step#" + name + ".step");
   }
-  for_groups({args[1], args[2]}, kOp,
-             [&](PyObject* group, PyObject* params) { group_step(bound, group, params, args[2], fallback); });
+  for_groups({args[1], args[2]}, kOp, [&](PyObject* group, PyObject* params) {
+    group_step(bound, group, params, args[2], fallback, found_inf);
+  });
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -479,13 +498,7 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   TG_CHECK(nargs == 3, Type, "unscale: expected gradients, found_inf and the scale: got {} arguments", nargs);
-  require(PyList_Check(args[0]), "unscale", "a list of tensors", args[0]);
-  std::vector<Tensor> grads;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); ++i) {
-    PyObject* grad = PyList_GET_ITEM(args[0], i);
-    require(is_tensor(grad), "unscale", "a tensor", grad);
-    grads.push_back(unwrap(grad));
-  }
+  const std::vector<Tensor> grads = tensors_in(args[0], "unscale");
   for (int i = 1; i < 3; ++i) require(is_tensor(args[i]), "unscale", "a tensor", args[i]);
   nn::fused_unscale(grads, unwrap(args[1]), unwrap(args[2]));
   Py_RETURN_NONE;
@@ -501,7 +514,8 @@ PyCFunction erase(F* f) {
 
 PyMethodDef optim_functions[] = {
     {"_optimizer_step", erase(&optimizer_step), METH_FASTCALL,
-     "_optimizer_step(rule, param_groups, state, sparse_update=None): one step by a rule of aten/optim/rules.h"},
+     "_optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step by a rule of "
+     "aten/optim/rules.h"},
     {"_unscale", erase(&unscale), METH_FASTCALL,
      "_unscale(gradients, found_inf, scale): scales them, and notes infinities and NaN"},
     {"_zero_grad", erase(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},

@@ -39,11 +39,13 @@ struct PlanOptions {
 
 // How a device other than the CPU steps; its library hangs it in when it is loaded. Runs are of one device and may
 // differ in dtype; `operands` owns what they point to. Complex numbers are pairs of real ones. `plan` is called before
-// the step that reads what it writes.
+// the step that reads what it writes. Both write nothing where `found_inf`, a float32 of the device or undefined, is
+// not 0 when they run.
 struct DeviceSteps {
-  void (*plan)(int rule, std::span<const PlanRun> runs, const PlanOptions& options, std::span<const Tensor> operands);
-  void (*step)(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes,
-               std::span<const Tensor> operands);
+  void (*plan)(int rule, std::span<const PlanRun> runs, const PlanOptions& options, std::span<const Tensor> operands,
+               const Tensor& found_inf);
+  void (*step)(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes, std::span<const Tensor> operands,
+               const Tensor& found_inf);
   void (*unscale)(std::span<const Tensor> dense, const Tensor& found, const Tensor& scale);
 };
 TG_API extern std::atomic<const DeviceSteps*> device_steps;

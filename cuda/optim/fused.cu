@@ -77,7 +77,8 @@ TG_DEVICE void step_part(const RuleRun& run, const Plan& plan, int64_t first, in
 }
 
 template <class T, class Rule>
-TG_KERNEL void step_kernel(Runs<RuleRun> runs) {
+TG_KERNEL void step_kernel(Runs<RuleRun> runs, const float* found_inf) {
+  if (found_inf != nullptr && *found_inf != 0) return;
   each_part(runs, [](const RuleRun& run, int64_t first, int64_t last) {
     static_assert(Rule::kVariants <= 4);
     constexpr int kLast = Rule::kVariants - 1;
@@ -96,19 +97,21 @@ TG_KERNEL void step_kernel(Runs<RuleRun> runs) {
 }
 
 template <class T>
-void step_runs(const Work& work, int rule, const std::vector<RuleRun>& all) {
-  using Kernel = void (*)(Runs<RuleRun>);
+void step_runs(const Work& work, int rule, const std::vector<RuleRun>& all, const float* found_inf) {
+  using Kernel = void (*)(Runs<RuleRun>, const float*);
   using namespace optim::rules;
 #define TG_KERNEL_OF(name) &step_kernel<T, name>,
   static constexpr Kernel kernels[] = {TG_OPTIM_RULES(TG_KERNEL_OF)};
 #undef TG_KERNEL_OF
   in_groups(all, [&](const Runs<RuleRun>& runs, uint32_t blocks) {
-    launch(work, kernels[rule], Grid(blocks), kBlock, runs);
+    launch(work, kernels[rule], Grid(blocks), kBlock, runs, found_inf);
   });
 }
 
-void step(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes, std::span<const Tensor> operands) {
-  const Work work(operands[0].device());
+void step(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes, std::span<const Tensor> operands,
+          const Tensor& found_inf) {
+  const Work work(operands[0].device(), {&found_inf});
+  const float* found = data_of<float>(found_inf);
   for (const Tensor& t : operands) work.use(t);
   for (DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
     std::vector<RuleRun> own;
@@ -116,13 +119,13 @@ void step(int rule, std::span<const RuleRun> runs, std::span<const DType> dtypes
       if (dtypes[i] == dtype) own.push_back(runs[i]);
     if (own.empty()) continue;
     if (dtype == DType::float32)
-      step_runs<float>(work, rule, own);
+      step_runs<float>(work, rule, own, found);
     else if (dtype == DType::float64)
-      step_runs<double>(work, rule, own);
+      step_runs<double>(work, rule, own, found);
     else if (dtype == DType::float16)
-      step_runs<Half>(work, rule, own);
+      step_runs<Half>(work, rule, own, found);
     else
-      step_runs<BFloat16>(work, rule, own);
+      step_runs<BFloat16>(work, rule, own, found);
   }
 }
 
@@ -135,9 +138,9 @@ struct PlanRuns {
 };
 // One thread per parameter: the constants of its step, and the numbers of its state for the next one.
 template <class Rule>
-TG_KERNEL void plan_kernel(PlanRuns runs) {
+TG_KERNEL void plan_kernel(PlanRuns runs, const float* found_inf) {
   const int64_t i = global_index();
-  if (i >= runs.n) return;
+  if (i >= runs.n || (found_inf != nullptr && *found_inf != 0)) return;
   const PlanRun run = runs.run[i];
   double o[optim::kMaxOptions];
   for (int k = 0; k < optim::kMaxOptions; ++k)
@@ -160,13 +163,14 @@ TG_KERNEL void plan_kernel(PlanRuns runs) {
   }
 }
 
-void plan(int rule, std::span<const PlanRun> all, const optim::PlanOptions& options, std::span<const Tensor> operands) {
-  using Kernel = void (*)(PlanRuns);
+void plan(int rule, std::span<const PlanRun> all, const optim::PlanOptions& options, std::span<const Tensor> operands,
+          const Tensor& found_inf) {
+  using Kernel = void (*)(PlanRuns, const float*);
   using namespace optim::rules;
 #define TG_KERNEL_OF(name) &plan_kernel<name>,
   static constexpr Kernel kernels[] = {TG_OPTIM_RULES(TG_KERNEL_OF)};
 #undef TG_KERNEL_OF
-  const Work work(operands[0].device());
+  const Work work(operands[0].device(), {&found_inf});
   for (const Tensor& t : operands) work.use(t);
   PlanRuns runs;
   runs.options = options;
@@ -174,7 +178,7 @@ void plan(int rule, std::span<const PlanRun> all, const optim::PlanOptions& opti
     const auto part = all.subspan(first, std::min(kPlans, all.size() - first));
     std::copy(part.begin(), part.end(), runs.run);
     runs.n = static_cast<int>(part.size());
-    launch(work, kernels[rule], Grid(1), kPlans, runs);
+    launch(work, kernels[rule], Grid(1), kPlans, runs, data_of<float>(found_inf));
   }
 }
 

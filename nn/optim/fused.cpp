@@ -85,6 +85,28 @@ class Layouts {
   std::vector<std::pair<Tensor, Tensor>> back_;
 };
 
+// The tensor that is on this device, or none.
+Tensor on(Device device, std::span<const Tensor> tensors) {
+  for (const Tensor& t : tensors)
+    if (t.device() == device) return t;
+  return {};
+}
+
+void check_found_inf(const Rule& rule, std::span<const StepEntry> entries, std::span<const Tensor> found_inf) {
+  if (found_inf.empty()) return;
+  for (const Tensor& t : found_inf)
+    TG_CHECK(t.numel() == 1 && t.dtype() == DType::float32 && t.is_cuda(), Runtime,
+             "{}: found_inf must have one element of float32 on a CUDA device: got shape {} of {} on {}", rule.name,
+             format_ints(t.sizes()), t.dtype(), t.device());
+  for (const StepEntry& e : entries) {
+    TG_CHECK(on(e.param.device(), found_inf).defined(), Runtime,
+             "{}: found_inf is not on the device of a parameter: got a parameter on {}", rule.name, e.param.device());
+    TG_CHECK(e.planned || rule.scalars.empty(), Runtime,
+             "{}: with found_inf the host does not know whether the step is taken, and cannot count it\n{}", rule.name,
+             "hint: make the optimizer with capturable=True, so that the device counts");
+  }
+}
+
 // The runs of a step; all their elements form one range that the threads share.
 class Batch {
  public:
@@ -101,9 +123,9 @@ class Batch {
     ends_.push_back(run.n + (ends_.empty() ? 0 : ends_.back()));
   }
 
-  void run(int rule, std::span<const Tensor> operands, Device device) const {
+  void run(int rule, std::span<const Tensor> operands, Device device, const Tensor& found_inf) const {
     if (runs_.empty()) return;
-    if (device.type != DeviceType::CPU) return device_steps.load()->step(rule, runs_, dtypes_, operands);
+    if (device.type != DeviceType::CPU) return device_steps.load()->step(rule, runs_, dtypes_, operands, found_inf);
     parallel_for(0, ends_.back(), kGrain, [&](int64_t first, int64_t last) {
       size_t i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
       while (first < last) {
@@ -155,8 +177,9 @@ class Plans {
     group.runs.push_back(run);
     return plan;
   }
-  void run(const Rule& rule) const {
-    for (const Group& group : groups_) device_steps.load()->plan(rule.index, group.runs, group.options, group.operands);
+  void run(const Rule& rule, std::span<const Tensor> found_inf) const {
+    for (const Group& group : groups_)
+      device_steps.load()->plan(rule.index, group.runs, group.options, group.operands, on(group.device, found_inf));
   }
 
  private:
@@ -200,16 +223,17 @@ class Batches {
       if (known == device) return batch;
     return all_.emplace_back(device, Batch(entries_)).second;
   }
-  void run(int rule, std::span<const Tensor> operands) const {
+  void run(int rule, std::span<const Tensor> operands, std::span<const Tensor> found_inf) const {
     for (const auto& [device, batch] : all_) {
+      const Tensor found = on(device, found_inf);
       if (all_.size() == 1 || device.type == DeviceType::CPU) {
-        batch.run(rule, operands, device);
+        batch.run(rule, operands, device, found);
         continue;
       }
       std::vector<Tensor> own;
       for (const Tensor& t : operands)
         if (t.device() == device) own.push_back(t);
-      batch.run(rule, own, device);
+      batch.run(rule, own, device, found);
     }
   }
 
@@ -247,8 +271,9 @@ void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Ten
 }
 
 void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
-                std::span<StepEntry> entries) {
+                std::span<StepEntry> entries, std::span<const Tensor> found_inf) {
   TG_ASSERT(options.size() == rule.options.size());
+  check_found_inf(rule, entries, found_inf);
   const NoGradGuard no_grad;
   const rules::StateTensors states = rule.states(options.data());
   Layouts layouts(rule.name);
@@ -269,8 +294,8 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<con
     }
     batches.of(e.param.device()).add(run, e.param.dtype());
   }
-  plans.run(rule);
-  batches.run(rule.index, layouts.operands());
+  plans.run(rule, found_inf);
+  batches.run(rule.index, layouts.operands(), found_inf);
   layouts.write_back();
 }
 

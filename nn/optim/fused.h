@@ -42,9 +42,11 @@ struct StepEntry {
 };
 
 // One step of all entries. `options` in the rule's order. For planned entries an option may be a tensor of their
-// device, in `tensors` at its place; the others are undefined there.
+// device, in `tensors` at its place; the others are undefined there. With `found_inf`, one float32 on each device of
+// the parameters, the step of a device leaves everything as it is where that is not 0, and the host does not know;
+// parameters are on CUDA then, and planned where the rule keeps numbers. Raises Runtime where they are not.
 TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
-                       std::span<StepEntry> entries);
+                       std::span<StepEntry> entries, std::span<const Tensor> found_inf = {});
 
 // grads *= scale, and found = 1 where an element was infinite or NaN before, else as it was. All floating point; found
 // and scale have one element of float32; all on one device, which nobody waits for.

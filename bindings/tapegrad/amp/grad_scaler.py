@@ -30,6 +30,22 @@ def _full(value: float, dtype, device):
     return full((), value, dtype=dtype, device=device)
 
 
+def _sum_on(device, flags: list):
+    """The sum of tensors of several devices."""
+    total = flags[0].to(device)
+    for flag in flags[1:]:
+        total = total + flag.to(device)
+    return total
+
+
+def _refuse_to_ask(flags: list) -> None:
+    from ..optim import Optimizer
+
+    if any(flag.is_cuda for flag in flags) and Optimizer._is_recorded():
+        raise RuntimeError("GradScaler.step: the host would have to ask whether there was an infinity, which a CUDA graph cannot\n"
+                           "make the optimizer with capturable=True, and take a step before the capture")
+
+
 class GradScaler:
     """scale(loss).backward(); step(optimizer); update(). A step whose gradients hold an infinity or NaN is left out, and the
     factor shrinks by `backoff_factor`; after `growth_interval` good steps it grows by `growth_factor`.
@@ -134,7 +150,11 @@ class GradScaler:
     def step(self, optimizer, *args, **kwargs):
         """unscale_ where it was not done, then optimizer.step(*args, **kwargs), unless a gradient is infinite or NaN.
 
-        Raises RuntimeError for a closure, and for a second step without update().
+        Optimizers that can (`_step_supports_amp_scaling`: ours on CUDA with `capturable` or `fused`, and SGD, from the second step on) are given
+        what was found as a tensor, their attribute `found_inf` during the step, and leave the step out on the device: the host does not wait,
+        and the step may be recorded into a CUDA graph. With others the host asks once whether there was an infinity.
+
+        Raises RuntimeError for a closure, for a second step without update(), and where the host would have to ask inside a CUDA graph.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -149,10 +169,23 @@ class GradScaler:
         if not state["found_inf_per_device"]:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None
-        if not any(flag.item() for flag in state["found_inf_per_device"].values()):
-            result = optimizer.step(*args, **kwargs)
+        flags = list(state["found_inf_per_device"].values())
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            result = self._step_on_device(optimizer, flags, args, kwargs)
+        else:
+            _refuse_to_ask(flags)
+            if not any(flag.item() for flag in flags):
+                result = optimizer.step(*args, **kwargs)
         state["stage"] = OptState.STEPPED
         return result
+
+    @staticmethod
+    def _step_on_device(optimizer, flags, args, kwargs):
+        optimizer.grad_scale, optimizer.found_inf = None, _sum_on(flags[0].device, flags)
+        try:
+            return optimizer.step(*args, **kwargs)
+        finally:
+            del optimizer.grad_scale, optimizer.found_inf
 
     def update(self, new_scale=None) -> None:
         """Ends an iteration: the factor shrinks, grows or stays; or becomes `new_scale`, a float or one-element tensor."""
@@ -170,10 +203,7 @@ class GradScaler:
             flags = [flag for state in self._per_optimizer_states.values() for flag in state["found_inf_per_device"].values()]
             if not flags:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            found = flags[0].to(self._scale.device)
-            for flag in flags[1:]:
-                found = found + flag.to(self._scale.device)
-            self._move_scale(found != 0)
+            self._move_scale(_sum_on(self._scale.device, flags) != 0)
         self._per_optimizer_states = defaultdict(_fresh_state)
 
     def _move_scale(self, found_inf) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _C, full_like, no_grad
-from .optimizer import RuleOptimizer, _check_lr, _check_supported, _scalar
+from .optimizer import RuleOptimizer, _check_lr, _check_supported, _counts_on_device, _scalar
 
 __all__ = ["Adagrad"]
 
@@ -39,11 +39,13 @@ class Adagrad(RuleOptimizer):
             "differentiable": differentiable, "fused": fused})
         for group in self.param_groups:
             for p in group["params"]:
-                self._start(p, initial_accumulator_value)
+                self._start(p, group, initial_accumulator_value)
 
-    def _start(self, p, value: float) -> None:
+    def _start(self, p, group, value: float) -> None:
         with no_grad():
             self.state[p].update(step=_scalar(0), sum=full_like(p.detach(), value))
+            if _counts_on_device(group) and p.is_cuda:
+                self.state[p]["step"] = self.state[p]["step"].to(p.device)
 
     def share_memory(self) -> None:
         """Moves the sums to shared memory."""
@@ -51,18 +53,11 @@ class Adagrad(RuleOptimizer):
             for p in group["params"]:
                 self.state[p]["sum"].share_memory_()
 
-    def step(self, closure=None):
-        """One step. Returns the loss when a closure is given."""
-        self._refuse_in_graphs()
-        loss = None if closure is None else self._loss(closure)
-        _C._optimizer_step(self._rule, self.param_groups, self.state, self._sparse_update)
-        return loss
-
     def _sparse_update(self, p, grad, group) -> None:
         if group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         if not self.state[p]:
-            self._start(p, self.defaults["initial_accumulator_value"])
+            self._start(p, group, self.defaults["initial_accumulator_value"])
         state = self.state[p]
         state["step"] += 1
         rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])

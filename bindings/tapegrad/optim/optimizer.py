@@ -7,7 +7,7 @@ import warnings
 from collections import OrderedDict, defaultdict
 from copy import deepcopy
 
-from .. import _C, Tensor, enable_grad, float32, float64, get_default_dtype, no_grad, tensor
+from .. import _C, Tensor, enable_grad, float32, float64, get_default_dtype, no_grad, tensor, zeros
 from ..utils.hooks import RemovableHandle
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook", "required"]
@@ -78,6 +78,11 @@ def _default_to_fused_or_foreach(params, differentiable: bool, use_fused: bool =
     return False, False
 
 
+def _counts_on_device(group: dict) -> bool:
+    """Whether the steps of a group's CUDA parameters are counted there."""
+    return bool(group.get("capturable") or group.get("fused"))
+
+
 def _get_capturable_supported_devices(supports_xla: bool = True) -> list:
     """Kinds of device whose work can be recorded."""
     return ["cuda"]
@@ -111,6 +116,7 @@ class Optimizer:
     `params` is a list of tensors, of (name, tensor) pairs or of dictionaries with the key `params` (groups).
     """
 
+    _takes_capturable = False  # an option that only those groups have which were given it
     _numbers: tuple = ("step",)  # what of the state is a number, not something in the parameter's dtype
 
     def __init__(self, params, defaults: dict) -> None:
@@ -218,16 +224,32 @@ class Optimizer:
         """One step; closure, when given, computes the loss anew and is called with gradients on."""
         raise NotImplementedError
 
-    def _refuse_in_graphs(self) -> None:
-        """Raises RuntimeError where a step is recorded into a CUDA graph that would be the same in all replays."""
+    @staticmethod
+    def _is_recorded() -> bool:
+        """Whether a CUDA graph is being recorded."""
         if not _C._cuda_state()[1]:
-            return
+            return False
         from ..cuda import is_current_stream_capturing
 
-        if is_current_stream_capturing() and not all(group.get("capturable") for group in self.param_groups):
+        return is_current_stream_capturing()
+
+    def _refuse_in_graphs(self) -> None:
+        """Raises RuntimeError where a step is recorded into a CUDA graph that would be the same in all replays."""
+        if self._is_recorded() and not all(group.get("capturable") for group in self.param_groups):
             raise RuntimeError(f"{type(self).__name__}: a step in a CUDA graph would repeat the number of the step that was captured\n"
-                               + ("make the optimizer with capturable=True" if "capturable" in self.defaults else
+                               + ("make the optimizer with capturable=True" if self._takes_capturable or "capturable" in self.defaults else
                                   "capture the forward and backward pass, and call step() after replay()"))
+
+    def _to_devices(self) -> None:
+        """Moves the numbers of the state to where they are counted."""
+        for group in self.param_groups:
+            if not _counts_on_device(group):
+                continue
+            for p in group["params"]:
+                own = self.state.get(p) or {}
+                for key in self._numbers:
+                    if p.is_cuda and key in own:
+                        own[key] = own[key].to(p.device)
 
     @staticmethod
     def _loss(closure):
@@ -399,35 +421,60 @@ class RuleOptimizer(Optimizer):
     _switches: tuple = ("maximize", "capturable", "differentiable")
     # Whose steps are all alike, so that a CUDA graph may repeat one; the others count steps, on the host.
     _REPEATABLE = frozenset(("Adadelta", "RMSprop", "Rprop", "SGD"))
+    _sparse_update = None  # or what a sparse gradient leads to, as _sparse_update(param, grad, group)
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)
         self._complete_groups(*self._switches)
         self._to_tensors(*self._numbers)
-        for group in self.param_groups:
-            if group.get("capturable"):
-                self._to_device(group)
+        self._to_devices()
 
-    def _to_device(self, group: dict) -> None:
-        """Moves the numbers of the state to where they are counted."""
-        for p in group["params"]:
-            own = self.state.get(p) or {}
-            for key in self._numbers:
-                if p.is_cuda and key in own:
-                    own[key] = own[key].to(p.device)
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether a step can leave all as it is where the device finds an infinity, unknown to the host, as GradScaler would like it: gradients
+        are dense and on CUDA, nothing is counted on the host, and the state is there."""
+        for group in self.param_groups:
+            if group.get("differentiable") or (self._numbers and not _counts_on_device(group)):
+                return False
+            stateful = self._numbers or group.get("momentum")
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                own = self.state.get(p)
+                if not p.is_cuda or p.grad.is_sparse or (stateful and (not own or None in own.values())):
+                    return False
+        return True
+
+    def _found_inf(self) -> list | None:
+        """What `found_inf` says, if there is one, on each device; the gradients are divided by `grad_scale`, if there is one."""
+        grads: dict = {}
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    grads.setdefault(p.device, []).append(p.grad)
+        scale, found = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        if scale is not None:
+            inverse = scale.double().reciprocal().float()
+            for device, own in grads.items():
+                _C._unscale(own, zeros((), dtype=float32, device=device), inverse.to(device))
+        return None if found is None else [found.float().to(device) for device in grads]
 
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given.
 
         With `capturable` the steps of parameters on CUDA devices are counted there, and an option that is a tensor of the device, such as lr,
         is read there, so that a CUDA graph with a step in it goes on counting when it is replayed. The state has to be there before: take a
-        step before the capture. Raises RuntimeError inside a CUDA graph where the formula asks for the number of the step and `capturable` is
-        not set.
+        step before the capture. `fused` does so outside of graphs. Raises RuntimeError inside a CUDA graph where the formula asks for the
+        number of the step and `capturable` is not set.
+
+        As in PyTorch, gradients are divided by the tensor `grad_scale` where the optimizer has such an attribute, and where it has `found_inf`, a
+        tensor that is not 0 on the device leaves parameters, state and the number of the step as they are, without waiting for it.
         """
         if self._rule not in self._REPEATABLE:
             self._refuse_in_graphs()
         loss = None if closure is None else self._loss(closure)
-        _C._optimizer_step(self._rule, self.param_groups, self.state)
+        found = self._found_inf() if "found_inf" in self.__dict__ or "grad_scale" in self.__dict__ else None
+        _C._optimizer_step(self._rule, self.param_groups, self.state, self._sparse_update, found)
         return loss
 
 

@@ -114,6 +114,146 @@ def test_grad_scaler():
     assert flag.item() == 1
 
 
+def scaled_training(make, on_device, rounds):
+    """Parameters, state and factor after each round; the gradient of a round is its number, and None is an infinity."""
+    params = [tg.linspace(1, 2, 5000, device="cuda").requires_grad_(), tg.ones(3, 4, device="cuda", dtype=tg.float64).t().requires_grad_(),
+              tg.ones(2, device="cuda", dtype=tg.bfloat16).requires_grad_()]
+    optimizer = make(params)
+    scaler = tg.amp.GradScaler("cuda", init_scale=8.0, growth_interval=3)
+    seen = []
+    for number in rounds:
+        optimizer.zero_grad()
+        scaler.scale(sum(p.sum().float() for p in params) * (number or 1.0)).backward()
+        if number is None:
+            params[0].grad[4321] = float("inf")
+        waits = not optimizer._step_supports_amp_scaling
+        if on_device and not waits:
+            with tg.strict("sync"):
+                scaler.step(optimizer), scaler.update()
+        else:
+            optimizer.__class__ = type("Asked", (type(optimizer),), {"_step_supports_amp_scaling": False})
+            scaler.step(optimizer), scaler.update()
+            optimizer.__class__ = type(optimizer).__base__
+        seen.append(([p.tolist() for p in params], [{k: v.tolist() for k, v in optimizer.state[p].items()} for p in params], scaler.get_scale(), waits))
+    return seen
+
+
+AMP = [("SGD", {}, 0), ("SGD", {"momentum": 0.9, "dampening": 0.5}, 3), ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "fused": True}, 3),
+       ("Adam", {"capturable": True}, 3), ("AdamW", {"fused": True, "amsgrad": True}, 3), ("NAdam", {"capturable": True}, 3), ("ASGD", {"capturable": True, "t0": 1}, 3),
+       ("RMSprop", {"capturable": True, "momentum": 0.5, "centered": True}, 3), ("Adagrad", {"fused": True}, 0), ("Adam", {}, 9), ("Adadelta", {}, 9)]
+
+
+@pytest.mark.parametrize("name, options, first", AMP, ids=lambda v: v if isinstance(v, str) else ",".join(v) if isinstance(v, dict) else "")
+def test_grad_scaler_leaves_steps_out_on_the_device(name, options, first):
+    """As where the host asks, bit for bit; and it asks only while there is no state, or where it counts the steps (9)."""
+    rounds = [None, None, 0.5, 1.5, None, -2.0, None, None, 3.0]
+
+    def make(params):
+        return getattr(tg.optim, name)(params, lr=0.01, **options)
+
+    asked, left = scaled_training(make, False, rounds), scaled_training(make, True, rounds)
+    assert [waits for *_, waits in left] == [i < first for i in range(len(rounds))]
+    assert left == asked
+    assert left[4][:2] == left[3][:2] and left[5][0] != left[4][0]
+
+
+def test_grad_scaler_steps_are_recorded():
+    """A graph of everything from the scaled loss to update(): rounds with an infinity move the factor and nothing else."""
+    def run(graphed, make, capturable):
+        tg.manual_seed(3)
+        model = tg.nn.Linear(4, 3).cuda()
+        optimizer = make(model.parameters())
+        scaler = tg.amp.GradScaler("cuda", init_scale=8.0, growth_interval=2)
+        x = tg.zeros(5, 4, device="cuda")
+
+        def step():
+            optimizer.zero_grad(set_to_none=False)
+            scaler.scale(model(x).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        replay, seen = step, []
+        for i, value in enumerate((1.0, 2.0, float("inf"), 3.0, -1.0, float("nan"), 0.5, 0.25)):
+            x.copy_(tg.linspace(0, value, 20).reshape(5, 4)) if value == value else x.fill_(value)
+            if graphed and i == 1:
+                graph = tg.cuda.CUDAGraph()
+                with tg.cuda.graph(graph):
+                    step()
+                replay = graph.replay
+            replay()
+            seen.append(([p.tolist() for p in model.parameters()], [{k: v.tolist() for k, v in s.items()} for s in optimizer.state.values()], scaler.get_scale()))
+        return seen
+
+    for name, options in (("Adam", {"capturable": True}), ("SGD", {"momentum": 0.9})):
+        def make(params, name=name, options=options):
+            return getattr(tg.optim, name)(params, lr=0.01, **options)
+
+        assert run(True, make, True) == run(False, make, True)
+    with pytest.raises(RuntimeError, match=r"GradScaler.step: the host would have to ask.*\nmake the optimizer with capturable=True"):
+        run(True, lambda params: tg.optim.Adam(params), False)
+
+
+@pytest.mark.skipif(tg.cuda.device_count() < 2, reason="needs two devices")
+def test_an_infinity_of_one_device_leaves_out_the_step_of_all():
+    params = [tg.ones(3, device=f"cuda:{i}", requires_grad=True) for i in (0, 1)]
+    optimizer = tg.optim.Adam(params, lr=0.5, capturable=True)
+    scaler = tg.amp.GradScaler("cuda", init_scale=2.0)
+    seen = []
+    for bad in (None, 1, None, 0):
+        optimizer.zero_grad()
+        scaler.scale(params[0].sum() + params[1].to("cuda:0").sum()).backward()
+        if bad is not None:
+            params[bad].grad[2] = float("nan")
+        scaler.step(optimizer), scaler.update()
+        seen.append([p.tolist() for p in params] + [optimizer.state[p]["step"].item() for p in params])
+    assert seen[0] == seen[1] and seen[2] == seen[3] and seen[1][2:] == [1, 1] and seen[3][2:] == [2, 2] and seen[2][:2] != seen[1][:2]
+
+
+def test_found_inf_is_given_to_optimizers():
+    """PyTorch's protocol, for those who write optimizers of their own, and for ours without a GradScaler."""
+    class Mine(tg.optim.Optimizer):
+        _step_supports_amp_scaling = True
+
+        def step(self, closure=None):
+            self.given = (self.grad_scale, self.found_inf.item(), self.param_groups[0]["params"][0].grad.tolist())
+            return "stepped"
+
+    p = tg.ones(2, device="cuda", requires_grad=True)
+    mine = Mine([p], {})
+    scaler = tg.amp.GradScaler("cuda", init_scale=4.0)
+    for bad in (False, True):
+        p.grad = None
+        scaler.scale(p.sum() * (float("inf") if bad else 1.0)).backward()
+        assert scaler.step(mine) == "stepped" and mine.given[:2] == (None, float(bad)) and (bad or mine.given[2] == [1, 1])
+        scaler.update()
+        assert not hasattr(mine, "found_inf") and not hasattr(mine, "grad_scale")
+    sgd = tg.optim.SGD([p], lr=1.0)
+    for found, expected in ((1.0, [1, 1]), (0.0, [0.5, 0.5])):
+        p.grad = tg.full((2,), 4.0, device="cuda")
+        sgd.grad_scale, sgd.found_inf = tg.tensor(8.0, device="cuda"), tg.tensor(found, device="cuda")
+        sgd.step()
+        assert p.tolist() == expected and p.grad.tolist() == [0.5, 0.5]
+    adam = tg.optim.Adam([p])
+    adam.step()
+    before = p.tolist()
+    adam.found_inf = tg.zeros((), device="cuda")
+    with pytest.raises(RuntimeError, match="Adam: with found_inf the host does not know .*\n.*capturable=True"):
+        adam.step()
+    host = tg.ones(2, requires_grad=True)
+    host.grad = tg.ones(2)
+    with pytest.raises(RuntimeError, match=r"SGD: found_inf must have one element of float32 on a CUDA device: got shape \[\] of float32 on cpu"):
+        tg._C._optimizer_step("SGD", tg.optim.SGD([host]).param_groups, {}, None, [tg.zeros(())])
+    with pytest.raises(RuntimeError, match="SGD: found_inf is not on the device of a parameter: got a parameter on cpu"):
+        tg._C._optimizer_step("SGD", tg.optim.SGD([host]).param_groups, {}, None, [tg.zeros((), device="cuda")])
+    with pytest.raises(RuntimeError, match="SGD: found_inf does not go with differentiable=True"):
+        tg._C._optimizer_step("SGD", tg.optim.SGD([p], differentiable=True).param_groups, {}, None, [tg.zeros((), device="cuda")])
+    host.grad = tg.eye(2)[0].to_sparse()
+    with pytest.raises(RuntimeError, match="SGD: found_inf does not go with sparse gradients"):
+        tg._C._optimizer_step("SGD", tg.optim.SGD([host]).param_groups, {}, None, [tg.zeros((), device="cuda")])
+    assert p.tolist() == before and host.tolist() == [1, 1]
+    assert not tg.optim.SGD([host])._step_supports_amp_scaling
+
+
 # A value that the program asks for, a copy that nobody can leave to the device, a size that depends on values, an operator of the host.
 WAITS = [lambda x: x.sum().item(), lambda x: bool(x[0]), lambda x: int(x[1]), lambda x: f"{x[1]:.1f}", lambda x: x.tolist(), repr,
          lambda x: tg.equal(x, x), lambda x: tg.allclose(x, x), lambda x: tg.is_nonzero(x[1]), lambda x: list(range(x[2].long())), lambda x: 3 in x,
