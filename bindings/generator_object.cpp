@@ -21,10 +21,16 @@ namespace {
 struct GeneratorObject {
   PyGenerator base;
   Device device;
+  bool of_device;  // the device's default generator, whichever that is
 };
-Device& device_of(PyObject* o) { return reinterpret_cast<GeneratorObject*>(o)->device; }
+GeneratorObject& object_of(PyObject* o) { return *reinterpret_cast<GeneratorObject*>(o); }
+Device& device_of(PyObject* o) { return object_of(o).device; }
 
-const GeneratorPtr& value_of(PyObject* o) { return reinterpret_cast<PyGenerator*>(o)->value; }
+const GeneratorPtr& value_of(PyObject* o) {
+  GeneratorObject& object = object_of(o);
+  if (object.of_device) object.base.value = default_generator_of(object.device);
+  return object.base.value;
+}
 
 // A seed is any 64-bit number; negative ones count from the top, as in PyTorch.
 uint64_t to_seed(PyObject* o, const char* op) {
@@ -111,6 +117,32 @@ PyObject* clone(PyObject* o, PyObject*) {
   return made;
   TG_PY_CATCH
 }
+// Another handle of the same generator, and this one becomes a handle of another one: what a graph draws from either
+// while it is recorded it draws from that in its replays (cuda/random/draws.h).
+PyObject* graphsafe_get_state(PyObject* o, PyObject*) {
+  TG_PY_TRY
+  TG_CHECK(device_of(o).is_cuda(), Runtime, "graphsafe_get_state: expected a generator of CUDA: got one of {}",
+           device_of(o));
+  PyObject* made = wrap_generator(value_of(o));
+  if (made != nullptr) device_of(made) = device_of(o);
+  return made;
+  TG_PY_CATCH
+}
+PyObject* graphsafe_set_state(PyObject* o, PyObject* other) {
+  TG_PY_TRY
+  TG_CHECK(device_of(o).is_cuda(), Runtime, "graphsafe_set_state: expected a generator of CUDA: got one of {}",
+           device_of(o));
+  TG_CHECK(Py_TYPE(other) == generator_type, Type, "graphsafe_set_state: expected a Generator as state: got {}",
+           Py_TYPE(other)->tp_name);
+  TG_CHECK(device_of(other) == device_of(o), Runtime, "graphsafe_set_state: expected a state of {}: got one of {}",
+           device_of(o), device_of(other));
+  if (object_of(o).of_device)
+    set_default_generator_of(device_of(o), value_of(other));
+  else
+    object_of(o).base.value = value_of(other);
+  return Py_NewRef(o);
+  TG_PY_CATCH
+}
 PyObject* get_offset(PyObject* o, PyObject*) { return PyLong_FromUnsignedLongLong(value_of(o)->offset()); }
 PyObject* set_offset(PyObject* o, PyObject* offset) {
   TG_PY_TRY
@@ -133,6 +165,13 @@ PyMethodDef methods[] = {
     {"get_state", get_state, METH_NOARGS, "The state, as a uint8 tensor."},
     {"set_state", set_state, METH_O, "Takes a state that get_state gave."},
     {"clone_state", clone, METH_NOARGS, "Another generator in the same state."},
+    {"graphsafe_get_state", graphsafe_get_state, METH_NOARGS,
+     "A generator that shares this one's state: both draw from it, and graphs that do so when they are recorded do so "
+     "in their replays. Raises RuntimeError for one of the CPU."},
+    {"graphsafe_set_state", graphsafe_set_state, METH_O,
+     "graphsafe_set_state(state)\n\nDraws from the state of another generator of the same device from here on, "
+     "together with that one; also while a CUDA graph is recorded. Raises RuntimeError for generators of the CPU or of "
+     "two devices."},
     {"get_offset", get_offset, METH_NOARGS, "The number of random calls since the seed."},
     {"set_offset", set_offset, METH_O, "set_offset(offset)"},
     {"__setstate__", set_state, METH_O, nullptr},
@@ -180,7 +219,10 @@ PyObject* default_cuda_generator(PyObject*, PyObject* index) {
   TG_CHECK(i >= 0 && i < 128, Index, "cuda.default_generators: index out of range: got {}", i);
   const Device device(DeviceType::CUDA, static_cast<int8_t>(i));
   PyObject* made = wrap_generator(default_generator_of(device));
-  if (made != nullptr) device_of(made) = device;
+  if (made != nullptr) {
+    device_of(made) = device;
+    object_of(made).of_device = true;
+  }
   return made;
   TG_PY_CATCH
 }
@@ -218,7 +260,9 @@ PyObject* wrap_generator(GeneratorPtr generator) noexcept {
   auto* o = PyObject_New(PyGenerator, generator_type);
   if (!o) return nullptr;
   new (&o->value) GeneratorPtr(std::move(generator));
-  new (&device_of(reinterpret_cast<PyObject*>(o))) Device();
+  auto* made = reinterpret_cast<PyObject*>(o);
+  new (&device_of(made)) Device();
+  object_of(made).of_device = false;
   return reinterpret_cast<PyObject*>(o);
 }
 

@@ -13,6 +13,9 @@ inline Generator& generator_or_default(const intrusive_ptr<Generator>& given, De
   return given ? *given : *default_generator_of(device);
 }
 
+// What random operators of a CUDA device use from here on. Any thread; calls that are drawing may use either.
+TG_API void set_default_generator_of(Device device, intrusive_ptr<Generator> generator);
+
 // Seeds all that the calling thread uses.
 TG_API void manual_seed_all(uint64_t seed);
 

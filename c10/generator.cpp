@@ -2,8 +2,12 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -112,14 +116,63 @@ const intrusive_ptr<Generator>& default_cpu_generator() {
 
 namespace {
 
-using DeviceGenerators = std::array<intrusive_ptr<Generator>, 128>;  // by index
+using GeneratorPtr = intrusive_ptr<Generator>;
 
-const DeviceGenerators& device_generators() {
-  static const auto& all = *[] {
-    auto* made = new DeviceGenerators;
-    for (auto& generator : *made) generator = make_intrusive<Generator>();
-    return made;
-  }();
+// The default generators of CUDA devices, each made when it is first asked for, with the seed that all were given last.
+class DeviceGenerators {
+ public:
+  const GeneratorPtr& of(int index) {
+    const GeneratorPtr* current = current_[static_cast<size_t>(index)].load(std::memory_order_acquire);
+    return TG_LIKELY(current != nullptr) ? *current : make(static_cast<size_t>(index));
+  }
+
+  void replace(int index, GeneratorPtr generator) {
+    auto cell = std::make_unique<const GeneratorPtr>(std::move(generator));
+    std::unique_ptr<const GeneratorPtr> forgotten;  // destroyed without the lock
+    const std::lock_guard lock(lock_);
+    const auto known = std::ranges::find_if(cells_, [&](const auto& c) { return *c == *cell; });
+    const GeneratorPtr* current = known != cells_.end() ? known->get() : cell.get();
+    if (known == cells_.end()) cells_.push_back(std::move(cell));
+    current_[static_cast<size_t>(index)].store(current, std::memory_order_release);
+    if (cells_.size() <= kKept) return;
+    const auto unused = std::ranges::find_if(cells_, [&](const auto& c) {
+      return std::ranges::none_of(current_, [&](const auto& slot) { return slot.load() == c.get(); });
+    });
+    forgotten = std::move(*unused);
+    cells_.erase(unused);
+  }
+
+  void manual_seed(uint64_t seed) {
+    const std::lock_guard lock(lock_);
+    seed_ = seed;
+    for (const auto& slot : current_)
+      if (const GeneratorPtr* generator = slot.load(std::memory_order_relaxed)) (*generator)->manual_seed(seed);
+  }
+
+ private:
+  const GeneratorPtr& make(size_t index) {
+    auto made = std::make_unique<const GeneratorPtr>(make_intrusive<Generator>());
+    const std::lock_guard lock(lock_);
+    if (current_[index].load(std::memory_order_relaxed) == nullptr) {
+      (*made)->manual_seed(seed_);
+      current_[index].store(made.get(), std::memory_order_release);
+      cells_.push_back(std::move(made));
+    }
+    return *current_[index].load(std::memory_order_relaxed);
+  }
+
+  // `of` gives references without a lock: what was replaced stays until so many others have come, long after the calls
+  // that were looking at it have ended.
+  static constexpr size_t kKept = 1024;
+
+  ForkSafeLock lock_;
+  uint64_t seed_ = Generator::kDefaultSeed;
+  std::array<std::atomic<const GeneratorPtr*>, 128> current_{};  // by index; null: not asked for yet
+  std::deque<std::unique_ptr<const GeneratorPtr>> cells_;
+};
+
+DeviceGenerators& device_generators() {
+  static auto& all = *new DeviceGenerators;
   return all;
 }
 
@@ -128,13 +181,18 @@ const DeviceGenerators& device_generators() {
 const intrusive_ptr<Generator>& default_generator_of(Device device) {
   if (TG_LIKELY(!device.is_cuda()) || thread_generator) return default_cpu_generator();
   TG_ASSERT(device.index >= 0);
-  return device_generators()[static_cast<size_t>(device.index)];
+  return device_generators().of(device.index);
+}
+
+void set_default_generator_of(Device device, intrusive_ptr<Generator> generator) {
+  TG_ASSERT(device.is_cuda() && device.index >= 0 && generator);
+  device_generators().replace(device.index, std::move(generator));
 }
 
 void manual_seed_all(uint64_t seed) {
   default_cpu_generator()->manual_seed(seed);
   if (thread_generator) return;
-  for (const auto& generator : device_generators()) generator->manual_seed(seed);
+  device_generators().manual_seed(seed);
 }
 
 }  // namespace tapegrad

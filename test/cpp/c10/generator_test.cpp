@@ -75,6 +75,32 @@ TEST_CASE("the default generator is one", "[c10][random]") {
   REQUIRE(tapegrad::default_cpu_generator().get() == tapegrad::default_cpu_generator().get());
 }
 
+TEST_CASE("a device's generator that is first asked for after a seed has it", "[c10][random]") {
+  using namespace tapegrad;
+  manual_seed_all(31);
+  const Device late(DeviceType::CUDA, 101), later(DeviceType::CUDA, 102);
+  REQUIRE(default_generator_of(late)->initial_seed() == 31);
+  REQUIRE(default_generator_of(late)->offset() == 0);
+  std::vector<const Generator*> seen(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < seen.size(); ++i)
+    threads.emplace_back([&, i] { seen[i] = default_generator_of(later).get(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Generator* generator : seen) REQUIRE(generator == seen[0]);
+  const auto original = default_generator_of(late), own = make_intrusive<Generator>(5);
+  set_default_generator_of(late, own);
+  REQUIRE(default_generator_of(late).get() == own.get());
+  REQUIRE(default_generator_of(later).get() == seen[0]);
+  manual_seed_all(32);
+  REQUIRE(own->initial_seed() == 32);
+  REQUIRE(original->initial_seed() == 31);
+  for (uint64_t i = 0; i < 3000; ++i) set_default_generator_of(late, make_intrusive<Generator>(i));
+  REQUIRE(default_generator_of(late)->initial_seed() == 2999);
+  REQUIRE(default_generator_of(later).get() == seen[0]);
+  set_default_generator_of(late, original);
+  REQUIRE(default_generator_of(late).get() == original.get());
+}
+
 TEST_CASE("every device has a default generator, and one seed begins all alike", "[c10][random]") {
   using namespace tapegrad;
   const Device first(DeviceType::CUDA, 0), second(DeviceType::CUDA, 1);

@@ -87,6 +87,71 @@ def test_a_graph_goes_on_from_where_its_generators_are():
     assert third == drawn()
 
 
+def test_graphs_draw_from_the_state_that_a_generator_was_given():
+    """As trackers of random states do: a section of the graph draws from a state of its own, through the default generator."""
+    default = cuda.default_generators[0]
+    own = tg.Generator("cuda")
+    own.manual_seed(3)
+    tg.manual_seed(5)
+
+    def work():
+        first = tg.rand(4, device="cuda")
+        before = default.graphsafe_get_state()
+        default.graphsafe_set_state(own)
+        section = tg.rand(4, device="cuda")
+        default.graphsafe_set_state(before)
+        return first, section, tg.rand(4, device="cuda")
+
+    def drawn():
+        return [r.tolist() for r in work()]
+
+    graph, results = recorded(work)
+    graph.register_generator_state(own)
+    replayed = []
+    for _ in range(3):
+        graph.replay()
+        replayed.append([r.tolist() for r in results])
+    assert own.get_offset() == 3 and default.get_offset() == 6
+    own.manual_seed(3), tg.manual_seed(5)
+    assert replayed == [drawn() for _ in range(3)]
+    own.manual_seed(3)
+    assert replayed[0][1] == tg.rand(4, device="cuda", generator=own).tolist()
+
+
+def test_generators_share_states():
+    a, b = tg.Generator("cuda"), tg.Generator("cuda")
+    a.manual_seed(1), b.manual_seed(2)
+    expected = [tg.rand(3, device="cuda", generator=b).tolist() for _ in range(2)]
+    b.manual_seed(2)
+    same = a.graphsafe_get_state()
+    tg.rand(3, device="cuda", generator=same)
+    assert a.get_offset() == 1 and same.device == a.device
+    assert a.graphsafe_set_state(b) is a
+    assert [tg.rand(3, device="cuda", generator=g).tolist() for g in (a, b)] == expected and a.get_offset() == b.get_offset() == 2
+    assert same.get_offset() == 1  # what a was
+    default = cuda.default_generators[0]
+    original = default.graphsafe_get_state()
+    try:
+        default.graphsafe_set_state(a)
+        b.manual_seed(2)
+        assert tg.rand(3, device="cuda").tolist() == expected[0] and cuda.default_generators[0].get_offset() == 1
+        tg.manual_seed(9)  # seeds what is there
+        assert b.initial_seed() == 9 and original.initial_seed() != 9
+        for i in range(1100):  # old ones are forgotten
+            default.graphsafe_set_state(tg.Generator("cuda").manual_seed(i))
+        assert default.initial_seed() == 1099 and tg.rand(3, device="cuda").shape == (3,)
+    finally:
+        default.graphsafe_set_state(original)
+    for call in (tg.Generator().graphsafe_get_state, lambda: tg.default_generator.graphsafe_set_state(tg.Generator())):
+        with pytest.raises(RuntimeError, match="expected a generator of CUDA: got one of cpu"):
+            call()
+    with pytest.raises(TypeError, match="graphsafe_set_state: expected a Generator as state: got tapegrad.Tensor"):
+        a.graphsafe_set_state(a.get_state())
+    if cuda.device_count() > 1:
+        with pytest.raises(RuntimeError, match="graphsafe_set_state: expected a state of cuda:0: got one of cuda:1"):
+            a.graphsafe_set_state(tg.Generator("cuda:1"))
+
+
 def test_what_no_replay_can_repeat_is_said():
     with pytest.raises(RuntimeError, match="seeded, or set back, during the capture"), cuda.graph(cuda.CUDAGraph()):
         tg.rand(2, device="cuda")
