@@ -6,7 +6,7 @@ import math
 
 from .. import _C, Tensor, zeros_like
 from .adagrad import rows_of, with_values
-from .optimizer import PerParameterOptimizer
+from .optimizer import Optimizer, PerParameterOptimizer
 
 __all__ = ["SparseAdam"]
 
@@ -33,6 +33,11 @@ class SparseAdam(PerParameterOptimizer):
             if bad:
                 what = "requires dense parameter tensors" if kind == "Sparse" else "does not support complex parameters"
                 raise ValueError(f"{kind} params at indices {bad}: SparseAdam {what}")
+
+    def _refuse_in_graphs(self) -> None:
+        if Optimizer._is_recorded():
+            raise RuntimeError("SparseAdam: a step cannot be recorded into a CUDA graph: how many rows it touches depends on the values of the gradient\n"
+                               "capture the forward and backward pass, and call step() after replay()")
 
     def _update(self, p, grad, group) -> None:
         if not grad.is_sparse:

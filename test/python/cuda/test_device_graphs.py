@@ -242,6 +242,36 @@ def test_a_whole_training_step_as_a_graph(name, options):
     assert lr.item() == 0.25 / 16 and read == trained(lambda p: getattr(tg.optim, name)(p, lr=0.25, **options), False, slower)
 
 
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "maximize": True}, {"d": 2.0, "eps": (1e-3, 1e-2)}], ids=str)
+def test_adafactor_as_a_graph(options):
+    def make(**more):
+        return lambda p: tg.optim.Adafactor(p, **{"lr": 0.05, **options, **more})
+
+    counted = trained(make(capturable=True), False)
+    assert trained(make(capturable=True), True) == counted
+    for mine, theirs in zip(counted, trained(make(), False), strict=True):
+        tg.testing.assert_close(tg.tensor(mine), tg.tensor(theirs), rtol=1e-5, atol=1e-6)
+    lr = tg.tensor(0.25, device="cuda")
+
+    def slower(optimizer):
+        rate = optimizer.param_groups[0]["lr"]
+        rate.mul_(0.5) if isinstance(rate, tg.Tensor) else optimizer.param_groups[0].update(lr=rate / 2)
+
+    assert trained(make(lr=lr, capturable=True), True, slower) == trained(make(lr=0.25, capturable=True), False, slower) and lr.item() == 0.25 / 16
+    params = [tg.ones(3, 2, device="cuda"), tg.ones(4, dtype=tg.float64, device="cuda"), tg.ones(2, dtype=tg.bfloat16, device="cuda")]
+    optimizer = make(capturable=True)(params)
+    stepped(optimizer, params)
+    with tg.strict("sync"):
+        stepped(optimizer, params)
+    assert all(optimizer.state[p]["step"].device == p.device and optimizer.state[p]["step"].item() == 2 for p in params)
+    other = make(capturable=True)(params)
+    state = optimizer.state_dict()
+    for s in state["state"].values():
+        s["step"] = s["step"].cpu()
+    other.load_state_dict(state)
+    assert all(other.state[p]["step"].device == p.device for p in params)
+
+
 def stepped(optimizer, params, steps=1):
     for k in range(steps):
         for i, p in enumerate(params):
@@ -294,7 +324,9 @@ def test_what_a_recorded_step_needs():
     p.grad = tg.ones(2, device="cuda")
     for make, text in ((lambda: tg.optim.Adam([p]), "Adam: a step in a CUDA graph would repeat the number.*\nmake the optimizer with capturable=True"),
                        (lambda: tg.optim.Adagrad([p]), "Adagrad: a step in a CUDA graph.*\ncapture the forward and backward pass"),
-                       (lambda: tg.optim.Adafactor([p]), "Adafactor: a step in a CUDA graph.*\ncapture the forward and backward pass"),
+                       (lambda: tg.optim.Adafactor([p]), "Adafactor: a step in a CUDA graph.*\nmake the optimizer with capturable=True"),
+                       (lambda: tg.optim.Adafactor([p], capturable=True), "Adafactor: the state would be made in each replay.*\ntake a step before the capture"),
+                       (lambda: tg.optim.SparseAdam([p]), "SparseAdam: a step cannot be recorded.* depends on the values of the gradient\ncapture the forward"),
                        (lambda: tg.optim.Adam([p], capturable=True), "would be made in each replay of the CUDA graph\ntake a step before the capture"),
                        (lambda: tg.optim.SGD([p], momentum=0.9), "momentum_buffer would be made in each replay")):
         optimizer = make()
