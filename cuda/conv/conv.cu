@@ -287,7 +287,7 @@ void deliver(const Tensor& out, const Tensor& computed) {
 // Tries a layout with the library. `wanted` is written, the two others are read. False: nothing was done.
 bool by_library(Wanted wanted, const conv::Geometry& g, bool channels_last, const Tensor& input, const Tensor& weight,
                 const Tensor& output, const Tensor& bias = {}) {
-  if (convolution_library.load(std::memory_order_acquire) == nullptr) return false;
+  if (!has_convolution_library()) return false;
   const auto prepare = [&](Wanted part, const Tensor& t) {
     return part == wanted ? target_in(t, channels_last) : laid_out(t, channels_last);
   };

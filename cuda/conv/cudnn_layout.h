@@ -3,31 +3,17 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <compare>
 #include <cstdint>
 
 #include "tapegrad/cuda/conv/library.h"
+#include "tapegrad/cuda/cudnn/graph.h"
 
 namespace tapegrad::cuda::cudnn_graph {
-
-inline constexpr int kMostDims = 5;
 
 // Dimensions of the plane that cuDNN sees: at least two, so that one-dimensional convolutions have height 1.
 inline int spatial_dims(const conv::Geometry& g) { return std::max(g.spatial, 2); }
 // The geometry's number of cuDNN's spatial dimension d.
 inline int geometry_dim(const conv::Geometry& g, int d) { return 3 - spatial_dims(g) + d; }
-
-struct Layout {
-  int dims = 0;
-  int64_t sizes[kMostDims] = {}, strides[kMostDims] = {};
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int d = 0; d < dims; ++d) n *= sizes[d];
-    return n;
-  }
-};
 
 inline Layout layout_of(const conv::Geometry& g, Wanted part, bool channels_last) {
   Layout out;
@@ -78,35 +64,17 @@ inline bool accepts(const Convolution& c) {
   return true;
 }
 
-// The largest power of two up to 16 that divides an address.
-inline int64_t alignment(const void* p) {
-  const auto address = reinterpret_cast<uintptr_t>(p);
-  return int64_t{1} << (address == 0 ? 4 : std::min(4, std::countr_zero(address)));
-}
-
-// How algorithms are looked for; part of the key, so that a changed switch is a new choice.
-struct Choice {
-  bool measured, deterministic, tf32;
-  int limit;  // of those that are measured; 0: all
-};
-
-struct Key {
-  std::array<int64_t, 33> numbers{};
-  auto operator<=>(const Key&) const = default;
-};
-
-inline Key key_of(const Convolution& c, const Choice& choice) {
-  Key key;
+// What the choice of an algorithm depends on.
+inline Key key_of(const Convolution& c) {
+  Key key{};
   size_t i = 0;
   const conv::Geometry& g = c.sizes;
   for (const int64_t number :
-       {static_cast<int64_t>(c.wanted), static_cast<int64_t>(c.dtype), static_cast<int64_t>(c.channels_last),
-        static_cast<int64_t>(choice.measured), static_cast<int64_t>(choice.deterministic),
-        static_cast<int64_t>(choice.tf32), static_cast<int64_t>(choice.measured ? choice.limit : 0), g.n, g.groups,
-        g.ic, g.oc, static_cast<int64_t>(spatial_dims(g)), alignment(c.x), alignment(c.w), alignment(c.y)})
-    key.numbers[i++] = number;
+       {static_cast<int64_t>(c.wanted), static_cast<int64_t>(c.dtype), static_cast<int64_t>(c.channels_last), g.n,
+        g.groups, g.ic, g.oc, static_cast<int64_t>(spatial_dims(g)), alignment(c.x), alignment(c.w), alignment(c.y)})
+    key[i++] = number;
   for (const auto& of : {g.in, g.out, g.kernel, g.stride, g.pad, g.dilation})
-    for (int d = 0; d < 3; ++d) key.numbers[i++] = of[d];
+    for (int d = 0; d < 3; ++d) key[i++] = of[d];
   return key;
 }
 

@@ -2,8 +2,6 @@
 // refuses. On a simulated device there is none; tests put one in.
 #pragma once
 
-#include <atomic>
-
 #include "tapegrad/aten/conv/geometry.h"
 #include "tapegrad/cuda/runtime/stream.h"
 
@@ -23,12 +21,8 @@ struct Convolution {
 
 // Queues it on the stream, whose device is the current one, or returns false and has done nothing. Raises where a call
 // of the library fails.
-using ConvolutionLibrary = bool (*)(const Stream& stream, const Convolution& convolution);
-TG_API extern std::atomic<ConvolutionLibrary> convolution_library;  // null: none
-
-inline bool library_convolution(const Stream& stream, const Convolution& convolution) {
-  const ConvolutionLibrary library = convolution_library.load(std::memory_order_acquire);
-  return library != nullptr && library(stream, convolution);
-}
+TG_API bool library_convolution(const Stream& stream, const Convolution& convolution);
+// Whether there is a library at all.
+TG_API bool has_convolution_library();
 
 }  // namespace tapegrad::cuda

@@ -8,7 +8,7 @@ void register_interface();
 // cuda/libraries/, which the simulation goes without; of some, builds without their headers do, too.
 #define TG_OPTIONAL __attribute__((weak, visibility("default")))
 TG_OPTIONAL void register_products();
-TG_OPTIONAL void register_convolutions();
+TG_OPTIONAL void register_cudnn();
 TG_OPTIONAL void register_fft();
 TG_OPTIONAL void register_eigen();
 #undef TG_OPTIONAL
@@ -19,7 +19,7 @@ int tapegrad_cuda_init() {
   tapegrad::cuda::register_interface();
   tapegrad::cuda::fill_kernel_table();
   if (tapegrad::cuda::register_products != nullptr) tapegrad::cuda::register_products();
-  if (tapegrad::cuda::register_convolutions != nullptr) tapegrad::cuda::register_convolutions();
+  if (tapegrad::cuda::register_cudnn != nullptr) tapegrad::cuda::register_cudnn();
   if (tapegrad::cuda::register_fft != nullptr) tapegrad::cuda::register_fft();
   if (tapegrad::cuda::register_eigen != nullptr) tapegrad::cuda::register_eigen();
   return tapegrad::cuda::device_count();

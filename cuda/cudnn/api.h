@@ -1,7 +1,7 @@
-// What convolutions need of cuDNN 9: eight functions of its graph interface and the numbers that its header gives to
-// descriptors, attributes and types. The interface has no structures, and stays as it is within version 9; NVIDIA's
-// header comes only with the library, 500 MB that nothing else of a build would need. Where it is there,
-// libraries/cudnn_convolutions.cpp compares.
+// What is needed of cuDNN 9: functions of its graph interface and the numbers that its header gives to descriptors,
+// attributes and types. The interface has no structures, and stays as it is within version 9; NVIDIA's header comes
+// only with the library, 500 MB that nothing else of a build would need. Where it is there, libraries/cudnn.cpp
+// compares.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,25 @@ inline constexpr int kSuccess = 0, kBadParameters = 2000, kNotSupported = 3000, 
 // Statuses come in thousands: 1000 the library is not usable, and the four above.
 inline int category(int status) { return status / 1000 * 1000; }
 
-enum DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9 };
+enum DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBfloat16 = 9, kBoolean = 11 };
 inline constexpr int kCrossCorrelation = 1;
 enum HeuristicMode : int { kHeuristicFallback = 2, kHeuristicA = 3 };
 
+enum PointwiseMode : int {
+  kAdd = 0,
+  kMultiply = 1,
+  kDivide = 6,
+  kSubtract = 9,
+  kExp = 13,
+  kLog = 15,
+  kGreaterEqual = 303,
+  kIndex = 501,
+  kSelect = 601
+};
+enum ReduceMode : int { kReduceSum = 0, kReduceMax = 3 };
+
 enum DescriptorType : int {
+  kPointwise = 0,
   kConvolution = 1,
   kEngine = 2,
   kEngineConfig = 3,
@@ -29,14 +43,22 @@ enum DescriptorType : int {
   kOperationForward = 10,
   kOperationWeightGrad = 11,
   kOperationInputGrad = 12,
+  kOperationPointwise = 13,
   kOperationGraph = 15,
   kVariantPack = 16,
-  kTensor = 17
+  kTensor = 17,
+  kMatmul = 18,
+  kOperationMatmul = 19,
+  kReduction = 21,
+  kOperationReduction = 22,
+  kOperationReshape = 31,
+  kDevice = 38  // what an engine has to know of one, where there is none
 };
 
 enum AttributeType : int {
   kTypeHandle = 0,
   kTypeDataType = 1,
+  kTypeBoolean = 2,
   kTypeInt64 = 3,
   kTypeFloat = 4,
   kTypeDouble = 5,
@@ -44,10 +66,16 @@ enum AttributeType : int {
   kTypeConvolutionMode = 7,
   kTypeHeuristicMode = 8,
   kTypeNumericalNote = 11,
-  kTypeDescriptor = 15
+  kTypePointwiseMode = 14,
+  kTypeDescriptor = 15,
+  kTypeReduceMode = 18,
+  kTypeChar = 24
 };
 
 enum Attribute : int {
+  kPointwiseMode = 0,
+  kPointwiseComputeType = 1,
+  kPointwiseAxis = 9,
   kConvolutionComputeType = 100,
   kConvolutionMode = 101,
   kConvolutionDilations = 102,
@@ -58,10 +86,12 @@ enum Attribute : int {
   kHeuristicsMode = 200,
   kHeuristicsGraph = 201,
   kHeuristicsResults = 202,
+  kHeuristicsDevice = 204,
   kEngineConfigEngine = 300,
   kPlanHandle = 400,
   kPlanEngineConfig = 401,
   kPlanWorkspace = 402,
+  kPlanDevice = 407,
   kForwardAlpha = 700,
   kForwardBeta = 701,
   kForwardConvolution = 702,
@@ -80,6 +110,11 @@ enum Attribute : int {
   kWeightGradW = 715,
   kWeightGradX = 716,
   kWeightGradY = 717,
+  kPointwiseOf = 750,
+  kPointwiseX = 751,
+  kPointwiseB = 752,
+  kPointwiseY = 753,
+  kPointwiseT = 758,
   kGraphHandle = 800,
   kGraphOperations = 801,
   kTensorAlignment = 900,
@@ -87,10 +122,25 @@ enum Attribute : int {
   kTensorSizes = 902,
   kTensorStrides = 903,
   kTensorId = 906,
+  kTensorVirtual = 907,
+  kTensorByValue = 908,
   kPackIds = 1000,
   kPackPointers = 1001,
   kPackWorkspace = 1003,
-  kEngineNumericalNote = 1303
+  kEngineNumericalNote = 1303,
+  kMatmulComputeType = 1500,
+  kMatmulA = 1520,
+  kMatmulB = 1521,
+  kMatmulC = 1522,
+  kMatmulOf = 1523,
+  kReductionMode = 1600,
+  kReductionComputeType = 1601,
+  kReductionX = 1610,
+  kReductionY = 1611,
+  kReductionOf = 1612,
+  kReshapeX = 2200,
+  kReshapeY = 2201,
+  kDeviceJson = 2702
 };
 
 enum NumericalNote : int {
@@ -103,6 +153,7 @@ inline constexpr int kMostNotes = 32;  // more than any version 9 has
 
 // The functions, found in the library when it is opened; a test gives its own. Numbers that they return are statuses.
 struct Functions {
+  size_t (*version)();
   int (*create)(void** handle);
   int (*set_stream)(void* handle, void* stream);
   int (*create_descriptor)(int type, void** descriptor);
@@ -117,8 +168,7 @@ struct Functions {
   int (*exchange_capture_mode)(int* mode);
 };
 
-// Registers cuDNN as the library of convolutions. `functions` is asked once, by the first convolution: null where cuDNN
-// is not there.
+// Registers cuDNN. `functions` is asked by the first operation that cuDNN might do: null where it is not there.
 TG_API void use_cudnn(const Functions* (*functions)());
 
 }  // namespace tapegrad::cuda::cudnn_graph

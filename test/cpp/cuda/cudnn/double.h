@@ -1,6 +1,6 @@
 // A cuDNN of host code, to be told what the real one is told: descriptors that remember their attributes and complain
-// about what is missing, engines as a test wants them, and convolutions by plain loops over the described sizes and
-// strides.
+// about what is missing, engines as a test wants them, convolutions by plain loops over the described sizes and
+// strides, and graphs of several steps (steps.h).
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tapegrad/cuda/conv/cudnn_api.h"
+#include "cuda/cudnn/steps.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
 namespace cudnn_double {
@@ -25,14 +25,6 @@ struct Engine {
   bool fallback = false;  // known to the fallback heuristics only
 };
 
-struct Object {
-  int type;
-  bool finalized = false;
-  std::map<int, std::vector<int64_t>> numbers;  // integers of any size, and pointers
-  std::map<int, double> factors;
-  int engine = -1;  // of configurations and engines
-};
-
 struct State {
   std::vector<Engine> engines{{}};
   std::set<Object*> live;
@@ -40,8 +32,10 @@ struct State {
   int handles = 0, heuristics = 0;
   tapegrad::cuda::StreamHandle stream = nullptr;
   std::vector<int> executed;  // engines
+  std::vector<size_t> steps;  // of graphs of several: how many
   std::vector<int64_t> workspaces;
   int graph_status = kSuccess;
+  size_t version = 92801;
   size_t live_of(int type) const {
     size_t n = 0;
     for (const Object* o : live) n += o->type == type;
@@ -61,6 +55,8 @@ inline size_t bytes_of(int type) {
     case kTypeDescriptor:
     case kTypeDouble:
       return 8;
+    case kTypeBoolean:
+      return 1;
     default:
       return 4;
   }
@@ -70,7 +66,17 @@ inline int type_of(int attribute) {
   switch (attribute) {
     case kConvolutionComputeType:
     case kTensorDataType:
+    case kPointwiseComputeType:
+    case kMatmulComputeType:
+    case kReductionComputeType:
       return kTypeDataType;
+    case kTensorVirtual:
+    case kTensorByValue:
+      return kTypeBoolean;
+    case kPointwiseMode:
+      return kTypePointwiseMode;
+    case kReductionMode:
+      return kTypeReduceMode;
     case kConvolutionMode:
       return kTypeConvolutionMode;
     case kHeuristicsMode:
@@ -87,6 +93,8 @@ inline int type_of(int attribute) {
       return kTypePointer;
     default:
       if (attribute >= 700 && attribute < 718) return attribute % 6 == 4 || attribute % 6 == 5 ? -1 : kTypeDescriptor;
+      for (const auto& [first, last] : {std::pair(750, 759), {1520, 1524}, {1610, 1613}, {2200, 2202}})
+        if (attribute >= first && attribute < last) return kTypeDescriptor;
       return kTypeInt64;
   }
 }
@@ -100,15 +108,19 @@ inline const std::vector<int>& required(int type) {
       {kOperationForward, {kForwardX, kForwardW, kForwardY, kForwardConvolution}},
       {kOperationInputGrad, {kInputGradX, kInputGradW, kInputGradY, kInputGradConvolution}},
       {kOperationWeightGrad, {kWeightGradX, kWeightGradW, kWeightGradY, kWeightGradConvolution}},
-      {kOperationGraph, {kGraphHandle, kGraphOperations}},
+      {kPointwise, {kPointwiseMode, kPointwiseComputeType}},
+      {kOperationPointwise, {kPointwiseOf, kPointwiseX, kPointwiseY}},
+      {kMatmul, {kMatmulComputeType}},
+      {kOperationMatmul, {kMatmulA, kMatmulB, kMatmulC, kMatmulOf}},
+      {kReduction, {kReductionMode, kReductionComputeType}},
+      {kOperationReduction, {kReductionX, kReductionY, kReductionOf}},
+      {kOperationReshape, {kReshapeX, kReshapeY}},
+      {kOperationGraph, {kGraphOperations}},
       {kHeuristics, {kHeuristicsGraph, kHeuristicsMode}},
       {kExecutionPlan, {kPlanHandle, kPlanEngineConfig}},
       {kVariantPack, {kPackIds, kPackPointers, kPackWorkspace}}};
   return all.at(type);
 }
-
-inline Object& object(int64_t pointer) { return *reinterpret_cast<Object*>(pointer); }
-inline Object& of(Object& o, int attribute) { return object(o.numbers.at(attribute)[0]); }
 
 inline int create(void** handle) {
   ++state().handles;
@@ -119,6 +131,7 @@ inline int set_stream(void* handle, void* stream) {
   state().stream = static_cast<tapegrad::cuda::StreamHandle>(stream);
   return handle == &state() ? kSuccess : kBadParameters;
 }
+inline size_t version() { return state().version; }
 inline int create_descriptor(int type, void** out) {
   auto* o = new Object{type, false, {}, {}, -1};
   state().live.insert(o);
@@ -283,9 +296,18 @@ inline int execute(void* handle, void* plan, void* pack) {
   tapegrad::cuda::Driver& driver = tapegrad::cuda::driver();
   if (driver.capture_state(state().stream) != tapegrad::cuda::CaptureState::None) return kSuccess;  // would be recorded
   driver.synchronize_stream(state().stream);  // what the operands wait for
-  Object& operation = of(of(config, kHeuristicsGraph), kGraphOperations);
+  const auto& operations = of(config, kHeuristicsGraph).numbers.at(kGraphOperations);
   const auto& ids = given.numbers.at(kPackIds);
   const auto& pointers = given.numbers.at(kPackPointers);
+  Object& operation = object(operations[0]);
+  if (operation.type != kOperationForward && operation.type != kOperationInputGrad &&
+      operation.type != kOperationWeightGrad) {
+    state().steps.push_back(operations.size());
+    std::map<int64_t, void*> data;
+    for (size_t i = 0; i < ids.size(); ++i) data[ids[i]] = reinterpret_cast<void*>(pointers[i]);
+    compute_steps(operations, data);
+    return kSuccess;
+  }
   const auto run = [&]<class T>() {
     std::map<int64_t, T*> data;
     for (size_t i = 0; i < ids.size(); ++i) data[ids[i]] = reinterpret_cast<T*>(pointers[i]);
@@ -307,8 +329,8 @@ inline void last_error(char* message, size_t size) { std::strncpy(message, "why 
 inline int exchange_capture_mode(int*) { return 0; }
 
 inline const Functions* functions() {
-  static const Functions all{create,  set_stream,   create_descriptor, destroy_descriptor,   set, get, finalize,
-                             execute, error_string, last_error,        exchange_capture_mode};
+  static const Functions all{version,  create,  set_stream,   create_descriptor, destroy_descriptor,   set, get,
+                             finalize, execute, error_string, last_error,        exchange_capture_mode};
   return &all;
 }
 

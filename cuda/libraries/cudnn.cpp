@@ -1,7 +1,7 @@
-// The functions of libcudnn for cuda/conv/cudnn.cpp.
+// The functions of libcudnn for cuda/cudnn/.
 #include <cuda_runtime_api.h>
 
-#include "tapegrad/cuda/conv/cudnn_api.h"
+#include "tapegrad/cuda/cudnn/api.h"
 #include "tapegrad/cuda/libraries/library.h"
 
 #if __has_include(<cudnn.h>)
@@ -89,6 +89,56 @@ TG_SAME(kNoteTensorCore, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
 TG_SAME(kNoteDownConvertInputs, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
 TG_SAME(kNoteReducedPrecisionReduction, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
 TG_SAME(kNoteNondeterministic, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+TG_SAME(kInt32, CUDNN_DATA_INT32);
+TG_SAME(kBoolean, CUDNN_DATA_BOOLEAN);
+TG_SAME(kAdd, CUDNN_POINTWISE_ADD);
+TG_SAME(kMultiply, CUDNN_POINTWISE_MUL);
+TG_SAME(kDivide, CUDNN_POINTWISE_DIV);
+TG_SAME(kSubtract, CUDNN_POINTWISE_SUB);
+TG_SAME(kExp, CUDNN_POINTWISE_EXP);
+TG_SAME(kLog, CUDNN_POINTWISE_LOG);
+TG_SAME(kGreaterEqual, CUDNN_POINTWISE_CMP_GE);
+TG_SAME(kIndex, CUDNN_POINTWISE_GEN_INDEX);
+TG_SAME(kSelect, CUDNN_POINTWISE_BINARY_SELECT);
+TG_SAME(kReduceSum, CUDNN_REDUCE_TENSOR_ADD);
+TG_SAME(kReduceMax, CUDNN_REDUCE_TENSOR_MAX);
+TG_SAME(kPointwise, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+TG_SAME(kOperationPointwise, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+TG_SAME(kMatmul, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+TG_SAME(kOperationMatmul, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+TG_SAME(kReduction, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+TG_SAME(kOperationReduction, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+TG_SAME(kOperationReshape, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+TG_SAME(kTypeBoolean, CUDNN_TYPE_BOOLEAN);
+TG_SAME(kTypePointwiseMode, CUDNN_TYPE_POINTWISE_MODE);
+TG_SAME(kTypeReduceMode, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE);
+TG_SAME(kTypeChar, CUDNN_TYPE_CHAR);
+TG_SAME(kPointwiseMode, CUDNN_ATTR_POINTWISE_MODE);
+TG_SAME(kPointwiseComputeType, CUDNN_ATTR_POINTWISE_MATH_PREC);
+TG_SAME(kPointwiseAxis, CUDNN_ATTR_POINTWISE_AXIS);
+TG_SAME(kPointwiseOf, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+TG_SAME(kPointwiseX, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+TG_SAME(kPointwiseB, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+TG_SAME(kPointwiseY, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+TG_SAME(kPointwiseT, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+TG_SAME(kTensorVirtual, CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+TG_SAME(kTensorByValue, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
+TG_SAME(kMatmulComputeType, CUDNN_ATTR_MATMUL_COMP_TYPE);
+TG_SAME(kMatmulA, CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+TG_SAME(kMatmulB, CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+TG_SAME(kMatmulC, CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+TG_SAME(kMatmulOf, CUDNN_ATTR_OPERATION_MATMUL_DESC);
+TG_SAME(kReductionMode, CUDNN_ATTR_REDUCTION_OPERATOR);
+TG_SAME(kReductionComputeType, CUDNN_ATTR_REDUCTION_COMP_TYPE);
+TG_SAME(kReductionX, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+TG_SAME(kReductionY, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+TG_SAME(kReductionOf, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+TG_SAME(kReshapeX, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+TG_SAME(kReshapeY, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+TG_SAME(kDevice, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+TG_SAME(kHeuristicsDevice, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+TG_SAME(kPlanDevice, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+TG_SAME(kDeviceJson, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
 static_assert(kMostNotes >= static_cast<int>(CUDNN_NUMERICAL_NOTE_TYPE_COUNT));
 static_assert(sizeof(cudnnStatus_t) == sizeof(int) && sizeof(cudnnBackendAttributeName_t) == sizeof(int));
 }  // namespace tapegrad::cuda::cudnn_graph
@@ -116,6 +166,7 @@ const cudnn_graph::Functions* find_all() {
   if (!cudnn().available() || !cublas_lt().available()) return nullptr;
   (void)nvrtc().available();
   static cudnn_graph::Functions all;
+  find(all.version, "cudnnGetVersion");
   find(all.create, "cudnnCreate");
   find(all.set_stream, "cudnnSetStream");
   find(all.create_descriptor, "cudnnBackendCreateDescriptor");
@@ -137,6 +188,6 @@ const cudnn_graph::Functions* functions() {
 
 }  // namespace
 
-TG_API void register_convolutions() { cudnn_graph::use_cudnn(&functions); }
+TG_API void register_cudnn() { cudnn_graph::use_cudnn(&functions); }
 
 }  // namespace tapegrad::cuda
