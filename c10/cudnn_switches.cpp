@@ -4,7 +4,7 @@
 
 namespace tapegrad {
 namespace {
-std::atomic<int> values[static_cast<int>(CudnnSwitch::Count)] = {1, 0, 10, 0, 0, 0};
+std::atomic<int> values[static_cast<int>(CudnnSwitch::Count)] = {1, 0, 10, 0, 0, 0, 1};
 }
 
 int cudnn_switch(CudnnSwitch which) noexcept { return values[static_cast<int>(which)].load(std::memory_order_relaxed); }

@@ -1,4 +1,4 @@
-// What a program asked of cuDNN (backends.cudnn, use_deterministic_algorithms), kept whether or not there is one. Any
+// What a program asked of cuDNN (backends.cudnn and others), kept whether or not there is one. Any
 // thread.
 #pragma once
 
@@ -13,6 +13,7 @@ enum class CudnnSwitch : int {
   Deterministic,   // only algorithms that sum in the same order each time, when measuring, too
   Reproducible,    // the same, asked for by use_deterministic_algorithms
   AllowTF32,       // float32 operands may be rounded to TF32
+  Attention,       // attention, too (backends.cuda.enable_cudnn_sdp, nn.attention.sdpa_kernel)
   Count
 };
 

@@ -9,6 +9,7 @@
 #include "tapegrad/aten/attention/mask.h"
 #include "tapegrad/aten/attention/sizes.h"
 #include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_attention.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
@@ -222,10 +223,12 @@ struct Backward {
 
 }  // namespace
 
-void attention_cpu(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask, bool is_causal,
-                   double scale, const Tensor& output, const Tensor& logsumexp) {
-  Sizes z(query, key, value);
+void attention_cpu(const Tensor& query_any, const Tensor& key_any, const Tensor& value_any, const Tensor& attn_mask,
+                   bool is_causal, double scale, const Tensor& output, const Tensor& logsumexp) {
+  Sizes z(query_any, key_any, value_any);
   if (z.batch * z.heads * z.rows == 0) return;
+  const Tensor query = contiguous_or_copy(query_any), key = contiguous_or_copy(key_any),
+               value = contiguous_or_copy(value_any);
   dispatch_floating(query.dtype(), [&]<class T>() {
     forward<T>(z, Mask<T>(attn_mask, is_causal, z.heads), scale, static_cast<const T*>(query.data_ptr()),
                static_cast<const T*>(key.data_ptr()), static_cast<const T*>(value.data_ptr()),
@@ -233,11 +236,13 @@ void attention_cpu(const Tensor& query, const Tensor& key, const Tensor& value, 
   });
 }
 
-void attention_grad_cpu(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
+void attention_grad_cpu(const Tensor& grad_any, const Tensor& query_any, const Tensor& key_any, const Tensor& value_any,
                         const Tensor& attn_mask, const Tensor& output, const Tensor& logsumexp, bool is_causal,
                         double scale, const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
-  Sizes z(query, key, value);
+  Sizes z(query_any, key_any, value_any);
   if (z.batch * z.shared == 0) return;
+  const Tensor grad_output = contiguous_or_copy(grad_any), query = contiguous_or_copy(query_any),
+               key = contiguous_or_copy(key_any), value = contiguous_or_copy(value_any);
   double work = static_cast<double>(z.heads / z.shared * z.rows) * static_cast<double>(z.keys) *
                     static_cast<double>(3 * z.width + 2 * z.value_width) +
                 1;

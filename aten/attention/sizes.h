@@ -6,7 +6,8 @@
 namespace tapegrad::attention {
 
 struct Sizes {
-  int64_t batch, heads, shared, rows, keys, width, value_width;
+  int64_t batch = 0, heads = 0, shared = 0, rows = 0, keys = 0, width = 0, value_width = 0;
+  Sizes() = default;
   Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
       : batch(query.size(0)),
         heads(query.size(1)),

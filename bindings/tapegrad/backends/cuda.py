@@ -6,12 +6,9 @@ import contextlib as _contextlib
 
 from .. import _C
 from .._settings import _float32
-from ._switches import switched as _switched
 
 __all__ = ["enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
            "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "sdp_kernel"]
-
-_kernels = {"flash": True, "mem_efficient": True, "math": True, "cudnn": True}
 
 
 class _Matmul:
@@ -59,13 +56,19 @@ def is_built() -> bool:
     return is_available()
 
 
+# Implementations of scaled_dot_product_attention. On devices cuDNN is asked for it where its switch is on; the other three names
+# stand for our own kernel, which does what is left, so that their switches are kept and choose nothing.
+_kernels = {"math": True, "flash": True, "mem_efficient": True}
+_CUDNN_ATTENTION = 6  # of c10/cudnn_switches.h
+
+
 def flash_sdp_enabled() -> bool:
     """What enable_flash_sdp was given."""
     return _kernels["flash"]
 
 
 def enable_flash_sdp(enabled: bool) -> None:
-    """Kept; the CPU has one kernel for attention, which is tiled."""
+    """Kept; what cuDNN does not do is done by one kernel, which is tiled."""
     _kernels["flash"] = bool(enabled)
 
 
@@ -90,17 +93,28 @@ def enable_math_sdp(enabled: bool) -> None:
 
 
 def cudnn_sdp_enabled() -> bool:
-    """What enable_cudnn_sdp was given."""
-    return _kernels["cudnn"]
+    """Whether cuDNN may compute attention on devices."""
+    return bool(_C._cuda_cudnn_switch(_CUDNN_ATTENTION))
 
 
 def enable_cudnn_sdp(enabled: bool) -> None:
-    """Kept, as enable_flash_sdp."""
-    _kernels["cudnn"] = bool(enabled)
+    """Lets cuDNN compute attention on devices (float16 and bfloat16), as it may unless it is forbidden, or does without it."""
+    _C._cuda_cudnn_switch(_CUDNN_ATTENTION, int(bool(enabled)))
+
+
+_SDP = {"math": (math_sdp_enabled, enable_math_sdp), "flash": (flash_sdp_enabled, enable_flash_sdp),
+        "mem_efficient": (mem_efficient_sdp_enabled, enable_mem_efficient_sdp), "cudnn": (cudnn_sdp_enabled, enable_cudnn_sdp)}
 
 
 @_contextlib.contextmanager
 def sdp_kernel(enable_flash=True, enable_math=True, enable_mem_efficient=True, enable_cudnn=True):
-    """Sets the four switches for the length of a with block."""
-    with _switched(_kernels, flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn):
+    """Sets the four switches for the length of a with block; None leaves one as it is."""
+    wanted = {"flash": enable_flash, "math": enable_math, "mem_efficient": enable_mem_efficient, "cudnn": enable_cudnn}
+    before = {name: enabled() for name, (enabled, _) in _SDP.items() if wanted[name] is not None}
+    try:
+        for name in before:
+            _SDP[name][1](wanted[name])
         yield
+    finally:
+        for name, value in before.items():
+            _SDP[name][1](value)

@@ -1,4 +1,4 @@
-"""Switches of cuDNN, which computes convolutions on devices when it is there; on the CPU they change nothing.
+"""Switches of cuDNN, which computes convolutions and attention on devices when it is there; on the CPU they change nothing.
 
 `enabled`: ask it at all. `benchmark`: measure its algorithms once per shape (`benchmark_limit` of them, 0: all) instead of asking
 its heuristics; what is fastest may differ between runs, and algorithms that sum in another order each time are allowed, unless

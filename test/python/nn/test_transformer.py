@@ -141,15 +141,36 @@ def test_trains_with_dropout():
     assert all(p.grad is not None for p in net.parameters())
 
 
-def test_choice_of_implementation_is_accepted():
-    from tapegrad.nn.attention import SDPBackend, sdpa_kernel
+def test_choice_of_implementation_sets_the_switches_of_backends():
+    from tapegrad.nn.attention import SDPBackend, _cur_sdpa_kernel_backends, sdpa_kernel
+    switches = tg.backends.cuda
     q = tg.randn(1, 2, 4, 8)
     with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):
         inside = nn.functional.scaled_dot_product_attention(q, q, q)
+        assert switches.math_sdp_enabled() and switches.flash_sdp_enabled()
+        assert not switches.cudnn_sdp_enabled() and not switches.mem_efficient_sdp_enabled()
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION, set_priority=True):
+            assert _cur_sdpa_kernel_backends() == [SDPBackend.CUDNN_ATTENTION] and switches.cudnn_sdp_enabled()
+        assert _cur_sdpa_kernel_backends() == [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
     assert tg.equal(inside, nn.functional.scaled_dot_product_attention(q, q, q))
+    assert switches.cudnn_sdp_enabled() and len(_cur_sdpa_kernel_backends()) == 4
     assert {b.name: b.value for b in SDPBackend}.items() <= {b.name: b.value for b in map(SDPBackend, range(-1, 5))}.items()
-    with pytest.raises(AssertionError), sdpa_kernel("math"):
-        pass
+    for wrong in ("math", [SDPBackend.MATH, 1]):
+        with pytest.raises(AssertionError), sdpa_kernel(wrong):
+            pass
+
+
+def test_switches_of_attention_are_kept():
+    switches = tg.backends.cuda
+    for name in ("math", "flash", "mem_efficient", "cudnn"):
+        enable, enabled = getattr(switches, f"enable_{name}_sdp"), getattr(switches, f"{name}_sdp_enabled")
+        assert enabled() is True
+        enable(False)
+        assert enabled() is False
+        with switches.sdp_kernel(**{f"enable_{name}": True, "enable_flash": True}):
+            assert enabled() is True
+        assert enabled() is False
+        enable(True)
 
 
 def test_state_of_other_classes_of_the_family():

@@ -1,9 +1,11 @@
-"""The choice among implementations of scaled_dot_product_attention, of which there is one here."""
+"""The choice among implementations of scaled_dot_product_attention: on devices cuDNN's, where it has one, and our own."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
+
+from ...backends import cuda as _cuda
 
 __all__ = ["WARN_FOR_UNFUSED_KERNELS", "SDPBackend", "sdpa_kernel"]
 
@@ -21,25 +23,26 @@ class SDPBackend(enum.IntEnum):
     OVERRIDEABLE = 4
 
 
-_allowed: list[SDPBackend] = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION,
-                              SDPBackend.CUDNN_ATTENTION]
+_SWITCHES = {SDPBackend.MATH: "math", SDPBackend.FLASH_ATTENTION: "flash", SDPBackend.EFFICIENT_ATTENTION: "mem_efficient",
+             SDPBackend.CUDNN_ATTENTION: "cudnn"}
 
 
 @contextlib.contextmanager
 def sdpa_kernel(backends, set_priority: bool = False):
-    """Accepted for programs that choose an implementation. There is one, which works in tiles; the choice has no effect."""
+    """Sets the switches of backends.cuda for the length of a with block: those of the named implementations on, the others off.
+
+    Without CUDNN_ATTENTION cuDNN is not asked. MATH, FLASH_ATTENTION and EFFICIENT_ATTENTION stand for one kernel here, which works
+    in tiles and also does what cuDNN refuses, where PyTorch raises an error if none of the named ones can. The order of the
+    names (`set_priority`) has no effect: cuDNN is asked first. AssertionError for anything that is not an SDPBackend.
+    """
     if not isinstance(backends, (list, SDPBackend)):
         raise AssertionError("Backend must be an instance of SDPBackend or a list of SDPBackend instances")
-    chosen = list(dict.fromkeys([backends] if isinstance(backends, SDPBackend) else backends))
+    chosen = [backends] if isinstance(backends, SDPBackend) else backends
     if not all(isinstance(backend, SDPBackend) for backend in chosen):
         raise AssertionError("Backend must be an instance of SDPBackend or a list of SDPBackend instances")
-    before = _allowed[:]
-    _allowed[:] = chosen
-    try:
+    with _cuda.sdp_kernel(**{f"enable_{name}": backend in chosen for backend, name in _SWITCHES.items()}):
         yield {}
-    finally:
-        _allowed[:] = before
 
 
 def _cur_sdpa_kernel_backends(with_priority: bool = False) -> list[SDPBackend]:
-    return _allowed[:]
+    return [backend for backend, name in _SWITCHES.items() if _cuda._SDP[name][0]()]
