@@ -5,6 +5,7 @@ file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/test/cpp
 if(NOT TARGET tapegrad_cuda_sim)
   list(FILTER test_sources EXCLUDE REGEX "/test/cpp/cuda/")
 endif()
+list(FILTER test_sources EXCLUDE REGEX "/driver_stub\\.cpp$")
 if(test_sources)
   find_package(Catch2 REQUIRED)
   if(Catch2_VERSION VERSION_LESS 2.13)
@@ -15,6 +16,15 @@ if(test_sources)
   target_link_libraries(tapegrad_tests PRIVATE tapegrad_private tapegrad)
   if(TARGET tapegrad_cuda_sim)
     target_link_libraries(tapegrad_tests PRIVATE tapegrad_cuda_sim)
+    # For libraries of NVIDIA that are asked where there is no driver.
+    add_library(driver_stub SHARED "${PROJECT_SOURCE_DIR}/test/cpp/cuda/cudnn/driver_stub.cpp")
+    set_target_properties(driver_stub PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1" NO_SONAME ON
+      LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/stubs" CXX_VISIBILITY_PRESET default)
+    target_link_options(driver_stub PRIVATE -Wl,-soname,libcuda.so.1)
+    target_link_libraries(tapegrad_tests PRIVATE ${CMAKE_DL_LIBS})
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/test/cpp/cuda/cudnn/library_test.cpp" PROPERTIES
+      COMPILE_DEFINITIONS "TG_DRIVER_STUB=\"${PROJECT_BINARY_DIR}/stubs/libcuda.so.1\"")
+    add_dependencies(tapegrad_tests driver_stub)
   endif()
   tg_precompile(tapegrad_tests catch2/catch.hpp tapegrad/aten/tensor.h tapegrad/autograd/engine.h)
   # Assertions are long to optimise and short to run.

@@ -3,7 +3,9 @@
 // with 64 keys walk over the rows of all heads that share them (gradients of key and value), blocks with 64 rows over
 // the keys (gradient of the query). The strip of a first factor and the tile of weights are never needed at once and
 // share memory.
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/attention/library.h"
 #include "tapegrad/cuda/attention/tile.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
@@ -208,12 +210,57 @@ Grid grid_of(int64_t rows, int64_t columns, int64_t heads) {
   return {tiles::tiles_of(rows) * std::max<int64_t>(1, tiles::tiles_of(columns)), std::min<int64_t>(heads, 65535)};
 }
 
+AttentionRows rows_of(const Tensor& t) {
+  const auto step = [&](int d, int64_t dense) { return t.size(d) == 1 ? dense : t.impl()->stride(d); };
+  const int64_t row = step(2, t.size(3)), head = step(1, t.size(2) * row);
+  return {t.data_ptr(), step(0, t.size(1) * head), head, row};
+}
+// The tensor itself where the library reads its rows as they lie, else a dense copy.
+Tensor with_readable_rows(const Tensor& t) {
+  if (t.impl()->stride(3) == 1 && readable(rows_of(t))) return t;
+  const Tensor copy = empty_tensor(TensorSpec{t.sizes(), t.dtype(), t.device(), {}});
+  copy_any(copy, t, false);
+  return copy;
+}
+
+AttentionForward described(const Tensor& query, const Tensor& key, const Tensor& value, bool is_causal, double scale,
+                           const Tensor& output, const Tensor& logsumexp) {
+  return {query.dtype(),  Sizes(query, key, value), is_causal,           scale, rows_of(query), rows_of(key),
+          rows_of(value), output.data_ptr(),        logsumexp.data_ptr()};
+}
+
+// Tries the library. False: nothing was done.
+bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, bool is_causal, double scale,
+                const Tensor& output, const Tensor& logsumexp) {
+  if (!library_takes_attention(query.device().index, query.dtype(), Sizes(query, key, value), is_causal, false))
+    return false;
+  const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value);
+  const Work work(query.device(), {&q, &k, &v, &output, &logsumexp});
+  return library_attention(work, described(q, k, v, is_causal, scale, output, logsumexp));
+}
+bool grad_by_library(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
+                     const Tensor& output, const Tensor& logsumexp, bool is_causal, double scale,
+                     const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
+  if (!library_takes_attention(query.device().index, query.dtype(), Sizes(query, key, value), is_causal, true))
+    return false;
+  const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value),
+               g = with_readable_rows(grad_output);
+  const Work work(query.device(), {&g, &q, &k, &v, &output, &logsumexp, &query_grad, &key_grad, &value_grad});
+  const Workspace delta(static_cast<size_t>(logsumexp.numel()) * sizeof(float), work);
+  return library_attention_grad(
+      work, {described(q, k, v, is_causal, scale, output, logsumexp), rows_of(g), query_grad.data_ptr(),
+             key_grad.data_ptr(), value_grad.data_ptr(), delta.data()});
+}
+
 }  // namespace
 
-void attention_cuda(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
+void attention_cuda(const Tensor& query_any, const Tensor& key_any, const Tensor& value_any, const Tensor& attn_mask,
                     bool is_causal, double scale, const Tensor& output, const Tensor& logsumexp) {
-  const Sizes z(query, key, value);
+  const Sizes z(query_any, key_any, value_any);
   if (z.batch * z.heads * z.rows == 0) return;
+  if (!attn_mask.defined() && by_library(query_any, key_any, value_any, is_causal, scale, output, logsumexp)) return;
+  const Tensor query = contiguous_or_copy(query_any), key = contiguous_or_copy(key_any),
+               value = contiguous_or_copy(value_any);
   const Work work(query.device(), {&query, &key, &value, &attn_mask, &output, &logsumexp});
   dispatch_floating(query.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -223,16 +270,22 @@ void attention_cuda(const Tensor& query, const Tensor& key, const Tensor& value,
   });
 }
 
-void attention_grad_cuda(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
-                         const Tensor& attn_mask, const Tensor& output, const Tensor& logsumexp, bool is_causal,
-                         double scale, const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
-  const Sizes z(query, key, value);
+void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const Tensor& key_any,
+                         const Tensor& value_any, const Tensor& attn_mask, const Tensor& output,
+                         const Tensor& logsumexp, bool is_causal, double scale, const Tensor& query_grad,
+                         const Tensor& key_grad, const Tensor& value_grad) {
+  const Sizes z(query_any, key_any, value_any);
   const int64_t rows = z.batch * z.heads * z.rows;
   if (rows == 0) {
     zero_dense(key_grad);
     zero_dense(value_grad);
     return;
   }
+  if (!attn_mask.defined() && grad_by_library(grad_any, query_any, key_any, value_any, output, logsumexp, is_causal,
+                                              scale, query_grad, key_grad, value_grad))
+    return;
+  const Tensor grad_output = contiguous_or_copy(grad_any), query = contiguous_or_copy(query_any),
+               key = contiguous_or_copy(key_any), value = contiguous_or_copy(value_any);
   const Work work(query.device(), {&grad_output, &query, &key, &value, &attn_mask, &output, &logsumexp, &query_grad,
                                    &key_grad, &value_grad});
   dispatch_floating(query.dtype(), [&]<class T>() {

@@ -151,6 +151,68 @@ def test_grid_samples(mode, padding):
     both(lambda a, b: F.grid_sample(a, b, mode, padding, align_corners=False), make(2, 3, 6, 5), grid)
 
 
+def half_attention(device, dtype, shape, options, interleaved=True, weight=None):
+    """Attention of 16 bits and its gradients, heads beside columns as projections give them."""
+    heads, shared, rows_, keys, width = shape
+    def leaf(h, n, seed):
+        x = make(2, n, h, width, seed=seed) if interleaved else make(2, h, n, width, seed=seed)
+        return x.to(dtype).to(device).requires_grad_()
+    leaves = [leaf(heads, rows_, 0), leaf(shared, keys, 1), leaf(shared, keys, 2)]
+    args = [t.transpose(1, 2) if interleaved else t for t in leaves]
+    y = F.scaled_dot_product_attention(*args, enable_gqa=heads != shared, **options)
+    return [t.detach().cpu() for t in (y, *tapegrad.autograd.grad(y, leaves, tapegrad.cos(y.detach())))]
+
+
+@pytest.mark.parametrize("cudnn", [True, False], ids=["cudnn", "ours"])
+@pytest.mark.parametrize("dtype, rtol", [("bfloat16", 0.03), ("float16", 4e-3)])
+@pytest.mark.parametrize("shape, options", [((4, 4, 33, 33, 64), {"is_causal": True}), ((4, 2, 20, 70, 24), {}), ((6, 1, 65, 9, 8), {"is_causal": True, "scale": 0.3}),
+                                            ((2, 2, 1, 40, 128), {}), ((2, 2, 5, 1, 16), {}), ((2, 2, 9, 9, 12), {}), ((2, 1, 10, 12, 136), {"scale": 0.05})],
+                         ids=lambda p: "-".join(map(str, p)) if isinstance(p, tuple) else None)
+def test_attention_of_16_bits(shape, options, dtype, rtol, cudnn):
+    """With cuDNN allowed and not: what the CPU computes, and the same bits in every run."""
+    backends = tapegrad.backends.cuda
+    before = backends.cudnn_sdp_enabled()
+    backends.enable_cudnn_sdp(cudnn)
+    try:
+        for interleaved in (True, False):
+            results = [half_attention(device, getattr(tapegrad, dtype), shape, options, interleaved) for device in ("cpu", "cuda", "cuda")]
+            for n, (host, device, again) in enumerate(zip(*results)):
+                scale = host.abs().max().item() or 1.0
+                assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
+                assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
+    finally:
+        backends.enable_cudnn_sdp(before)
+
+
+def test_attention_of_16_bits_in_a_graph():
+    leaves = [make(2, 4, 33, 16, seed=i).to(tapegrad.bfloat16).to("cuda").requires_grad_() for i in range(3)]
+
+    def step():
+        y = F.scaled_dot_product_attention(*leaves, is_causal=True)
+        return y.detach(), *tapegrad.autograd.grad(y, leaves, tapegrad.ones_like(y))
+
+    graph = tapegrad.cuda.CUDAGraph()
+    with tapegrad.cuda.graph(graph):  # without a step before it: plans are made while it is captured
+        captured = step()
+    with tapegrad.no_grad():
+        leaves[0].mul_(2)
+    graph.replay()
+    for a, b in zip(captured, step()):
+        assert a.tolist() == b.tolist()
+
+
+def test_second_derivatives_of_attention_of_16_bits():
+    results = []
+    for device in ("cpu", "cuda"):
+        leaves = [make(1, 2, 6, 8, seed=i).to(tapegrad.float16).to(device).requires_grad_() for i in range(3)]
+        y = F.scaled_dot_product_attention(*leaves)
+        first = tapegrad.autograd.grad(y.float().square().sum(), leaves, create_graph=True)
+        results.append([t.cpu() for t in tapegrad.autograd.grad(sum(g.float().square().sum() for g in first), leaves)])
+    for host, device in zip(*results):
+        scale = host.abs().max().item()
+        assert_equal(device.double() / scale, host.double() / scale, "second derivative", 2e-2)
+
+
 @pytest.mark.parametrize("q, k, v, options", [
     ((2, 3, 70, 16), (2, 3, 70, 16), (2, 3, 70, 16), {"is_causal": True}),
     ((1, 4, 65, 20), (1, 2, 130, 20), (1, 2, 130, 70), {"enable_gqa": True}),
