@@ -52,8 +52,8 @@ TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node
   if (grad.is_sparse() && grad.sizes() == IntSpan(expected.sizes) && grad.dtype() == expected.dtype &&
       expected.device.is_cpu())
     return grad;
-  TG_CHECK(batch::host_device(grad.device()) == batch::host_device(expected.device) || grad.ndim() == 0, Runtime,
-           "{}: Function {} returned an invalid gradient at index {} - expected device {} but got {}{}",
+  TG_CHECK(grad.is_batched() || expected.device.is_batched() || grad.device() == expected.device || grad.ndim() == 0,
+           Runtime, "{}: Function {} returned an invalid gradient at index {} - expected device {} but got {}{}",
            operator_of(node), node.name(), index, expected.device, grad.device(),
            node.site ? "\nthe forward call is" + at_site(node.site) : "");
   if (broadcasts_to(expected.sizes, grad.sizes())) return reduce_to_slow(grad, expected);

@@ -17,7 +17,8 @@ Tensor reduce_to_slow(const Tensor& grad, const OutputMeta& meta) {
     if (extra > 0) g = tapegrad::reshape(g, meta.sizes);
   }
   if (g.dtype() != meta.dtype) g = tapegrad::to(g, meta.dtype);
-  if (batch::host_device(g.device()) != batch::host_device(meta.device)) g = tapegrad::to(g, std::nullopt, meta.device);
+  if (!g.is_batched() && !meta.device.is_batched() && g.device() != meta.device)
+    g = tapegrad::to(g, std::nullopt, meta.device);
   return g;
 }
 
