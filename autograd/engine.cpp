@@ -15,8 +15,9 @@ namespace {
 struct ThreadState {
   uint32_t depth;
   Node* node;
+  bool keeps_graph;
 };
-constinit thread_local ThreadState thread_state = {0, nullptr};
+constinit thread_local ThreadState thread_state = {0, nullptr, false};
 
 std::vector<std::function<void()>>& callbacks_of_thread() {
   static thread_local std::vector<std::function<void()>> callbacks;
@@ -162,6 +163,7 @@ class Run {
     const bool some = any_defined(grads);
     detail::fixed_site.site = node.site;
     thread_state.node = &node;
+    thread_state.keeps_graph = keep_;
 
     profiler::Scope scope;
     if (TG_UNLIKELY(modes() & kModeProfile))
@@ -369,6 +371,7 @@ std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpan grad_
 bool backward_running() noexcept { return runs.load(std::memory_order_acquire) != 0; }
 bool in_backward() noexcept { return thread_state.depth > 0; }
 Node* current_node() noexcept { return thread_state.node; }
+bool keeps_graph() noexcept { return thread_state.keeps_graph; }
 
 void queue_callback(std::function<void()> callback) {
   TG_CHECK(in_backward(), Runtime, "queue_callback: final callbacks can only be installed during backward pass");

@@ -1,5 +1,7 @@
-// One recurrent layer in one direction for any floating dtype: 16-bit types are computed in float32.
+// Recurrent layers by their kernels, for any floating dtype: 16-bit types are computed in float32.
 #pragma once
+
+#include <span>
 
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/aten/tensor.h"
@@ -13,7 +15,11 @@ struct LayerResult {
   Tensor output, hy, cy;
 };
 
+// One layer in one direction.
 LayerResult layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const LayerWeights& weights,
                   IntSpan batch_sizes, Cell cell, bool reverse);
+// Layers one upon the other: `weights` by layer and direction, states (layers * directions, N, H).
+LayerResult layers(const Tensor& input, const Tensor& hx, const Tensor& cx, std::span<const LayerWeights> weights,
+                   IntSpan batch_sizes, Cell cell, bool bidirectional);
 
 }  // namespace tapegrad::rnn

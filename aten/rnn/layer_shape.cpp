@@ -1,12 +1,13 @@
-// Checks and results of a recurrent layer.
+// Checks and results of a recurrent layer, and of a network as one call.
 #include "tapegrad/aten/kernels_rnn.h"
-#include "tapegrad/aten/rnn/cell.h"
-#include "tapegrad/aten/tensor.h"
+#include "tapegrad/aten/rnn/library.h"
+#include "tapegrad/c10/checked_int.h"
 
 namespace tapegrad {
 namespace {
 
 using rnn::Cell;
+using rnn::NetworkSizes;
 
 TensorSpec spec(const Tensor& like, DimVector sizes) { return {std::move(sizes), like.dtype(), like.device(), {}}; }
 
@@ -14,6 +15,19 @@ void check_size(const Tensor& t, IntSpan expected, DType dtype, const char* name
   TG_CHECK(t.sizes() == expected, Runtime, "rnn: {} must have shape {}: got {}", name, format_ints(expected),
            format_ints(t.sizes()));
   TG_CHECK(t.dtype() == dtype, Runtime, "rnn: {} must have the input's dtype {}: got {}", name, dtype, t.dtype());
+}
+
+void check_batch_sizes(IntSpan batch_sizes, int64_t n, int64_t rows) {
+  int64_t total = 0, before = n;
+  for (int64_t size : batch_sizes) {
+    TG_CHECK(size >= 0 && size <= before, Runtime,
+             "rnn: batch sizes must not grow, nor be larger than the {} sequences: got {}", n,
+             format_ints(batch_sizes));
+    total += size;
+    before = size;
+  }
+  TG_CHECK(!batch_sizes.empty() && batch_sizes[0] == n && total == rows, Runtime,
+           "rnn: batch sizes {} do not fit {} sequences with {} rows of input", format_ints(batch_sizes), n, rows);
 }
 
 void check_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& w_ih, const Tensor& w_hh,
@@ -35,17 +49,41 @@ void check_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const 
   if (cx.defined()) check_size(cx, {n, h}, dtype, "the cell's state");
   TG_CHECK(!w_hr.defined() || cell == Cell::Lstm, Runtime, "rnn: only an LSTM has projections");
   if (w_hr.defined()) check_size(w_hr, {hx.size(1), h}, dtype, "the projection");
-  int64_t total = 0, before = n;
-  for (int64_t size : batch_sizes) {
-    TG_CHECK(size >= 0 && size <= before, Runtime,
-             "rnn: batch sizes must not grow, nor be larger than the {} sequences: got {}", n,
-             format_ints(batch_sizes));
-    total += size;
-    before = size;
-  }
-  TG_CHECK(!batch_sizes.empty() && batch_sizes[0] == n && total == input.size(0), Runtime,
-           "rnn: batch sizes {} do not fit {} sequences with {} rows of input", format_ints(batch_sizes), n,
-           input.size(0));
+  check_batch_sizes(batch_sizes, n, input.size(0));
+}
+
+NetworkSizes check_network(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& weights,
+                           IntSpan batch_sizes, int64_t cell, bool biases, int64_t num_layers, bool bidirectional) {
+  TG_CHECK(cell >= 0 && cell <= 3, Runtime, "rnn: unknown cell {}", cell);
+  const bool lstm = static_cast<Cell>(cell) == Cell::Lstm;
+  TG_CHECK(is_floating_point(input.dtype()), Runtime, "rnn: expected input of a floating dtype: got {}", input.dtype());
+  TG_CHECK(input.ndim() == 2 && hx.ndim() == 3 && hx.numel() > 0, Runtime,
+           "rnn: expected input of 2 and a state of 3 dimensions with elements: got {} and {}",
+           format_ints(input.sizes()), format_ints(hx.sizes()));
+  const int64_t directions = bidirectional ? 2 : 1, n = hx.size(1);
+  TG_CHECK(hx.size(0) % directions == 0 && hx.size(0) / directions == num_layers, Runtime,
+           "rnn: expected a state of {} layers in {}: got {}", num_layers,
+           bidirectional ? "both directions" : "one direction", format_ints(hx.sizes()));
+  TG_CHECK(hx.dtype() == input.dtype(), Runtime, "rnn: the state must have dtype {}: got {}", input.dtype(),
+           hx.dtype());
+  TG_CHECK(cx.defined() == lstm && (!lstm || cx.ndim() == 3), Runtime, "rnn: the state of {} is {}",
+           lstm ? "an LSTM" : "this cell", lstm ? "a pair" : "one tensor");
+  const NetworkSizes sizes{static_cast<Cell>(cell),        biases,    bidirectional, num_layers, input.size(1),
+                           lstm ? cx.size(2) : hx.size(2), hx.size(2)};
+  if (lstm) check_size(cx, {hx.size(0), n, sizes.hidden}, input.dtype(), "the cell's state");
+  check_batch_sizes(batch_sizes, n, input.size(0));
+  // Before anything goes through all layers: any number of them may be named.
+  const CheckedInt rows = CheckedInt(sizes.hidden) * rnn::gate_count(sizes.cell);
+  const CheckedInt each =
+      rows * sizes.state + (sizes.projects() ? CheckedInt(sizes.state) * sizes.hidden : 0) + (biases ? rows * 2 : 0);
+  const CheckedInt deeper = rows * sizes.state * directions * directions * (num_layers - 1);
+  const CheckedInt all = each * directions * num_layers + rows * sizes.input * directions + deeper;
+  TG_CHECK(all.fits() && weights.ndim() == 1 && weights.numel() == all.value(), Runtime,
+           "rnn: expected the weights as one vector of {} elements: got {}",
+           all.fits() ? std::to_string(all.value()) : "too many", format_ints(weights.sizes()));
+  TG_CHECK(weights.dtype() == input.dtype(), Runtime, "rnn: the weights must have dtype {}: got {}", input.dtype(),
+           weights.dtype());
+  return sizes;
 }
 
 }  // namespace
@@ -92,6 +130,38 @@ std::array<TensorSpec, 8> rnn_layer_grad_shape(const Tensor& grad_output, const 
           bias,
           bias,
           weight(w_hr)};
+}
+
+std::array<TensorSpec, 4> rnn_network_shape(const Tensor& input, const Tensor& hx, const Tensor& cx,
+                                            const Tensor& weights, IntSpan batch_sizes, int64_t cell, bool biases,
+                                            int64_t num_layers, bool bidirectional, int64_t, int64_t reserve) {
+  const NetworkSizes sizes =
+      check_network(input, hx, cx, weights, batch_sizes, cell, biases, num_layers, bidirectional);
+  TG_CHECK(reserve >= 0, Runtime, "rnn: expected a number of bytes to keep: got {}", reserve);
+  return {spec(input, {input.size(0), sizes.directions() * sizes.state}), spec(input, DimVector(hx.sizes())),
+          spec(input, cx.defined() ? DimVector(cx.sizes()) : DimVector{0}),
+          TensorSpec{{reserve}, DType::uint8, input.device(), {}}};
+}
+
+std::array<TensorSpec, 4> rnn_network_grad_shape(const Tensor& grad_output, const Tensor& grad_hy,
+                                                 const Tensor& grad_cy, const Tensor& input, const Tensor& hx,
+                                                 const Tensor& cx, const Tensor& weights, const Tensor& output,
+                                                 const Tensor& kept, IntSpan batch_sizes, int64_t cell, bool biases,
+                                                 int64_t num_layers, bool bidirectional, int64_t, bool weights_wanted) {
+  const NetworkSizes sizes =
+      check_network(input, hx, cx, weights, batch_sizes, cell, biases, num_layers, bidirectional);
+  const DimVector result{input.size(0), sizes.directions() * sizes.state};
+  check_size(grad_output, result, input.dtype(), "the output's gradient");
+  check_size(output, result, input.dtype(), "the output");
+  check_size(grad_hy, hx.sizes(), input.dtype(), "the state's gradient");
+  TG_CHECK(grad_cy.defined() == cx.defined(), Runtime,
+           "rnn: the gradient of the cell's state belongs to an LSTM, and to nothing else");
+  if (cx.defined()) check_size(grad_cy, cx.sizes(), input.dtype(), "the cell state's gradient");
+  TG_CHECK(kept.dtype() == DType::uint8 && kept.ndim() == 1, Runtime, "rnn: expected what was kept as bytes: got {} {}",
+           kept.dtype(), format_ints(kept.sizes()));
+  return {spec(input, DimVector(input.sizes())), spec(input, DimVector(hx.sizes())),
+          spec(input, cx.defined() ? DimVector(cx.sizes()) : DimVector{0}),
+          spec(input, weights_wanted ? DimVector(weights.sizes()) : DimVector{0})};
 }
 
 }  // namespace tapegrad

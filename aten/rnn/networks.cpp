@@ -3,7 +3,7 @@
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/kernels_rnn.h"
-#include "tapegrad/aten/rnn/layer.h"
+#include "tapegrad/aten/rnn/library.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/modes.h"
 
@@ -68,7 +68,37 @@ LayerResult layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const
   return {to(std::get<0>(r), dtype), to(std::get<1>(r), dtype), lstm ? to(std::get<2>(r), dtype) : Tensor()};
 }
 
+LayerResult layers(const Tensor& input, const Tensor& hx, const Tensor& cx, std::span<const LayerWeights> weights,
+                   IntSpan batch_sizes, Cell cell, bool bidirectional) {
+  const bool lstm = cell == Cell::Lstm;
+  const size_t directions = bidirectional ? 2 : 1;
+  Tensor x = input;
+  std::vector<Tensor> hy, cy;
+  for (size_t first = 0; first < weights.size(); first += directions) {
+    Tensor outputs[2];
+    for (size_t d = 0; d < directions; ++d) {
+      const int64_t at = static_cast<int64_t>(first + d);
+      const LayerResult r = layer(x, select(hx, 0, at), lstm ? select(cx, 0, at) : Tensor(), weights[first + d],
+                                  batch_sizes, cell, d == 1);
+      outputs[d] = r.output;
+      hy.push_back(r.hy);
+      if (lstm) cy.push_back(r.cy);
+    }
+    x = bidirectional ? cat(TensorSpan(outputs, 2), -1) : outputs[0];
+  }
+  return {x, hy.size() == 1 ? unsqueeze(hy[0], 0) : stack(hy, 0),
+          !lstm            ? Tensor()
+          : cy.size() == 1 ? unsqueeze(cy[0], 0)
+                           : stack(cy, 0)};
+}
+
 namespace {
+
+LayerResult run(const Tensor& input, const Tensor& hx, const Tensor& cx, std::span<const LayerWeights> weights,
+                IntSpan batch_sizes, Cell cell, bool bidirectional) {
+  if (auto r = by_library(input, hx, cx, weights, batch_sizes, cell, bidirectional)) return std::move(*r);
+  return layers(input, hx, cx, weights, batch_sizes, cell, bidirectional);
+}
 
 struct Options {
   const char* op;
@@ -97,32 +127,30 @@ LayerResult network(const Tensor& input, IntSpan batch_sizes, const Tensor& hx, 
   TG_CHECK(static_cast<int64_t>(params.size()) == o.num_layers * directions * each, Runtime,
            "{}: expected {} weights for each of {} layers and directions: got {}", o.op, each,
            o.num_layers * directions, params.size());
-  Tensor x = input;
+  std::vector<LayerWeights> weights;
+  for (const Tensor* p = params.data(); p != params.data() + params.size(); p += each) {
+    LayerWeights& w = weights.emplace_back(LayerWeights{p[0], p[1], {}, {}, {}});
+    if (o.has_biases) {
+      w.b_ih = p[2];
+      w.b_hh = p[3];
+    }
+    if (projected) w.w_hr = p[each - 1];
+  }
+  const std::span<const LayerWeights> all(weights);
+  if (o.dropout == 0 || !o.train || o.num_layers == 1)
+    return run(input, hx, cx, all, batch_sizes, o.cell, o.bidirectional);
+  LayerResult r{input, {}, {}};
   std::vector<Tensor> hy, cy;
   for (int64_t l = 0; l < o.num_layers; ++l) {
-    Tensor outputs[2];
-    for (int64_t d = 0; d < directions; ++d) {
-      const int64_t at = l * directions + d;
-      const Tensor* p = params.data() + at * each;
-      LayerWeights w{p[0], p[1], {}, {}, {}};
-      if (o.has_biases) {
-        w.b_ih = p[2];
-        w.b_hh = p[3];
-      }
-      if (projected) w.w_hr = p[each - 1];
-      const LayerResult r =
-          layer(x, select(hx, 0, at), lstm ? select(cx, 0, at) : Tensor(), w, batch_sizes, o.cell, d == 1);
-      outputs[d] = r.output;
-      hy.push_back(r.hy);
-      if (lstm) cy.push_back(r.cy);
-    }
-    x = directions == 2 ? cat(TensorSpan(outputs, 2), -1) : outputs[0];
-    if (o.dropout > 0 && o.train && l + 1 < o.num_layers) x = dropout(x, o.dropout, true);
+    const int64_t first = l * directions;
+    if (l > 0) r.output = dropout(r.output, o.dropout, true);
+    r = run(r.output, narrow(hx, 0, first, directions), lstm ? narrow(cx, 0, first, directions) : Tensor(),
+            all.subspan(static_cast<size_t>(first), static_cast<size_t>(directions)), batch_sizes, o.cell,
+            o.bidirectional);
+    hy.push_back(r.hy);
+    if (lstm) cy.push_back(r.cy);
   }
-  return {x, hy.size() == 1 ? unsqueeze(hy[0], 0) : stack(hy, 0),
-          !lstm            ? Tensor()
-          : cy.size() == 1 ? unsqueeze(cy[0], 0)
-                           : stack(cy, 0)};
+  return {r.output, cat(hy, 0), lstm ? cat(cy, 0) : Tensor()};
 }
 
 LayerResult padded(const Tensor& input, const Tensor& hx, const Tensor& cx, TensorSpan params, const Options& o,

@@ -66,8 +66,6 @@ void describe(Graph& graph, const Convolution& c) {
   graph.operation(std::move(operation));
 }
 
-bool switched_on(CudnnSwitch which) { return cudnn_switch(which) != 0; }
-
 }  // namespace
 }  // namespace cudnn_graph
 

@@ -7,16 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tapegrad/c10/macros.h"
+#include "tapegrad/cuda/cudnn/calls.h"
 
 namespace tapegrad::cuda::cudnn_graph {
 
-inline constexpr int kSuccess = 0, kBadParameters = 2000, kNotSupported = 3000, kInternal = 4000,
-                     kDeviceAllocationFailed = 4004, kExecutionFailed = 5000;
-// Statuses come in thousands: 1000 the library is not usable, and the four above.
-inline int category(int status) { return status / 1000 * 1000; }
+using namespace cudnn_calls;
 
-enum DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBfloat16 = 9, kBoolean = 11 };
 inline constexpr int kCrossCorrelation = 1;
 enum HeuristicMode : int { kHeuristicFallback = 2, kHeuristicA = 3 };
 
@@ -152,20 +148,14 @@ enum NumericalNote : int {
 inline constexpr int kMostNotes = 32;  // more than any version 9 has
 
 // The functions, found in the library when it is opened; a test gives its own. Numbers that they return are statuses.
-struct Functions {
+struct Functions : Calls {
   size_t (*version)();
-  int (*create)(void** handle);
-  int (*set_stream)(void* handle, void* stream);
   int (*create_descriptor)(int type, void** descriptor);
   int (*destroy_descriptor)(void* descriptor);
   int (*set)(void* descriptor, int attribute, int type, int64_t count, const void* values);
   int (*get)(void* descriptor, int attribute, int type, int64_t most, int64_t* count, void* values);
   int (*finalize)(void* descriptor);
   int (*execute)(void* handle, void* plan, void* pack);
-  const char* (*error_string)(int status);
-  void (*last_error)(char* message, size_t size);
-  // cudaThreadExchangeStreamCaptureMode: what a new plan allocates belongs to no graph that is being captured.
-  int (*exchange_capture_mode)(int* mode);
 };
 
 // Registers cuDNN. `functions` is asked by the first operation that cuDNN might do: null where it is not there.

@@ -5,47 +5,20 @@
 #include <mutex>
 #include <optional>
 
-#include "tapegrad/c10/cudnn_switches.h"
-#include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/memory/storage.h"
-#include "tapegrad/cuda/runtime/event.h"
 
 namespace tapegrad::cuda::cudnn_graph {
 namespace {
 
 constexpr size_t kMostPlans = 512;
 constexpr int64_t kMostWorkspace = int64_t{1} << 30;
-constexpr int kTimedRuns = 3;
 
 std::atomic<const Functions* (*)()> find_functions{nullptr};
 
 const Functions& api() { return *find_functions.load(std::memory_order_acquire)(); }
 
-void check(int status, const char* call) {
-  if (TG_LIKELY(status == kSuccess)) return;
-  char message[512] = "";
-  api().last_error(message, sizeof(message));
-  throw Refusal{status, call, message};
-}
-
-[[noreturn]] void raise(const Refusal& refusal) {
-  TG_CHECK(refusal.status != kDeviceAllocationFailed, OutOfMemory, "cuda: {}: out of memory", refusal.call);
-  TG_THROW(Runtime, "cuda: {}: {}{}{} (backends.cudnn.enabled = False goes without it)", refusal.call,
-           api().error_string(refusal.status), refusal.message.empty() ? "" : ": ", refusal.message);
-}
-
-// What its constructor allocates is not for a graph that some stream captures.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { (void)api().exchange_capture_mode(&mode_); }
-  ~RelaxedCapture() { (void)api().exchange_capture_mode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  int mode_ = 2;  // relaxed
-};
+void check(int status, const char* call) { cudnn_calls::check(api(), status, call); }
 
 // Whether an engine computes what was asked for: float32 in float32 unless TF32 may be, sums never in 16 bits, the
 // same order each time.
@@ -99,7 +72,7 @@ class OnDevice {
  public:
   // The current device is the one that this object is for.
   OnDevice() {
-    const RelaxedCapture relaxed;
+    const RelaxedCapture relaxed(api());
     check(api().create(&handle_), "cudnnCreate");
   }
 
@@ -132,7 +105,7 @@ class OnDevice {
 
   Candidates candidates(const Task& task, const Choice& choice) {
     const std::lock_guard lock(mutex_);
-    const RelaxedCapture relaxed;
+    const RelaxedCapture relaxed(api());
     Candidates out;
     try {
       task.describe(out.parts);
@@ -147,7 +120,7 @@ class OnDevice {
   // Null where the engine cannot do it after all.
   SharedPlan build(Descriptor configuration) {
     const std::lock_guard lock(mutex_);
-    const RelaxedCapture relaxed;
+    const RelaxedCapture relaxed(api());
     try {
       int64_t workspace = 0;
       Descriptor plan = plan_of(configuration, handle_, nullptr, workspace);
@@ -191,7 +164,7 @@ class OnDevice {
       SharedPlan plan = build(std::move(configuration));
       if (plan == nullptr || !try_execute(stream, task, *plan)) continue;
       if (!choice.measured) return plan;
-      const float time = milliseconds(stream, task, *plan);
+      const float time = milliseconds(stream, [&] { execute(stream, task, *plan); });
       if (best == nullptr || time < best_time) {
         best = std::move(plan);
         best_time = time;
@@ -201,15 +174,6 @@ class OnDevice {
     // The last one that was measured has written the result, and not every engine has the same bits.
     if (best != nullptr) execute(stream, task, *best);
     return best;
-  }
-
-  float milliseconds(const Stream& stream, const Task& task, const Plan& plan) {
-    Event start(kEventTiming), end(kEventTiming);
-    start.record(stream);
-    for (int i = 0; i < kTimedRuns; ++i) execute(stream, task, plan);
-    end.record(stream);
-    driver().synchronize_event(end.handle());
-    return start.elapsed_ms(end);
   }
 
   // A graph refers to the plan's kernels for as long as it is replayed, whatever becomes of the cache.
@@ -237,23 +201,10 @@ void use_cudnn(const Functions* (*functions)()) { find_functions.store(functions
 
 bool available() {
   const auto find = find_functions.load(std::memory_order_acquire);
-  return find != nullptr && cudnn_switch(CudnnSwitch::Enabled) != 0 && find() != nullptr;
+  return find != nullptr && switched_on(CudnnSwitch::Enabled) && find() != nullptr;
 }
 
 int version() { return static_cast<int>(api().version()); }
-
-DataType data_type(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return kHalf;
-    case DType::bfloat16:
-      return kBfloat16;
-    case DType::float64:
-      return kDouble;
-    default:
-      return kFloat;
-  }
-}
 
 Descriptor::Descriptor(DescriptorType type) {
   check(api().create_descriptor(type, &handle_), "cudnnBackendCreateDescriptor");
@@ -331,7 +282,7 @@ bool run(const Stream& stream, const Task& task) {
   try {
     return on_device(stream.device).run(stream, task);
   } catch (const Refusal& refusal) {
-    raise(refusal);
+    raise(api(), refusal);
   }
 }
 

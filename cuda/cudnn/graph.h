@@ -9,11 +9,9 @@
 #include <bit>
 #include <compare>
 #include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "tapegrad/c10/dtype.h"
 #include "tapegrad/cuda/cudnn/api.h"
 #include "tapegrad/cuda/runtime/stream.h"
 
@@ -23,15 +21,6 @@ namespace tapegrad::cuda::cudnn_graph {
 TG_API bool available();
 // Its version, such as 91300 for 9.13.0; only where it is there.
 TG_API int version();
-
-// A call that cuDNN did not do. What it means is decided by whoever asked.
-struct Refusal {
-  int status;
-  const char* call;
-  std::string message;
-  // Not about the library (1000) or the device (5000): another engine, or our own kernel, may do it.
-  bool about_this_one() const { return category(status) >= kBadParameters && category(status) < kExecutionFailed; }
-};
 
 // A descriptor that belongs to a graph.
 struct Part {
@@ -73,8 +62,6 @@ struct Layout {
     return n;
   }
 };
-
-TG_API DataType data_type(DType dtype);
 
 // The largest power of two up to 16 that divides an address.
 inline int64_t alignment(const void* p) {

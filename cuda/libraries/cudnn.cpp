@@ -146,12 +146,9 @@ static_assert(sizeof(cudnnStatus_t) == sizeof(int) && sizeof(cudnnBackendAttribu
 #endif
 
 namespace tapegrad::cuda {
-namespace {
 
-template <class F>
-void find(F*& function, const char* name) {
-  function = reinterpret_cast<F*>(cudnn().symbol(name));
-}
+namespace cudnn_calls {
+namespace {
 
 int exchange_capture_mode(int* mode) {
   auto now = static_cast<cudaStreamCaptureMode>(*mode);
@@ -160,24 +157,35 @@ int exchange_capture_mode(int* mode) {
   return static_cast<int>(status);
 }
 
-const cudnn_graph::Functions* find_all() {
+}  // namespace
+
+bool find_calls(Calls& to) {
   // It opens these two by their names when an engine wants them, and finds them where ours are. Without the first it
   // ends the process; without the second it has fewer engines.
-  if (!cudnn().available() || !cublas_lt().available()) return nullptr;
+  if (!cudnn().available() || !cublas_lt().available()) return false;
   (void)nvrtc().available();
+  cudnn().find(to.create, "cudnnCreate");
+  cudnn().find(to.set_stream, "cudnnSetStream");
+  cudnn().find(to.error_string, "cudnnGetErrorString");
+  cudnn().find(to.last_error, "cudnnGetLastErrorString");
+  to.exchange_capture_mode = &exchange_capture_mode;
+  return true;
+}
+
+}  // namespace cudnn_calls
+
+namespace {
+
+const cudnn_graph::Functions* find_all() {
   static cudnn_graph::Functions all;
-  find(all.version, "cudnnGetVersion");
-  find(all.create, "cudnnCreate");
-  find(all.set_stream, "cudnnSetStream");
-  find(all.create_descriptor, "cudnnBackendCreateDescriptor");
-  find(all.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-  find(all.set, "cudnnBackendSetAttribute");
-  find(all.get, "cudnnBackendGetAttribute");
-  find(all.finalize, "cudnnBackendFinalize");
-  find(all.execute, "cudnnBackendExecute");
-  find(all.error_string, "cudnnGetErrorString");
-  find(all.last_error, "cudnnGetLastErrorString");
-  all.exchange_capture_mode = &exchange_capture_mode;
+  if (!cudnn_calls::find_calls(all)) return nullptr;
+  cudnn().find(all.version, "cudnnGetVersion");
+  cudnn().find(all.create_descriptor, "cudnnBackendCreateDescriptor");
+  cudnn().find(all.destroy_descriptor, "cudnnBackendDestroyDescriptor");
+  cudnn().find(all.set, "cudnnBackendSetAttribute");
+  cudnn().find(all.get, "cudnnBackendGetAttribute");
+  cudnn().find(all.finalize, "cudnnBackendFinalize");
+  cudnn().find(all.execute, "cudnnBackendExecute");
   return &all;
 }
 
@@ -188,6 +196,11 @@ const cudnn_graph::Functions* functions() {
 
 }  // namespace
 
-TG_API void register_cudnn() { cudnn_graph::use_cudnn(&functions); }
+void register_networks();  // cudnn_networks.cpp
+
+TG_API void register_cudnn() {
+  cudnn_graph::use_cudnn(&functions);
+  register_networks();
+}
 
 }  // namespace tapegrad::cuda

@@ -22,6 +22,10 @@ class Library {
   bool available() noexcept;    // opens it
   std::string why_not();        // one sentence; "" where it is available
   void* symbol(const char* s);  // Runtime, with that sentence, or when the library has no such function
+  template <class F>
+  void find(F*& function, const char* s) {
+    function = reinterpret_cast<F*>(symbol(s));
+  }
 
  private:
   void open() noexcept;

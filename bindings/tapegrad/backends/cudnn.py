@@ -1,4 +1,4 @@
-"""Switches of cuDNN, which computes convolutions and attention on devices when it is there; on the CPU they change nothing.
+"""Switches of cuDNN, which computes convolutions, attention and recurrent networks on devices when it is there; on the CPU they change nothing.
 
 `enabled`: ask it at all. `benchmark`: measure its algorithms once per shape (`benchmark_limit` of them, 0: all) instead of asking
 its heuristics; what is fastest may differ between runs, and algorithms that sum in another order each time are allowed, unless
@@ -14,7 +14,7 @@ import types as _types
 
 from .. import _C
 
-__all__ = ["conv", "flags", "is_acceptable", "is_available", "set_flags", "version"]
+__all__ = ["conv", "flags", "is_acceptable", "is_available", "rnn", "set_flags", "version"]
 
 _NUMBERS = {"enabled": 0, "benchmark": 1, "benchmark_limit": 2, "deterministic": 3, "allow_tf32": 5}  # of c10/cudnn_switches.h
 _precision = "none"
@@ -22,7 +22,7 @@ _found: int | None = None
 
 
 def version() -> int | None:
-    """The version of cuDNN, such as 91300 for 9.13.0; None where convolutions on devices do without it."""
+    """The version of cuDNN, such as 91300 for 9.13.0; None where devices do without it."""
     global _found
     from .. import cuda
 
@@ -72,6 +72,7 @@ class _Precision:
 
 
 conv = _Precision()
+rnn = _Precision()
 
 
 class _Module(_types.ModuleType):

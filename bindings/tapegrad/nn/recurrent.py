@@ -1,4 +1,4 @@
-"""Recurrent networks: RNN, LSTM, GRU. A layer in one direction is one native kernel over all of its steps."""
+"""Recurrent networks: RNN, LSTM, GRU. A layer in one direction is one native kernel over all of its steps, or cuDNN does the whole network."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class RNNBase(Module):
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     def flatten_parameters(self) -> None:
-        """Without effect: the kernels take the weights where they are."""
+        """Without effect: the kernels take the weights where they are, and a call of cuDNN gets them as one vector."""
 
     def reset_parameters(self) -> None:
         """Uniform between -1 and 1 divided by the root of hidden_size."""

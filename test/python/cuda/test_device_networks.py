@@ -252,6 +252,71 @@ def test_recurrent_layers(kind, options, packed):
     both(run, make(6, 4, 9), *parameters)
 
 
+def _network(kind, dtype, device, **options):
+    tapegrad.manual_seed(3)
+    return getattr(tapegrad.nn, kind)(9, 16, num_layers=2, bidirectional=True, **options).to(device, dtype)
+
+
+@pytest.mark.parametrize("switches", [{"enabled": False}, {"enabled": True}, {"enabled": True, "benchmark": True},
+                                      {"enabled": True, "benchmark": True, "deterministic": True}], ids=lambda switches: "-".join(switches))
+@pytest.mark.parametrize("dtype, rtol", [("float32", 1e-4), ("float64", 1e-10), ("bfloat16", 0.05), ("float16", 6e-3)])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_layers_agree_under_every_switch_of_cudnn(kind, dtype, rtol, switches):
+    dtype = getattr(tapegrad, dtype)
+    with tapegrad.backends.cudnn.flags(**switches):
+        results = []
+        for device in ("cpu", "cuda", "cuda"):
+            layer = _network(kind, dtype, device)
+            x = make(6, 8, 9).to(device, dtype).requires_grad_()
+            y, state = layer(x)
+            loss = (y * y).sum() + sum(s.sum() for s in tensors_of(state))
+            grads = tapegrad.autograd.grad(loss, (x, *layer.parameters()))
+            results.append([t.detach().cpu() for t in (y, *tensors_of(state), *grads)])
+    for n, (host, device, again) in enumerate(zip(*results)):
+        scale = host.abs().max().item()
+        assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
+        if "deterministic" in switches or "benchmark" not in switches:
+            assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"proj_size": 5}, {"dropout": 0.5}], ids=str)
+def test_cudnn_computes_recurrent_layers_where_it_is_there(dtype, options):
+    layer = _network("LSTM", getattr(tapegrad, dtype), "cuda", **options)
+    data = tapegrad.nn.utils.rnn.pack_padded_sequence(make(6, 4, 9).to("cuda", getattr(tapegrad, dtype)), [6, 4, 4, 1])
+    by_cudnn = tapegrad.backends.cudnn.is_available() and not os.environ.get("TAPEGRAD_CUDA_SIMULATE")
+    assert ("RnnNetwork" in layer(data)[0].data.grad_fn.name()) == by_cudnn
+    with tapegrad.backends.cudnn.flags(enabled=False):
+        assert "RnnNetwork" not in layer(data)[0].data.grad_fn.name()
+
+
+def test_recurrent_layers_in_a_graph():
+    layer, x = _network("GRU", tapegrad.float32, "cuda"), make(5, 3, 9).to("cuda")
+
+    def step():
+        y = layer(x)[0]
+        return y, *tapegrad.autograd.grad((y * y).sum(), list(layer.parameters()))
+
+    graph = tapegrad.cuda.CUDAGraph()
+    with tapegrad.cuda.graph(graph):  # without a step before it
+        captured = step()
+    x.copy_(x * 2)
+    graph.replay()
+    for a, b in zip(captured, step()):
+        assert a.tolist() == b.tolist()
+
+
+def test_gradients_of_recurrent_layers_for_several_seeds_at_once():
+    layer, x = _network("LSTM", tapegrad.float64, "cuda"), make(5, 3, 9).to("cuda", tapegrad.float64).requires_grad_()
+    y = layer(x)[0]
+    seeds = make(2, *y.shape, seed=4).to("cuda", tapegrad.float64)
+    leaves = (x, *layer.parameters())
+    at_once = tapegrad.autograd.grad(y, leaves, seeds, is_grads_batched=True, retain_graph=True)
+    for n, seed in enumerate(seeds):
+        for a, b in zip(at_once, tapegrad.autograd.grad(y, leaves, seed, retain_graph=True)):
+            assert_equal(a[n].cpu(), b.cpu(), "gradient", 1e-10)
+
+
 def test_bags_targets_and_repeats():
     weight, index = make(9, 40), tapegrad.tensor([3, 8, 3, 0, 5, 5, 2, 7, 1])
     for mode in ("sum", "mean", "max"):

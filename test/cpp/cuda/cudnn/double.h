@@ -329,8 +329,14 @@ inline void last_error(char* message, size_t size) { std::strncpy(message, "why 
 inline int exchange_capture_mode(int*) { return 0; }
 
 inline const Functions* functions() {
-  static const Functions all{version,  create,  set_stream,   create_descriptor, destroy_descriptor,   set, get,
-                             finalize, execute, error_string, last_error,        exchange_capture_mode};
+  static const Functions all{{create, set_stream, error_string, last_error, exchange_capture_mode},
+                             version,
+                             create_descriptor,
+                             destroy_descriptor,
+                             set,
+                             get,
+                             finalize,
+                             execute};
   return &all;
 }
 

@@ -1,0 +1,96 @@
+// What graphs of operations and recurrent networks by cuDNN 9 share: statuses and how they are raised, dtypes, timing.
+// The numbers are those of NVIDIA's header and stay as they are within version 9; where that header is there,
+// libraries/cudnn.cpp compares. A test gives functions of its own.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "tapegrad/c10/cudnn_switches.h"
+#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/runtime/event.h"
+
+namespace tapegrad::cuda::cudnn_calls {
+
+inline constexpr int kSuccess = 0, kBadParameters = 2000, kNotSupported = 3000, kInternal = 4000,
+                     kDeviceAllocationFailed = 4004, kExecutionFailed = 5000;
+// Statuses come in thousands: 1000 the library is not usable, and the four above.
+inline int category(int status) { return status / 1000 * 1000; }
+
+enum DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBfloat16 = 9, kBoolean = 11 };
+inline DataType data_type(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return kHalf;
+    case DType::bfloat16:
+      return kBfloat16;
+    case DType::float64:
+      return kDouble;
+    default:
+      return kFloat;
+  }
+}
+
+// Numbers that these return are statuses.
+struct Calls {
+  int (*create)(void** handle);
+  int (*set_stream)(void* handle, void* stream);
+  const char* (*error_string)(int status);
+  void (*last_error)(char* message, size_t size);
+  // cudaThreadExchangeStreamCaptureMode: what a new plan allocates belongs to no graph that is being captured.
+  int (*exchange_capture_mode)(int* mode);
+};
+// Those of libcudnn; false where it, or what it needs, is missing. In libtapegrad_cuda only.
+bool find_calls(Calls& to);
+
+// A call that cuDNN did not do. What it means is decided by whoever asked for a plan.
+struct Refusal {
+  int status;
+  const char* call;
+  std::string message;
+  // Not about the library (1000) or the device (5000): another engine, or our own kernel, may do it.
+  bool about_this_one() const { return category(status) >= kBadParameters && category(status) < kExecutionFailed; }
+};
+
+inline void check(const Calls& api, int status, const char* call) {
+  if (TG_LIKELY(status == kSuccess)) return;
+  char message[512] = "";
+  api.last_error(message, sizeof(message));
+  throw Refusal{status, call, message};
+}
+
+[[noreturn]] inline void raise(const Calls& api, const Refusal& refusal) {
+  TG_CHECK(refusal.status != kDeviceAllocationFailed, OutOfMemory, "cuda: {}: out of memory", refusal.call);
+  TG_THROW(Runtime, "cuda: {}: {}{}{} (backends.cudnn.enabled = False goes without it)", refusal.call,
+           api.error_string(refusal.status), refusal.message.empty() ? "" : ": ", refusal.message);
+}
+
+// What is allocated in its scope is not for a graph that some stream captures.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Calls& api) : api_(api) { (void)api_.exchange_capture_mode(&mode_); }
+  ~RelaxedCapture() { (void)api_.exchange_capture_mode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Calls& api_;
+  int mode_ = 2;  // relaxed
+};
+
+inline bool switched_on(CudnnSwitch which) { return cudnn_switch(which) != 0; }
+
+inline constexpr int kTimedRuns = 3;
+// The time of kTimedRuns of `run`, for which the host waits.
+template <class F>
+float milliseconds(const Stream& stream, F&& run) {
+  Event start(kEventTiming), end(kEventTiming);
+  start.record(stream);
+  for (int i = 0; i < kTimedRuns; ++i) run();
+  end.record(stream);
+  driver().synchronize_event(end.handle());
+  return start.elapsed_ms(end);
+}
+
+}  // namespace tapegrad::cuda::cudnn_calls

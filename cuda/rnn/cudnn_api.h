@@ -1,0 +1,64 @@
+// What recurrent networks need of cuDNN 9: functions of its cudnn_adv library and the numbers that its header gives to
+// their choices. Where NVIDIA's header is there, libraries/cudnn_networks.cpp compares.
+#pragma once
+
+#include <cstdint>
+
+#include "tapegrad/cuda/cudnn/calls.h"
+
+namespace tapegrad::cuda::cudnn_rnn {
+
+using namespace cudnn_calls;
+
+enum Algorithm : int { kStandard = 0, kPersistStatic = 1 };
+enum CellMode : int { kReluCell = 0, kTanhCell = 1, kLstmCell = 2, kGruCell = 3 };
+enum BiasMode : int { kNoBias = 0, kDoubleBias = 2 };
+enum DirectionMode : int { kOneDirection = 0, kBothDirections = 1 };
+inline constexpr int kLinearInput = 0;
+// Default: TF32 may be used for float32. Fma: it may not.
+enum MathType : int { kDefaultMath = 0, kTensorOpMath = 1, kFmaMath = 3 };
+inline constexpr int kPackedLayout = 1;  // step after step, as many rows as there are sequences that long
+inline constexpr unsigned kUnpadded = 0;
+enum ForwardMode : int { kInference = 0, kTraining = 1 };
+inline constexpr int kAddGradients = 0;  // the only mode that there is
+
+// The functions, found in the library when it is opened; a test gives its own. Numbers that they return are statuses.
+struct Functions : Calls {
+  int (*create_dropout)(void** dropout);
+  int (*destroy_dropout)(void* dropout);
+  int (*set_dropout)(void* dropout, void* handle, float rate, void* states, size_t bytes, unsigned long long seed);
+  int (*create_tensor)(void** tensor);
+  int (*destroy_tensor)(void* tensor);
+  int (*set_tensor)(void* tensor, int dtype, int dims, const int* sizes, const int* strides);
+  int (*get_tensor)(void* tensor, int most, int* dtype, int* dims, int* sizes, int* strides);
+  int (*create_data)(void** data);
+  int (*destroy_data)(void* data);
+  int (*set_data)(void* data, int dtype, int layout, int steps, int sequences, int width, const int* lengths,
+                  void* padding);
+  int (*create_network)(void** network);
+  int (*destroy_network)(void* network);
+  int (*set_network)(void* network, int algorithm, int cell, int bias, int direction, int input, int dtype,
+                     int precision, int math, int32_t input_size, int32_t hidden_size, int32_t projected_size,
+                     int32_t layers, void* dropout, uint32_t flags);
+  int (*weight_bytes)(void* handle, void* network, size_t* bytes);
+  int (*find_weight)(void* handle, void* network, int32_t at, size_t bytes, const void* weights, int32_t which,
+                     void* matrix, void** matrix_address, void* bias, void** bias_address);
+  int (*room)(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve);
+  int (*forward)(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
+                 void* y_data, void* y, void* h, const void* hx, void* hy, void* c, const void* cx, void* cy,
+                 size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,
+                 size_t reserve_bytes, void* reserve);
+  int (*backward_data)(void* handle, void* network, const int32_t* lengths, void* y_data, const void* y, const void* dy,
+                       void* x_data, void* dx, void* h, const void* hx, const void* dhy, void* dhx, void* c,
+                       const void* cx, const void* dcy, void* dcx, size_t weight_bytes, const void* weights,
+                       size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
+  int (*backward_weights)(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
+                          void* h, const void* hx, void* y_data, const void* y, size_t weight_bytes, void* dweights,
+                          size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
+};
+
+// Registers cuDNN as the library of recurrent networks. `functions` is asked once, by the first network: null where
+// cuDNN is not there.
+TG_API void use_cudnn(const Functions* (*functions)());
+
+}  // namespace tapegrad::cuda::cudnn_rnn
