@@ -15,6 +15,12 @@
 
 #include "tapegrad/c10/error.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes)
+#endif
+
 namespace tapegrad::cuda::simulated {
 namespace detail {
 thread_local Thread current;
@@ -144,6 +150,8 @@ bool release(Block& block, uint32_t begin, uint32_t end, State barrier) {
 void run_block(Block& block, uint32_t threads) {
   for (uint32_t i = 0; i < threads; ++i) {
     Fiber& fiber = block.fibers[i];
+    // What ran here before has not returned from its last functions, whose variables are still fenced.
+    ASAN_UNPOISON_MEMORY_REGION(block.stacks + i * kStack, kStack);
     prepare(fiber.context, block.stacks + i * kStack, kStack, enter, block.scheduler);
     fiber.state = State::Ready;
   }
