@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_join.h"
@@ -51,23 +52,13 @@ bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (tensors.size() != 2 || wrap_dim(dim, out.ndim(), "stack") != out.ndim() - 1 || !out.is_contiguous()) return false;
   for (const Tensor& t : tensors)
     if (t.dtype() != out.dtype() || !t.is_contiguous() || geometry::may_overlap(out, t)) return false;
-  auto run = [&]<class T>(T) {
+  with_bits(out.itemsize(), [&]<class T>() {
     const auto *a = static_cast<const T*>(tensors[0].data_ptr()), *b = static_cast<const T*>(tensors[1].data_ptr());
     T* to = static_cast<T*>(out.data_ptr());
     parallel_for(0, out.numel() / 2, 32768,
                  [&](int64_t begin, int64_t end) { in_turn(a + begin, b + begin, to + 2 * begin, end - begin); });
-    return true;
-  };
-  switch (out.itemsize()) {
-    case 2:
-      return run(uint16_t());
-    case 4:
-      return run(uint32_t());
-    case 8:
-      return run(uint64_t());
-    default:
-      return false;
-  }
+  });
+  return true;
 }
 
 void copy_piece(const Tensor& to, const Tensor& from) { copy_cpu(to, from, false); }
@@ -80,8 +71,7 @@ void cat_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (!join_lines(tensors, d, out)) cat_pieces(tensors, d, out, copy_piece);
 }
 void stack_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
-  if (out.numel() == 0 || stack_pairs(tensors, dim, out)) return;
-  stack_pieces(tensors, dim, out, copy_piece);
+  if (!stack_pairs(tensors, dim, out)) stack_pieces(tensors, dim, out, copy_piece);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA
