@@ -40,8 +40,7 @@ struct Setup {
   }
   ~Setup() {
     use_cudnn(nullptr);
-    set_cudnn_switch(CudnnSwitch::Enabled, 1);
-    set_cudnn_switch(CudnnSwitch::Attention, 1);
+    cudnn_double::reset_switches();
     state().version = 92801;
   }
 };

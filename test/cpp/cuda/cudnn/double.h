@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "cuda/cudnn/calls_double.h"
 #include "cuda/cudnn/steps.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
@@ -323,10 +324,6 @@ inline int execute(void* handle, void* plan, void* pack) {
     run.template operator()<float>();
   return kSuccess;
 }
-
-inline const char* error_string(int status) { return status == kExecutionFailed ? "EXECUTION_FAILED" : "OTHER"; }
-inline void last_error(char* message, size_t size) { std::strncpy(message, "why it was", size); }
-inline int exchange_capture_mode(int*) { return 0; }
 
 inline const Functions* functions() {
   static const Functions all{{create, set_stream, error_string, last_error, exchange_capture_mode},

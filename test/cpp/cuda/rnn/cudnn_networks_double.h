@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/cudnn/calls_double.h"
 #include "cuda/rnn/plain_network.h"
 #include "tapegrad/c10/half.h"
 #include "tapegrad/cuda/rnn/cudnn_api.h"
@@ -16,6 +17,7 @@
 namespace cudnn_networks_double {
 
 using namespace tapegrad::cuda::cudnn_rnn;
+using cudnn_double::error_string, cudnn_double::exchange_capture_mode, cudnn_double::last_error;
 
 struct Dropout {
   float rate = -1;
@@ -369,10 +371,6 @@ inline int backward_weights(void* handle, void* network, int mode, const int32_t
   store(dweights, all, t.dtype);
   return kSuccess;
 }
-
-inline const char* error_string(int status) { return status == kExecutionFailed ? "EXECUTION_FAILED" : "OTHER"; }
-inline void last_error(char* message, size_t size) { std::strncpy(message, "why it was", size); }
-inline int exchange_capture_mode(int*) { return 0; }
 
 inline const Functions* functions() {
   static const Functions all{{create, set_stream, error_string, last_error, exchange_capture_mode},

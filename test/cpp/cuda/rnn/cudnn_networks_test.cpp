@@ -34,12 +34,7 @@ struct Setup {
   }
   ~Setup() {
     use_cudnn(nullptr);
-    for (const auto& [which, value] : {std::pair(CudnnSwitch::Enabled, 1),
-                                       {CudnnSwitch::Benchmark, 0},
-                                       {CudnnSwitch::Deterministic, 0},
-                                       {CudnnSwitch::Reproducible, 0},
-                                       {CudnnSwitch::AllowTF32, 0}})
-      set_cudnn_switch(which, value);
+    cudnn_double::reset_switches();
   }
 };
 
