@@ -9,8 +9,10 @@
 #include <string_view>
 
 #include "tapegrad/aten/copy/across.h"
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/optim/fused.h"
+#include "tapegrad/cuda/sparse/coo.h"
 
 namespace tapegrad::cuda {
 
@@ -35,11 +37,12 @@ void set(OpId op, AnyKernel kernel) {
 void fill_kernel_table() {
   missing_names.clear();
 #define TG_ITERATED(index, name, kind) set(index, reinterpret_cast<AnyKernel>(&name));
-#define TG_WRITTEN(index, name, outputs, ...) set(index, reinterpret_cast<AnyKernel>(&name));
+#define TG_WRITTEN(index, name, ...) set(index, reinterpret_cast<AnyKernel>(&name));
 #include "tapegrad/cuda/kernel_list.inc"
 #undef TG_ITERATED
 #undef TG_WRITTEN
   copy_across.store(&copy_any);
+  sparse::check_indices.store(&record_out_of_bounds);
   set_optimizer_steps();
 }
 

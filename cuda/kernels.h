@@ -1,6 +1,6 @@
 // The kernels of the op table's rows for CUDA, declared from the table: a row whose CPU kernel is called `cumsum_cpu`
 // has its CUDA kernel in `void cumsum_cuda(...)`, of the same arguments, in cuda/<family>/. What no file defines is
-// absent from the table and runs through the host (staged.h).
+// null in the table (kernel_table.cpp).
 #pragma once
 
 #include "tapegrad/aten/iterate/outputs.h"
@@ -19,7 +19,7 @@ using Function = F;  // declares a function of a type that is written as one
 #define TG_KERNEL_REFERENCE  // kernel_table.cpp refers to them weakly
 #endif
 #define TG_ITERATED(index, name, kind) TG_KERNEL_REFERENCE extern void name(const kind::Iterator&);
-#define TG_WRITTEN(index, name, outputs, ...) TG_KERNEL_REFERENCE extern detail::Function<__VA_ARGS__> name;
+#define TG_WRITTEN(index, name, ...) TG_KERNEL_REFERENCE extern detail::Function<__VA_ARGS__> name;
 #include "tapegrad/cuda/kernel_list.inc"
 #undef TG_ITERATED
 #undef TG_WRITTEN

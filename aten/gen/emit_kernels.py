@@ -118,9 +118,9 @@ def _loop(op: Op) -> list[str]:
 def emit_loops(ops: list[Op], functor_folder: Path):
     """(path, text) of the generated kernel files: one text, compiled once per instruction set and for CUDA."""
     headers = sorted(p.name for p in functor_folder.glob("*.h")) if functor_folder.is_dir() else []
-    for kind, rows, skip in (("pointwise", "rows.h", "reduce"), ("reduce", "reduce_rows.h", "-")):
+    for kind, rows, skip, cuda in (("pointwise", "rows.h", "reduce", 12), ("reduce", "reduce_rows.h", "-", 4)):
         for family, members in families([op for op in ops if op.kind == kind]).items():
-            for space, room, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", 5), ("cuda", f"cuda/{kind}/", ".cu", 4)):
+            for space, room, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", 5), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
                 for number, part in enumerate(chunks(members, chunk)):
                     lines = [HEAD, f'#include "tapegrad/{room}{rows}"']
                     lines += [f'#include "tapegrad/aten/functors/{h}"' for h in headers if not h.startswith(skip)]
@@ -129,12 +129,12 @@ def emit_loops(ops: list[Op], functor_folder: Path):
 
 
 def emit_cuda_list(ops: list[Op]) -> str:
-    """What cuda/kernels.h declares and fills the table with: of a written kernel its name, outputs (0: the first argument) and type."""
+    """What cuda/kernels.h declares and fills the table with: of a written kernel its name and type."""
     lines = [HEAD]
     for op in [op for op in ops if op.has_kernel]:
         if op.kind in ("pointwise", "reduce"):
             lines.append(f"TG_ITERATED({op.index}, {_symbol(op)}, {op.kind})")
             continue
         name = (op.get("cpu") or op.get("cpu_once")).removesuffix("_cpu") + "_cuda"
-        lines.append(f"TG_WRITTEN({op.index}, {name}, {0 if op.is_inplace_only or op.get('dynamic') else op.num_outputs}, {kernel_type(op)})")
+        lines.append(f"TG_WRITTEN({op.index}, {name}, {kernel_type(op)})")
     return "\n".join([*lines, ""])
