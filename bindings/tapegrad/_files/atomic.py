@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -42,15 +43,53 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def _give_name(file, folder: str, base: str) -> str:
-    """Links a nameless file into its folder."""
-    name = os.path.join(folder, f".{base[:80]}.{secrets.token_hex(6)}.tmp")
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:  # naming a folder makes Python call linkat, which follows the link in /proc; plain link does not
-        os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=descriptor, follow_symlinks=True)
+def _lock(descriptor: int) -> bool:
+    """Takes the lock that says: whoever writes this file is alive. The system gives it back when the process ends, however."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another one has it, or the file system knows no locks
+        return False
+    return True
+
+
+def _remove_left_behind(name: str) -> bool:
+    """Removes the temporary file of a process that was killed; False where its writer is alive or cannot be asked."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        if not _lock(descriptor):
+            return False
+        with contextlib.suppress(FileNotFoundError):  # another process may have been here first, and have taken the name itself
+            if os.path.samestat(os.fstat(descriptor), os.stat(name, follow_symlinks=False)):
+                os.unlink(name)
+        return True
     finally:
         os.close(descriptor)
-    return name
+
+
+def _give_name(file, folder: str, base: str) -> str:
+    """Links a nameless file into its folder: under a name known to all, so that the next save finds what a killed one left there,
+    or, while a living process has that, under one by chance."""
+    def link(name: str) -> str:
+        os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=descriptor, follow_symlinks=True)
+        return name
+
+    _lock(file.fileno())
+    usual = os.path.join(folder, f".{base[:80]}.tmp")
+    descriptor = os.open(folder, os.O_RDONLY)  # naming a folder makes Python call linkat, which follows the link in /proc; plain link does not
+    try:
+        for _ in range(3):  # another process can take the name in between
+            with contextlib.suppress(FileExistsError):
+                return link(usual)
+            if not _remove_left_behind(usual):
+                break
+        return link(os.path.join(folder, f".{base[:80]}.{secrets.token_hex(6)}.tmp"))
+    finally:
+        os.close(descriptor)
 
 
 def _copied(file, folder: str, base: str) -> str:
@@ -94,7 +133,9 @@ def _replacing(path: str):
                     temporary = _give_name(file, folder, base)
                 except OSError:  # some systems hide /proc
                     temporary = _copied(file, folder, base)
-        os.replace(temporary, path)
+            os.replace(temporary, path)
+            with contextlib.suppress(OSError):  # a process forked meanwhile has the descriptor as well, and would keep the lock
+                fcntl.flock(file.fileno(), fcntl.LOCK_UN)
     except BaseException:
         if temporary is not None:
             with contextlib.suppress(OSError):
