@@ -86,22 +86,24 @@ void run_shared(ThreadPool& pool, Job& job, int num_helpers, CostHint& hint) {
   const int64_t start = now_ns();
   {
     RegionGuard region;
-    while (job.run_one()) {
+    while (job.run_one(0)) {
       ++done;
       if (!woken && done == 1) {
         woken = true;
-        const int64_t left = job.split.count - job.next.load(std::memory_order_relaxed);
-        if ((now_ns() - start) * left > worthwhile) pool.wake(num_helpers);
+        if ((now_ns() - start) * job.left() > worthwhile) pool.wake(num_helpers);
       }
       // An exception from the hook must not leave the job in the list.
       try {
         stop = interrupted();
       } catch (...) {
-        job.drop_rest();
+        job.drop_from(0);
         pool.finish(job, 0);
         throw;
       }
-      if (stop) job.drop_rest();
+      if (stop) {
+        job.drop_from(0);
+        break;
+      }
     }
   }
   int64_t chunk_ns = 0;
@@ -125,7 +127,7 @@ void parallel_run(int64_t begin, int64_t end, int64_t grain, ChunkFunction f, vo
     ThreadPool& pool = ThreadPool::instance();
     if (!pool.crowded(now_ns())) {
       BlockingRegion region;
-      Job job(f, context, begin, end, split);
+      Job job(f, context, begin, end, split, num_helpers + 1);
       return run_shared(pool, job, num_helpers, hint);
     }
   }

@@ -58,15 +58,70 @@ bool is_pool_thread() noexcept { return pool_thread; }
 RegionGuard::RegionGuard() noexcept : before_(in_region) { in_region = true; }
 RegionGuard::~RegionGuard() { in_region = before_; }
 
-bool Job::run_one() noexcept {
-  const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-  if (i >= split.count) return false;
+namespace {
+
+int64_t first_of(uint64_t chunks) noexcept { return static_cast<uint32_t>(chunks); }
+int64_t end_of(uint64_t chunks) noexcept { return static_cast<int64_t>(chunks >> 32); }
+int64_t length_of(uint64_t chunks) noexcept { return end_of(chunks) - first_of(chunks); }
+
+}  // namespace
+
+Job::Job(ChunkFunction f, void* c, int64_t first, int64_t last, Split s, int num_threads)
+    : function(f),
+      context(c),
+      begin(first),
+      end(last),
+      split(s),
+      num_shares(static_cast<int>(std::min<int64_t>({num_threads, kMaxShares, s.count}))) {
+  for (int i = 0; i < num_shares; ++i) {
+    const int64_t from = split.count * i / num_shares, to = split.count * (i + 1) / num_shares;
+    shares[i].chunks.store(static_cast<uint64_t>(to) << 32 | static_cast<uint64_t>(from), std::memory_order_relaxed);
+  }
+}
+
+int64_t Job::left() const noexcept {
+  int64_t sum = 0;
+  for (int i = 0; i < num_shares; ++i) sum += length_of(shares[i].chunks.load(std::memory_order_relaxed));
+  return sum;
+}
+
+int64_t Job::take(int share) noexcept {
+  std::atomic<uint64_t>& own = shares[share].chunks;
+  uint64_t chunks = own.load(std::memory_order_relaxed);
+  while (length_of(chunks) > 0)
+    if (own.compare_exchange_weak(chunks, chunks + 1, std::memory_order_relaxed)) return first_of(chunks);
+  for (;;) {
+    std::atomic<uint64_t>* fullest = nullptr;
+    int64_t most = 0;
+    for (int i = 0; i < num_shares; ++i) {
+      const uint64_t seen = shares[i].chunks.load(std::memory_order_relaxed);
+      if (length_of(seen) > most) {
+        most = length_of(seen);
+        fullest = &shares[i].chunks;
+        chunks = seen;
+      }
+    }
+    if (fullest == nullptr) return -1;
+    if (fullest->compare_exchange_weak(chunks, chunks - (uint64_t{1} << 32), std::memory_order_relaxed))
+      return end_of(chunks) - 1;
+  }
+}
+
+void Job::drop_from(int64_t chunk) noexcept {
+  int64_t before = stop_at.load(std::memory_order_relaxed);
+  while (chunk < before && !stop_at.compare_exchange_weak(before, chunk, std::memory_order_relaxed)) {
+  }
+}
+
+bool Job::run_one(int share) noexcept {
+  const int64_t i = take(share);
+  if (i < 0) return false;
+  if (i >= stop_at.load(std::memory_order_relaxed)) return true;
   const int64_t first = begin + i * split.chunk;
   try {
     function(context, first, std::min(end, first + split.chunk), i);
   } catch (...) {
-    // Chunks are taken in order, so all before this one will still be run: which error wins does not depend
-    // on timing.
+    // All chunks before this one will still be run: which error wins does not depend on timing.
     std::exception_ptr dropped = std::current_exception();
     error_lock.lock();
     if (i < error_index) {
@@ -74,7 +129,7 @@ bool Job::run_one() noexcept {
       std::swap(error, dropped);
     }
     error_lock.unlock();
-    drop_rest();
+    drop_from(i);
   }
   return true;
 }
@@ -174,7 +229,7 @@ Job* ThreadPool::enter() noexcept {
   int more = 0;
   lock_.lock();
   for (Job* job = first_; job != nullptr; job = job->following) {
-    if (job->room == 0 || job->next.load(std::memory_order_relaxed) >= job->split.count) continue;
+    if (job->room == 0 || job->left() == 0) continue;
     if (found == nullptr) {
       found = job;
       --job->room;
@@ -207,10 +262,12 @@ bool ThreadPool::spin(uint32_t seen) noexcept {
 
 void ThreadPool::work() noexcept {
   pool_thread = in_region = true;
+  const int number = started_.fetch_add(1, std::memory_order_relaxed);
   for (;;) {
     const uint32_t seen = posted_.load(std::memory_order_acquire);
     if (Job* job = enter()) {
-      while (job->run_one()) {
+      const int share = job->num_shares > 1 ? 1 + number % (job->num_shares - 1) : 0;  // the first is the caller's
+      while (job->run_one(share)) {
       }
       leave(*job);
       continue;

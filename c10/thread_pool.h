@@ -1,7 +1,10 @@
 // The threads behind parallel_for. A job lives on its caller's stack; helpers enter it under the pool's lock,
-// take chunks from its counter and leave. The caller takes chunks as well, then removes the job from the list
-// (nobody can enter after that) and waits for the helpers inside, so a thread that the system does not run
-// delays nobody unless it holds a chunk.
+// take chunks and leave. The caller takes chunks as well, then removes the job from the list (nobody can enter
+// after that) and waits for the helpers inside, so a thread that the system does not run delays nobody unless
+// it holds a chunk.
+// Each thread has a share of the chunks that lie side by side, the same one in job after job: what one operator
+// wrote lies in the cache of the processor where the next one reads it, and threads are not on neighbouring
+// lines. Who is through with his own takes from the end of the fullest one.
 // Idle helpers spin for a few times the cost of waking a thread, which is measured as it happens (2 us on
 // bare metal, 8 us on some virtual machines), then sleep on a futex. Threads are made when first needed and
 // never end; they take no signals.
@@ -17,13 +20,15 @@
 namespace tapegrad::detail {
 
 struct Job {
-  Job(ChunkFunction f, void* c, int64_t first, int64_t last, Split s)
-      : function(f), context(c), begin(first), end(last), split(s) {}
+  static constexpr int kMaxShares = 16;  // beyond, threads have one in common
+
+  Job(ChunkFunction f, void* c, int64_t first, int64_t last, Split s, int num_threads);
 
   const ChunkFunction function;
   void* const context;
   const int64_t begin, end;
   const Split split;
+  const int num_shares;
   int room = 0;  // helpers that may still enter; guarded by the pool's lock
   Job* previous = nullptr;
   Job* following = nullptr;
@@ -32,12 +37,22 @@ struct Job {
   std::exception_ptr error;
   int64_t error_index = INT64_MAX;
 
-  alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) std::atomic<uint32_t> helpers{0};  // inside now; the top bit is set while the caller sleeps
+  // The chunks that nobody has taken: the first in the lower half, the one behind the last in the upper half.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> chunks;
+  };
+  Share shares[kMaxShares];
+  alignas(64) std::atomic<int64_t> stop_at{INT64_MAX};  // chunks from here on are dropped
+  alignas(64) std::atomic<uint32_t> helpers{0};         // inside now; the top bit is set while the caller sleeps
 
-  // Takes the next chunk and runs it. False when none is left. Errors are kept, the rest is dropped then.
-  bool run_one() noexcept;
-  void drop_rest() noexcept { next.store(split.count, std::memory_order_relaxed); }
+  // Takes a chunk, of this share where it has any, and runs it. False when none is left. Errors are kept, the
+  // chunks behind are dropped then.
+  bool run_one(int share) noexcept;
+  void drop_from(int64_t chunk) noexcept;
+  int64_t left() const noexcept;
+
+ private:
+  int64_t take(int share) noexcept;  // -1: none is left
 };
 
 class ThreadPool {
@@ -74,6 +89,7 @@ class ThreadPool {
   Job* first_ = nullptr;
   Job* last_ = nullptr;
   int num_workers_ = 0;
+  std::atomic<int> started_{0};
   std::atomic<int64_t> wake_cost_ns_{5000};
   std::atomic<int64_t> crowded_until_ns_{0};
   std::atomic<int64_t> crowded_for_ns_{0};  // doubles while stalls go on
