@@ -118,7 +118,9 @@ Tensor Operand::wrap(const Scalar& s) { return wrapped_number(s); }
 
 namespace {
 // Memory for something on the device of a batched tensor; without a vmap going on, that device has none.
-Device memory_device(Device d) { return TG_UNLIKELY(d.is_batched() && (modes() & kModeBatch)) ? Device() : d; }
+Device memory_device(Device d) {
+  return TG_UNLIKELY(d.is_batched() && (modes() & kModeBatch)) ? batch::level_device(d) : d;
+}
 }  // namespace
 
 Tensor empty_tensor(IntSpan sizes, DType dtype, Device device) {

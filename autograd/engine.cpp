@@ -51,7 +51,7 @@ bool broadcasts_to(IntSpan from, IntSpan to) {
 // converted.
 TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index) {
   if (grad.is_sparse() && grad.sizes() == IntSpan(expected.sizes) && grad.dtype() == expected.dtype &&
-      expected.device.is_cpu())
+      expected.device == sparse::device(grad))
     return grad;
   TG_CHECK(grad.is_batched() || expected.device.is_batched() || grad.device() == expected.device || grad.ndim() == 0,
            Runtime, "{}: Function {} returned an invalid gradient at index {} - expected device {} but got {}{}",

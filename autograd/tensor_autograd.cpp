@@ -57,8 +57,9 @@ void Tensor::set_grad(const Tensor& grad) const {
            format_ints(sizes()), format_ints(grad.sizes()));
   TG_CHECK(grad.dtype() == dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}", dtype(),
            grad.dtype());
-  TG_CHECK(grad.device() == device() || (grad.is_sparse() && is_cpu()) || (!grad.is_batched() && is_batched()), Runtime,
-           "grad: the gradient must be on the tensor's device {}: got {}", device(), grad.device());
+  const Device have = sparse::device(grad);
+  TG_CHECK(have == device() || (!grad.is_batched() && is_batched()), Runtime,
+           "grad: the gradient must be on the tensor's device {}: got {}", device(), have);
   ensure_meta(*this).grad = grad;
 }
 

@@ -19,6 +19,8 @@ namespace {
 PyObject* storage_bytes(PyObject*, PyObject* o) {
   TG_PY_TRY
   const Tensor& t = to_tensor(o, {"_storage_bytes", "tensor", 1});
+  TG_CHECK(!t.is_sparse(), NotImplemented,
+           "storage: a sparse tensor has no storage of its own\nuse that of its indices() or values()");
   const Storage& storage = t.impl()->storage();
   return wrap(Tensor(
       make_intrusive<TensorImpl>(storage, DType::uint8, IntSpan(DimVector{static_cast<int64_t>(storage->nbytes())}))));

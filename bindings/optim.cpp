@@ -314,9 +314,7 @@ void check_sparse_sgd(const Options& options, PyObject* group, const Tensor* buf
            "SGD: a sparse gradient with nesterov needs a sparse momentum_buffer: got a dense one");
 }
 
-Tensor scaled(const Tensor& t, double by) {
-  return sparse::make(sparse::indices(t), raw::mul(sparse::values(t), Scalar(by)), t.sizes(), true);
-}
+Tensor scaled(const Tensor& t, double by) { return sparse::with_values(t, raw::mul(sparse::values(t), Scalar(by))); }
 
 // SGD with a sparse gradient touches the rows that were used. The momentum of a parameter whose first gradient was
 // sparse is sparse, too, and coalesced: it has every row that was ever used. (PyTorch's has every entry ever seen.)

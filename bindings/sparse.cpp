@@ -43,6 +43,15 @@ PyObject* from_dense(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
+// _sparse_with_values(sparse, values)
+PyObject* with_values(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  constexpr const char* kOp = "sparse";
+  expect(nargs, 2, kOp);
+  return wrap(sparse::with_values(to_tensor(args[0], {kOp, "input"}), to_tensor(args[1], {kOp, "values"})));
+  TG_PY_CATCH
+}
+
 template <class R, R (*kFunction)(const Tensor&)>
 PyObject* of_tensor(PyObject*, PyObject* tensor) {
   TG_PY_TRY
@@ -66,6 +75,8 @@ PyMethodDef sparse_functions[] = {
     {"_sparse_add_to_", erase(&add_to), METH_FASTCALL,
      "_sparse_add_to_(dense, sparse, alpha): in the places of sparse"},
     {"_sparse_from_dense", erase(&from_dense), METH_FASTCALL, "_sparse_from_dense(tensor, sparse_dims)"},
+    {"_sparse_with_values", erase(&with_values), METH_FASTCALL,
+     "_sparse_with_values(sparse, values): the same places with other values"},
     {"_sparse_indices", &of_tensor<Tensor, &indices_of>, METH_O, "_sparse_indices(tensor)"},
     {"_sparse_values", &of_tensor<Tensor, &values_of>, METH_O, "_sparse_values(tensor)"},
     {"_sparse_is_coalesced", &of_tensor<bool, &is_coalesced>, METH_O, "_sparse_is_coalesced(tensor)"},

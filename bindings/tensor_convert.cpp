@@ -1,5 +1,6 @@
 // Conversions of tensors: to(), float() and its kin, cpu(), cuda(), tolist().
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/tensor_type.h"
@@ -31,7 +32,7 @@ PyObject* convert(PyObject* self, const Target& target) {
   const Tensor& t = unwrap(self);
   const bool there =
       (!target.dtype || *target.dtype == t.dtype()) &&
-      (!target.device || same_device(batch::host_device(t.device()), batch::host_device(*target.device)));
+      (!target.device || same_device(batch::host_device(sparse::device(t)), batch::host_device(*target.device)));
   if (there && !target.copy && (!target.memory_format || has_format(t, target.memory_format))) return return_self(self);
   static const FastCall to = find_method("to");
   TG_CHECK(to, NotImplemented, "to: the operator is not built in");
@@ -111,7 +112,7 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* 
   if (Arguments<5> a(to_other_form); a.try_unpack(self, args, nargs, kwnames)) {
     Target target = target_tail(a, 2);
     target.dtype = a.tensor(1).dtype();
-    target.device = a.tensor(1).device();
+    target.device = sparse::device(a.tensor(1));
     return convert(self, target);
   }
   return no_overload("to", {&to_dtype_form, &to_device_form, &to_other_form}, self, args, nargs, kwnames);

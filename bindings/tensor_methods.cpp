@@ -1,4 +1,5 @@
 // Methods that ask about a tensor.
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/tensor_type.h"
@@ -53,7 +54,10 @@ PyObject* is_pinned(const Tensor& t) {
   const bool possible = t.is_cpu() && !t.is_sparse() && device_interface_loaded(DeviceType::CUDA);
   return wrap(possible && device_interface(DeviceType::CUDA)->is_pinned(t.impl()->storage()->data()));
 }
-PyObject* device_index(const Tensor& t) { return PyLong_FromLong(t.is_cuda() ? t.device().index : -1); }
+PyObject* device_index(const Tensor& t) {
+  const Device device = sparse::device(t);
+  return PyLong_FromLong(device.is_cuda() ? device.index : -1);
+}
 
 PyObject* is_set_to(PyObject* o, PyObject* other) {
   TG_PY_TRY

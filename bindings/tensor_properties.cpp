@@ -1,5 +1,6 @@
 // Properties of tensors.
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
@@ -161,7 +162,7 @@ PyObject* layout_of(const Tensor& t) {
   return Py_NewRef(layout_object(t.is_sparse() ? Layout::SparseCoo : Layout::Strided));
 }
 // That sparse tensors and those of vmap have device types of their own is no business of programs.
-Device device_of(const Tensor& t) { return t.is_sparse() ? Device() : batch::host_device(t.device()); }
+Device device_of(const Tensor& t) { return batch::host_device(sparse::device(t)); }
 PyObject* grad_fn_object(const Tensor& t) {
   intrusive_ptr<autograd::Node> node = t.grad_fn();
   if (!node || !wrap_node) Py_RETURN_NONE;
@@ -199,7 +200,7 @@ PyGetSetDef tensor_properties[] = {
     {"real", get_part<0>, set_part<0>, "The real part; of a real tensor, itself.", nullptr},
     {"imag", get_part<1>, set_part<1>, "The imaginary part of a complex tensor.", nullptr},
     {"is_cpu", TG_GET(wrap(device_of(t).is_cpu())), nullptr, nullptr, nullptr},
-    {"is_cuda", TG_GET(wrap(t.is_cuda())), nullptr, nullptr, nullptr},
+    {"is_cuda", TG_GET(wrap(device_of(t).is_cuda())), nullptr, nullptr, nullptr},
     {"is_meta", TG_GET(wrap(t.is_meta())), nullptr, nullptr, nullptr},
     {"is_sparse", TG_GET(wrap(t.is_sparse())), nullptr, nullptr, nullptr},
     {"is_sparse_csr", get_false, nullptr, nullptr, nullptr},

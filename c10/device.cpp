@@ -11,7 +11,7 @@ std::string to_string(Device d) {
     case DeviceType::Meta:
       return "meta";
     case DeviceType::Sparse:
-      return "cpu (sparse)";
+      return (d.index == 0 ? "cpu" : "cuda:" + std::to_string(d.index - 1)) + " (sparse)";
     case DeviceType::Batched:
       return "a level of vmap";
     default:

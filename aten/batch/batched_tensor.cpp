@@ -68,6 +68,11 @@ void BatchedImpl::release_resources() noexcept {
 int depth() noexcept { return visible; }
 bool tape_below() noexcept { return recorded_levels != 0; }
 
+Device level_device(Device d) noexcept {
+  const auto at = static_cast<size_t>(d.index) - 1;
+  return at < levels().size() ? levels()[at].device : Device();
+}
+
 const Level& level(int n) {
   TG_ASSERT(n >= 1 && n <= static_cast<int>(levels().size()));
   return levels()[static_cast<size_t>(n) - 1];
@@ -76,7 +81,7 @@ const Level& level(int n) {
 int enter(int64_t size, Randomness randomness) {
   TG_CHECK(visible == static_cast<int>(levels().size()), Runtime, "vmap: cannot begin inside of an operator");
   TG_CHECK(visible < 100, Runtime, "vmap: nested more than 100 times");
-  levels().push_back({size, randomness, last_id.fetch_add(1) + 1});
+  levels().push_back({size, randomness, last_id.fetch_add(1) + 1, {}});
   show(visible + 1);
   return visible;
 }
@@ -96,6 +101,8 @@ const BatchedImpl& impl_of(const Tensor& t) {
 Tensor wrap(const Tensor& physical, int n, bool has_dim) {
   TG_CHECK(!has_dim || (physical.ndim() > 0 && physical.sizes()[0] == level(n).size), Runtime,
            "vmap: a tensor of sizes {} does not have the {} samples", format_ints(physical.sizes()), level(n).size);
+  if (const Device there = host_device(physical.device()); there.is_cuda())
+    levels()[static_cast<size_t>(n) - 1].device = there;
   if (physical.impl()->needs_grad()) recorded_levels |= uint64_t{1} << std::min(n, 63);
   return Tensor(make_intrusive<BatchedImpl>(physical, n, level(n).id, has_dim));
 }

@@ -22,7 +22,8 @@ enum class Randomness : uint8_t { Error, Same, Different };
 struct Level {
   int64_t size;  // number of samples
   Randomness randomness;
-  uint64_t id;  // no other level ever has it
+  uint64_t id;    // no other level ever has it
+  Device device;  // of its tensors: a CUDA device if one of them is there, else the CPU
 };
 
 class TG_API BatchedImpl final : public TensorImpl {
@@ -81,7 +82,8 @@ class TG_API Below {
 };
 
 // The device on which new memory is made for something on `d`.
-inline Device host_device(Device d) noexcept { return d.is_batched() ? Device() : d; }
+TG_API Device level_device(Device d) noexcept;
+inline Device host_device(Device d) noexcept { return d.is_batched() ? level_device(d) : d; }
 inline std::optional<Device> host_device(std::optional<Device> d) noexcept {
   return d ? std::optional(host_device(*d)) : d;
 }

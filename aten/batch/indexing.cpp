@@ -41,7 +41,8 @@ struct Indices {
   Tensor samples() const {
     DimVector sizes(static_cast<size_t>(ndim) + 1, 1);
     sizes[0] = number;
-    return tapegrad::reshape(tapegrad::arange(Scalar(number), DType::int64), sizes);
+    const Device device = host_device(parts[last].t.device());
+    return tapegrad::reshape(tapegrad::arange(Scalar(number), DType::int64, device), sizes);
   }
 
   int64_t number;
@@ -123,8 +124,10 @@ Tensor offset(const char* op, const Part& index, int64_t n, int64_t size) {
   }
   DimVector ones(static_cast<size_t>(wide.ndim()), 1);
   ones[0] = n;
-  const Tensor base = tapegrad::reshape(
-      tapegrad::arange(Scalar(0), Scalar(n * size), Scalar(std::max<int64_t>(size, 1)), DType::int64), ones);
+  const Tensor base =
+      tapegrad::reshape(tapegrad::arange(Scalar(0), Scalar(n * size), Scalar(std::max<int64_t>(size, 1)), DType::int64,
+                                         host_device(wide.device())),
+                        ones);
   return tapegrad::reshape(tapegrad::add(wide, base), {-1});
 }
 
@@ -220,7 +223,7 @@ Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index, const O
     if (!i.has_dim && !v.has_dim) return tapegrad::index_fill(x.t, d + 1, i.t, v.t);
     const int64_t size = input.size(d);
     const Tensor filled =
-        tapegrad::index_fill(tapegrad::zeros({n * size}, DType::bool_), 0,
+        tapegrad::index_fill(tapegrad::zeros({n * size}, DType::bool_, host_device(i.t.device())), 0,
                              tapegrad::reshape(places("index_fill", i, n, size), {-1}), Operand(Scalar(true)));
     DimVector along(static_cast<size_t>(x.ndim()) + 1, 1);
     along[0] = n;
@@ -276,8 +279,8 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& 
     const int64_t length = indices.size(0), bounds = offsets.size(0);
     // The bags of all samples one after the other. Behind the last of a sample comes one up to the next sample's
     // first, which is left out.
-    const Tensor starts[] = {tapegrad::reshape(tapegrad::add(o.led(n), first_places(n, length, 2)), {-1}),
-                             tapegrad::full({1}, Scalar(n * length), DType::int64)};
+    const Tensor starts[] = {tapegrad::reshape(tapegrad::add(o.led(n), first_places(n, length, 2, o.t.device())), {-1}),
+                             tapegrad::full({1}, Scalar(n * length), DType::int64, host_device(o.t.device()))};
     const Tensor rows = w.has_dim ? offset("embedding_bag", i, n, weight.size(0)) : tapegrad::reshape(i.led(n), {-1});
     const Tensor factors = per_sample_weights.defined() ? tapegrad::reshape(f.led(n), {-1}) : f.t;
     const Tensor bags = run(w.has_dim ? w.folded(n, 0) : w.t, rows, tapegrad::cat(starts, 0), factors);
@@ -345,7 +348,7 @@ Tensor embedding_backward(const Tensor& grad_output, const Tensor& indices, int6
         {n, num_weights, width});
     if (padding_idx < 0) return sums;
     return tapegrad::index_fill(sums, 1,
-                                tapegrad::arange(Scalar(padding_idx), Scalar(padding_idx + 1), Scalar(1), DType::int64),
+                                tapegrad::full({1}, Scalar(padding_idx), DType::int64, host_device(sums.device())),
                                 Operand(Scalar(0)));
   });
 }

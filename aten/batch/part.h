@@ -56,10 +56,11 @@ struct Part {
 };
 
 // Where samples of `size` elements begin among those of all, as a tensor that broadcasts against (n, ...) of `ndim`.
-inline Tensor first_places(int64_t n, int64_t size, int64_t ndim) {
+inline Tensor first_places(int64_t n, int64_t size, int64_t ndim, Device device) {
   DimVector sizes(static_cast<size_t>(ndim), 1);
   sizes[0] = n;
-  return tapegrad::reshape(tapegrad::mul(tapegrad::arange(Scalar(n), DType::int64), Scalar(size)), sizes);
+  return tapegrad::reshape(tapegrad::mul(tapegrad::arange(Scalar(n), DType::int64, host_device(device)), Scalar(size)),
+                           sizes);
 }
 
 inline Part part(const Tensor& t, int level) {

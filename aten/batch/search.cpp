@@ -99,7 +99,7 @@ Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
       if (least != width) throw_sizes("bincount", least, width);
     }
     const Tensor counts =
-        tapegrad::bincount(tapegrad::reshape(tapegrad::add(values, first_places(n, width, 2)), {-1}),
+        tapegrad::bincount(tapegrad::reshape(tapegrad::add(values, first_places(n, width, 2, values.device())), {-1}),
                            weights.defined() ? tapegrad::reshape(w.led(n), {-1}) : Tensor(), n * width);
     return tapegrad::reshape(counts, {n, width});
   });
@@ -126,7 +126,8 @@ Tensor repeat_indices(const Tensor& repeats, std::optional<int64_t> output_size)
     TG_CHECK(!output_size || *output_size == most, Runtime,
              "repeat_interleave: expected output_size to be the sum of the repeats {}: got {}", most,
              output_size.value_or(0));
-    const Tensor places = tapegrad::expand(tapegrad::arange(Scalar(most), DType::int64), {n, most});
+    const Tensor places =
+        tapegrad::expand(tapegrad::arange(Scalar(most), DType::int64, host_device(ends.device())), {n, most});
     return tapegrad::searchsorted(ends, places, false, true);
   });
 }

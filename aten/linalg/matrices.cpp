@@ -1,5 +1,6 @@
 #include "tapegrad/aten/linalg/matrices.h"
 
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/linalg/blas.h"
 
 namespace tapegrad {
@@ -23,7 +24,9 @@ void check_infos(const char* op, const std::vector<int>& infos, IntSpan batch, c
 
 void check_infos(const char* op, const Tensor& given, const char* what) {
   if (given.is_meta()) return;
-  const Tensor info = raw::to(given, std::nullopt, Device());
+  Tensor all = given;  // of all samples of a vmap
+  while (batch::is_batched(all)) all = batch::impl_of(all).physical();
+  const Tensor info = raw::contiguous(raw::to(all, std::nullopt, Device()));
   Matrices<const int> infos(info, 0);
   for (int64_t i = 0; i < infos.count; ++i)
     if (*infos[i] != 0)

@@ -6,12 +6,6 @@
 namespace tapegrad::sparse {
 namespace {
 
-// The same places with other values.
-Tensor with_values(const Tensor& t, const Tensor& values) {
-  const SparseImpl& impl = impl_of(t, "sparse");
-  return Tensor(make_intrusive<SparseImpl>(impl.indices(), values, t.sizes(), impl.coalesced()));
-}
-
 void check_number(const char* op, const Tensor& t) {
   TG_CHECK(!t.is_sparse() && t.ndim() == 0, NotImplemented,
            "{}: a sparse tensor goes with a number here: got a tensor of sizes {}\nuse to_dense()", op,
@@ -42,6 +36,7 @@ Tensor mul(const Tensor& input, const Operand& other) {
   TG_CHECK(!b.is_sparse() && b.sizes() == a.sizes(), NotImplemented,
            "mul: a sparse tensor goes with a number or a dense tensor of its sizes: got sizes {} and {}",
            format_ints(a.sizes()), format_ints(b.sizes()));
+  check_same_device("mul", device(a), b.device());
   std::vector<Tensor> at;
   for (int64_t d = 0; d < sparse_dims(a); ++d) at.push_back(raw::select(indices(a), 0, d));
   return with_values(a, tapegrad::mul(values(a), tapegrad::_index(b, at)));
@@ -60,6 +55,7 @@ Tensor mm(const Tensor& input, const Tensor& mat2) {
   if (!input.is_sparse()) return sparse::transpose(sparse::mm(sparse::t(mat2), tapegrad::t(input)), 0, 1);
   TG_CHECK(sparse_dims(input) == 2, NotImplemented, "mm: expected a matrix with two sparse dimensions: got {}",
            sparse_dims(input));
+  check_same_device("mm", device(input), mat2.device());
   return _coo_mm(indices(input), values(input), mat2, input.size(0));
 }
 
@@ -67,6 +63,17 @@ Tensor clone(const Tensor& input, std::optional<MemoryFormat>) {
   const SparseImpl& impl = impl_of(input, "clone");
   return Tensor(make_intrusive<SparseImpl>(raw::clone(impl.indices()), tapegrad::clone(impl.values()), input.sizes(),
                                            impl.coalesced()));
+}
+
+Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional<Device> target, bool non_blocking, bool copy,
+          std::optional<MemoryFormat>) {
+  const SparseImpl& impl = impl_of(input, "to");
+  const Device device = target.value_or(impl.values().device());
+  TG_CHECK(device.is_cpu() || device.is_cuda(), NotImplemented, "to: there are no sparse tensors on {}", device);
+  const Tensor values = tapegrad::to(impl.values(), dtype, device, non_blocking, copy);
+  const Tensor indices = tapegrad::to(impl.indices(), std::nullopt, device, non_blocking, copy);
+  if (values.is_same(impl.values()) && indices.is_same(impl.indices())) return input;
+  return Tensor(make_intrusive<SparseImpl>(indices, values, input.sizes(), impl.coalesced()));
 }
 
 Tensor sum(const Tensor& input, OptionalInts dim, bool, std::optional<DType> dtype) {

@@ -17,6 +17,8 @@ TG_COLD Tensor div(const Tensor& input, const Operand& other, std::optional<std:
 TG_COLD Tensor neg(const Tensor& input);
 TG_COLD Tensor mm(const Tensor& input, const Tensor& mat2);
 TG_COLD Tensor clone(const Tensor& input, std::optional<MemoryFormat> memory_format);
+TG_COLD Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional<Device> device, bool non_blocking,
+                  bool copy, std::optional<MemoryFormat> memory_format);
 TG_COLD Tensor sum(const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype);
 TG_COLD Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
 TG_COLD Tensor t(const Tensor& input);

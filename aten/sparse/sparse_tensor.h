@@ -1,9 +1,13 @@
 // Sparse tensors in coordinate form: `indices` (sparse dimensions, entries) of int64 and `values` (entries, dense
 // dimensions ...); everything else is zero, and entries at the same place add up. A SparseImpl has the sizes and the
 // dtype of the tensor it stands for, and no storage to speak of: its device is DeviceType::Sparse, for which there are
-// neither kernels nor an allocator, so that an operator that was not written for sparse tensors refuses them.
+// neither kernels nor an allocator, so that an operator that was not written for sparse tensors refuses them. Indices
+// and values are ordinary tensors on one device, and all work is done by operators on them: on the CPU, where the index
+// of the sparse tensor's device is 0, or on cuda:N, where it is 1 + N.
 // Indices are checked once, when a tensor is made. Immutable; the tensors it holds may be shared.
 #pragma once
+
+#include <atomic>
 
 #include "tapegrad/aten/tensor.h"
 
@@ -24,16 +28,28 @@ class TG_API SparseImpl final : public TensorImpl {
   bool coalesced_;  // sorted, and every place at most once
 };
 
-// Checks everything; raises Runtime. The values may be part of the tape.
+// Checks everything; raises Runtime. The values may be part of the tape. On a device nobody waits for what the indices
+// are: one that is out of bounds is raised as Index by the next wait.
 TG_API Tensor make(const Tensor& indices, const Tensor& values, IntSpan sizes, bool coalesced);
 
 TG_API const SparseImpl& impl_of(const Tensor& t, const char* op);  // raises Runtime for a dense tensor
 inline const Tensor& indices(const Tensor& t) { return impl_of(t, "indices").indices(); }
 inline const Tensor& values(const Tensor& t) { return impl_of(t, "values").values(); }
 inline int64_t sparse_dims(const Tensor& t) { return indices(t).size(0); }
+// Where the indices and values of a sparse tensor are, or a dense one.
+inline Device device(const Tensor& t) noexcept {
+  const Device d = t.device();
+  if (!d.is_sparse()) return d;
+  return d.index == 0 ? Device() : Device(DeviceType::CUDA, static_cast<int8_t>(d.index - 1));
+}
+
+// Raises Runtime for tensors on two devices.
+TG_API void check_same_device(const char* op, Device a, Device b);
 
 // Another tensor of the same entries.
 TG_API Tensor alias(const Tensor& t);
+// The same places with other values (entries, ...), which were found from those of t.
+TG_API Tensor with_values(const Tensor& t, const Tensor& values);
 // Entries sorted by place, those of one place added.
 TG_API Tensor coalesce(const Tensor& t);
 TG_API Tensor to_dense(const Tensor& t);
@@ -42,5 +58,10 @@ TG_API Tensor from_dense(const Tensor& t, int64_t sparse_dims);
 TG_API Tensor sum_of(const Tensor& a, const Tensor& b);
 // dense += alpha * t, touching only the places that t has.
 TG_API void add_to_(const Tensor& dense, const Tensor& t, const Scalar& alpha);
+
+// Records what is out of bounds in `indices` (sparse dimensions, entries), contiguous on a device other than the CPU,
+// whose library hangs it in when it is loaded.
+using CheckIndices = void (*)(const Tensor& indices, IntSpan sizes);
+TG_API extern std::atomic<CheckIndices> check_indices;
 
 }  // namespace tapegrad::sparse

@@ -12,18 +12,24 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=Non
                       check_invariants=None, is_coalesced=None):
     """A tensor that is zero but for `values` (nnz, ...) at `indices` (sparse_dim, nnz); values at the same place add up. Without
     size it is as large as the indices need. sparse_coo_tensor(size) is empty. Its operators: addition (also of a dense and a sparse
-    one), products with numbers and dense matrices, transposition, coalesce, to_dense; others refuse it."""
+    one), products with numbers and dense matrices, transposition, to, coalesce, to_dense; others refuse it.
+
+    It is on `device`, else where values are, else where they would be made; indices that are no tensor go there. On a CUDA device a size
+    that is left out waits for the indices, and one that is out of bounds is raised as IndexError by the next wait. Raises RuntimeError
+    for indices and values on two devices, or of sizes that do not go together."""
     if values is None:  # the form with a size alone
         size = tuple(indices)
-        indices, values = _root["empty"]((len(size), 0), dtype=_C.int64), _root["empty"]((0,), dtype=dtype)
+        indices, values = _root["empty"]((len(size), 0), dtype=_C.int64, device=device), _root["empty"]((0,), dtype=dtype, device=device)
+    if not isinstance(values, Tensor):
+        values = _root["tensor"](values, dtype=dtype, device=device)
+    elif dtype is not None or device is not None:
+        values = values.to(device=device, dtype=dtype)
     if not isinstance(indices, Tensor):
-        indices = _root["tensor"](indices)
+        indices = _root["tensor"](indices, device=values.device)
         if indices.numel() == 0:
             indices = indices.to(_C.int64)
-    if not isinstance(values, Tensor):
-        values = _root["tensor"](values, dtype=dtype)
-    elif dtype is not None:
-        values = values.to(dtype)
+    elif device is not None:
+        indices = indices.to(device)
     if values.dim() == 0:
         values = values.expand(indices.size(-1)).clone()
     if indices.dim() == 1:
@@ -33,8 +39,6 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=Non
         size = (*extent, *values.shape[1:])
     if requires_grad:
         raise NotImplementedError("sparse_coo_tensor: a sparse tensor is no leaf of the tape\nlet values require a gradient")
-    if device is not None and str(device) != "cpu":
-        raise NotImplementedError(f"sparse_coo_tensor: sparse tensors are on the CPU only: got {device}")
     return _C._sparse_make(indices, values, size, bool(is_coalesced))
 
 
@@ -71,9 +75,12 @@ def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=N
 
 
 def sparse_mask(self, mask):
-    """The elements of a dense tensor at the places of a sparse one, as a sparse tensor."""
+    """The elements of a dense tensor at the places of a sparse one of its shape, as a sparse tensor. Raises RuntimeError for other
+    shapes, and for tensors on two devices."""
+    if self.shape != mask.shape:
+        raise RuntimeError(f"sparse_mask: expected a mask of the tensor's shape {tuple(self.shape)}: got {tuple(mask.shape)}")
     mask = mask.coalesce()
-    return _C._sparse_make(mask._indices(), self[tuple(mask._indices().unbind(0))], tuple(self.shape), True)
+    return _C._sparse_with_values(mask, self[tuple(mask._indices().unbind(0))])
 
 
 def _add_methods() -> None:

@@ -35,8 +35,7 @@ def _rebuild_subclass(cls, args, state):
 def _storage_args(tensor):
     if tensor.is_meta:
         raise NotImplementedError("pickle: a meta tensor has no data")
-    source = tensor.detach().cpu()
-    return (storage_of(source), source.dtype, tuple(source.shape), source.stride(), source.storage_offset(),
+    return (storage_of(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(),
             tensor.requires_grad)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 from . import _C
@@ -160,43 +159,42 @@ def _numbers(tensor, indent: int) -> str:
     return _layout(data, max(1, tensor.dim()) if summarize and not _options.edgeitems else tensor.dim(), indent, formatter)
 
 
-def _with_suffixes(text: str, suffixes: list[str], indent: int) -> str:
-    parts = [text]
-    used = len(text) - text.rfind("\n") + 1
+def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    """PyTorch's name and arguments; with `force_newline` the suffixes begin on a line of their own."""
+    parts = [tensor_str]
+    used = len(tensor_str) - tensor_str.rfind("\n") + 1
     for suffix in suffixes:
-        if used + len(suffix) + 2 > _options.linewidth:
+        if force_newline or used + len(suffix) + 2 > _options.linewidth:
             parts.append(",\n" + " " * indent + suffix)
             used = indent + len(suffix)
+            force_newline = False
         else:
             parts.append(", " + suffix)
             used += len(suffix) + 2
     return "".join(parts) + ")"
 
 
-def _add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
-    """PyTorch's name and arguments; with `force_newline` the suffixes begin on a line of their own."""
-    if not force_newline or not suffixes:
-        return _with_suffixes(tensor_str, suffixes, indent)
-    return f"{tensor_str},\n{' ' * indent}" + _with_suffixes(suffixes[0], suffixes[1:], indent)
-
-
 _tensor_str = _numbers
 
 
 def sparse_str(tensor) -> str:
-    """What repr of a sparse tensor gives: its parts, each on lines of its own; their dtype is the tensor's."""
-    def part(name: str, value, first: bool = False) -> str:
-        start = ("tensor(" if first else " " * 7) + f"{name}="
-        text = tensor_str(value.detach()) if value.numel() else f"tensor([], size={tuple(value.shape)})"
-        text = re.sub(r",\s+dtype=[\w.]+\)$", ")", text)
-        return start + text.replace("\n", "\n" + " " * len(start))
+    """What repr of a sparse tensor gives: its parts, each on lines of its own; their dtype and device are the tensor's."""
+    indent = len("tensor(")
+
+    def part(name: str, value) -> str:
+        start = f"{name}=tensor("
+        return f"{start}{_numbers(value.detach().cpu(), indent + len(start)) if value.numel() else f'[], size={tuple(value.shape)}'})"
 
     indices, values = tensor._indices(), tensor._values()
     default = _C._functions[""]["get_default_dtype"]()
-    suffix = f"size={tuple(tensor.shape)}, nnz={values.size(0)}"
+    suffixes = [f"size={tuple(tensor.shape)}", f"nnz={values.size(0)}"]
+    if tensor.device.type != _C._functions[""]["get_default_device"]().type:
+        suffixes.insert(0, f"device='{tensor.device}'")
     if tensor.dtype not in (default, default.to_complex(), _C.int64, _C.bool):
-        suffix += f", dtype={tensor.dtype}"
-    return f"{part('indices', indices, True)},\n{part('values', values)},\n       {suffix}, layout=tapegrad.sparse_coo)"
+        suffixes.append(f"dtype={tensor.dtype}")
+    suffixes.append("layout=tapegrad.sparse_coo")
+    parts = f"tensor({part('indices', indices)},\n{' ' * indent}{part('values', values)}"
+    return _add_suffixes(parts, suffixes, indent, force_newline=True)
 
 
 def tensor_str(tensor) -> str:
@@ -233,7 +231,7 @@ def tensor_str(tensor) -> str:
         suffixes.append(f"grad_fn=<{_node_name(tensor.grad_fn)}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
-    return _with_suffixes(prefix + body, suffixes, indent)
+    return _add_suffixes(prefix + body, suffixes, indent, force_newline=False)
 
 
 def _node_name(node) -> str:

@@ -136,7 +136,7 @@ class UntypedStorage:
         return self
 
     def cpu(self) -> UntypedStorage:
-        return self
+        return UntypedStorage._over(self._bytes.cpu()) if self.is_cuda else self
 
     def clone(self) -> UntypedStorage:
         return UntypedStorage._over(self._bytes.clone())
@@ -147,7 +147,8 @@ class UntypedStorage:
         return memo[id(self)]
 
     def __reduce__(self):
-        return _rebuild_storage, (bytes(memoryview(self._bytes)),)
+        data = bytes(memoryview(self._bytes.cpu()))
+        return _rebuild_storage, (data, str(self.device)) if self.is_cuda else (data,)
 
     def __eq__(self, other):
         return isinstance(other, UntypedStorage) and self._bytes._storage_id() == other._bytes._storage_id()
@@ -281,8 +282,8 @@ def storage_of(tensor) -> UntypedStorage:
     return found if found is not None else UntypedStorage._over(_C._storage_bytes(tensor))
 
 
-def _rebuild_storage(data: bytes) -> UntypedStorage:
-    storage = UntypedStorage(len(data))
+def _rebuild_storage(data: bytes, device: str = "cpu") -> UntypedStorage:
+    made = _C._functions[""]["empty"](len(data), dtype=_C.uint8, device="cpu")
     if data:
-        memoryview(storage._bytes).cast("B")[:] = data
-    return storage
+        memoryview(made).cast("B")[:] = data
+    return UntypedStorage._over(made.to(device))

@@ -1,4 +1,6 @@
-// Products of sparse and dense matrices.
+// Products of sparse and dense matrices, and the check of indices.
+#include "tapegrad/cuda/sparse/coo.h"
+
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/places.h"
@@ -46,7 +48,24 @@ struct AddRows {
   }
 };
 
+struct CheckRow {
+  const int64_t* index;
+  int64_t size, dim;
+  FaultRecord* fault;
+  TG_DEVICE void operator()(int64_t k) const {
+    if (index[k] < 0 || index[k] >= size) record_fault(fault, Fault::Index, "sparse_coo_tensor", index[k], size, dim);
+  }
+};
+
 }  // namespace
+
+void record_out_of_bounds(const Tensor& indices, IntSpan sizes) {
+  const int64_t n = indices.size(1);
+  const Work work(indices.device(), {&indices});
+  FaultRecord* fault = fault_record(indices.device().index);
+  for (int64_t d = 0; d < indices.size(0); ++d)
+    for_elements(work, n, CheckRow{data_of<int64_t>(indices) + d * n, sizes[static_cast<size_t>(d)], d, fault});
+}
 
 void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dense, int64_t rows, const Tensor& out) {
   const int64_t n = values.size(0), columns = dense.size(1);

@@ -260,7 +260,8 @@ class TreeReader(Decoder):
 
     def read_sparse(self, value, data):
         indices, values, shape, coalesced = value
-        return checked_sparse(self._dense(indices, "cpu"), self._dense(values, "cpu"), shape, bool(coalesced))
+        device = data.get("device", "cpu")
+        return checked_sparse(self._dense(indices, device), self._dense(values, device), shape, bool(coalesced))
 
     def read_array(self, value, data):
         with no_grad():

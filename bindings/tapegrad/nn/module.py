@@ -354,7 +354,7 @@ class Module(_C._ModuleBase, StateDict):
                 param = Parameter(data, param.requires_grad)
                 self._parameters[name] = param
             if new_grad is not None:
-                if new_grad.device.type == grad.device.type and param.grad is grad:
+                if new_grad.device.type == grad.device.type and param.grad is grad and not grad.is_sparse:
                     grad.data = new_grad
                 else:
                     param.grad = new_grad.requires_grad_(grad.requires_grad)

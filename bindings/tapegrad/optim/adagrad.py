@@ -13,11 +13,6 @@ def rows_of(t, sparse):
     return t[tuple(sparse._indices().unbind(0))]
 
 
-def with_values(sparse, values):
-    """The same places with other values."""
-    return _C._sparse_make(sparse._indices(), values, tuple(sparse.shape), True)
-
-
 class Adagrad(RuleOptimizer):
     """Adagrad (Duchi et al., 2011). With sparse gradients a step touches only the rows that they name."""
 
@@ -63,6 +58,6 @@ class Adagrad(RuleOptimizer):
         rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
         grad = grad.coalesce()
         values = -grad._values() if group["maximize"] else grad._values()
-        _C._sparse_add_to_(state["sum"], with_values(grad, values.square()), 1)
+        _C._sparse_add_to_(state["sum"], _C._sparse_with_values(grad, values.square()), 1)
         roots = rows_of(state["sum"], grad).sqrt_().add_(group["eps"])
-        _C._sparse_add_to_(p, with_values(grad, values / roots), -rate)
+        _C._sparse_add_to_(p, _C._sparse_with_values(grad, values / roots), -rate)

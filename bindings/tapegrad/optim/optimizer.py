@@ -284,8 +284,6 @@ class Optimizer:
         if isinstance(value, Tensor):
             if key in self._numbers:
                 return value.clone()
-            if value.is_sparse:
-                return _C._sparse_make(value._indices(), self._cast(param, value._values(), key), tuple(value.shape), value.is_coalesced())
             return value.to(device=param.device, dtype=param.dtype if param.is_floating_point() else value.dtype, copy=True)
         if isinstance(value, dict):
             return {k: self._cast(param, v, k) for k, v in value.items()}

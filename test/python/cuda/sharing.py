@@ -134,6 +134,12 @@ def values():
         storage = tg.arange(8, device="cuda").untyped_storage()
         assert storage.is_shared()
         assert peer.call(bytes_of, storage) == storage.tolist()
+        s = tg.sparse_coo_tensor([[4, 1, 4]], [1.0, 2.0, 3.0], (5,), device="cuda:1")  # its two parts travel
+        assert peer.call(parts_of, s) == (str(s.device), s._indices().tolist(), s._values().tolist(), True)
+
+
+def parts_of(s):
+    return str(s.device), s._indices().tolist(), s._values().tolist(), s.is_sparse
 
 
 def bytes_of(storage):

@@ -3,6 +3,7 @@
 Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
 """
 
+import copy
 import io
 import os
 import pickle
@@ -353,3 +354,23 @@ def test_indices_of_the_host():
     assert x[tg.tensor([True, False, True]), tg.tensor([0, 1], device="cuda")].tolist() == [0, 9]
     x[tg.tensor([1])] = -1.0
     assert x[1].tolist() == [-1] * 4 and x.device.type == "cuda"
+
+
+def test_copies_and_pickles_keep_device_and_strides():
+    base = tg.arange(12.0, device="cuda:1")
+    every = base.view(3, 4).t()[1::2]
+    for copied in (copy.deepcopy(every), pickle.loads(pickle.dumps(every))):
+        assert copied.device == every.device and copied.stride() == every.stride() and copied.tolist() == every.tolist()
+        assert copied.data_ptr() != every.data_ptr()
+    # What shares memory shares it afterwards.
+    weight = tg.nn.Parameter(base[4:])
+    for a, b in (copy.deepcopy([base, base[4:]]), pickle.loads(pickle.dumps([base, weight]))):
+        assert b.device == tg.device("cuda:1")
+        a[4:] += 1
+        assert b.tolist() == [k + 5.0 for k in range(8)] and base.tolist() == [float(k) for k in range(12)]
+    assert isinstance(b, tg.nn.Parameter) and b.requires_grad
+    storage = base.untyped_storage()
+    assert storage.cpu().device.type == "cpu" and storage.cpu().nbytes() == 48 and pickle.loads(pickle.dumps(storage)).device == tg.device("cuda:1")
+    with tg.strict("sync"):  # a copy on the device is no business of the host
+        copied = copy.deepcopy(tg.nn.Parameter(base))
+    assert copied.tolist() == base.tolist()

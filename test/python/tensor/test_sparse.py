@@ -50,12 +50,37 @@ def test_construction():
         same(other, theirs)
 
 
+def test_conversions():
+    mine, theirs = pair()
+    for dtype in ("float64", "float16", "int32"):
+        same(mine.to(getattr(tg, dtype)), theirs.to(getattr(torch, dtype)))
+    same(mine.double(), theirs.double())
+    same(mine.to(mine.double()), theirs.double())
+    assert mine.float() is mine and mine.to("cpu") is mine and mine.to(copy=True, device="cpu") is not mine
+    values = tg.tensor(VALUES, requires_grad=True)
+    tg.sparse_coo_tensor(INDICES, values, (2, 3)).double().to_dense().sum().backward()
+    assert values.grad.dtype is tg.float32 and values.grad.tolist() == [1.0] * 4
+    net = tg.nn.Embedding(3, 2, sparse=True)
+    net(tg.tensor([2])).sum().backward()
+    net.double()
+    assert net.weight.dtype is tg.float64 and net.weight.grad.dtype is tg.float64 and net.weight.grad._indices().tolist() == [[2]]
+
+
+def test_repr_wraps_as_in_pytorch():
+    for indices, values, size in ([[list(range(40))], [k / 7 for k in range(40)], (40,)], [[[0, 1]], [[1.0] * 30] * 2, (2, 30)],
+                                  [[[0] * 9] * 9, [1e-9 * k for k in range(9)], (123456,) * 2 + (1,) * 7]):
+        mine, theirs = pair(indices, values, size, dtype=None)
+        assert repr(mine).replace("tapegrad", "torch") == repr(theirs)
+
+
 def test_to_sparse():
     x = torch.tensor([[0.0, 2, 0], [3, 0, 4]])
     mine = tg.tensor(x.numpy())
     same(mine.to_sparse(), x.to_sparse())
     same(mine.to_sparse(1), x.to_sparse(1))
     same(mine.sparse_mask(pair()[0]), x.sparse_mask(pair()[1].coalesce()))
+    with pytest.raises(RuntimeError, match="sparse_mask: expected a mask of the tensor's shape \\(3, 2\\): got \\(2, 3\\)"):
+        mine.t().sparse_mask(pair()[0])
 
 
 def test_arithmetic():
@@ -107,13 +132,13 @@ def test_mistakes(args, text):
 
 REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda s: s[0], lambda s: s.view(-1), lambda s: s.reshape(6), lambda s: tg.cat([s, s]),
            lambda s: s.add_(1), lambda s: s.zero_(), lambda s: s.copy_(tg.zeros(2, 3)), lambda s: tg.zeros(2, 3).copy_(s), lambda s: tg.zeros(2, 3).add_(s),
-           lambda s: s.to(tg.float64), lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
+           lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
            lambda s: list(s), lambda s: s.max(), lambda s: s == s, lambda s: s.sort(), lambda s: s.nonzero(), lambda s: tg.from_dlpack(s), lambda s: s.resize_(9),
            lambda s: s.unsqueeze(0), lambda s: tg.nn.Parameter(s), lambda s: s.requires_grad_(), lambda s: s.contiguous().exp(), lambda s: s.expand(2, 2, 3),
            lambda s: tg.nn.functional.linear(tg.ones(2, 3), s), lambda s: tg.where(s, 1.0, 2.0), lambda s: tg.zeros(2, 3).masked_fill_(s, 1), lambda s: s.fill_(2),
-           lambda s: tg.add(tg.ones(2, 3), tg.ones(2, 3), out=s), lambda s: s.set_(tg.ones(3)), lambda s: s.mean(), lambda s: s.float().double(),
+           lambda s: tg.add(tg.ones(2, 3), tg.ones(2, 3), out=s), lambda s: s.set_(tg.ones(3)), lambda s: s.mean(),
            lambda s: tg.equal(s, s), lambda s: tg.nn.functional.embedding(tg.tensor([0]), s), lambda s: setattr(tg.zeros(2, 3), "data", s), lambda s: bool(s),
-           lambda s: memoryview(s), lambda s: np.asarray(s), lambda s: s.as_strided((2,), (1,)), lambda s: tg.save(s, "/nonexistent/x")]
+           lambda s: s.untyped_storage(), lambda s: memoryview(s), lambda s: np.asarray(s), lambda s: s.as_strided((2,), (1,)), lambda s: tg.save(s, "/nonexistent/x")]
 
 
 @pytest.mark.parametrize("use", REFUSED, ids=range(len(REFUSED)))
