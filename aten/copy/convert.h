@@ -71,9 +71,14 @@ void convert_dense(void* to, const void* from, int64_t n) {
     using Bits = BitsOf<sizeof(To)>;
     convert_flags(static_cast<Bits*>(to), static_cast<const uint8_t*>(from), n,
                   std::bit_cast<Bits>(convert_value<To>(true)));
-  } else if constexpr ((is_half_type<To> && std::is_same_v<From, float>) ||
-                       (is_half_type<From> && std::is_same_v<To, float>)) {
+  } else if constexpr (is_half_type<To> && std::is_arithmetic_v<From>) {
     blocks::copy(n, t, static_cast<const From*>(from));
+  } else if constexpr (is_half_type<From> && std::is_same_v<To, bool>) {
+    const uint16_t* bits = static_cast<const uint16_t*>(from);
+    for (int64_t i = 0; i < n; ++i) t[i] = (bits[i] & 0x7fff) != 0;  // but for the sign
+  } else if constexpr (is_half_type<From> && std::is_arithmetic_v<To>) {
+    auto put = [t](int64_t i, float x) { t[i] = convert_value<To>(x); };
+    blocks::visit(n, put, static_cast<const From*>(from));
   } else if constexpr (std::is_same_v<From, bool>) {
     const uint8_t* __restrict f = static_cast<const uint8_t*>(from);
     for (int64_t i = 0; i < n; ++i) t[i] = convert_value<To>(f[i] != 0);

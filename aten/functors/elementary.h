@@ -11,10 +11,8 @@ namespace tapegrad::fn {
     static constexpr int kCost = cost;                      \
     TG_HD T operator()(T x) const { return math::name(x); } \
   };
-TG_UNARY(exp, 6)
 TG_UNARY(exp2, 6)
 TG_UNARY(expm1, 8)
-TG_UNARY(log, 8)
 TG_UNARY(log2, 8)
 TG_UNARY(log10, 8)
 TG_UNARY(log1p, 10)
@@ -34,21 +32,23 @@ TG_UNARY(atanh, 14)
 TG_UNARY(erfc, 14)
 #undef TG_UNARY
 
-#if !defined(__CUDACC__)
-extern "C" TG_VECTORISED float tg_short_erff(float) noexcept;
-#endif
-
 template <class T>
 struct erf {
   static constexpr int kCost = 12;
   TG_HD T operator()(T x) const { return math::erf(x); }
-#if !defined(__CUDACC__)
-  // What the CPU's loops over 16-bit numbers take instead: erf itself is long enough for conversion to show.
-  struct Sixteen {
-    static constexpr int kCost = 8;
-    float operator()(float x) const { return tg_short_erff(x); }
-  };
-#endif
+  TG_SIXTEEN(8, tg_short_erff(x))
+};
+template <class T>
+struct exp {
+  static constexpr int kCost = 6;
+  TG_HD T operator()(T x) const { return math::exp(x); }
+  TG_SIXTEEN(6, tg_short_expf(x))
+};
+template <class T>
+struct log {
+  static constexpr int kCost = 8;
+  TG_HD T operator()(T x) const { return math::log(x); }
+  TG_SIXTEEN(6, tg_short_logf(x))
 };
 template <class T>
 struct rsqrt {

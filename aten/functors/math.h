@@ -50,6 +50,11 @@ TG_DECLARE(lgamma)
 #undef TG_DECLARE
 TG_VECTORISED float tg_normal_cdff(float) noexcept;
 TG_VECTORISED float tg_gelu_slopef(float) noexcept;
+// Short forms, for results of 16 bits.
+TG_VECTORISED float tg_short_erff(float) noexcept;
+TG_VECTORISED float tg_short_expf(float) noexcept;
+TG_VECTORISED float tg_short_logf(float) noexcept;
+TG_VECTORISED float tg_short_normal_cdff(float) noexcept;
 TG_VECTORISED float powf(float, float) noexcept;
 TG_VECTORISED double pow(double, double) noexcept;
 TG_VECTORISED float atan2f(float, float) noexcept;
@@ -57,6 +62,16 @@ TG_VECTORISED double atan2(double, double) noexcept;
 TG_VECTORISED float hypotf(float, float) noexcept;
 TG_VECTORISED double hypot(double, double) noexcept;
 }
+
+// In a functor of one float: what the CPU's loops over 16-bit numbers take instead, where the function itself is long
+// enough for conversion to show.
+#define TG_SIXTEEN(cost, result)                        \
+  struct Sixteen {                                      \
+    static constexpr int kCost = cost;                  \
+    float operator()(float x) const { return result; }  \
+  };
+#else
+#define TG_SIXTEEN(cost, result)
 #endif
 
 namespace tapegrad::math {

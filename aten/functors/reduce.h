@@ -73,6 +73,13 @@ struct count_nonzero {
   TG_HD Acc step(Acc a, X x) const {
     return a + (x != X(0));
   }
+  // Counted in numbers as wide as the elements first.
+  template <class X>
+  TG_HD Acc step4(Acc a, X x, X y, X z, X w) const {
+    using Few = std::conditional_t<sizeof(X) == 2, uint16_t, int>;
+    auto one = [](X v) { return static_cast<Few>(v != X(0)); };
+    return a + static_cast<Few>(static_cast<Few>(one(x) + one(y)) + static_cast<Few>(one(z) + one(w)));
+  }
   TG_HD Acc merge(Acc a, Acc b) const { return a + b; }
   TG_HD int64_t finish(Acc a, int64_t) const { return a; }
 };

@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/places.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
@@ -202,16 +203,18 @@ struct Extreme {
   }
 };
 
-constexpr int64_t kFloatsOfLine = 4096;  // what of a line fits beside its source into the first-level cache
+constexpr int64_t kFloatsOfLine = 4096;    // what of a line fits beside its source into the first-level cache
+constexpr int64_t kFloatsOfStrip = 16384;  // and of columns side by side into the second one
+constexpr int64_t kWidthOfStrip = 32;      // columns
 
-// Whether the index names every one of `out`'s lines of 16-bit numbers, which lie end to end in `input`, too.
-bool short_half_lines(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& out) {
-  const int last = out.ndim() - 1;
-  if (!is_half(out.dtype()) || last < 0 || (dim != last && dim != -1) || index.numel() == 0) return false;
-  if (out.size(last) > kFloatsOfLine || !out.is_contiguous() || !input.is_contiguous()) return false;
-  if (input.dtype() != out.dtype() || input.sizes() != out.sizes() || index.ndim() != out.ndim()) return false;
-  for (int d = 0; d < last; ++d)
-    if (index.size(d) != out.size(d)) return false;
+// Whether the index goes through all lines along `dim` of `out`, 16-bit numbers that lie densely in `input`, too.
+bool dense_half_lines(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& out) {
+  if (!is_half(out.dtype()) || out.ndim() == 0 || index.numel() == 0) return false;
+  if (!out.is_contiguous() || !input.is_contiguous() || input.dtype() != out.dtype()) return false;
+  if (input.sizes() != out.sizes() || index.ndim() != out.ndim()) return false;
+  const int64_t along = wrap_dim(dim, out.ndim(), "scatter");
+  for (int d = 0; d < out.ndim(); ++d)
+    if (d != along && index.size(d) != out.size(d)) return false;
   return out.data_ptr() == input.data_ptr() || !geometry::may_overlap(out, input);
 }
 
@@ -239,18 +242,84 @@ void combine_half_lines(const Tensor& input, const Lines& lines, const Tensor& r
   });
 }
 
+// Lines of 16-bit numbers: each is filled as one of 32-bit numbers, because short stores to any place take longer.
+void scatter_half_lines(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out) {
+  const uint16_t *start = typed<uint16_t>(input), *from = typed<uint16_t>(rows);
+  auto* to = static_cast<uint16_t*>(out.data_ptr());
+  const int64_t size = lines.size, length = lines.length, grain = std::max<int64_t>(1, 8192 / (size + length));
+  parallel_for(0, lines.outer.numel, grain, [&](int64_t begin, int64_t end) {
+    alignas(64) uint32_t wide[kFloatsOfLine];
+    for (int64_t line = begin; line < end; ++line) {
+      const int64_t* index = lines.at() + line * length;
+      std::copy(start + line * size, start + (line + 1) * size, wide);
+      for (int64_t i = 0; i < length; ++i) wide[index[i]] = from[line * length + i];
+      for (int64_t i = 0; i < size; ++i) to[line * size + i] = static_cast<uint16_t>(wide[i]);
+    }
+  });
+}
+
+// Columns of 16-bit numbers are combined in float, too, strip by strip. A strip of its own lies densely in the cache;
+// rows of the tensor can be a power of two apart, and then share few places of it.
+template <class F>
+void combine_half_columns(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, F&& f) {
+  dispatch_dtype(out.dtype(), [&]<class T>() {
+    if constexpr (is_half_type<T>) {
+      const T *start = typed<T>(input), *from = typed<T>(rows);
+      T* to = static_cast<T*>(out.data_ptr());
+      const int64_t size = lines.size, length = lines.length, inner = lines.inner.numel;
+      const int64_t strips = (inner + kWidthOfStrip - 1) / kWidthOfStrip;
+      const int64_t grain = std::max<int64_t>(1, 8192 / (kWidthOfStrip * (size + length)));
+      parallel_for(0, lines.outer.numel * strips, grain, [&](int64_t begin, int64_t end) {
+        alignas(64) float sums[kFloatsOfStrip];
+        alignas(64) float part[kWidthOfStrip];
+        for (int64_t unit = begin; unit < end; ++unit) {
+          const int64_t outer = unit / strips, first = unit % strips * kWidthOfStrip;
+          const int64_t width = std::min(kWidthOfStrip, inner - first), place = outer * size * inner + first;
+          for (int64_t k = 0; k < size; ++k) blocks::copy(width, sums + k * kWidthOfStrip, start + place + k * inner);
+          for (int64_t j = 0, at = outer * length * inner + first; j < length; ++j, at += inner) {
+            const int64_t* index = lines.at() + at;
+            blocks::copy(width, part, from + at);
+            for (int64_t i = 0; i < width; ++i) {
+              float& sum = sums[index[i] * kWidthOfStrip + i];
+              sum = f(sum, part[i]);
+            }
+          }
+          for (int64_t k = 0; k < size; ++k) blocks::copy(width, to + place + k * inner, sums + k * kWidthOfStrip);
+        }
+      });
+    }
+  });
+}
+
 template <class F>
 void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out,
              const char* op, F&& f) {
-  if (short_half_lines(input, dim, index, out)) {
+  if (dense_half_lines(input, dim, index, out)) {
     const Lines lines(out, dim, index, op);
-    return combine_half_lines(input, lines, source_rows(src, lines, out), out, f);
+    const int64_t inner = lines.inner.numel;
+    if (inner == 1 && lines.size <= kFloatsOfLine)
+      return combine_half_lines(input, lines, source_rows(src, lines, out), out, f);
+    if (inner >= kWidthOfStrip / 2 && lines.size * kWidthOfStrip <= kFloatsOfStrip)
+      return combine_half_columns(input, lines, source_rows(src, lines, out), out, f);
   }
   const Target target(out, index);
   const Lines lines(target.sums, dim, index, op);
   const Tensor rows = source_rows(src, lines, target.sums);
   for_source(lines, target.sums, rows, f, starts_of_lines(input, target.sums, lines));
   target.finish();
+}
+
+// use(what joins two elements)
+template <class Use>
+void with_combination(std::string_view reduce, Use&& use) {
+  if (reduce == "sum" || reduce == "mean")
+    use(Add());
+  else if (reduce == "prod")
+    use(Multiply());
+  else if (reduce == "amax")
+    use(Extreme<true>());
+  else
+    use(Extreme<false>());
 }
 
 // What a reduction starts from where the tensor's own element does not count.
@@ -308,6 +377,9 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
 void scatter_src_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
   const Lines lines(out, dim, index, "scatter");
   const Tensor rows = source_rows(src, lines, out);
+  if (dense_half_lines(input, dim, index, out) && lines.inner.numel == 1 && lines.size <= kFloatsOfLine &&
+      lines.length >= lines.size / 4)  // else copying the line does not pay
+    return scatter_half_lines(input, lines, rows, out);
   const char* start = starts_of_lines(input, out, lines);
   with_bits(out.itemsize(), [&]<class T>() {
     const T* from = typed<T>(rows);
@@ -349,6 +421,8 @@ void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& in
 
 void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
                         std::string_view reduce, bool include_self, const Tensor& out) {
+  if (include_self && reduce != "mean")
+    return with_combination(reduce, [&](auto f) { combine(input, dim, index, src, out, "scatter_reduce", f); });
   const Target target(out, index);
   const Tensor& sums = target.sums;
   const Lines lines(sums, dim, index, "scatter_reduce");
@@ -360,14 +434,7 @@ void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, c
       const T start = identity<T>(reduce);
       for_targets<T>(lines, [start](T& to, int64_t) { to = start; });
     });
-  if (reduce == "sum" || reduce == "mean")
-    for_source(lines, sums, rows, Add());
-  else if (reduce == "prod")
-    for_source(lines, sums, rows, Multiply());
-  else if (reduce == "amax")
-    for_source(lines, sums, rows, Extreme<true>());
-  else
-    for_source(lines, sums, rows, Extreme<false>());
+  with_combination(reduce, [&](auto f) { for_source(lines, sums, rows, f); });
   if (reduce != "mean") return target.finish();
   Tensor count = empty_tensor(out.sizes(), DType::int64);
   fill_cpu(count, Operand(include_self ? 1 : 0));

@@ -185,7 +185,8 @@ std::vector<int64_t> times_seen(const Places& places, int64_t n, int64_t bytes) 
   return seen;
 }
 
-// Sums of rows in the order of the indices, in float, for a strip of columns at a time that stays in a cache.
+// Sums of rows in the order of the indices, in float, for a strip of columns at a time that stays in a cache; a row
+// that is meant once is copied.
 template <class T>
 void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
                              bool scale_grad_by_freq, const Tensor& out) {
@@ -197,8 +198,7 @@ void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_w
   Places places(count);
   places.add(indices, num_weights, strip_bytes, false, 0, "embedding_backward");
   if (out.numel() == 0) return;
-  const std::vector<int64_t> seen =
-      scale_grad_by_freq ? times_seen(places, num_weights, strip_bytes) : std::vector<int64_t>();
+  const std::vector<int64_t> seen = times_seen(places, num_weights, strip_bytes);
   const int64_t* at = places.all();
   T* result = static_cast<T*>(out.data_ptr());
   const int64_t grain = std::max<int64_t>(1, 16384 / (strip * (count + num_weights)));
@@ -207,23 +207,28 @@ void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_w
     float* sums = static_cast<float*>(memory.data_ptr());
     for (int64_t first = begin * strip; first < std::min(width, end * strip); first += strip) {
       const int64_t n = std::min(strip, width - first);
-      std::fill_n(sums, memory.numel(), 0.0F);
+      for (int64_t r = 0; r < num_weights; ++r)
+        if (seen[static_cast<size_t>(r)] > 1) std::fill_n(sums + r * strip, n, 0.0F);
       for (int64_t k = 0; k < count; ++k) {
-        float* sum = sums + at[k] / static_cast<int64_t>(sizeof(float));
-        blocks::map(
-            n, sum, [](float a, float b) { return a + b; }, sum, rows + k * width + first);
+        const T* from = rows + k * width + first;
+        const int64_t row = at[k] / strip_bytes;
+        float* sum = sums + row * strip;
+        if (seen[static_cast<size_t>(row)] == 1)
+          std::copy_n(from, n, result + row * width + first);
+        else
+          blocks::map(
+              n, sum, [](float a, float b) { return a + b; }, sum, from);
       }
       for (int64_t r = 0; r < num_weights; ++r) {
-        const float times =
-            seen.empty() ? 1.0F : static_cast<float>(std::max<int64_t>(seen[static_cast<size_t>(r)], 1));
+        const int64_t times = seen[static_cast<size_t>(r)];
         const float* sum = sums + r * strip;
         T* to = result + r * width + first;
-        if (r == padding_idx)
+        if (r == padding_idx || times == 0)
           std::fill_n(to, n, T(0.0F));
-        else if (times > 1)
+        else if (scale_grad_by_freq && times > 1)
           blocks::map(
-              n, to, [times](float x) { return x / times; }, sum);
-        else
+              n, to, [scale = static_cast<float>(times)](float x) { return x / scale; }, sum);
+        else if (times > 1)
           blocks::copy(n, to, sum);
       }
     }

@@ -56,7 +56,7 @@ TG_INLINE void map_block(Out* out, F&& f, const In*... in) {
   alignas(64) compute_t<Out> y[kWidth];
   each([&](int64_t l, auto... x) { y[l] = f(x...); }, in...);
   if constexpr (is_half_type<Out>)
-    sixteen::store_pair(y, out, true);
+    sixteen::store_two(y, out);
   else
     std::copy_n(y, kWidth, out);
 }

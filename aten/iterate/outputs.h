@@ -36,6 +36,4 @@ TG_API bool may_overlap(const Tensor& a, const Tensor& b);
 // The spec of `size, dtype=None, device=None` with defaults filled in.
 TG_API TensorSpec create_spec(IntSpan size, std::optional<DType> dtype, std::optional<Device> device, const char* op);
 
-inline Generator& generator_or_default(const GeneratorPtr& g) { return g ? *g : *default_cpu_generator(); }
-
 }  // namespace tapegrad

@@ -90,41 +90,52 @@ __attribute__((flatten)) void loop(const void* functor, char* out, const char* c
   }
 }
 
-// Blocks of a 16-bit format S; the functor's loop over one is unrolled into as many vectors as a block has.
+// One or two blocks of a 16-bit format S at a time; the functor's loop over a block is unrolled into as many vectors as
+// it has.
 template <int N, class S, unsigned kConstants, class F>
 __attribute__((flatten)) void loop16(const void* functor, char* out, const char* const* in, int64_t n) {
   static_assert(sixteen::kBlock == kLane);
   const F fn = *static_cast<const F*>(functor);
+  auto is_constant = [](int k) { return kConstants >> k & 1; };
   alignas(64) float numbers[N][kLane];
   for (int k = 0; k < N; ++k)
-    if (kConstants >> k & 1) std::memcpy(numbers[k], in[k], sizeof numbers[k]);
+    if (is_constant(k)) std::memcpy(numbers[k], in[k], sizeof numbers[k]);
   using R = std::decay_t<decltype(call<N>(fn, numbers, 0))>;
-  using Y = std::conditional_t<std::is_same_v<R, bool>, int32_t, R>;
-  auto block = [&](int64_t i, Y* y) {
-    alignas(64) float x[N][kLane];
-    for (int k = 0; k < N; ++k) {
-      if (kConstants >> k & 1)
-        std::memcpy(x[k], numbers[k], sizeof x[k]);
-      else
-        sixteen::load(reinterpret_cast<const S*>(in[k]) + i, x[k]);
-    }
-#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
-    for (int j = 0; j < kLane; ++j) y[j] = call<N>(fn, x, j);
-  };
-  if constexpr (std::is_same_v<R, float> && sixteen::stored_in_pairs<S>) {
+  auto elements = [&](int k, int64_t i) { return reinterpret_cast<const S*>(in[k]) + i; };
+  if constexpr (std::is_same_v<R, float> && sixteen::is_dealt<S>) {
     S* o = reinterpret_cast<S*>(out);
     for (int64_t i = 0; i < n; i += 2 * kLane) {
       const bool both = i + kLane < n;
-      alignas(64) float y[2 * kLane];
-      block(i, y);
-      block(both ? i + kLane : i, y + kLane);
-      sixteen::store_pair(y, o + i, both);
+      alignas(64) float x[2][N][kLane], y[2 * kLane];
+      for (int k = 0; k < N; ++k) {
+        if (is_constant(k)) {
+          for (auto& half : x) std::memcpy(half[k], numbers[k], sizeof numbers[k]);
+          continue;
+        }
+        alignas(64) float dealt[2 * kLane];
+        sixteen::deal(elements(k, i), dealt, both);
+        for (int half = 0; half < 2; ++half) std::memcpy(x[half][k], dealt + half * kLane, sizeof x[half][k]);
+      }
+      for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+        for (int j = 0; j < kLane; ++j) y[half * kLane + j] = call<N>(fn, x[half], j);
+      }
+      sixteen::store_dealt(y, o + i, both);
     }
   } else {
+    using Y = std::conditional_t<std::is_same_v<R, bool>, int32_t, R>;
     auto* o = reinterpret_cast<std::conditional_t<std::is_same_v<R, bool>, bool, S>*>(out);
     for (int64_t i = 0; i < n; i += kLane) {
+      alignas(64) float x[N][kLane];
       alignas(64) Y y[kLane];
-      block(i, y);
+      for (int k = 0; k < N; ++k) {
+        if (is_constant(k))
+          std::memcpy(x[k], numbers[k], sizeof x[k]);
+        else
+          sixteen::load(elements(k, i), x[k]);
+      }
+#pragma GCC unroll 1
+      for (int j = 0; j < kLane; ++j) y[j] = call<N>(fn, x, j);
       sixteen::store(y, o + i);
     }
   }

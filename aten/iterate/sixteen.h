@@ -16,9 +16,10 @@ namespace tapegrad::cpu::TG_ISA::sixteen {
 
 inline constexpr int kBlock = 16;
 
-// Whether two blocks of S are better stored by one call of store_pair.
+// Whether blocks of S are better read in twos by deal() and stored by store_dealt(): the format is half a float, so
+// that the elements of even and of odd indices are floats but for a shift or a mask.
 template <class S>
-inline constexpr bool stored_in_pairs = false;
+inline constexpr bool is_dealt = false;
 
 #if defined(__AVX512F__)
 // The masked forms: g++ 12 warns about the others, which leave what is masked out undefined.
@@ -36,9 +37,10 @@ TG_INLINE void load(const BFloat16* from, float* to) {
   const __m512i words = _mm512_maskz_cvtepu16_epi32(kAll, bits_at(from));
   _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, words, 16)));
 }
-// Two blocks where the order of elements does not matter: those with even indices come first, which costs less.
-TG_INLINE void deal(const BFloat16* from, float* to) {
-  const __m512i pairs = _mm512_loadu_si512(from);
+// Two blocks where the order of elements does not matter: those with even indices come first, which costs less. Or one
+// and zeros.
+TG_INLINE void deal(const BFloat16* from, float* to, bool both = true) {
+  const __m512i pairs = _mm512_maskz_loadu_epi64(both ? 0xff : 0x0f, from);
   _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, pairs, 16)));
   const __m512i odd = _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
   _mm512_storeu_ps(to + kBlock, _mm512_castsi512_ps(odd));
@@ -50,37 +52,63 @@ TG_INLINE __m256i converted(__m512 x) {
   asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(x));
   return bits;
 }
-template <>
-inline constexpr bool stored_in_pairs<BFloat16> = true;
-TG_INLINE __m256i rounded(__m512 x) {
-  constexpr short kOdd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+TG_INLINE __m256i first_half(__m512i bits) {  // by a way without undefined lanes
+  __m256i half;
+  std::memcpy(&half, &bits, sizeof half);
+  return half;
+}
+// The results are the upper halves.
+TG_INLINE __m512i rounded_words(__m512 x) {
   const __m512i u = _mm512_castps_si512(x), up = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
   const __mmask16 odd = _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000));
   const __m512i even = _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
   const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  const __m512i sum = _mm512_mask_or_epi32(even, nan, u, _mm512_set1_epi32(0x400000));
-  const __m512i bits = _mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_loadu_si512(kOdd), sum);
-  __m256i low;  // the lower half, by a way without undefined lanes
-  std::memcpy(&low, &bits, sizeof low);
-  return low;
+  return _mm512_mask_or_epi32(even, nan, u, _mm512_set1_epi32(0x400000));
+}
+TG_INLINE __m256i rounded(__m512 x) {
+  constexpr short kOdd[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+  return first_half(_mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_loadu_si512(kOdd), rounded_words(x)));
 }
 TG_INLINE __mmask16 subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20); }
 TG_INLINE void store(const float* from, BFloat16* to) {
   const __m512 x = _mm512_loadu_ps(from);
   put_bits(to, has_bfloat16 && TG_LIKELY(subnormal(x) == 0) ? converted(x) : rounded(x));
 }
-// As the template below. One question for both blocks: it costs as much as four additions.
-TG_INLINE void store_pair(const float* from, BFloat16* to, bool both) {
+// Two blocks by one instruction, unless there is none or a number is subnormal. One question for both: it costs as
+// much as four additions.
+TG_INLINE bool convert_two(__m512 low, __m512 high, __m512i* bits) {
+  if (!has_bfloat16 || TG_UNLIKELY(!_kortestz_mask16_u8(subnormal(low), subnormal(high)))) return false;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(*bits) : "v"(low), "v"(high));
+  return true;
+}
+// As the template below.
+TG_INLINE void store_two(const float* from, BFloat16* to) {
   const __m512 x = _mm512_loadu_ps(from), y = _mm512_loadu_ps(from + kBlock);
-  if (!both) return store(from, to);
-  if (has_bfloat16 && TG_LIKELY(_kortestz_mask16_u8(subnormal(x), subnormal(y)))) {
-    __m512i bits;
-    asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(bits) : "v"(x), "v"(y));
+  if (__m512i bits; convert_two(x, y, &bits)) {
     _mm512_storeu_si512(to, bits);
   } else {
     put_bits(to, rounded(x));
     put_bits(to + kBlock, rounded(y));
   }
+}
+// What deal() gave.
+template <>
+inline constexpr bool is_dealt<BFloat16> = true;
+TG_INLINE void store_dealt(const float* from, BFloat16* to, bool both) {
+  constexpr short kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512 even = _mm512_loadu_ps(from), odd = _mm512_loadu_ps(from + kBlock);
+  __m512i bits;
+  if (convert_two(even, odd, &bits)) {
+    bits = _mm512_maskz_permutexvar_epi16(0xffffffff, _mm512_loadu_si512(kInTurn), bits);
+  } else {
+    const __m512i low = _mm512_maskz_srli_epi32(kAll, rounded_words(even), 16);
+    bits = _mm512_mask_blend_epi16(0xaaaaaaaa, low, rounded_words(odd));
+  }
+  if (TG_LIKELY(both))
+    _mm512_storeu_si512(to, bits);
+  else
+    put_bits(to, first_half(bits));
 }
 TG_INLINE void store(const int32_t* from, bool* to) {
   const __m128i bytes = _mm512_maskz_cvtepi32_epi8(kAll, _mm512_load_si512(from));
@@ -101,25 +129,37 @@ TG_INLINE void load(const BFloat16* from, float* to) {
   for (int i = 0; i < kBlock; i += 8)
     _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits_at(from + i)), 16)));
 }
-TG_INLINE void deal(const BFloat16* from, float* to) {
+TG_INLINE void deal(const BFloat16* from, float* to, bool both = true) {
   for (int i = 0; i < 2; ++i) {
-    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
+    const auto* pairs_at = reinterpret_cast<const __m256i*>(from) + i;
+    const __m256i pairs = i == 0 || both ? _mm256_loadu_si256(pairs_at) : _mm256_setzero_si256();
     _mm256_storeu_ps(to + 8 * i, _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)));
     const __m256i odd = _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
     _mm256_storeu_ps(to + kBlock + 8 * i, _mm256_castsi256_ps(odd));
   }
 }
-TG_INLINE __m256i rounded(const float* from) {
+// The results are the upper halves.
+TG_INLINE __m256i rounded_words(const float* from) {
   const __m256 x = _mm256_loadu_ps(from);
-  const __m256i u = _mm256_castps_si256(x), high = _mm256_srli_epi32(u, 16);
-  const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const __m256i u = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
   const __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, odd), _mm256_set1_epi32(0x7fff));
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  return _mm256_blendv_epi8(_mm256_srli_epi32(up, 16), _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+  return _mm256_blendv_epi8(up, _mm256_or_si256(u, _mm256_set1_epi32(0x400000)), nan);
 }
+TG_INLINE __m256i rounded(const float* from) { return _mm256_srli_epi32(rounded_words(from), 16); }
 TG_INLINE void store(const float* from, BFloat16* to) {
   const __m256i packed = _mm256_packus_epi32(rounded(from), rounded(from + 8));  // quarters in the order 0 2 1 3
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+}
+// What deal() gave.
+template <>
+inline constexpr bool is_dealt<BFloat16> = true;
+TG_INLINE void store_dealt(const float* from, BFloat16* to, bool both) {
+  for (int i = 0; i < (both ? 2 : 1); ++i) {
+    const __m256i odd = rounded_words(from + kBlock + 8 * i);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + i, _mm256_blend_epi16(rounded(from + 8 * i), odd, 0xaa));
+  }
 }
 TG_INLINE void store(const int32_t* from, bool* to) {
   const __m256i* p = reinterpret_cast<const __m256i*>(from);
@@ -145,11 +185,11 @@ inline void deal(const BFloat16* from, float* to) {
 }
 #endif
 
-// Two blocks, of which the second one is not wanted unless `both`.
+// Two blocks.
 template <class S>
-TG_INLINE void store_pair(const float* from, S* to, bool both) {
+TG_INLINE void store_two(const float* from, S* to) {
   store(from, to);
-  if (both) store(from + kBlock, to + kBlock);
+  store(from + kBlock, to + kBlock);
 }
 
 // Of two blocks that deal() gave, the index that element l had.

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
@@ -214,8 +215,8 @@ void dropout_cpu(const Tensor& input, double p, Gen, const PhiloxState& state, c
           for (int64_t i = 0; i < many; ++i) t[i] = philox_uniform(words[i]) < keep ? f[i] * scale : T(0);
         } else {
           const C scale = static_cast<C>(scale_value);
-          for (int64_t i = 0; i < many; ++i)
-            t[i] = static_cast<T>(philox_uniform(words[i]) < keep ? static_cast<C>(f[i]) * scale : C(0));
+          auto scaled = [=](C x, uint32_t word) { return philox_uniform(word) < keep ? x * scale : C(0); };
+          blocks::map(many, t, scaled, f, words);
         }
       });
     }
@@ -234,8 +235,8 @@ void masked_scale_cpu(const Tensor& input, const Tensor& mask, double scale, con
           for (int64_t i = begin; i < end; ++i) to[i] = kept[i] ? from[i] * s : T(0);
         } else {
           using C = compute_t<T>;
-          const C s = static_cast<C>(scale);
-          for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(kept[i] ? static_cast<C>(from[i]) * s : C(0));
+          auto scaled = [s = static_cast<C>(scale)](C x, uint8_t keep) { return keep ? x * s : C(0); };
+          blocks::map(end - begin, to + begin, scaled, from + begin, kept + begin);
         }
       });
     }

@@ -8,7 +8,6 @@
 
 #include "tapegrad/aten/functors/reduce.h"
 #include "tapegrad/aten/iterate/along_dim.h"
-#include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/reduce_rows.h"
 #include "tapegrad/aten/kernels_reduce.h"
 #include "tapegrad/c10/parallel.h"
@@ -77,18 +76,6 @@ int64_t place_of(T best, const S* x, int64_t n) {
   }
 }
 
-// T is the compute type, S the stored one: they differ for the 16-bit formats.
-template <class T, class S>
-const T* block_at(const S* x, int64_t n, T* buffer) {
-  if constexpr (std::is_same_v<T, S>) {
-    return x;
-  } else {
-    convert_for(dtype_of_v<S>, dtype_of_v<T>)(reinterpret_cast<const char*>(x), sizeof(S), 0,
-                                              reinterpret_cast<char*>(buffer), sizeof(T), 0, n, 1);
-    return buffer;
-  }
-}
-
 template <class S, bool kMax>
 int64_t place_in_row(const S* x, int64_t n) {
   using T = compute_t<S>;
@@ -126,26 +113,54 @@ int64_t place_in_long_row(const S* x, int64_t n) {
   return best;
 }
 
-// Columns [0, m) of n rows that are `stride` elements apart. Index: int32 where n allows, as wide as a float.
+// As what the elements of a column are read: loops over structures are not vectorised.
+template <class S>
+using Read = std::conditional_t<is_half_type<S>, int16_t, S>;
+
+// What columns are compared by: for 16-bit formats integers in the order of the numbers, in which both zeros are alike
+// and NaN lies beyond infinity.
+template <class S, bool kMax>
+Read<S> key_of(Read<S> x) {
+  if constexpr (is_half_type<S>) {
+    const auto infinity = std::bit_cast<int16_t>(S(std::numeric_limits<float>::infinity()));
+    const auto magnitude = static_cast<int16_t>(x & 0x7fff), sign = static_cast<int16_t>(x >> 15);
+    const auto signed_magnitude = static_cast<int16_t>((magnitude ^ sign) - sign);
+    return magnitude > infinity ? static_cast<int16_t>(kMax ? 0x7fff : -0x7fff) : signed_magnitude;
+  } else {
+    return x;
+  }
+}
+
+// Columns [0, m) of n rows that are `stride` elements apart. Index: where n allows, as wide as a key.
 template <class S, bool kMax, class Index>
-[[gnu::flatten]] void places_in_columns(const S* x, int64_t n, int64_t stride, int64_t m, int64_t* places) {
-  using T = compute_t<S>;
-  T buffer[kBlock];
-  T best[kBlock];
+[[gnu::flatten]] void places_in_columns(const S* elements, int64_t n, int64_t stride, int64_t m, int64_t* places) {
+  using Key = Read<S>;
+  const auto* x = reinterpret_cast<const Key*>(elements);
+  Key best[kBlock];
   Index place[kBlock];
-  std::copy_n(block_at<T>(x, m, buffer), m, best);
+  for (int64_t j = 0; j < m; ++j) best[j] = key_of<S, kMax>(x[j]);
   std::fill_n(place, m, Index(0));
   for (int64_t k = 1; k < n; ++k) {
-    const T* row = block_at<T>(x + k * stride, m, buffer);
+    const Key* row = x + k * stride;
     const Index here = static_cast<Index>(k);
 #pragma GCC ivdep
     for (int64_t j = 0; j < m; ++j) {
-      const bool better = beats<T, kMax>(row[j], best[j]);
-      best[j] = better ? row[j] : best[j];
+      const Key key = key_of<S, kMax>(row[j]);
+      const bool better = beats<Key, kMax>(key, best[j]);
+      best[j] = better ? key : best[j];
       place[j] = better ? here : place[j];
     }
   }
   std::copy_n(place, m, places);
+}
+template <class S, bool kMax>
+void places_in_strip(const S* x, int64_t n, int64_t stride, int64_t m, int64_t* places) {
+  if (sizeof(S) == 2 && n <= std::numeric_limits<int16_t>::max())
+    places_in_columns<S, kMax, int16_t>(x, n, stride, m, places);
+  else if (n <= std::numeric_limits<int32_t>::max())
+    places_in_columns<S, kMax, int32_t>(x, n, stride, m, places);
+  else
+    places_in_columns<S, kMax, int64_t>(x, n, stride, m, places);
 }
 
 template <class S, bool kMax>
@@ -166,18 +181,16 @@ void places_along(const Extent& e, const S* x, S* values, int64_t* places) {
       for (int64_t u = begin; u < end; ++u) {
         const int64_t o = u / strips, first = u % strips * kBlock;
         const int64_t m = std::min(kBlock, e.inner - first);
-        const S* p = x + o * e.n * e.inner + first;
-        int64_t* out = places + o * e.inner + first;
-        if (e.n <= std::numeric_limits<int32_t>::max())
-          places_in_columns<S, kMax, int32_t>(p, e.n, e.inner, m, out);
-        else
-          places_in_columns<S, kMax, int64_t>(p, e.n, e.inner, m, out);
+        places_in_strip<S, kMax>(x + o * e.n * e.inner + first, e.n, e.inner, m, places + o * e.inner + first);
       }
     });
   }
   if (values == nullptr) return;
   parallel_for(0, e.outer * e.inner, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) values[i] = x[(i / e.inner * e.n + places[i]) * e.inner + i % e.inner];
+    for (int64_t i = begin; i < end;) {
+      const S* p = x + i / e.inner * e.n * e.inner;
+      for (int64_t j = i % e.inner; j < e.inner && i < end; ++j, ++i) values[i] = p[places[i] * e.inner + j];
+    }
   });
 }
 

@@ -50,6 +50,38 @@ inline void turn_tile(B* to, int64_t to_stride, const B* from, int64_t from_stri
                                  from_stride * kSize, rows, columns);
 }
 
+// Lines of 16-bit numbers are transposed as 32-bit ones, in pairs of neighbours; a row of pairs is two rows of a tile.
+template <class T>
+inline constexpr bool kInPairs = sixteen::is_dealt<T>;
+inline void split_pairs(const BFloat16* pairs, float* rows) { sixteen::deal(pairs, rows); }
+inline void join_pairs(const float* rows, BFloat16* pairs) {
+  if constexpr (kInPairs<BFloat16>) sixteen::store_dealt(rows, pairs, true);
+}
+#if defined(__AVX512F__)
+template <>
+inline constexpr bool kInPairs<Half> = true;
+inline void split_pairs(const Half* pairs, float* rows) {
+  const __m512i both = _mm512_loadu_si512(pairs);
+  for (unsigned i = 0; i < 2; ++i) {
+    const __m256i bits =
+        _mm512_maskz_cvtepi32_epi16(sixteen::kAll, _mm512_maskz_srli_epi32(sixteen::kAll, both, 16 * i));
+    _mm512_storeu_ps(rows + i * kLanes, _mm512_maskz_cvtph_ps(sixteen::kAll, bits));
+  }
+}
+inline void join_pairs(const float* rows, Half* pairs) {
+  auto words = [](const float* row) {
+    const __m256i bits = _mm512_maskz_cvtps_ph(sixteen::kAll, _mm512_loadu_ps(row), _MM_FROUND_TO_NEAREST_INT);
+    return _mm512_maskz_cvtepu16_epi32(sixteen::kAll, bits);
+  };
+  const __m512i high = _mm512_maskz_slli_epi32(sixteen::kAll, words(rows + kLanes), 16);
+  _mm512_storeu_si512(pairs, _mm512_or_si512(words(rows), high));
+}
+#endif
+template <class B, class T>
+inline bool pairs_fit(const LaneGroup& g, int64_t steps) {
+  return std::is_same_v<B, float> && kInPairs<T> && g.width == kLanes && steps % (2 * kLanes) == 0;
+}
+
 // tile[i][j] = element `first + i` of line j
 template <class B, class T>
 void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t steps) {
@@ -62,6 +94,15 @@ void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t s
     if constexpr (std::is_same_v<T, B>)
       if (direct_rows<B, T>(g, steps))
         return turn_tile(tile, lanes, x + g.start[0] + first, g.lane_stride, steps, kLanes);
+    if constexpr (kInPairs<T>)
+      if (pairs_fit<B, T>(g, steps)) {
+        alignas(64) T pairs[kLanes * kSteps];
+        transpose_plane<uint32_t>(reinterpret_cast<char*>(pairs), kLanes * 4,
+                                  reinterpret_cast<const char*>(x + g.start[0] + first), g.lane_stride * 2, steps / 2,
+                                  kLanes);
+        for (int64_t i = 0; i < steps; i += 2) split_pairs(pairs + i * kLanes, tile + i * kLanes);
+        return;
+      }
     alignas(64) B rows[kLanes * kSteps];
     const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
     for (int64_t j = 0; j < kLanes; ++j) {
@@ -87,6 +128,13 @@ void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t 
     if constexpr (std::is_same_v<T, B>)
       if (direct_rows<B, T>(g, steps))
         return turn_tile(x + g.start[0] + first, g.lane_stride, tile, lanes, kLanes, steps);
+    if constexpr (kInPairs<T>)
+      if (pairs_fit<B, T>(g, steps)) {
+        alignas(64) T pairs[kLanes * kSteps];
+        for (int64_t i = 0; i < steps; i += 2) join_pairs(tile + i * kLanes, pairs + i * kLanes);
+        return transpose_plane<uint32_t>(reinterpret_cast<char*>(x + g.start[0] + first), g.lane_stride * 2,
+                                         reinterpret_cast<const char*>(pairs), kLanes * 4, kLanes, steps / 2);
+      }
     alignas(64) B rows[kLanes * kSteps];
     const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
     turn_tile(static_cast<B*>(rows), kSteps, tile, lanes, kLanes, whole);

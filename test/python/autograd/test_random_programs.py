@@ -79,7 +79,7 @@ class Program:
         elif kind == "inplace_tensor":
             same = [j for j in range(len(shapes)) if broadcasts(shapes[j], shapes[i])]
             j, name = rng.choice(same), rng.choice(["mul_", "add_", "copy_"])
-            self._step(f"v{i}.{name}(v{j})", lambda lib, v: getattr(v[i], name)(v[j]))
+            self._step(f"v{i}.{name}(v{j})", lambda lib, v: getattr(v[i], name)(read_first(v[i], name, v[j])))
         elif kind == "inplace_view":
             name, f = view(rng, shapes[i])
             write = rng.choice(["mul_", "exp_", "tanh_", "zero_", "neg_"])
@@ -91,7 +91,7 @@ class Program:
             if j is None:
                 self._step(f"v{i}[{row}] = 0.5", lambda lib, v: v[i].__setitem__(row, 0.5))
             else:
-                self._step(f"v{i}[{row}] = v{j}", lambda lib, v: v[i].__setitem__(row, v[j]))
+                self._step(f"v{i}[{row}] = v{j}", lambda lib, v: v[i].__setitem__(row, read_first(v[i][row], "copy_", v[j])))
         elif kind == "sum" and shapes[i]:
             dim = rng.randrange(len(shapes[i]))
             self._step(f"v{len(shapes)} = v{i}.sum({dim}, True)", lambda lib, v: v.append(v[i].sum(dim, True)))
@@ -123,6 +123,20 @@ class Program:
             assert "inplace operation" in str(error), (self.text, error)
             return "overwritten", versions, None
         return "ran", versions, [arrays(v), arrays(grads), arrays(second)]
+
+
+def read_first(target, name, operand):
+    """The operand of a write. Where it is broadcast from the memory that is written, tapegrad reads it first; what torch
+    does depends on the order of its loops, unless it refuses, so it gets a copy; but not for products, whose gradient
+    misses the operand that was overwritten in either library."""
+    if not isinstance(target, torch.Tensor) or target.shape == operand.shape or name == "mul_":
+        return operand
+    if target.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr():
+        return operand
+    before = target.data.clone()
+    getattr(target.data, name)(operand.data)  # refused here as it would be there; `data` has a version of its own
+    target.data.copy_(before)
+    return operand.clone()
 
 
 def np_like(shape):

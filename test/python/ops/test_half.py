@@ -37,6 +37,16 @@ def test_every_number(dtype, name):
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
+def test_gelu_of_every_number(dtype):
+    x = _all_numbers(dtype)
+    exact = torch.nn.functional.gelu(x.double())
+    near = x.abs() < 3  # further down the float that 1/2 is taken from has few bits left, in torch, too
+    found = torch.from_dlpack(tg.nn.functional.gelu(_ours(x)))
+    assert _places_apart(_ours(found[near]), exact[near]) <= 1
+    torch.testing.assert_close(found.double(), exact.to(x.dtype).double(), rtol=2 * FORMATS[dtype], atol=2e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
 def test_conversions_of_every_number(dtype):
     x = _all_numbers(dtype)
     ours = _ours(x)
@@ -44,6 +54,14 @@ def test_conversions_of_every_number(dtype):
     assert _places_apart(ours.float().to(ours.dtype), x) == 0
     between = (x.double() * (1 + 2.0**-9)).float()  # not representable: rounded, subnormal results too
     assert _places_apart(_ours(between).to(ours.dtype), between.to(x.dtype)) == 0
+    np.testing.assert_array_equal(ours.double().numpy(), x.double().numpy())
+    np.testing.assert_array_equal(ours.bool().numpy(), x.bool().numpy())
+    small = x.abs() < 120  # what all integer types hold
+    for name in ("int64", "int32", "int16", "int8", "uint8"):
+        held = x[small & (x >= 0)] if name == "uint8" else x[small]
+        whole = held.to(getattr(torch, name))
+        np.testing.assert_array_equal(_ours(held).to(getattr(tg, name)).numpy(), whole.numpy())
+        assert _places_apart(_ours(whole).to(ours.dtype), whole.to(x.dtype)) == 0
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -86,6 +104,23 @@ def test_rows(dtype, n):
     target = torch.randint(0, n, (5,), generator=generator)
     close(f.cross_entropy(a, _ours(target)), g.cross_entropy(exact, target))
     np.testing.assert_array_equal(a[:, ::2].contiguous().float().numpy(), x[:, ::2].float().numpy())
+
+
+@pytest.mark.parametrize("n", [2, 40, 33_000])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_extremes_of_columns(dtype, n):
+    """Places and values among few different numbers: ties, both zeros, infinities, subnormal numbers, NaN."""
+    generator = torch.Generator().manual_seed(n)
+    some = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0**-24, -(2.0**-24), float("inf"), -float("inf"), float("nan")])
+    few = torch.tensor([3, 5, 9])[torch.arange(45) % 3]  # a column has the first 3 of them, 5 or all
+    x = some[(torch.rand(n, 45, generator=generator) * few).long()].to(getattr(torch, dtype))
+    for name in ("max", "min"):
+        values, places = getattr(_ours(x), name)(0)
+        exact, _ = getattr(x.float(), name)(0)
+        torch.testing.assert_close(torch.from_dlpack(values).float(), exact, rtol=0, atol=0, equal_nan=True)
+        first = ((x.float() == exact) | (x.isnan() & exact.isnan())).int().argmax(0)
+        assert torch.equal(torch.from_dlpack(places), first)
+        assert torch.equal(torch.from_dlpack(getattr(_ours(x), "arg" + name)(0)), first)
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
@@ -133,7 +168,7 @@ def test_products(dtype):
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("size, length", [(1, 3), (700, 2500), (4096, 100), (5000, 100)])
+@pytest.mark.parametrize("size, length", [(1, 3), (300, 900), (700, 2500), (4096, 100), (5000, 100)])
 def test_sums_into_lines(dtype, size, length):
     generator = torch.Generator().manual_seed(size)
     x, y = (torch.randn(7, n, generator=generator).to(getattr(torch, dtype)) for n in (size, length))
@@ -146,6 +181,10 @@ def test_sums_into_lines(dtype, size, length):
     spread = tg.zeros(7, 2 * size, dtype=a.dtype)[:, ::2].copy_(a)  # lines that are not dense go another way
     assert (spread.scatter_add(1, i, b) - found).abs().max() <= 4 * FORMATS[dtype] * found.abs().max()
     torch.testing.assert_close(torch.from_dlpack(a.scatter_reduce(1, i, b, "prod")), x.float().scatter_reduce(1, index, y.float(), "prod").to(x.dtype), **tolerance)
+    cube, places, added = (t.unsqueeze(-1).repeat(1, 1, 70) for t in (a, i, b))  # columns, in strips where they are short
+    sums = cube.scatter_add(1, places, added)
+    assert (sums - found.unsqueeze(-1)).abs().max() <= (0 if size < 500 else 4 * FORMATS[dtype] * found.abs().max())
+    assert cube.scatter_add_(1, places, added).equal(sums)
     assert a.scatter_add_(-1, i, b) is a and a.equal(found)
     with pytest.raises(RuntimeError, match="out of bounds"):
         a.scatter_add_(1, i + size, b)

@@ -242,3 +242,22 @@ def test_stack_of_pairs(dtype):
         np.testing.assert_array_equal(out.numpy(), expected)
         if len(shape) == 2:
             np.testing.assert_array_equal(tg.stack([x.t(), y.t()], -1).numpy(), np.stack([x.numpy().T, y.numpy().T], -1))
+
+
+@pytest.mark.parametrize("dtype", [tg.float16, tg.bfloat16, tg.int16, tg.float32])
+@pytest.mark.parametrize(("size", "length"), [(1, 1), (7, 9), (64, 15), (64, 16), (500, 500), (4096, 3000), (4097, 4097)])
+def test_scatter_of_lines_keeps_bits(dtype, size, length):
+    """Whatever a line goes through, elements are moved, not converted: bits of NaNs stay, and the last of equal indices wins."""
+    rng = np.random.default_rng(size)
+    bits = np.int32 if dtype is tg.float32 else np.int16
+    x, y = (rng.integers(np.iinfo(bits).min, np.iinfo(bits).max, (5, n)).astype(bits) for n in (size, length))
+    index = rng.integers(0, size, (5, length))
+    expected = x.copy()
+    for row in range(5):
+        expected[row, index[row]] = y[row]  # numpy assigns in order
+    mine, source, where = tg.tensor(x).view(dtype), tg.tensor(y).view(dtype), tg.tensor(index)
+    integer = tg.int32 if dtype is tg.float32 else tg.int16
+    np.testing.assert_array_equal(mine.scatter(1, where, source).view(integer).numpy(), expected)
+    np.testing.assert_array_equal(mine.t().contiguous().scatter(0, where.t(), source.t()).t().view(integer).numpy(), expected)
+    mine.scatter_(1, where, source)
+    np.testing.assert_array_equal(mine.view(integer).numpy(), expected)

@@ -1,5 +1,8 @@
 """Scans against numpy in double precision: every layout of lines, sizes around the tiles, long lines, special values, threads."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import tapegrad as tg
@@ -112,3 +115,21 @@ def test_the_same_bits_for_any_number_of_threads():
         tg.set_num_threads(before)
     for other in results[1:]:
         assert all(tg.equal(a, b) for a, b in zip(results[0], other))
+
+
+@pytest.mark.parametrize("dtype", [tg.bfloat16, tg.float16])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
+def test_rows_of_sixteen_bits(dtype, name):
+    """Lengths and numbers of rows around the tiles that are transposed in pairs; rows at even and odd places of memory."""
+    for rows, n in itertools.product((15, 16, 17, 40), (1, 31, 32, 33, 64, 65, 96, 128, 200)):
+        for shift in (0, 1):
+            x = (tg.randn(rows, n + shift) * 0.2 + 1).to(dtype)[:, shift:]
+            if n % 2:
+                x[rows // 2, n // 2] = math.nan
+            got, wide = getattr(x, name)(1), getattr(x.float(), name)(1)
+            if name in ("cummax", "cummin"):
+                assert tg.equal(got[1], wide[1])
+                got, wide = got[0], wide[0]
+            assert got.dtype == dtype
+            # one rounding of the result, and of sums and products a few of floats
+            assert tg.allclose(got.float(), wide.to(dtype).float(), rtol=2 ** -7 if dtype is tg.bfloat16 else 2 ** -10, equal_nan=True)
