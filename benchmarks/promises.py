@@ -147,7 +147,8 @@ def _interrupts():
 
 
 def _half():
-    """16-bit formats against float32 in every family of operators, at 262,144 elements."""
+    """16-bit formats against float32 in every family of operators, at 262,144 elements. What seems above the limit is measured
+    again, five times as long: among 260 medians of a shared machine some are far off, and those would be named in every run."""
     tables = {dtype: {f: make(tg, *families.tensors(tg, families.SIZES[262_144], getattr(tg, dtype))) for f, make in families.FAMILIES.items()}
               for dtype in ("float32", "bfloat16", "float16")}
     for dtype in ("bfloat16", "float16"):
@@ -157,6 +158,8 @@ def _half():
                 if name.startswith("int64"):
                     continue
                 ratios.append(1 / _paired(run, tables["float32"][family][name], 15, 0.01))
+                if ratios[-1] > 1.3:
+                    ratios[-1] = 1 / _paired(run, tables["float32"][family][name], 75, 0.01)
                 if ratios[-1] > 1.3:
                     slow.append(f"{name} {ratios[-1]:.2f}")
         worst = f": {', '.join(slow)}" if slow else ""
