@@ -136,36 +136,59 @@ void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const P
 
 namespace {
 
-// Sorts n numbers of which the `bits` lowest stand in order already. Least significant digit first, and of the bits
-// above only as many as leave few numbers undecided: about one in 2^7 then has to move past an equal one before it.
-void sort_draws(uint64_t*& a, uint64_t*& b, int64_t n, int bits, int random_bits) {
+// f(p, begin, end) of each of `parts` equal parts of n elements, side by side.
+template <class F>
+void for_parts(int64_t parts, int64_t n, F&& f) {
+  parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) f(p, n * p / parts, n * (p + 1) / parts);
+  });
+}
+
+// Moves a[i] past what is larger before it, and says whether there was something.
+TG_INLINE bool insert(uint64_t* a, int64_t i) {
+  const uint64_t v = a[i];
+  if (TG_LIKELY(a[i - 1] <= v)) return false;
+  for (; i > 0 && a[i - 1] > v; --i) a[i] = a[i - 1];
+  a[i] = v;
+  return true;
+}
+
+// Sorts n numbers of which the `bits` lowest stand in order already, in parts of them side by side. Least significant
+// digit first, and of the bits above only as many as leave few numbers undecided: about one in 2^7 then has to move
+// past an equal one before it.
+void sort_draws(uint64_t*& a, uint64_t*& b, int64_t n, int bits, int random_bits, int64_t parts) {
   const int looked_at = std::min(random_bits, bits + 6), passes = (looked_at + 11) / 12;
   const int digit = (looked_at + passes - 1) / passes;
-  const uint64_t mask = (uint64_t{1} << digit) - 1;
-  const int lowest = bits + random_bits - looked_at;
-  const std::unique_ptr<int64_t[]> counts(new int64_t[size_t{1} << digit]);
-  for (int p = 0; p < passes; ++p) {
-    int64_t* count = counts.get();
-    const int shift = lowest + p * digit;
-    std::fill_n(count, mask + 1, 0);
-    for (int64_t i = 0; i < n; ++i) ++count[a[i] >> shift & mask];
+  const int64_t digits = int64_t{1} << digit;
+  const uint64_t mask = static_cast<uint64_t>(digits - 1);
+  const std::unique_ptr<int64_t[]> counts(new int64_t[static_cast<size_t>(digits * parts)]);
+  for (int shift = bits + random_bits - looked_at, p = 0; p < passes; ++p, shift += digit) {
+    for_parts(parts, n, [&](int64_t part, int64_t begin, int64_t end) {
+      int64_t* count = counts.get() + part * digits;
+      std::fill_n(count, digits, 0);
+      for (int64_t i = begin; i < end; ++i) ++count[a[i] >> shift & mask];
+    });
     int64_t at = 0;
-    for (uint64_t d = 0; d <= mask; ++d) at += std::exchange(count[d], at);
-    for (int64_t i = 0; i < n; ++i) b[count[a[i] >> shift & mask]++] = a[i];
+    for (int64_t d = 0; d < digits; ++d)
+      for (int64_t part = 0; part < parts; ++part) at += std::exchange(counts[part * digits + d], at);
+    for_parts(parts, n, [&](int64_t part, int64_t begin, int64_t end) {
+      const uint64_t* from = a;
+      uint64_t* to = b;
+      int64_t* count = counts.get() + part * digits;
+      for (int64_t i = begin; i < end; ++i) to[count[from[i] >> shift & mask]++] = from[i];
+    });
     std::swap(a, b);
   }
-  for (int64_t i = 1; i < n; ++i) {
-    const uint64_t v = a[i];
-    if (TG_LIKELY(a[i - 1] <= v)) continue;
-    int64_t k = i;
-    for (; k > 0 && a[k - 1] > v; --k) a[k] = a[k - 1];
-    a[k] = v;
-  }
+  for_parts(parts, n, [&](int64_t, int64_t begin, int64_t end) {
+    for (int64_t i = begin + 1; i < end; ++i) insert(a + begin, i - begin);
+  });
+  for (int64_t part = 1; part < parts; ++part)  // and what belongs to the end of the part before
+    for (int64_t i = n * part / parts; i < n && insert(a, i);) ++i;
 }
 
 // Each number gets random bits in front and all are sorted: the order that the bits give, which a device can find,
 // too.
-void permute(uint64_t*& a, uint64_t*& b, int64_t n, int index_bits, PhiloxState state) {
+void permute(uint64_t*& a, uint64_t*& b, int64_t n, int index_bits, int64_t parts, PhiloxState state) {
   const int random_bits = std::min(64 - index_bits, 40);
   for_words<2>(n, state, [&](int64_t start, int64_t many, const uint32_t* words) {
     for (int64_t i = 0; i < many; ++i) {
@@ -176,7 +199,7 @@ void permute(uint64_t*& a, uint64_t*& b, int64_t n, int index_bits, PhiloxState 
   if (n <= 64)
     std::sort(a, a + n);
   else
-    sort_draws(a, b, n, index_bits, random_bits);
+    sort_draws(a, b, n, index_bits, random_bits, parts);
 }
 
 }  // namespace
@@ -185,13 +208,16 @@ void randperm_cpu(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state,
   if (n == 0) return;
   const int index_bits = std::bit_width(static_cast<uint64_t>(n - 1));
   const uint64_t mask = index_bits == 0 ? 0 : ~uint64_t{0} >> (64 - index_bits);
+  const int64_t parts = std::clamp<int64_t>(n / 16384, 1, get_num_threads());
   Tensor first = empty_tensor({n}, DType::int64), second = empty_tensor({n}, DType::int64);
   uint64_t* a = static_cast<uint64_t*>(first.data_ptr());
   uint64_t* b = static_cast<uint64_t*>(second.data_ptr());
-  permute(a, b, n, index_bits, state);
+  permute(a, b, n, index_bits, parts, state);
   dispatch_dtype(out.dtype(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
-    for (int64_t i = 0; i < n; ++i) to[i] = convert_value<T>(static_cast<int64_t>(a[i] & mask));
+    for_parts(parts, n, [&](int64_t, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = convert_value<T>(static_cast<int64_t>(a[i] & mask));
+    });
   });
 }
 

@@ -25,6 +25,8 @@ def test_a_seed_gives_every_device_the_numbers_of_the_cpu():
     first, second = drawn("cpu"), drawn("cpu")
     for i in range(cuda.device_count()):
         assert (drawn(f"cuda:{i}"), drawn(f"cuda:{i}")) == (first, second)  # the others' draws change nothing
+    for n in (5, 100, 5000, 40_000):
+        assert tg.randperm(n, device="cuda:0", generator=tg.Generator("cuda").manual_seed(n)).tolist() == tg.randperm(n, generator=tg.Generator().manual_seed(n)).tolist()
     own = tg.Generator("cuda").manual_seed(4)
     assert tg.rand(3, device="cuda", generator=own).tolist() == first and own.device == own.clone_state().device == tg.device("cuda", 0)
     with pytest.raises(RuntimeError, match="there is no device cuda:9"):

@@ -118,6 +118,21 @@ def test_randperm(n):
         assert abs(np.corrcoef(v, np.arange(n))[0, 1]) < 5 / math.sqrt(n)
 
 
+def test_randperm_sorts_by_random_bits():
+    """Its definition, on each number of threads: places in the order of 40 random bits (fewer for the largest) of each."""
+    threads = tg.get_num_threads()
+    try:
+        for n in (1, 64, 65, 4096, 32_767, 32_768, 70_001, 300_000):
+            bits = min(64 - max(n - 1, 0).bit_length(), 40)
+            draws = tg.empty(n, dtype=tg.float64).uniform_(generator=tg.Generator().manual_seed(n)).numpy()  # the upper 53 bits of the same draws
+            expected = np.argsort(np.floor(draws * 2.0**bits), kind="stable")
+            for count in (1, 2, 3, 5):
+                tg.set_num_threads(count)
+                assert (tg.randperm(n, generator=tg.Generator().manual_seed(n)).numpy() == expected).all(), (n, count)
+    finally:
+        tg.set_num_threads(threads)
+
+
 def test_randperm_takes_every_order():
     seen = {tuple(tg.randperm(3).tolist()) for _ in range(200)}
     assert len(seen) == 6
