@@ -35,8 +35,8 @@ Binned bin_of(const Tensor& values, const Tensor& edges) {
 }
 
 void check_histogram(const Tensor& input, const Tensor& weight, const char* op) {
-  TG_CHECK(input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
-           "{}: expected a float32 or float64 tensor: got {}", op, input.dtype());
+  TG_CHECK(is_half(input.dtype()) || input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
+           "{}: expected a tensor of real floating numbers: got {}", op, input.dtype());
   TG_CHECK(!weight.defined() || weight.dtype() == input.dtype(), Runtime,
            "{}: expected weights of the input's dtype {}: got {}", op, input.dtype(), weight.dtype());
 }
@@ -49,6 +49,12 @@ void check_edges(const Tensor& edges, DType dtype, const char* op) {
 
 // values: [N, D] points; the counts have a dimension per coordinate.
 Tensor count_points(const Tensor& points, TensorSpan edges, const Tensor& weight, bool density) {
+  if (is_half(points.dtype())) {  // which would stop counting at 2^8 or 2^11
+    std::vector<Tensor> wide;
+    for (const Tensor& e : edges) wide.push_back(to(e, DType::float32));
+    const Tensor amounts = weight.defined() ? to(weight, DType::float32) : weight;
+    return to(count_points(to(points, DType::float32), wide, amounts, density), points.dtype());
+  }
   DimVector sizes;
   Tensor flat, inside;
   for (size_t k = 0; k < edges.size(); ++k) {
@@ -80,8 +86,8 @@ std::tuple<Tensor, Tensor> histogram_of(const Tensor& input, const Tensor& edges
            weight.defined() ? format_ints(weight.sizes()) : "");
   const Tensor points = reshape(input, IntSpan({-1, 1}));
   const Tensor list[] = {contiguous(edges)};
-  return {count_points(points, list, weight.defined() ? reshape(weight, IntSpan({-1})) : weight, density),
-          clone(edges)};
+  const Tensor hist = count_points(points, list, weight.defined() ? reshape(weight, IntSpan({-1})) : weight, density);
+  return {hist, clone(to(edges, input.dtype()))};
 }
 
 // Rows of places: the choices of r out of n in lexicographic order.
@@ -181,7 +187,8 @@ std::tuple<Tensor, Tensor> histogram_count(const Tensor& input, int64_t bins,
   TG_CHECK(std::isfinite(low) && std::isfinite(high) && low <= high, Runtime,
            "histogram: the range must be finite and rising: got [{}, {}]", low, high);
   if (low == high) low -= 0.5, high += 0.5;
-  return histogram_of(input, linspace(low, high, bins + 1, input.dtype(), input.device()), weight, density);
+  const Tensor edges = linspace(low, high, bins + 1, compute_dtype(input.dtype()), input.device());
+  return histogram_of(input, edges, weight, density);
 }
 
 Tensor histogramdd(const Tensor& input, TensorSpan edges, const Tensor& weight, bool density) {
