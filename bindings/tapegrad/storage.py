@@ -135,6 +135,17 @@ class UntypedStorage:
         self._bytes.copy_(source.untyped()._bytes)
         return self
 
+    def resize_(self, size: int) -> UntypedStorage:
+        """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. Unlike PyTorch's it cannot become
+        shorter, as tensors may look at what would go. Raises RuntimeError for that, and where the memory was made by somebody
+        else (NumPy, DLPack) or is shared by processes."""
+        if not isinstance(size, int):
+            raise TypeError(f"resize_: expected a number of bytes: got {type(size).__name__}")
+        if size < self.nbytes():
+            raise RuntimeError(f"resize_: a storage cannot shrink while tensors see it: from {self.nbytes()} to {size} bytes")
+        self._bytes.resize_(size)
+        return self
+
     def cpu(self) -> UntypedStorage:
         return UntypedStorage._over(self._bytes.cpu()) if self.is_cuda else self
 
@@ -199,6 +210,11 @@ class TypedStorage:
 
     def tolist(self) -> list:
         return self._tensor().tolist()
+
+    def resize_(self, size: int) -> TypedStorage:
+        """Makes it `size` elements long: see UntypedStorage.resize_."""
+        self._untyped.resize_(size * self.element_size())
+        return self
 
     def __getitem__(self, index):
         return self.tolist()[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 import tapegrad as tg
 
@@ -65,3 +66,21 @@ def test_mistakes(path):
     ]:
         with pytest.raises(error, match=text):
             call()
+
+
+def test_resize_of_storages():
+    x = tg.arange(6.0)
+    storage, part = x.untyped_storage(), x[2:]
+    assert storage.resize_(100) is storage and storage.nbytes() == x.untyped_storage().nbytes() == 100
+    assert part.tolist() == [2.0, 3.0, 4.0, 5.0]
+    part[0] = 7  # it follows
+    assert x[2] == 7 and tg.FloatStorage(3).resize_(5).size() == 5
+    with pytest.raises(RuntimeError, match="cannot shrink while tensors see it: from 100 to 99 bytes"):
+        storage.resize_(99)
+    with pytest.raises(TypeError, match="a number of bytes"):
+        storage.resize_("8")
+    with pytest.raises(RuntimeError, match="belongs to another library"):
+        tg.from_numpy(np.ones(3)).untyped_storage().resize_(100)
+    with pytest.raises(RuntimeError):
+        storage.resize_(2**62)
+    assert storage.nbytes() == 100
