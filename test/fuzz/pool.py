@@ -24,10 +24,15 @@ class Outcome:
 
 
 def operators() -> list[str]:
-    """The public rows that have samples."""
+    """The public rows, and the calls without a row."""
+    import others
     import rows
 
-    return sorted({r.name for r in rows.load_records() if r.samples and not r.name.startswith("_")})
+    public = [r for r in rows.load_records() if not r.name.startswith("_")]
+    missing = [r.name for r in public if not r.samples]
+    if missing:
+        raise LookupError(f"rows without samples, which cannot be called: {', '.join(missing)}")
+    return sorted({r.name for r in public} | set(others.records()))
 
 
 def run_worker(seed: int, calls: int, names: list[str], seconds: float) -> Outcome:

@@ -20,6 +20,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "pyt
 sys.modules["torch"] = None  # not needed here, and large
 
 import mutate  # noqa: E402
+import others  # noqa: E402
 import rows  # noqa: E402
 import tapegrad as tg  # noqa: E402
 from child import MEMORY, SANITIZED, Journal, describe, limit_memory  # noqa: E402
@@ -97,7 +98,7 @@ def one_call(record, samples, rng: random.Random, journal: Journal, number: int)
     begun = os.times().user
     try:
         use(function(*call.args, **call.kwargs), rng)
-    except TYPED as error:
+    except (*TYPED, *getattr(record, "refusals", ())) as error:
         message = str(error)
         if not message and not isinstance(error, (MemoryError, KeyError)):
             return f"no message: {type(error).__name__}"
@@ -116,7 +117,7 @@ def main():
     warnings.simplefilter("ignore")
     journal = Journal()
     signal.signal(signal.SIGVTALRM, _alarm)
-    records = {r.name: r for r in rows.load_records()}
+    records = {r.name: r for r in rows.load_records()} | others.records()
     if SANITIZED:
         limit_memory(MEMORY)
     before = None

@@ -84,11 +84,12 @@ class Record:
     @property
     def function(self):
         """The row as a function; of a row that is only a method, a call of the method."""
-        if self.writes:
-            return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
         if not self.modules:
+            if self.writes:
+                return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
             return lambda first, *args, **kwargs: getattr(first, self.name)(*args, **kwargs)
-        return tapegrad._C._functions[self.modules[0]][self.public]
+        function = tapegrad._C._functions[self.modules[0]][self.public]
+        return (lambda first, *args, **kwargs: function(first.clone(), *args, **kwargs)) if self.writes else function
 
     @property
     def torch_function(self):
@@ -136,6 +137,16 @@ def load_records() -> list[Record]:
             # within bounds) do not bind.
             if not (name.startswith("_") and r.name.startswith("_")):
                 r.samples = functions.get(name)
+    by_name = {r.name: r for r in records}
+    for r in records:
+        if r.samples is None and r.overloads:  # what its overloads are called with
+            names = dict.fromkeys(by_name[o].test.get("samples") for o in r.overloads)
+            parts = [functions[n] for n in names if n in functions]
+            if parts:
+                r.samples = lambda make, parts=parts: [sample for part in parts for sample in part(make)]
+            for rule in ("meta", "layout"):
+                r.test[rule] = all(by_name[o].test.get(rule, True) for o in r.overloads)
+        r.args = r.args or [a for o in r.overloads for a in by_name[o].args]
     return records
 
 

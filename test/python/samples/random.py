@@ -49,3 +49,28 @@ def fill_random(make):
 
 def fill_geometric(make):
     return [((make((2, 3)), 0.4), {}), ((make((0,)), 0.4), {})]
+
+
+def randint(make):
+    return [((5, (2, 3)), {}), ((-4, 9, (3,)), {"dtype": make.dtype}), ((2, 3, ()), {}), ((1, (0, 2)), {})]
+
+
+def randint_like(make):
+    return [((make((2, 3)), 5), {}), ((make((3, 2)).t(), -3, 4), {"dtype": tapegrad.int64}), ((make(()), 2), {})]
+
+
+def normal(make):
+    return [((make((2, 3)), make((2, 3), low=0.1)), {}), ((make((3,)), 2.0), {}), ((1.0, make((3,), low=0.1)), {}),
+            ((0.5, 1.5, (2, 3)), {"dtype": make.dtype}), ((make((0, 2)),), {})]
+
+
+def bernoulli(make):
+    return [((make((2, 3), low=0.0),), {}), ((make((3, 2)).t(), 0.3), {}), ((make((), low=0.0),), {})]
+
+
+def fill_bernoulli(make):
+    return [((make((2, 3)),), {}), ((make((4, 3)).t(), 0.3), {}), ((make((2, 3)), make((3,), low=0.0)), {})]
+
+
+def fill_integers(make):
+    return [((make((2, 3)),), {}), ((make((4, 3)).t(), 5), {}), ((make((4,)), -3, 9), {}), ((make((0,)), 2), {})]
