@@ -64,6 +64,40 @@ void convert_flags(Bits* __restrict to, const uint8_t* __restrict flags, int64_t
   for (int64_t i = 0; i < n; ++i) to[i] = flags[i] != 0 ? one : Bits(0);
 }
 
+// Bytes fill vectors that are wider than a block of 16-bit numbers: by way of floats in the nearest cache, or, as bytes
+// have no more digits than bfloat16, by the upper half of the floats.
+inline constexpr int64_t kStage = 512;
+
+template <class To, class From>
+void bytes_to_half(To* to, const From* __restrict from, int64_t n) {
+  if constexpr (std::is_same_v<To, BFloat16>) {
+    uint16_t* __restrict bits = reinterpret_cast<uint16_t*>(to);
+    for (int64_t i = 0; i < n; ++i)
+      bits[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(from[i])) >> 16);
+    return;
+  }
+  alignas(64) float stage[kStage];
+  for (int64_t i = 0, many; i < n; i += many) {
+    many = std::min(kStage, n - i);
+    for (int64_t l = 0; l < many; ++l) stage[l] = static_cast<float>(from[i + l]);
+    int64_t l = 0;
+    for (; l + blocks::kWidth <= many; l += blocks::kWidth) sixteen::store_two(stage + l, to + i + l);
+    for (; l < many; ++l) to[i + l] = To(stage[l]);
+  }
+}
+
+template <class To, class From>
+void half_to_bytes(To* __restrict to, const From* from, int64_t n) {
+  alignas(64) float stage[kStage];
+  for (int64_t i = 0, many; i < n; i += many) {
+    many = std::min(kStage, n - i);
+    int64_t l = 0;
+    for (; l + sixteen::kBlock <= many; l += sixteen::kBlock) sixteen::load(from + i + l, stage + l);
+    for (; l < many; ++l) stage[l] = static_cast<float>(from[i + l]);
+    for (l = 0; l < many; ++l) to[i + l] = convert_value<To>(stage[l]);
+  }
+}
+
 template <class To, class From>
 void convert_dense(void* to, const void* from, int64_t n) {
   [[maybe_unused]] To* __restrict t = static_cast<To*>(to);
@@ -71,6 +105,10 @@ void convert_dense(void* to, const void* from, int64_t n) {
     using Bits = BitsOf<sizeof(To)>;
     convert_flags(static_cast<Bits*>(to), static_cast<const uint8_t*>(from), n,
                   std::bit_cast<Bits>(convert_value<To>(true)));
+  } else if constexpr (is_half_type<To> && sizeof(From) == 1) {
+    bytes_to_half(t, static_cast<const From*>(from), n);
+  } else if constexpr (is_half_type<From> && sizeof(To) == 1 && !std::is_same_v<To, bool>) {
+    half_to_bytes(t, static_cast<const From*>(from), n);
   } else if constexpr (is_half_type<To> && std::is_arithmetic_v<From>) {
     blocks::copy(n, t, static_cast<const From*>(from));
   } else if constexpr (is_half_type<From> && std::is_same_v<To, bool>) {

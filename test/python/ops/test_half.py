@@ -62,6 +62,11 @@ def test_conversions_of_every_number(dtype):
         whole = held.to(getattr(torch, name))
         np.testing.assert_array_equal(_ours(held).to(getattr(tg, name)).numpy(), whole.numpy())
         assert _places_apart(_ours(whole).to(ours.dtype), whole.to(x.dtype)) == 0
+    for start, byte in ((0, "uint8"), (-128, "int8")):
+        every = (torch.arange(1541) % 256 + start).to(getattr(torch, byte))  # all bytes, and a rest that fills no block
+        back = _ours(every).to(ours.dtype)
+        np.testing.assert_array_equal(back.float().numpy(), every.float().numpy())
+        np.testing.assert_array_equal(back.to(getattr(tg, byte)).numpy(), every.numpy())
 
 
 @pytest.mark.parametrize("n", LENGTHS)
