@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/checked_int.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/object_pool.h"
@@ -28,7 +29,7 @@ Scalar Tensor::item() const {
   TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
   const void* p = data_ptr();
   return dispatch_dtype(dtype(), [&]<class T>() {
-    T value = *static_cast<const T*>(p);
+    const T value = seen(*static_cast<const T*>(p));
     if constexpr (is_half_type<T>)
       return Scalar(static_cast<float>(value));
     else if constexpr (is_complex_type<T>)

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 
@@ -9,16 +10,16 @@ namespace tapegrad::cpu {
 void masked_scatter_cpu(const Tensor& input, const Tensor& mask, const Tensor& source, const Tensor& out) {
   Tensor dense_mask = raw::contiguous(raw::expand(mask, out.sizes()));
   Tensor from = raw::contiguous(source);
-  const bool* m = dense_mask.data<bool>();
+  const uint8_t* m = stored(dense_mask.data<bool>());
   const int64_t n = out.numel();
   int64_t wanted = 0;
-  for (int64_t i = 0; i < n; ++i) wanted += m[i];
+  for (int64_t i = 0; i < n; ++i) wanted += m[i] != 0;
   TG_CHECK(wanted <= from.numel(), Runtime, "masked_scatter: the mask has {} true elements, the source only {}", wanted,
            from.numel());
   if (geometry::may_overlap(out, from)) from = raw::clone(from);
   if (geometry::may_overlap(out, mask) && dense_mask.data_ptr() == mask.data_ptr()) {
     dense_mask = raw::clone(dense_mask);
-    m = dense_mask.data<bool>();
+    m = stored(dense_mask.data<bool>());
   }
   if (!out.is_same(input)) raw::copy_(out, input);
   const size_t size = out.itemsize();

@@ -3,6 +3,7 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
@@ -168,7 +169,7 @@ template <class F>
 void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f, const char* start = nullptr) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
     const T* from = typed<T>(rows);
-    for_targets<T>(lines, [&](T& to, int64_t at) { to = f(to, from[at]); }, start);
+    for_targets<T>(lines, [&](T& to, int64_t at) { to = f(seen(to), seen(from[at])); }, start);
   });
 }
 
@@ -415,7 +416,7 @@ void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& in
   const bool add = reduce == "add";
   dispatch_dtype(out.dtype(), [&]<class T>() {
     const T v = value.to<T>();
-    for_targets<T>(lines, [v, add](T& to, int64_t) { to = add ? add_values(to, v) : mul_values(to, v); });
+    for_targets<T>(lines, [v, add](T& to, int64_t) { to = add ? add_values(seen(to), v) : mul_values(seen(to), v); });
   });
 }
 

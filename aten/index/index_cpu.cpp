@@ -4,6 +4,7 @@
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
@@ -76,7 +77,7 @@ void write_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows)
 // Adds an element, and of the 16-bit formats a run of them.
 template <class T>
 struct AddTo {
-  void operator()(T& to, const T* from) const { to = add_values(to, *from); }
+  void operator()(T& to, const T* from) const { to = add_values(seen(to), seen(*from)); }
   void run(T* to, const T* from, int64_t n) const requires is_half_type<T> {
     blocks::map(
         n, to, [](float a, float b) { return a + b; }, to, from);
@@ -126,7 +127,7 @@ void index_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const 
   dispatch_dtype(rows.dtype(), [&]<class T>() {
     const T a = alpha.to<T>();
     write_places<T>(v.loop, v.places, static_cast<const T*>(rows.data_ptr()),
-                    [a](T& to, const T* from) { to = add_values(to, mul_values(a, *from)); });
+                    [a](T& to, const T* from) { to = add_values(seen(to), mul_values(a, seen(*from))); });
   });
 }
 

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -11,13 +12,13 @@ Tensor masked_select_cpu(const Tensor& input, const Tensor& mask) {
   const DimVector sizes = broadcast_sizes(input.sizes(), mask.sizes(), "masked_select");
   const Tensor from = raw::contiguous(raw::expand(input, sizes));
   const Tensor dense_mask = raw::contiguous(raw::expand(mask, sizes));
-  const bool* m = dense_mask.data<bool>();
+  const uint8_t* m = stored(dense_mask.data<bool>());
   const int64_t n = from.numel();
   constexpr int64_t kGrain = 32768;
   std::vector<int64_t> starts(static_cast<size_t>(split_range(n, kGrain).count) + 1, 0);
   parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end, int64_t chunk) {
     int64_t count = 0;
-    for (int64_t i = begin; i < end; ++i) count += m[i];
+    for (int64_t i = begin; i < end; ++i) count += m[i] != 0;
     starts[static_cast<size_t>(chunk) + 1] = count;
   });
   for (size_t c = 0; c + 1 < starts.size(); ++c) starts[c + 1] += starts[c];
@@ -30,7 +31,7 @@ Tensor masked_select_cpu(const Tensor& input, const Tensor& mask) {
       const T* stop = to + starts[static_cast<size_t>(chunk) + 1];
       for (int64_t i = begin; i < end && t < stop; ++i) {
         std::memcpy(t, p + i, sizeof(T));
-        t += m[i];
+        t += m[i] != 0;
       }
     });
   };

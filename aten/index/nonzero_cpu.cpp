@@ -1,4 +1,5 @@
 #include "tapegrad/aten/copy/strided_loop.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/parallel.h"
@@ -10,11 +11,11 @@ namespace {
 constexpr int64_t kGrain = 32768;
 
 template <class T>
-inline bool is_set(T v) {
+inline bool is_set(const T& v) {
   if constexpr (is_half_type<T>)
     return (v.bits & 0x7fffu) != 0;
   else
-    return v != T(0);
+    return seen(v) != T(0);
 }
 
 Tensor dense(const Tensor& t) {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/kernels_index.h"
 
@@ -102,7 +103,8 @@ Result unique_by_table(const Tensor& flat, bool values_only) {
   return {values, inverse, count};
 }
 
-Result unique_of(const Tensor& input, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
+Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
+  const Tensor input = clean_flags(given);
   if (!dim) {
     const Tensor flat = raw::contiguous(raw::reshape(input, {-1}));
     if (sort && is_integral(input.dtype()) && input.dtype() != DType::bool_) {

@@ -6,6 +6,7 @@
 
 #include "tapegrad/aten/iterate/cast.h"
 #include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -38,8 +39,14 @@ template <class To, class From>
       }
     }
 #pragma GCC ivdep
-    for (; i < n; ++i) dst[i] = cast_element<To>(src[i]);
+    for (; i < n; ++i) dst[i] = cast_element<To>(value_of<From>(stored(src)[i]));
   }
+}
+
+// The element at p, converted.
+template <class To, class From>
+TG_INLINE To cast_at(const char* p) {
+  return cast_element<To>(value_of<From>(*reinterpret_cast<const stored_t<From>*>(p)));
 }
 
 template <class T>
@@ -53,8 +60,7 @@ template <class To, class From>
 [[gnu::flatten, gnu::optimize("no-tree-vectorize")]] void convert_strided(const char* src, int64_t src_stride,
                                                                           char* dst, int64_t dst_stride, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
-    *reinterpret_cast<To*>(dst + i * dst_stride) =
-        cast_element<To>(*reinterpret_cast<const From*>(src + i * src_stride));
+    *reinterpret_cast<To*>(dst + i * dst_stride) = cast_at<To, From>(src + i * src_stride);
 }
 
 template <class To, class From>
@@ -68,7 +74,7 @@ void convert(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, 
       convert_contiguous(reinterpret_cast<const From*>(src + j * ss1), reinterpret_cast<To*>(dst + j * ds1), n0);
   } else if (ds0 == sizeof(To) && ss0 == 0) {
     for (int64_t j = 0; j < n1; ++j)
-      fill(reinterpret_cast<To*>(dst + j * ds1), cast_element<To>(*reinterpret_cast<const From*>(src + j * ss1)), n0);
+      fill(reinterpret_cast<To*>(dst + j * ds1), cast_at<To, From>(src + j * ss1), n0);
   } else {
     for (int64_t j = 0; j < n1; ++j) convert_strided<To, From>(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
   }

@@ -15,6 +15,7 @@
 #include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/iterate/reduce_iterator.h"
 #include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::reduce {
 using pointwise::dispatch;
@@ -61,11 +62,11 @@ struct OnePass {
   static constexpr bool kBits = is_half_type<In> && requires { F::kOnlyNonzero; };
   static constexpr bool kBlocks = is_half_type<In> && !kBits;
   static constexpr bool kEight = kBlocks && requires(F f, T x) { f.join(x, x); };
-  static auto in(In x) {
+  static auto in(const stored_t<In>& x) {
     if constexpr (kBits)
       return static_cast<uint16_t>(x.bits << 1);
     else
-      return static_cast<T>(x);
+      return static_cast<T>(value_of<In>(x));
   }
 
   [[gnu::flatten]] static void start(const void* functor, int, char* acc, int64_t n, const char*, bool, int64_t) {
@@ -114,7 +115,7 @@ struct OnePass {
   }
   // Lane j takes v[q * stride + j] of Q rows: the accumulators are loaded and stored once for all of them.
   template <size_t... Q>
-  TG_INLINE static void take_rows(const F& f, Acc* a, const In* v, int64_t stride, int64_t n,
+  TG_INLINE static void take_rows(const F& f, Acc* a, const stored_t<In>* v, int64_t stride, int64_t n,
                                   std::index_sequence<Q...>) {
     int64_t j = 0;
     if constexpr (kBlocks) {
@@ -136,7 +137,7 @@ struct OnePass {
                                        int64_t rows) {
     const F f = *static_cast<const F*>(functor);
     Acc* a = reinterpret_cast<Acc*>(acc);
-    auto row = [&](int64_t i) { return reinterpret_cast<const In*>(x + i * stride); };
+    auto row = [&](int64_t i) { return reinterpret_cast<const stored_t<In>*>(x + i * stride); };
     const int64_t step = stride / static_cast<int64_t>(sizeof(In));
     int64_t i = 0;
     if constexpr (kEight)
@@ -156,7 +157,7 @@ struct OnePass {
       return l;
   }
   template <size_t... Q>
-  TG_INLINE static void take_lanes(const F& f, Acc* a, const In* v, std::index_sequence<Q...>) {
+  TG_INLINE static void take_lanes(const F& f, Acc* a, const stored_t<In>* v, std::index_sequence<Q...>) {
     if constexpr (kBlocks) {
       alignas(64) T x[sizeof...(Q)][kLanes];
       (sixteen::deal(v + Q * kLanes, x[Q]), ...);
@@ -166,7 +167,7 @@ struct OnePass {
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[static_cast<int>(Q) * kLanes + l])...);
     }
   }
-  TG_INLINE static void deal(const F& f, Acc* a, const In* v, int64_t n) {
+  TG_INLINE static void deal(const F& f, Acc* a, const stored_t<In>* v, int64_t n) {
     int64_t i = 0;
     const bool far = n >= kFarElements;
     auto fetch = [&](int64_t count) __attribute__((always_inline)) {  // a call that only prefetches is dropped by g++
@@ -208,7 +209,7 @@ struct OnePass {
     const F f = *static_cast<const F*>(functor);
     Acc a[kLanes];
     std::copy_n(reinterpret_cast<Acc*>(acc), kLanes, a);
-    deal(f, a, reinterpret_cast<const In*>(x), n);
+    deal(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
     std::copy_n(a, kLanes, reinterpret_cast<Acc*>(acc));
   }
   template <int N>
@@ -233,7 +234,7 @@ struct OnePass {
     for (int64_t i = 0; i < rows; ++i, x += stride) {
       Acc a[kLanes];
       std::fill_n(a, kLanes, f.identity());
-      deal(f, a, reinterpret_cast<const In*>(x), n);
+      deal(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
       reinterpret_cast<Acc*>(acc)[i] = folded<kLanes>(f, a);
     }
   }

@@ -16,6 +16,7 @@
 #include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
 #include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::rows {
@@ -63,30 +64,32 @@ template <int N, class T, class F>
 __attribute__((flatten)) void loop(const void* functor, char* out, const char* const* in, int64_t n) {
   const F fn = *static_cast<const F*>(functor);
   if (n % kLane != 0) __builtin_unreachable();
-  const T* a = reinterpret_cast<const T*>(in[0]);
+  auto elements = [&](int k) { return reinterpret_cast<const stored_t<T>*>(in[k]); };
+  auto see = [](const stored_t<T>& x) { return value_of<T>(x); };
+  const auto* a = elements(0);
   if constexpr (N == 1) {
-    auto* o = reinterpret_cast<std::decay_t<decltype(fn(a[0]))>*>(out);
+    auto* o = reinterpret_cast<std::decay_t<decltype(fn(see(a[0])))>*>(out);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) o[i] = fn(a[i]);
+    for (int64_t i = 0; i < n; ++i) o[i] = fn(see(a[i]));
   } else if constexpr (N == 2) {
-    const T* b = reinterpret_cast<const T*>(in[1]);
-    auto* o = reinterpret_cast<std::decay_t<decltype(fn(a[0], b[0]))>*>(out);
+    const auto* b = elements(1);
+    auto* o = reinterpret_cast<std::decay_t<decltype(fn(see(a[0]), see(b[0])))>*>(out);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) o[i] = fn(a[i], b[i]);
+    for (int64_t i = 0; i < n; ++i) o[i] = fn(see(a[i]), see(b[i]));
   } else if constexpr (N == 3) {
-    const T* b = reinterpret_cast<const T*>(in[1]);
-    const T* c = reinterpret_cast<const T*>(in[2]);
-    auto* o = reinterpret_cast<std::decay_t<decltype(fn(a[0], b[0], c[0]))>*>(out);
+    const auto* b = elements(1);
+    const auto* c = elements(2);
+    auto* o = reinterpret_cast<std::decay_t<decltype(fn(see(a[0]), see(b[0]), see(c[0])))>*>(out);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) o[i] = fn(a[i], b[i], c[i]);
+    for (int64_t i = 0; i < n; ++i) o[i] = fn(see(a[i]), see(b[i]), see(c[i]));
   } else {
     static_assert(N == 4);
-    const T* b = reinterpret_cast<const T*>(in[1]);
-    const T* c = reinterpret_cast<const T*>(in[2]);
-    const T* d = reinterpret_cast<const T*>(in[3]);
-    auto* o = reinterpret_cast<std::decay_t<decltype(fn(a[0], b[0], c[0], d[0]))>*>(out);
+    const auto* b = elements(1);
+    const auto* c = elements(2);
+    const auto* d = elements(3);
+    auto* o = reinterpret_cast<std::decay_t<decltype(fn(see(a[0]), see(b[0]), see(c[0]), see(d[0])))>*>(out);
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) o[i] = fn(a[i], b[i], c[i], d[i]);
+    for (int64_t i = 0; i < n; ++i) o[i] = fn(see(a[i]), see(b[i]), see(c[i]), see(d[i]));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functors/reduce.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/reduce_rows.h"
@@ -195,8 +196,10 @@ void places_along(const Extent& e, const S* x, S* values, int64_t* places) {
 }
 
 template <bool kMax>
-void find(const Tensor& input, const Extent& e, void* values, int64_t* places) {
-  dispatch_dtype(input.dtype(), [&]<class S>() {
+void find(const Tensor& given, const Extent& e, void* values, int64_t* places) {
+  const Tensor input = clean_flags(given);
+  dispatch_dtype(input.dtype(), [&]<class T>() {
+    using S = stored_t<T>;  // bytes are compared in vectors, bool is not
     if constexpr (!is_complex_type<S>)
       places_along<S, kMax>(e, static_cast<const S*>(input.data_ptr()), static_cast<S*>(values), places);
   });

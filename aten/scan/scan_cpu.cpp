@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/kernels_scan.h"
 #include "tapegrad/aten/scan/lanes.h"
@@ -337,7 +338,7 @@ void extremes(const T* x, T* values, int64_t* indices, const Extent& e) {
 
 template <bool kLargest>
 void extremes(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
-  const Tensor dense = as_dtype(input, input.dtype());
+  const Tensor dense = as_dtype(clean_flags(input), input.dtype());
   dispatch_dtype(input.dtype(), [&]<class T>() {
     if constexpr (!is_complex_type<T>)
       extremes<kLargest>(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out_values.data_ptr()),

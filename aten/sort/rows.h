@@ -1,6 +1,7 @@
 // How operators of this family see tensors: dense rows along one dimension. Compiled per instruction set.
 #pragma once
 
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/sort/radix.h"
 #include "tapegrad/aten/tensor.h"
@@ -22,11 +23,11 @@ struct RowsIn {
   Tensor dense;
   int64_t rows = 1, n = 1;
 
-  RowsIn(const Tensor& input, int64_t dim) : dense(input) {
+  RowsIn(const Tensor& input, int64_t dim) : dense(clean_flags(input)) {
     if (input.ndim() > 0) {
       const int64_t d = wrap_dim(dim, input.ndim(), "sort");
       n = input.size(d);
-      dense = with_last(input, d);
+      dense = with_last(dense, d);
       rows = n == 0 ? 0 : input.numel() / n;
     }
     if (dense.is_contiguous()) return;

@@ -1,4 +1,5 @@
 // masked_scatter: the place of an element in the source is the number of true ones before it, a prefix sum of the mask.
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -31,7 +32,7 @@ struct Scatter {
 }  // namespace
 
 void masked_scatter_cuda(const Tensor& input, const Tensor& mask, const Tensor& source, const Tensor& out) {
-  Tensor dense_mask = raw::contiguous(raw::expand(mask, out.sizes())), from = raw::contiguous(source);
+  Tensor dense_mask = raw::contiguous(raw::expand(clean_flags(mask), out.sizes())), from = raw::contiguous(source);
   if (geometry::may_overlap(out, from)) from = raw::clone(from);
   if (geometry::may_overlap(out, mask) && dense_mask.data_ptr() == mask.data_ptr()) dense_mask = raw::clone(dense_mask);
   if (!out.is_same(input)) raw::copy_(out, input);

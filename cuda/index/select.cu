@@ -1,5 +1,6 @@
 // Results whose size the values decide: nonzero and masked_select. Positions come from prefix sums; the size is a value
 // that the host waits for.
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/last_sum.h"
@@ -82,7 +83,7 @@ Tensor masked_select_cuda(const Tensor& input, const Tensor& mask) {
   TG_CHECK(mask.dtype() == DType::bool_, Runtime, "masked_select: expected a mask of dtype bool: got {}", mask.dtype());
   const DimVector sizes = broadcast_sizes(input.sizes(), mask.sizes(), "masked_select");
   const Tensor from = raw::contiguous(raw::expand(input, sizes));
-  const Tensor flags = raw::contiguous(raw::expand(mask, sizes));
+  const Tensor flags = raw::contiguous(raw::expand(clean_flags(mask), sizes));
   const Work work(input.device(), {&from, &flags});
   const int64_t n = from.numel();
   const Tensor sums = empty_tensor({n}, DType::int64, input.device());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/cuda/launch/convert.h"
 
 namespace tapegrad::cuda::steps {
@@ -14,7 +15,7 @@ TG_DEVICE Compute<T> widen(const T& x) {
   if constexpr (is_half_type<T>)
     return to_float(x);
   else
-    return x;
+    return seen(x);
 }
 template <class T>
 TG_DEVICE T narrow(const Compute<T>& x) {

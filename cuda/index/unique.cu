@@ -1,5 +1,6 @@
 // unique and unique_consecutive: sorted where that is asked for, then runs of equal neighbours. NaN equals nothing, as
 // in PyTorch, and sorts last. The number of results is a value that the host waits for.
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/typed.h"
@@ -125,7 +126,8 @@ Result unique_rows(const Tensor& rows, int64_t n, int64_t width, bool sort) {
   return {values, inverse, counts};
 }
 
-Result unique_of(const Tensor& input, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
+Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
+  const Tensor input = clean_flags(given);
   if (!dim) {
     const Tensor flat = contiguous_or_copy(raw::reshape(input, {-1}));
     auto [values, inverse, counts] = unique_rows(flat, flat.numel(), 1, sort);

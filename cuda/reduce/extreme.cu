@@ -1,4 +1,5 @@
 // argmax, argmin, and max and min along a dimension with their places: the first of equal ones, NaN before all others.
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -52,7 +53,8 @@ struct Extreme {
 };
 
 template <bool kMax>
-void find(const Tensor& input, const Extent& e, const Tensor& values, const Tensor& places) {
+void find(const Tensor& given, const Extent& e, const Tensor& values, const Tensor& places) {
+  const Tensor input = clean_flags(given);
   if (e.outer * e.inner == 0) return;
   const Work work(input.device(), {&input, &values, &places});
   dispatch_dtype(input.dtype(), [&]<class T>() {

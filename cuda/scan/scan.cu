@@ -3,6 +3,7 @@
 // of float32 are kept in double, those of 16-bit types in float, as on the CPU.
 #include <limits>
 
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/typed.h"
@@ -256,7 +257,7 @@ void cumulate(const Tensor& input, int64_t dim, const Tensor& out) {
 
 template <bool kLargest>
 void best_so_far(const Tensor& input, int64_t dim, const Tensor& values, const Tensor& indices) {
-  const Tensor dense = contiguous_or_copy(input);
+  const Tensor dense = contiguous_or_copy(clean_flags(input));
   const Work work(input.device(), {&dense, &values, &indices});
   dispatch_dtype(input.dtype(), [&]<class T>() {
     if constexpr (!is_complex_type<T>)

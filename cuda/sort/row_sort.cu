@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
@@ -205,12 +206,12 @@ struct TakePlaces {
 
 }  // namespace
 
-Rows::Rows(const Tensor& input, int64_t dim) : dense(input) {
+Rows::Rows(const Tensor& input, int64_t dim) : dense(clean_flags(input)) {
   if (input.ndim() > 0) {
     const int64_t d = wrap_dim(dim, input.ndim(), "sort");
     n = input.size(d);
     rows = n == 0 ? 0 : input.numel() / n;
-    dense = raw::movedim(input, {d}, {-1});
+    dense = raw::movedim(dense, {d}, {-1});
   }
   dense = contiguous_or_copy(dense);
 }

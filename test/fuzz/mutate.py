@@ -65,8 +65,8 @@ def _extreme(t, rng: random.Random):
     for place in places:
         if t.dtype.is_floating_point or t.dtype.is_complex:
             flat[place] = rng.choice([float("nan"), float("inf"), float("-inf"), 1e300 if t.dtype == tg.float64 else 3e4, -2.0, 1e9 if t.dtype == tg.float64 else -1.0])
-        elif t.dtype == tg.bool:
-            flat[place] = rng.random() < 0.5
+        elif t.dtype == tg.bool:  # any byte may lie there
+            flat.view(tg.uint8)[place] = rng.choice((0, 1, 2, 255))
         else:
             info = tg.iinfo(t.dtype)
             flat[place] = rng.choice([info.max, info.min, min(100, info.max), 5, 0, max(info.min, -1)])

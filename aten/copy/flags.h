@@ -1,0 +1,12 @@
+// Tensors of bool whose bytes may be others than 0 and 1 (aten/iterate/stored.h), for kernels that compare, count or sort.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad {
+
+// The tensor itself, unless it is of bool and has such bytes: then a contiguous copy of zeros and ones. Of tensors on
+// another device, whose bytes are not asked for, always a copy.
+TG_API Tensor clean_flags(const Tensor& t);
+
+}  // namespace tapegrad
