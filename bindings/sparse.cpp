@@ -22,18 +22,6 @@ PyObject* make(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
-// _sparse_add_to_(dense, sparse, alpha)
-PyObject* add_to(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
-  constexpr const char* kOp = "add_";
-  expect(nargs, 3, kOp);
-  const Tensor& dense = to_tensor(args[0], {kOp, "input"});
-  sparse::add_to_(dense, to_tensor(args[1], {kOp, "other"}), to_scalar(args[2], {kOp, "alpha"}));
-  autograd::bump_version(dense, kOp);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
 // _sparse_from_dense(tensor, sparse_dims)
 PyObject* from_dense(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
@@ -72,8 +60,6 @@ PyCFunction erase(F* f) {
 
 PyMethodDef sparse_functions[] = {
     {"_sparse_make", erase(&make), METH_FASTCALL, "_sparse_make(indices, values, size, coalesced)"},
-    {"_sparse_add_to_", erase(&add_to), METH_FASTCALL,
-     "_sparse_add_to_(dense, sparse, alpha): in the places of sparse"},
     {"_sparse_from_dense", erase(&from_dense), METH_FASTCALL, "_sparse_from_dense(tensor, sparse_dims)"},
     {"_sparse_with_values", erase(&with_values), METH_FASTCALL,
      "_sparse_with_values(sparse, values): the same places with other values"},

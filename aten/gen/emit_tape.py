@@ -274,12 +274,13 @@ def _composite(op: Op) -> list[str]:
 
 
 def _sparse_way(op: Op, lines: list[str]) -> list[str]:
-    """Leads calls with a sparse tensor to sparse::NAME, first thing in the public function."""
-    if not op.get("sparse"):
-        return lines
-    test = " || ".join(f"is_sparse({a.name})" for a in op.tensor_args)
-    way = f"  if (TG_UNLIKELY({test})) return sparse::{op.name}({names(op.args)});"
-    return [lines[0], way, *lines[1:]]
+    """Leads calls with a sparse tensor to the functions of namespace sparse that the row names, first thing in the public ones of these names."""
+    for name in op.get("sparse") or ():
+        args = ["self" if name == op.name + "_" else op.args[0].name, *(a.name for a in op.args[1:])]
+        test = " || ".join(f"is_sparse({arg})" for arg, a in zip(args, op.args) if a in op.tensor_args)
+        at = 1 + next(i for i, line in enumerate(lines) if f" {name}(" in line)
+        lines = [*lines[:at], f"  if (TG_UNLIKELY({test})) return sparse::{name}({', '.join(args)});", *lines[at:]]
+    return lines
 
 
 def emit_public(op: Op) -> list[str]:

@@ -15,6 +15,13 @@ TG_COLD Tensor sub(const Tensor& input, const Operand& other, const Scalar& alph
 TG_COLD Tensor mul(const Tensor& input, const Operand& other);
 TG_COLD Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_view> rounding_mode);
 TG_COLD Tensor neg(const Tensor& input);
+// A dense tensor takes a sparse one in where that has entries; a sparse one takes numbers, which go to its values.
+TG_COLD const Tensor& add_(const Tensor& self, const Operand& other, const Scalar& alpha);
+TG_COLD const Tensor& sub_(const Tensor& self, const Operand& other, const Scalar& alpha);
+TG_COLD const Tensor& mul_(const Tensor& self, const Operand& other);
+TG_COLD const Tensor& div_(const Tensor& self, const Operand& other, std::optional<std::string_view> rounding_mode);
+TG_COLD const Tensor& neg_(const Tensor& self);
+TG_COLD const Tensor& zero_(const Tensor& self);
 TG_COLD Tensor mm(const Tensor& input, const Tensor& mat2);
 TG_COLD Tensor clone(const Tensor& input, std::optional<MemoryFormat> memory_format);
 TG_COLD Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional<Device> device, bool non_blocking,

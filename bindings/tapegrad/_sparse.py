@@ -12,7 +12,7 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=Non
                       check_invariants=None, is_coalesced=None):
     """A tensor that is zero but for `values` (nnz, ...) at `indices` (sparse_dim, nnz); values at the same place add up. Without
     size it is as large as the indices need. sparse_coo_tensor(size) is empty. Its operators: addition (also of a dense and a sparse
-    one), products with numbers and dense matrices, transposition, to, coalesce, to_dense; others refuse it.
+    one, and into a dense one), products with numbers and dense matrices, transposition, to, coalesce, to_dense; others refuse it.
 
     It is on `device`, else where values are, else where they would be made; indices that are no tensor go there. On a CUDA device a size
     that is left out waits for the indices, and one that is out of bounds is raised as IndexError by the next wait. Raises RuntimeError

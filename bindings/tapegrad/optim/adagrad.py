@@ -58,6 +58,6 @@ class Adagrad(RuleOptimizer):
         rate = float(group["lr"]) / (1 + (float(state["step"]) - 1) * group["lr_decay"])
         grad = grad.coalesce()
         values = -grad._values() if group["maximize"] else grad._values()
-        _C._sparse_add_to_(state["sum"], _C._sparse_with_values(grad, values.square()), 1)
+        state["sum"].add_(_C._sparse_with_values(grad, values.square()))
         roots = rows_of(state["sum"], grad).sqrt_().add_(group["eps"])
-        _C._sparse_add_to_(p, _C._sparse_with_values(grad, values / roots), -rate)
+        p.add_(_C._sparse_with_values(grad, values / roots), alpha=-rate)

@@ -55,9 +55,9 @@ class SparseAdam(PerParameterOptimizer):
         for name, beta, target in (("exp_avg", beta1, values), ("exp_avg_sq", beta2, values.square())):
             old = rows_of(state[name], grad)
             change = (target - old) * (1 - beta)
-            _C._sparse_add_to_(state[name], _C._sparse_with_values(grad, change), 1)
+            state[name].add_(_C._sparse_with_values(grad, change))
             moments.append(old + change)
         first, second = moments
         step = state["step"]
         rate = float(group["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-        _C._sparse_add_to_(p, _C._sparse_with_values(grad, first / (second.sqrt() + group["eps"])), -rate)
+        p.add_(_C._sparse_with_values(grad, first / (second.sqrt() + group["eps"])), alpha=-rate)

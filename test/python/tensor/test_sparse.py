@@ -131,7 +131,8 @@ def test_mistakes(args, text):
 
 
 REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda s: s[0], lambda s: s.view(-1), lambda s: s.reshape(6), lambda s: tg.cat([s, s]),
-           lambda s: s.add_(1), lambda s: s.zero_(), lambda s: s.copy_(tg.zeros(2, 3)), lambda s: tg.zeros(2, 3).copy_(s), lambda s: tg.zeros(2, 3).add_(s),
+           lambda s: s.add_(1), lambda s: s.add_(s), lambda s: s.mul_(tg.ones(2, 3)), lambda s: tg.zeros(2, 3).mul_(s), lambda s: s.copy_(tg.zeros(2, 3)), lambda s: tg.zeros(2, 3).copy_(s), lambda s: tg.zeros(3, 2).add_(s), lambda s: tg.zeros(2, 3).long().add_(s),
+           lambda s: tg.zeros(2, 3, requires_grad=True).add_(s), lambda s: (tg.zeros(2, 3, requires_grad=True) * 1).sub_(s),
            lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
            lambda s: list(s), lambda s: s.max(), lambda s: s == s, lambda s: s.sort(), lambda s: s.nonzero(), lambda s: tg.from_dlpack(s), lambda s: s.resize_(9),
            lambda s: s.unsqueeze(0), lambda s: tg.nn.Parameter(s), lambda s: s.requires_grad_(), lambda s: s.contiguous().exp(), lambda s: s.expand(2, 2, 3),
@@ -139,6 +140,25 @@ REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda 
            lambda s: tg.add(tg.ones(2, 3), tg.ones(2, 3), out=s), lambda s: s.set_(tg.ones(3)), lambda s: s.mean(),
            lambda s: tg.equal(s, s), lambda s: tg.nn.functional.embedding(tg.tensor([0]), s), lambda s: setattr(tg.zeros(2, 3), "data", s), lambda s: bool(s),
            lambda s: s.untyped_storage(), lambda s: memoryview(s), lambda s: np.asarray(s), lambda s: s.as_strided((2,), (1,)), lambda s: tg.save(s, "/nonexistent/x")]
+
+
+def test_in_place():
+    mine, theirs = pair()
+    for dense, expected in ((tg.ones(2, 3), torch.ones(2, 3)), (tg.ones(3, 2).t(), torch.ones(3, 2).t())):
+        version = dense._version
+        assert dense.add_(mine) is dense and dense._version > version
+        dense.add_(mine, alpha=-0.5).sub_(mine).sub_(mine, alpha=2)
+        expected.add_(theirs).add_(theirs, alpha=-0.5).sub_(theirs).sub_(theirs, alpha=2)
+        np.testing.assert_allclose(dense.numpy(), expected.numpy(), rtol=1e-6)
+    assert mine.mul_(3) is mine
+    mine.div_(2).neg_()
+    theirs.mul_(3).div_(2).neg_()
+    np.testing.assert_allclose(mine.to_dense().numpy(), theirs.to_dense().numpy(), rtol=1e-6)
+    assert mine.zero_().to_dense().count_nonzero() == 0
+    weight = tg.nn.Parameter(tg.ones(2, 3))  # what optimizers of public scripts do
+    with tg.no_grad():
+        weight.add_(pair()[0], alpha=-0.1)
+    np.testing.assert_allclose(weight.detach().numpy(), (torch.ones(2, 3) - 0.1 * pair()[1].to_dense()).numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("use", REFUSED, ids=range(len(REFUSED)))
