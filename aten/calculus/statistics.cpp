@@ -1,5 +1,6 @@
 // Covariances, histograms, combinations and distances.
 #include <cmath>
+#include <limits>
 
 #include "tapegrad/aten/kernels_calculus.h"
 #include "tapegrad/c10/modes.h"
@@ -176,6 +177,7 @@ std::tuple<Tensor, Tensor> histogram_count(const Tensor& input, int64_t bins,
   NoGradGuard guard;
   check_histogram(input, weight, "histogram");
   TG_CHECK(bins > 0, Runtime, "histogram: expected at least one bin: got {}", bins);
+  TG_CHECK(bins < std::numeric_limits<int64_t>::max(), OutOfMemory, "histogram: there is no memory for {} bins", bins);
   double low = 0, high = 1;
   if (range) {
     TG_CHECK(range->size() == 2, Runtime, "histogram: range has a lower and an upper end: got {} numbers",

@@ -21,16 +21,6 @@ void identity(T* a, int64_t m, int64_t n, int64_t ld) {
     for (int64_t i = 0; i < m; ++i) a[i + j * ld] = T(i == j);
 }
 
-constexpr const char* kNoConvergence = "the algorithm did not converge: LAPACK says {}";
-constexpr const char* kNotFinite = "the matrix has infinite elements or NaN";
-
-// Positive infos are LAPACK's; -1000 stands for a matrix with infinities or NaN.
-void check_convergence(const char* op, const std::vector<int>& infos, IntSpan batch) {
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (infos[i] == -1000) TG_THROW(LinAlg, "{}: {}{}", op, batch_element(batch, static_cast<int64_t>(i)), kNotFinite);
-  check_infos(op, infos, batch, kNoConvergence);
-}
-
 }  // namespace
 
 void cholesky_ex(const Tensor& A, bool upper, bool check_errors, const Tensor& L, const Tensor& info) {
@@ -133,8 +123,7 @@ void householder_product(const Tensor& A, const Tensor& tau, const Tensor& out) 
 }
 
 void svd(const Tensor& A, bool full_matrices, const Tensor& U, const Tensor& S, const Tensor& Vh) {
-  Matrices<char> count(A, 2);
-  std::vector<int> infos(static_cast<size_t>(count.count));
+  Failures failures;
   dispatch_lapack(A.dtype(), [&]<class T>() {
     Matrices<const T> a(A, 2);
     Matrices<T> u(U, 2), v(Vh, 2);
@@ -147,21 +136,18 @@ void svd(const Tensor& A, bool full_matrices, const Tensor& U, const Tensor& S, 
       }
       std::vector<T> copy(static_cast<size_t>(m * n));
       load_columns(a[i], a.row, a.col, m, n, copy.data(), m);
-      int& info = infos[static_cast<size_t>(i)];
-      info = all_finite(copy.data(), m, n, m) ? 0 : -1000;
-      if (info != 0) return;
+      if (!all_finite(copy.data(), m, n, m)) return failures.note(i, Failures::kNotFinite);
       if constexpr (!is_complex_type<T>)
         if ((m == n || !full_matrices) && small_svd(m, n, copy.data(), u[i], s[i], v[i])) return;
-      info = lapack::stoppable::gesdd(full_matrices ? 'A' : 'S', m, n, copy.data(), m, s[i], u[i], u.leading(), v[i],
-                                      v.leading());
+      failures.note(i, lapack::stoppable::gesdd(full_matrices ? 'A' : 'S', m, n, copy.data(), m, s[i], u[i],
+                                                u.leading(), v[i], v.leading()));
     });
   });
-  check_convergence("linalg.svd", infos, batch_of(A));
+  failures.check("linalg.svd", batch_of(A));
 }
 
 void svdvals(const Tensor& A, const Tensor& S) {
-  Matrices<char> count(A, 2);
-  std::vector<int> infos(static_cast<size_t>(count.count));
+  Failures failures;
   dispatch_lapack(A.dtype(), [&]<class T>() {
     Matrices<const T> a(A, 2);
     Matrices<lapack::real_t<T>> s(S, 1);
@@ -171,20 +157,18 @@ void svdvals(const Tensor& A, const Tensor& S) {
       std::vector<T> copy(static_cast<size_t>(m * n));
       load_columns(a[i], a.row, a.col, m, n, copy.data(), m);
       T none{};
-      int& info = infos[static_cast<size_t>(i)];
-      info = !all_finite(copy.data(), m, n, m)
-                 ? -1000
-                 : lapack::stoppable::gesdd('N', m, n, copy.data(), m, s[i], &none, 1, &none, 1);
+      failures.note(i, all_finite(copy.data(), m, n, m)
+                           ? lapack::stoppable::gesdd('N', m, n, copy.data(), m, s[i], &none, 1, &none, 1)
+                           : Failures::kNotFinite);
     });
   });
-  check_convergence("linalg.svdvals", infos, batch_of(A));
+  failures.check("linalg.svdvals", batch_of(A));
 }
 
 namespace {
 
 void eigen_hermitian(const char* op, const Tensor& A, char uplo, const Tensor& values, const Tensor* vectors) {
-  Matrices<char> count(A, 2);
-  std::vector<int> infos(static_cast<size_t>(count.count));
+  Failures failures;
   dispatch_lapack(A.dtype(), [&]<class T>() {
     Matrices<const T> a(A, 2);
     Matrices<lapack::real_t<T>> w(values, 1);
@@ -200,20 +184,17 @@ void eigen_hermitian(const char* op, const Tensor& A, char uplo, const Tensor& v
       bool finite = true;  // of the triangle that counts
       for (int64_t j = 0; j < n; ++j)
         finite &= uplo == 'L' ? all_finite(to + j + j * n, n - j, 1, n) : all_finite(to + j * n, j + 1, 1, n);
-      int& info = infos[static_cast<size_t>(i)];
-      info = finite ? 0 : -1000;
-      if (info != 0) return;
+      if (!finite) return failures.note(i, Failures::kNotFinite);
       if constexpr (!is_complex_type<T>)
         if (small_eigh(uplo, n, to, w[i], v ? to : nullptr)) return;
-      info = lapack::stoppable::syevd(v ? 'V' : 'N', uplo, n, to, n, w[i]);
+      failures.note(i, lapack::stoppable::syevd(v ? 'V' : 'N', uplo, n, to, n, w[i]));
     });
   });
-  check_convergence(op, infos, batch_of(A));
+  failures.check(op, batch_of(A));
 }
 
 void eigen_general(const char* op, const Tensor& A, const Tensor& values, const Tensor* vectors) {
-  Matrices<char> count(A, 2);
-  std::vector<int> infos(static_cast<size_t>(count.count));
+  Failures failures;
   dispatch_lapack(A.dtype(), [&]<class T>() {
     using C = std::complex<lapack::real_t<T>>;
     Matrices<const T> a(A, 2);
@@ -225,12 +206,12 @@ void eigen_general(const char* op, const Tensor& A, const Tensor& values, const 
       if (n == 0) return;
       std::vector<T> copy(static_cast<size_t>(n * n));
       load_columns(a[i], a.row, a.col, n, n, copy.data(), n);
-      int& info = infos[static_cast<size_t>(i)];
-      info = all_finite(copy.data(), n, n, n) ? lapack::stoppable::geev(n, copy.data(), n, w[i], v ? (*v)[i] : nullptr)
-                                              : -1000;
+      failures.note(i, all_finite(copy.data(), n, n, n)
+                           ? lapack::stoppable::geev(n, copy.data(), n, w[i], v ? (*v)[i] : nullptr)
+                           : Failures::kNotFinite);
     });
   });
-  check_convergence(op, infos, batch_of(A));
+  failures.check(op, batch_of(A));
 }
 
 char upper_case(std::string_view uplo) { return uplo == "U" || uplo == "u" ? 'U' : 'L'; }

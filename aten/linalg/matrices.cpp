@@ -15,11 +15,19 @@ std::string batch_element(IntSpan batch, int64_t index) {
   return fmt::format("batch element {}: ", format_ints(at));
 }
 
-void check_infos(const char* op, const std::vector<int>& infos, IntSpan batch, const char* what) {
-  for (size_t i = 0; i < infos.size(); ++i)
-    if (infos[i] != 0)
-      TG_THROW(LinAlg, "{}: {}{}", op, batch_element(batch, static_cast<int64_t>(i)),
-               fmt::format(fmt::runtime(what), infos[i]));
+void Failures::keep(int64_t matrix, int info) noexcept {
+  lock_.lock();
+  First& known = info == kNotFinite ? not_finite_ : failed_;
+  if (matrix < known.matrix) known = {matrix, info};
+  lock_.unlock();
+}
+
+void Failures::check(const char* op, IntSpan batch, const char* what) const {
+  if (not_finite_.info != 0)
+    TG_THROW(LinAlg, "{}: {}the matrix has infinite elements or NaN", op, batch_element(batch, not_finite_.matrix));
+  if (failed_.info != 0)
+    TG_THROW(LinAlg, "{}: {}{}", op, batch_element(batch, failed_.matrix),
+             fmt::format(fmt::runtime(what), failed_.info));
 }
 
 void check_infos(const char* op, const Tensor& given, const char* what) {

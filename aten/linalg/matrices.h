@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/fork.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad {
@@ -128,9 +130,32 @@ bool all_finite(const T* a, int64_t m, int64_t n, int64_t ld) {
 // "batch element [1, 2]: ", or nothing for a single matrix.
 std::string batch_element(IntSpan batch, int64_t index);
 
+// What went wrong with the matrices of a batch, and with which one first. Kept, not thrown where it is found, so that
+// the error does not depend on timing.
+class Failures {
+ public:
+  static constexpr int kNotFinite = -1000;  // a matrix with infinities or NaN; positive numbers are LAPACK's
+
+  void note(int64_t matrix, int info) {
+    if (TG_UNLIKELY(info != 0)) keep(matrix, info);
+  }
+  // Raises LinAlg where there is one; {} in `what` stands for LAPACK's number.
+  void check(const char* op, IntSpan batch,
+             const char* what = "the algorithm did not converge: LAPACK says {}") const;
+
+ private:
+  struct First {
+    int64_t matrix = INT64_MAX;
+    int info = 0;
+  };
+  ForkSafeLock lock_;
+  First not_finite_, failed_;
+
+  void keep(int64_t matrix, int info) noexcept;
+};
+
 // Raises LinAlg for the first matrix of the batch whose info is not 0: `op: batch element [i]: what`, where {} in
 // `what` stands for the info.
-void check_infos(const char* op, const std::vector<int>& infos, IntSpan batch, const char* what);
 TG_API void check_infos(const char* op, const Tensor& info, const char* what);
 
 inline constexpr const char* kSingular = "the matrix is singular: diagonal element {} of its factor U is zero";

@@ -236,8 +236,7 @@ void ldl_solve(const Tensor& LD, const Tensor& pivots, const Tensor& B, bool her
 
 void lstsq(const Tensor& A, const Tensor& B, double rcond, std::string_view driver, const Tensor& solution,
            const Tensor& rank, const Tensor& singular_values) {
-  Matrices<char> all(A, 2);
-  std::vector<int> infos(static_cast<size_t>(all.count));
+  Failures failures;
   dispatch_lapack(A.dtype(), [&]<class T>() {
     using R = lapack::real_t<T>;
     Matrices<const T> a(A, 2), b(B, 2);
@@ -256,7 +255,7 @@ void lstsq(const Tensor& A, const Tensor& B, double rcond, std::string_view driv
           if (small == 0 || k == 0) {
             std::fill(right.begin(), right.end(), T(0));
           } else if (!all_finite(factors.data(), m, n, m)) {
-            info = -1000;
+            info = Failures::kNotFinite;
           } else {
             using lapack::stoppable::Part;
             const char last = driver.back();  // of gels, gelsy, gelsd or gelss
@@ -272,19 +271,16 @@ void lstsq(const Tensor& A, const Tensor& B, double rcond, std::string_view driv
                 Part<T>{factors.data(), m * n}, Part<T>{right.data(), tall * k}, Part<R>{values.data(), small},
                 Part<int>{&found, 1});
           }
-          infos[static_cast<size_t>(i)] = info;
+          failures.note(i, info);
           for (int64_t j = 0; j < k; ++j)
             std::copy(right.data() + j * tall, right.data() + j * tall + n, x[i] + j * x.leading());
           if (with_rank) *Matrices<int64_t>(rank, 0)[i] = found;
           if (with_values) std::copy(values.begin(), values.end(), Matrices<R>(singular_values, 1)[i]);
         });
   });
-  for (size_t i = 0; i < infos.size(); ++i)
-    TG_CHECK(infos[i] != -1000, LinAlg, "linalg.lstsq: {}the matrix has infinite elements or NaN",
-             batch_element(batch_of(A), static_cast<int64_t>(i)));
-  check_infos("linalg.lstsq", infos, batch_of(A),
-              driver == "gels" ? "the matrix does not have full rank: diagonal element {} of its factor R is zero"
-                               : "the algorithm did not converge: LAPACK says {}");
+  failures.check("linalg.lstsq", batch_of(A),
+                 driver == "gels" ? "the matrix does not have full rank: diagonal element {} of its factor R is zero"
+                                  : "the algorithm did not converge: LAPACK says {}");
 }
 
 }  // namespace tapegrad::cpu

@@ -27,7 +27,7 @@ std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections,
   std::vector<Tensor> pieces;
   int64_t start = 0;
   for (int64_t i = 0; i < sections; ++i) {
-    if (i % 65536 == 65535) check_interrupt();
+    if (i % 4096 == 4095) check_interrupt();
     int64_t length = least + (i < longer);
     pieces.push_back(_slice(input, dim, start, start + length));
     start += length;
@@ -41,6 +41,7 @@ std::vector<Tensor> tensor_split_indices(const Tensor& input, IntSpan indices, i
   std::vector<Tensor> pieces;
   int64_t start = 0;
   for (int64_t i : indices) {
+    if (pieces.size() % 4096 == 4095) check_interrupt();
     pieces.push_back(_slice(input, dim, start, i));
     start = i;
   }

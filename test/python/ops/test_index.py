@@ -261,3 +261,13 @@ def test_scatter_of_lines_keeps_bits(dtype, size, length):
     np.testing.assert_array_equal(mine.t().contiguous().scatter(0, where.t(), source.t()).t().view(integer).numpy(), expected)
     mine.scatter_(1, where, source)
     np.testing.assert_array_equal(mine.view(integer).numpy(), expected)
+
+
+def test_histogram_counts_beyond_16_bits_and_refuses_too_many_bins():
+    for dtype in (tg.bfloat16, tg.float16):
+        x = tg.ones(5000, dtype=dtype)  # 16 bits would stop counting at 256 or 2,048
+        hist, edges = tg.histogram(x, 2, range=(0.0, 2.0))
+        assert hist.dtype == edges.dtype == dtype and hist.float().tolist() == [0.0, tg.tensor(5000.0).to(dtype).item()] and edges.tolist() == [0.0, 1.0, 2.0]
+        assert tg.histogram(x, edges)[0].equal(hist)
+    with pytest.raises(tg.OutOfMemoryError, match="no memory for 9223372036854775807 bins"):
+        tg.histogram(tg.rand(3), 2**63 - 1)
