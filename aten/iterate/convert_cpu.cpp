@@ -73,8 +73,7 @@ void convert(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, 
     for (int64_t j = 0; j < n1; ++j)
       convert_contiguous(reinterpret_cast<const From*>(src + j * ss1), reinterpret_cast<To*>(dst + j * ds1), n0);
   } else if (ds0 == sizeof(To) && ss0 == 0) {
-    for (int64_t j = 0; j < n1; ++j)
-      fill(reinterpret_cast<To*>(dst + j * ds1), cast_at<To, From>(src + j * ss1), n0);
+    for (int64_t j = 0; j < n1; ++j) fill(reinterpret_cast<To*>(dst + j * ds1), cast_at<To, From>(src + j * ss1), n0);
   } else {
     for (int64_t j = 0; j < n1; ++j) convert_strided<To, From>(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
   }

@@ -140,8 +140,7 @@ class Failures {
     if (TG_UNLIKELY(info != 0)) keep(matrix, info);
   }
   // Raises LinAlg where there is one; {} in `what` stands for LAPACK's number.
-  void check(const char* op, IntSpan batch,
-             const char* what = "the algorithm did not converge: LAPACK says {}") const;
+  void check(const char* op, IntSpan batch, const char* what = "the algorithm did not converge: LAPACK says {}") const;
 
  private:
   struct First {

@@ -3,8 +3,8 @@ put together in Python. Each has right calls, like a row, to be broken."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable
 
 import numpy as np
 import rows
