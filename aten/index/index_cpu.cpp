@@ -112,7 +112,7 @@ void index_put_cpu(const Tensor& input, TensorSpan indices, const Tensor& values
     write_rows(loop, places, rows);
 }
 
-void index_select_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& out) {
+void index_select_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
   const VectorIndex v(input, dim, index, "index_select");
   if (out.numel() == 0) return;
   with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });

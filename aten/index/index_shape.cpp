@@ -52,8 +52,13 @@ TensorSpec index_put_shape(const Tensor& input, TensorSpan indices, const Tensor
   return like(input);
 }
 
-TensorSpec index_select_shape(const Tensor& input, int64_t dim, const Tensor& index) {
+TensorSpec index_select_shape(const Tensor& input, int64_t dim, const Tensor& index, bool sparse_grad) {
   int64_t d = check_vector_index(input, dim, index, "index_select");
+  TG_CHECK(
+      !sparse_grad || (d == 0 && input.ndim() > 0), Runtime,
+      "index_select: a sparse gradient consists of rows: expected dim 0 of a tensor with dimensions: got dim {} of "
+      "sizes {}",
+      dim, format_ints(input.sizes()));
   TensorSpec spec = like(input);
   if (input.ndim() == 0)
     TG_CHECK(index.numel() == 1, Index, "index_select: a tensor without dimensions takes one index: got {}",

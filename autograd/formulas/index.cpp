@@ -41,7 +41,9 @@ Tensor index_put_values_grad(const Tensor& grad, TensorSpan indices, IntSpan siz
   return autograd::reduce_to(_index_tensor(grad, indices), {DimVector(sizes), grad.dtype(), grad.device()});
 }
 
-Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index) {
+Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index, bool sparse) {
+  if (sparse && !grad.is_batched())
+    return sparse::make(raw::reshape(raw::to(index, DType::int64), {1, -1}), grad, sizes, false);
   const Tensor zeros = zeros_of(sizes, grad);
   return grad.is_batched() ? index_add(zeros, dim, index, grad) : index_add_(zeros, dim, index, grad);
 }
@@ -56,8 +58,20 @@ Tensor index_unwrapped(const Tensor& index, const Tensor& t, int64_t dim) {
   return raw::remainder(index, t.ndim() ? t.size(dim) : 1);
 }
 
-Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index) {
+Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index, bool sparse) {
   const Tensor places = index.dtype() == DType::uint8 ? index.to(DType::int64) : index;
+  if (sparse && !grad.is_batched() && !sizes.empty()) {
+    const size_t along = static_cast<size_t>(wrap_dim(dim, static_cast<int64_t>(sizes.size()), "gather"));
+    std::vector<Tensor> coordinates;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      DimVector broad(sizes.size(), 1);
+      broad[d] = index.sizes()[d];
+      Tensor at = raw::to(index, DType::int64);
+      if (d != along) at = raw::reshape(raw::_arange_end(Scalar(broad[d]), DType::int64, index.device()), broad);
+      coordinates.push_back(raw::reshape(raw::expand(at, index.sizes()), {-1}));
+    }
+    return sparse::make(raw::stack(coordinates, 0), reshape(grad, {-1}), sizes, false);
+  }
   return scatter_add_(zeros_of(sizes, grad), dim, places, grad);
 }
 

@@ -12,11 +12,11 @@ namespace tapegrad {
 Tensor index_grad(const Tensor& grad, IntSpan sizes, TensorSpan indices);
 Tensor index_put_self_grad(const Tensor& grad, TensorSpan indices, bool accumulate);
 Tensor index_put_values_grad(const Tensor& grad, TensorSpan indices, IntSpan sizes);
-Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index);
+Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index, bool sparse);
 Tensor index_add_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes, const Scalar& alpha);
 // The index with negative entries counted from the front.
 Tensor index_unwrapped(const Tensor& index, const Tensor& t, int64_t dim);
-Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index);
+Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index, bool sparse);
 // The gradient of a source, which may be larger than the index.
 Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes);
 Tensor scatter_src_reduce_self_grad(const Tensor& grad, std::string_view reduce);

@@ -123,7 +123,7 @@ void index_put_cuda(const Tensor& input, TensorSpan given, const Tensor& values,
     assign_rows(out, rows, indices, side, extent_of(out, plan.indexed));
 }
 
-void index_select_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& out) {
+void index_select_cuda(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
   const VectorIndex v(input, dim, index, "index_select");
   read(input, v.indices, v.side, out);
 }

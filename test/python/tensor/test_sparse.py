@@ -276,3 +276,38 @@ def test_work_and_memory_are_in_proportion_to_the_rows_used():
     assert peak_of(step) < 4 << 20
     assert float(net.weight[batch].sum()) == pytest.approx(-0.2 * batch.numel() * width)
     assert float(net.weight.sum()) == pytest.approx(float(net.weight[batch].sum()))
+
+
+@pytest.mark.parametrize("optimizer", [None, "SGD", "Adagrad", "SparseAdam"])
+def test_index_select_gradient(optimizer):
+    """index_select with sparse_grad: the gradient that embedding(sparse=True) gives, and what optimizers make of it."""
+    index = tg.tensor([1, 3, 1], dtype=tg.int32)
+    one, other = (tg.nn.Parameter(tg.arange(15.0).reshape(5, 3).clone()) for _ in range(2))
+    picked = (one.index_select(0, index, sparse_grad=True), tg.nn.functional.embedding(index, other, sparse=True))
+    for p in picked:
+        (p * tg.arange(1.0, 10.0).reshape(3, 3)).sum().backward()
+    assert one.grad.is_sparse and one.grad._nnz() == 3 and one.grad._indices().tolist() == [[1, 3, 1]]
+    assert tg.equal(one.grad.to_dense(), other.grad.to_dense()) and tg.equal(picked[0], picked[1])
+    if optimizer:
+        for p in (one, other):
+            getattr(tg.optim, optimizer)([p], lr=0.1).step()
+        assert tg.equal(one, other) and one[0].tolist() == [0.0, 1.0, 2.0] and one[1].tolist() != [3.0, 4.0, 5.0]
+
+
+def test_index_select_gradients_have_rows_or_are_refused():
+    w = tg.nn.Parameter(tg.ones(4, 3))
+    w.index_select(-2, tg.tensor([2]), sparse_grad=True).sum().backward()
+    assert w.grad.is_sparse and w.grad.to_dense()[2].tolist() == [1.0] * 3
+    for wrong in (lambda: w.index_select(1, tg.tensor([2]), sparse_grad=True), lambda: tg.index_select(tg.tensor(1.0), 0, tg.tensor([0]), sparse_grad=True)):
+        with pytest.raises(RuntimeError, match="a sparse gradient consists of rows: expected dim 0"):
+            wrong()
+
+
+@pytest.mark.parametrize(("size", "dim", "index"), [((4, 3), 0, [[1, 3, 0], [0, 0, 2]]), ((4, 3), 1, [[1], [0]]), ((2, 3, 2), -1, [[[1], [0]]]), ((5,), 0, [4, 4, 1]), ((), 0, 0)])
+def test_gather_gradient(size, dim, index):
+    mine, theirs = tg.ones(size, requires_grad=True), torch.ones(size, requires_grad=True)
+    (mine.gather(dim, tg.tensor(index), sparse_grad=True) * 2).sum().backward()
+    (theirs.gather(dim, torch.tensor(index), sparse_grad=True) * 2).sum().backward()
+    assert mine.grad.is_sparse == (mine.ndim > 0)
+    dense = theirs.grad.to_dense() if theirs.grad.is_sparse else theirs.grad
+    np.testing.assert_array_equal((mine.grad.to_dense() if mine.grad.is_sparse else mine.grad).numpy(), dense.numpy())
