@@ -9,11 +9,9 @@ namespace tapegrad {
 
 namespace {
 
-constexpr int64_t kGrain = 1 << 18;
-
 bool all_clean(const uint8_t* flags, int64_t n) {
   std::atomic<bool> clean{true};
-  parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_for(0, n, 1 << 18, [&](int64_t begin, int64_t end) {
     uint8_t bits = 0;
     for (int64_t i = begin; i < end; ++i) bits |= flags[i];
     if (bits > 1) clean.store(false, std::memory_order_relaxed);
@@ -25,16 +23,11 @@ bool all_clean(const uint8_t* flags, int64_t n) {
 
 Tensor clean_flags(const Tensor& t) {
   if (t.dtype() != DType::bool_ || t.is_meta() || t.numel() == 0) return t;
-  if (!t.is_cpu()) return raw::ne(t, Operand(Scalar(false)));
-  const Tensor dense = t.is_contiguous() ? t : raw::contiguous(t);
-  const uint8_t* flags = static_cast<const uint8_t*>(dense.data_ptr());
-  if (all_clean(flags, dense.numel())) return t;
-  const Tensor result = empty_tensor(dense.sizes(), DType::bool_);
-  uint8_t* to = static_cast<uint8_t*>(result.data_ptr());
-  parallel_for(0, dense.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = flags[i] != 0;
-  });
-  return result;
+  if (t.is_cpu()) {
+    const Tensor dense = raw::contiguous(t);
+    if (all_clean(static_cast<const uint8_t*>(dense.data_ptr()), dense.numel())) return t;
+  }
+  return raw::ne(t, Operand(Scalar(false)));  // pointwise kernels take any byte for true
 }
 
 }  // namespace tapegrad

@@ -1,6 +1,7 @@
 // Results whose size the values decide: nonzero and masked_select. Positions come from prefix sums; the size is a value
 // that the host waits for.
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/last_sum.h"
@@ -66,7 +67,7 @@ Tensor nonzero_cuda(const Tensor& input) {
   const Tensor flags = empty_tensor({n}, DType::uint8, input.device());
   const Tensor sums = empty_tensor({n}, DType::int64, input.device());
   dispatch_dtype(from.dtype(), [&]<class T>() {
-    using S = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+    using S = stored_t<T>;
     for_elements(work, n, IsSet<S>{data_of<S>(from), target_of<uint8_t>(flags)});
   });
   const int64_t count = count_flags(work, flags, sums, "nonzero");

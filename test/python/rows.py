@@ -84,11 +84,11 @@ class Record:
     @property
     def function(self):
         """The row as a function; of a row that is only a method, a call of the method."""
-        if not self.modules:
-            if self.writes:
-                return lambda first, *args, **kwargs: getattr(first.clone(), self.name)(*args, **kwargs)
-            return lambda first, *args, **kwargs: getattr(first, self.name)(*args, **kwargs)
-        function = tapegrad._C._functions[self.modules[0]][self.public]
+        if self.modules:
+            function = tapegrad._C._functions[self.modules[0]][self.public]
+        else:
+            def function(first, *args, **kwargs):
+                return getattr(first, self.name)(*args, **kwargs)
         return (lambda first, *args, **kwargs: function(first.clone(), *args, **kwargs)) if self.writes else function
 
     @property
