@@ -2,8 +2,9 @@
 // one element in), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result).
 // step and merge must not care about order beyond rounding. `join`, where there is one, makes one element of two, so
 // that step(a, join(x, y)) stands for step(step(a, x), y), `step4` is four steps for less than four, and `step4_half`
-// that for elements that float16 holds. kOnlyNonzero:
-// step takes any type and asks no more than whether an element is zero. Fields are the row's further scalar arguments.
+// that for elements that float16 holds. `join4` makes one float of four elements, for step_joined to take in, that is as
+// good as four steps if it lies between kJoinedLeast and kJoinedMost, or if all four are zero. kOnlyNonzero: step takes
+// any type and asks no more than whether an element is zero. Fields are the row's further scalar arguments.
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
@@ -194,8 +195,16 @@ struct norm_2 : norm_sum<T> {
   TG_HD double step4_half(double a, float x, float y, float z, float w) const
     requires std::is_same_v<T, float>
   {
-    return a + static_cast<double>((x * x + y * y) + (z * z + w * w));
+    return step_joined(a, join4(x, y, z, w));
   }
+  // Those of bfloat16 do so only as long as they stay within float's range, and far from where its precision ends.
+  static constexpr float kJoinedLeast = 0x1p-100F, kJoinedMost = 0x1p+126F;
+  TG_HD float join4(float x, float y, float z, float w) const
+    requires std::is_same_v<T, float>
+  {
+    return (x * x + y * y) + (z * z + w * w);
+  }
+  TG_HD double step_joined(double a, float squares) const { return a + static_cast<double>(squares); }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::sqrt(a)); }
 };
 template <class T>

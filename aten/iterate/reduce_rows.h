@@ -9,6 +9,8 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "tapegrad/aten/iterate/convert.h"
@@ -99,6 +101,58 @@ struct OnePass {
   TG_INLINE static Acc take(const F& f, Acc a, X x, X y, X z, X w, X p, X q, X r, X s) {
     return f.step(a, f.join(f.join(f.join(x, y), f.join(z, w)), f.join(f.join(p, q), f.join(r, s))));
   }
+  // Lane l of `kCount` takes an element of each q, which `load(q, to)` gives for all lanes.
+  template <int kCount, class Load, size_t... Q>
+  TG_INLINE static void take_block(const F& f, Acc* a, Load&& load, std::index_sequence<Q...>) {
+    if constexpr (std::is_same_v<In, BFloat16> && sizeof...(Q) == 4 && requires(T x) { f.join4(x, x, x, x); }) {
+      take_joined<kCount>(f, a, load);
+    } else {
+      alignas(64) T x[sizeof...(Q)][kCount];
+      (load(static_cast<int>(Q), x[Q]), ...);
+#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+      for (int l = 0; l < kCount; ++l) a[l] = take(f, a[l], x[Q][l]...);
+    }
+  }
+  // Four elements joined where that is as good, which is asked for all lanes at once; what a lane gets depends on its
+  // own elements all the same.
+  template <int kCount, class Load>
+  TG_INLINE static void take_joined(const F& f, Acc* a, Load& load) {
+    alignas(64) float four[kCount];
+    {
+      alignas(64) T x[4][kCount];
+      for (int q = 0; q < 4; ++q) load(q, x[q]);
+#pragma GCC unroll 1
+      for (int l = 0; l < kCount; ++l) four[l] = f.join4(x[0][l], x[1][l], x[2][l], x[3][l]);
+    }
+    if (TG_UNLIKELY(!all_joined<kCount>(four))) {
+      alignas(64) T x[4][kCount];  // loaded anew, for the others to stay in registers
+      for (int q = 0; q < 4; ++q) load(q, x[q]);
+      auto bits = [](T v) { return std::bit_cast<uint32_t>(v); };
+      alignas(64) float but_zeros[kCount];
+#pragma GCC unroll 1
+      for (int l = 0; l < kCount; ++l) {
+        const uint32_t any = (bits(x[0][l]) | bits(x[1][l]) | bits(x[2][l]) | bits(x[3][l])) << 1;  // but the signs
+        but_zeros[l] = any == 0 ? F::kJoinedLeast : four[l];
+      }
+      if (!all_joined<kCount>(but_zeros)) {
+#pragma GCC unroll 1
+        for (int l = 0; l < kCount; ++l) {
+          const bool joined = (four[l] >= F::kJoinedLeast) & (four[l] <= F::kJoinedMost);
+          a[l] = joined ? f.step_joined(a[l], four[l]) : take(f, a[l], x[0][l], x[1][l], x[2][l], x[3][l]);
+        }
+        return;
+      }
+    }
+#pragma GCC unroll 1
+    for (int l = 0; l < kCount; ++l) a[l] = f.step_joined(a[l], four[l]);
+  }
+  template <int kCount>
+  TG_INLINE static bool all_joined(const float* four) {
+    bool all = true;
+    for (int l = 0; l < kCount; l += sixteen::kBlock)
+      all &= sixteen::within(four + l, F::kJoinedLeast, F::kJoinedMost);
+    return all;
+  }
   // Lane j of `kCount` takes eight elements, which `load(q, to)` gives for all lanes; four of them at a time lie in
   // registers.
   template <int kCount, class Load>
@@ -107,7 +161,7 @@ struct OnePass {
     for (int h = 0; h < 2; ++h) {
       alignas(64) T x[4][kCount];
       for (int q = 0; q < 4; ++q) load(4 * h + q, x[q]);
-#pragma GCC unroll 1  // unrolled first, short loops are not vectorised
+#pragma GCC unroll 1
       for (int l = 0; l < kCount; ++l) four[h][l] = f.join(f.join(x[0][l], x[1][l]), f.join(x[2][l], x[3][l]));
     }
 #pragma GCC unroll 1
@@ -123,10 +177,8 @@ struct OnePass {
         if constexpr (sizeof...(Q) == 8) {
           take_eight<sixteen::kBlock>(f, a + j, [&](int q, T* to) { sixteen::load(v + q * stride + j, to); });
         } else {
-          alignas(64) T x[sizeof...(Q)][sixteen::kBlock];
-          (sixteen::load(v + static_cast<int64_t>(Q) * stride + j, x[Q]), ...);
-#pragma GCC unroll 1
-          for (int l = 0; l < sixteen::kBlock; ++l) a[j + l] = take(f, a[j + l], x[Q][l]...);
+          take_block<sixteen::kBlock>(
+              f, a + j, [&](int q, T* to) { sixteen::load(v + q * stride + j, to); }, std::index_sequence<Q...>{});
         }
       }
     }
@@ -159,9 +211,8 @@ struct OnePass {
   template <size_t... Q>
   TG_INLINE static void take_lanes(const F& f, Acc* a, const stored_t<In>* v, std::index_sequence<Q...>) {
     if constexpr (kBlocks) {
-      alignas(64) T x[sizeof...(Q)][kLanes];
-      (sixteen::deal(v + Q * kLanes, x[Q]), ...);
-      for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], x[Q][l]...);
+      take_block<kLanes>(
+          f, a, [&](int q, T* to) { sixteen::deal(v + q * kLanes, to); }, std::index_sequence<Q...>{});
     } else {
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[static_cast<int>(Q) * kLanes + l])...);

@@ -110,6 +110,12 @@ TG_INLINE void store_dealt(const float* from, BFloat16* to, bool both) {
   else
     put_bits(to, first_half(bits));
 }
+// Whether all numbers of a block lie between these two.
+TG_INLINE bool within(const float* x, float least, float most) {
+  const __m512 v = _mm512_loadu_ps(x);
+  const __mmask16 enough = _mm512_cmp_ps_mask(v, _mm512_set1_ps(least), _CMP_GE_OQ);
+  return _mm512_mask_cmp_ps_mask(enough, v, _mm512_set1_ps(most), _CMP_LE_OQ) == kAll;
+}
 TG_INLINE void store(const int32_t* from, bool* to) {
   const __m128i bytes = _mm512_maskz_cvtepi32_epi8(kAll, _mm512_load_si512(from));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
@@ -161,6 +167,13 @@ TG_INLINE void store_dealt(const float* from, BFloat16* to, bool both) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + i, _mm256_blend_epi16(rounded(from + 8 * i), odd, 0xaa));
   }
 }
+TG_INLINE bool within(const float* x, float least, float most) {
+  const __m256 low = _mm256_set1_ps(least), high = _mm256_set1_ps(most);
+  auto in = [&](__m256 v) {
+    return _mm256_and_ps(_mm256_cmp_ps(v, low, _CMP_GE_OQ), _mm256_cmp_ps(v, high, _CMP_LE_OQ));
+  };
+  return _mm256_movemask_ps(_mm256_and_ps(in(_mm256_loadu_ps(x)), in(_mm256_loadu_ps(x + 8)))) == 0xff;
+}
 TG_INLINE void store(const int32_t* from, bool* to) {
   const __m256i* p = reinterpret_cast<const __m256i*>(from);
   const __m256i words =
@@ -169,6 +182,11 @@ TG_INLINE void store(const int32_t* from, bool* to) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
 }
 #else
+TG_INLINE bool within(const float* x, float least, float most) {
+  int in = 1;
+  for (int i = 0; i < kBlock; ++i) in &= (x[i] >= least) & (x[i] <= most);
+  return in != 0;
+}
 TG_INLINE void store(const int32_t* from, bool* to) {
   for (int i = 0; i < kBlock; ++i) to[i] = from[i] != 0;
 }

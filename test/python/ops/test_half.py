@@ -139,6 +139,28 @@ def test_norms_of_very_large_and_very_small_numbers(dtype):
             assert _places_apart(tg.linalg.vector_norm(_ours(x), dim=dim), expected.to(x.dtype)) == 0
 
 
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("shape", [(1, 128), (5, 128), (3, 1000), (2, 5000), (150, 37), (131, 600)])
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_norms_of_a_mixture_of_magnitudes(dtype, shape, kept):
+    """Squares are joined in float where they fit: each result is right whatever lies beside it."""
+    generator = torch.Generator().manual_seed(shape[1] + kept)
+    pieces = [0.0, -0.0, 1.0, 6e4] if dtype == "float16" else [0.0, -0.0, 1.0, 1e-20, 3e-39, 2e19, 1e36]
+    scale = torch.tensor(pieces, dtype=torch.float64)[torch.randint(0, len(pieces), shape, generator=generator)]
+    scale[..., : shape[1] // 2] = torch.tensor([0.0, 1e-3, 6e-6 if dtype == "float16" else 1e-30])[kept]
+    x = (scale * torch.rand(shape, generator=generator)).to(getattr(torch, dtype))
+    for dim in (0, 1, (0, 1)):
+        expected = torch.linalg.vector_norm(x.double(), dim=dim)
+        result = torch.from_dlpack(tg.linalg.vector_norm(_ours(x), dim=dim, dtype=tg.float32))
+        assert torch.allclose(result.double(), expected, rtol=3e-7, atol=2e-45), dim
+        for value in (float("inf"), float("-inf"), float("nan")):
+            y = x.clone()
+            y[0, shape[1] - 1] = value
+            special = torch.linalg.vector_norm(y.double(), dim=dim)
+            result = torch.from_dlpack(tg.linalg.vector_norm(_ours(y), dim=dim, dtype=tg.float32))
+            assert torch.allclose(result.double(), special, rtol=3e-7, atol=2e-45, equal_nan=True), (dim, value)
+
+
 @pytest.mark.parametrize("rows, width", [(3, 5), (40, 33), (700, 300), (2, 2100)])
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("by_frequency", [False, True])
