@@ -153,11 +153,53 @@ TG_INLINE bool insert(uint64_t* a, int64_t i) {
   return true;
 }
 
-// Sorts n numbers of which the `bits` lowest stand in order already, in parts of them side by side. Least significant
-// digit first, and of the bits above only as many as leave few numbers undecided: about one in 2^7 then has to move
-// past an equal one before it.
+// Each number goes where its digit counts up to. The places of four are read before the first of them is counted up,
+// which might be one of them for all that processors know.
+template <class Count, class Digit>
+TG_INLINE void deal_out(const uint64_t* from, int64_t n, uint64_t* to, Count* at, Digit&& digit) {
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const uint64_t x = from[i], y = from[i + 1], z = from[i + 2], w = from[i + 3];
+    Count *p = at + digit(x), *q = at + digit(y), *r = at + digit(z), *s = at + digit(w);
+    to[(*p)++] = x;
+    to[(*q)++] = y;
+    to[(*r)++] = z;
+    to[(*s)++] = w;
+  }
+  for (; i < n; ++i) to[at[digit(from[i])]++] = from[i];
+}
+
+// Both sort n numbers of which the `bits` lowest stand in order already. Least significant digit first, and of the bits
+// above only as many as leave few numbers undecided: about one in 2^7 then has to move past an equal one before it.
+constexpr int kBitsBeyond = 6;
+constexpr int64_t kFewDraws = 1 << 15;  // two digits are enough for these
+
+void sort_few_draws(uint64_t* a, uint64_t* b, int64_t n, int bits, int random_bits) {
+  constexpr int kMostDigits = 1 << (std::bit_width(static_cast<uint64_t>(kFewDraws - 1)) + kBitsBeyond + 1) / 2;
+  const int digit = (std::min(random_bits, bits + kBitsBeyond) + 1) / 2, shift = bits + random_bits - 2 * digit;
+  const int64_t digits = int64_t{1} << digit;
+  auto low = [=, mask = static_cast<uint64_t>(digits - 1)](uint64_t v) { return v >> shift & mask; };
+  auto high = [=](uint64_t v) { return v >> shift >> digit; };
+  uint32_t lows[kMostDigits], highs[kMostDigits];
+  std::fill_n(lows, digits, 0U);
+  std::fill_n(highs, digits, 0U);
+  for (int64_t i = 0; i < n; ++i) {
+    ++lows[low(a[i])];
+    ++highs[high(a[i])];
+  }
+  uint32_t at_low = 0, at_high = 0;
+  for (int64_t d = 0; d < digits; ++d) {
+    at_low += std::exchange(lows[d], at_low);
+    at_high += std::exchange(highs[d], at_high);
+  }
+  deal_out(a, n, b, lows, low);
+  deal_out(b, n, a, highs, high);
+  for (int64_t i = 1; i < n; ++i) insert(a, i);
+}
+
+// In parts of them side by side.
 void sort_draws(uint64_t*& a, uint64_t*& b, int64_t n, int bits, int random_bits, int64_t parts) {
-  const int looked_at = std::min(random_bits, bits + 6), passes = (looked_at + 11) / 12;
+  const int looked_at = std::min(random_bits, bits + kBitsBeyond), passes = (looked_at + 11) / 12;
   const int digit = (looked_at + passes - 1) / passes;
   const int64_t digits = int64_t{1} << digit;
   const uint64_t mask = static_cast<uint64_t>(digits - 1);
@@ -172,10 +214,7 @@ void sort_draws(uint64_t*& a, uint64_t*& b, int64_t n, int bits, int random_bits
     for (int64_t d = 0; d < digits; ++d)
       for (int64_t part = 0; part < parts; ++part) at += std::exchange(counts[part * digits + d], at);
     for_parts(parts, n, [&](int64_t part, int64_t begin, int64_t end) {
-      const uint64_t* from = a;
-      uint64_t* to = b;
-      int64_t* count = counts.get() + part * digits;
-      for (int64_t i = begin; i < end; ++i) to[count[from[i] >> shift & mask]++] = from[i];
+      deal_out(a + begin, end - begin, b, counts.get() + part * digits, [=](uint64_t v) { return v >> shift & mask; });
     });
     std::swap(a, b);
   }
@@ -198,6 +237,8 @@ void permute(uint64_t*& a, uint64_t*& b, int64_t n, int index_bits, int64_t part
   });
   if (n <= 64)
     std::sort(a, a + n);
+  else if (n < kFewDraws)
+    sort_few_draws(a, b, n, index_bits, random_bits);
   else
     sort_draws(a, b, n, index_bits, random_bits, parts);
 }
@@ -208,7 +249,7 @@ void randperm_cpu(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state,
   if (n == 0) return;
   const int index_bits = std::bit_width(static_cast<uint64_t>(n - 1));
   const uint64_t mask = index_bits == 0 ? 0 : ~uint64_t{0} >> (64 - index_bits);
-  const int64_t parts = std::clamp<int64_t>(n / 16384, 1, get_num_threads());
+  const int64_t parts = std::clamp<int64_t>(n / (kFewDraws / 2), 1, get_num_threads());
   Tensor first = empty_tensor({n}, DType::int64), second = empty_tensor({n}, DType::int64);
   uint64_t* a = static_cast<uint64_t*>(first.data_ptr());
   uint64_t* b = static_cast<uint64_t*>(second.data_ptr());
