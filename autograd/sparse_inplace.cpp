@@ -6,13 +6,6 @@
 namespace tapegrad::sparse {
 namespace {
 
-// A sparse tensor and a number.
-void check_number(const char* op, const Tensor& self, const Tensor& other) {
-  TG_CHECK(self.is_sparse() && !other.is_sparse() && other.ndim() == 0, NotImplemented,
-           "{}: a sparse tensor goes with a number here: got sizes {} and {}\nuse to_dense()", op,
-           format_ints(self.sizes()), format_ints(other.sizes()));
-}
-
 // self += alpha * b of a dense tensor and a sparse one.
 const Tensor& take_in(const char* op, const Tensor& self, const Tensor& b, const Scalar& alpha) {
   TG_CHECK(b.is_sparse() && !self.is_sparse(), NotImplemented,

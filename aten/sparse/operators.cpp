@@ -4,15 +4,12 @@
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 
 namespace tapegrad::sparse {
-namespace {
 
-void check_number(const char* op, const Tensor& t) {
-  TG_CHECK(!t.is_sparse() && t.ndim() == 0, NotImplemented,
-           "{}: a sparse tensor goes with a number here: got a tensor of sizes {}\nuse to_dense()", op,
-           format_ints(t.sizes()));
+void check_number(const char* op, const Tensor& self, const Tensor& other) {
+  TG_CHECK(self.is_sparse() && !other.is_sparse() && other.ndim() == 0, NotImplemented,
+           "{}: a sparse tensor goes with a number here: got sizes {} and {}\nuse to_dense()", op,
+           format_ints(self.sizes()), format_ints(other.sizes()));
 }
-
-}  // namespace
 
 Tensor neg(const Tensor& input) { return with_values(input, tapegrad::neg(values(input))); }
 
@@ -43,7 +40,7 @@ Tensor mul(const Tensor& input, const Operand& other) {
 }
 
 Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_view> rounding_mode) {
-  check_number("div", other.tensor());
+  check_number("div", input, other.tensor());
   return with_values(input, tapegrad::div(values(input), other, rounding_mode));
 }
 

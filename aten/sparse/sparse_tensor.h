@@ -54,6 +54,8 @@ TG_API Tensor with_values(const Tensor& t, const Tensor& values);
 TG_API Tensor coalesce(const Tensor& t);
 TG_API Tensor to_dense(const Tensor& t);
 TG_API Tensor from_dense(const Tensor& t, int64_t sparse_dims);
+// Raises NotImplemented unless `self` is sparse and `other` a number.
+void check_number(const char* op, const Tensor& self, const Tensor& other);
 // The sum of two tensors of which at least one is sparse; sparse when both are.
 TG_API Tensor sum_of(const Tensor& a, const Tensor& b);
 // dense += alpha * t, touching only the places that t has.
