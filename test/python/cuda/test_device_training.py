@@ -54,6 +54,27 @@ def test_steps_are_those_of_the_cpu(name, options):
             tg.testing.assert_close(t.cpu(), h.cpu(), rtol=tolerance, atol=tolerance)
 
 
+def through_steps(device, name, options):
+    """A loss of what three recorded steps make of a parameter, and its gradients by the start and by what the gradients depend on."""
+    start, factors = (tg.tensor(v, dtype=tg.float64, device=device, requires_grad=True) for v in ([0.6, -1.1, 2.0], [1.0, 0.5, -0.3]))
+    p = start.clone()
+    p.retain_grad()
+    optimizer = getattr(tg.optim, name)([p], lr=0.1, **options, differentiable=True)
+    for step in range(3):
+        p.grad = factors * (step + 1) * tg.tensor([1.0, 2.0, 3.0], dtype=tg.float64, device=device) + start
+        optimizer.step()
+    loss = (p * tg.tensor([1.0, -2.0, 0.5], dtype=tg.float64, device=device)).sum()
+    return [t.cpu() for t in (loss, *tg.autograd.grad(loss, (start, factors), allow_unused=True, materialize_grads=True))]
+
+
+@pytest.mark.parametrize("name, options", OPTIMIZERS, ids=lambda v: v if isinstance(v, str) else ",".join(v))
+def test_gradients_flow_through_steps(name, options):
+    host, there = (through_steps(device, name, options) for device in ("cpu", "cuda"))
+    assert name == "Rprop" or any(h.abs().max() > 1e-3 for h in host[1:])
+    for h, t in zip(host, there, strict=True):
+        tg.testing.assert_close(t, h, rtol=1e-12, atol=1e-12)
+
+
 def test_parameters_on_several_devices():
     made = [tg.ones(3, requires_grad=True), tg.ones(3, device="cuda:0", requires_grad=True), tg.ones(3, device="cuda:1", requires_grad=True)]
     for p in made:
