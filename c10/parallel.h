@@ -114,4 +114,13 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, F&& f) {
       const_cast<void*>(static_cast<const void*>(&f)), hint);
 }
 
+// Calls f(p, begin, end) for each of `parts` equal parts of `n` items, side by side: for work that keeps something per
+// part. Results must not depend on how many there are.
+template <class F>
+void for_parts(int64_t parts, int64_t n, F&& f) {
+  parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) f(p, n * p / parts, n * (p + 1) / parts);
+  });
+}
+
 }  // namespace tapegrad

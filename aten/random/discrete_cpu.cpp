@@ -136,14 +136,6 @@ void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const P
 
 namespace {
 
-// f(p, begin, end) of each of `parts` equal parts of n elements, side by side.
-template <class F>
-void for_parts(int64_t parts, int64_t n, F&& f) {
-  parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
-    for (int64_t p = first; p < last; ++p) f(p, n * p / parts, n * (p + 1) / parts);
-  });
-}
-
 // Moves a[i] past what is larger before it, and says whether there was something.
 TG_INLINE bool insert(uint64_t* a, int64_t i) {
   const uint64_t v = a[i];

@@ -117,6 +117,22 @@ def test_histc(bins, dtype):
             tg.histc(x, bins)
 
 
+@pytest.mark.parametrize("n", [0, 1, 3, 513, 40000, 200_001])
+@pytest.mark.parametrize("tops", [(1,), (3, 200), (255, 1024, 1025), (9, 65536), (9, 65537), (70000,)], ids=str)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_bincount_of_values_that_grow(n, tops, ordered):
+    """Tables grow, and are given up where values are too large for them, at any place and with any number of threads."""
+    x = np.concatenate([RNG.integers(0, top, n) for top in tops])
+    x = np.sort(x) if ordered else x
+    before = tg.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            tg.set_num_threads(threads)
+            np.testing.assert_array_equal(tg.bincount(tg.tensor(x), minlength=7).numpy(), np.bincount(x, minlength=7))
+    finally:
+        tg.set_num_threads(before)
+
+
 @pytest.mark.parametrize("bad", [0, 1, 4999])
 def test_bincount_finds_the_negative_value(bad):
     x = tg.tensor(RNG.integers(0, 9, 5000))
