@@ -5,6 +5,7 @@
 // share memory.
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/attention/bias.h"
 #include "tapegrad/cuda/attention/library.h"
 #include "tapegrad/cuda/attention/tile.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -224,32 +225,42 @@ Tensor with_readable_rows(const Tensor& t) {
 }
 
 AttentionForward described(const Tensor& query, const Tensor& key, const Tensor& value, bool is_causal, double scale,
-                           const Tensor& output, const Tensor& logsumexp) {
-  return {query.dtype(),  Sizes(query, key, value), is_causal,           scale, rows_of(query), rows_of(key),
-          rows_of(value), output.data_ptr(),        logsumexp.data_ptr()};
+                           const Tensor& output, const void* logsumexp, const AttentionBias& bias) {
+  return {query.dtype(), Sizes(query, key, value), is_causal,         scale,     rows_of(query),
+          rows_of(key),  rows_of(value),           output.data_ptr(), logsumexp, bias};
 }
 
-// Tries the library. False: nothing was done.
-bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, bool is_causal, double scale,
-                const Tensor& output, const Tensor& logsumexp) {
-  if (!library_takes_attention(query.device().index, query.dtype(), Sizes(query, key, value), is_causal, false))
+// Try the library. False: nothing was done. Where there is a mask, it hides what lies right of the diagonal, too.
+bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask, bool is_causal,
+                double scale, const Tensor& output, const Tensor& logsumexp) {
+  const Sizes z(query, key, value);
+  const bool causal = is_causal && !attn_mask.defined();
+  if (!library_takes_attention(query.device().index, query.dtype(), z, causal, bias_of(attn_mask, is_causal, z), false))
     return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value);
-  const Work work(query.device(), {&q, &k, &v, &output, &logsumexp});
-  return library_attention(work, described(q, k, v, is_causal, scale, output, logsumexp));
+  const Work work(query.device(), {&q, &k, &v, &attn_mask, &output, &logsumexp});
+  const DenseMask mask(attn_mask, is_causal, z, query.dtype(), work);
+  if (!library_attention(work, described(q, k, v, causal, scale, output, logsumexp.data_ptr(), mask.bias())))
+    return false;
+  mask.finish(output, logsumexp);
+  return true;
 }
 bool grad_by_library(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
-                     const Tensor& output, const Tensor& logsumexp, bool is_causal, double scale,
-                     const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
-  if (!library_takes_attention(query.device().index, query.dtype(), Sizes(query, key, value), is_causal, true))
+                     const Tensor& attn_mask, const Tensor& output, const Tensor& logsumexp, bool is_causal,
+                     double scale, const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
+  const Sizes z(query, key, value);
+  const bool causal = is_causal && !attn_mask.defined();
+  if (!library_takes_attention(query.device().index, query.dtype(), z, causal, bias_of(attn_mask, is_causal, z), true))
     return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value),
                g = with_readable_rows(grad_output);
-  const Work work(query.device(), {&g, &q, &k, &v, &output, &logsumexp, &query_grad, &key_grad, &value_grad});
+  const Work work(query.device(),
+                  {&g, &q, &k, &v, &attn_mask, &output, &logsumexp, &query_grad, &key_grad, &value_grad});
+  DenseMask mask(attn_mask, is_causal, z, query.dtype(), work);
   const Workspace delta(static_cast<size_t>(logsumexp.numel()) * sizeof(float), work);
   return library_attention_grad(
-      work, {described(q, k, v, is_causal, scale, output, logsumexp), rows_of(g), query_grad.data_ptr(),
-             key_grad.data_ptr(), value_grad.data_ptr(), delta.data()});
+      work, {described(q, k, v, causal, scale, output, mask.logarithms(logsumexp), mask.bias()), rows_of(g),
+             query_grad.data_ptr(), key_grad.data_ptr(), value_grad.data_ptr(), delta.data()});
 }
 
 }  // namespace
@@ -258,7 +269,7 @@ void attention_cuda(const Tensor& query_any, const Tensor& key_any, const Tensor
                     bool is_causal, double scale, const Tensor& output, const Tensor& logsumexp) {
   const Sizes z(query_any, key_any, value_any);
   if (z.batch * z.heads * z.rows == 0) return;
-  if (!attn_mask.defined() && by_library(query_any, key_any, value_any, is_causal, scale, output, logsumexp)) return;
+  if (by_library(query_any, key_any, value_any, attn_mask, is_causal, scale, output, logsumexp)) return;
   const Tensor query = contiguous_or_copy(query_any), key = contiguous_or_copy(key_any),
                value = contiguous_or_copy(value_any);
   const Work work(query.device(), {&query, &key, &value, &attn_mask, &output, &logsumexp});
@@ -281,8 +292,8 @@ void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const 
     zero_dense(value_grad);
     return;
   }
-  if (!attn_mask.defined() && grad_by_library(grad_any, query_any, key_any, value_any, output, logsumexp, is_causal,
-                                              scale, query_grad, key_grad, value_grad))
+  if (grad_by_library(grad_any, query_any, key_any, value_any, attn_mask, output, logsumexp, is_causal, scale,
+                      query_grad, key_grad, value_grad))
     return;
   const Tensor grad_output = contiguous_or_copy(grad_any), query = contiguous_or_copy(query_any),
                key = contiguous_or_copy(key_any), value = contiguous_or_copy(value_any);

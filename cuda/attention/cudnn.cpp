@@ -31,7 +31,8 @@ enum Id : int64_t {
   kKeyGrad,
   kValueGrad,
   kDelta,
-  kOne
+  kOne,
+  kBias
 };
 
 // What the numbers of a graph are; cuDNN reads them while it is called.
@@ -55,6 +56,7 @@ class Operations {
     return graph_.tensor(type_, dense(a_.sizes.batch, heads, rows, columns), id, alignment(data));
   }
   Part row_numbers(int64_t id) { return graph_.tensor(kFloat, row_layout(), id, row_alignment(a_.sizes)); }
+  Part bias() { return graph_.tensor(data_type(bias_dtype(a_.dtype)), of_bias(a_.bias, a_.sizes.keys), kBias, 16); }
   Part number(int64_t id) { return graph_.number(kFloat, 4, id); }
 
   Layout score_layout() const { return dense(a_.sizes.batch, a_.sizes.heads, a_.sizes.rows, a_.sizes.keys); }
@@ -117,10 +119,11 @@ class Operations {
     const Part seen = pointwise(kGreaterEqual, row, column, graph_.between(kBoolean, layout), kBoolean);
     return pointwise(kSelect, scores_in, number(kHidden), scores(), kFloat, -1, seen);
   }
-  // query key^T scale, hidden where it has to be; `less`, if any, is taken off before that.
+  // query key^T scale and what is added to it, hidden where it has to be; `less`, if any, is taken off before that.
   Part masked_scores(Part query, Part key_columns, Part scale, Part less = {}) {
     Part s = matmul(query, key_columns, scores());
     s = pointwise(kMultiply, s, scale, scores());
+    if (a_.bias.defined()) s = pointwise(kAdd, s, bias(), scores());
     if (less.handle != nullptr) s = pointwise(kSubtract, s, less, scores());
     return a_.causal ? causal(s) : s;
   }
@@ -205,6 +208,7 @@ void bind_inputs(Task& task, const AttentionForward& a, const Numbers& numbers) 
   task.bind(kLogsumexp, a.logsumexp);
   task.bind(kScale, &numbers.scale);
   if (a.causal) task.bind(kHidden, &numbers.hidden);
+  if (a.bias.defined()) task.bind(kBias, a.bias.data);
 }
 
 int major_of(int device) {
@@ -248,21 +252,22 @@ bool run_backward(const Stream& stream, const AttentionBackward& b) {
 
 }  // namespace cudnn_graph
 
-bool library_takes_attention(int device, DType dtype, const attention::Sizes& z, bool causal, bool backward) {
+bool library_takes_attention(int device, DType dtype, const attention::Sizes& z, bool causal, const AttentionBias& bias,
+                             bool backward) {
   using namespace cudnn_graph;
-  return takes(dtype, z, causal, backward) && on() && takes(major_of(device), version(), z, backward);
+  return takes(dtype, z, causal, backward, bias) && on() && takes(major_of(device), version(), z, backward);
 }
 
 bool library_attention(const Stream& stream, const AttentionForward& a) {
   using namespace cudnn_graph;
-  return library_takes_attention(stream.device, a.dtype, a.sizes, a.causal, false) && readable(a) &&
+  return library_takes_attention(stream.device, a.dtype, a.sizes, a.causal, a.bias, false) && readable(a) &&
          run_forward(stream, a);
 }
 
 bool library_attention_grad(const Stream& stream, const AttentionBackward& b) {
   using namespace cudnn_graph;
   const AttentionForward& a = b.forward;
-  if (!library_takes_attention(stream.device, a.dtype, a.sizes, a.causal, true) || !readable(b)) return false;
+  if (!library_takes_attention(stream.device, a.dtype, a.sizes, a.causal, a.bias, true) || !readable(b)) return false;
   const Portion most = portion_of(a.sizes);
   for (int64_t batch = 0; batch < a.sizes.batch; batch += most.batch)
     for (int64_t shared = 0; shared < a.sizes.shared; shared += most.shared)

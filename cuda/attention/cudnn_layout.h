@@ -17,6 +17,9 @@ inline Layout of_rows(const AttentionRows& t, int64_t batch, int64_t heads, int6
 inline Layout dense(int64_t batch, int64_t heads, int64_t rows, int64_t columns) {
   return {4, {batch, heads, rows, columns}, {heads * rows * columns, rows * columns, columns, 1}};
 }
+inline Layout of_bias(const AttentionBias& b, int64_t keys) {
+  return {4, {b.batch, b.heads, b.rows, keys}, {b.heads * b.rows * b.pitch, b.rows * b.pitch, b.pitch, 1}};
+}
 inline Layout transposed(Layout layout) {
   std::swap(layout.sizes[2], layout.sizes[3]);
   std::swap(layout.strides[2], layout.strides[3]);
@@ -38,13 +41,14 @@ inline Portion portion_of(const attention::Sizes& z) {
 
 // Sizes for which there are fused engines. They count in 32 bits. One key is not attention; one row that hides all but
 // the first key is none, either, and some versions compute it wrongly where heads are shared.
-inline bool takes(DType dtype, const attention::Sizes& z, bool causal, bool backward) {
+inline bool takes(DType dtype, const attention::Sizes& z, bool causal, bool backward, const AttentionBias& bias = {}) {
   if (dtype != DType::float16 && dtype != DType::bfloat16) return false;
   if (z.batch <= 0 || z.shared <= 0 || z.rows <= 0 || z.keys < 2 || (causal && z.rows == 1)) return false;
   for (const int64_t width : {z.width, z.value_width})
     if (width <= 0 || width % 8 != 0 || width > 256) return false;
   const int64_t lines = z.batch * z.heads * std::max(z.rows, z.keys);
   if (lines > INT32_MAX / std::max(z.width, z.value_width)) return false;
+  if (bias.numel() > INT32_MAX) return false;
   return !backward || portion_of(z).shared > 0;
 }
 
@@ -81,12 +85,13 @@ inline Key key_of(const AttentionForward& a) {
     key[i++] = number;
   for (const AttentionRows* t : {&a.query, &a.key, &a.value})
     for (const int64_t stride : {t->batch, t->head, t->row}) key[i++] = stride;
+  for (const int64_t size : {a.bias.batch, a.bias.heads, a.bias.rows, a.bias.pitch}) key[i++] = size;
   return key;
 }
 inline Key key_of(const AttentionBackward& b) {
   Key key = key_of(b.forward);
   key[0] = 101;
-  size_t i = 19;
+  size_t i = 23;
   for (const int64_t stride : {b.grad_output.batch, b.grad_output.head, b.grad_output.row}) key[i++] = stride;
   return key;
 }
@@ -110,6 +115,11 @@ inline AttentionBackward part_of(const AttentionBackward& all, int64_t batch, in
   rows(a.key, shared);
   rows(a.value, shared);
   rows(out.grad_output, head);
+  AttentionBias& bias = a.bias;
+  const int64_t matrix = (bias.batch > 1 ? batch * bias.heads : 0) + (bias.heads > 1 ? head : 0);
+  bias.data = static_cast<const char*>(bias.data) + matrix * bias.rows * bias.pitch * element_size(bias_dtype(a.dtype));
+  if (bias.batch > 1) bias.batch = a.sizes.batch;
+  if (bias.heads > 1) bias.heads = a.sizes.heads;
   dense(a.output, z.heads, head, z.rows, 2 * z.value_width);
   dense(a.logsumexp, z.heads, head, z.rows, 4);
   dense(out.delta, z.heads, head, z.rows, 4);

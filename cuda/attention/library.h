@@ -20,8 +20,26 @@ inline bool readable(const AttentionRows& t) {
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
 }
 
-// Attention without a mask other than the causal one: row i sees columns up to i. Output and logsumexp, (batch, heads,
-// rows), are dense; the gradient reads them.
+// What is added to the scores of (batch, heads, rows, keys): sizes that are those or 1, which holds for all; `pitch`
+// elements from row to row.
+struct AttentionBias {
+  const void* data = nullptr;
+  int64_t batch = 0, heads = 0, rows = 0, pitch = 0;
+  bool defined() const { return rows != 0; }
+  int64_t numel() const { return batch * heads * rows * pitch; }
+};
+
+// The sizes of one for a mask: those along which it does not change are 1.
+inline AttentionBias bias_of(const Tensor& mask, bool is_causal, const attention::Sizes& z) {
+  if (!mask.defined()) return {};
+  const auto size = [&](int d, int64_t n) { return mask.impl()->stride(d) == 0 ? 1 : n; };
+  return {nullptr, size(0, z.batch), size(1, z.heads), is_causal ? z.rows : size(2, z.rows), (z.keys + 7) / 8 * 8};
+}
+
+// float16 has no numbers far enough below all scores.
+constexpr DType bias_dtype(DType scores) { return scores == DType::float16 ? DType::float32 : scores; }
+
+// Causal: row i sees columns up to i. Output and logsumexp, (batch, heads, rows), are dense; the gradient reads them.
 struct AttentionForward {
   DType dtype;
   attention::Sizes sizes;
@@ -29,6 +47,7 @@ struct AttentionForward {
   double scale;
   AttentionRows query, key, value;
   const void *output, *logsumexp;
+  AttentionBias bias = {};
 };
 // The gradients that are written are dense. `delta` has room for a float of every row.
 struct AttentionBackward {
@@ -38,7 +57,8 @@ struct AttentionBackward {
 };
 
 // Whether it is worth while to bring tensors of these sizes into a form that the library reads.
-TG_API bool library_takes_attention(int device, DType dtype, const attention::Sizes& sizes, bool causal, bool backward);
+TG_API bool library_takes_attention(int device, DType dtype, const attention::Sizes& sizes, bool causal,
+                                    const AttentionBias& bias, bool backward);
 // Queue it on the stream, whose device is the current one, or return false and have done nothing. Raise where a call of
 // the library fails.
 TG_API bool library_attention(const Stream& stream, const AttentionForward& attention);

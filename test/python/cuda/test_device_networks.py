@@ -159,8 +159,24 @@ def half_attention(device, dtype, shape, options, interleaved=True, weight=None)
         return x.to(dtype).to(device).requires_grad_()
     leaves = [leaf(heads, rows_, 0), leaf(shared, keys, 1), leaf(shared, keys, 2)]
     args = [t.transpose(1, 2) if interleaved else t for t in leaves]
+    options = {k: v.to(device) if isinstance(v, tapegrad.Tensor) else v for k, v in options.items()}
     y = F.scaled_dot_product_attention(*args, enable_gqa=heads != shared, **options)
     return [t.detach().cpu() for t in (y, *tapegrad.autograd.grad(y, leaves, tapegrad.cos(y.detach())))]
+
+
+def check_half_attention(dtype, rtol, cudnn, *args):
+    """With cuDNN allowed or not: what the CPU computes, and the same bits in every run."""
+    backends = tapegrad.backends.cuda
+    before = backends.cudnn_sdp_enabled()
+    backends.enable_cudnn_sdp(cudnn)
+    try:
+        results = [half_attention(device, dtype, *args) for device in ("cpu", "cuda", "cuda")]
+    finally:
+        backends.enable_cudnn_sdp(before)
+    for n, (host, device, again) in enumerate(zip(*results)):
+        scale = host.abs().max().item() or 1.0
+        assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
+        assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
 
 
 @pytest.mark.parametrize("cudnn", [True, False], ids=["cudnn", "ours"])
@@ -169,19 +185,32 @@ def half_attention(device, dtype, shape, options, interleaved=True, weight=None)
                                             ((2, 2, 1, 40, 128), {}), ((2, 2, 5, 1, 16), {}), ((2, 2, 9, 9, 12), {}), ((2, 1, 10, 12, 136), {"scale": 0.05})],
                          ids=lambda p: "-".join(map(str, p)) if isinstance(p, tuple) else None)
 def test_attention_of_16_bits(shape, options, dtype, rtol, cudnn):
-    """With cuDNN allowed and not: what the CPU computes, and the same bits in every run."""
-    backends = tapegrad.backends.cuda
-    before = backends.cudnn_sdp_enabled()
-    backends.enable_cudnn_sdp(cudnn)
-    try:
-        for interleaved in (True, False):
-            results = [half_attention(device, getattr(tapegrad, dtype), shape, options, interleaved) for device in ("cpu", "cuda", "cuda")]
-            for n, (host, device, again) in enumerate(zip(*results)):
-                scale = host.abs().max().item() or 1.0
-                assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
-                assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
-    finally:
-        backends.enable_cudnn_sdp(before)
+    for interleaved in (True, False):
+        check_half_attention(getattr(tapegrad, dtype), rtol, cudnn, shape, options, interleaved)
+
+
+def mask_of(kind, rows_, keys, dtype):
+    if kind == "padding":  # the first keys of one sample, more than a tile of them, and all but the first of another
+        place = tapegrad.arange(keys)
+        return tapegrad.stack([place >= keys - 9, place < 1])[:, None, None]
+    x = make(2, 4, rows_, keys, seed=5)
+    if kind == "bool":
+        x[:, :, 1] = -1  # a row that sees nothing
+        return x > -0.2
+    x[x < -0.8] = -float("inf")
+    x[:, :2, 1] = -float("inf")
+    x[:, 2:, 2] = tapegrad.finfo(dtype).min  # as good as hidden
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("cudnn", [True, False], ids=["cudnn", "ours"])
+@pytest.mark.parametrize("dtype, rtol", [("bfloat16", 0.03), ("float16", 4e-3)])
+@pytest.mark.parametrize("kind", ["padding", "bool", "float"])
+@pytest.mark.parametrize("shape, options", [((4, 4, 40, 200, 64), {}), ((4, 2, 21, 150, 24), {"scale": 0.3}), ((4, 1, 5, 17, 8), {})],
+                         ids=lambda p: "-".join(map(str, p)) if isinstance(p, tuple) else None)
+def test_masked_attention_of_16_bits(shape, options, kind, dtype, rtol, cudnn):
+    dtype = getattr(tapegrad, dtype)
+    check_half_attention(dtype, rtol, cudnn, shape, {**options, "attn_mask": mask_of(kind, shape[2], shape[3], dtype)})
 
 
 def test_attention_of_16_bits_in_a_graph():

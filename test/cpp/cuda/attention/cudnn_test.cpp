@@ -73,8 +73,8 @@ double difference(const Tensor& a, const Tensor& b) {
   REQUIRE(x.sizes() == y.sizes());
   double most = 0;
   for (int64_t i = 0; i < x.numel(); ++i) {
-    const double d =
-        std::abs(static_cast<const double*>(x.data_ptr())[i] - static_cast<const double*>(y.data_ptr())[i]);
+    const double p = static_cast<const double*>(x.data_ptr())[i], q = static_cast<const double*>(y.data_ptr())[i];
+    const double d = p == q ? 0 : std::abs(p - q);  // infinities, too
     most = d > most || std::isnan(d) ? d : most;
   }
   return most;
@@ -142,6 +142,73 @@ TEST_CASE("cuDNN's attention and its gradient are the CPU's", "[cuda]") {
       }
 }
 
+namespace {
+
+// A mask that hides the first half of the keys, or some here and there, and all of them from `row`.
+Tensor mask_of(DimVector sizes, DType dtype, bool first_half, int64_t row) {
+  const Tensor x = filled(sizes, DType::float32, 5);
+  float* p = static_cast<float*>(x.data_ptr());
+  const int64_t keys = sizes[3], rows = sizes[2];
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const int64_t key = i % keys;
+    const bool hidden = i / keys % rows == row || (first_half ? key < keys / 2 : (i * 7 + i / keys) % 5 == 0);
+    p[i] = dtype == DType::bool_ ? (hidden ? 0.0F : 1.0F) : (hidden ? -std::numeric_limits<float>::infinity() : p[i]);
+  }
+  return to(x, dtype);
+}
+
+}  // namespace
+
+TEST_CASE("Masks are added to the scores that cuDNN computes", "[cuda]") {
+  const Setup setup;
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::float16, DType::bfloat16})
+      for (const auto& [batch, heads, rows] :
+           {std::tuple(true, true, true), {true, false, false}, {false, true, true}, {false, false, true}})
+        for (const bool additive : {false, true}) {
+          CAPTURE(&c - kCases.data(), dtype == DType::float16, batch, heads, rows, additive);
+          const double near = dtype == DType::float16 ? 4e-3 : 4e-2;
+          const Tensor small = mask_of(DimVector{batch ? c.batch : 1, heads ? c.heads : 1, rows ? c.rows : 1, c.keys},
+                                       additive ? dtype : DType::bool_, !heads, rows && c.rows > 1 ? 1 : -1);
+          const DimVector full{c.batch, c.heads, c.rows, c.keys};
+          Operands x(c, dtype);
+          const Tensor mask = expand(small, full), mask_there = expand(there(small, false), full);
+          const auto [output, logsumexp] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale);
+          const auto [dq, dk, dv] =
+              _attention_grad(x.grad, x.query, x.key, x.value, mask, output, logsumexp, c.causal, c.scale);
+          x.move(true);
+          state().executed.clear();
+          // Either may compute the gradient of what the other did.
+          for (const auto& [forward, backward] : {std::pair(1, 1), {0, 1}, {1, 0}}) {
+            set_cudnn_switch(CudnnSwitch::Attention, forward);
+            const auto [o, lse] = _attention(x.query, x.key, x.value, mask_there, c.causal, c.scale);
+            CHECK(difference(o, output) < near);
+            CHECK(difference(lse, logsumexp) < 1e-3);
+            set_cudnn_switch(CudnnSwitch::Attention, backward);
+            const auto [gq, gk, gv] =
+                _attention_grad(x.grad, x.query, x.key, x.value, mask_there, o, lse, c.causal, c.scale);
+            CHECK(difference(gq, dq) < near * 4);
+            CHECK(difference(gk, dk) < near * 4);
+            CHECK(difference(gv, dv) < near * 4);
+          }
+          CHECK(state().executed.size() == 4);
+        }
+}
+
+TEST_CASE("A bias has the sizes along which a mask changes", "[cuda]") {
+  const attention::Sizes z = sizes_of({3, 4, 2, 5, 6, 8, 8, false});
+  const auto bias = [&](IntSpan sizes, bool causal = false) {
+    return bias_of(expand(on_device(sizes, DType::bool_), DimVector{3, 4, 5, 6}), causal, z);
+  };
+  const AttentionBias all = bias({3, 4, 5, 6}), keys = bias({3, 1, 1, 6}), rows = bias({1, 1, 1, 6}, true);
+  CHECK((all.batch == 3 && all.heads == 4 && all.rows == 5 && all.pitch == 8));
+  CHECK((keys.batch == 3 && keys.heads == 1 && keys.rows == 1));
+  CHECK((rows.batch == 1 && rows.heads == 1 && rows.rows == 5));
+  CHECK((all.defined() && !bias_of(Tensor(), true, z).defined()));
+  CHECK(takes(DType::float16, z, false, true, all));
+  CHECK(!takes(DType::float16, z, false, true, {nullptr, 3, 4, int64_t{1} << 20, 256}));
+}
+
 TEST_CASE("The gradient is taken in portions of the batch, or of its heads", "[cuda]") {
   const auto portion = [](Case c) { return portion_of(sizes_of(c)); };
   const Case small{5, 4, 2, 3, 5, 8, 8, false};
@@ -170,19 +237,30 @@ TEST_CASE("The gradient is taken in portions of the batch, or of its heads", "[c
     out.fill_(77);
     return out;
   };
-  for (const Portion& most : {Portion{2, 2}, Portion{1, 1}, Portion{1, 2}}) {
-    const Tensor gq = like(dq), gk = like(dk), gv = like(dv);
-    const AttentionBackward all{{DType::float16, attention::Sizes(x.query, x.key, x.value), c.causal, c.scale,
-                                 rows(x.query), rows(x.key), rows(x.value), o.data_ptr(), lse.data_ptr()},
-                                rows(x.grad),
-                                gq.data_ptr(),
-                                gk.data_ptr(),
-                                gv.data_ptr(),
-                                delta.data_ptr()};
-    for (int64_t batch = 0; batch < c.batch; batch += most.batch)
-      for (int64_t shared = 0; shared < c.shared; shared += most.shared)
-        REQUIRE(library_attention_grad({}, part_of(all, batch, shared, most)));
-    CHECK((difference(gq, dq) == 0 && difference(gk, dk) == 0 && difference(gv, dv) == 0));
+  const Tensor bias = there(filled(DimVector{3, 4, 5, 8}, DType::float32, 6), false);
+  for (const AttentionBias& added :
+       {AttentionBias{}, AttentionBias{bias.data_ptr(), 3, 4, 5, 8}, AttentionBias{bias.data_ptr(), 3, 1, 1, 8},
+        AttentionBias{bias.data_ptr(), 1, 4, 1, 8}}) {
+    const Tensor wq = like(dq), wk = like(dk), wv = like(dv);
+    const auto whole = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+      return AttentionBackward{{DType::float16, attention::Sizes(x.query, x.key, x.value), c.causal, c.scale,
+                                rows(x.query), rows(x.key), rows(x.value), o.data_ptr(), lse.data_ptr(), added},
+                               rows(x.grad),
+                               q.data_ptr(),
+                               k.data_ptr(),
+                               v.data_ptr(),
+                               delta.data_ptr()};
+    };
+    REQUIRE(library_attention_grad({}, whole(wq, wk, wv)));
+    CHECK((difference(wq, dq) == 0) == !added.defined());
+    CHECK((difference(wk, dk) == 0 && difference(wv, dv) == 0) == !added.defined());
+    for (const Portion& most : {Portion{2, 2}, Portion{1, 1}, Portion{1, 2}}) {
+      const Tensor gq = like(dq), gk = like(dk), gv = like(dv);
+      for (int64_t batch = 0; batch < c.batch; batch += most.batch)
+        for (int64_t shared = 0; shared < c.shared; shared += most.shared)
+          REQUIRE(library_attention_grad({}, part_of(whole(gq, gk, gv), batch, shared, most)));
+      CHECK((difference(gq, wq) == 0 && difference(gk, wk) == 0 && difference(gv, wv) == 0));
+    }
   }
 }
 
@@ -211,7 +289,7 @@ TEST_CASE("cuDNN is not asked for attention that it does not know", "[cuda]") {
   CHECK((!readable({at, 0, 32, 8}) && !readable({at, -64, 32, 8})));
 }
 
-TEST_CASE("Switches, other dtypes and masks leave attention to our own kernels", "[cuda]") {
+TEST_CASE("Switches and other dtypes leave attention to our own kernels", "[cuda]") {
   const Setup setup;
   CHECK(asked(6));
   CHECK(!asked(6, DType::float32));
@@ -224,14 +302,6 @@ TEST_CASE("Switches, other dtypes and masks leave attention to our own kernels",
   set_cudnn_switch(CudnnSwitch::Enabled, 1);
   state().version = 91100;
   CHECK(!asked(6));
-  state().version = 92801;
-  Operands x({1, 1, 1, 2, 6, 8, 8, false}, DType::float16);
-  const Tensor mask = filled(DimVector{1, 1, 2, 6}, DType::float16, 9);
-  const Tensor expected = std::get<0>(_attention(x.query, x.key, x.value, mask, false, 1.0));
-  x.move(false);
-  state().executed.clear();
-  CHECK(difference(std::get<0>(_attention(x.query, x.key, x.value, there(mask, false), false, 1.0)), expected) < 4e-3);
-  CHECK(state().executed.empty());
 }
 
 TEST_CASE("Rows that engines cannot load are copied first", "[cuda]") {
@@ -297,6 +367,15 @@ TEST_CASE("Every size, stride and kind of attention makes another key; the scale
         keys.insert(key_of(AttentionBackward{.forward = moved, .grad_output = rows})), ++n;
       }
       keys.insert(key_of(AttentionBackward{.forward = a, .grad_output = {nullptr, 512, 64, 16}})), ++n;
+      for (const AttentionBias& bias : {AttentionBias{nullptr, 1, 1, 1, 8},
+                                        {nullptr, 2, 1, 1, 8},
+                                        {nullptr, 1, 2, 1, 8},
+                                        {nullptr, 1, 1, 2, 8},
+                                        {nullptr, 1, 1, 1, 16}}) {
+        AttentionBackward b{.forward = a, .grad_output = rows};
+        b.forward.bias = bias;
+        keys.insert(key_of(b)), keys.insert(key_of(b.forward)), n += 2;
+      }
     }
   CHECK(keys.size() == n);
 }

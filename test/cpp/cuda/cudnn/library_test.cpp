@@ -11,6 +11,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "tapegrad/c10/error.h"
@@ -86,9 +87,14 @@ Descriptor described_device(int version, int multiprocessors, int shared_memory,
   return device;
 }
 
+// What is added to the scores differs by batch, heads, rows.
+struct Bias {
+  bool batch, heads, rows;
+};
 struct Shape {
   int64_t heads, shared, rows, keys, width, value_width;
   bool causal, interleaved;
+  std::optional<Bias> bias = {};
 };
 
 std::vector<Shape> shapes() {
@@ -107,8 +113,15 @@ std::vector<Shape> shapes() {
          {std::pair(256, 256), {1024, 1024}, {127, 129}, {33, 2}, {300, 17}, {17, 1000}, {1, 77}})
       for (const int64_t shared : {4, 2, 1})
         for (const bool causal : {false, true})
-          for (const bool interleaved : {false, true})
+          for (const bool interleaved : {false, true}) {
             out.push_back({4, shared, rows, keys, width, value_width, causal, interleaved});
+            for (const Bias& bias :
+                 {Bias{true, true, true}, {true, false, false}, {false, false, true}, {false, true, false}})
+              if (!causal && !interleaved) {
+                out.push_back(out.back());
+                out.back().bias = bias;
+              }
+          }
   return out;
 }
 
@@ -129,6 +142,9 @@ AttentionBackward attention_of(const Shape& s, DType dtype) {
       .forward = {dtype, z, s.causal, 1.0, rows(s.heads, s.rows, s.width), rows(s.shared, s.keys, s.width),
                   rows(s.shared, s.keys, s.value_width), nullptr, nullptr},
       .grad_output = rows(s.heads, s.rows, s.value_width)};
+  if (s.bias)
+    out.forward.bias = {nullptr, s.bias->batch ? z.batch : 1, s.bias->heads ? z.heads : 1, s.bias->rows ? z.rows : 1,
+                        (z.keys + 7) / 8 * 8};
   return out;
 }
 
@@ -155,7 +171,8 @@ TEST_CASE("cuDNN knows the graphs of attention", "[cuda][cudnn]") {
         for (const DType dtype : {DType::float16, DType::bfloat16}) {
           const AttentionBackward b = attention_of(s, dtype);
           const AttentionForward& a = b.forward;
-          if (!takes(dtype, a.sizes, a.causal, backward) || !takes(n.version / 100, version(), a.sizes, backward))
+          if (!takes(dtype, a.sizes, a.causal, backward, a.bias) ||
+              !takes(n.version / 100, version(), a.sizes, backward))
             continue;
           ++wanted;
           CAPTURE(n.name, backward, s.shared, s.rows, s.keys, s.width, s.value_width, s.causal, s.interleaved);

@@ -211,6 +211,8 @@ class Steps {
       const double left = x.data[static_cast<size_t>(x.offset(at))], right = b.data[static_cast<size_t>(b.offset(at))];
       switch (mode) {
         case kAdd:
+          if (right == -std::numeric_limits<double>::infinity())
+            throw std::logic_error("-infinity is added, of which a running maximum makes NaN");
           return out.push_back(left + right);
         case kSubtract:
           return out.push_back(left - right);
