@@ -66,11 +66,11 @@ Tensor four_dimensional(const Tensor& t, IntSpan lead, int64_t rows) {
 }  // namespace
 
 Tensor attention_plain(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask,
-                       double dropout_p, bool is_causal, double scale) {
+                       bool is_causal, double scale, const Tensor& kept, double kept_scale) {
   Tensor q = attention::widened(query), k = attention::widened(key), v = attention::widened(value);
   Tensor mask = attn_mask.defined() && attn_mask.is_floating_point() ? attention::widened(attn_mask) : attn_mask;
   Tensor w = attention::weights(q, attention::share_heads(k, q.size(1)), mask, is_causal, scale);
-  if (dropout_p > 0) w = dropout(w, dropout_p, true);
+  if (kept.defined()) w = _masked_scale(w, kept, kept_scale);
   Tensor out = matmul(w, attention::share_heads(v, q.size(1)));
   return out.dtype() == query.dtype() ? out : to(out, query.dtype());
 }
@@ -112,9 +112,14 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     mask = four_dimensional(expand(attn_mask, full), lead_q, rows);
   }
   double factor = scale.value_or(query.size(-1) == 0 ? 1.0 : 1.0 / std::sqrt(static_cast<double>(query.size(-1))));
-  bool plain = dropout_p > 0 || (mask.defined() && mask.requires_grad() && grad_enabled());
-  Tensor out = plain ? _attention_plain(q, k, v, mask, dropout_p, is_causal, factor)
-                     : std::get<0>(_attention(q, k, v, mask, is_causal, factor));
+  Tensor kept;
+  const double kept_scale = dropout_p < 1 ? 1 / (1 - dropout_p) : 0;
+  if (dropout_p > 0 && q.numel() > 0)
+    kept = _bernoulli_p(expand(empty({1}, DType::bool_, query.device()), {q.size(0), q.size(1), rows, k.size(2)}),
+                        1 - dropout_p);
+  Tensor out = mask.defined() && mask.requires_grad() && grad_enabled()
+                   ? _attention_plain(q, k, v, mask, is_causal, factor, kept, kept_scale)
+                   : std::get<0>(_attention(q, k, v, mask, is_causal, factor, kept, kept_scale));
   return lead_q.size() == 2 ? out : reshape(out, joined(lead_q, {rows, value.size(-1)}));
 }
 

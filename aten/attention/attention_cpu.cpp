@@ -64,6 +64,21 @@ struct Mask : AttentionMask {
   }
 };
 
+// Values of a tile times what dropout makes of its weights.
+template <class C>
+void drop(C* values, const KeptWeights& kept, int64_t h, int64_t row, int64_t rows, int64_t key, int64_t cols) {
+  const C scale = static_cast<C>(kept.scale);
+  const int64_t step = kept.mask.stride[3];
+  for (int64_t i = 0; i < rows; ++i) {
+    C* v = values + i * kKeys;
+    const uint8_t* k = static_cast<const uint8_t*>(kept.mask.data) + kept.mask.at(h, row + i, key);
+    if (step == 1)
+      for (int64_t j = 0; j < cols; ++j) v[j] = k[j] ? v[j] * scale : C(0);
+    else
+      for (int64_t j = 0; j < cols; ++j) v[j] = k[j * step] ? v[j] * scale : C(0);
+  }
+}
+
 template <class C>
 C fold_max(const C* s, int64_t n) {
   C lane[kLanes];
@@ -106,8 +121,8 @@ C dot_rows(const C* a, const C* b, int64_t n) {
 }
 
 template <class T>
-void forward(const Sizes& z, const Mask<T>& mask, double scale, const T* query, const T* key, const T* value, T* output,
-             compute_t<T>* logsumexp) {
+void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeights& kept, const T* query, const T* key,
+             const T* value, T* output, compute_t<T>* logsumexp) {
   using C = compute_t<T>;
   int64_t tiles = (z.rows + kRows - 1) / kRows;
   double work =
@@ -141,6 +156,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const T* query, 
             for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
           }
         }
+        if (!kept.all()) drop(scores.data(), kept, h, row, rows, j, cols);
         gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, {v, z.value_width, 1}, C(1), sums.data(),
                 z.value_width);
       }
@@ -161,6 +177,7 @@ struct Backward {
   using C = compute_t<T>;
   const Sizes& z;
   const Mask<T>& mask;
+  const KeptWeights& kept;
   C scale;
   const T *grad, *query, *key, *value, *output;
   const C* logsumexp;
@@ -194,6 +211,7 @@ struct Backward {
           gemm<C>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, C(0), slopes.data(),
                   kKeys);
           mask.apply(scores.data(), h, row, rows, j, cols);
+          if (!kept.all()) drop(slopes.data(), kept, h, row, rows, j, cols);
           for (int64_t i = 0; i < rows; ++i) {
             C *s = scores.data() + i * kKeys, *d = slopes.data() + i * kKeys;
             C lse = logsumexp[at + i], minus = delta[static_cast<size_t>(local + i)];
@@ -204,6 +222,7 @@ struct Backward {
               d[c] = w * (d[c] - minus) * scale;
             }
           }
+          if (!kept.all()) drop(scores.data(), kept, h, row, rows, j, cols);
           gemm<C>(cols, z.value_width, rows, C(1), {scores.data(), 1, kKeys}, {g, z.value_width, 1}, C(1), dv.data(),
                   z.value_width);
           gemm<C>(cols, z.width, rows, C(1), {slopes.data(), 1, kKeys}, {q, z.width, 1}, C(1), dk.data(), z.width);
@@ -224,21 +243,24 @@ struct Backward {
 }  // namespace
 
 void attention_cpu(const Tensor& query_any, const Tensor& key_any, const Tensor& value_any, const Tensor& attn_mask,
-                   bool is_causal, double scale, const Tensor& output, const Tensor& logsumexp) {
+                   bool is_causal, double scale, const Tensor& kept, double kept_scale, const Tensor& output,
+                   const Tensor& logsumexp) {
   Sizes z(query_any, key_any, value_any);
   if (z.batch * z.heads * z.rows == 0) return;
   const Tensor query = contiguous_or_copy(query_any), key = contiguous_or_copy(key_any),
                value = contiguous_or_copy(value_any);
   dispatch_floating(query.dtype(), [&]<class T>() {
-    forward<T>(z, Mask<T>(attn_mask, is_causal, z.heads), scale, static_cast<const T*>(query.data_ptr()),
-               static_cast<const T*>(key.data_ptr()), static_cast<const T*>(value.data_ptr()),
-               static_cast<T*>(output.data_ptr()), static_cast<compute_t<T>*>(logsumexp.data_ptr()));
+    forward<T>(z, Mask<T>(attn_mask, is_causal, z.heads), scale, KeptWeights(kept, kept_scale, z.heads),
+               static_cast<const T*>(query.data_ptr()), static_cast<const T*>(key.data_ptr()),
+               static_cast<const T*>(value.data_ptr()), static_cast<T*>(output.data_ptr()),
+               static_cast<compute_t<T>*>(logsumexp.data_ptr()));
   });
 }
 
 void attention_grad_cpu(const Tensor& grad_any, const Tensor& query_any, const Tensor& key_any, const Tensor& value_any,
                         const Tensor& attn_mask, const Tensor& output, const Tensor& logsumexp, bool is_causal,
-                        double scale, const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
+                        double scale, const Tensor& kept, double kept_scale, const Tensor& query_grad,
+                        const Tensor& key_grad, const Tensor& value_grad) {
   Sizes z(query_any, key_any, value_any);
   if (z.batch * z.shared == 0) return;
   const Tensor grad_output = contiguous_or_copy(grad_any), query = contiguous_or_copy(query_any),
@@ -250,9 +272,11 @@ void attention_grad_cpu(const Tensor& grad_any, const Tensor& query_any, const T
     using C = compute_t<T>;
     auto in = [](const Tensor& t) { return static_cast<const T*>(t.data_ptr()); };
     auto out = [](const Tensor& t) { return static_cast<T*>(t.data_ptr()); };
-    Mask<T> mask(attn_mask, is_causal, z.heads);
+    const Mask<T> mask(attn_mask, is_causal, z.heads);
+    const KeptWeights kept_weights(kept, kept_scale, z.heads);
     Backward<T> backward{z,
                          mask,
+                         kept_weights,
                          static_cast<C>(scale),
                          in(grad_output),
                          in(query),

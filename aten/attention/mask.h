@@ -25,4 +25,16 @@ struct AttentionMask {
   TG_HD int64_t key_end(int64_t row_end, int64_t keys) const { return causal && row_end < keys ? row_end : keys; }
 };
 
+// Weights that are kept, times `scale`, or taken for zero: dropout.
+struct KeptWeights {
+  AttentionMask mask;
+  double scale;
+
+  KeptWeights(const Tensor& kept, double kept_scale, int64_t heads) : mask(kept, false, heads), scale(kept_scale) {}
+  TG_HD bool all() const { return mask.data == nullptr; }
+  TG_HD bool has(int64_t h, int64_t row, int64_t key) const {
+    return static_cast<const uint8_t*>(mask.data)[mask.at(h, row, key)] != 0;
+  }
+};
+
 }  // namespace tapegrad::cpu::TG_ISA

@@ -20,8 +20,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_double_grad(const Tensor& g
                                                                  const Tensor& grad_value, const Tensor& grad_output,
                                                                  const Tensor& query, const Tensor& key,
                                                                  const Tensor& value, const Tensor& attn_mask,
-                                                                 bool is_causal, double scale,
-                                                                 std::array<bool, 4> mask) {
+                                                                 bool is_causal, double scale, const Tensor& kept,
+                                                                 double kept_scale, std::array<bool, 4> mask) {
   using attention::widened;
   Tensor wide_mask = attn_mask.defined() && attn_mask.is_floating_point() ? widened(attn_mask) : attn_mask;
   auto f = [=](const std::vector<Tensor>& x) {
@@ -29,10 +29,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_double_grad(const Tensor& g
     int64_t heads = q.size(1), shared = x[2].size(1);
     DType dtype = x[1].dtype();
     Tensor k = attention::share_heads(widened(x[2]), heads), v = attention::share_heads(widened(x[3]), heads);
+    const auto dropped = [&](const Tensor& t) { return kept.defined() ? _masked_scale(t, kept, kept_scale) : t; };
     Tensor w = attention::weights(q, k, wide_mask, is_causal, scale);
-    Tensor dw = matmul(g, transpose(v, -2, -1));
+    Tensor dw = dropped(matmul(g, transpose(v, -2, -1)));
     Tensor ds = mul(mul(w, sub(dw, sum(mul(dw, w), OptionalInts(IntSpan{-1}), true))), scale);
-    Tensor dk = matmul(transpose(ds, -2, -1), q), dv = matmul(transpose(w, -2, -1), g);
+    Tensor dk = matmul(transpose(ds, -2, -1), q), dv = matmul(transpose(dropped(w), -2, -1), g);
     return std::vector<Tensor>{narrowed(matmul(ds, k), dtype), narrowed(unshare_heads(dk, shared), dtype),
                                narrowed(unshare_heads(dv, shared), dtype)};
   };

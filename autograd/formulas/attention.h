@@ -13,7 +13,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_double_grad(const Tensor& g
                                                                  const Tensor& grad_value, const Tensor& grad_output,
                                                                  const Tensor& query, const Tensor& key,
                                                                  const Tensor& value, const Tensor& attn_mask,
-                                                                 bool is_causal, double scale,
-                                                                 std::array<bool, 4> mask);
+                                                                 bool is_causal, double scale, const Tensor& kept,
+                                                                 double kept_scale, std::array<bool, 4> mask);
 
 }  // namespace tapegrad

@@ -5,8 +5,8 @@
 // share memory.
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/cuda/attention/bias.h"
 #include "tapegrad/cuda/attention/library.h"
+#include "tapegrad/cuda/attention/score_numbers.h"
 #include "tapegrad/cuda/attention/tile.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
@@ -17,7 +17,9 @@ namespace {
 
 using attention_tiles::column_of;
 using attention_tiles::columns_from;
+using attention_tiles::dropped;
 using attention_tiles::kEach;
+using attention_tiles::KeptWeights;
 using attention_tiles::kPadded;
 using attention_tiles::kPitch;
 using attention_tiles::kStrip;
@@ -36,6 +38,7 @@ struct Forward {
   using C = compute_t<T>;
   Sizes z;
   Mask<T> mask;
+  KeptWeights kept;
   C scale;
   const T *query, *key, *value;
   T* output;
@@ -75,6 +78,7 @@ TG_KERNEL void attention_kernel(Forward<T> p) {
         for (int k = 0; k < kEach; ++k) {
           s.sum[i][k] = math::exp(s.sum[i][k] - base);
           sum += s.sum[i][k];
+          s.sum[i][k] = dropped(s.sum[i][k], p.kept, z, h, row + row_of(i), j + column_of(k));
           out.sum[i][k] *= keep;
         }
         top[i] = highest;
@@ -104,6 +108,7 @@ struct Backward {
   using C = compute_t<T>;
   Sizes z;
   Mask<T> mask;
+  KeptWeights kept;
   C scale;
   const T *grad, *query, *key, *value;
   const C *logsumexp, *delta;  // delta: of each row of the query the output's product with its gradient
@@ -144,8 +149,10 @@ TG_DEVICE void weights_and_slopes(const Backward<T>& p, tiles::Sums<compute_t<T>
     if (lse == -std::numeric_limits<C>::infinity()) lse = C(0);
     TG_UNROLL
     for (int j = 0; j < kEach; ++j) {
-      w.sum[i][j] = math::exp(w.sum[i][j] - lse);
-      d.sum[i][j] = w.sum[i][j] * (d.sum[i][j] - minus) * p.scale;
+      const int64_t k = key + column_of(j);
+      const C weight = math::exp(w.sum[i][j] - lse);
+      w.sum[i][j] = dropped(weight, p.kept, z, h, r, k);
+      d.sum[i][j] = weight * (dropped(d.sum[i][j], p.kept, z, h, r, k) - minus) * p.scale;
     }
   }
 }
@@ -224,67 +231,73 @@ Tensor with_readable_rows(const Tensor& t) {
   return copy;
 }
 
-AttentionForward described(const Tensor& query, const Tensor& key, const Tensor& value, bool is_causal, double scale,
-                           const Tensor& output, const void* logsumexp, const AttentionBias& bias) {
-  return {query.dtype(), Sizes(query, key, value), is_causal,         scale,     rows_of(query),
-          rows_of(key),  rows_of(value),           output.data_ptr(), logsumexp, bias};
+// What the library is asked; without an address. Where there is a mask, it hides what lies right of the diagonal, too.
+AttentionForward question(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w) {
+  const Sizes z(query, key, value);
+  return {.dtype = query.dtype(),
+          .sizes = z,
+          .causal = w.is_causal && !w.attn_mask.defined(),
+          .scale = w.scale,
+          .bias = bias_of(w.attn_mask, w.is_causal, z),
+          .kept = {nullptr, w.kept.defined() ? pitch_of(z.keys) : 0, w.kept.defined() ? w.kept_scale : 1.0}};
 }
 
-// Try the library. False: nothing was done. Where there is a mask, it hides what lies right of the diagonal, too.
-bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& attn_mask, bool is_causal,
-                double scale, const Tensor& output, const Tensor& logsumexp) {
-  const Sizes z(query, key, value);
-  const bool causal = is_causal && !attn_mask.defined();
-  if (!library_takes_attention(query.device().index, query.dtype(), z, causal, bias_of(attn_mask, is_causal, z), false))
-    return false;
+// Try the library. False: nothing was done.
+bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& how, const Tensor& output,
+                const Tensor& logsumexp) {
+  AttentionForward a = question(query, key, value, how);
+  if (!library_takes_attention(query.device().index, a, false)) return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value);
-  const Work work(query.device(), {&q, &k, &v, &attn_mask, &output, &logsumexp});
-  const DenseMask mask(attn_mask, is_causal, z, query.dtype(), work);
-  if (!library_attention(work, described(q, k, v, causal, scale, output, logsumexp.data_ptr(), mask.bias())))
-    return false;
-  mask.finish(output, logsumexp);
+  const Work work(query.device(), {&q, &k, &v, &how.attn_mask, &how.kept, &output, &logsumexp});
+  const ScoreNumbers numbers(how, a, work);
+  a.query = rows_of(q), a.key = rows_of(k), a.value = rows_of(v);
+  a.output = output.data_ptr(), a.logsumexp = logsumexp.data_ptr();
+  if (!library_attention(work, a)) return false;
+  numbers.finish(output, logsumexp);
   return true;
 }
 bool grad_by_library(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
-                     const Tensor& attn_mask, const Tensor& output, const Tensor& logsumexp, bool is_causal,
-                     double scale, const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
-  const Sizes z(query, key, value);
-  const bool causal = is_causal && !attn_mask.defined();
-  if (!library_takes_attention(query.device().index, query.dtype(), z, causal, bias_of(attn_mask, is_causal, z), true))
-    return false;
+                     const Weighting& how, const Tensor& output, const Tensor& logsumexp, const Tensor& query_grad,
+                     const Tensor& key_grad, const Tensor& value_grad) {
+  AttentionForward a = question(query, key, value, how);
+  if (!library_takes_attention(query.device().index, a, true)) return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value),
                g = with_readable_rows(grad_output);
-  const Work work(query.device(),
-                  {&g, &q, &k, &v, &attn_mask, &output, &logsumexp, &query_grad, &key_grad, &value_grad});
-  DenseMask mask(attn_mask, is_causal, z, query.dtype(), work);
+  const Work work(query.device(), {&g, &q, &k, &v, &how.attn_mask, &how.kept, &output, &logsumexp, &query_grad,
+                                   &key_grad, &value_grad});
+  ScoreNumbers numbers(how, a, work);
   const Workspace delta(static_cast<size_t>(logsumexp.numel()) * sizeof(float), work);
+  a.query = rows_of(q), a.key = rows_of(k), a.value = rows_of(v);
+  a.output = output.data_ptr(), a.logsumexp = numbers.logarithms(logsumexp);
   return library_attention_grad(
-      work, {described(q, k, v, causal, scale, output, mask.logarithms(logsumexp), mask.bias()), rows_of(g),
-             query_grad.data_ptr(), key_grad.data_ptr(), value_grad.data_ptr(), delta.data()});
+      work, {a, rows_of(g), query_grad.data_ptr(), key_grad.data_ptr(), value_grad.data_ptr(), delta.data()});
 }
 
 }  // namespace
 
 void attention_cuda(const Tensor& query_any, const Tensor& key_any, const Tensor& value_any, const Tensor& attn_mask,
-                    bool is_causal, double scale, const Tensor& output, const Tensor& logsumexp) {
+                    bool is_causal, double scale, const Tensor& kept, double kept_scale, const Tensor& output,
+                    const Tensor& logsumexp) {
   const Sizes z(query_any, key_any, value_any);
   if (z.batch * z.heads * z.rows == 0) return;
-  if (by_library(query_any, key_any, value_any, attn_mask, is_causal, scale, output, logsumexp)) return;
+  const Weighting how{attn_mask, is_causal, scale, kept, kept_scale};
+  if (by_library(query_any, key_any, value_any, how, output, logsumexp)) return;
   const Tensor query = contiguous_or_copy(query_any), key = contiguous_or_copy(key_any),
                value = contiguous_or_copy(value_any);
-  const Work work(query.device(), {&query, &key, &value, &attn_mask, &output, &logsumexp});
+  const Work work(query.device(), {&query, &key, &value, &attn_mask, &kept, &output, &logsumexp});
   dispatch_floating(query.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     launch_block(work, &attention_kernel<T>, grid_of(z.rows, z.value_width, z.batch * z.heads), tiles::kThreads, 0,
-                 Forward<T>{z, Mask<T>(attn_mask, is_causal, z.heads), static_cast<C>(scale), data_of<T>(query),
-                            data_of<T>(key), data_of<T>(value), target_of<T>(output), target_of<C>(logsumexp)});
+                 Forward<T>{z, Mask<T>(attn_mask, is_causal, z.heads), KeptWeights(kept, kept_scale, z.heads),
+                            static_cast<C>(scale), data_of<T>(query), data_of<T>(key), data_of<T>(value),
+                            target_of<T>(output), target_of<C>(logsumexp)});
   });
 }
 
 void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const Tensor& key_any,
                          const Tensor& value_any, const Tensor& attn_mask, const Tensor& output,
-                         const Tensor& logsumexp, bool is_causal, double scale, const Tensor& query_grad,
-                         const Tensor& key_grad, const Tensor& value_grad) {
+                         const Tensor& logsumexp, bool is_causal, double scale, const Tensor& kept, double kept_scale,
+                         const Tensor& query_grad, const Tensor& key_grad, const Tensor& value_grad) {
   const Sizes z(query_any, key_any, value_any);
   const int64_t rows = z.batch * z.heads * z.rows;
   if (rows == 0) {
@@ -292,13 +305,14 @@ void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const 
     zero_dense(value_grad);
     return;
   }
-  if (grad_by_library(grad_any, query_any, key_any, value_any, attn_mask, output, logsumexp, is_causal, scale,
-                      query_grad, key_grad, value_grad))
+  const Weighting how{attn_mask, is_causal, scale, kept, kept_scale};
+  if (grad_by_library(grad_any, query_any, key_any, value_any, how, output, logsumexp, query_grad, key_grad,
+                      value_grad))
     return;
   const Tensor grad_output = contiguous_or_copy(grad_any), query = contiguous_or_copy(query_any),
                key = contiguous_or_copy(key_any), value = contiguous_or_copy(value_any);
-  const Work work(query.device(), {&grad_output, &query, &key, &value, &attn_mask, &output, &logsumexp, &query_grad,
-                                   &key_grad, &value_grad});
+  const Work work(query.device(), {&grad_output, &query, &key, &value, &attn_mask, &kept, &output, &logsumexp,
+                                   &query_grad, &key_grad, &value_grad});
   dispatch_floating(query.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const Workspace delta(static_cast<size_t>(rows) * sizeof(C), work);
@@ -307,6 +321,7 @@ void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const 
         RowProducts<T>{data_of<T>(grad_output), data_of<T>(output), z.value_width, static_cast<C*>(delta.data())});
     const Backward<T> p{z,
                         Mask<T>(attn_mask, is_causal, z.heads),
+                        KeptWeights(kept, kept_scale, z.heads),
                         static_cast<C>(scale),
                         data_of<T>(grad_output),
                         data_of<T>(query),

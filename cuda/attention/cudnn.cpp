@@ -31,19 +31,27 @@ enum Id : int64_t {
   kKeyGrad,
   kValueGrad,
   kDelta,
-  kOne,
-  kBias
+  kUnscaled,
+  kBias,
+  kKept,
+  kKeptScale
 };
 
 // What the numbers of a graph are; cuDNN reads them while it is called.
 struct Numbers {
-  float scale, hidden = -std::numeric_limits<float>::infinity(), one = 1;
+  explicit Numbers(const AttentionForward& a)
+      : scale(static_cast<float>(a.scale)), kept(static_cast<float>(a.kept.scale)), unscaled(1 / kept) {}
+  float scale, kept, unscaled, hidden = -std::numeric_limits<float>::infinity();
 };
 
 // The operations of a graph, on tensors (batch, heads, rows, columns).
 class Operations {
  public:
-  Operations(Graph& graph, const AttentionForward& a) : graph_(graph), a_(a), type_(data_type(a.dtype)) {}
+  Operations(Graph& graph, const AttentionForward& a) : graph_(graph), a_(a), type_(data_type(a.dtype)) {
+    if (!a.kept.defined()) return;
+    kept_ = graph.tensor(type_, of_kept(a.kept, a.sizes), kKept, 16);
+    kept_scale_ = number(kKeptScale);
+  }
 
   Part rows(const AttentionRows& t, int64_t heads, int64_t rows, int64_t columns, int64_t id) {
     return graph_.tensor(type_, of_rows(t, a_.sizes.batch, heads, rows, columns), id, alignment(t.data));
@@ -111,6 +119,12 @@ class Operations {
     return to;
   }
 
+  // Dropout: times one or zero, and then by a number.
+  Part kept(Part values) { return a_.kept.defined() ? pointwise(kMultiply, values, kept_, scores()) : values; }
+  Part kept_scaled(Part values, DataType type = kFloat) {
+    return a_.kept.defined() ? pointwise(kMultiply, values, kept_scale_, scores(type)) : values;
+  }
+
   // Scores with what lies right of the diagonal hidden.
   Part causal(Part scores_in) {
     const Layout layout = score_layout();
@@ -132,6 +146,7 @@ class Operations {
   Graph& graph_;
   const AttentionForward& a_;
   DataType type_;
+  Part kept_, kept_scale_;
 };
 
 AttentionRows dense_rows(const void* data, int64_t heads, int64_t rows, int64_t columns) {
@@ -151,8 +166,10 @@ void describe_attention(Graph& graph, const AttentionForward& a) {
   const Part exponential = ops.pointwise(kExp, ops.pointwise(kSubtract, s, top, ops.scores()), {}, ops.scores());
   const Part sum = ops.reduce(kReduceSum, exponential, ops.per_row());
   ops.pointwise(kAdd, top, ops.pointwise(kLog, sum, {}, ops.per_row()), ops.row_numbers(kLogsumexp));
-  const Part weights = ops.pointwise(kDivide, exponential, sum, ops.scores(ops.type()));
-  ops.matmul(weights, v, ops.result(a.output, z.heads, z.rows, z.value_width, kOutput));
+  const DataType divided = a.kept.defined() ? kFloat : ops.type();
+  const Part weights = ops.pointwise(kDivide, exponential, sum, ops.scores(divided));
+  ops.matmul(ops.kept_scaled(ops.kept(weights), ops.type()), v,
+             ops.result(a.output, z.heads, z.rows, z.value_width, kOutput));
 }
 
 void describe_attention_grad(Graph& graph, const AttentionBackward& b) {
@@ -170,7 +187,7 @@ void describe_attention_grad(Graph& graph, const AttentionBackward& b) {
 
   const Part products =
       ops.pointwise(kMultiply, g, o, graph.between(kFloat, dense(z.batch, z.heads, z.rows, z.value_width)));
-  const Part delta = ops.pointwise(kMultiply, ops.reduce(kReduceSum, products, ops.per_row()), ops.number(kOne),
+  const Part delta = ops.pointwise(kMultiply, ops.reduce(kReduceSum, products, ops.per_row()), ops.number(kUnscaled),
                                    ops.row_numbers(kDelta));
 
   const Part s = ops.masked_scores(q, k, scale, ops.row_numbers(kLogsumexp));
@@ -186,11 +203,12 @@ void describe_attention_grad(Graph& graph, const AttentionBackward& b) {
     const Part each = graph.between(ops.type(), dense(z.batch, z.heads, z.keys, width));
     ops.reduce(kReduceSum, ops.matmul(left, right, each), to);
   };
-  gather(ops.reshape(weights, graph.between(ops.type(), keys_by_rows)), g, b.value_grad, z.value_width, kValueGrad);
+  gather(ops.reshape(ops.kept_scaled(ops.kept(weights)), graph.between(ops.type(), keys_by_rows)), g, b.value_grad,
+         z.value_width, kValueGrad);
 
-  Part slopes = ops.matmul(g, v, ops.scores());
+  Part slopes = ops.kept(ops.matmul(g, v, ops.scores()));
   slopes = ops.pointwise(kSubtract, slopes, delta, ops.scores());
-  slopes = ops.pointwise(kMultiply, slopes, weights, ops.scores());
+  slopes = ops.kept_scaled(ops.pointwise(kMultiply, slopes, weights, ops.scores()));
   slopes = ops.pointwise(kMultiply, slopes, scale, ops.scores());
   gather(ops.reshape(slopes, graph.between(ops.type(), keys_by_rows)), q, b.key_grad, z.width, kKeyGrad);
 
@@ -209,6 +227,9 @@ void bind_inputs(Task& task, const AttentionForward& a, const Numbers& numbers) 
   task.bind(kScale, &numbers.scale);
   if (a.causal) task.bind(kHidden, &numbers.hidden);
   if (a.bias.defined()) task.bind(kBias, a.bias.data);
+  if (!a.kept.defined()) return;
+  task.bind(kKept, a.kept.data);
+  task.bind(kKeptScale, &numbers.kept);
 }
 
 int major_of(int device) {
@@ -224,7 +245,7 @@ bool on() { return cudnn_switch(CudnnSwitch::Attention) != 0 && available(); }
 constexpr Choice kReproducible{.measured = false, .deterministic = true, .tf32 = false, .limit = 0};
 
 bool run_forward(const Stream& stream, const AttentionForward& a) {
-  const Numbers numbers{.scale = static_cast<float>(a.scale)};
+  const Numbers numbers(a);
   Task task{.key = key_of(a), .dtype = a.dtype, .choice = kReproducible, .describe = [&a](Graph& graph) {
               describe_attention(graph, a);
             }};
@@ -234,7 +255,7 @@ bool run_forward(const Stream& stream, const AttentionForward& a) {
 
 bool run_backward(const Stream& stream, const AttentionBackward& b) {
   const AttentionForward& a = b.forward;
-  const Numbers numbers{.scale = static_cast<float>(a.scale)};
+  const Numbers numbers(a);
   Task task{.key = key_of(b), .dtype = a.dtype, .choice = kReproducible, .describe = [&b](Graph& graph) {
               describe_attention_grad(graph, b);
             }};
@@ -244,7 +265,7 @@ bool run_backward(const Stream& stream, const AttentionBackward& b) {
   task.bind(kKeyGrad, b.key_grad);
   task.bind(kValueGrad, b.value_grad);
   task.bind(kDelta, b.delta);
-  task.bind(kOne, &numbers.one);
+  task.bind(kUnscaled, &numbers.unscaled);
   return run(stream, task);
 }
 
@@ -252,22 +273,20 @@ bool run_backward(const Stream& stream, const AttentionBackward& b) {
 
 }  // namespace cudnn_graph
 
-bool library_takes_attention(int device, DType dtype, const attention::Sizes& z, bool causal, const AttentionBias& bias,
-                             bool backward) {
+bool library_takes_attention(int device, const AttentionForward& a, bool backward) {
   using namespace cudnn_graph;
-  return takes(dtype, z, causal, backward, bias) && on() && takes(major_of(device), version(), z, backward);
+  return takes(a, backward) && on() && takes(major_of(device), version(), a.sizes, backward);
 }
 
 bool library_attention(const Stream& stream, const AttentionForward& a) {
   using namespace cudnn_graph;
-  return library_takes_attention(stream.device, a.dtype, a.sizes, a.causal, a.bias, false) && readable(a) &&
-         run_forward(stream, a);
+  return library_takes_attention(stream.device, a, false) && readable(a) && run_forward(stream, a);
 }
 
 bool library_attention_grad(const Stream& stream, const AttentionBackward& b) {
   using namespace cudnn_graph;
   const AttentionForward& a = b.forward;
-  if (!library_takes_attention(stream.device, a.dtype, a.sizes, a.causal, a.bias, true) || !readable(b)) return false;
+  if (!library_takes_attention(stream.device, a, true) || !readable(b)) return false;
   const Portion most = portion_of(a.sizes);
   for (int64_t batch = 0; batch < a.sizes.batch; batch += most.batch)
     for (int64_t shared = 0; shared < a.sizes.shared; shared += most.shared)

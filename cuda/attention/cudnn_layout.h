@@ -20,6 +20,9 @@ inline Layout dense(int64_t batch, int64_t heads, int64_t rows, int64_t columns)
 inline Layout of_bias(const AttentionBias& b, int64_t keys) {
   return {4, {b.batch, b.heads, b.rows, keys}, {b.heads * b.rows * b.pitch, b.rows * b.pitch, b.pitch, 1}};
 }
+inline Layout of_kept(const AttentionKept& t, const attention::Sizes& z) {
+  return {4, {z.batch, z.heads, z.rows, z.keys}, {z.heads * z.rows * t.pitch, z.rows * t.pitch, t.pitch, 1}};
+}
 inline Layout transposed(Layout layout) {
   std::swap(layout.sizes[2], layout.sizes[3]);
   std::swap(layout.strides[2], layout.strides[3]);
@@ -41,15 +44,19 @@ inline Portion portion_of(const attention::Sizes& z) {
 
 // Sizes for which there are fused engines. They count in 32 bits. One key is not attention; one row that hides all but
 // the first key is none, either, and some versions compute it wrongly where heads are shared.
-inline bool takes(DType dtype, const attention::Sizes& z, bool causal, bool backward, const AttentionBias& bias = {}) {
+inline bool takes(DType dtype, const attention::Sizes& z, bool causal, bool backward) {
   if (dtype != DType::float16 && dtype != DType::bfloat16) return false;
   if (z.batch <= 0 || z.shared <= 0 || z.rows <= 0 || z.keys < 2 || (causal && z.rows == 1)) return false;
   for (const int64_t width : {z.width, z.value_width})
     if (width <= 0 || width % 8 != 0 || width > 256) return false;
   const int64_t lines = z.batch * z.heads * std::max(z.rows, z.keys);
   if (lines > INT32_MAX / std::max(z.width, z.value_width)) return false;
-  if (bias.numel() > INT32_MAX) return false;
   return !backward || portion_of(z).shared > 0;
+}
+inline bool takes(const AttentionForward& a, bool backward) {
+  if (!takes(a.dtype, a.sizes, a.causal, backward) || a.bias.numel() > INT32_MAX) return false;
+  const bool counted = a.sizes.batch * a.sizes.heads * a.sizes.rows <= INT32_MAX / std::max<int64_t>(a.kept.pitch, 1);
+  return counted && a.kept.scale > 0;
 }
 
 // Devices and versions. Ampere and later; the gradient not wider than 128 but on Hopper, and on the first Blackwell
@@ -85,13 +92,13 @@ inline Key key_of(const AttentionForward& a) {
     key[i++] = number;
   for (const AttentionRows* t : {&a.query, &a.key, &a.value})
     for (const int64_t stride : {t->batch, t->head, t->row}) key[i++] = stride;
-  for (const int64_t size : {a.bias.batch, a.bias.heads, a.bias.rows, a.bias.pitch}) key[i++] = size;
+  for (const int64_t size : {a.bias.batch, a.bias.heads, a.bias.rows, a.bias.pitch, a.kept.pitch}) key[i++] = size;
   return key;
 }
 inline Key key_of(const AttentionBackward& b) {
   Key key = key_of(b.forward);
   key[0] = 101;
-  size_t i = 23;
+  size_t i = 24;
   for (const int64_t stride : {b.grad_output.batch, b.grad_output.head, b.grad_output.row}) key[i++] = stride;
   return key;
 }
@@ -118,6 +125,7 @@ inline AttentionBackward part_of(const AttentionBackward& all, int64_t batch, in
   AttentionBias& bias = a.bias;
   const int64_t matrix = (bias.batch > 1 ? batch * bias.heads : 0) + (bias.heads > 1 ? head : 0);
   bias.data = static_cast<const char*>(bias.data) + matrix * bias.rows * bias.pitch * element_size(bias_dtype(a.dtype));
+  dense(a.kept.data, z.heads, head, z.rows, 2 * a.kept.pitch);
   if (bias.batch > 1) bias.batch = a.sizes.batch;
   if (bias.heads > 1) bias.heads = a.sizes.heads;
   dense(a.output, z.heads, head, z.rows, 2 * z.value_width);

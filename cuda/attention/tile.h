@@ -11,6 +11,7 @@
 namespace tapegrad::cuda::attention_tiles {
 
 using attention::Sizes;
+using cpu::TG_ISA::KeptWeights;
 using tiles::kEach;
 using tiles::kStrip;
 using tiles::kTile;
@@ -33,6 +34,13 @@ struct Mask : cpu::TG_ISA::AttentionMask {
     return score + steps::widen<T>(static_cast<const T*>(data)[place]);
   }
 };
+
+// What dropout makes of a weight, or of its gradient.
+template <class C>
+TG_DEVICE C dropped(C value, const KeptWeights& kept, const Sizes& z, int64_t h, int64_t row, int64_t key) {
+  if (kept.all()) return value;
+  return row < z.rows && key < z.keys && kept.has(h, row, key) ? value * static_cast<C>(kept.scale) : C(0);
+}
 
 // Rows [first, rows) of a matrix with `width` columns as lines of a product over its columns.
 template <class T>

@@ -160,6 +160,7 @@ def half_attention(device, dtype, shape, options, interleaved=True, weight=None)
     leaves = [leaf(heads, rows_, 0), leaf(shared, keys, 1), leaf(shared, keys, 2)]
     args = [t.transpose(1, 2) if interleaved else t for t in leaves]
     options = {k: v.to(device) if isinstance(v, tapegrad.Tensor) else v for k, v in options.items()}
+    tapegrad.manual_seed(11)  # dropout draws the same numbers everywhere
     y = F.scaled_dot_product_attention(*args, enable_gqa=heads != shared, **options)
     return [t.detach().cpu() for t in (y, *tapegrad.autograd.grad(y, leaves, tapegrad.cos(y.detach())))]
 
@@ -205,12 +206,14 @@ def mask_of(kind, rows_, keys, dtype):
 
 @pytest.mark.parametrize("cudnn", [True, False], ids=["cudnn", "ours"])
 @pytest.mark.parametrize("dtype, rtol", [("bfloat16", 0.03), ("float16", 4e-3)])
-@pytest.mark.parametrize("kind", ["padding", "bool", "float"])
-@pytest.mark.parametrize("shape, options", [((4, 4, 40, 200, 64), {}), ((4, 2, 21, 150, 24), {"scale": 0.3}), ((4, 1, 5, 17, 8), {})],
+@pytest.mark.parametrize("kind", ["padding", "bool", "float", "none"])
+@pytest.mark.parametrize("shape, options", [((4, 4, 40, 200, 64), {}), ((4, 2, 21, 150, 24), {"scale": 0.3}), ((4, 1, 5, 17, 8), {}),
+                                            ((4, 4, 40, 200, 64), {"dropout_p": 0.1}), ((4, 2, 21, 77, 24), {"dropout_p": 0.4})],
                          ids=lambda p: "-".join(map(str, p)) if isinstance(p, tuple) else None)
 def test_masked_attention_of_16_bits(shape, options, kind, dtype, rtol, cudnn):
     dtype = getattr(tapegrad, dtype)
-    check_half_attention(dtype, rtol, cudnn, shape, {**options, "attn_mask": mask_of(kind, shape[2], shape[3], dtype)})
+    mask = {"is_causal": True} if kind == "none" else {"attn_mask": mask_of(kind, shape[2], shape[3], dtype)}
+    check_half_attention(dtype, rtol, cudnn, shape, {**options, **mask})
 
 
 def test_attention_of_16_bits_in_a_graph():
@@ -249,7 +252,12 @@ def test_second_derivatives_of_attention_of_16_bits():
     ((2, 1, 130, 8), (2, 1, 40, 8), (2, 1, 40, 8), {"is_causal": True}),
 ])
 def test_attention(q, k, v, options):
-    both(lambda a, b, c: F.scaled_dot_product_attention(a, b, c, **options), make(*q), make(*k, seed=1), make(*v, seed=2))
+    def run(a, b, c, **more):
+        tapegrad.manual_seed(11)
+        return F.scaled_dot_product_attention(a, b, c, **options, **more)
+
+    both(run, make(*q), make(*k, seed=1), make(*v, seed=2))
+    both(lambda *x: run(*x, dropout_p=0.2), make(*q), make(*k, seed=1), make(*v, seed=2))
 
 
 @pytest.mark.parametrize("kind", ["bool", "float"])

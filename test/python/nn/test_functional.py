@@ -40,6 +40,53 @@ def test_attention_with_dropout_keeps_the_expected_value():
     assert out.std().item() > 0.01
 
 
+def dropped_attention(q, k, v, mask=None, p=0.3, **options):
+    tapegrad.manual_seed(3)
+    return F.scaled_dot_product_attention(q, k, v, mask, p, **options)
+
+
+@pytest.mark.parametrize("rows, keys, options", [(5, 7, {}), (4, 4, {"is_causal": True}), (3, 6, {"enable_gqa": True, "scale": 0.4})], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_with_dropout_is_that_of_dropped_weights(rows, keys, options, masked):
+    """Weights after the softmax are zero, or larger; gradients of both orders; a mask with a gradient drops the same."""
+    tapegrad.manual_seed(7)
+    heads = 4 if "enable_gqa" in options else 2
+    q, k, v = (tapegrad.randn(2, h, n, 3, dtype=tapegrad.float64, requires_grad=True) for h, n in ((heads, rows), (2, keys), (2, keys)))
+    mask = None
+    if masked and "is_causal" not in options:
+        mask = tapegrad.rand(rows, keys) > 0.3
+        mask[1] = False
+    eye = tapegrad.eye(keys, dtype=tapegrad.float64).expand(2, 2, keys, keys)
+    weights = F.scaled_dot_product_attention(q, k, eye, mask, **options)
+    dropped = dropped_attention(q, k, eye, mask, **options)
+    zero = dropped == 0
+    tapegrad.testing.assert_close(dropped[~zero], weights[~zero] / 0.7)
+    assert 0 < ((weights > 0) & zero).sum() < weights.numel() / 2
+    expected = dropped @ (v if heads == 2 else v.repeat_interleave(2, 1))
+    tapegrad.testing.assert_close(dropped_attention(q, k, v, mask, **options), expected)
+    assert tapegrad.autograd.gradcheck(lambda *x: dropped_attention(*x, mask, **options), (q, k, v))
+    assert tapegrad.autograd.gradgradcheck(lambda *x: dropped_attention(*x, mask, **options), (q, k, v))
+    if "is_causal" not in options:
+        learned = tapegrad.zeros(rows, keys, dtype=tapegrad.float64) if mask is None else tapegrad.where(mask, 0.0, -float("inf")).double()
+        tapegrad.testing.assert_close(dropped_attention(q, k, v, learned.requires_grad_(), **options), expected)
+
+
+def test_attention_with_everything_dropped():
+    q = tapegrad.rand(1, 2, 3, 4, requires_grad=True)
+    out = dropped_attention(q, q, q, p=1.0)
+    assert (out == 0).all()
+    assert (tapegrad.autograd.grad(out.sum(), q)[0] == 0).all()
+
+
+@pytest.mark.parametrize("randomness", ["different", "same"])
+def test_attention_with_dropout_of_many_samples(randomness):
+    q, k = tapegrad.randn(3, 1, 2, 5, 4)[:1].expand(3, 1, 2, 5, 4), tapegrad.randn(1, 2, 30, 4)
+    out = tapegrad.vmap(lambda x: dropped_attention(x, k, k), randomness=randomness)(q)
+    assert tapegrad.equal(out[0], out[1]) == (randomness == "same")
+    with pytest.raises(RuntimeError, match="randomness"):
+        tapegrad.vmap(lambda x: dropped_attention(x, k, k))(q)
+
+
 def test_attention_memory_is_linear_in_the_sequence_length():
     n = 4096
     q = tapegrad.rand(1, 1, n, 16)

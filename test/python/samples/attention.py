@@ -21,12 +21,14 @@ def _qkv(make):
 
 
 def _attention(make):
-    return [((*_qkv(make), None, False, 0.5), {}), ((*_qkv(make), tapegrad.ones(1, 2, 3, 4, dtype=tapegrad.bool), False, 0.5), {})]
+    return [((*_qkv(make), None, False, 0.5), {}), ((*_qkv(make), tapegrad.ones(1, 2, 3, 4, dtype=tapegrad.bool), False, 0.5), {}),
+            ((*_qkv(make), None, True, 0.5, make((1, 2, 3, 4)) > -0.5, 1.25), {}), ((make((2, 2, 70, 5)), *(make((2, 1, 300, 5)) for _ in range(2)), None, False, 0.5, make((2, 2, 300, 70)).mT > 0, 2.0), {})]
 
 
 def _attention_grad(make):
-    return [((make((1, 2, 3, 2)), *_qkv(make), None, make((1, 2, 3, 2)), make((1, 2, 3)), False, 0.5), {})]
+    return [((make((1, 2, 3, 2)), *_qkv(make), None, make((1, 2, 3, 2)), make((1, 2, 3)), False, 0.5), {}),
+            ((make((1, 2, 3, 2)), *_qkv(make), None, make((1, 2, 3, 2)), make((1, 2, 3)), True, 0.5, make((1, 2, 3, 4)) > -0.5, 1.25), {})]
 
 
 def _attention_plain(make):
-    return [((*_qkv(make), None, 0.0, True, 0.5), {})]
+    return [((*_qkv(make), None, True, 0.5), {}), ((*_qkv(make), make((1, 2, 3, 4)), False, 0.5, make((1, 2, 3, 4)) > -0.5, 1.25), {})]

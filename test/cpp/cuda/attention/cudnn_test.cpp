@@ -195,6 +195,43 @@ TEST_CASE("Masks are added to the scores that cuDNN computes", "[cuda]") {
         }
 }
 
+TEST_CASE("Kept weights are multiplied in cuDNN's graphs", "[cuda]") {
+  const Setup setup;
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::float16, DType::bfloat16})
+      for (const bool masked : {false, true}) {
+        CAPTURE(&c - kCases.data(), dtype == DType::float16, masked);
+        const double near = dtype == DType::float16 ? 8e-3 : 8e-2;
+        const DimVector full{c.batch, c.heads, c.rows, c.keys};
+        const Tensor small = masked ? mask_of(DimVector{c.batch, 1, 1, c.keys}, DType::bool_, true, -1) : Tensor();
+        const Tensor mask = masked ? expand(small, full) : Tensor();
+        const Tensor mask_there = masked ? expand(there(small, false), full) : Tensor();
+        const Tensor kept = mask_of(full, DType::bool_, false, -1), kept_there = there(kept, false);
+        Operands x(c, dtype);
+        const auto [output, logsumexp] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale, kept, 1.25);
+        const auto [dq, dk, dv] =
+            _attention_grad(x.grad, x.query, x.key, x.value, mask, output, logsumexp, c.causal, c.scale, kept, 1.25);
+        const auto [all, same] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale);
+        CHECK((c.rows == 1 || (masked && c.causal) || difference(all, output) > near));
+        CHECK(difference(same, logsumexp) == 0);
+        x.move(true);
+        state().executed.clear();
+        for (const auto& [forward, backward] : {std::pair(1, 1), {0, 1}, {1, 0}}) {
+          set_cudnn_switch(CudnnSwitch::Attention, forward);
+          const auto [o, lse] = _attention(x.query, x.key, x.value, mask_there, c.causal, c.scale, kept_there, 1.25);
+          CHECK(difference(o, output) < near);
+          CHECK(difference(lse, logsumexp) < 1e-3);
+          set_cudnn_switch(CudnnSwitch::Attention, backward);
+          const auto [gq, gk, gv] =
+              _attention_grad(x.grad, x.query, x.key, x.value, mask_there, o, lse, c.causal, c.scale, kept_there, 1.25);
+          CHECK(difference(gq, dq) < near * 4);
+          CHECK(difference(gk, dk) < near * 4);
+          CHECK(difference(gv, dv) < near * 4);
+        }
+        CHECK(state().executed.size() == 4);
+      }
+}
+
 TEST_CASE("A bias has the sizes along which a mask changes", "[cuda]") {
   const attention::Sizes z = sizes_of({3, 4, 2, 5, 6, 8, 8, false});
   const auto bias = [&](IntSpan sizes, bool causal = false) {
@@ -205,8 +242,17 @@ TEST_CASE("A bias has the sizes along which a mask changes", "[cuda]") {
   CHECK((keys.batch == 3 && keys.heads == 1 && keys.rows == 1));
   CHECK((rows.batch == 1 && rows.heads == 1 && rows.rows == 5));
   CHECK((all.defined() && !bias_of(Tensor(), true, z).defined()));
-  CHECK(takes(DType::float16, z, false, true, all));
-  CHECK(!takes(DType::float16, z, false, true, {nullptr, 3, 4, int64_t{1} << 20, 256}));
+  AttentionForward a{.dtype = DType::float16, .sizes = z, .causal = false, .scale = 1, .bias = all};
+  CHECK(takes(a, true));
+  a.bias = {nullptr, 3, 4, int64_t{1} << 20, 256};
+  CHECK(!takes(a, true));
+  a.bias = {};
+  a.kept = {nullptr, 8, 1.25};
+  CHECK(takes(a, true));
+  a.kept.scale = 0;
+  CHECK(!takes(a, true));
+  a.kept = {nullptr, int64_t{1} << 26, 1.25};
+  CHECK(!takes(a, true));
 }
 
 TEST_CASE("The gradient is taken in portions of the batch, or of its heads", "[cuda]") {
@@ -237,19 +283,22 @@ TEST_CASE("The gradient is taken in portions of the batch, or of its heads", "[c
     out.fill_(77);
     return out;
   };
+  const Tensor kept = there(filled(DimVector{3, 4, 5, 8}, DType::float16, 7), false);
   const Tensor bias = there(filled(DimVector{3, 4, 5, 8}, DType::float32, 6), false);
   for (const AttentionBias& added :
        {AttentionBias{}, AttentionBias{bias.data_ptr(), 3, 4, 5, 8}, AttentionBias{bias.data_ptr(), 3, 1, 1, 8},
         AttentionBias{bias.data_ptr(), 1, 4, 1, 8}}) {
+    const AttentionKept weights = added.heads == 4 ? AttentionKept{kept.data_ptr(), 8, 2.0} : AttentionKept{};
     const Tensor wq = like(dq), wk = like(dk), wv = like(dv);
     const auto whole = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
-      return AttentionBackward{{DType::float16, attention::Sizes(x.query, x.key, x.value), c.causal, c.scale,
-                                rows(x.query), rows(x.key), rows(x.value), o.data_ptr(), lse.data_ptr(), added},
-                               rows(x.grad),
-                               q.data_ptr(),
-                               k.data_ptr(),
-                               v.data_ptr(),
-                               delta.data_ptr()};
+      return AttentionBackward{
+          {DType::float16, attention::Sizes(x.query, x.key, x.value), c.causal, c.scale, rows(x.query), rows(x.key),
+           rows(x.value), o.data_ptr(), lse.data_ptr(), added, weights},
+          rows(x.grad),
+          q.data_ptr(),
+          k.data_ptr(),
+          v.data_ptr(),
+          delta.data_ptr()};
     };
     REQUIRE(library_attention_grad({}, whole(wq, wk, wv)));
     CHECK((difference(wq, dq) == 0) == !added.defined());
@@ -367,6 +416,9 @@ TEST_CASE("Every size, stride and kind of attention makes another key; the scale
         keys.insert(key_of(AttentionBackward{.forward = moved, .grad_output = rows})), ++n;
       }
       keys.insert(key_of(AttentionBackward{.forward = a, .grad_output = {nullptr, 512, 64, 16}})), ++n;
+      AttentionBackward dropped{.forward = a, .grad_output = rows};
+      dropped.forward.kept.pitch = 8;
+      keys.insert(key_of(dropped)), keys.insert(key_of(dropped.forward)), n += 2;
       for (const AttentionBias& bias : {AttentionBias{nullptr, 1, 1, 1, 8},
                                         {nullptr, 2, 1, 1, 8},
                                         {nullptr, 1, 2, 1, 8},

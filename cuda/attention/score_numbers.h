@@ -1,6 +1,7 @@
-// A mask as the library reads it: a dense tensor that is added to the scores. What is hidden is far below every score
-// instead of at -infinity, of which engines would make NaN where the first keys of a row are hidden; exp() makes zero
-// of it all the same. Rows that see nothing are found here, too, for results that are no average over all keys.
+// Masks and dropout as the library reads them: dense tensors that are added to the scores, and that weights are
+// multiplied with. What a mask hides is far below every score instead of at -infinity, of which engines would make NaN
+// where the first keys of a row are hidden; exp() makes zero of it all the same. Rows that see nothing are found here,
+// too, for results that are no average over all keys.
 #pragma once
 
 #include <optional>
@@ -73,29 +74,44 @@ struct Logarithms {
   }
 };
 
-// The bias of a call, in memory while this lives. Nothing at all without a mask.
-class DenseMask {
- public:
-  DenseMask(const Tensor& mask, bool is_causal, const attention::Sizes& z, DType dtype, const Work& work)
-      : work_(work), of_{z.heads, z.rows, bias_of(mask, is_causal, z)}, lines_(z.batch * z.heads * z.rows) {
-    AttentionBias& bias = of_.bias;
-    if (!bias.defined()) return;
-    const int64_t lines = bias.batch * bias.heads * bias.rows;
-    elements_.emplace(static_cast<size_t>(bias.numel() * element_size(bias_dtype(dtype))), work);
-    sees_.emplace(static_cast<size_t>(lines), work);
-    bias.data = elements_->data();
-    const auto make = [&]<class T>() {
-      for_lines(work, lines, bias.pitch, false,
-                MakeBias<T>{attention_tiles::Mask<T>(mask, is_causal, z.heads), bias, z.keys,
-                            static_cast<typename MakeBias<T>::B*>(elements_->data()), sees()});
-    };
-    dtype == DType::float16 ? make.template operator()<Half>() : make.template operator()<BFloat16>();
+template <class T>
+struct MakeKept {
+  attention_tiles::KeptWeights kept;
+  attention::Sizes z;
+  int64_t pitch;
+  T* to;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t key = i % pitch, row = i / pitch % z.rows, h = i / pitch / z.rows;
+    store_value(to + i, key < z.keys && kept.has(h, row, key) ? 1.0F : 0.0F);
   }
-  const AttentionBias& bias() const { return of_.bias; }
+};
+
+// How scores become weights, as the operators have it.
+struct Weighting {
+  const Tensor& attn_mask;
+  bool is_causal;
+  double scale;
+  const Tensor& kept;
+  double kept_scale;
+};
+
+// The bias and the kept weights of a call, in memory while this lives; nothing at all where there are none.
+class ScoreNumbers {
+ public:
+  // Says in `a` where they are.
+  ScoreNumbers(const Weighting& how, AttentionForward& a, const Work& work)
+      : work_(work), of_{a.sizes.heads, a.sizes.rows, {}}, lines_(a.sizes.batch * a.sizes.heads * a.sizes.rows) {
+    const auto make = [&]<class T>() {
+      if (a.bias.defined()) make_bias<T>(how, a);
+      if (a.kept.defined()) make_kept<T>(how, a);
+    };
+    a.dtype == DType::float16 ? make.template operator()<Half>() : make.template operator()<BFloat16>();
+    of_.bias = a.bias;
+  }
 
   // Zeros for rows that see nothing, and the logarithm of an empty sum.
   void finish(const Tensor& output, const Tensor& logsumexp) const {
-    if (!bias().defined()) return;
+    if (!of_.bias.defined()) return;
     const int64_t width = output.size(3);
     const auto finish = [&]<class T>() {
       for_lines(work_, lines_, width, false,
@@ -105,7 +121,7 @@ class DenseMask {
   }
   // The logarithms that make the weights of such rows zero in the gradient.
   const void* logarithms(const Tensor& logsumexp) {
-    if (!bias().defined()) return logsumexp.data_ptr();
+    if (!of_.bias.defined()) return logsumexp.data_ptr();
     logarithms_.emplace(static_cast<size_t>(lines_) * sizeof(float), work_);
     for_elements(work_, lines_,
                  Logarithms{of_, sees(), data_of<float>(logsumexp), static_cast<float*>(logarithms_->data())});
@@ -113,12 +129,33 @@ class DenseMask {
   }
 
  private:
+  template <class T>
+  void make_bias(const Weighting& how, AttentionForward& a) {
+    using B = typename MakeBias<T>::B;
+    AttentionBias& bias = a.bias;
+    const int64_t lines = bias.batch * bias.heads * bias.rows;
+    bias_.emplace(static_cast<size_t>(bias.numel()) * sizeof(B), work_);
+    sees_.emplace(static_cast<size_t>(lines), work_);
+    bias.data = bias_->data();
+    const attention_tiles::Mask<T> mask(how.attn_mask, how.is_causal, a.sizes.heads);
+    for_lines(work_, lines, bias.pitch, false,
+              MakeBias<T>{mask, bias, a.sizes.keys, static_cast<B*>(bias_->data()), sees()});
+  }
+  template <class T>
+  void make_kept(const Weighting& how, AttentionForward& a) {
+    const int64_t n = lines_ * a.kept.pitch;
+    kept_.emplace(static_cast<size_t>(n) * sizeof(T), work_);
+    a.kept.data = kept_->data();
+    for_elements(work_, n,
+                 MakeKept<T>{attention_tiles::KeptWeights(how.kept, how.kept_scale, a.sizes.heads), a.sizes,
+                             a.kept.pitch, static_cast<T*>(kept_->data())});
+  }
   uint8_t* sees() const { return static_cast<uint8_t*>(sees_->data()); }
 
   const Work& work_;
   BiasRow of_;
   int64_t lines_;
-  std::optional<Workspace> elements_, sees_, logarithms_;
+  std::optional<Workspace> bias_, kept_, sees_, logarithms_;
 };
 
 }  // namespace tapegrad::cuda
