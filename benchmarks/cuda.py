@@ -187,6 +187,30 @@ def convolutions():
         yield Work("convolutions", f"its two gradients, {dtype}", backward, flops=2 * flops)
 
 
+def attention():
+    batch, heads, n, width = (2, 2, 8, 8) if SIMULATED else (8, 16, 1024, 64)
+    flops = 4 * batch * heads * n * n * width  # of the whole, also where half of it is hidden
+    kinds = {"": {}, ", causal": {"is_causal": True}, ", padded": {"attn_mask": True}, ", dropout": {"dropout_p": 0.1}}
+    for dtype, of in (("bfloat16", kinds), ("float32", list(kinds)[:2])):
+        for kind in of:
+            def forward(lib, dtype=dtype, options=kinds[kind]):
+                q, k, v = (lib.randn(batch, heads, n, width, device="cuda").to(getattr(lib, dtype)).requires_grad_() for _ in range(3))
+                if "attn_mask" in options:  # samples of several lengths
+                    lengths = n - n // batch * lib.arange(batch, device="cuda")
+                    options = {"attn_mask": (lib.arange(n, device="cuda") < lengths[:, None])[:, None, None]}
+                return (q, k, v), lambda: lib.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+            def backward(lib, forward=forward):
+                leaves, run = forward(lib)
+                y = run()
+                g = lib.ones_like(y)
+                return lambda: lib.autograd.grad(y, leaves, g, retain_graph=True)
+
+            name = f"{batch} x {heads} x {n} x {width}{kind}, {dtype}"
+            yield Work("attention", name, lambda lib, f=forward: f(lib)[1], flops=flops)
+            yield Work("attention", f"its gradients{kind}, {dtype}", backward, flops=2.5 * flops)
+
+
 def training():
     for network in networks.NETWORKS:
         for i, n in enumerate(network.sizes()):
@@ -197,7 +221,7 @@ def training():
 
 
 def all_work():
-    for part in (pointwise, reductions, indexing, products, convolutions, small, steps, training):
+    for part in (pointwise, reductions, indexing, products, convolutions, attention, small, steps, training):
         yield from part()
 
 

@@ -34,6 +34,8 @@ def _functions(lib):
         "interpolate 8x32x28x28, bilinear x2": (lambda: f.interpolate(small, scale_factor=2, mode="bilinear"), [small]),
         "attention 2x8x512x64": (lambda: f.scaled_dot_product_attention(*heads), heads),
         "attention 2x8x512x64, causal": (lambda: f.scaled_dot_product_attention(*heads, is_causal=True), heads),
+        "attention 2x8x512x64, padded": (lambda m=(lib.arange(512) < lib.tensor([[512], [300]]))[:, None, None]: f.scaled_dot_product_attention(*heads, m), heads),
+        "attention 2x8x512x64, dropout": (lambda: f.scaled_dot_product_attention(*heads, None, 0.1), heads),
         "lstm 35x32x128 -> 256": (lambda: lib.lstm(sequence, states, recurrent[0], True, 1, 0.0, True, False, False)[0], [sequence, *recurrent[0]]),
         "gru 35x32x128 -> 256": (lambda: lib.gru(sequence, states[0], recurrent[1], True, 1, 0.0, True, False, False)[0], [sequence, *recurrent[1]]),
         "lstm cell 64x128 -> 256": (lambda: lib.lstm_cell(x, (h, c), *lstm)[0], [x, h, c, *lstm]),
