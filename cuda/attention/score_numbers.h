@@ -80,9 +80,11 @@ struct MakeKept {
   attention::Sizes z;
   int64_t pitch;
   T* to;
-  TG_DEVICE void operator()(int64_t i) const {
-    const int64_t key = i % pitch, row = i / pitch % z.rows, h = i / pitch / z.rows;
-    store_value(to + i, key < z.keys && kept.has(h, row, key) ? 1.0F : 0.0F);
+  template <class G>
+  TG_DEVICE void operator()(const G& g, int64_t line) const {
+    const int64_t row = line % z.rows, h = line / z.rows;
+    for (int64_t key = g.lane(); key < pitch; key += g.lanes())
+      store_value(to + line * pitch + key, key < z.keys && kept.has(h, row, key) ? 1.0F : 0.0F);
   }
 };
 
@@ -143,12 +145,11 @@ class ScoreNumbers {
   }
   template <class T>
   void make_kept(const Weighting& how, AttentionForward& a) {
-    const int64_t n = lines_ * a.kept.pitch;
-    kept_.emplace(static_cast<size_t>(n) * sizeof(T), work_);
+    kept_.emplace(static_cast<size_t>(lines_ * a.kept.pitch) * sizeof(T), work_);
     a.kept.data = kept_->data();
-    for_elements(work_, n,
-                 MakeKept<T>{attention_tiles::KeptWeights(how.kept, how.kept_scale, a.sizes.heads), a.sizes,
-                             a.kept.pitch, static_cast<T*>(kept_->data())});
+    const attention_tiles::KeptWeights kept(how.kept, how.kept_scale, a.sizes.heads);
+    for_lines(work_, lines_, a.kept.pitch, false,
+              MakeKept<T>{kept, a.sizes, a.kept.pitch, static_cast<T*>(kept_->data())});
   }
   uint8_t* sees() const { return static_cast<uint8_t*>(sees_->data()); }
 

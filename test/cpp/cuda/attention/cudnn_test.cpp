@@ -235,7 +235,7 @@ TEST_CASE("Kept weights are multiplied in cuDNN's graphs", "[cuda]") {
 TEST_CASE("A bias has the sizes along which a mask changes", "[cuda]") {
   const attention::Sizes z = sizes_of({3, 4, 2, 5, 6, 8, 8, false});
   const auto bias = [&](IntSpan sizes, bool causal = false) {
-    return bias_of(expand(on_device(sizes, DType::bool_), DimVector{3, 4, 5, 6}), causal, z);
+    return bias_of(expand(empty_tensor(sizes, DType::bool_), DimVector{3, 4, 5, 6}), causal, z);
   };
   const AttentionBias all = bias({3, 4, 5, 6}), keys = bias({3, 1, 1, 6}), rows = bias({1, 1, 1, 6}, true);
   CHECK((all.batch == 3 && all.heads == 4 && all.rows == 5 && all.pitch == 8));
