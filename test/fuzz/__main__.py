@@ -19,7 +19,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="*", help="operators; all when none is given")
     options = parser.parse_args()
-    names = options.names or pool.operators()
+    known = pool.operators()
+    if unknown := sorted(set(options.names) - set(known)):
+        parser.error(f"these are no operators that users call: {', '.join(unknown)}")
+    names = options.names or known
 
     shown = 0
 
