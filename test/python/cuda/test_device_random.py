@@ -8,12 +8,12 @@ import warnings
 
 import pytest
 import tapegrad as tg
+from devices import several
 
 if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
     pytest.skip("no device was asked for in the environment", allow_module_level=True)
 
 cuda = tg.cuda
-several = pytest.mark.skipif(cuda.device_count() < 2, reason="one device")
 
 
 def drawn(device="cuda", n=3):

@@ -10,6 +10,7 @@ import pickle
 
 import pytest
 import tapegrad as tg
+from devices import COUNT, LAST, several
 
 if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
     pytest.skip("no device was asked for in the environment", allow_module_level=True)
@@ -56,7 +57,7 @@ MADE = {
     "deepcopy": lambda d: copy.deepcopy(sparse(d)),
     "pickle": lambda d: pickle.loads(pickle.dumps(sparse(d))),
     "double": lambda d: sparse(d).double(),
-    "there and back": lambda d: sparse(d).to("cuda:1").cpu().to(d),
+    "there and back": lambda d: sparse(d).to(LAST).cpu().to(d),
     "as another": lambda d: sparse("cpu").to(sparse(d)),
     "sums": lambda d: tg.sparse.sum(sparse(d), 0),
     "narrowed": lambda d: tg.sparse.sum(sparse(d), (0, 1)),
@@ -77,7 +78,7 @@ def test_construction(make):
 def test_what_they_say_of_themselves():
     s = sparse()
     assert s.is_sparse and s.is_cuda and not s.is_cpu and s.get_device() == 0 and s.device == tg.device("cuda:0")
-    assert s.to("cuda:1").get_device() == 1 and s.cpu().get_device() == -1 and s.cuda() is s and s.to("cuda") is s
+    assert s.to(LAST).get_device() == COUNT - 1 and s.cpu().get_device() == -1 and s.cuda() is s and s.to("cuda") is s
     assert s.to("cuda", copy=True) is not s and s.cpu().cpu().device.type == "cpu"
     assert repr(sparse().coalesce()) == ("tensor(indices=tensor([[0, 1, 1],\n                       [2, 0, 2]]),\n       values=tensor([4.5000, 4.0000, 5.0000]),\n"
                                          "       device='cuda:0', size=(2, 3), nnz=3, layout=tapegrad.sparse_coo)")
@@ -116,7 +117,7 @@ def test_gradients():
 
 
 MIXED = [lambda s, h: s + h, lambda s, h: h - s, lambda s, h: tg.ones(2, 3) + s, lambda s, h: s * tg.ones(2, 3), lambda s, h: h * tg.ones(2, 3, device="cuda"),
-         lambda s, h: s @ tg.ones(3, 2), lambda s, h: tg.ones(3, 2) @ s, lambda s, h: s + s.to("cuda:1"), lambda s, h: tg.ones(2, 3).sparse_mask(s),
+         lambda s, h: s @ tg.ones(3, 2), lambda s, h: tg.ones(3, 2) @ s, lambda s, h: tg.ones(2, 3).sparse_mask(s),
          lambda s, h: tg.sparse_coo_tensor(tg.tensor(INDICES), tg.tensor(VALUES, device="cuda"), SIZE),
          lambda s, h: tg.sparse_coo_tensor(tg.tensor(INDICES, device="cuda"), VALUES, SIZE), lambda s, h: h * tg.tensor(2.0, device="cuda")]
 
@@ -125,6 +126,12 @@ MIXED = [lambda s, h: s + h, lambda s, h: h - s, lambda s, h: tg.ones(2, 3) + s,
 def test_tensors_on_two_devices(use):
     with pytest.raises(RuntimeError, match="expected all tensors on one device: got"):
         use(sparse(), sparse("cpu"))
+
+
+@several
+def test_a_sum_over_two_devices():
+    with pytest.raises(RuntimeError, match="expected all tensors on one device: got"):
+        sparse() + sparse().to(LAST)
 
 
 def test_gradient_of_another_device():
@@ -274,11 +281,11 @@ def test_hooks_and_create_graph():
 @pytest.mark.parametrize("name", ["x.safetensors", "x.pt"])
 def test_files(name, tmp_path):
     path = tmp_path / name
-    tg.save({"s": sparse(), "t": tg.ones(2, device="cuda:1")}, path)
+    tg.save({"s": sparse(), "t": tg.ones(2, device=LAST)}, path)
     same(tg.load(path)["s"], sparse("cpu"))
     assert tg.load(path, map_location="cpu")["s"].device.type == "cpu"
-    assert tg.load(path, map_location="cuda:1")["s"].device == tg.device("cuda:1")
-    assert tg.load(path, map_location={"cuda:0": "cuda:1"})["s"].coalesce()._values().tolist() == [4.5, 4.0, 5.0]
+    assert tg.load(path, map_location=LAST)["s"].device == tg.device(LAST)
+    assert tg.load(path, map_location={"cuda:0": LAST})["s"].coalesce()._values().tolist() == [4.5, 4.0, 5.0]
 
 
 def test_module_with_a_sparse_buffer():

@@ -10,6 +10,7 @@ import pickle
 
 import pytest
 import tapegrad as tg
+from devices import COUNT, LAST, several
 
 if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
     pytest.skip("no device was asked for in the environment", allow_module_level=True)
@@ -76,7 +77,7 @@ def test_gradients_flow_through_steps(name, options):
 
 
 def test_parameters_on_several_devices():
-    made = [tg.ones(3, requires_grad=True), tg.ones(3, device="cuda:0", requires_grad=True), tg.ones(3, device="cuda:1", requires_grad=True)]
+    made = [tg.ones(3, requires_grad=True), tg.ones(3, device="cuda:0", requires_grad=True), tg.ones(3, device=LAST, requires_grad=True)]
     for p in made:
         p.grad = tg.full_like(p, 2)
     tg.optim.SGD(made, lr=0.25).step()
@@ -215,7 +216,7 @@ def test_grad_scaler_steps_are_recorded():
         run(True, lambda params: tg.optim.Adam(params), False)
 
 
-@pytest.mark.skipif(tg.cuda.device_count() < 2, reason="needs two devices")
+@several
 def test_an_infinity_of_one_device_leaves_out_the_step_of_all():
     params = [tg.ones(3, device=f"cuda:{i}", requires_grad=True) for i in (0, 1)]
     optimizer = tg.optim.Adam(params, lr=0.5, capturable=True)
@@ -312,7 +313,7 @@ def test_strict_names_the_line_that_waits():
 
 
 def test_dlpack_both_ways():
-    x = tg.arange(12.0, device="cuda:1").reshape(3, 4)[:, 1:]
+    x = tg.arange(12.0, device=LAST).reshape(3, 4)[:, 1:]
     y = tg.from_dlpack(x)
     assert y.device == x.device and y.data_ptr() == x.data_ptr() and y.stride() == (4, 1)
     y[0, 0] = 99
@@ -344,8 +345,8 @@ def test_cuda_array_interface_both_ways():
     assert y.tolist() == x.t()[1:].tolist() and y.data_ptr() == x.data_ptr() + 8
     y.zero_()
     assert x.sum().item() == 0 + 4 + 8
-    if tg.cuda.device_count() > 1:  # memory of another device than the current one is found there
-        far = tg.arange(5, device="cuda:1")
+    if COUNT > 1:  # memory of another device than the current one is found there
+        far = tg.arange(5, device=LAST)
         taken = tg.as_tensor(Foreign(far.__cuda_array_interface__, far))
         assert taken.device == far.device and taken.data_ptr() == far.data_ptr() and taken.tolist() == [0, 1, 2, 3, 4]
         assert tg.cuda.current_device() == 0
@@ -378,7 +379,7 @@ def test_indices_of_the_host():
 
 
 def test_copies_and_pickles_keep_device_and_strides():
-    base = tg.arange(12.0, device="cuda:1")
+    base = tg.arange(12.0, device=LAST)
     every = base.view(3, 4).t()[1::2]
     for copied in (copy.deepcopy(every), pickle.loads(pickle.dumps(every))):
         assert copied.device == every.device and copied.stride() == every.stride() and copied.tolist() == every.tolist()
@@ -386,12 +387,12 @@ def test_copies_and_pickles_keep_device_and_strides():
     # What shares memory shares it afterwards.
     weight = tg.nn.Parameter(base[4:])
     for a, b in (copy.deepcopy([base, base[4:]]), pickle.loads(pickle.dumps([base, weight]))):
-        assert b.device == tg.device("cuda:1")
+        assert b.device == tg.device(LAST)
         a[4:] += 1
         assert b.tolist() == [k + 5.0 for k in range(8)] and base.tolist() == [float(k) for k in range(12)]
     assert isinstance(b, tg.nn.Parameter) and b.requires_grad
     storage = base.untyped_storage()
-    assert storage.cpu().device.type == "cpu" and storage.cpu().nbytes() == 48 and pickle.loads(pickle.dumps(storage)).device == tg.device("cuda:1")
+    assert storage.cpu().device.type == "cpu" and storage.cpu().nbytes() == 48 and pickle.loads(pickle.dumps(storage)).device == tg.device(LAST)
     with tg.strict("sync"):  # a copy on the device is no business of the host
         copied = copy.deepcopy(tg.nn.Parameter(base))
     assert copied.tolist() == base.tolist()

@@ -13,13 +13,14 @@ LIBRARIES = [Path(tapegrad._C.__file__).parent / "lib", Path(tapegrad._C.__file_
 
 
 @pytest.mark.skipif(not any((folder / "libtapegrad_cuda_sim.so").exists() for folder in LIBRARIES), reason="the simulated device was not built")
-@pytest.mark.parametrize("part", ["test_values", "not test_values"])
-def test_operators_on_the_simulated_device(part):
+@pytest.mark.parametrize("part, devices", [("test_values", 2), ("not test_values", 2), ("not test_values", 1)])
+def test_operators_on_the_simulated_device(part, devices):
+    """On two devices and on one, as machines have one or several."""
     here = Path(__file__).parent
     files = [here / "test_operators.py", *(sorted(here.glob("test_device_*.py")) if part != "test_values" else [])]
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[1])])
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", part,
                            *map(str, files)],
-                          env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": "2", "TAPEGRAD_CUDA_SIMULATE_MEMORY": "512", "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+                          env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": str(devices), "TAPEGRAD_CUDA_SIMULATE_MEMORY": "512", "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 5
