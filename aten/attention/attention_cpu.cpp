@@ -67,6 +67,7 @@ struct Mask : AttentionMask {
 // Values of a tile times what dropout makes of its weights.
 template <class C>
 void drop(C* values, const KeptWeights& kept, int64_t h, int64_t row, int64_t rows, int64_t key, int64_t cols) {
+  if (kept.all()) return;
   const C scale = static_cast<C>(kept.scale);
   const int64_t step = kept.mask.stride[3];
   for (int64_t i = 0; i < rows; ++i) {
@@ -156,7 +157,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
             for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
           }
         }
-        if (!kept.all()) drop(scores.data(), kept, h, row, rows, j, cols);
+        drop(scores.data(), kept, h, row, rows, j, cols);
         gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, {v, z.value_width, 1}, C(1), sums.data(),
                 z.value_width);
       }
@@ -211,7 +212,7 @@ struct Backward {
           gemm<C>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, C(0), slopes.data(),
                   kKeys);
           mask.apply(scores.data(), h, row, rows, j, cols);
-          if (!kept.all()) drop(slopes.data(), kept, h, row, rows, j, cols);
+          drop(slopes.data(), kept, h, row, rows, j, cols);
           for (int64_t i = 0; i < rows; ++i) {
             C *s = scores.data() + i * kKeys, *d = slopes.data() + i * kKeys;
             C lse = logsumexp[at + i], minus = delta[static_cast<size_t>(local + i)];
@@ -222,7 +223,7 @@ struct Backward {
               d[c] = w * (d[c] - minus) * scale;
             }
           }
-          if (!kept.all()) drop(scores.data(), kept, h, row, rows, j, cols);
+          drop(scores.data(), kept, h, row, rows, j, cols);
           gemm<C>(cols, z.value_width, rows, C(1), {scores.data(), 1, kKeys}, {g, z.value_width, 1}, C(1), dv.data(),
                   z.value_width);
           gemm<C>(cols, z.width, rows, C(1), {slopes.data(), 1, kKeys}, {q, z.width, 1}, C(1), dk.data(), z.width);

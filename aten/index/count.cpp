@@ -51,8 +51,6 @@ class Tally {
   }
 
  private:
-  static constexpr int kInTurn = 4;
-
   void grow(int bits) {
     const std::span<const uint32_t> before = counts();
     const int in_turn = bits <= bits_in_turn_ ? kInTurn : 1;
@@ -75,17 +73,6 @@ class Tally {
   }
   static void count(const int64_t* p, int64_t n, uint32_t* table) {
     for (int64_t i = 0; i < n; ++i) ++table[p[i]];
-  }
-  static void count_in_turn(const int64_t* p, int64_t n, uint32_t* table, int64_t size) {
-    int64_t i = 0;
-    for (; i + kInTurn <= n; i += kInTurn) {
-      const int64_t x = p[i], y = p[i + 1], z = p[i + 2], w = p[i + 3];
-      ++table[x];
-      ++table[y + size];
-      ++table[z + 2 * size];
-      ++table[w + 3 * size];
-    }
-    count(p + i, n - i, table);
   }
 
   int most_bits_, bits_in_turn_;

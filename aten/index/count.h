@@ -1,4 +1,4 @@
-// What bincount takes, on any device.
+// What bincount takes, on any device; and counting by bincount and histc on the CPU.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"
@@ -14,6 +14,22 @@ inline void check_bincount(const Tensor& input, const Tensor& weights, int64_t m
            "bincount: input and weights differ in size: {} and {}", format_ints(input.sizes()),
            weights.defined() ? format_ints(weights.sizes()) : "");
   TG_CHECK(!weights.defined() || !weights.is_complex(), Runtime, "bincount: not implemented for complex weights");
+}
+
+// Counts places in kInTurn tables in turn, of which one begins `pitch` behind the other, so that equal neighbours do
+// not wait for each other. always_inline: compiled for whoever calls it.
+inline constexpr int kInTurn = 4;
+template <class Count>
+TG_INLINE void count_in_turn(const int64_t* p, int64_t n, Count* tables, int64_t pitch) {
+  int64_t i = 0;
+  for (; i + kInTurn <= n; i += kInTurn) {
+    const int64_t x = p[i], y = p[i + 1], z = p[i + 2], w = p[i + 3];
+    ++tables[x];
+    ++tables[y + pitch];
+    ++tables[z + 2 * pitch];
+    ++tables[w + 3 * pitch];
+  }
+  for (; i < n; ++i) ++tables[p[i]];
 }
 
 }  // namespace tapegrad

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tapegrad/aten/index/count.h"
 #include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
@@ -146,13 +147,12 @@ std::pair<double, double> range_of(const Tensor& t) {
   return {low, high};
 }
 
-// Bins of a block are worked out together, then counted in several tables in turn, so that equal neighbours do not wait
-// for each other. Counts are exact in any order.
+// Bins of a block are worked out together, then counted. Counts are exact in any order.
 template <class T>
 void count_bins(const T* p, int64_t n, double low, double high, int64_t bins, int64_t* counts) {
-  constexpr int64_t kBlock = 256, kTables = 4;
+  constexpr int64_t kBlock = 256;
   const double scale = static_cast<double>(bins) / (high - low), last = static_cast<double>(bins - 1);
-  const int64_t tables = bins <= 1024 ? kTables : 1, pitch = bins + 1;  // the last slot takes what lies outside
+  const int64_t tables = bins <= 1024 ? kInTurn : 1, pitch = bins + 1;  // the last slot takes what lies outside
   const std::unique_ptr<int64_t[]> table(new int64_t[static_cast<size_t>(tables * pitch)]());
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t m = std::min(kBlock, n - first);
@@ -163,13 +163,10 @@ void count_bins(const T* p, int64_t n, double low, double high, int64_t bins, in
       const bool inside = (v >= low) & (v <= high);
       bin[i] = static_cast<int64_t>(inside ? (at < last ? at : last) : static_cast<double>(bins));
     }
-    if (tables == kTables) {
-      std::fill(bin + m, bin + (m + kTables - 1) / kTables * kTables, bins);
-      for (int64_t i = 0; i < m; i += kTables)
-        for (int64_t k = 0; k < kTables; ++k) ++table[k * pitch + bin[i + k]];
-    } else {
+    if (tables == kInTurn)
+      count_in_turn(bin, m, table.get(), pitch);
+    else
       for (int64_t i = 0; i < m; ++i) ++table[bin[i]];
-    }
   }
   for (int64_t k = 0; k < tables; ++k)
     for (int64_t b = 0; b < bins; ++b) counts[b] += table[k * pitch + b];

@@ -234,12 +234,13 @@ Tensor with_readable_rows(const Tensor& t) {
 // What the library is asked; without an address. Where there is a mask, it hides what lies right of the diagonal, too.
 AttentionForward question(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w) {
   const Sizes z(query, key, value);
-  return {.dtype = query.dtype(),
-          .sizes = z,
-          .causal = w.is_causal && !w.attn_mask.defined(),
-          .scale = w.scale,
-          .bias = bias_of(w.attn_mask, w.is_causal, z),
-          .kept = {nullptr, w.kept.defined() ? pitch_of(z.keys) : 0, w.kept.defined() ? w.kept_scale : 1.0}};
+  AttentionForward a{.dtype = query.dtype(),
+                     .sizes = z,
+                     .causal = w.is_causal && !w.attn_mask.defined(),
+                     .scale = w.scale,
+                     .bias = bias_of(w.attn_mask, w.is_causal, z)};
+  if (w.kept.defined()) a.kept = {nullptr, pitch_of(z.keys), w.kept_scale};
+  return a;
 }
 
 // Try the library. False: nothing was done.

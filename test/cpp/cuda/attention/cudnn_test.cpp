@@ -157,6 +157,32 @@ Tensor mask_of(DimVector sizes, DType dtype, bool first_half, int64_t row) {
   return to(x, dtype);
 }
 
+// Either may compute the gradient of what the other did, and it is the CPU's; that one's output and logsumexp.
+std::tuple<Tensor, Tensor> check_each_pair(const Case& c, DType dtype, double near, const Tensor& mask,
+                                           const Tensor& mask_there, const Tensor& kept = {},
+                                           const Tensor& kept_there = {}, double kept_scale = 1) {
+  Operands x(c, dtype);
+  const auto [output, logsumexp] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale, kept, kept_scale);
+  const auto [dq, dk, dv] =
+      _attention_grad(x.grad, x.query, x.key, x.value, mask, output, logsumexp, c.causal, c.scale, kept, kept_scale);
+  x.move(true);
+  state().executed.clear();
+  for (const auto& [forward, backward] : {std::pair(1, 1), {0, 1}, {1, 0}}) {
+    set_cudnn_switch(CudnnSwitch::Attention, forward);
+    const auto [o, lse] = _attention(x.query, x.key, x.value, mask_there, c.causal, c.scale, kept_there, kept_scale);
+    CHECK(difference(o, output) < near);
+    CHECK(difference(lse, logsumexp) < 1e-3);
+    set_cudnn_switch(CudnnSwitch::Attention, backward);
+    const auto [gq, gk, gv] =
+        _attention_grad(x.grad, x.query, x.key, x.value, mask_there, o, lse, c.causal, c.scale, kept_there, kept_scale);
+    CHECK(difference(gq, dq) < near * 4);
+    CHECK(difference(gk, dk) < near * 4);
+    CHECK(difference(gv, dv) < near * 4);
+  }
+  CHECK(state().executed.size() == 4);
+  return {output, logsumexp};
+}
+
 }  // namespace
 
 TEST_CASE("Masks are added to the scores that cuDNN computes", "[cuda]") {
@@ -171,27 +197,7 @@ TEST_CASE("Masks are added to the scores that cuDNN computes", "[cuda]") {
           const Tensor small = mask_of(DimVector{batch ? c.batch : 1, heads ? c.heads : 1, rows ? c.rows : 1, c.keys},
                                        additive ? dtype : DType::bool_, !heads, rows && c.rows > 1 ? 1 : -1);
           const DimVector full{c.batch, c.heads, c.rows, c.keys};
-          Operands x(c, dtype);
-          const Tensor mask = expand(small, full), mask_there = expand(there(small, false), full);
-          const auto [output, logsumexp] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale);
-          const auto [dq, dk, dv] =
-              _attention_grad(x.grad, x.query, x.key, x.value, mask, output, logsumexp, c.causal, c.scale);
-          x.move(true);
-          state().executed.clear();
-          // Either may compute the gradient of what the other did.
-          for (const auto& [forward, backward] : {std::pair(1, 1), {0, 1}, {1, 0}}) {
-            set_cudnn_switch(CudnnSwitch::Attention, forward);
-            const auto [o, lse] = _attention(x.query, x.key, x.value, mask_there, c.causal, c.scale);
-            CHECK(difference(o, output) < near);
-            CHECK(difference(lse, logsumexp) < 1e-3);
-            set_cudnn_switch(CudnnSwitch::Attention, backward);
-            const auto [gq, gk, gv] =
-                _attention_grad(x.grad, x.query, x.key, x.value, mask_there, o, lse, c.causal, c.scale);
-            CHECK(difference(gq, dq) < near * 4);
-            CHECK(difference(gk, dk) < near * 4);
-            CHECK(difference(gv, dv) < near * 4);
-          }
-          CHECK(state().executed.size() == 4);
+          check_each_pair(c, dtype, near, expand(small, full), expand(there(small, false), full));
         }
 }
 
@@ -207,28 +213,11 @@ TEST_CASE("Kept weights are multiplied in cuDNN's graphs", "[cuda]") {
         const Tensor mask = masked ? expand(small, full) : Tensor();
         const Tensor mask_there = masked ? expand(there(small, false), full) : Tensor();
         const Tensor kept = mask_of(full, DType::bool_, false, -1), kept_there = there(kept, false);
-        Operands x(c, dtype);
-        const auto [output, logsumexp] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale, kept, 1.25);
-        const auto [dq, dk, dv] =
-            _attention_grad(x.grad, x.query, x.key, x.value, mask, output, logsumexp, c.causal, c.scale, kept, 1.25);
+        const auto [output, logsumexp] = check_each_pair(c, dtype, near, mask, mask_there, kept, kept_there, 1.25);
+        const Operands x(c, dtype);
         const auto [all, same] = _attention(x.query, x.key, x.value, mask, c.causal, c.scale);
         CHECK((c.rows == 1 || (masked && c.causal) || difference(all, output) > near));
         CHECK(difference(same, logsumexp) == 0);
-        x.move(true);
-        state().executed.clear();
-        for (const auto& [forward, backward] : {std::pair(1, 1), {0, 1}, {1, 0}}) {
-          set_cudnn_switch(CudnnSwitch::Attention, forward);
-          const auto [o, lse] = _attention(x.query, x.key, x.value, mask_there, c.causal, c.scale, kept_there, 1.25);
-          CHECK(difference(o, output) < near);
-          CHECK(difference(lse, logsumexp) < 1e-3);
-          set_cudnn_switch(CudnnSwitch::Attention, backward);
-          const auto [gq, gk, gv] =
-              _attention_grad(x.grad, x.query, x.key, x.value, mask_there, o, lse, c.causal, c.scale, kept_there, 1.25);
-          CHECK(difference(gq, dq) < near * 4);
-          CHECK(difference(gk, dk) < near * 4);
-          CHECK(difference(gv, dv) < near * 4);
-        }
-        CHECK(state().executed.size() == 4);
       }
 }
 
