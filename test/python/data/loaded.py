@@ -111,3 +111,76 @@ def where_it_is(samples):
     """What the default collate function makes, and whether it lies in shared memory already."""
     batch = data.default_collate(samples)
     return [batch, batch.is_shared()]
+
+
+class Unlucky(Exception):
+    def __init__(self, a, b):
+        super().__init__(a, b)
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise SystemExit("no text")
+
+
+class Unclear(Exception):
+    """Neither it nor its class can be sent to another process."""
+
+    def __reduce__(self):
+        raise GeneratorExit
+
+
+class Exploding:
+    """Can be sent, but not be made again."""
+
+    def __reduce__(self):
+        return _explode, ()
+
+
+def _explode():
+    raise ValueError("not made again")
+
+
+def local_error():
+    class Local(Exception):
+        pass
+
+    return Local("of a function")
+
+
+ERRORS = {"SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt(), "GeneratorExit": GeneratorExit(), "BaseException": BaseException("x"),
+          "arguments": Unlucky(1, 2), "no text": Speechless(), "not sent": Unclear(), "local": local_error(), "MemoryError": MemoryError()}
+
+
+class Raising(data.Dataset):
+    """Raises at one sample, or where else it is told to."""
+
+    def __init__(self, error, where="sample"):
+        self.error, self.where = error, where
+
+    def fail(self, where):
+        if where == self.where:
+            raise ERRORS[self.error]
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        if i == 5:
+            self.fail("sample")
+        return i
+
+    def collate(self, samples):
+        if 5 in samples:
+            self.fail("collate")
+        return samples
+
+    def init(self, i):
+        self.fail("init")
+
+
+class RaisingStream(Raising, data.IterableDataset):
+    def __iter__(self):
+        self.fail("stream")
+        for i in range(8):
+            yield self[i]

@@ -350,8 +350,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 worker, (task, data) = self._workers.receive_any({w for _, w in self._pending}, self._timeout)
         except _Timeout:
             raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
-        except WorkerGone as gone:
-            raise RuntimeError(str(gone)) from None
         if data is StreamEnd:
             if worker in self._active:
                 place = self._active.index(worker)

@@ -7,7 +7,7 @@ import threading
 
 from ... import Generator, randint, randperm
 from .dataset import IterableDataset
-from .worker import get_worker_info
+from .worker import described, get_worker_info
 
 __all__ = ["ShardDataset", "ShuffleBuffer"]
 
@@ -135,7 +135,7 @@ class ShardDataset(IterableDataset):
                     turn += 1
                     continue
                 if item.error is not None:
-                    raise RuntimeError(f"ShardDataset: reading {shard!r} failed: {type(item.error).__name__}: {item.error}") from item.error
+                    raise RuntimeError(f"ShardDataset: reading {shard!r} failed: {described(item.error)}") from item.error
                 del open_shards[turn]
                 open_next()
         finally:
@@ -168,5 +168,5 @@ def _read_ahead(read, shard, items: queue.Queue, stop: threading.Event) -> None:
             if not _put(items, sample, stop):
                 return
         _put(items, _End(), stop)
-    except Exception as error:
+    except BaseException as error:  # whatever it is: somebody waits
         _put(items, _End(error), stop)

@@ -64,10 +64,11 @@ class Failure:
         self.index = None
         if isinstance(error, SampleError):
             self.index, error = (error.index,), error.__cause__
-        self.type = type(error)
-        self.key = error.args[0] if isinstance(error, KeyError) and error.args else None
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        sample = "" if self.index is None else f", sample {self.index[0]!r}"
+        # What is no Exception says something of whoever it passes through: that the program, the thread or a generator ends.
+        # Here only a sample has failed, and the loader's caller is another one.
+        self.type = type(error) if isinstance(error, Exception) else RuntimeError
+        text = _safely(lambda: "".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        sample = "" if self.index is None else f", sample {_safely(lambda: repr(self.index[0]))}"
         self.message = f"Caught {type(error).__name__} in DataLoader worker {where}{sample}.\nOriginal {text}"
         self.error = error
 
@@ -75,7 +76,7 @@ class Failure:
         state = {**self.__dict__, "error": None}
         try:
             ForkingPickler.loads(ForkingPickler.dumps(self.type))
-        except Exception:  # a class that cannot travel
+        except BaseException:  # a class that cannot travel
             state["type"] = RuntimeError
         return state
 
@@ -84,9 +85,23 @@ class Failure:
             raise KeyError(_Text(self.message)) from self.error
         try:
             error = self.type(self.message)
-        except Exception:
-            error = RuntimeError(self.message)
-        raise error from self.error
+            str(error)
+        except BaseException:
+            error = None  # a class that is made from other arguments, or that does not show them
+        raise (error if isinstance(error, Exception) else RuntimeError(self.message)) from self.error
+
+
+def _safely(describe) -> str:
+    """The text that describe() returns; methods of the program's own classes may raise anything."""
+    try:
+        return describe()
+    except BaseException as error:
+        return f"({type(error).__name__} while it was described)"
+
+
+def described(error: BaseException) -> str:
+    """An exception's class and text."""
+    return f"{type(error).__name__}: {_safely(lambda: str(error))}"
 
 
 class _Text(str):
@@ -120,7 +135,7 @@ class Worker:
                 job.init(self.id)
             if not job.iterable:
                 self.fetch = Fetcher(job.dataset, job.collate, job.batched, self.in_thread)
-        except Exception as error:
+        except BaseException as error:
             self.failure = Failure(error, self.where)
 
     def begin(self, seed: int) -> None:
@@ -137,7 +152,7 @@ class Worker:
             if self.job.iterable:
                 return next(self.stream, StreamEnd)
             return self.fetch(task, indices, self.seed)
-        except Exception as error:
+        except BaseException as error:
             return Failure(error, self.where)
 
 
@@ -194,26 +209,31 @@ def _when_there_is_room(make):
             time.sleep(0.005)
 
 
-def _dump(task: int, data, where: str):
-    """A batch as bytes; its tensors go into shared memory."""
+def _dump(task: int, data, where: str) -> bytes:
+    """The number of a batch, which can be read whatever the batch is made of, and the batch; its tensors go into shared memory."""
     from ...multiprocessing.reductions import dumps
 
     try:
-        return _when_there_is_room(lambda: dumps((task, data)))
-    except Exception as error:
-        return dumps((task, Failure(error, where)))
+        batch = _when_there_is_room(lambda: dumps(data))
+    except BaseException as error:
+        batch = dumps(Failure(error, where))
+    return task.to_bytes(8, "little") + batch
 
 
 def run_thread(job: Job, id: int, seed: int, inbox, outbox) -> None:
     """The life of a worker thread."""
-    _C._keyed_own_generator(True)
-    manual_seed(seed + id)
-    worker = Worker(job, id, in_thread=True)
-    worker.start(seed + id)
-    while (message := inbox.get()) is not None:
-        kind, a, b = message
-        if kind == "pass":
-            worker.begin(a)
-        else:
-            outbox.put((a, worker.make(a, b)))
-    _C._keyed_own_generator(False)
+    try:
+        _C._keyed_own_generator(True)
+        manual_seed(seed + id)
+        worker = Worker(job, id, in_thread=True)
+        worker.start(seed + id)
+        while (message := inbox.get()) is not None:
+            kind, a, b = message
+            if kind == "pass":
+                worker.begin(a)
+            else:
+                outbox.put((a, worker.make(a, b)))
+    except BaseException as error:  # one that another thread has put here, or there is no memory
+        outbox.put(Failure(error, f"thread {id}"))
+    finally:
+        _C._keyed_own_generator(False)

@@ -16,12 +16,12 @@ import weakref
 from collections import deque
 
 from .packed import pack
-from .worker import Job, run_process, run_thread
+from .worker import Failure, Job, run_process, run_thread
 
 __all__ = ["ProcessWorkers", "ThreadWorkers", "WorkerGone"]
 
 
-class WorkerGone(Exception):
+class WorkerGone(RuntimeError):
     """A worker has ended without being told to."""
 
 
@@ -84,14 +84,18 @@ class ProcessWorkers:
 
     def _read(self, i: int):
         try:
-            return pickle.loads(self._from[i].recv_bytes())
+            data = self._from[i].recv_bytes()
         except (EOFError, ConnectionResetError):
             raise self._gone(i) from None
-        except RuntimeError:  # the tensors of a batch that came through are asked for from the worker's process
-            self.processes[i].join(0.5)
-            if self.processes[i].exitcode is None:
-                raise
-            raise self._gone(i) from None
+        task = int.from_bytes(data[:8], "little")
+        try:
+            return task, pickle.loads(memoryview(data)[8:])
+        except Exception as error:
+            if isinstance(error, RuntimeError):  # the tensors of a batch that came through are asked for from the worker's process
+                self.processes[i].join(0.5)
+                if self.processes[i].exitcode is not None:
+                    raise self._gone(i) from None
+            return task, Failure(error, f"process {i}")  # whoever waits for the batch must hear of it
 
     def _gone(self, i: int) -> WorkerGone:
         process = self.processes[i]
@@ -166,31 +170,37 @@ class ThreadWorkers:
         self._outbox = queue.SimpleQueue()
         self._arrived = [deque() for _ in range(n)]
         self._closed = False
-        for i, inbox in enumerate(self._inboxes):
-            threading.Thread(target=run_thread, daemon=True, name=f"DataLoader-{i}",
-                             args=(job, i, seed, inbox, _Tagged(i, self._outbox))).start()
+        self._gone: dict[int, WorkerGone] = {}
         self._finalizer = weakref.finalize(self, _end_threads, self._inboxes)
+        try:
+            for i, inbox in enumerate(self._inboxes):
+                threading.Thread(target=run_thread, daemon=True, name=f"DataLoader-{i}",
+                                 args=(job, i, seed, inbox, _Tagged(i, self._outbox))).start()
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, i: int, message) -> None:
         self._inboxes[i].put(message)
 
-    def _take(self, timeout: float):
-        try:
-            return self._outbox.get(timeout=timeout or None)
-        except queue.Empty:
-            raise _Timeout from None
-
     def receive(self, i: int, timeout: float):
-        while not self._arrived[i]:
-            worker, result = self._take(timeout)
-            self._arrived[worker].append(result)
-        return self._arrived[i].popleft()
+        return self.receive_any((i,), timeout)[1]
 
     def receive_any(self, candidates, timeout: float):
-        for i in candidates:
-            if self._arrived[i]:
-                return i, self._arrived[i].popleft()
-        return self._take(timeout)
+        while True:
+            for i in candidates:
+                if self._arrived[i]:
+                    return i, self._arrived[i].popleft()
+                if i in self._gone:
+                    raise self._gone[i]
+            try:
+                worker, result = self._outbox.get(timeout=timeout or None)
+            except queue.Empty:
+                raise _Timeout from None
+            if isinstance(result, Failure):
+                self._gone[worker] = WorkerGone(f"DataLoader worker (thread {worker}) exited unexpectedly\n{result.message}")
+            else:
+                self._arrived[worker].append(result)
 
     def close(self) -> None:
         if not self._closed:
