@@ -162,6 +162,7 @@ def _read_container(file, start: bytes, options: _Options, mapped: MappedSource 
     else:
         memories = container_reader.read_memories(header, source, options.skip)
     if header.own is None:
+        container_reader.check_end(header, mapped.size > header.data_at + header.data_bytes if mapped else bool(file.read(1)))
         return container_reader.read_plain(header, memories, options.place)
     return container_reader.TreeReader(header, memories, options.place, options.policy).load()
 

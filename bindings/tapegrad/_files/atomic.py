@@ -11,6 +11,8 @@ import shutil
 import stat
 import tempfile
 
+from .steps import sync
+
 
 def _nameless(folder: str):
     """A file without a name: nothing is left of it when the process is killed. None where the system has no such files."""
@@ -100,7 +102,7 @@ def _copied(file, folder: str, base: str) -> str:
             shutil.copyfileobj(file, copy, 1 << 20)
             copy.flush()
             os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode))
-            os.fsync(copy.fileno())
+            sync(copy.fileno())
     except BaseException:
         os.unlink(name)
         raise
@@ -127,7 +129,7 @@ def _replacing(path: str):
             yield file
             file.flush()
             os.fchmod(file.fileno(), _mode(path))
-            os.fsync(file.fileno())
+            sync(file.fileno())
             if temporary is None:  # a rename needs a name: it gets one for a moment
                 try:
                     temporary = _give_name(file, folder, base)

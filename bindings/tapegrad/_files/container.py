@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 import zlib
 
 from .. import (
@@ -34,6 +33,7 @@ from .. import (
     bool as bool_,
 )
 from ..nn.parameter import Buffer, Parameter
+from . import steps
 from .pieces import PARALLEL, Pieces, host_bytes
 from .tree import Encoder
 
@@ -150,31 +150,20 @@ def _head(header: dict, own: dict | None, checks: dict, size: int = 0, extra: di
 
 def _write(file, header: dict, contents: dict, own: dict | None, extra: dict | None, owned: bool) -> None:
     total = sum(len(c) for c in contents.values())
-    checks: dict = {}
-
-    def check() -> None:
-        for name, content in contents.items():
-            checks[name] = zlib.crc32(content)
-
     if own is None or not owned or total < PARALLEL:
-        if own is not None:
-            check()
+        checks = {} if own is None else {name: steps.checksum(content) for name, content in contents.items()}
         head = _head(header, own, checks, 0, extra)
         file.write(struct.pack("<Q", len(head)))
         file.write(head)
         for content in contents.values():
-            file.write(content)
+            steps.write(file, content)
         return
     # The file is ours and can be seeked: the checksums are computed while the bytes are written, the header comes last.
     size = len(_head(header, own, dict.fromkeys(contents, 0xFFFFFFFF), 0, extra))
-    thread = threading.Thread(target=check, name="tapegrad-checksums")
-    thread.start()
-    try:
+    with steps.Checksums(contents) as checks:
         file.seek(8 + size)
         for content in contents.values():
-            file.write(content)
-    finally:
-        thread.join()
+            steps.write(file, content)
     file.seek(0)
     head = _head(header, own, checks, size, extra)
     file.write(struct.pack("<Q", len(head)))

@@ -14,6 +14,7 @@ from .container import DTYPES, MOST_HEADER, VERSION, table_checksum
 from .errors import FileError, UnknownFormat, damaged
 from .objects import dtype_named, numpy_dtype
 from .source import Checks
+from .steps import checksum
 from .tree import Decoder
 
 ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "C64": 8,
@@ -69,7 +70,7 @@ def _own(metadata: dict, table: dict) -> dict | None:
         return None
     if text is None or f"{zlib.crc32(text.encode(errors='replace')):010}" != metadata.get("tapegrad_crc32"):
         raise damaged("the header")
-    own = json.loads(text)
+    own = json.loads(text, object_pairs_hook=_each_once)
     if not isinstance(own, dict) or own.get("version") != VERSION:
         raise FileError(f"load: the file has version {own.get('version') if isinstance(own, dict) else None}, and this program "
                         f"reads version {VERSION}")
@@ -78,6 +79,16 @@ def _own(metadata: dict, table: dict) -> dict | None:
     if not isinstance(own["places"], list) or not isinstance(own["crc32"], dict):
         raise FileError("load: the header has no places of tensors")
     return own
+
+
+def _each_once(pairs: list) -> dict:
+    """A JSON object. Readers disagree on which of two equal names counts."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"{twice[:100]!r} is there twice")
+    return result
 
 
 def read_header(read, start: bytes) -> Header:
@@ -90,7 +101,7 @@ def read_header(read, start: bytes) -> Header:
     if text[:1] != b"{":
         raise UnknownFormat("load: this is neither a safetensors file nor a file of PyTorch")
     try:
-        header = json.loads(text.decode())
+        header = json.loads(text.decode(), object_pairs_hook=_each_once)
         metadata = header.pop("__metadata__", None) or {}
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
             raise ValueError("the metadata are not texts")
@@ -179,8 +190,16 @@ class Mapped:
         if name in self.header.checks:
             _, _, begin, end = self.header.entries[name]
             part = self.source.view(self.source.begin + self.header.data_at + begin, end - begin, f"the tensor {shown!r}")
-            if zlib.crc32(part) != self.header.checks[name]:
+            if checksum(part) != self.header.checks[name]:
                 raise damaged(f"the tensor {shown[:200]!r}")
+
+
+def check_end(header: Header, more: bool) -> None:
+    """A plain file ends with its last tensor: the format says so, and other readers refuse it otherwise. One of tapegrad's may be
+    followed by another in the same stream."""
+    if header.own is None and more:
+        raise FileError("load: the file goes on behind its last tensor, as no safetensors file does: "
+                        f"that ends at byte {header.data_at + header.data_bytes}")
 
 
 def read_plain(header: Header, memories, place) -> dict:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 
 from .. import Tensor
 from . import torch_archive
-from .container_reader import Mapped, TreeReader, _form, over, read_header
+from .container_reader import Mapped, TreeReader, _form, check_end, over, read_header
 from .errors import FileError, damaged, reading
 from .objects import Policy
 from .source import MappedSource
+from .steps import checksum
 
 
 class LazyFile(Mapping):
@@ -47,6 +47,7 @@ class LazyFile(Mapping):
         if 8 + header.data_bytes > source.size or header.data_at + header.data_bytes > source.size:
             raise FileError(f"load: the file ends within its tensors: it has {source.size} bytes and would need "
                             f"{header.data_at + header.data_bytes}")
+        check_end(header, header.data_at + header.data_bytes < source.size)
         self._memories = Mapped(header, source)
         if header.own is None:
             self.metadata = header.metadata
@@ -141,7 +142,7 @@ class LazyFile(Mapping):
         found = None if t.is_sparse else self._where.get(t._storage_id())
         if found is not None:
             begin, size, crc = self._spans[found[1]]
-            if crc and zlib.crc32(self._source.view(begin, size, name)) != crc:
+            if crc and checksum(self._source.view(begin, size, name)) != crc:
                 raise damaged(f"the tensor {name[:200]!r}")
 
     def load(self, names=None, prefix: str = "", pattern: str | None = None, strip: bool = False) -> OrderedDict:

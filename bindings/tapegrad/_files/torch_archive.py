@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -18,6 +19,8 @@ from .unpickle import modern_name
 
 _MOST_CONTENTS = 1 << 29  # bytes of the stream of plain data
 _MOST_INFLATION = 1100    # more than this deflate cannot do; smaller entries may be of any ratio
+_FREE, _SQUEEZED = 4 << 20, 64  # so many bytes of plain data, and so many for each of the file's, may be inflated
+_STEP = 1 << 16
 
 
 def is_archive(start: bytes) -> bool:
@@ -52,7 +55,8 @@ class Archive:
                             "load it with torch.jit.load and save its state_dict()")
         self.swapped = False
         if self.root + "byteorder" in self.entries:
-            order = self.read("byteorder", 16)
+            with self.stream("byteorder", 16) as stream:
+                order = stream.read()
             if order not in (b"little", b"big"):
                 raise FileError(f"load: the archive has an unknown order of bytes: {order!r}")
             self.swapped = order == b"big"
@@ -86,20 +90,77 @@ class Archive:
             return 0, 0, 0
         return self.offset(entry), entry.file_size, entry.CRC
 
-    def read(self, name: str, most: int) -> bytes:
-        """The bytes of an entry, checked."""
+    @contextlib.contextmanager
+    def stream(self, name: str, most: int):
+        """The bytes of an entry as a file, made piece by piece. They are checked when the block ends; where it ends with an
+        exception, that they are damaged is the better answer."""
         entry = self.entry(name)
         if entry.file_size > most:
             raise FileError(f"load: {name[:100]!r} in the archive claims {entry.file_size} bytes: at most {most} are read")
-        self.file.seek(self.offset(entry))
-        data = self.file.read(entry.compress_size)
-        if entry.compress_type == zipfile.ZIP_DEFLATED:
-            data = zlib.decompressobj(-15).decompress(data, entry.file_size + 1)
-        if len(data) != entry.file_size:
-            raise FileError(f"load: {name[:100]!r} in the archive is damaged: it has {len(data)} bytes of {entry.file_size}")
-        if entry.CRC and zlib.crc32(data) != entry.CRC:  # PyTorch writes 0 where it was told to compute none
-            raise damaged(f"{name[:100]!r} in the archive")
+        raw = _Entry(self.file, self.offset(entry), entry, name)
+        try:
+            yield io.BufferedReader(raw, _STEP)
+        except Exception:
+            raw.check()
+            raise
+        raw.check()
+
+    def contents(self):
+        """The stream of plain data. Few bytes of the file must not become many."""
+        entry = self.entry("data.pkl")
+        packed = None if entry.compress_type == zipfile.ZIP_STORED else entry.compress_size
+        return self.stream("data.pkl", _MOST_CONTENTS if packed is None else min(_MOST_CONTENTS, _FREE + _SQUEEZED * packed)), packed
+
+
+class _Entry(io.RawIOBase):
+    """The bytes of an entry. Others may read the archive's file in between."""
+
+    def __init__(self, file, begin: int, entry: zipfile.ZipInfo, name: str) -> None:
+        self.file, self.at, self.left = file, begin, entry.compress_size
+        self.inflate = zlib.decompressobj(-15) if entry.compress_type == zipfile.ZIP_DEFLATED else None
+        self.entry, self.shown = entry, f"{name[:100]!r} in the archive"
+        self.got = self.crc = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def _packed(self, n: int) -> bytes:
+        self.file.seek(self.at)
+        data = self.file.read(min(n, self.left))
+        self.at += len(data)
+        self.left -= len(data)
         return data
+
+    def readinto(self, buffer) -> int:
+        n = min(len(buffer), 1 << 20)
+        if self.inflate is None:
+            data = self._packed(n)
+        else:
+            data = b""
+            while not data and n and not self.inflate.eof:
+                packed = self.inflate.unconsumed_tail or self._packed(_STEP)
+                data = self.inflate.decompress(packed, n)
+                if not packed:
+                    break
+        buffer[:len(data)] = data
+        self.got += len(data)
+        self.crc = zlib.crc32(data, self.crc)
+        if self.got > self.entry.file_size:
+            raise self._wrong_size("more than")
+        return len(data)
+
+    def _wrong_size(self, have) -> FileError:
+        return FileError(f"load: {self.shown} is damaged: it has {have} bytes of {self.entry.file_size}")
+
+    def check(self) -> None:
+        """Reads what is left, and compares size and checksum."""
+        rest = memoryview(bytearray(_STEP))
+        while self.readinto(rest):
+            pass
+        if self.got != self.entry.file_size:
+            raise self._wrong_size(self.got)
+        if self.entry.CRC and self.crc != self.entry.CRC:  # PyTorch writes 0 where it was told to compute none
+            raise damaged(self.shown)
 
 
 class _Storages:
@@ -127,9 +188,10 @@ class _Storages:
         if entry.compress_type != zipfile.ZIP_STORED:
             if size > _MOST_INFLATION * max(entry.compress_size, 1):
                 raise FileError(f"load: {name[:100]!r} in the archive claims {size} bytes in {entry.compress_size}")
-            memory = empty(size, dtype=uint8)
-            if size:
-                memoryview(memory).cast("B")[:] = archive.read(name, size)
+            with archive.stream(name, size) as stream:
+                memory = empty(size, dtype=uint8)
+                if size:
+                    stream.readinto(memoryview(memory).cast("B"))
         elif entry.compress_size != size:
             raise FileError(f"load: {name[:100]!r} in the archive is damaged: it has {entry.compress_size} bytes of {size}")
         elif self.skip_data:
@@ -179,12 +241,13 @@ def read(file, place, policy: Policy, mapped: MappedSource | None = None, skip_d
          errors: str = "strict", opened: list | None = None) -> object:
     """Reads an archive; `place(memory, location)` moves a storage of bytes to where it should be. `file` can be seeked."""
     archive = Archive(file)
-    contents = archive.read("data.pkl", _MOST_CONTENTS)
     storages = _Storages(archive, place, mapped, skip_data)
     if opened is not None:
         opened.append(storages)
+    stream, packed = archive.contents()
     try:
-        result = Reader(storages, place, policy, encoding, errors).read(io.BytesIO(contents))
+        with stream as contents:
+            result = Reader(storages, place, policy, encoding, errors, packed=packed).read(contents)
     finally:
         wrong = storages.checks.wrong()
     for name in wrong:
@@ -199,7 +262,9 @@ def refused_names(file, policy: Policy) -> list[str]:
     import pickletools
 
     reader, refused, texts = Reader(None, None, policy), set(), []
-    for operation, argument, _ in pickletools.genops(Archive(file).read("data.pkl", _MOST_CONTENTS)):
+    with Archive(file).contents()[0] as stream:
+        contents = stream.read()
+    for operation, argument, _ in pickletools.genops(contents):
         if isinstance(argument, str) and "UNICODE" in operation.name:
             texts.append(argument)
         if operation.name in ("GLOBAL", "INST"):

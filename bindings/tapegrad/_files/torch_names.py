@@ -289,9 +289,10 @@ class Reader:
     """Reads one stream of a PyTorch file. `persistent_load(id)` gives the storages; `place(memory, location)` moves them."""
 
     def __init__(self, persistent_load, place, policy: Policy, encoding: str = "utf-8", errors: str = "strict",
-                 dry: bool = False) -> None:
-        """dry: values of tensors are not there yet; nothing is made that depends on them, and nothing of the program is called."""
-        self.dry = dry
+                 dry: bool = False, packed: int | None = None) -> None:
+        """dry: values of tensors are not there yet; nothing is made that depends on them, and nothing of the program is called.
+        packed: the bytes that the stream takes in the file, where it is compressed there."""
+        self.dry, self.packed = dry, packed
         self.persistent_load, self.place, self.policy = persistent_load, place, policy
         self.encoding, self.errors = encoding, errors
         self.calls = {id(value): call for value, call in _CALLED.values()}
@@ -308,7 +309,8 @@ class Reader:
         """Once: then the reader forgets all. It holds itself (by its methods), and the storages would live on until Python's
         collector runs, which is long after a program has let go of what it loaded."""
         try:
-            return Unpickler(file, self.find, self.calls, self.new, self.build, self.persistent_load, self.encoding, self.errors).load()
+            return Unpickler(file, self.find, self.calls, self.new, self.build, self.persistent_load, self.encoding, self.errors,
+                             self.packed).load()
         finally:
             vars(self).clear()
 

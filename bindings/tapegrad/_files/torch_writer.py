@@ -8,7 +8,6 @@ import datetime
 import enum
 import io
 import struct
-import threading
 import zlib
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -23,7 +22,7 @@ from .. import dtype as dtype_type
 from ..nn.parameter import Buffer, Parameter
 from ..nn.recurrent import RNNBase
 from ..storage import TypedStorage, UntypedStorage
-from . import objects
+from . import objects, steps
 from .pieces import PARALLEL, Pieces, host_bytes
 from .torch_names import STORAGES
 from .tree import DEEPEST, FACTORIES
@@ -400,7 +399,7 @@ class _Zip:
         if isinstance(content, _Hole):
             content.write(self.file)
         else:
-            self.file.write(content)
+            steps.write(self.file, content)
         self.at += len(head) + len(content)
 
     def finish(self) -> None:
@@ -445,30 +444,20 @@ def write(obj, file, root: str = "archive", owned: bool = False, skip_data: bool
     archive = _Zip(file, root)
     for name, content in (("data.pkl", pickled), ("byteorder", b"little"), ("version", b"3\n")):
         archive.add(name, content, zlib.crc32(content))
-    checks: dict[str, int] = {}
     if skip_data:
         for name, content in contents.items():
             archive.add(name, _Hole(len(content)), 0)
         archive.finish()
         return
 
-    def check() -> None:
-        for name, content in contents.items():
-            checks[name] = zlib.crc32(content)
-
     if not owned or sum(map(len, contents.values())) < PARALLEL:
-        check()
         for name, content in contents.items():
-            archive.add(name, content, checks[name])
+            archive.add(name, content, steps.checksum(content))
         archive.finish()
         return
-    thread = threading.Thread(target=check, name="tapegrad-checksums")
-    thread.start()
-    try:
+    with steps.Checksums(contents) as checks:
         for name, content in contents.items():
             archive.add(name, content, None)
-    finally:
-        thread.join()
     for entry in archive.entries[3:]:
         entry[2] = checks[entry[0].decode().partition("/")[2]]
         file.seek(entry[3] + 14)  # the checksum's place in the header

@@ -20,6 +20,9 @@ from .source import read_exactly
 _MOST_DIGITS = 4096  # bytes of a whole number
 _FREE = 64 << 20     # bytes of memory that every stream may take, and how many for each of its bytes
 _RATIO = 48
+_SQUEEZED = 8        # so many bytes count for each one of the file, where the stream is compressed,
+_OPERATION = 64      # and so much memory for each operation, whatever it does: many are in few bytes there
+_TURN = 4096         # operations
 _MARK = object()
 
 
@@ -33,10 +36,11 @@ class Unpickler:
     """`find_class(module, name)` gives a value; `calls` (id of such a value -> function) says which of them can be called.
 
     `build(instance, state)` sets an object's state, `new(cls, args)` makes one; `persistent_load(id)` gives what lies outside of
-    the stream. `file` has read and readline.
+    the stream. `file` has read and readline. `packed`: how many bytes the stream was inflated from, if it was.
     """
 
-    def __init__(self, file, find_class, calls, new, build, persistent_load, encoding: str = "utf-8", errors: str = "strict") -> None:
+    def __init__(self, file, find_class, calls, new, build, persistent_load, encoding: str = "utf-8", errors: str = "strict",
+                 packed: int | None = None) -> None:
         self.read_some, self.readline = file.read, file.readline
         self.find_class, self.calls, self.new, self.build, self.persistent_load = find_class, calls, new, build, persistent_load
         self.encoding, self.errors = encoding, errors
@@ -45,6 +49,7 @@ class Unpickler:
         self.memo: dict[int, object] = {}
         self.protocol = 0
         self.read_bytes = self.cost = 0
+        self.most_bytes, self.per_turn = (float("inf"), 0) if packed is None else (_SQUEEZED * packed, _OPERATION * _TURN)
 
     # Bytes.
     def read(self, n: int) -> bytes:
@@ -66,20 +71,23 @@ class Unpickler:
 
     def spend(self, n: int) -> None:
         self.cost += n
-        if self.cost > _FREE + _RATIO * self.read_bytes:
+        if self.cost > _FREE + _RATIO * min(self.read_bytes, self.most_bytes):
             raise FileError("load: the table of contents would take far more memory than it has bytes")
 
     # The machine.
     def load(self):
         read, table, stack = self.read, _OPERATIONS, self.stack
-        while True:
-            code = read(1)
-            if code == pickle.STOP:
-                break
-            operation = table.get(code)
-            if operation is None:
-                raise FileError(f"load: the table of contents holds what only a running program could make (operation {code[0]})")
-            operation(self)
+        code = b""
+        while code != pickle.STOP:
+            self.spend(self.per_turn)
+            for _ in range(_TURN):
+                code = read(1)
+                if code == pickle.STOP:
+                    break
+                operation = table.get(code)
+                if operation is None:
+                    raise FileError(f"load: the table of contents holds what only a running program could make (operation {code[0]})")
+                operation(self)
         if len(stack) != 1 or self.marks:
             raise FileError("load: the table of contents is damaged: it ends in the middle")
         return stack[0]

@@ -163,11 +163,11 @@ def tensor(count, size, stride, offset=0):
             + b"".join(map(integer, stride)) + b"t\x89" + call("collections", "OrderedDict") + b"tR")
 
 
-def zip_with(stream, data=bytes(16), **options):
+def zip_with(stream, data=bytes(16), others=None, **options):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", **options) as archive:
-        archive.writestr("a/data.pkl", stream)
-        archive.writestr("a/data/0", data)
+        for name, content in {"data.pkl": stream, "data/0": data, **(others or {})}.items():
+            archive.writestr(f"a/{name}", content)
     return buffer.getvalue()
 
 
@@ -219,6 +219,11 @@ BOMBS = {
     "digits": lambda: in_zip(b"I" + b"9" * 60_000 + b"\n."),
     "a key that holds itself a billion times": lambda: in_zip(wrap_protocol(b"}" + b"K\x01\x85" + b"2\x86" * 40 + b"Ns")),
     "a key of lists": lambda: in_zip(wrap_protocol(b"}]Ns")),
+    "400 MB of zeros for a table of contents": lambda: zip_with(bytes(400_000_000), compression=zipfile.ZIP_DEFLATED),
+    "millions of tuples, squeezed": lambda: zip_with(b"\x80\x02N" + b"\x85" * 8_000_000 + b".", compression=zipfile.ZIP_DEFLATED),
+    "dictionaries, squeezed": lambda: zip_with(b"\x80\x02" + b"}" * 1_300_000, compression=zipfile.ZIP_DEFLATED),
+    "texts, squeezed": lambda: zip_with(b"\x80\x04" + b"\x8c\x02ab" * 100_000_000, compression=zipfile.ZIP_DEFLATED),
+    "an order of bytes of zeros": lambda: zip_with(wrap_protocol(tensor(4, [4], [1])), bytes(16), {"byteorder": bytes(1 << 28)}, compression=zipfile.ZIP_DEFLATED),
     "a storage that is not there": lambda: in_streams(wrap_protocol(tensor(1 << 38, [1], [1]))),
 }
 
@@ -227,6 +232,25 @@ BOMBS = {
 def test_bombs(name):
     raw = BOMBS[name]()
     bounded(lambda: tg.load(io.BytesIO(raw)))
+
+
+def test_squeezed_archives_that_are_none():
+    """What compresses well because its names are alike is read as ever; of damage to it, the checksum tells."""
+    tensors = {f"transformer.layers.{i}.attention.query.weight": tg.full((2,), float(i)) for i in range(20_000)}
+    plain = io.BytesIO()
+    tg.save(tensors, plain, format="torch")
+    with zipfile.ZipFile(plain) as archive:
+        parts = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    raw = zip_with(parts.pop("data.pkl"), parts.pop("data/0"), parts, compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    assert len(raw) < len(plain.getvalue())
+    back = tg.load(io.BytesIO(raw))
+    assert list(back) == list(tensors)
+    assert back["transformer.layers.19999.attention.query.weight"].tolist() == [19999.0] * 2
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        entry = archive.getinfo("a/data.pkl")
+    at = entry.header_offset + 30 + len("a/data.pkl") + entry.compress_size // 2
+    with pytest.raises(serialization.FileError, match="damaged"):
+        tg.load(io.BytesIO(raw[:at] + bytes([raw[at] ^ 0x55]) + raw[at + 1:]))
 
 
 def test_overlapping_entries():

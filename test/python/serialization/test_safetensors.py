@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import struct
 
 import pytest
@@ -105,3 +106,45 @@ def test_huge_and_deep_headers(tmp_path):
                 struct.pack("<Q", 100_000) + b'{"a":' * 20_000, struct.pack("<Q", 5002) + b'{' + b"9" * 5000 + b"}"):
         with pytest.raises(serialization.FileError):
             tg.load(io.BytesIO(raw))
+
+
+@pytest.mark.parametrize("how", ["file", "pipe", "mapped", "lazy"])
+@pytest.mark.parametrize(("head", "rest", "message"), [
+    (json.dumps(GOOD), b"x", "goes on behind its last tensor.*ends at byte 80"),
+    (json.dumps(GOOD), bytes(1 << 20), "goes on behind its last tensor"),
+    ("{}", b"\0", "goes on behind its last tensor.*ends at byte"),
+    (json.dumps(GOOD)[:-1] + ", " + json.dumps(GOOD)[1:], b"", "'a' is there twice"),
+    ('{"a": {"dtype": "F32", "dtype": "I32", "shape": [2], "data_offsets": [0, 8]}}', b"", "'dtype' is there twice"),
+    ('{"__metadata__": {"a": "1", "a": "2"}, ' + json.dumps(GOOD)[1:], b"", "'a' is there twice"),
+    ('{"__metadata__": {}, "__metadata__": {}, ' + json.dumps(GOOD)[1:], b"", "'__metadata__' is there twice"),
+])
+def test_what_other_readers_would_see_otherwise(head, rest, message, how, tmp_path):
+    head = head.ljust(-(-len(head) // 64) * 64).encode() if head != "{}" else b"{}"
+    raw = struct.pack("<Q", len(head)) + head + (bytes(8) if head != b"{}" else b"") + rest
+    raw_good = raw[:len(raw) - len(rest)]
+    path = tmp_path / "x"
+    path.write_bytes(raw)
+    if rest:
+        assert set(tg.load(io.BytesIO(raw_good))) == set(json.loads(head))
+    with pytest.raises(serialization.FileError, match="(?s)" + message):
+        if how == "file":
+            tg.load(io.BytesIO(raw))
+        elif how == "pipe":
+            reader, writer = os.pipe()
+            with open(writer, "wb") as file:
+                file.write(raw[:60_000])
+            with open(reader, "rb") as file:
+                tg.load(file)
+        elif how == "mapped":
+            tg.load(path, mmap=True)
+        else:
+            serialization.open_file(path)
+
+
+def test_files_of_ours_may_follow_each_other():
+    stream = io.BytesIO()
+    tg.save({"a": tg.ones(2)}, stream)
+    tg.save([1, tg.zeros(1)], stream)
+    stream.seek(0)
+    assert tg.load(stream)["a"].tolist() == [1, 1]
+    assert tg.load(stream)[0] == 1
