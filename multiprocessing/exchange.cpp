@@ -51,6 +51,7 @@ struct Exchange::Source {
   uint64_t id = 0;
   std::unique_ptr<Ledger> ledger;
   uint32_t slot = kNone;
+  uint32_t child_slot = kNone;  // while a child is being made
   Connection connection;
   std::map<uint32_t, Mapping> arenas;
   uint64_t held = 0;
@@ -168,10 +169,22 @@ uint32_t Exchange::new_entry(void* data, size_t nbytes, bool read_only, Device d
     blocks_.resize(n + step);
     free_entries_.reserve(n + step);
     pending_.reserve(n + step);  // so that dropping never allocates
+    looked_at_.reserve(n + step);
     for (uint32_t e = n + step; e-- > n;) free_entries_.push_back(e);
   }
   const uint32_t e = free_entries_.back();
   free_entries_.pop_back();
+  if (device.is_cpu()) {  // of a device's memory the place is known when it is given
+    const auto place = half(read_only).source->find(data);
+    Handle h;
+    h.entry = e;
+    h.arena = place.arena;
+    h.epoch = place.epoch;
+    h.offset = place.offset;
+    h.nbytes = nbytes;
+    h.read_only = read_only;
+    ledger_->set_place(h);
+  }
   std::lock_guard tickets(tickets_mutex_);
   blocks_[e] = Block{data, nbytes, 0, read_only, false, device, 0};
   return e;
@@ -276,7 +289,7 @@ Ticket Exchange::open_ticket(uint32_t entry) {  // any thread
   const uint32_t t = free_tickets_.back();
   outgoing_.push_back({{t, 0}, entry});
   free_tickets_.pop_back();
-  outgoing_.back().ticket.generation = ledger_->open_ticket(t);
+  outgoing_.back().ticket.generation = ledger_->open_ticket(t, entry);
   ++blocks_[entry].tickets;
   num_outgoing_ = outgoing_.size();
   return outgoing_.back().ticket;
@@ -284,14 +297,7 @@ Ticket Exchange::open_ticket(uint32_t entry) {  // any thread
 
 // Where a block of ours lies.
 void Exchange::describe(Handle& h, Block& block) {
-  if (block.device.is_cpu()) {
-    const auto place = half(block.read_only).source->find(block.data);
-    h.arena = place.arena;
-    h.epoch = place.epoch;
-    h.offset = place.offset;
-    h.read_only = block.read_only;
-    return;
-  }
+  if (block.device.is_cpu()) return ledger_->get_place(h);
   DeviceInterface& lib = library(block.device);
   const int device = block.device.index;
   h.kind = HandleKind::CudaIpc;
@@ -303,6 +309,7 @@ void Exchange::describe(Handle& h, Block& block) {
     const std::string event = lib.event_ipc_handle(block.event);
     std::memcpy(h.event, event.data(), std::min(event.size(), sizeof(h.event)));
   }
+  ledger_->set_place(h);
 }
 
 Handle Exchange::give(const Storage& storage) {
@@ -325,6 +332,7 @@ Handle Exchange::give(const Storage& storage) {
     const Ticket t = open_ticket(held->entry);
     h.ticket = t.number;
     h.ticket_generation = t.generation;
+    h.seal();
     return h;
   }
   Source& source = *held->source;
@@ -345,6 +353,7 @@ Handle Exchange::give(const Storage& storage) {
   const Ticket t = source.connected().ticket(held->entry);
   h.ticket = t.number;
   h.ticket_generation = t.generation;
+  h.seal();
   return h;
 }
 
@@ -392,6 +401,7 @@ char* Exchange::map_arena(Source& source, const Handle& h) {
 
 Storage Exchange::receive(const Handle& h) {
   TG_CHECK(h.magic == Handle::kMagic, Runtime, "shared memory: not a handle");
+  TG_CHECK(h.intact(), Runtime, "shared memory: a damaged handle: its checksum does not fit");
   const bool on_device = h.kind == HandleKind::CudaIpc;
   TG_CHECK(on_device || h.kind == HandleKind::Arena, Runtime, "shared memory: not a handle: kind {}",
            static_cast<int>(h.kind));
@@ -402,10 +412,10 @@ Storage Exchange::receive(const Handle& h) {
   const bool own = ledger_ && h.owner == ledger_->id();
   Source* source = own ? nullptr : &source_of(h.owner);
   Ledger& ledger = own ? *ledger_ : *source->ledger;
-  TG_CHECK(ledger.valid_entry(h.entry), Runtime, "shared memory: not a handle: entry {}", h.entry);
-  TG_CHECK(!own || blocks_[h.entry].device == device, Runtime, "shared memory: not a handle: it says {}", device);
+  TG_CHECK(ledger.valid_entry(h.entry) && (!own || h.entry < blocks_.size()), Runtime,
+           "shared memory: not a handle: entry {}", h.entry);
   const uint32_t slot = own ? kOwnerSlot : source->slot;
-  void* data = own ? blocks_[h.entry].data : on_device ? nullptr : map_arena(*source, h);
+  void* data = nullptr;
   // First the bit, then the ticket: there is no moment at which the block has neither. Memory of a device is opened in
   // between, so that a handle that cannot be opened is not used up.
   ledger.hold(h.entry, slot);
@@ -414,12 +424,18 @@ Storage Exchange::receive(const Handle& h) {
   try {
     constexpr const char* kStale = "shared memory: a stale handle: it was received before, or the tensor is gone";
     if (ledger.entry(h.entry).generation.load() != h.generation) TG_THROW(Runtime, "{}", kStale);
+    TG_CHECK(ledger.is_place(h), Runtime,
+             "shared memory: a damaged handle: it does not say where block {} of its owner lies", h.entry);
+    if (own)
+      data = blocks_[h.entry].data;
+    else if (!on_device)
+      data = map_arena(*source, h);
     const Storage known = found == local_.end() ? Storage() : found->second.newest.lock();
     if (on_device && !own && !known) {
       data = library(device).open_shared(h.device, h.ipc, h.offset);
       opened = true;
     }
-    if (!ledger.take_ticket(h.ticket, h.ticket_generation)) TG_THROW(Runtime, "{}", kStale);
+    if (!ledger.take_ticket(h.ticket, h.ticket_generation, h.entry)) TG_THROW(Runtime, "{}", kStale);
     if (on_device) await_sender(h);
     if (known) return known;
   } catch (...) {
@@ -454,18 +470,29 @@ void Exchange::await_sender(const Handle& h) {
     lib.await_sent(h.device, h.event);
 }
 
+// The ledger of an owner that this process knows; null of others, and where the handle is damaged or stale.
+Ledger* Exchange::ledger_of(const Handle& h) noexcept {
+  if (h.magic != Handle::kMagic || !h.intact()) return nullptr;
+  Ledger* ledger = ledger_.get();
+  if (ledger == nullptr || h.owner != ledger->id()) {
+    auto it = sources_.find(h.owner);
+    if (it == sources_.end()) return nullptr;
+    ledger = it->second->ledger.get();
+  }
+  const bool known = ledger->valid_entry(h.entry) && ledger->entry(h.entry).generation.load() == h.generation;
+  return known && ledger->is_place(h) ? ledger : nullptr;
+}
+
 bool Exchange::take_back(const Handle& h) noexcept {
   std::lock_guard lock(mutex_);
-  if (ledger_ && h.owner == ledger_->id()) return ledger_->take_ticket(h.ticket, h.ticket_generation);
-  auto it = sources_.find(h.owner);
-  return it != sources_.end() && it->second->ledger->take_ticket(h.ticket, h.ticket_generation);
+  Ledger* ledger = ledger_of(h);
+  return ledger != nullptr && ledger->take_ticket(h.ticket, h.ticket_generation, h.entry);
 }
 
 bool Exchange::on_its_way(const Handle& h) noexcept {
   std::lock_guard lock(mutex_);
-  if (ledger_ && h.owner == ledger_->id()) return ledger_->ticket_live(h.ticket, h.ticket_generation);
-  auto it = sources_.find(h.owner);
-  return it != sources_.end() && it->second->ledger->ticket_live(h.ticket, h.ticket_generation);
+  const Ledger* ledger = ledger_of(h);
+  return ledger != nullptr && ledger->ticket_live(h.ticket, h.ticket_generation, h.entry);
 }
 
 void Exchange::released(void* context, void*, size_t) noexcept {
@@ -528,12 +555,11 @@ void Exchange::collect_locked(bool thorough) noexcept {
     swept_at_ = now;
     ledger_->sweep_dead();
   }
-  std::vector<uint32_t> waiting;
-  waiting.swap(pending_);
+  looked_at_.swap(pending_);
   {
     std::lock_guard tickets(tickets_mutex_);
     for (size_t i = 0; i < outgoing_.size();) {
-      if (ledger_->ticket_live(outgoing_[i].ticket.number, outgoing_[i].ticket.generation)) {
+      if (ledger_->ticket_live(outgoing_[i].ticket.number, outgoing_[i].ticket.generation, outgoing_[i].entry)) {
         ++i;
         continue;
       }
@@ -544,11 +570,11 @@ void Exchange::collect_locked(bool thorough) noexcept {
     }
     num_outgoing_ = outgoing_.size();
   }
-  pending_.reserve(blocks_.size());
-  for (uint32_t e : waiting) {
+  for (uint32_t e : looked_at_) {
     blocks_[e].pending = false;
     if (!ledger_->holds(e, kOwnerSlot)) retire(e);  // or it came back to us
   }
+  looked_at_.clear();
 }
 
 void Exchange::collect(bool thorough) {
@@ -602,16 +628,20 @@ void Exchange::before_fork() noexcept {
   mutex_.lock();
   if (service_) service_->pause();
   tickets_mutex_.lock();
-  child_slots_.clear();
-  auto reserve = [&](uint64_t id, Ledger& ledger) {
+  // Nothing is allocated here: without memory there is nobody to tell.
+  auto reserve = [](Ledger& ledger) {
     const uint32_t slot = ledger.reserve_slot();
-    child_slots_[id] = slot == kNone ? kPinSlot : slot;
+    return slot == kNone ? kPinSlot : slot;
   };
-  if (ledger_) reserve(ledger_->id(), *ledger_);
-  for (auto& [id, source] : sources_) reserve(id, *source->ledger);
+  if (ledger_) child_slot_ = reserve(*ledger_);
+  for (auto& [id, source] : sources_) source->child_slot = reserve(*source->ledger);
   for (auto& [key, local] : local_) {
-    Ledger& ledger = ledger_ && key.owner == ledger_->id() ? *ledger_ : *sources_.at(key.owner)->ledger;
-    ledger.hold(key.entry, child_slots_.at(key.owner));
+    if (ledger_ && key.owner == ledger_->id()) {
+      ledger_->hold(key.entry, child_slot_);
+    } else {
+      const Source& source = *sources_.at(key.owner);
+      source.ledger->hold(key.entry, source.child_slot);
+    }
   }
 }
 
@@ -628,6 +658,7 @@ void Exchange::after_fork_in_child() noexcept {
     // The memory that was ours is the parent's from here on.
     auto source = std::make_unique<Source>();
     source->id = ledger_->id();
+    source->child_slot = child_slot_;
     for (Half& h : halves_)
       h.source->abandon([&](uint32_t arena, uint32_t epoch, char* base, uint64_t nbytes) {
         source->arenas[arena] = {epoch, base, nbytes, 0};
@@ -661,7 +692,7 @@ void Exchange::after_fork_in_child() noexcept {
   }
   for (auto& [id, source] : sources_) {
     source->connection.close();  // the socket is the parent's; the child gets one of its own when it needs it
-    source->slot = child_slots_.at(id);
+    source->slot = source->child_slot;
     if (source->slot != kPinSlot) source->ledger->arrive(source->slot, me);
   }
   tickets_mutex_.unlock();

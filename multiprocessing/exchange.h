@@ -116,6 +116,7 @@ class TG_API Exchange {
   void await_sender(const Handle& handle);
   void collect_locked(bool thorough) noexcept;
   Source& source_of(uint64_t owner);
+  Ledger* ledger_of(const Handle& handle) noexcept;
   char* map_arena(Source& source, const Handle& handle);
   void reap_sources() noexcept;
 
@@ -132,6 +133,7 @@ class TG_API Exchange {
   std::vector<Block> blocks_;  // by entry
   std::vector<uint32_t> free_entries_;
   std::vector<uint32_t> pending_;
+  std::vector<uint32_t> looked_at_;  // of pending ones; as long, so that looking allocates nothing
   uint64_t calls_since_collect_ = 0;
   uint64_t swept_at_ = 0;  // seconds
   std::map<uint64_t, std::unique_ptr<Source>> sources_;
@@ -145,7 +147,7 @@ class TG_API Exchange {
   std::vector<uint32_t> free_tickets_;
   uint32_t num_tickets_ = 0;
 
-  std::map<uint64_t, uint32_t> child_slots_;  // while a child is being made
+  uint32_t child_slot_ = kNone;  // in the own ledger, while a child is being made
 };
 
 // The exchange of this process.

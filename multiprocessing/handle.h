@@ -1,9 +1,11 @@
 // What travels between processes in place of a tensor's bytes: which block of which arena of which process. Plain data
-// of a fixed size; it is trusted as far as the channel is that it came through, and checked against the ledger.
+// of a fixed size. Nothing in it is trusted: its checksum tells what was damaged on the way, and what it says of the
+// block is compared with what the owner wrote into the ledger.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace tapegrad::shared {
 
@@ -26,14 +28,35 @@ struct Handle {
   uint32_t epoch = 0;  // of the arena
   uint64_t offset = 0;
   uint64_t nbytes = 0;
-  uint32_t read_only = 0;
-  uint32_t has_event = 0;
+  uint16_t read_only = 0;
+  uint16_t has_event = 0;
+  uint32_t checksum = 0;   // of what is sent
   uint8_t ipc[64] = {};    // cudaIpcMemHandle_t; `offset` counts from where it begins
   uint8_t event[64] = {};  // cudaIpcEventHandle_t: the sender's work on the memory
 
   // What is sent: of CPU memory without the end.
   size_t sent_bytes() const { return kind == HandleKind::Arena ? kArenaBytes : sizeof(Handle); }
   static constexpr size_t kArenaBytes = 64;
+
+  // The last thing that a sender does and the first that a receiver asks.
+  void seal() { checksum = sum(); }
+  bool intact() const { return checksum == sum(); }
+  bool operator==(const Handle&) const = default;
+
+ private:
+  // Every step maps words one to one, so that no damage of a single word goes unseen before the last line.
+  uint32_t sum() const {
+    Handle plain = *this;
+    plain.checksum = 0;
+    uint64_t words[24], h = 0x9E3779B97F4A7C15u;
+    static_assert(sizeof(words) == 192);
+    std::memcpy(words, &plain, sizeof(words));
+    for (size_t i = 0; i < sent_bytes() / 8; ++i) {
+      h = (h ^ words[i]) * 0xFF51AFD7ED558CCDu;
+      h ^= h >> 32;
+    }
+    return static_cast<uint32_t>(h ^ h >> 32);
+  }
 };
 static_assert(offsetof(Handle, ipc) == Handle::kArenaBytes && sizeof(Handle) == 192);
 

@@ -65,11 +65,11 @@ bool is_alive(ProcessMark mark) noexcept {
 LedgerEntry* Ledger::entries() const noexcept {
   return reinterpret_cast<LedgerEntry*>(base_ + round_up(sizeof(Header)));
 }
-std::atomic<uint32_t>* Ledger::tickets() const noexcept {
-  return reinterpret_cast<std::atomic<uint32_t>*>(entries() + kMaxEntries);
+std::atomic<uint64_t>* Ledger::tickets() const noexcept {
+  return reinterpret_cast<std::atomic<uint64_t>*>(entries() + kMaxEntries);
 }
 size_t Ledger::total_bytes() noexcept {
-  return round_up(sizeof(Header)) + kMaxEntries * (sizeof(LedgerEntry) + sizeof(uint32_t));
+  return round_up(sizeof(Header)) + kMaxEntries * (sizeof(LedgerEntry) + sizeof(uint64_t));
 }
 
 Ledger* Ledger::create(uint64_t id) {
@@ -164,8 +164,8 @@ void Ledger::commit_tickets(uint32_t count) {
   const uint32_t n = header().num_tickets.load();
   TG_CHECK(count <= kMaxEntries - n, Runtime, "share_memory: more than {} tensors are on their way to other processes",
            kMaxEntries);
-  const size_t offset = round_up(sizeof(Header)) + kMaxEntries * sizeof(LedgerEntry) + size_t{n} * sizeof(uint32_t);
-  TG_CHECK(commit_shared_file(file_, offset, count * sizeof(uint32_t)), OutOfMemory, "share_memory: {}",
+  const size_t offset = round_up(sizeof(Header)) + kMaxEntries * sizeof(LedgerEntry) + size_t{n} * sizeof(uint64_t);
+  TG_CHECK(commit_shared_file(file_, offset, count * sizeof(uint64_t)), OutOfMemory, "share_memory: {}",
            explain_errno(errno));
   header().num_tickets.store(n + count);
 }
@@ -190,14 +190,54 @@ bool Ledger::held(uint32_t e) const noexcept {
   return false;
 }
 
-// A ticket's word counts up: odd while it is live.
-uint32_t Ledger::open_ticket(uint32_t t) noexcept { return tickets()[t].fetch_add(1) + 1; }
-
-bool Ledger::take_ticket(uint32_t t, uint32_t generation) noexcept {
-  if (t >= header().num_tickets.load() || generation % 2 == 0) return false;
-  return tickets()[t].compare_exchange_strong(generation, generation + 1);
+void Ledger::set_place(const Handle& h) noexcept {
+  LedgerEntry& entry = entries()[h.entry];
+  entry.kind = h.kind;
+  entry.device = static_cast<uint8_t>(h.device);
+  entry.read_only = static_cast<uint8_t>(h.read_only);
+  entry.arena = h.arena;
+  entry.epoch = h.epoch;
+  entry.offset = h.offset;
+  entry.nbytes = h.nbytes;
 }
 
-bool Ledger::ticket_live(uint32_t t, uint32_t generation) const noexcept { return tickets()[t].load() == generation; }
+void Ledger::get_place(Handle& h) const noexcept {
+  const LedgerEntry& entry = entries()[h.entry];
+  h.kind = entry.kind;
+  if (h.kind == HandleKind::Arena) h.has_event = 0;
+  h.device = entry.device;
+  h.read_only = entry.read_only;
+  h.arena = entry.arena;
+  h.epoch = entry.epoch;
+  h.offset = entry.offset;
+  h.nbytes = entry.nbytes;
+}
+
+bool Ledger::is_place(const Handle& h) const noexcept {
+  Handle truth = h;
+  get_place(truth);
+  return truth == h;
+}
+
+namespace {
+// A ticket's generation counts up: odd while it is live.
+uint64_t ticket_word(uint32_t generation, uint32_t entry) noexcept { return uint64_t{entry} << 32 | generation; }
+}  // namespace
+
+uint32_t Ledger::open_ticket(uint32_t t, uint32_t e) noexcept {
+  const uint32_t generation = static_cast<uint32_t>(tickets()[t].load()) + 1;
+  tickets()[t].store(ticket_word(generation, e));
+  return generation;
+}
+
+bool Ledger::take_ticket(uint32_t t, uint32_t generation, uint32_t e) noexcept {
+  if (t >= header().num_tickets.load() || generation % 2 == 0) return false;
+  uint64_t word = ticket_word(generation, e);
+  return tickets()[t].compare_exchange_strong(word, ticket_word(generation + 1, e));
+}
+
+bool Ledger::ticket_live(uint32_t t, uint32_t generation, uint32_t e) const noexcept {
+  return t < header().num_tickets.load() && tickets()[t].load() == ticket_word(generation, e);
+}
 
 }  // namespace tapegrad::shared

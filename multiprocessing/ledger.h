@@ -1,7 +1,7 @@
 // The ledger: the page table of ownership that a process shares with those it gives memory to. One ledger per owner.
 //   slots     one per process that holds anything: slot 0 is the owner, the last one pins for ever
-//   entries   one per block of memory: which slots hold it, and a generation that tells a stale handle
-//   tickets   one per handle on its way: live until the receiver has taken its place as a holder
+//   entries   one per block of memory: which slots hold it, where it lies, and a generation that tells a stale handle
+//   tickets   one per handle on its way, of one entry: live until the receiver has taken its place as a holder
 //   arenas    the epoch of each arena number, so that a number can be used again
 // Every process sets and clears its own bit only, so nothing has to be locked; what a process held that has died is
 // cleared by whoever notices. A block is free when it has no holder and no live ticket. The order that makes it safe:
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tapegrad/multiprocessing/handle.h"
 #include "tapegrad/multiprocessing/shared_file.h"
 
 namespace tapegrad::shared {
@@ -27,7 +28,11 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 struct LedgerEntry {
   std::atomic<uint64_t> holders[kSlots / 64];
   std::atomic<uint32_t> generation;
-  uint32_t unused[7];
+  // The part of a handle that says what the block is, written by the owner.
+  std::atomic<HandleKind> kind;
+  std::atomic<uint8_t> device, read_only;
+  std::atomic<uint32_t> arena, epoch;
+  std::atomic<uint64_t> offset, nbytes;
 };
 static_assert(sizeof(LedgerEntry) == 64);
 
@@ -70,11 +75,15 @@ class TG_API Ledger {
   void drop(uint32_t entry, uint32_t slot) noexcept;
   bool holds(uint32_t entry, uint32_t slot) const noexcept;
   bool held(uint32_t entry) const noexcept;
+  // What a handle says of the block of its entry: noted (owner), put into a handle, and compared.
+  void set_place(const Handle& handle) noexcept;
+  void get_place(Handle& handle) const noexcept;
+  bool is_place(const Handle& handle) const noexcept;
 
-  // A ticket is live from `open_ticket` (owner) until one `take_ticket` succeeds.
-  uint32_t open_ticket(uint32_t ticket) noexcept;  // returns its generation
-  bool take_ticket(uint32_t ticket, uint32_t generation) noexcept;
-  bool ticket_live(uint32_t ticket, uint32_t generation) const noexcept;
+  // A ticket is live from `open_ticket` (owner) until one `take_ticket` succeeds, which names the same entry.
+  uint32_t open_ticket(uint32_t ticket, uint32_t entry) noexcept;  // returns its generation
+  bool take_ticket(uint32_t ticket, uint32_t generation, uint32_t entry) noexcept;
+  bool ticket_live(uint32_t ticket, uint32_t generation, uint32_t entry) const noexcept;
 
   std::atomic<uint32_t>& arena_epoch(uint32_t arena) noexcept { return header().arena_epochs[arena]; }
 
@@ -91,7 +100,7 @@ class TG_API Ledger {
   Ledger(Descriptor file, void* base) noexcept : file_(std::move(file)), base_(static_cast<char*>(base)) {}
   Header& header() const noexcept { return *reinterpret_cast<Header*>(base_); }
   LedgerEntry* entries() const noexcept;
-  std::atomic<uint32_t>* tickets() const noexcept;
+  std::atomic<uint64_t>* tickets() const noexcept;  // the entry above, the generation below
   uint32_t claim(uint64_t word) noexcept;
   static size_t total_bytes() noexcept;
 

@@ -112,6 +112,7 @@ TEST_CASE("a handle is good for one receipt", "[multiprocessing]") {
   Handle fresh = a.give(s);
   h.ticket = fresh.ticket;
   h.ticket_generation = fresh.ticket_generation;
+  h.seal();
   REQUIRE(h.generation != fresh.generation);
   REQUIRE_THROWS_WITH(b.receive(h), Catch::Contains("stale handle"));
   Storage right = b.receive(fresh);
@@ -123,23 +124,28 @@ TEST_CASE("handles that make no sense are refused", "[multiprocessing]") {
   Storage s = a.share(plain(64, 1));
   Handle h = a.give(s);
   Handle wrong = h;
-  wrong.magic = 1;
-  REQUIRE_THROWS_AS(b.receive(wrong), Error);
-  wrong = h;
-  wrong.entry = 1u << 30;
-  REQUIRE_THROWS_AS(b.receive(wrong), Error);
-  wrong = h;
-  wrong.offset = uint64_t{1} << 62;
-  REQUIRE_THROWS_AS(b.receive(wrong), Error);
-  wrong = h;
-  wrong.epoch += 2;
-  REQUIRE_THROWS_AS(b.receive(wrong), Error);
-  wrong = h;
-  wrong.kind = shared::HandleKind::CudaIpc;
-  REQUIRE_THROWS_AS(b.receive(wrong), Error);
-  wrong = h;
   wrong.owner ^= 1;
+  REQUIRE_THROWS_WITH(b.receive(wrong), Catch::Contains("checksum"));
+  wrong.seal();
   REQUIRE_THROWS_WITH(b.receive(wrong), Catch::Contains("has ended"));
+  // Every bit of it, with the checksum of what was sent and with one of its own; by another process and by the owner.
+  Storage near[4];
+  for (Storage& n : near) n = a.share(plain(64, 2));
+  for (size_t bit = 0; bit < 8 * Handle::kArenaBytes; ++bit) {
+    wrong = h;
+    reinterpret_cast<unsigned char*>(&wrong)[bit / 8] ^= static_cast<unsigned char>(1u << bit % 8);
+    REQUIRE_FALSE(wrong.intact());
+    for (Exchange* who : {&a, &b}) {
+      REQUIRE_THROWS_AS(who->receive(wrong), Error);
+      REQUIRE_FALSE(who->take_back(wrong));
+      REQUIRE_FALSE(who->on_its_way(wrong));
+    }
+    wrong.seal();
+    if (wrong == h) continue;  // the checksum was hit
+    for (Exchange* who : {&a, &b}) REQUIRE_THROWS_AS(who->receive(wrong), Error);
+  }
+  REQUIRE(b.stats().received == 0);
+  REQUIRE(a.on_its_way(h));
   REQUIRE(static_cast<char*>(b.receive(h)->data())[0] == 1);
 }
 

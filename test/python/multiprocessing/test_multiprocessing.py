@@ -208,6 +208,51 @@ def test_descriptors_stay_flat_over_100_000_tensors(worker):
     assert more[-1][0].item() == 49_999
 
 
+DAMAGED = int(os.environ.get("TAPEGRAD_TEST_DAMAGED", "10000"))  # handles per way; 100,000 by hand
+
+
+def given_tensors():
+    """Handles of blocks of several sizes, among free ones, with the sums of their bytes."""
+    tensors = [tg.full((n,), 1, dtype=tg.uint8).share_memory_() for n in (1, 7, 64, 100, 4096, 5000, 100_000, 3 << 20) for _ in range(4)]
+    del tensors[1::4]
+    return tensors, [tg._C._shared_give(t) for t in tensors], [t.numel() for t in tensors]
+
+
+def test_damaged_handles_are_refused(any_worker):
+    tensors, handles, values = given_tensors()
+    assert all(workers.seal(h) == h for h in handles)
+    taken, whole = any_worker.ask("receive_damaged", (handles, values, DAMAGED, 1))
+    assert not taken and whole
+    any_worker.ask("pid", None)  # and it lives
+    del tensors
+
+
+def test_damaged_handles_are_refused_by_their_owner():
+    tensors, handles, values = given_tensors()
+    taken, whole = workers.receive_damaged((handles, values, DAMAGED, 2))
+    assert not taken and whole
+    del tensors
+
+
+def test_the_low_byte_of_an_entry():
+    """Handles of the next blocks of the owner, which is fresh: most of them were never used."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent("""
+        import tapegrad as tg
+        t = tg.ones(4).share_memory_()
+        handle = tg._C._shared_give(t)
+        for low in range(256):
+            damaged = handle[:16] + bytes([low]) + handle[17:]
+            if damaged == handle:
+                continue
+            try:
+                print(low, float(tg._C._tensor_over(tg._C._shared_receive(damaged), tg.float32, (4,), (1,), 0).sum()))
+            except RuntimeError as error:
+                assert "damaged handle" in str(error), error
+        assert float(tg._C._tensor_over(tg._C._shared_receive(handle), tg.float32, (4,), (1,), 0).sum()) == 4
+    """)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stdout, (done.returncode, done.stdout[:300], done.stderr[-2000:])
+
+
 @pytest.mark.parametrize("channel", ["SimpleQueue", "Queue", "Pipe"])
 @pytest.mark.parametrize("moment", ["before it reads", "while it holds"])
 def test_a_killed_receiver_leaves_nothing(channel, moment):

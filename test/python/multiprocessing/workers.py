@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import random
 import signal
+import struct
 import time
 
 import tapegrad as tg
@@ -43,8 +45,59 @@ def write(t):
     return t.tolist()
 
 
+def seal(handle):
+    """The handle with the checksum that belongs to it, as multiprocessing/handle.h has it."""
+    mask, sum_ = (1 << 64) - 1, 0x9E3779B97F4A7C15
+    handle = handle[:60] + bytes(4)
+    for (word,) in struct.iter_unpack("<Q", handle):
+        sum_ = (sum_ ^ word) * 0xFF51AFD7ED558CCD & mask
+        sum_ ^= sum_ >> 32
+    return handle[:60] + struct.pack("<I", (sum_ ^ sum_ >> 32) & 0xFFFFFFFF)
+
+
+def damage(handle, others, dice):
+    """One byte, one bit, a field of another handle, a limit, noise, or the end."""
+    damaged, way = bytearray(handle), dice.randrange(6)
+    at = dice.randrange(64)
+    if way == 0:
+        damaged[at] = dice.randrange(256)
+    elif way == 1:
+        damaged[at] ^= 1 << dice.randrange(8)
+    elif way == 2:
+        at &= ~3
+        damaged[at:at + 4] = dice.choice(others)[at:at + 4]
+    elif way == 3:
+        damaged[at & ~3:(at & ~3) + 4] = dice.choice((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\1\0\0\0"))
+    elif way == 4:
+        damaged[at:at + 8] = dice.randbytes(8)[:64 - at]
+    else:
+        del damaged[at:]
+    return bytes(damaged)
+
+
+def receive_damaged(task):
+    """Damaged handles that were taken, used so that a wrong place is read; and whether the whole ones still give what they gave."""
+    handles, values, count, seed = task
+    dice, taken = random.Random(seed), []
+    for i in range(count):
+        handle = dice.choice(handles)
+        damaged = damage(handle, handles, dice)
+        if i % 2 and len(damaged) == 64:  # by one who knows the checksum
+            damaged = seal(damaged)
+        if damaged == handle:
+            continue
+        tg._C._shared_on_its_way(handle)
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            if tg._C._shared_on_its_way(damaged) | tg._C._shared_take_back(damaged):
+                taken.append((handle, damaged))
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            float(tg._C._shared_receive(damaged).sum())
+            taken.append((handle, damaged))
+    return taken, [int(tg._C._shared_receive(h).sum()) for h in handles] == values
+
+
 ACTIONS = {"add_one": add_one, "describe": describe, "keep": keep, "write": write, "same": lambda t: t, "sum": lambda t: t.sum().item(),
-           "pid": lambda t: os.getpid()}
+           "pid": lambda t: os.getpid(), "receive_damaged": receive_damaged}
 
 
 def send_and_wait(outbox, tensor_bytes, n):
