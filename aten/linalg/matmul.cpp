@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tapegrad/aten/kernels_linalg.h"
+#include "tapegrad/aten/linalg/factor.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/checked_int.h"
 
@@ -77,18 +78,10 @@ Tensor outer(const Tensor& input, const Tensor& vec2) {
   return mul(unsqueeze(input, 1), vec2);
 }
 
-namespace {
-
-void check_whole_factors(const char* op, const Tensor& t, const Scalar& beta, const Scalar& alpha) {
-  if (t.is_floating_point() || t.is_complex()) return;
-  TG_CHECK(beta.is_integral(), Runtime, "{}: for integers beta must be an integer: got {}", op, to_string(beta));
-  TG_CHECK(alpha.is_integral(), Runtime, "{}: for integers alpha must be an integer: got {}", op, to_string(alpha));
-}
-
-}  // namespace
-
-Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
-  check_whole_factors("addmv", mat, beta, alpha);
+Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Scalar& given_beta,
+             const Scalar& given_alpha) {
+  const Scalar beta = product_factor("addmv", "beta", given_beta, mat.dtype());
+  const Scalar alpha = product_factor("addmv", "alpha", given_alpha, mat.dtype());
   Tensor product_ = mv(mat, vec);
   TG_CHECK(input.ndim() <= 1 && (input.numel() == 1 || (input.ndim() == 1 && input.size(0) == mat.size(0))), Runtime,
            "addmv: input of shape {} does not broadcast to the product's shape {}", format_ints(input.sizes()),
@@ -99,7 +92,11 @@ Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Sc
 }
 
 Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
-  check_whole_factors("addr", vec1, beta, alpha);
+  for (const auto& [name, factor] : {std::pair("beta", beta), std::pair("alpha", alpha)}) {
+    TG_CHECK(is_differentiable(vec1.dtype()) || factor.is_integral(), Runtime,
+             "addr: for integers {} must be an integer: got {}", name, to_string(factor));
+    product_factor("addr", name, factor, vec1.dtype());
+  }
   TG_CHECK(vec1.ndim() == 1 && vec2.ndim() == 1, Runtime, "addr: vec1 and vec2 must have 1 dimension: shapes {} and {}",
            format_ints(vec1.sizes()), format_ints(vec2.sizes()));
   TG_CHECK(

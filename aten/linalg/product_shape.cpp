@@ -1,5 +1,8 @@
 // Shapes and checks of the matrix products.
+#include <limits>
+
 #include "tapegrad/aten/kernels_linalg.h"
+#include "tapegrad/aten/linalg/factor.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad {
@@ -8,7 +11,7 @@ namespace {
 void check_factors(const char* op, const Tensor& a, const Tensor& b) {
   TG_CHECK(a.dtype() == b.dtype(), Runtime, "{}: factors of dtypes {} and {}\nconvert one of them with .to()", op,
            a.dtype(), b.dtype());
-  TG_CHECK(a.dtype() != DType::bool_, Runtime, "{}: not implemented for bool", op);
+  TG_CHECK(a.dtype() != DType::bool_, NotImplemented, "{}: not implemented for bool", op);
   TG_CHECK(a.device() == b.device(), Runtime, "{}: factors on {} and {}", op, a.device(), b.device());
 }
 
@@ -34,14 +37,26 @@ void check_addend(const char* op, const Tensor& input, IntSpan sizes, DType dtyp
   TG_CHECK(input.dtype() == dtype, Runtime, "{}: input of dtype {} and factors of dtype {}", op, input.dtype(), dtype);
 }
 
-void check_scale(const char* op, const char* name, const Scalar& s, DType dtype) {
-  TG_CHECK(!is_integral(dtype) || s.is_integral(), Runtime, "{}: for integers {} must be an integer: got {}", op, name,
-           to_string(s));
-  TG_CHECK(is_complex(dtype) || !s.is_complex(), Runtime, "{}: for dtype {} {} must be real: got {}", op, dtype, name,
-           to_string(s));
-}
-
 }  // namespace
+
+Scalar product_factor(const char* op, const char* name, const Scalar& value, DType dtype) {
+  TG_CHECK(is_complex(dtype) || !value.is_complex(), Runtime, "{}: for dtype {} {} must be real: got {}", op, dtype,
+           name, to_string(value));
+  if (!is_integral(dtype)) return value;
+  bool fits = false;
+  dispatch_dtype(dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) {
+      using Limits = std::numeric_limits<T>;
+      // As PyTorch's conversion: of unsigned numbers the negative ones wrap, fractions must lie between the limits.
+      constexpr int64_t most = Limits::max(), least = Limits::is_signed ? Limits::min() : -most;
+      const double real = value.to<double>();
+      fits = value.is_integral() ? value.to<int64_t>() >= least && value.to<int64_t>() <= most
+                                 : real >= static_cast<double>(Limits::min()) && real < static_cast<double>(most) + 1;
+    }
+  });
+  TG_CHECK(fits, Runtime, "{}: for dtype {} {} is out of range: got {}", op, dtype, name, to_string(value));
+  return value.to<int64_t>();
+}
 
 TensorSpec mm_shape(const Tensor& input, const Tensor& mat2) {
   check_ndim("mm", input, 2, "input");
@@ -69,8 +84,8 @@ TensorSpec addmm_shape(const Tensor& input, const Tensor& mat1, const Tensor& ma
   check_inner("addmm", mat1, mat2, mat1.size(1), mat2.size(0));
   TensorSpec spec{{mat1.size(0), mat2.size(1)}, mat1.dtype(), mat1.device(), {}};
   check_addend("addmm", input, spec.sizes, spec.dtype);
-  check_scale("addmm", "beta", beta, spec.dtype);
-  check_scale("addmm", "alpha", alpha, spec.dtype);
+  product_factor("addmm", "beta", beta, spec.dtype);
+  product_factor("addmm", "alpha", alpha, spec.dtype);
   return spec;
 }
 
@@ -84,8 +99,8 @@ TensorSpec baddbmm_shape(const Tensor& input, const Tensor& batch1, const Tensor
   check_inner("baddbmm", batch1, batch2, batch1.size(2), batch2.size(1));
   TensorSpec spec{{batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.dtype(), batch1.device(), {}};
   check_addend("baddbmm", input, spec.sizes, spec.dtype);
-  check_scale("baddbmm", "beta", beta, spec.dtype);
-  check_scale("baddbmm", "alpha", alpha, spec.dtype);
+  product_factor("baddbmm", "beta", beta, spec.dtype);
+  product_factor("baddbmm", "alpha", alpha, spec.dtype);
   return spec;
 }
 
