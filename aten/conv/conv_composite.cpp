@@ -84,7 +84,7 @@ Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, 
                             output_padding[d] + 1;
     TG_CHECK(size.fits(), Runtime, "{}: the result is too large: stride {}, padding {}, dilation {}, output padding {}",
              op, format_ints(stride), format_ints(padding), format_ints(dilation), format_ints(output_padding));
-    TG_CHECK(size.value() > 0, Runtime, "{}: the result would have size {} in dimension {}: input of shape {}", op,
+    TG_CHECK(size.value() >= 0, Runtime, "{}: the result would have size {} in dimension {}: input of shape {}", op,
              size.value(), d + 2, format_ints(input.sizes()));
     sizes.push_back(size.value());
   }

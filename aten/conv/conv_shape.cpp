@@ -48,7 +48,7 @@ void check_channels(const char* op, IntSpan input, IntSpan weight, int64_t group
 }
 
 DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan stride, IntSpan padding,
-                       IntSpan dilation) {
+                       IntSpan dilation, bool may_be_empty = false) {
   DimVector sizes{input[0], weight[0]};
   for (size_t d = 0; d < stride.size(); ++d) {
     const CheckedInt reach_of = CheckedInt(dilation[d]) * (weight[d + 2] - 1) + 1;
@@ -56,22 +56,22 @@ DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan st
     TG_CHECK(reach_of.fits() && padded_to.fits(), Runtime, "{}: sizes do not fit into 63 bits: padding {}, dilation {}",
              op, format_ints(padding), format_ints(dilation));
     const int64_t reach = reach_of.value(), padded = padded_to.value();
-    TG_CHECK(padded >= reach, Runtime,
+    TG_CHECK(padded >= reach || may_be_empty, Runtime,
              "{}: the kernel is larger than the padded input: {} and {} in dimension {}: input of shape {}, "
              "weight of shape {}",
              op, reach, padded, d + 2, format_ints(input), format_ints(weight));
-    sizes.push_back((padded - reach) / stride[d] + 1);
+    sizes.push_back(padded >= reach ? (padded - reach) / stride[d] + 1 : 0);
   }
   return sizes;
 }
 
-// Whether a convolution from `input` could have written `output`.
+// Whether a convolution from `input` could have written `output`, which may be empty.
 void check_output(const char* op, IntSpan input, IntSpan weight, IntSpan output, IntSpan stride, IntSpan padding,
                   IntSpan dilation) {
   TG_CHECK(output[0] == input[0] && output[1] == weight[0], Runtime,
            "{}: output of shape {} does not fit input of shape {} and weight of shape {}", op, format_ints(output),
            format_ints(input), format_ints(weight));
-  DimVector most = output_sizes(op, input, weight, stride, padding, dilation);
+  DimVector most = output_sizes(op, input, weight, stride, padding, dilation, true);
   for (size_t d = 2; d < output.size(); ++d)
     TG_CHECK(output[d] <= most[d], Runtime, "{}: output of shape {} is larger than {}, which input of shape {} gives",
              op, format_ints(output), format_ints(most), format_ints(input));

@@ -36,7 +36,8 @@ TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
     TG_CHECK(t.ndim() > 0, Runtime, "cat: tensors without dimensions cannot be joined\nuse stack");
     if (!first || (counts_for_nothing(*first) && !counts_for_nothing(t))) first = &t;
   }
-  const int64_t d = wrap_dim(dim, first->ndim(), "cat");
+  // Where nothing counts, neither does dim.
+  const int64_t d = counts_for_nothing(*first) ? 0 : wrap_dim(dim, first->ndim(), "cat");
   DimVector sizes(first->sizes());
   sizes[d] = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -1,3 +1,4 @@
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/kernels_scan.h"
 
 namespace tapegrad {
@@ -16,7 +17,7 @@ TensorSpec logcumsumexp_shape(const Tensor& input, int64_t dim) {
 }
 
 std::array<TensorSpec, 2> cummax_shape(const Tensor& input, int64_t dim) {
-  TG_CHECK(!input.is_complex(), NotImplemented, "cummax: complex numbers have no order: got {}", input.dtype());
+  check_ordered(input, "cummax", true);
   wrap_dim(dim, input.ndim(), "cummax");
   return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}},
           TensorSpec{DimVector(input.sizes()), DType::int64, input.device(), {}}};

@@ -1,4 +1,5 @@
 // One element of each row by its rank: kthvalue, median, nanmedian; and mode.
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/kernels_sort.h"
 #include "tapegrad/aten/sort/rank.h"
 
@@ -79,6 +80,7 @@ void median_of_all(const Tensor& input, Wanted wanted, const Tensor& out) {
 }  // namespace
 
 void kthvalue_cpu(const Tensor& input, int64_t k, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  if (wrote_only_element(input, values, indices)) return;
   select(RowsIn(input, dim), k - 1, Wanted::rank, values.data_ptr(), static_cast<int64_t*>(indices.data_ptr()));
 }
 void median_dim_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
@@ -91,6 +93,7 @@ void median_cpu(const Tensor& input, const Tensor& out) { median_of_all(input, W
 void nanmedian_cpu(const Tensor& input, const Tensor& out) { median_of_all(input, Wanted::nanmedian, out); }
 
 void mode_cpu(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  if (wrote_only_element(input, values, indices)) return;
   const RowsIn in(input, dim);
   int64_t* places = static_cast<int64_t*>(indices.data_ptr());
   for_ordered(input.dtype(), [&]<class T>() {

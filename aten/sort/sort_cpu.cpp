@@ -1,4 +1,5 @@
 // sort, argsort and topk.
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/kernels_sort.h"
 #include "tapegrad/aten/sort/rank.h"
 
@@ -209,7 +210,7 @@ void argsort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const 
 
 void topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest, bool sorted, const Tensor& values,
               const Tensor& indices) {
-  if (k == 0) return;
+  if (wrote_only_element(input, values, indices) || k == 0) return;
   const RowsIn in(input, dim);
   const RowsOut v(values, dim), p(indices, dim);
   for_ordered(input.dtype(), [&]<class T>() {

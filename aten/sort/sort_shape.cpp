@@ -1,9 +1,11 @@
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/kernels_sort.h"
 
 namespace tapegrad {
 namespace {
 
-void check_ordered(const Tensor& input, const char* op) {
+// sort, topk and median refuse complex numbers even where there is one or none.
+void check_real(const Tensor& input, const char* op) {
   TG_CHECK(!input.is_complex(), NotImplemented, "{}: complex numbers have no order: got {}", op, input.dtype());
 }
 
@@ -12,7 +14,6 @@ std::array<TensorSpec, 2> values_and_indices(const Tensor& input, const DimVecto
 }
 
 std::array<TensorSpec, 2> one_of_each(const Tensor& input, int64_t dim, bool keepdim, const char* op) {
-  check_ordered(input, op);
   const int64_t d = wrap_dim(dim, input.ndim(), op);
   DimVector sizes(input.sizes());
   if (input.ndim() > 0) {
@@ -29,46 +30,47 @@ std::array<TensorSpec, 2> one_of_each(const Tensor& input, int64_t dim, bool kee
 }  // namespace
 
 std::array<TensorSpec, 2> sort_shape(const Tensor& input, int64_t dim, bool, bool) {
-  check_ordered(input, "sort");
+  check_real(input, "sort");
   wrap_dim(dim, input.ndim(), "sort");
   return values_and_indices(input, DimVector(input.sizes()));
 }
 
 TensorSpec argsort_shape(const Tensor& input, int64_t dim, bool, bool) {
-  check_ordered(input, "argsort");
+  check_real(input, "argsort");
   wrap_dim(dim, input.ndim(), "argsort");
   return {DimVector(input.sizes()), DType::int64, input.device(), {}};
 }
 
 std::array<TensorSpec, 2> topk_shape(const Tensor& input, int64_t k, int64_t dim, bool, bool) {
-  check_ordered(input, "topk");
+  check_real(input, "topk");
   const int64_t d = wrap_dim(dim, input.ndim(), "topk");
   const int64_t n = input.ndim() == 0 ? 1 : input.size(d);
   TG_CHECK(k >= 0 && k <= n, Runtime, "topk: selected index k out of range: got {} of {} elements", k, n);
   DimVector sizes(input.sizes());
-  if (input.ndim() > 0)
-    sizes[static_cast<size_t>(d)] = k;
-  else
-    TG_CHECK(k == 1, Runtime, "topk: a tensor without dimensions has one element: got k = {}", k);
+  if (input.ndim() > 0) sizes[static_cast<size_t>(d)] = k;  // else its one element, for k = 0, too, as in PyTorch
   return values_and_indices(input, sizes);
 }
 
 std::array<TensorSpec, 2> kthvalue_shape(const Tensor& input, int64_t k, int64_t dim, bool keepdim) {
   std::array<TensorSpec, 2> specs = one_of_each(input, dim, keepdim, "kthvalue");
+  check_ordered(input, "kthvalue");
   const int64_t n = input.ndim() == 0 ? 1 : input.size(dim);
   TG_CHECK(k >= 1 && k <= n, Runtime, "kthvalue: selected number k out of range: got {} of {} elements", k, n);
   return specs;
 }
 
 TensorSpec median_shape(const Tensor& input) {
-  check_ordered(input, "median");
+  check_real(input, "median");
   return {DimVector(), input.dtype(), input.device(), {}};
 }
 std::array<TensorSpec, 2> median_dim_shape(const Tensor& input, int64_t dim, bool keepdim) {
+  check_real(input, "median");
   return one_of_each(input, dim, keepdim, "median");
 }
 std::array<TensorSpec, 2> mode_shape(const Tensor& input, int64_t dim, bool keepdim) {
-  return one_of_each(input, dim, keepdim, "mode");
+  std::array<TensorSpec, 2> specs = one_of_each(input, dim, keepdim, "mode");
+  check_ordered(input, "mode", true);
+  return specs;
 }
 
 }  // namespace tapegrad

@@ -85,8 +85,8 @@ Tensor tile(const Tensor& input, IntSpan dims) {
 Tensor repeat_interleave_int(const Tensor& input, int64_t repeats, std::optional<int64_t> dim,
                              std::optional<int64_t> output_size) {
   TG_CHECK(repeats >= 0, Runtime, "repeat_interleave: repeats must not be negative: got {}", repeats);
+  TG_CHECK(!dim || input.ndim() > 0, Index, "repeat_interleave: dim {} of a tensor without dimensions", *dim);
   Tensor x = dim ? input : tapegrad::flatten(input);
-  if (x.ndim() == 0) x = tapegrad::reshape(x, {1});
   int64_t d = wrap_dim(dim.value_or(0), x.ndim(), "repeat_interleave");
   DimVector sizes(x.sizes());
   sizes.insert(d + 1, repeats);
@@ -98,8 +98,8 @@ Tensor repeat_interleave_int(const Tensor& input, int64_t repeats, std::optional
 
 Tensor repeat_interleave_tensor(const Tensor& input, const Tensor& repeats, std::optional<int64_t> dim,
                                 std::optional<int64_t> output_size) {
+  TG_CHECK(!dim || input.ndim() > 0, Index, "repeat_interleave: dim {} of a tensor without dimensions", *dim);
   Tensor x = dim ? input : tapegrad::flatten(input);
-  if (x.ndim() == 0) x = tapegrad::reshape(x, {1});
   int64_t d = wrap_dim(dim.value_or(0), x.ndim(), "repeat_interleave");
   TG_CHECK(repeats.ndim() <= 1, Runtime, "repeat_interleave: expected repeats with at most 1 dimension: got {}",
            format_ints(repeats.sizes()));

@@ -10,6 +10,8 @@ Tensor conv_grad_bias(const Tensor& grad) {
 
 Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride, IntSpan padding,
                  IntSpan dilation, int64_t groups) {
+  for (int64_t size : output_sizes)  // there may be no place for the kernel
+    if (size == 0) return zeros(output_sizes, input.dtype(), input.device());
   Tensor y = _conv(input, weight, {}, stride, padding, dilation, groups);
   for (int64_t d = 2; d < y.ndim(); ++d)
     if (y.size(d) != output_sizes[static_cast<size_t>(d)]) y = narrow(y, d, 0, output_sizes[static_cast<size_t>(d)]);

@@ -8,7 +8,7 @@ Tensor in_dtype(const Tensor& grad, DType dtype) { return is_differentiable(dtyp
 
 std::vector<Tensor> cat_grad(const Tensor& grad, const std::vector<DimVector>& sizes, const std::vector<DType>& dtypes,
                              int64_t dim) {
-  const int64_t d = wrap_dim(dim, grad.ndim(), "cat");
+  const int64_t d = grad.ndim() == 1 ? 0 : wrap_dim(dim, grad.ndim(), "cat");  // any dim joins empty vectors
   std::vector<Tensor> pieces;
   int64_t start = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {

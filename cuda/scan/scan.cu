@@ -6,6 +6,7 @@
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
@@ -257,6 +258,7 @@ void cumulate(const Tensor& input, int64_t dim, const Tensor& out) {
 
 template <bool kLargest>
 void best_so_far(const Tensor& input, int64_t dim, const Tensor& values, const Tensor& indices) {
+  if (wrote_only_element(input, values, indices)) return;
   const Tensor dense = contiguous_or_copy(clean_flags(input));
   const Work work(input.device(), {&dense, &values, &indices});
   dispatch_dtype(input.dtype(), [&]<class T>() {

@@ -1,5 +1,6 @@
 // sort, argsort, topk, and single elements of each row by their rank: kthvalue, median, nanmedian; and mode.
 #include "tapegrad/aten/index/search.h"
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
@@ -147,9 +148,10 @@ void argsort_cuda(const Tensor& input, int64_t dim, bool descending, bool, const
 }
 void topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest, bool, const Tensor& values,
                const Tensor& indices) {
-  first_of_rows(input, dim, largest, k, &values, indices);
+  if (!wrote_only_element(input, values, indices)) first_of_rows(input, dim, largest, k, &values, indices);
 }
 void kthvalue_cuda(const Tensor& input, int64_t k, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  if (wrote_only_element(input, values, indices)) return;
   select(Rows(input, dim), k, Wanted::Rank, values, &indices);
 }
 void median_dim_cuda(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
@@ -162,6 +164,7 @@ void median_cuda(const Tensor& input, const Tensor& out) { median_of_all(input, 
 void nanmedian_cuda(const Tensor& input, const Tensor& out) { median_of_all(input, Wanted::NanMedian, out); }
 
 void mode_cuda(const Tensor& input, int64_t dim, bool, const Tensor& values, const Tensor& indices) {
+  if (wrote_only_element(input, values, indices)) return;
   const Rows in(input, dim);
   if (in.rows == 0) return;
   one_of_rows(
