@@ -79,7 +79,7 @@ TG_HD C filter_at(Mode m, C x) {
     constexpr C a = C(-0.5);
     return x < C(1) ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
   }
-  if (x == C(0)) return C(1);
+  if (x == math::floor(x)) return x == C(0) ? C(1) : C(0);
   constexpr C pi = C(3.14159265358979323846);
   return math::sin(pi * x) * math::sin(pi * x / C(3)) * C(3) / (pi * pi * x * x);
 }

@@ -96,6 +96,13 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
           static_cast<int64_t>(std::floor(static_cast<double>(input.size(static_cast<int64_t>(d) + 2)) * factors[d])));
     if (!recompute) scales = std::move(factors);
   }
+  // Images: where the scale was rounded to a size that keeps the elements, or repeats each once, that is what PyTorch
+  // does.
+  for (size_t d = 0; scales && input.ndim() == 4 && d < n; ++d) {
+    const int64_t in = input.size(static_cast<int64_t>(d) + 2);
+    const bool kept = sizes[d] == in && (antialias || mode == "nearest");
+    if (kept || (sizes[d] == 2 * in && mode == "nearest")) (*scales)[d] = kept ? 1 : 2;
+  }
   if (m.kernel.empty()) return _adaptive_avg_pool(input, sizes);
   return _upsample(input, sizes, antialias ? m.smooth : m.kernel, align_corners.value_or(false), scales);
 }
