@@ -91,6 +91,9 @@ int64_t to_int(PyObject* o, const Ctx& ctx) {
     TG_CHECK(t.numel() == 1 && !t.is_floating_point() && !t.is_complex(), Type,
              "{}(): argument '{}' must be int: got a tensor of shape {} and dtype {}", ctx.op, ctx.arg,
              format_ints(t.sizes()), t.dtype());
+    // PyTorch's class for it, too.
+    TG_CHECK(t.dtype() != DType::bool_, Runtime, "{}(): argument '{}' must be int: got a tensor of dtype bool", ctx.op,
+             ctx.arg);
     return t.item().to<int64_t>();
   }
   if (PyLong_Check(o) && !PyBool_Check(o)) return long_value(o, ctx);

@@ -159,7 +159,7 @@ struct sign {
     if constexpr (std::is_same_v<T, bool>)
       return a;
     else if constexpr (std::is_floating_point_v<T>)
-      return a > 0 ? T(1) : a < 0 ? T(-1) : a == a ? T(0) : a;
+      return T(a > 0) - T(a < 0);  // 0 for NaN
     else
       return static_cast<T>((a > 0) - (a < 0));
   }

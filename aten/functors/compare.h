@@ -104,7 +104,10 @@ template <class T>
 struct nan_to_num {
   double nan, posinf, neginf;
   TG_HD T operator()(T x) const {
-    if constexpr (std::is_floating_point_v<T>) {
+    if constexpr (is_complex_type<T>) {
+      const nan_to_num<typename T::value_type> part{nan, posinf, neginf};
+      return T(part(x.real()), part(x.imag()));
+    } else if constexpr (std::is_floating_point_v<T>) {
       const T inf = std::numeric_limits<T>::infinity();
       return x != x ? static_cast<T>(nan) : x == inf ? static_cast<T>(posinf) : x == -inf ? static_cast<T>(neginf) : x;
     } else {

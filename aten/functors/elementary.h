@@ -106,6 +106,16 @@ struct copysign {
   TG_HD T operator()(T a, T b) const { return math::copysign(a, b); }
 };
 
+// x 2^n for an integer n, rounded once: 2^n alone may lie outside of T. What is beyond the bounds of n gives 0 or
+// infinity for every x.
+template <class T>
+struct ldexp {
+  TG_HD T operator()(T x, T n) const {
+    const T bound = T(4096);
+    return std::ldexp(x, static_cast<int>(n < -bound ? -bound : n > bound ? bound : n));
+  }
+};
+
 // The angle of a number in the complex plane: 0 or pi for a real one.
 template <class T>
 struct angle {

@@ -123,6 +123,17 @@ def _after(extra, first: int) -> list[list[str]]:
     return [[lines[name].format(first + k) for k, (name, _) in enumerate(extra) if name in lines] for lines in (SLOT_BEFORE, SLOT_BEHIND)]
 
 
+def _number_check(op: Op) -> list[str]:
+    """Operands that may all be numbers: one must be a tensor, as PyTorch has it."""
+    free = ("Tensor", "Tensor|Scalar") if op.get("number_first") == "with a tensor" else ("Tensor|Scalar",)
+    if not op.tensor_args or any(a.type not in free for a in op.tensor_args):
+        return []
+    places = [op.args.index(a) for a in op.tensor_args]
+    none = " && ".join(f"!is_tensor(a.object({i}))" for i in places)
+    return [f'  TG_CHECK(!({none}), Type, "{op.shown}(): one of the arguments {" and ".join(a.name for a in op.tensor_args)} must be a Tensor: got {" and ".join("{}" for _ in places)}", '
+            + ", ".join(f"Py_TYPE(a.object({i}))->tp_name" for i in places) + ");"]
+
+
 def _body(op: Op) -> list[str]:
     """`static PyObject* call_NAME(const ArgumentsBase& a)`: conversions and the call."""
     extra = _extra_args(op)
@@ -131,7 +142,7 @@ def _body(op: Op) -> list[str]:
         values[0] = "(!is_tensor(a.object(0)) && is_number(a.object(0)) ? a.operand(0).tensor() : a.tensor(0))"
     n = len(op.args)
     before, behind = _after(extra, n)
-    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *before]
+    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *_number_check(op), *before]
     if has_inplace_flag(op):
         lines += [f"  if (a.boolean({n}, false)) {{", f"    tapegrad::{op.name}_({', '.join(values)});", "    return return_self(a.object(0));", "  }"]
         n += 1

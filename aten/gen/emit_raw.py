@@ -27,6 +27,21 @@ def check_lines(op: Op) -> list[str]:
     return lines
 
 
+def target_lines(op: Op, target: str, dtype: str) -> list[str]:
+    """Checks of what out= or an in-place form writes to, where the row asks for more than that its result can be cast."""
+    lines = []
+    if "exact" in op.get("targets", []):
+        lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: the tensor to write to must have the dtype {{}} of the result: got {{}}", '
+                     f"{dtype}, {target}.dtype());")
+    if "apart" in op.get("targets", []):
+        lists = [a.name for a in op.tensor_args if a.type == "Tensor[]"]
+        dense = " && ".join(f"{t}.impl()->is_non_overlapping_and_dense()" for t in (target, "t"))
+        lines += [f"  for (const Tensor& t : {name}) TG_CHECK(!({target}.is_same(t) || ({dense} && may_overlap({target}, t))), Runtime, "
+                  f'"{op.shown}: the tensor to write to shares memory with one of {name}: shapes {{}} and {{}}", '
+                  f"format_ints({target}.sizes()), format_ints(t.sizes()));" for name in lists]
+    return lines
+
+
 def _scalar(arg) -> str:
     return arg.name if arg.type == "Scalar" else f"Scalar({arg.name})"
 
@@ -216,6 +231,7 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
+        lines += target_lines(op, o, f"{spec}.dtype")
         others = ", ".join([*single, *("&" + before for before in outs[:i])])
         lines.append(f'  const Tensor target_{o} = out_target("{op.shown}", {o}, {spec}, {{{others}}}{lists});')
     if has_kernel:

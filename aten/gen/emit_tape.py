@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import emit_autocast, emit_batch
 from .cpp import join_params, names, node_name, node_type, out_args, params, return_type
+from .emit_raw import check_lines, target_lines
 from .formulas import Formula, Saved, analyse, grad_names
 from .model import Op
 
@@ -241,6 +242,8 @@ def _out(op: Op) -> list[str]:
              f'  if (grad_enabled() && ({needs})) throw_recorded_out("{op.name}");']
     if op.kind == "composite":
         lines.append(f"  auto result = raw::{op.name}({names(op.args)});")
+        for i, o in enumerate(outs):
+            lines += target_lines(op, o, "result.dtype()" if len(outs) == 1 else f"std::get<{i}>(result).dtype()")
         if len(outs) == 1:
             lines.append(f'  write_out("{op.name}", out, result);')
         else:
@@ -255,7 +258,6 @@ def _composite(op: Op) -> list[str]:
     body = f"composite::{op.get('impl')}({names(op.args)})" if op.get("impl") else op.get("body")
     result = "const Tensor&" if op.is_inplace_only else return_type(op)
     lines = [f"{result} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown)]
-    from .emit_raw import check_lines
     lines += check_lines(op)
     lines += [*emit_batch.composite_lines(op, body), "}"]
     if op.has_inplace:
@@ -268,6 +270,7 @@ def _composite(op: Op) -> list[str]:
             return [*lines, head, profiled, *check, f"  return {op.get('inplace')};", "}"]
         lines += [head, profiled,
                   f"  const Tensor result = tapegrad::{op.name}({join_params('self', names(op.args[1:]))});",
+                  *target_lines(op, "self", "result.dtype()"),
                   f'  check_inplace_result("{op.name}_", self, {{result.sizes(), result.dtype(), result.device(), {{}}}});',
                   "  return tapegrad::copy_(self, result);", "}"]
     return lines

@@ -28,6 +28,7 @@ KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
     "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "cuda", "contiguous", "dynamic",
     "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
+    "targets",
 }
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"]}
 
@@ -247,6 +248,11 @@ def _check_row(op: Op):
 
     if "autocast" in row and row["autocast"] not in POLICIES:
         raise ValueError(f"autocast '{row['autocast']}': expected one of {', '.join(POLICIES)}")
+    if row.get("number_first", True) not in (True, "with a tensor"):
+        raise ValueError(f"number_first '{row['number_first']}': expected true or 'with a tensor'")
+    for rule in row.get("targets", []):
+        if rule not in ("exact", "apart"):
+            raise ValueError(f"targets '{rule}': expected exact or apart")
     if "batch" in row and row["batch"] not in RULES and "(" not in row["batch"]:
         raise ValueError(f"batch '{row['batch']}': expected one of {', '.join(RULES)}, or an expression")
     if op.kind == "composite" and not (row.get("body") or row.get("impl")):

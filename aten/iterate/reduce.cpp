@@ -113,7 +113,9 @@ void fill_iterator(Iterator& it, const Tensor& input, uint64_t mask) {
 
 Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype,
            std::span<const Scalar> params, const Tensor& out) {
-  const uint64_t mask = dim_mask(dim, input.ndim(), op.name);
+  // No dimensions stand for all of them, but for any() and all(), as in PyTorch.
+  const bool none = op.result == Result::Bool && dim && dim->empty();
+  const uint64_t mask = none ? 0 : dim_mask(dim, input.ndim(), op.name);
   const Types types = types_for(op, input, dtype);
   check_not_empty(op, input, mask, dim && !dim->empty());
   const TensorSpec spec{result_sizes(input, mask, keepdim), types.result, input.device(), {}};

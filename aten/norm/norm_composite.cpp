@@ -57,7 +57,8 @@ Tensor batch_norm(const Tensor& input, const Tensor& running_mean, const Tensor&
   if (input.ndim() == 1 && input.numel() == 0) return mul(input, 1);  // PyTorch lets a batch without anything pass
   TG_CHECK(input.ndim() >= 2, Runtime, "batch_norm: input must have at least 2 dimensions: got shape {}",
            format_ints(input.sizes()));
-  TG_CHECK(!training || eps > 0, Value, "batch_norm: eps must be positive in training: got {}", eps);
+  TG_CHECK(!(training ? eps <= 0 : eps < 0), Value, "batch_norm: eps must {}: got {}",
+           training ? "be positive in training" : "not be negative", eps);
   check_running("batch_norm", running_mean, running_var, input.size(1));
   if (!training) {
     TG_CHECK(running_mean.defined(), Runtime,

@@ -16,6 +16,12 @@ Tensor float_power(const Operand& base, const Operand& exponent) {
   return tapegrad::pow(lifted, to(e, dtype));
 }
 
+Tensor ldexp(const Tensor& input, const Tensor& other) {
+  if (!input.is_floating_point() || is_differentiable(other.dtype())) return mul(input, tapegrad::pow(2.0, other));
+  TG_CHECK(other.dtype() != DType::bool_, NotImplemented, "ldexp: not implemented for powers of dtype bool");
+  return _ldexp(input, other);
+}
+
 // float32 and float64 have a kernel; a 16-bit number's neighbours differ by one in its bits.
 Tensor nextafter(const Tensor& input, const Tensor& other) {
   const DType dtype = promote_types(input.dtype(), other.dtype());

@@ -10,6 +10,14 @@ Tensor nanmean(const Tensor& input, OptionalInts dim, bool keepdim, std::optiona
   return nansum(input, dim, keepdim, dtype) / sum(logical_not(isnan(input)), dim, keepdim);
 }
 
+// Numbers without spread have the gradient 0, as PyTorch's do: the root, whose slope is infinite there, is not taken.
+Tensor deviation(const Tensor& input, OptionalInts dim, bool keepdim, double correction) {
+  if (!input.is_complex()) return _std(input, dim, keepdim, correction);
+  const Tensor variance = _variance(input, dim, keepdim, correction);
+  const Tensor flat = eq(variance.detach(), 0);
+  return where(flat, 0, sqrt(where(flat, 1, variance)));
+}
+
 std::tuple<Tensor, Tensor> aminmax(const Tensor& input, std::optional<int64_t> dim, bool keepdim) {
   const int64_t d = dim.value_or(0);
   const OptionalInts dims = dim ? OptionalInts(IntSpan(&d, 1)) : OptionalInts();
@@ -32,6 +40,12 @@ Tensor vector_norm(const Tensor& input, const Scalar& ord, OptionalInts dim, boo
       is_differentiable(dtype.value_or(input.dtype())), Runtime,
       "norm: needs a floating point or complex tensor: got dtype {}\nconvert it first, or give dtype=", input.dtype());
   const double p = ord.to<double>();
+  if (input.numel() == 0 && (p < 0 || std::isinf(p))) {
+    const uint64_t mask = dim_mask(dim, input.ndim(), "norm");
+    for (int64_t d = 0; d < input.ndim(); ++d)
+      TG_CHECK((mask >> d & 1) == 0 || input.size(d) > 0, Runtime,
+               "norm: order {} of no elements has no value: got shape {}", p, format_ints(input.sizes()));
+  }
   if (p == 2) return _norm_2(input, dim, keepdim, dtype);
   if (p == 1) return _norm_1(input, dim, keepdim, dtype);
   if (p == 0) return _norm_0(input, dim, keepdim, dtype);

@@ -45,17 +45,29 @@ Tensor sgn_backward(const Tensor& grad, const Tensor& input, const Tensor& sgn) 
   return where(input == 0, 0, across / input.abs());
 }
 
+Tensor nan_to_num_backward(const Tensor& grad, const Tensor& input) {
+  if (input.is_complex()) return view_as_complex(nan_to_num_backward(view_as_real(grad), view_as_real(input)));
+  return where(isfinite(input), grad, 0);
+}
+
 Tensor angle_backward(const Tensor& grad, const Tensor& input) {
   if (!input.is_complex()) return zeros_like(grad);
   const Tensor turned = input * Scalar(complex128_t(0, 1)) / square(input.abs());
   return where(input == 0, 0, grad * turned);
 }
 
+Tensor atan2_denominator(const Tensor& input, const Tensor& other) {
+  const Tensor sum = square(input) + square(other);
+  const Tensor origin = logical_and(input == 0, other == 0);
+  return masked_fill(sum, origin, std::numeric_limits<double>::infinity());
+}
+
 Tensor sinc_backward(const Tensor& grad, const Tensor& input) {
   const Tensor p = input * kPi;
-  // At 0 a series keeps the second derivative, -pi^2 / 3, right.
+  const Tensor divisor = p * input, vanishes = divisor == 0;  // at 0, and where the product is too small for the dtype
+  // There a series keeps the second derivative, -pi^2 / 3, right.
   const Tensor near_zero = input * (-kPi * kPi / 3);
-  return grad * where(input == 0, near_zero, (p * cos(p) - sin(p)) / (p * input)).conj();
+  return grad * where(vanishes, near_zero, (p * cos(p) - sin(p)) / masked_fill(divisor, vanishes, 1)).conj();
 }
 
 Tensor softsign_backward(const Tensor& grad, const Tensor& input) {

@@ -14,8 +14,8 @@ from .parameter import Parameter
 __all__ = [
     "RNNCellBase", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd", "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeNd",
     "_DropoutNd", "_Embedding", "_EmbeddingBag", "_FractionalMaxPool2d", "_FractionalMaxPool3d", "_InstanceNorm", "_LPPoolNd",
-    "_Loss", "_MaxPoolNd", "_MaxUnpoolNd", "_NormBase", "_Upsample", "_WeightedLoss", "_check_conv", "_old_limits", "_padding",
-    "_reduction", "_shape", "_tuple", "any_nonzero", "any_not_one", "reset_running_stats", "scalar_int64", "zero_row_",
+    "_Loss", "_MaxPoolNd", "_MaxUnpoolNd", "_NormBase", "_Upsample", "_WeightedLoss", "_check_conv", "_check_number", "_old_limits",
+    "_padding", "_reduction", "_shape", "_tuple", "any_nonzero", "any_not_one", "reset_running_stats", "scalar_int64", "zero_row_",
 ]
 
 
@@ -91,6 +91,11 @@ def _check_conv(padding, stride, padding_mode: str) -> None:
     if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
         raise ValueError("padding_mode must be one of {'zeros', 'reflect', 'replicate', 'circular'}, but got "
                          f"padding_mode='{padding_mode}'")
+
+
+def _check_number(name: str, value) -> None:
+    if not isinstance(value, (float, int)):
+        raise TypeError(f"{name} must be a float or int, got: {type(value)}")
 
 
 class _ConvNd(Module):

@@ -6,9 +6,6 @@ import tapegrad as tg
 
 
 def test_out_that_is_an_input_is_resized_after_the_reading():
-    x, y = tg.zeros(0), tg.arange(24.0).reshape(4, 6)
-    assert tg.cat((x, y), out=x) is x
-    assert x.shape == (4, 6) and (x == y).all()
     z = tg.zeros(0, 5)
     tg.sum(z, 0, out=z)
     assert z.tolist() == [0.0] * 5
@@ -16,8 +13,8 @@ def test_out_that_is_an_input_is_resized_after_the_reading():
 
 def test_out_that_overlaps_an_input_gets_what_a_copy_would():
     base = tg.arange(10.0)
-    expected = tg.cat((base[:4], base[2:6])).clone()
-    tg.cat((base[:4], base[2:6]), out=base[1:9])
+    expected = tg.cumsum(base[:8], 0)
+    tg.cumsum(base[:8], 0, out=base[1:9])
     assert (base[1:9] == expected).all()
 
 
