@@ -176,9 +176,18 @@ Tensor select_scatter(const Tensor& input, const Tensor& src, int64_t dim, int64
 
 Tensor as_strided_scatter(const Tensor& input, const Tensor& src, IntSpan size, IntSpan stride,
                           std::optional<int64_t> storage_offset) {
-  // The view is of the storage, so the copy keeps the strides; where it cannot (gaps), offsets count in a dense one.
-  return copy_with(input, src, "as_strided_scatter",
-                   [&](const Tensor& t) { return as_strided(t, size, stride, storage_offset.value_or(0)); });
+  // The view is of the storage, so the copy has the input's place in it: strides, gaps and offset. A tensor whose
+  // elements share memory is copied densely.
+  const int64_t offset = storage_offset.value_or(input.storage_offset());
+  const auto part = [&](const Tensor& t) { return as_strided(t, size, stride, offset); };
+  const bool shared = has_internal_overlap(input);
+  if (shared || (input.storage_offset() == 0 && input.is_contiguous()))
+    return copy_with(shared ? contiguous(input) : input, src, "as_strided_scatter", part);
+  int64_t reach = input.storage_offset() + (input.numel() > 0);
+  for (int d = 0; d < input.ndim() && input.numel() > 0; ++d)
+    reach += (input.impl()->size(d) - 1) * input.impl()->stride(d);
+  const Tensor whole = copy_with(as_strided(input, {reach}, {1}, 0), src, "as_strided_scatter", part);
+  return as_strided(whole, input.sizes(), input.strides(), input.storage_offset());
 }
 
 Tensor index_reduce(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source,

@@ -33,12 +33,16 @@ Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, double ma
 Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, int64_t dim, double eps) {
   TG_CHECK(x1.is_floating_point() && x2.is_floating_point(), Runtime,
            "cosine_similarity: expected floating tensors: got {} and {}", x1.dtype(), x2.dtype());
+  TG_CHECK(eps >= 0, Runtime, "cosine_similarity: eps must not be negative: got {}", eps);
   const DimVector shape = broadcast_sizes(x1.sizes(), x2.sizes(), "cosine_similarity");
   const Tensor a = expand(x1, shape), b = expand(x2, shape);
-  // Normalising before the product keeps its square from overflowing.
-  const Tensor norm_a = clamp_min(sqrt(sum_over(square(a), dim, true)), eps);
-  const Tensor norm_b = clamp_min(sqrt(sum_over(square(b), dim, true)), eps);
-  return sum_over((a / norm_a) * (b / norm_b), dim);
+  // Normalising before the product keeps its square from overflowing. The bound is not on the tape, as in PyTorch.
+  const auto bounded_norm = [&](const Tensor& t) {
+    const Tensor length = clone(_norm_2(t, OptionalInts(IntSpan(&dim, 1)), true));
+    raw::clamp_min_(length, eps);
+    return length;
+  };
+  return sum_over((a / bounded_norm(a)) * (b / bounded_norm(b)), dim);
 }
 
 Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const Tensor& target, double margin,

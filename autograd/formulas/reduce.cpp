@@ -93,10 +93,12 @@ Tensor norm_backward(const Tensor& grad, const Tensor& input, const Tensor& resu
     const Tensor chosen = magnitude == expanded(result);
     return expanded(grad / sum(chosen, dim, keepdim)) * where(chosen, sgn(input), 0);
   }
-  // x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0; for p < 2 also where x is.
+  // x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0; for p < 2 also where x is: there the power is taken of 1, so
+  // that its infinite slope is in no second derivative, either.
   const Tensor scale = where(result == 0, 0, grad / tapegrad::pow(result, p - 1));
-  const Tensor power = tapegrad::pow(magnitude, p - 1);
-  return expanded(scale) * sgn(input) * (p < 2 ? where(magnitude == 0, 0, power) : power);
+  if (p >= 2) return expanded(scale) * sgn(input) * tapegrad::pow(magnitude, p - 1);
+  const Tensor zero = magnitude == 0;
+  return expanded(scale) * sgn(input) * where(zero, 0, tapegrad::pow(where(zero, 1, magnitude), p - 1));
 }
 
 }  // namespace tapegrad::autograd

@@ -56,7 +56,9 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 @asks
 def lu(A, pivot=True, get_infos=False, out=None):
     """The factors of A = P L U in one tensor and the rows' exchanges, and with get_infos an info per matrix."""
-    results = tuple(tapegrad.linalg.lu_factor_ex(A, pivot=pivot))[:3 if get_infos else 2]
+    results = tapegrad.linalg.lu_factor_ex(A, pivot=pivot)  # with names, as PyTorch's are where there are three
+    if not get_infos:
+        results = tuple(results)[:2]
     if out is None:
         return results
     if not isinstance(out, (tuple, list)) or len(out) != len(results):

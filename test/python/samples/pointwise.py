@@ -63,6 +63,13 @@ def binary(make):
     return [(pair, {}) for pair in _pairs(make)]
 
 
+def ldexp(make):
+    """Powers of floating and of integral dtypes."""
+    powers = tapegrad.tensor([[2, 0, 5, 1]], dtype=tapegrad.int8)  # PyTorch takes the gradient of negative ones for 0
+    return binary(make) + [((make((3, 4)), powers), {}), ((make(()), powers[0].long()), {}), ((make((3, 4)).t(), powers[:, :3].int()), {}),
+                           ((make((0, 4)), powers), {})]
+
+
 def binary_nonzero(make):
     return [((a.abs() + 0.3, b.abs() + 0.4), {}) for a, b in _pairs(make)] + [((-(a.abs() + 0.3), b.abs() + 0.4), {}) for a, b in _pairs(make)[:2]]
 
