@@ -1,6 +1,7 @@
 // Special functions: gamma and its derivatives, inverse error function, entropies and the like.
 #pragma once
 
+#include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/functors/math.h"
 
 namespace tapegrad::fn {
@@ -202,8 +203,7 @@ struct logaddexp {
   static constexpr int kCost = 16;
   TG_HD T operator()(T a, T b) const {
     if constexpr (is_complex_type<T>) {
-      const T m = a.real() < b.real() ? b : a, least = a.real() < b.real() ? a : b;
-      return a == b && math::isinf(a.real()) ? a : m + math::log1p(math::exp(least - m));
+      return log_add_exp(a, b);
     } else {
       const T m = math::maximum(a, b);
       const T l = m + math::log1p(math::exp(-math::magnitude(a - b)));

@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "tapegrad/aten/copy/flags.h"
-#include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/iterate/only_element.h"
+#include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/kernels_scan.h"
 #include "tapegrad/aten/scan/lanes.h"
 
@@ -339,7 +338,6 @@ void extremes(const T* x, T* values, int64_t* indices, const Extent& e) {
 
 template <bool kLargest>
 void extremes(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
-  if (wrote_only_element(input, out_values, out_indices)) return;
   const Tensor dense = as_dtype(clean_flags(input), input.dtype());
   dispatch_dtype(input.dtype(), [&]<class T>() {
     if constexpr (!is_complex_type<T>)
@@ -364,23 +362,6 @@ struct LogSum {
       sum = std::numeric_limits<S>::quiet_NaN();
     }
     return top + math::log(sum);
-  }
-};
-
-// Of complex numbers the largest real part so far stands out of the sum.
-struct ComplexLogSum {
-  double top = -std::numeric_limits<double>::infinity();
-  std::complex<double> sum = 0;
-
-  std::complex<double> add(std::complex<double> x) {
-    if (x.real() > top) {
-      sum *= math::exp(top - x.real());
-      top = x.real();
-    }
-    // An element of log(0) adds nothing, whatever its angle.
-    if (!(x.real() == -std::numeric_limits<double>::infinity()))
-      sum += std::polar(x.real() == top ? 1.0 : math::exp(x.real() - top), x.imag());
-    return top + std::log(sum);
   }
 };
 
@@ -450,8 +431,9 @@ void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
       T* y = static_cast<T*>(out.data_ptr());
       each_group(e, few_and_long(e), [&](const LaneGroup& g) {
         for (int64_t j = 0; j < g.width; ++j) {
-          ComplexLogSum state;
-          for (int64_t i = 0, at = g.start[j]; i < e.n; ++i, at += g.step) y[at] = T(state.add(x[at]));
+          std::complex<double> sum(-std::numeric_limits<double>::infinity());
+          for (int64_t i = 0, at = g.start[j]; i < e.n; ++i, at += g.step)
+            y[at] = T(sum = fn::log_add_exp(std::complex<double>(x[at]), sum));
         }
       });
     }

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "tapegrad/aten/copy/flags.h"
-#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/typed.h"
@@ -182,36 +182,19 @@ struct CumulateLog {
   }
 };
 
-// Of complex numbers the largest real part stands out of the sum.
-struct ComplexLogSum {
-  double top;
-  std::complex<double> sum;
-};
 template <class T>
 struct CumulateComplexLog {
-  using State = ComplexLogSum;
+  using State = std::complex<double>;
   const T* x;
   T* out;
   TG_DEVICE State identity() const { return {-std::numeric_limits<double>::infinity(), 0}; }
   TG_DEVICE State of(int64_t i, int64_t) const {
-    const double re = x[i].real(), im = x[i].imag();
-    if (re == -std::numeric_limits<double>::infinity()) return identity();
-    if (re != re) return {-std::numeric_limits<double>::infinity(), {re, re}};
-    return {re, {math::cos(im), math::sin(im)}};
+    return fn::log_add_exp(State(static_cast<double>(x[i].real()), static_cast<double>(x[i].imag())), identity());
   }
-  TG_DEVICE static std::complex<double> times(const std::complex<double>& z, double f) {
-    return {z.real() * f, z.imag() * f};
-  }
-  TG_DEVICE State merge(const State& a, const State& b) const {
-    if (a.top == b.top) return {a.top, {a.sum.real() + b.sum.real(), a.sum.imag() + b.sum.imag()}};
-    if (a.top < b.top) return merge(b, a);
-    const std::complex<double> less = times(b.sum, math::exp(b.top - a.top));
-    return {a.top, {a.sum.real() + less.real(), a.sum.imag() + less.imag()}};
-  }
+  TG_DEVICE State merge(const State& a, const State& b) const { return fn::log_add_exp(b, a); }
   TG_DEVICE void put(int64_t i, const State& s) const {
     using R = math::real_t<T>;
-    const double re = s.sum.real(), im = s.sum.imag();
-    out[i] = T(static_cast<R>(s.top + math::log(math::hypot(re, im))), static_cast<R>(math::atan2(im, re)));
+    out[i] = T(static_cast<R>(s.real()), static_cast<R>(s.imag()));
   }
 };
 

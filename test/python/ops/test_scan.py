@@ -85,7 +85,28 @@ def test_logcumsumexp_of_complex_numbers(shape, dim):
     for dtype, tolerance in ((tg.complex128, 1e-12), (tg.complex64, 2e-5)):
         result = tg.tensor(x, dtype=dtype).logcumsumexp(dim)
         np.testing.assert_allclose(np.exp(result.numpy() - expected), np.ones(shape), atol=tolerance)  # equal but for 2 pi i
-        assert (result.imag.abs() <= np.pi + 1e-6).all()
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("parts", [[0.0, -0.0, 1.0, -1.0, 3.0, 4.0, 25.0, np.inf, -np.inf, np.nan], None])
+def test_complex_logarithms_of_sums_have_torch_s_branch(dtype, parts):
+    """Imaginary parts go on from that of the largest number and are not brought back into (-pi, pi]; infinities and NaN."""
+    torch = pytest.importorskip("torch")
+    if parts is None:
+        x, y = (RNG.standard_normal(3000) * 3 + 1j * RNG.standard_normal(3000) * 20 for _ in range(2))
+    else:
+        numbers_of = np.array([complex(a, b) for a in parts for b in parts])
+        x, y = (grid.ravel() for grid in np.meshgrid(numbers_of, numbers_of))
+    tolerance = 2e-5 if dtype == "complex64" else 1e-12
+
+    def both(library):
+        a, b = (library.tensor(v, dtype=getattr(library, dtype)) for v in (x, y))
+        return [library.logaddexp(a, b), library.logcumsumexp(library.stack([a, b, a]), 0), library.logcumsumexp(library.stack([a, b, b], 1), 1),
+                library.logcumsumexp(a if parts is None else a[:1], 0)]
+
+    for got, expected in zip(both(tg), both(torch)):
+        for part in ("real", "imag"):
+            np.testing.assert_allclose(getattr(got.numpy(), part), getattr(expected.numpy(), part), rtol=tolerance, atol=tolerance * 60)
 
 
 def test_logcumsumexp_of_distant_complex_numbers():
