@@ -1,5 +1,6 @@
 // einsum: the equation is turned into one label per dimension; operands are contracted two at a time, left to
-// right, each step being one bmm over (shared and kept) x (own left) x (summed) x (own right) labels.
+// right, each step being one bmm over (shared and kept) x (own left) x (summed) x (own right) labels, or one mul where
+// nothing is summed.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -173,13 +174,13 @@ Term contract(Term a, Term b, Needed needed) {
   for (int l : left) sizes.push_back(size_of(a, l));
   for (int l : right) sizes.push_back(size_of(b, l));
   Tensor pa = permute_to(a, join(batch, left, summed)), pb = permute_to(b, join(batch, summed, right));
-  if (batch.empty()) {
-    r.tensor = reshape(mm(reshape(pa, {nl, ns}), reshape(pb, {ns, nr})), sizes);
-  } else if (summed.empty() && (left.empty() || right.empty())) {
-    DimVector wide_a(pa.sizes()), wide_b(pb.sizes());  // nothing to sum: a product element by element
+  if (summed.empty()) {  // a product element by element, in the dtype of both as mul has it
+    DimVector wide_a(pa.sizes()), wide_b(sizes);
     wide_a.resize(sizes.size(), 1);
-    if (!left.empty()) wide_b.resize(sizes.size(), 1);
+    std::fill_n(wide_b.begin() + static_cast<long>(batch.size()), left.size(), 1);
     r.tensor = mul(reshape(pa, wide_a), reshape(pb, wide_b));
+  } else if (batch.empty()) {
+    r.tensor = reshape(mm(reshape(pa, {nl, ns}), reshape(pb, {ns, nr})), sizes);
   } else {
     r.tensor = reshape(bmm(reshape(pa, {nb, nl, ns}), reshape(pb, {nb, ns, nr})), sizes);
   }

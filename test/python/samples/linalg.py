@@ -1,5 +1,7 @@
 """Samples of the matrix products."""
 
+import tapegrad
+
 
 def mm(make):
     return [((make((3, 4)), make((4, 5))), {}), ((make((4, 3)).t(), make((5, 4)).t()), {}), ((make((1, 4)), make((4, 1))), {}), ((make((3, 0)), make((0, 2))), {}),
@@ -66,7 +68,15 @@ def einsum(make):
     return [(("ij,jk->ik", [make((3, 4)), make((4, 5))]), {}), (("ij,jk", [make((3, 4)), make((4, 5))]), {}), (("ii->i", [make((4, 4))]), {}), (("ii", [make((3, 3))]), {}),
             (("bij,bjk->bik", [make((2, 3, 4)), make((2, 4, 5))]), {}), (("...ij,...jk->...ik", [make((2, 3, 4)), make((4, 5))]), {}), (("ij->ji", [make((3, 4))]), {}),
             (("i,j->ij", [make((3,)), make((4,))]), {}), (("ijk->", [make((2, 3, 4))]), {}), (("ab,bc,cd->ad", [make((2, 3)), make((3, 4)), make((4, 2))]), {}),
-            (("bi,oij,bj->bo", [make((2, 3)), make((4, 3, 2)), make((2, 2))]), {}), (("b...->...", [make((2, 3))]), {})]
+            (("bi,oij,bj->bo", [make((2, 3)), make((4, 3, 2)), make((2, 2))]), {}), (("b...->...", [make((2, 3))]), {}),
+            (("ij,ik->ijk", [make((2, 3)), make((2, 4))]), {}), (("ij,k->kij", [make((2, 3)), make((4,))]), {}),
+            # What is not summed has the dtype of the product, and sums of integers are int64.
+            (("i,j->ij", [make((3,), dtype=tapegrad.int32, high=5), make((4,), dtype=tapegrad.int64, high=5)]), {}),
+            (("ij,ik->ijk", [make((2, 3), dtype=tapegrad.uint8, high=5), make((2, 4), dtype=tapegrad.int8, high=5)]), {}),
+            (("i,j->ji", [make((3,), dtype=tapegrad.bool), make((4,), dtype=tapegrad.bool)]), {}),
+            (("i,j->ij", [make((3,), dtype=tapegrad.int32, high=5), make((4,))]), {}),
+            (("ij,jk->k", [make((2, 3), dtype=tapegrad.int32, high=5), make((3, 4), dtype=tapegrad.int64, high=5)]), {}),
+            (("ij,jk->ik", [make((2, 3), dtype=tapegrad.int8, high=5), make((3, 4), dtype=tapegrad.int8, high=5)]), {})]
 
 
 def linear(make):
