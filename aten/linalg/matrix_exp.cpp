@@ -110,6 +110,10 @@ class Exponential {
 }  // namespace
 
 void matrix_exp(const Tensor& A, const Tensor& out) {
+  if (is_half(A.dtype())) {
+    raw::copy_(out, raw::linalg_matrix_exp(raw::to(A, DType::float32)));
+    return;
+  }
   dispatch_lapack(A.dtype(), [&]<class T>() {
     Matrices<const T> a(A, 2);
     Matrices<T> result(out, 2);

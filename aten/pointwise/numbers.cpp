@@ -22,18 +22,21 @@ Tensor ldexp(const Tensor& input, const Tensor& other) {
   return _ldexp(input, other);
 }
 
-// float32 and float64 have a kernel; a 16-bit number's neighbours differ by one in its bits.
+// float32 and float64 have a kernel; a 16-bit number's neighbours differ by one in its bits. What the tape sees of
+// those is float32's.
 Tensor nextafter(const Tensor& input, const Tensor& other) {
   const DType dtype = promote_types(input.dtype(), other.dtype());
   if (!is_half(dtype)) return _nextafter(input, other);
-  const DimVector sizes = broadcast_sizes(input.sizes(), other.sizes(), "nextafter");
-  const Tensor a = contiguous(expand(to(input, dtype), sizes)), b = to(other, dtype);
+  const Tensor result = to(_nextafter(to(input, DType::float32), to(other, DType::float32)), dtype);
+  NoGradGuard guard;
+  const Tensor a = contiguous(expand(to(input, dtype), result.sizes())), b = to(other, dtype);
   const Tensor bits = _view_dtype(a, DType::int16);
   const Tensor away = eq(lt(a, b), gt(a, 0));  // away from zero: the bits grow
   const Tensor stepped = _view_dtype(where(away, bits + 1, bits - 1), dtype);
   const Tensor smallest = _view_dtype(full(IntSpan(), 1, DType::int16, a.device()), dtype);
-  const Tensor result = where(eq(a, 0), copysign(smallest, b), stepped);
-  return where(logical_or(isnan(a), isnan(b)), a + b, where(eq(a, b), b, result));
+  const Tensor from_zero = where(eq(a, 0), copysign(smallest, b), stepped);
+  copy_(result, where(logical_or(isnan(a), isnan(b)), a + b, where(eq(a, b), b, from_zero)));
+  return result;
 }
 
 Tensor complex_of(const Tensor& real, const Tensor& imag) {

@@ -173,6 +173,10 @@ void exponential_of_large(const Tensor& A, const Tensor& out) {
 
 void matrix_exp_cuda(const Tensor& A, const Tensor& out) {
   if (A.numel() == 0) return;
+  if (is_half(A.dtype())) {
+    raw::copy_(out, raw::linalg_matrix_exp(raw::to(A, DType::float32)));
+    return;
+  }
   if (A.size(-1) > kSmallExponential) {
     if (to_real(A.dtype()) == DType::float32)
       exponential_of_large<float>(A, out);

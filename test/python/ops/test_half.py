@@ -216,3 +216,50 @@ def test_sums_into_lines(dtype, size, length):
     with pytest.raises(RuntimeError, match="out of bounds"):
         a.scatter_add_(1, i + size, b)
     assert a.equal(found)  # nothing was written
+
+
+@pytest.mark.parametrize("other_dtype", [*FORMATS, "float32"])
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_nextafter_has_torch_s_values_and_gradients(dtype, other_dtype):
+    values = [0.0, -0.0, 1.0, -1.0, 2.5, np.inf, -np.inf, np.nan, 1e-7, 65504.0, -65504.0]
+
+    def look(library):
+        x, y = (library.tensor(v).to(getattr(library, d)).requires_grad_() for v, d in zip(np.meshgrid(values, values), (dtype, other_dtype)))
+        z = library.nextafter(x, y)
+        z.backward(library.arange(1, z.numel() + 1).reshape(z.shape).to(z.dtype))
+        return z.detach(), x.grad, y.grad
+
+    for got, expected in zip(look(tg), look(torch)):
+        assert str(got.dtype).rpartition(".")[2] == str(expected.dtype).rpartition(".")[2]
+        np.testing.assert_array_equal(got.float().numpy(), expected.float().numpy())
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_matrix_exp_is_float32_s(dtype):
+    """PyTorch's own are not finite, even of small matrices."""
+    x = tg.tensor(np.random.default_rng(2).standard_normal((2, 4, 4))).to(getattr(tg, dtype)).requires_grad_()
+    wide = x.detach().float().requires_grad_()
+    for f in (tg.linalg.matrix_exp, tg.matrix_exp):
+        got, expected = f(x), tg.linalg.matrix_exp(wide)
+        assert got.dtype == x.dtype and tg.equal(got, expected.to(x.dtype))
+        (grad,) = tg.autograd.grad(got.sum(), x)
+        np.testing.assert_allclose(grad.float().numpy(), tg.autograd.grad(expected.sum(), wide)[0].numpy(), rtol=4 * FORMATS[dtype], atol=4 * FORMATS[dtype])
+    with pytest.raises(RuntimeError, match="linalg.matrix_exp: A must be batches of square matrices: got shape"):
+        tg.linalg.matrix_exp(x[:, :2])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_places_and_counts_are_not_rounded(dtype):
+    """Where elements lie, and how many there are, is worked out in float32; PyTorch rounds both to the 16 bits: its counts stop at 512
+    or 4096, and its places are off by whole elements."""
+    make, error = np.random.default_rng(3), FORMATS[dtype]
+    x = tg.tensor(make.random(20_000)).to(getattr(tg, dtype))
+    assert tg.equal(x.histc(3, 0, 1), x.float().histc(3, 0, 1).to(x.dtype)) and x.histc(1, 0, 1).item() > 19_000
+    image, grid = tg.tensor(make.standard_normal((1, 2, 300, 300))).to(x.dtype), tg.tensor(make.uniform(-1, 1, (1, 20, 20, 2))).to(x.dtype)
+    for mode in ("nearest", "bilinear", "bicubic"):
+        got, expected = (tg.nn.functional.grid_sample(a, b, mode=mode, align_corners=False) for a, b in ((image, grid), (image.float(), grid.float())))
+        np.testing.assert_allclose(got.float().numpy(), expected.numpy(), rtol=error, atol=1e-6)
+    samples = tg.tensor(make.random((1, 2, 2))).to(x.dtype)
+    got, expected = (tg.nn.functional.fractional_max_pool2d(a, 2, output_size=210, return_indices=True, _random_samples=s)[1]
+                     for a, s in ((image, samples), (image.float(), samples.float())))
+    assert tg.equal(got, expected)
