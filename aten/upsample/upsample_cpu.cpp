@@ -4,6 +4,7 @@
 
 #include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/aten/upsample/bytes.h"
 #include "tapegrad/aten/upsample/taps.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -136,14 +137,15 @@ void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
 void upsample_cpu(const Tensor& input, [[maybe_unused]] IntSpan output_size, std::string_view mode, bool align_corners,
                   const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
-  Mode m = *resampling::mode_of(mode);
+  const Mode m = *resampling::mode_of(mode);
+  const bool nearest = m == Mode::Nearest || m == Mode::NearestExact;
   auto run = [&]<class T>() {
     Plan<sum_t<T>> plan(m, input.sizes(), out.sizes(), align_corners, scales);
-    resample<T>(plan, m == Mode::Nearest || m == Mode::NearestExact, static_cast<const T*>(input.data_ptr()),
-                static_cast<T*>(out.data_ptr()));
+    resample<T>(plan, nearest, static_cast<const T*>(input.data_ptr()), static_cast<T*>(out.data_ptr()));
   };
-  if (out.dtype() == DType::uint8) return run.template operator()<uint8_t>();
-  dispatch_floating(out.dtype(), run);
+  if (out.dtype() != DType::uint8) return dispatch_floating(out.dtype(), run);
+  if (nearest) return run.template operator()<uint8_t>();
+  resample_bytes(input, m, align_corners, scales, out);
 }
 
 void upsample_grad_cpu(const Tensor& output, [[maybe_unused]] IntSpan input_size, std::string_view mode,

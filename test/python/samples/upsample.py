@@ -1,5 +1,7 @@
 """Samples of resampling."""
 
+import tapegrad
+
 
 def interpolate(make):
     return [((make((2, 3, 4)),), {"size": 7}), ((make((1, 2, 3, 4)), (5, 3)), {}), ((make((1, 2, 3, 4)),), {"scale_factor": 2}), ((make((1, 2, 3, 4)),), {"scale_factor": (1.5, 0.7), "mode": "nearest-exact"}),
@@ -13,7 +15,16 @@ def interpolate(make):
             ((make((0, 2, 3, 3)),), {"size": (5, 5)}), ((make((1, 1, 3, 4)),), {"size": (3, 4), "mode": "bicubic"}),
             ((make((1, 2, 7, 5)),), {"size": (3, 4), "mode": "bilinear", "antialias": True}), ((make((2, 1, 5, 6)),), {"scale_factor": 0.6, "mode": "bicubic", "antialias": True}),
             ((make((1, 1, 4, 5)),), {"size": (7, 3), "mode": "bilinear", "antialias": True, "align_corners": True}), ((make((1, 1, 9, 8)),), {"size": (4, 11), "mode": "lanczos", "antialias": True}),
-            ((make((1, 1, 6, 5)),), {"size": (1, 1), "mode": "bicubic", "antialias": True, "align_corners": True})]
+            ((make((1, 1, 6, 5)),), {"size": (1, 1), "mode": "bicubic", "antialias": True, "align_corners": True}), *_of_bytes(make)]
+
+
+def _of_bytes(make):
+    """Of bytes PyTorch's very bytes; of more than four channels PyTorch's own are wrong where the width is 1."""
+    modes = [("bilinear", {}), ("bicubic", {}), ("bilinear", {"antialias": True}), ("bicubic", {"antialias": True}), ("bilinear", {"align_corners": True}),
+             ("bicubic", {"align_corners": True}), ("bicubic", {"antialias": True, "align_corners": True}), ("lanczos", {"antialias": True}), ("nearest", {})]
+    sizes = [((1, 1, 23, 31), {"size": (40, 17)}), ((2, 3, 16, 9), {"scale_factor": (1.7, 2.5)}), ((1, 5, 12, 33), {"size": (7, 90)}),
+             ((1, 2, 20, 11), {"size": (20, 5)}), ((1, 4, 9, 20), {"scale_factor": (0.5, 1.03)}), ((1, 1, 3, 1), {"size": (1, 6)}), ((1, 2, 5, 7), {"size": (5, 7)})]
+    return [((make(shape, dtype=tapegrad.uint8, low=0, high=256),), {"mode": mode, **size, **more}) for mode, more in modes for shape, size in sizes]
 
 
 def upsample(make):
