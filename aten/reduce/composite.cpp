@@ -1,5 +1,6 @@
 // Reductions made of others; see aten/ops/reduce.toml.
 #include <cmath>
+#include <limits>
 
 #include "tapegrad/aten/kernels_reduce.h"
 
@@ -27,9 +28,10 @@ std::tuple<Tensor, Tensor> aminmax(const Tensor& input, std::optional<int64_t> d
 Tensor logsumexp(const Tensor& input, IntSpan dim, bool keepdim) {
   const Tensor x = is_differentiable(input.dtype()) ? input : input.to(default_dtype());
   if (x.numel() == 0) return log(sum(exp(x), dim, keepdim));
-  // The shift is constant for the tape: its gradient cancels. Infinite maxima stay out of the difference.
+  // The shift is constant for the tape: its gradient cancels. It is finite, so that beside an infinity the exponentials
+  // of others are zero and not infinite or NaN, and so are their gradients.
   const Tensor highest = amax(x.is_complex() ? real(x.detach()) : x.detach(), dim, true);
-  const Tensor shift = where(isinf(highest), 0, highest);
+  const Tensor shift = nan_to_num(highest, std::numeric_limits<double>::quiet_NaN());
   const Tensor shifted = x - shift;  // and its exponentials in the same place, where no tape wants it
   const Tensor result = log(sum(shifted.requires_grad() ? exp(shifted) : exp_(shifted), dim, true)) + shift;
   return keepdim ? result : sum(result, dim, false);

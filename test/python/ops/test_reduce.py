@@ -67,3 +67,21 @@ def test_places_of_extremes(n):
         x[1, at:] = math.nan
         assert x.argmax(1).tolist() == [a[0].argmax(), at, a[2].argmax()]
         assert x.argmin(1)[1].item() == at
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "bfloat16", "float16"])
+def test_logsumexp_beside_infinities_is_torch_s(dtype):
+    """What is finite has no part in an infinite sum and so no gradient, however large it is."""
+    torch = pytest.importorskip("torch")
+    values = [1000.0, 0.0, -1000.0, math.inf, -math.inf, math.nan]
+    for row in [[a, b] for a in values for b in values if not (math.isfinite(a) and math.isfinite(b))] + [[a] for a in values]:
+        def look(library, row=row):
+            x = library.tensor(row).to(getattr(library, dtype)).requires_grad_()
+            y = library.logsumexp(x, 0)
+            y.backward(library.ones_like(y) * 2)
+            return y.detach(), x.grad
+
+        for got, expected in zip(look(tg), look(torch)):
+            got, expected = (t.to(library.complex128).numpy() for t, library in ((got, tg), (expected, torch)))
+            for part in ("real", "imag"):
+                np.testing.assert_allclose(getattr(got, part), getattr(expected, part), rtol=1e-6, err_msg=str(row))
