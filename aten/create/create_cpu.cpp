@@ -59,18 +59,15 @@ void new_full_cpu(const Tensor&, IntSpan, const Scalar& fill_value, OptDType, Op
 
 void arange_cpu(const Scalar& start, const Scalar& /*end*/, const Scalar& step, OptDType, OptDevice,
                 const Tensor& out) {
+  if (is_integral(out.dtype())) {
+    // Start and step are cut to whole numbers. Unsigned, as the last step past the end may wrap around.
+    const uint64_t first = static_cast<uint64_t>(start.to<int64_t>()), by = static_cast<uint64_t>(step.to<int64_t>());
+    auto whole = [first, by](int64_t i) { return static_cast<int64_t>(first + by * static_cast<uint64_t>(i)); };
+    return generate(out, whole, whole);
+  }
   const double a = start.to<double>(), s = step.to<double>();
   auto real = [a, s](int64_t i) { return a + s * static_cast<double>(i); };
-  if (!start.is_integral() || !step.is_integral()) {
-    if (out.dtype() == DType::int64) {
-      const int64_t first = start.to<int64_t>(), by = step.to<int64_t>();
-      return generate(out, real, [first, by](int64_t i) { return first + by * i; });
-    }
-    return generate(out, real, real);
-  }
-  // Unsigned, as the last step past the end may wrap around.
-  const uint64_t first = static_cast<uint64_t>(start.to<int64_t>()), by = static_cast<uint64_t>(step.to<int64_t>());
-  generate(out, real, [first, by](int64_t i) { return static_cast<int64_t>(first + by * static_cast<uint64_t>(i)); });
+  generate(out, real, real);
 }
 
 void range_cpu(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device,

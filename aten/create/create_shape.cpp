@@ -24,16 +24,34 @@ DimVector checked_sizes(IntSpan size, const char* op) {
   return DimVector(size);
 }
 
-// ceil((end - start) / step), exact for integers.
-int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype) {
-  auto check_direction = [](bool ok, const auto& a, const auto& b, const auto& s) {
-    TG_CHECK(ok, Runtime, "arange: the end must lie in the direction of the step: start {}, end {}, step {}", a, b, s);
-  };
-  bool whole = start.is_integral() && end.is_integral() && step.is_integral();
-  if (whole || (dtype && *dtype == DType::int64)) {
+void check_direction(const char* op, bool ok, const Scalar& start, const Scalar& end, const Scalar& step) {
+  TG_CHECK(ok, Runtime, "{}: the end must lie in the direction of the step: start {}, end {}, step {}", op,
+           to_string(start), to_string(end), to_string(step));
+}
+
+void check_range(const char* op, const Scalar& start, const Scalar& end, const Scalar& step, DType result) {
+  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "{}: not implemented for dtype {}", op,
+           result);
+  TG_CHECK(!start.is_complex() && !end.is_complex() && !step.is_complex(), Runtime,
+           "{}: complex numbers have no order: got {}, {}, {}", op, to_string(start), to_string(end), to_string(step));
+  const double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
+  TG_CHECK(s != 0, Runtime, "{}: step must not be zero", op);
+  TG_CHECK(!std::isnan(s), Runtime, "{}: step must be a number: got {}", op, s);
+  TG_CHECK(std::isfinite(a) && std::isfinite(b), Runtime, "{}: the range must be finite: start {}, end {}, step {}", op,
+           a, b, s);
+  check_direction(op, s > 0 ? b >= a : b <= a, start, end, step);
+  for (const Scalar& x : {start, end, step})
+    TG_CHECK(!is_integral(result) || x.is_integral() || std::abs(x.to<double>()) < 0x1p63, Runtime,
+             "{}: a number does not fit into int64: {}", op, to_string(x));
+}
+
+// ceil((end - start) / step), exact for integers. Of int64 all three are cut to whole numbers first, of other integers
+// only what is written (arange_cpu).
+int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step, bool whole) {
+  if (whole) {
     int64_t a = start.to<int64_t>(), b = end.to<int64_t>(), s = step.to<int64_t>();
-    TG_CHECK(s != 0, Runtime, "arange: step must not be zero");
-    check_direction(s > 0 ? b >= a : b <= a, a, b, s);
+    TG_CHECK(s != 0, Value, "arange: step must not be zero as a whole number: got {}", to_string(step));
+    check_direction("arange", s > 0 ? b >= a : b <= a, start, end, step);
     // Unsigned, so that neither the distance nor -INT64_MIN overflows.
     uint64_t distance = s > 0 ? static_cast<uint64_t>(b) - static_cast<uint64_t>(a)
                               : static_cast<uint64_t>(a) - static_cast<uint64_t>(b);
@@ -43,13 +61,7 @@ int64_t arange_length(const Scalar& start, const Scalar& end, const Scalar& step
              b, s);
     return static_cast<int64_t>(n);
   }
-  TG_CHECK(!start.is_complex() && !end.is_complex() && !step.is_complex(), Runtime,
-           "arange: complex numbers have no order: got {}, {}, {}", to_string(start), to_string(end), to_string(step));
-  double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
-  TG_CHECK(s != 0, Runtime, "arange: step must not be zero");
-  TG_CHECK(std::isfinite(a) && std::isfinite(b) && !std::isnan(s), Runtime,
-           "arange: the range must be finite: start {}, end {}, step {}", a, b, s);
-  check_direction(s > 0 ? b >= a : b <= a, a, b, s);
+  const double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
   double n = std::ceil((b - a) / s);
   TG_CHECK(n >= 0 && n < 9.2e18, Runtime, "arange: too many elements: start {}, end {}, step {}", a, b, s);
   return static_cast<int64_t>(n);
@@ -129,12 +141,10 @@ TensorSpec new_full_shape(const Tensor& input, IntSpan size, const Scalar&, OptD
 }
 
 TensorSpec arange_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {
-  int64_t n = arange_length(start, end, step, dtype);
-  bool whole = start.is_integral() && end.is_integral() && step.is_integral();
-  DType result = dtype.value_or(whole ? DType::int64 : default_dtype());
-  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "arange: not implemented for dtype {}",
-           result);
-  return vector_spec(n, result, device);
+  const bool whole = start.is_integral() && end.is_integral() && step.is_integral();
+  const DType result = dtype.value_or(whole ? DType::int64 : default_dtype());
+  check_range("arange", start, end, step, result);
+  return vector_spec(arange_length(start, end, step, whole || result == DType::int64), result, device);
 }
 
 TensorSpec arange_end_shape(const Scalar& end, OptDType dtype, OptDevice device) {
@@ -171,19 +181,16 @@ TensorSpec empty_permuted_shape(IntSpan size, IntSpan physical_layout, OptDType 
 }
 
 TensorSpec range_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {
-  TG_CHECK(!start.is_complex() && !end.is_complex() && !step.is_complex(), Runtime,
-           "range: complex numbers have no order: got {}, {}, {}", to_string(start), to_string(end), to_string(step));
-  const double a = start.to<double>(), b = end.to<double>(), s = step.to<double>();
-  TG_CHECK(s != 0 && !std::isnan(s), Runtime, "range: step must not be zero: got {}", s);
-  TG_CHECK(std::isfinite(a) && std::isfinite(b), Runtime, "range: the range must be finite: start {}, end {}, step {}",
-           a, b, s);
-  TG_CHECK(s > 0 ? b >= a : b <= a, Runtime,
-           "range: the end must lie in the direction of the step: start {}, end {}, step {}", a, b, s);
-  const double n = std::floor((b - a) / s) + 1;
-  TG_CHECK(n < 9.2e18, Runtime, "range: too many elements: start {}, end {}, step {}", a, b, s);
   const DType result = dtype.value_or(default_dtype());
-  TG_CHECK(!is_complex(result) && result != DType::bool_, NotImplemented, "range: not implemented for dtype {}",
-           result);
+  check_range("range", start, end, step, result);
+  // Of integers all three are cut to whole numbers.
+  const auto number = [result](const Scalar& x) {
+    return is_integral(result) ? std::trunc(x.to<double>()) : x.to<double>();
+  };
+  const double a = number(start), b = number(end), s = number(step);
+  TG_CHECK(s != 0, Runtime, "range: step must not be zero as a whole number: got {}", to_string(step));
+  const double n = std::floor((b - a) / s) + 1;
+  TG_CHECK(n >= 0 && n < 9.2e18, Runtime, "range: too many elements: start {}, end {}, step {}", a, b, s);
   return vector_spec(static_cast<int64_t>(n), result, device);
 }
 

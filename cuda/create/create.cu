@@ -73,8 +73,7 @@ void new_full_cuda(const Tensor&, IntSpan, const Scalar& value, OptDType, OptDev
 }
 
 void arange_cuda(const Scalar& start, const Scalar&, const Scalar& step, OptDType, OptDevice, const Tensor& out) {
-  const bool integers = start.is_integral() && step.is_integral();
-  if (out.dtype() == DType::int64 || (integers && (is_integral(out.dtype()) || out.dtype() == DType::bool_)))
+  if (is_integral(out.dtype()))
     return sequence<int64_t>(
         out, Whole{static_cast<uint64_t>(start.to<int64_t>()), static_cast<uint64_t>(step.to<int64_t>())});
   sequence<double>(out, Steps{start.to<double>(), step.to<double>()});

@@ -40,11 +40,13 @@ def new_full(make):
 
 
 def arange_end(make):
-    return [((5,), {}), ((2.5,), {}), ((0,), {}), ((4,), {"dtype": make.dtype})]
+    return [((5,), {}), ((2.5,), {}), ((0,), {}), ((4,), {"dtype": make.dtype}), ((2.5,), {"dtype": tapegrad.int32}), ((2.5,), {"dtype": tapegrad.int64})]
 
 
 def arange(make):
-    return [((1, 5), {}), ((5, 1, -1), {}), ((0.0, 1.0, 0.1), {}), ((0, 7, 3), {"dtype": make.dtype})]
+    whole = [(numbers, {"dtype": dtype}) for dtype in (tapegrad.int64, tapegrad.int32, tapegrad.uint8) for numbers in (
+        (0.5, 5, 1), (0.5, 5.7, 1.5), (5.5, 0.5, -1), (-0.5, 3), (1.5, 1.6), (1.5, 3.5, 1.9), (254, 258))]
+    return [((1, 5), {}), ((5, 1, -1), {}), ((0.0, 1.0, 0.1), {}), ((0, 7, 3), {"dtype": make.dtype}), ((0.9, 5, 0.9), {"dtype": tapegrad.int32}), *whole]
 
 
 def linspace(make):
@@ -64,4 +66,6 @@ def empty_permuted(make):
 
 
 def range_samples(make):
-    return [((1, 5), {}), ((0.0, 1.0, 0.25), {}), ((5, 1, -2), {"dtype": make.dtype}), ((0, 3), {"dtype": tapegrad.int64})]
+    whole = [(numbers, {"dtype": dtype}) for dtype in (tapegrad.int64, tapegrad.int32, tapegrad.uint8) for numbers in (
+        (0.5, 3), (0.5, 3.7, 1.5), (-0.5, 3), (5.5, 0.5, -1))]
+    return [((1, 5), {}), ((0.0, 1.0, 0.25), {}), ((5, 1, -2), {"dtype": make.dtype}), ((0, 3), {"dtype": tapegrad.int64}), *whole]
