@@ -5,6 +5,7 @@
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/autograd/generated_support.h"
+#include "tapegrad/autograd/resize_inplace.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor_object.h"
@@ -44,6 +45,23 @@ PyObject* tensor_over(PyObject*, PyObject* args) {
   checked_numel(sizes, op);
   check_in_bounds(sizes, strides, offset, dtype, storage->nbytes(), op);
   return wrap(Tensor(make_intrusive<TensorImpl>(storage, dtype, IntSpan(sizes), IntSpan(strides), offset)));
+  TG_PY_CATCH
+}
+
+// _set_over(self, bytes, sizes, strides or None, offset): from then on self sees the storage of another tensor.
+PyObject* set_over_storage(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject *self, *bytes, *size_object, *stride_object, *offset_object;
+  if (!PyArg_ParseTuple(args, "OOOOO:_set_over", &self, &bytes, &size_object, &stride_object, &offset_object))
+    return nullptr;
+  const Tensor& t = to_tensor(self, {"set_", "self"});
+  const DimVector sizes = to_ints(size_object, {"set_", "size", 3});
+  checked_numel(sizes, "set_");
+  const DimVector strides =
+      stride_object == Py_None ? contiguous_strides(sizes) : to_ints(stride_object, {"set_", "stride", 4});
+  const int64_t offset = to_int(offset_object, {"set_", "storage_offset", 2});
+  autograd::set_over(t, to_tensor(bytes, {"set_", "source", 1}).impl()->storage(), sizes, strides, offset);
+  return Py_NewRef(self);
   TG_PY_CATCH
 }
 
@@ -132,6 +150,7 @@ PyObject* swap_tensor_impl(PyObject*, PyObject* args) {
 PyMethodDef internal_functions[] = {
     {"_storage_bytes", storage_bytes, METH_O, nullptr},
     {"_tensor_over", tensor_over, METH_VARARGS, nullptr},
+    {"_set_over", set_over_storage, METH_VARARGS, nullptr},
     {"_write_out", write_result, METH_VARARGS, nullptr},
     {"_swap_tensor_impl", swap_tensor_impl, METH_VARARGS, nullptr},
     {"_set_root_name", set_root_name, METH_O, nullptr},

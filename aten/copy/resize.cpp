@@ -45,31 +45,4 @@ void resize_tensor(const Tensor& self, IntSpan sizes, std::optional<MemoryFormat
   self.impl()->set_geometry(sizes, strides, self.storage_offset());
 }
 
-namespace composite {
-
-const Tensor& resize_(const Tensor& self, IntSpan size, std::optional<MemoryFormat> memory_format) {
-  TG_CHECK(!self.requires_grad(), Runtime,
-           "resize_: a tensor that requires grad cannot be resized\nuse detach() first");
-  TG_CHECK(!self.is_batched(), Runtime, "resize_: vmap: a tensor that is mapped over cannot get other sizes");
-  resize_tensor(self, size, memory_format, "resize_");
-  return self;
-}
-
-const Tensor& set_(const Tensor& self, const Tensor& source) {
-  TG_CHECK(!self.is_batched() && !source.is_batched(), Runtime,
-           "set_: vmap: a tensor that is mapped over cannot get other memory");
-  TG_CHECK(!self.requires_grad() && !source.requires_grad(), Runtime,
-           "set_: a tensor that requires grad cannot be exchanged");
-  TG_CHECK(self.dtype() == source.dtype(), Runtime, "set_: the dtypes differ: {} and {}", self.dtype(), source.dtype());
-  TG_CHECK(self.device() == source.device(), Runtime, "set_: the devices differ: {} and {}", self.device(),
-           source.device());
-  DimVector sizes(source.sizes()), strides(source.strides());
-  int64_t offset = source.storage_offset();
-  self.impl()->set_storage(Storage(source.impl()->storage()), source.dtype());
-  self.impl()->set_geometry(sizes, strides, offset);
-  return self;
-}
-
-}  // namespace composite
-
 }  // namespace tapegrad

@@ -6,7 +6,7 @@ import copy as _copy
 
 from . import _C
 from ._tensor_str import tensor_str
-from .storage import TypedStorage, storage_of
+from .storage import TypedStorage, UntypedStorage, storage_of
 
 Tensor = _C.Tensor
 Parameter = _C.Parameter
@@ -303,6 +303,41 @@ def sparse_dim(self):
     return 0
 
 
+_set_to = Tensor.set_
+_absent = object()
+
+
+def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
+    """Makes the tensor see other memory; without arguments none.
+
+    A tensor as `source` gives its memory with its sizes, strides and offset, a storage all of its memory in one dimension. With
+    `storage_offset` and `size` (a tuple) the elements of such sizes from there on are seen, a tensor's offset added; without `stride`
+    they lie one after another. A storage that is too short grows. The tensor keeps its dtype: a tensor as a whole, or a storage
+    with elements, must have the same. Raises RuntimeError for a tensor that requires grad, but under no_grad.
+    """
+    part = storage_offset is not None
+    if part != (size is not None) or (stride is not None and not part) or (source is _absent and part):
+        raise TypeError("set_: expected nothing, a source, or a source, storage_offset, size and, if need be, stride")
+    for name, value in (("size", size), ("stride", stride)):
+        if value is not None and not isinstance(value, (tuple, list)):
+            raise TypeError(f"set_: {name} must be a tuple of ints: got {type(value).__name__}")
+    if source is _absent:
+        return _set_to(self, _C._functions[""]["empty"](0, dtype=self.dtype, device=self.device))
+    if isinstance(source, Tensor):
+        if not part:
+            return _set_to(self, source)
+        storage, storage_offset = storage_of(source), storage_offset + source.storage_offset()
+    elif isinstance(source, (UntypedStorage, TypedStorage)):
+        if isinstance(source, TypedStorage) and source.dtype != self.dtype:
+            raise RuntimeError(f"set_: the dtypes differ: {self.dtype} and {source.dtype}")
+        storage = source.untyped()
+        if not part:
+            storage_offset, size = 0, (storage.nbytes() // self.dtype.itemsize,)
+    else:
+        raise TypeError(f"set_: source must be a tensor or a storage: got {type(source).__name__}")
+    return _C._set_over(self, storage._bytes, size, stride, storage_offset)
+
+
 def module_load(self, other, assign=False):
     """What a parameter becomes when a state is loaded: itself with other's values, or other with assign."""
     return other.detach() if assign else self.copy_(other).detach()
@@ -379,7 +414,7 @@ def _make_wrapper_subclass(cls, size, *args, **kwargs):
 
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
-               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, apply_, map_, map2_, is_nonzero,
+               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero,
                is_distributed, record_stream, dense_dim, sparse_dim, module_load]
     silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:

@@ -11,10 +11,49 @@ __all__ = ["TypedStorage", "UntypedStorage"]
 _known: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # storage id -> UntypedStorage: one object per storage
 
 
+def _buffer_bytes(buffer, byte_order, count: int, offset: int, dtype) -> bytearray:
+    """Elements of a buffer as bytes in this machine's order; of bool, as 0 and 1."""
+    import operator
+    import sys
+
+    if not isinstance(dtype, _C.dtype):
+        raise RuntimeError(f"from_buffer: dtype must be a dtype: got {dtype!r}")
+    size = dtype.itemsize
+    if byte_order is None and dtype not in (_C.uint8, _C.int8):
+        raise RuntimeError(f"from_buffer: byte_order is needed for {dtype}")
+    if byte_order is not None and not isinstance(byte_order, str):
+        raise TypeError(f"from_buffer: byte_order must be a string: got {type(byte_order).__name__}")
+    if byte_order not in (None, "native", "little", "big"):
+        raise ValueError(f"from_buffer: byte_order is native, little or big: got {byte_order!r}")
+    count, offset = operator.index(count), operator.index(offset)
+    with memoryview(buffer) as view:
+        if not view.c_contiguous:
+            raise BufferError("from_buffer: the buffer must be contiguous")
+        length = view.nbytes
+        if not 0 <= offset <= length:
+            raise ValueError(f"from_buffer: offset must lie in the buffer of {length} bytes: got {offset}")
+        if count < 0 and (length - offset) % size:
+            raise ValueError(f"from_buffer: expected a multiple of {size} bytes behind offset {offset}: got {length - offset}")
+        count = (length - offset) // size if count < 0 else count
+        if count > (length - offset) // size:
+            raise ValueError(f"from_buffer: expected at least {count * size} bytes behind offset {offset}: got {length - offset}")
+        if count == 0:
+            return bytearray()
+        with view.cast("B") as data:
+            elements = bytearray(data[offset:offset + count * size])
+    if dtype == _C.bool:
+        return bytearray(map(bool, elements))
+    width = size // 2 if dtype.is_complex else size  # of what is turned: both parts of a complex number by themselves
+    if byte_order not in (None, "native", sys.byteorder):
+        for k in range(width // 2):
+            elements[k::width], elements[width - 1 - k::width] = elements[width - 1 - k::width], elements[k::width]
+    return elements
+
+
 class UntypedStorage:
     """A run of bytes. Several tensors may look into one; pickle and deepcopy keep it so."""
 
-    __slots__ = ("_bytes", "filename", "__weakref__")
+    __slots__ = ("_seen", "filename", "__weakref__")
 
     def __init__(self, size=0):
         functions = _C._functions[""]
@@ -47,6 +86,16 @@ class UntypedStorage:
         return self
 
     @classmethod
+    def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None) -> UntypedStorage:
+        """A copy of `count` elements of a buffer from byte `offset` on; without a count of all that are left.
+
+        byte_order is that of the buffer's elements: native, little or big; it may be left out for uint8 and int8.
+        Raises ValueError where the elements do not fit the buffer.
+        """
+        data = _buffer_bytes(buffer, byte_order, count, offset, dtype)
+        return cls._over(_C._functions[""]["frombuffer"](data, dtype=_C.uint8).clone()) if data else cls()
+
+    @classmethod
     def _over(cls, tensor) -> UntypedStorage:
         self = cls.__new__(cls)
         self._bytes = tensor
@@ -57,6 +106,18 @@ class UntypedStorage:
     @classmethod
     def _new_shared(cls, nbytes: int) -> UntypedStorage:
         return cls._over(_C._shared_empty(nbytes, False))
+
+    @property
+    def _bytes(self):
+        """All bytes as a tensor: a tensor over the storage may have made it longer since (resize_, set_)."""
+        now = _C._storage_bytes(self._seen)
+        if now.numel() > self._seen.numel():
+            self._seen = now
+        return self._seen
+
+    @_bytes.setter
+    def _bytes(self, tensor) -> None:
+        self._seen = tensor
 
     def nbytes(self) -> int:
         return self._bytes.numel()
@@ -180,6 +241,12 @@ class TypedStorage:
         self._untyped = untyped
         self.dtype = dtype
 
+    @classmethod
+    def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None) -> TypedStorage:
+        """The bytes of a buffer, copied, as elements of dtype (the default dtype unless one is given): see UntypedStorage.from_buffer."""
+        dtype = _C._functions[""]["get_default_dtype"]() if dtype is None else dtype
+        return cls(UntypedStorage.from_buffer(buffer, byte_order, count, offset, dtype), dtype)
+
     def untyped(self) -> UntypedStorage:
         return self._untyped
 
@@ -247,26 +314,11 @@ class _StorageType(type):
         tensor = _C._functions[""]["tensor"](list(data), dtype=cls.dtype)
         return TypedStorage(storage_of(tensor), cls.dtype)
 
-    def from_buffer(cls, buffer, byte_order="native", count=-1, offset=0):
-        """The bytes of a buffer, copied, as elements; byte_order is native, little or big."""
-        import sys
-
-        if byte_order not in ("native", "little", "big"):
-            raise ValueError(f"from_buffer: byte_order is native, little or big: got {byte_order!r}")
-        size = cls.dtype.itemsize
-        data = bytes(memoryview(buffer).cast("B"))[offset:]
-        if len(data) % size and count < 0:
-            raise ValueError(f"from_buffer: expected a multiple of {size} bytes: got {len(data)}")
-        count = len(data) // size if count < 0 else count
-        if count * size > len(data):
-            raise ValueError(f"from_buffer: expected at least {count * size} bytes behind offset {offset}: got {len(data)}")
-        data = bytearray(data[:count * size])
-        if byte_order != "native" and byte_order != sys.byteorder and size > 1:
-            for k in range(size // 2):
-                data[k::size], data[size - 1 - k::size] = data[size - 1 - k::size], data[k::size]
-        if not data:
-            return cls(0)
-        return TypedStorage(storage_of(_C._functions[""]["frombuffer"](data, dtype=_C.uint8)), cls.dtype)
+    def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None):
+        """The bytes of a buffer, copied, as elements: see UntypedStorage.from_buffer."""
+        if dtype is not None:
+            raise RuntimeError(f"from_buffer: {cls.__name__} has its dtype: got dtype {dtype}")
+        return TypedStorage(UntypedStorage.from_buffer(buffer, byte_order, count, offset, cls.dtype), cls.dtype)
 
     def __repr__(cls) -> str:
         return f"<class 'tapegrad.{cls.__name__}'>"

@@ -84,3 +84,127 @@ def test_resize_of_storages():
     with pytest.raises(RuntimeError):
         storage.resize_(2**62)
     assert storage.nbytes() == 100
+
+
+def outcome(call):
+    """What a call gives, or the class of what it raises."""
+    try:
+        result = call()
+    except Exception as error:
+        return type(error).__name__
+    return result.tolist() if hasattr(result, "tolist") else result
+
+
+BUFFERS = [({"dtype": "uint8"}, 12), ({"dtype": "int8"}, 12), ({"dtype": "bool"}, 12), ({}, 12), ({"dtype": "int32"}, 12)] + [
+    (dict(zip(("dtype", "byte_order", "count", "offset"), case)), length) for length in (0, 12, 24) for case in (
+        ("float32", "native"), ("int16", "big"), ("int32", "big", 2), ("int32", "big", 1, 5), ("int64", "big", -1, 4), ("int64", "little", -2),
+        ("float16", "big", 1, 2), ("bfloat16", "big"), ("complex64", "big", 1), ("complex128", "big"), ("bool", "big"), ("int32", "odd"), ("int32", 5),
+        ("int16", "native", 0), ("int16", "native", 1.5), ("int16", "native", -1, 12), ("int16", "native", -1, 11), ("int16", "native", 3, 13),
+        ("int16", "native", -1, -1), ("int32", "big", 5, 4))]
+
+
+@pytest.mark.parametrize("kind", ["UntypedStorage", "FloatStorage", "BoolStorage"])
+def test_from_buffer_is_torch_s(kind):
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for kwargs, length in BUFFERS:
+            if kind != "UntypedStorage":
+                kwargs = {name: value for name, value in kwargs.items() if name != "dtype"}
+
+            def call(library, kwargs=kwargs, length=length):
+                given = {**kwargs, "dtype": getattr(library, kwargs["dtype"])} if "dtype" in kwargs else kwargs
+                return outcome(lambda: getattr(library, kind).from_buffer(bytearray(range(length)), **given))
+
+            assert call(tg) == call(torch), (kwargs, length)
+    for data in ("abc", 5, memoryview(b"abcd")[::2], memoryview(b"abcd").cast("B", (2, 2)), np.empty((0, 3), np.float32), np.ones(2)):
+        assert outcome(lambda d=data: tg.UntypedStorage.from_buffer(d, dtype=tg.uint8)) == outcome(
+            lambda d=data: torch.UntypedStorage.from_buffer(d, dtype=torch.uint8))
+
+
+def test_from_buffer_copies():
+    data = bytearray(8)
+    storage = tg.UntypedStorage.from_buffer(data, dtype=tg.uint8)
+    data[0] = 1
+    data.extend(b"x")  # the buffer is let go
+    assert storage[0] == 0 and storage.resize_(100).nbytes() == 100
+    assert tg.TypedStorage.from_buffer(bytes(8), "native").dtype == tg.get_default_dtype()
+    with pytest.raises(ValueError, match="expected at least .* bytes behind offset 0: got 8"):  # PyTorch's own crashes
+        tg.UntypedStorage.from_buffer(bytes(8), "native", 2**62, dtype=tg.int32)
+    with pytest.raises(RuntimeError, match="from_buffer: FloatStorage has its dtype"):
+        tg.FloatStorage.from_buffer(bytes(8), "native", dtype=tg.int32)
+
+
+# Each makes tensors of its own: set_ changes them.
+SETS = {
+    "a storage": lambda L: L.empty(0).set_(L.arange(6.0).untyped_storage()),
+    "bytes that are left over": lambda L: L.empty(0).set_(L.UntypedStorage(13)).shape[0],
+    "a part": lambda L: L.empty(0).set_(L.arange(12.0).untyped_storage(), 2, (2, 3)),
+    "with strides": lambda L: L.empty(0).set_(L.arange(12.0).untyped_storage(), 2, (2, 3), (1, 2)),
+    "by name": lambda L: L.empty(0).set_(source=L.arange(12.0).untyped_storage(), storage_offset=1, size=[2], stride=[3]),
+    "overlapping": lambda L: L.empty(0).set_(L.arange(12.0).untyped_storage(), 2, (2, 3), (0, 1)),
+    "no elements far away": lambda L: L.empty(0).set_(L.arange(3.0).untyped_storage(), 100, (0, 3)),
+    "a number": lambda L: L.empty(0).set_(L.arange(3.0).untyped_storage(), 1, ()),
+    "a tensor": lambda L: L.empty(0).set_(L.arange(6.0)[2:]),
+    "a part of a tensor": lambda L: L.empty(0).set_(L.arange(6.0)[2:], 1, (2,), (1,)),
+    "its own part": lambda L: (lambda x: x.set_(x, 1, (2,), (2,)))(L.arange(6.0)),
+    "elements": lambda L: L.empty(0).set_(L.FloatStorage([1, 2, 3]), 1, (2,)),
+    "nothing": lambda L: L.ones(3, 3).set_().shape[0],
+    "another dtype's bytes": lambda L: L.empty(0, dtype=L.int32).set_(L.ones(2).untyped_storage()),
+    "growing": lambda L: (lambda s: (L.empty(0).set_(s, 10, (6,)).shape[0], s.nbytes(), s.tolist()[:48]))(L.arange(12.0).untyped_storage()),
+    "resizing": lambda L: (lambda x: (lambda s: (x.resize_(10).shape[0], s.nbytes(), len(s), s.tolist()[:12]))(x.untyped_storage()))(L.arange(3.0)),
+    "a parameter": lambda L: (lambda p: no_grad(L, lambda: p.set_(L.arange(3.0))) is p and p.requires_grad and p.tolist())(L.nn.Parameter(L.ones(2))),
+    "elements of another dtype": lambda L: L.empty(0).set_(L.LongStorage([1, 2, 3])),
+    "a tensor of another dtype": lambda L: L.empty(0).set_(L.ones(2, dtype=L.int64)),
+    "a part of a tensor of another dtype": lambda L: L.empty(0).set_(L.ones(2, dtype=L.int64), 0, (1,)),
+    "another device": lambda L: L.empty(0, device="meta").set_(L.ones(2)),
+    "another device's storage": lambda L: L.empty(0, device="meta").set_(L.ones(2).untyped_storage()),
+    "a leaf": lambda L: L.ones(2, requires_grad=True).set_(L.ones(3)),
+    "a leaf and a storage": lambda L: L.ones(2, requires_grad=True).set_(L.ones(3).untyped_storage()),
+    "a sparse tensor": lambda L: L.eye(2).to_sparse().set_(L.ones(2)),
+    "a sparse source": lambda L: L.ones(2).set_(L.eye(2).to_sparse()),
+    "memory that cannot grow": lambda L: L.empty(0, dtype=L.float64).set_(L.from_numpy(np.arange(4.0)).untyped_storage(), 0, (8,), (1,)),
+    **{f"wrong {args}": lambda L, args=args: L.empty(0).set_(L.arange(12.0).untyped_storage(), *args) for args in (
+        (2,), (2, 6), (2, None), (2, (6,), 1), (2, (2, 3), (1,)), (2, (2, 3), (-1, 1)), (-1, (2, 3)), (2, (2, -3)), (2, (2.5,)), (1.5, (2,)), (2**62, (2, 3)),
+        (0, (2**40, 2**40)), (0, (2**62,), (4,)))},
+    **{f"wrong source {source}": lambda L, source=source: L.empty(0).set_(source) for source in (None, 3, [1, 2], "a")},
+}
+
+
+def no_grad(library, call):
+    with library.no_grad():
+        return call()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_set_is_torch_s(name):
+    torch = pytest.importorskip("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert outcome(lambda: SETS[name](tg)) == outcome(lambda: SETS[name](torch))
+
+
+def test_set_shares_memory_and_changes_nothing_when_it_refuses():
+    x, y = tg.arange(6.0), tg.empty(0)
+    assert y.set_(x.untyped_storage(), 1, (2, 2), (2, 1)) is y and y.stride() == (2, 1) and y.storage_offset() == 1
+    y[0, 0] = 7
+    assert x[1] == 7
+    storage = x.untyped_storage()
+    for args in ((storage, 1, (2,), (-1,)), (storage, 2**60, (2,)), (tg.ones(2, dtype=tg.int64),), (storage, 100, (2, 2), (1,)), (storage, 0, (1,) * 65)):
+        with pytest.raises(RuntimeError, match="^(set_|allocate): "):
+            y.set_(*args)
+    assert y.shape == (2, 2) and y.stride() == (2, 1) and storage.nbytes() == 24
+
+
+def test_who_saved_a_tensor_notices_that_it_sees_other_memory():
+    w, x = tg.ones(3, requires_grad=True), tg.zeros(3)
+    y = w * x
+    x.set_(tg.full((3,), 5.0).untyped_storage())
+    with pytest.raises(RuntimeError, match="overwritten by set_ at .*test_storage.py"):
+        y.sum().backward()
+    # Who saved the memory that a new tensor is made to see does not.
+    x = tg.full((3,), 5.0)
+    y = w * x
+    tg.empty(0).set_(x)
+    y.sum().backward()
+    assert w.grad.tolist() == [5, 5, 5]
