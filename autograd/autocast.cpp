@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "tapegrad/autograd/meta.h"
+#include "tapegrad/c10/room.h"
 
 namespace tapegrad::autocast {
 namespace {
@@ -17,6 +18,7 @@ constinit thread_local State state;
 
 // Casts of leaves, by the leaf, which is kept so that its address stays its own.
 using Cache = std::unordered_map<const TensorImpl*, std::pair<Tensor, Tensor>>;
+constinit thread_local bool have_casts = false;
 Cache& cache_of_thread() {
   static thread_local Cache cache;
   return cache;
@@ -37,6 +39,8 @@ Tensor cast(const Tensor& t, DType to) {
   const bool kept = state.cache && to == state.lower[slot_of(t)] && t.dtype() == DType::float32 && t.requires_grad() &&
                     t.is_leaf() && !autograd::is_view(t) && !t.is_batched();
   if (!kept) return tapegrad::to(t, to);
+  need_thread_room<Cache>();
+  have_casts = true;
   Cache& cache = cache_of_thread();
   if (auto found = cache.find(t.impl()); found != cache.end()) return found->second.second;
   Tensor result = tapegrad::to(t, to);
@@ -56,7 +60,9 @@ DType dtype(DeviceType device) noexcept { return state.lower[slot(device)]; }
 void set_dtype(DeviceType device, DType t) { state.lower[slot(device)] = t; }
 bool cache_enabled() noexcept { return state.cache; }
 void set_cache_enabled(bool value) noexcept { state.cache = value; }
-void clear_cache() noexcept { cache_of_thread().clear(); }
+void clear_cache() noexcept {
+  if (have_casts) cache_of_thread().clear();
+}
 int change_nesting(int by) noexcept { return state.nesting += by; }
 
 Call::Call(Policy policy, std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists)

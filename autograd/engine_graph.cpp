@@ -1,5 +1,7 @@
 #include "tapegrad/autograd/engine_graph.h"
 
+#include "tapegrad/c10/room.h"
+
 namespace tapegrad::autograd {
 
 namespace detail {
@@ -111,26 +113,36 @@ void Graph::clear() noexcept {
 }
 
 namespace {
-std::vector<std::unique_ptr<Graph>>& spare_graphs() {
-  static thread_local std::vector<std::unique_ptr<Graph>> graphs;
-  return graphs;
+struct SpareGraphs {
+  std::vector<std::unique_ptr<Graph>> graphs;
+  size_t in_use = 0;
+};
+SpareGraphs& spare_graphs() {
+  static thread_local SpareGraphs spare;
+  return spare;
 }
 }  // namespace
 
 GraphScope::GraphScope() {
-  auto& spare = spare_graphs();
-  if (spare.empty()) {
+  need_thread_room<SpareGraphs>();
+  SpareGraphs& spare = spare_graphs();
+  if (spare.graphs.empty()) {
+    // A place for it in the list comes first: giving it back allocates nothing.
+    if (spare.graphs.capacity() <= spare.in_use) spare.graphs.reserve(2 * spare.in_use + 4);
     graph_ = std::make_unique<Graph>();
     graph_->map.clear();
   } else {
-    graph_ = std::move(spare.back());
-    spare.pop_back();
+    graph_ = std::move(spare.graphs.back());
+    spare.graphs.pop_back();
   }
+  ++spare.in_use;
 }
 
 GraphScope::~GraphScope() {
   graph_->clear();
-  spare_graphs().push_back(std::move(graph_));
+  SpareGraphs& spare = spare_graphs();
+  --spare.in_use;
+  spare.graphs.push_back(std::move(graph_));
 }
 
 }  // namespace tapegrad::autograd

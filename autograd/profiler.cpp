@@ -6,6 +6,7 @@
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/autograd/profiler_log.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/room.h"
 
 namespace tapegrad::autograd::profiler {
 
@@ -85,6 +86,7 @@ void attach() {
   if (number == 0 || (mine && mine->session == number)) return;
   auto log = std::make_shared<Log>(number, s.options);
   s.logs.push_back(log);
+  need_thread_room<Owner>();
   owner().set(std::move(log));
   passing = false;
   tapegrad::detail::modes |= kModeProfile;

@@ -2,6 +2,7 @@
 
 #include "tapegrad/autograd/release_sink.h"
 #include "tapegrad/autograd/view.h"
+#include "tapegrad/c10/room.h"
 
 namespace tapegrad::autograd {
 
@@ -18,6 +19,7 @@ Tensor bare(const Tensor& t) { return alias_tensor(t, t.sizes(), t.strides(), t.
 }  // namespace
 
 void push_saved_tensor_hooks(std::shared_ptr<SavedTensorHooks> hooks) {
+  need_thread_room<SavedTensorHooks>();
   hooks_of_thread().push_back(std::move(hooks));
   ++hooks_depth;
 }
@@ -60,8 +62,11 @@ void SavedTensor::release() noexcept {
   if (state_ != State::Saved) return;
   state_ = State::Released;
   if (auto* sink = detail::release_sink) {
-    sink->tensors.push_back(std::move(tensor_));
-    if (packed_) sink->objects.push_back(std::shared_ptr<Packed>(std::exchange(packed_, nullptr)));
+    try {
+      sink->tensors.push_back(std::move(tensor_));
+      if (packed_) sink->objects.push_back(std::shared_ptr<Packed>(std::exchange(packed_, nullptr)));
+    } catch (const std::bad_alloc&) {  // what is left here goes with the node
+    }
     return;
   }
   tensor_.reset();

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "tapegrad/c10/room.h"
+
 namespace tapegrad::python {
 
 namespace {
@@ -82,6 +84,11 @@ void extend(PyObject* error, PyObject* module, PyObject* children_key) {
 
 void remember_error(std::string_view message) noexcept {
   try {
+    need_thread_room<Failure>();
+  } catch (...) {
+    return;  // the thread has not remembered anything before
+  }
+  try {
     failure.message = message;
   } catch (...) {
     failure.message.clear();
@@ -93,6 +100,7 @@ void name_failed_module(PyObject* module, PyObject* children_key) noexcept {
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   try {
+    need_thread_room<Failure>();
     if (value) extend(value, module, children_key);
   } catch (...) {  // out of memory: the error goes out as it is
   }

@@ -13,6 +13,7 @@
 
 #include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/thread_generator.h"
 
 namespace tapegrad {
@@ -104,14 +105,24 @@ intrusive_ptr<Generator> Generator::clone() const {
   return copy;
 }
 
-static thread_local intrusive_ptr<Generator> thread_generator;
+// The calling thread's own generator, null where it has none.
+static intrusive_ptr<Generator>& thread_generator() {
+  static thread_local intrusive_ptr<Generator> own;
+  return own;
+}
+static constinit thread_local bool may_have_own = false;  // nothing is made for a thread that never set one
 
-void set_thread_generator(intrusive_ptr<Generator> generator) noexcept { thread_generator = std::move(generator); }
-bool has_thread_generator() noexcept { return thread_generator.get() != nullptr; }
+void set_thread_generator(intrusive_ptr<Generator> generator) {
+  if (!generator && !may_have_own) return;
+  need_thread_room<Generator>();
+  may_have_own = true;
+  thread_generator() = std::move(generator);
+}
+bool has_thread_generator() noexcept { return TG_UNLIKELY(may_have_own) && thread_generator().get() != nullptr; }
 
 const intrusive_ptr<Generator>& default_cpu_generator() {
   static const auto& instance = *new intrusive_ptr<Generator>(make_intrusive<Generator>());
-  return TG_UNLIKELY(thread_generator.get() != nullptr) ? thread_generator : instance;
+  return TG_UNLIKELY(has_thread_generator()) ? thread_generator() : instance;
 }
 
 namespace {
@@ -179,7 +190,7 @@ DeviceGenerators& device_generators() {
 }  // namespace
 
 const intrusive_ptr<Generator>& default_generator_of(Device device) {
-  if (TG_LIKELY(!device.is_cuda()) || thread_generator) return default_cpu_generator();
+  if (TG_LIKELY(!device.is_cuda()) || has_thread_generator()) return default_cpu_generator();
   TG_ASSERT(device.index >= 0);
   return device_generators().of(device.index);
 }
@@ -191,7 +202,7 @@ void set_default_generator_of(Device device, intrusive_ptr<Generator> generator)
 
 void manual_seed_all(uint64_t seed) {
   default_cpu_generator()->manual_seed(seed);
-  if (thread_generator) return;
+  if (has_thread_generator()) return;
   device_generators().manual_seed(seed);
 }
 

@@ -7,7 +7,7 @@
 namespace tapegrad {
 
 // Null: the process's default generator again. For the calling thread.
-TG_API void set_thread_generator(intrusive_ptr<Generator> generator) noexcept;
+TG_API void set_thread_generator(intrusive_ptr<Generator> generator);
 TG_API bool has_thread_generator() noexcept;
 
 }  // namespace tapegrad

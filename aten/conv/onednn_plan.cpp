@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "tapegrad/c10/room.h"
+
 // Of the OpenMP runtime that oneDNN uses.
 extern "C" int omp_get_max_threads();
 extern "C" void omp_set_num_threads(int n);
@@ -67,7 +69,11 @@ void settle(PlanArg& a, const dnnl::memory::desc& inner, bool read) {
   a.reorder = dnnl::reorder(pd);
 }
 
+// More than any plan takes. With less oneDNN would look for another implementation, one that finds what it wants.
+constexpr size_t kPlanRoom = size_t{8} << 20;
+
 std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
+  need_room(kPlanRoom);
   OneThread one;
   auto plan = std::make_shared<Plan>();
   plan->key = k;
@@ -155,6 +161,7 @@ class PlanCache {
     } catch (const dnnl::error& e) {
       if (e.status == dnnl_out_of_memory)
         TG_THROW(OutOfMemory, "conv: oneDNN ran out of memory while preparing a convolution");
+      if (e.status == dnnl_runtime_error) return nullptr;  // it may find what it misses the next time
       // Null is remembered: no implementation.
     }
     std::lock_guard lock(mutex_);
@@ -184,6 +191,10 @@ std::shared_ptr<const Plan> plan_for(const PlanKey& key) {
   return cache->get(key);
 }
 
+// What a call of oneDNN and of its OpenMP runtime takes in small pieces, for which they end the process or go on with
+// null.
+constexpr size_t kCallRoom = 64 << 10;
+
 dnnl::engine& engine() {
   static auto* e = [] {
     dnnl::set_primitive_cache_capacity(0);  // ours is enough
@@ -197,7 +208,9 @@ dnnl::stream& stream() {
   return s;
 }
 
-OneThread::OneThread() : saved_(omp_get_max_threads()) {
+OneThread::OneThread() {
+  need_room(kCallRoom);
+  saved_ = omp_get_max_threads();
   if (saved_ != 1) omp_set_num_threads(1);
 }
 

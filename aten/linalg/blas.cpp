@@ -3,12 +3,15 @@
 #include <cblas.h>
 
 #include "tapegrad/aten/linalg/openblas.h"
+#include "tapegrad/aten/linalg/openblas_scratch.h"
 
 namespace tapegrad::blas {
 namespace {
 
-// The routine with the type of its declaration in cblas.h, looked up once.
-#define TG_BLAS(name) static const auto routine = reinterpret_cast<decltype(&scipy_##name)>(find_routine(#name))
+// The routine with the type of its declaration in cblas.h, looked up once, and its scratch.
+#define TG_BLAS(name)                                                                         \
+  static const auto routine = reinterpret_cast<decltype(&scipy_##name)>(find_routine(#name)); \
+  need_scratch()
 
 CBLAS_TRANSPOSE flag(bool trans) { return trans ? CblasTrans : CblasNoTrans; }
 blasint narrow(int64_t v) { return static_cast<blasint>(v); }

@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "tapegrad/aten/linalg/openblas.h"
+#include "tapegrad/aten/linalg/openblas_scratch.h"
 
 namespace tapegrad::lapack {
 namespace {
 
-// The routine for T with the type of its declaration in lapacke.h, looked up once. The "_work" forms with column-major
-// order pass their arguments on to Fortran without copies.
+// The routine for T with the type of its declaration in lapacke.h, looked up once, and its scratch. The "_work" forms
+// with column-major order pass their arguments on to Fortran without copies.
 #define TG_FIND(name) reinterpret_cast<decltype(&scipy_LAPACKE_##name)>(find_routine("LAPACKE_" #name))
 #define TG_LAPACK2(T, name, complex_name)              \
   static const auto routine = [] {                     \
@@ -29,7 +30,8 @@ namespace {
       return TG_FIND(c##complex_name##_work);          \
     else                                               \
       return TG_FIND(z##complex_name##_work);          \
-  }()
+  }();                                                 \
+  blas::need_scratch()
 #define TG_LAPACK(T, name) TG_LAPACK2(T, name, name)
 #define TG_FIND_CBLAS(name) reinterpret_cast<decltype(&scipy_cblas_##name)>(find_routine("cblas_" #name))
 #define TG_CBLAS(T, name)                              \
@@ -42,7 +44,8 @@ namespace {
       return TG_FIND_CBLAS(c##name);                   \
     else                                               \
       return TG_FIND_CBLAS(z##name);                   \
-  }()
+  }();                                                 \
+  blas::need_scratch()
 
 constexpr int kColumns = LAPACK_COL_MAJOR;
 constexpr int64_t kSmall = 32;  // up to here nothing is gained by blocks, and asking for a workspace's size shows

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "tapegrad/aten/linalg/openblas_scratch.h"
 #include "tapegrad/c10/error.h"
 
 namespace tapegrad::blas {
@@ -53,7 +54,10 @@ struct Library {
     ScopedVariable threads("OPENBLAS_NUM_THREADS", "1", false);
     ScopedVariable core("OPENBLAS_CORETYPE", better_core(), true);
     handle = dlopen("libscipy_openblas.so", RTLD_NOW | RTLD_LOCAL);  // found through this library's run path
-    if (!handle) problem = dlerror();
+    if (handle)
+      supply_scratch(handle);
+    else
+      problem = dlerror();
   }
 };
 

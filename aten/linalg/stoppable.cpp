@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -26,6 +27,7 @@ struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false, abandoned = false;
+  std::function<int()> run;
   int info = 0;
   std::exception_ptr error;
 };
@@ -49,22 +51,28 @@ int run_apart(std::function<int()> function) {
   static const int registered = on_exit(&leave_at_once, nullptr);
   static_cast<void>(registered);
   auto shared = std::make_shared<Shared>();
-  std::thread worker([shared, run = std::move(function)]() mutable {
-    int info = 0;
-    std::exception_ptr error;
-    try {
-      info = run();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    run = nullptr;  // the copies go before anybody is told
-    std::lock_guard lock(shared->mutex);
-    shared->info = info;
-    shared->error = error;
-    shared->done = true;
-    if (shared->abandoned) --left_behind;
-    shared->changed.notify_one();
-  });
+  shared->run = std::move(function);
+  std::thread worker;
+  try {
+    worker = std::thread([shared] {
+      int info = 0;
+      std::exception_ptr error;
+      try {
+        info = shared->run();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      shared->run = nullptr;  // the copies go before anybody is told
+      std::lock_guard lock(shared->mutex);
+      shared->info = info;
+      shared->error = error;
+      shared->done = true;
+      if (shared->abandoned) --left_behind;
+      shared->changed.notify_one();
+    });
+  } catch (const std::system_error&) {
+    return shared->run();  // there is no thread to be had: better late to be stopped than refused
+  }
   std::unique_lock lock(shared->mutex);
   try {
     while (!shared->changed.wait_for(lock, kQuestion, [&] { return shared->done; })) check_interrupt();

@@ -45,9 +45,9 @@ def _is_checkpoint_valid() -> bool:
 
 def __getattr__(name: str):
     if name in _LAZY:
-        import importlib
+        from .._lazy import load
 
-        return importlib.import_module(f"{__name__}.{name}")
+        return load(f"{__name__}.{name}")
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, [*__all__, *_LAZY])

@@ -6,8 +6,7 @@ and read back, and change nothing.
 
 from __future__ import annotations
 
-import importlib as _importlib
-
+from .._lazy import load as _load
 from . import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp
 
 __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
@@ -15,7 +14,7 @@ __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
 
 def __getattr__(name: str):
     if name in ("opt_einsum", "quantized"):
-        module = _importlib.import_module(f"{__name__}.{name}")
+        module = _load(f"{__name__}.{name}")
         globals()[name] = module
         return module
     from .._hints import no_attribute

@@ -87,9 +87,9 @@ def empty_cache() -> None:
 
 def __getattr__(name: str):
     if name == "amp":
-        import importlib
+        from .._lazy import load
 
-        return importlib.import_module(f"{__name__}.amp")
+        return load(f"{__name__}.amp")
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)

@@ -6,9 +6,8 @@ says in one sentence what is missing.
 
 from __future__ import annotations
 
-import importlib as _importlib
-
 from .. import _C
+from .._lazy import load as _load
 from ._core import device_index as _index
 from ._core import missing as _missing
 from ._core import report as _report
@@ -257,7 +256,7 @@ def __getattr__(name: str):
         return random._generators()
     if name in _LAZY:
         try:
-            return _importlib.import_module(f"{__name__}.{name}")
+            return _load(f"{__name__}.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":
                 raise

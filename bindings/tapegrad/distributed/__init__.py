@@ -6,8 +6,7 @@ processes are refused with one sentence.
 
 from __future__ import annotations
 
-import importlib as _importlib
-
+from .._lazy import load as _load
 from . import (
     algorithms,  # noqa: F401  rooms are added to it
     constants,
@@ -26,7 +25,7 @@ _LAZY = frozenset(("elastic", "nn", "optim"))
 
 def __getattr__(name: str):
     if name in _LAZY:
-        return _importlib.import_module(f"{__name__}.{name}")
+        return _load(f"{__name__}.{name}")
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)

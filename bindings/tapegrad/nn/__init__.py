@@ -39,9 +39,9 @@ def factory_kwargs(kwargs: dict | None) -> dict:
 
 def __getattr__(name: str):
     if name in ("common_types", "grad"):
-        import importlib
+        from .._lazy import load
 
-        return importlib.import_module(f"{__name__}.{name}")
+        return load(f"{__name__}.{name}")
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)

@@ -21,9 +21,9 @@ from .sparse_adam import SparseAdam
 
 def __getattr__(name: str):
     if name == "swa_utils":  # stands on nn
-        import importlib
+        from .._lazy import load
 
-        return importlib.import_module(f"{__name__}.swa_utils")
+        return load(f"{__name__}.swa_utils")
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)

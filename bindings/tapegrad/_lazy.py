@@ -1,0 +1,34 @@
+"""Imports of the parts that are loaded when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+_ROOT = __name__.partition(".")[0]
+_NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot map", "cannot allocate")  # what the dynamic linker says
+
+
+def _lacks_memory(error, outer) -> bool:
+    """Whether an ImportError began with a library for which there is no memory; `outer` was raised before the import."""
+    while error is not None and error is not outer:
+        if isinstance(error, MemoryError) or isinstance(error, ImportError) and any(text in str(error) for text in _NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def load(name: str):
+    """The module. One that fails leaves nothing behind which would make the next attempt another one; a library for which there is no memory
+    is OutOfMemoryError, and not an ImportError, which would say that it is missing."""
+    outer = sys.exc_info()[1]
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        # The parts of a package that failed: a later import of it would find them without their package.
+        for module in sorted(m for m in list(sys.modules) if m.startswith(f"{_ROOT}.")):
+            if module.rpartition(".")[0] not in sys.modules:
+                del sys.modules[module]
+        if isinstance(error, ImportError) and _lacks_memory(error, outer):
+            raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
+        raise

@@ -1,0 +1,24 @@
+// Some libraries end the process when a small piece of memory is refused to them: the C library where a thread first
+// uses thread-local memory of a library or an object with a destructor, libgomp where it makes a team. What is here
+// asks for a larger piece first, gives it back, and throws std::bad_alloc where there is none. Any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "tapegrad/c10/macros.h"
+
+namespace tapegrad {
+
+// Throws std::bad_alloc where there are not so many bytes in one piece. 16 KiB take 50 ns, 128 and more 1 us.
+TG_API void need_room(size_t nbytes = 16 << 10);
+
+// The same once per thread and `Tag`, before the first use of a thread_local object with a destructor.
+template <class Tag>
+void need_thread_room() {
+  static constinit thread_local bool had = false;
+  if (TG_LIKELY(had)) return;
+  need_room();
+  had = true;
+}
+
+}  // namespace tapegrad
