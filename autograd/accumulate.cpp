@@ -21,6 +21,28 @@ bool owned_alone(const Tensor& t) noexcept {
   return owners == 2 && view && view->base.ptr().use_count() == 1 && view->base.impl()->python_object() == nullptr;
 }
 
+Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index) {
+  const IntSpan sizes = expected.sizes;
+  if (grad.is_sparse() && grad.sizes() == sizes && grad.dtype() == expected.dtype &&
+      expected.device == sparse::device(grad))
+    return grad;
+  auto invalid = [&](const std::string& what) {
+    TG_THROW(Runtime, "{}: Function {} returned an invalid gradient at index {} - {}{}", operator_of(node), node.name(),
+             index, what, node.site ? "\nthe forward call is" + at_site(node.site) : "");
+  };
+  if (!grad.is_batched() && !expected.device.is_batched() && grad.device() != expected.device && grad.ndim() > 0)
+    invalid(fmt::format("expected device {} but got {}", expected.device, grad.device()));
+  const IntSpan got = grad.sizes();
+  bool fits = sizes.size() <= got.size();
+  for (size_t i = 1; fits && i <= sizes.size(); ++i) {
+    const int64_t wanted = sizes[sizes.size() - i];
+    fits = wanted == 1 || wanted == got[got.size() - i];
+  }
+  if (!fits)
+    invalid(fmt::format("got {} but expected shape compatible with {}", format_ints(got), format_ints(sizes)));
+  return reduce_to_slow(grad, expected);
+}
+
 void add_gradient(Tensor& sum, Tensor&& grad, bool reuse) {
   if (!sum.defined()) {
     sum = std::move(grad);
@@ -62,6 +84,13 @@ Tensor copy_in_layout_of(const Tensor& leaf, const Tensor& grad) {
   return copy;
 }
 
+// A sparse gradient whose values nobody else can write to.
+Tensor own_sparse(const Tensor& grad) {
+  const Tensor& values = sparse::values(grad);
+  if (grad.impl()->use_count() == 1 && owned_alone(values)) return sparse::alias(grad);
+  return sparse::with_values(grad, tapegrad::clone(values));
+}
+
 void accumulate(const Tensor& leaf, Tensor&& grad) {
   AutogradMeta& m = ensure_meta(leaf);
   const bool recording = grad_enabled();
@@ -69,7 +98,7 @@ void accumulate(const Tensor& leaf, Tensor&& grad) {
   std::lock_guard lock(grad_mutex(*leaf.impl()));
   if (grad.is_sparse() || (m.grad.defined() && m.grad.is_sparse())) {
     // Never into the old one in place: it may be the gradient of another leaf, too.
-    old = std::exchange(m.grad, m.grad.defined() ? sparse::sum_of(m.grad, grad) : sparse::alias(grad));
+    old = std::exchange(m.grad, m.grad.defined() ? sparse::sum_of(m.grad, grad) : own_sparse(grad));
   } else if (!m.grad.defined()) {
     if (!recording && owned_alone(grad) && has_layout_of(grad, leaf) && grad.dtype() == leaf.dtype()) {
       grad.impl()->set_needs_grad(false);

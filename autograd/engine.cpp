@@ -38,34 +38,6 @@ struct Capture {
 
 // --- gradients that arrive ---
 
-bool broadcasts_to(IntSpan from, IntSpan to) {
-  if (from.size() > to.size()) return false;
-  for (size_t i = 1; i <= from.size(); ++i) {
-    int64_t f = from[from.size() - i];
-    if (f != 1 && f != to[to.size() - i]) return false;
-  }
-  return true;
-}
-
-// Makes a gradient fit the tensor it belongs to: broadcast dimensions are summed or stretched, the dtype is
-// converted.
-TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index) {
-  if (grad.is_sparse() && grad.sizes() == IntSpan(expected.sizes) && grad.dtype() == expected.dtype &&
-      expected.device == sparse::device(grad))
-    return grad;
-  TG_CHECK(grad.is_batched() || expected.device.is_batched() || grad.device() == expected.device || grad.ndim() == 0,
-           Runtime, "{}: Function {} returned an invalid gradient at index {} - expected device {} but got {}{}",
-           operator_of(node), node.name(), index, expected.device, grad.device(),
-           node.site ? "\nthe forward call is" + at_site(node.site) : "");
-  if (broadcasts_to(expected.sizes, grad.sizes())) return reduce_to_slow(grad, expected);
-  TG_CHECK(broadcasts_to(grad.sizes(), expected.sizes), Runtime,
-           "{}: Function {} returned an invalid gradient at index {} - got {} but expected shape compatible "
-           "with {}{}",
-           operator_of(node), node.name(), index, format_ints(grad.sizes()), format_ints(expected.sizes),
-           node.site ? "\nthe forward call is" + at_site(node.site) : "");
-  return reduce_to(tapegrad::expand(grad, expected.sizes), expected);
-}
-
 TG_COLD void run_tensor_hooks(const std::vector<NodeHooks::TensorHook>& list, GradList& grads) {
   auto hooks = list;  // a hook may remove itself
   for (auto& h : hooks) {
@@ -169,7 +141,10 @@ class Run {
     if (TG_UNLIKELY(modes() & kModeProfile))
       scope.open(profiler::Kind::Engine, node.name(), static_cast<int64_t>(node.sequence));
     if (some && node.is_accumulator) run_leaf_hooks(static_cast<AccumulateGrad&>(node), grads);
-    if (TG_UNLIKELY(node.hooks != nullptr) && some) run_tensor_hooks(node.hooks->tensor, grads);
+    if (TG_UNLIKELY(node.hooks != nullptr) && some) {
+      run_tensor_hooks(node.hooks->tensor, grads);
+      run_tensor_hooks(node.hooks->retain, grads);
+    }
     if (t.captured)
       for (const Capture& c : captures)
         if (c.task == task) results[c.result] = grads[c.output];
@@ -195,7 +170,6 @@ class Run {
     }
     auto pre = node.hooks->pre;
     for (auto& [id, hook] : pre) hook(grads);
-    run_tensor_hooks(node.hooks->retain, grads);
     GradList arrived = node.hooks->post.empty() ? GradList() : grads;
     GradList result = apply(node, std::move(grads));
     if (TG_UNLIKELY(nan_checks_)) check_nan(node, result);
@@ -292,6 +266,7 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
            roots.size(), grads.size());
   InlineVector<Edge, 2> root_edges;
   GradList root_grads;
+  check_stack("backward");
   for (size_t i = 0; i < roots.size(); ++i) {
     TG_CHECK(roots[i].defined() && needs_grad(roots[i]), Runtime,
              "backward: element {} of tensors does not require grad and does not have a grad_fn\n"

@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/view.h"
 
+#include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/formulas/view.h"
 #include "tapegrad/autograd/saved_tensor.h"
 
@@ -198,8 +199,9 @@ GradList CopySlices::apply(GradList grads) {
            inner.size());
   GradList result(edges.size());
   if (needs(0)) {
+    const OutputMeta expected(view.sizes, view.dtype, view.device);
     if (!inner.empty() && inner[0].defined())
-      tapegrad::copy_(part, inner[0]);
+      tapegrad::copy_(part, expected.matches(inner[0]) ? inner[0] : conform(inner[0], expected, *fn, 0));
     else
       tapegrad::fill_(part, 0);
     result[0] = std::move(buffer);

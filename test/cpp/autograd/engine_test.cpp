@@ -398,4 +398,20 @@ TEST_CASE("gradients are checked against the tensor they belong to", "[engine]")
   CHECK(contains(message, "WrongShapeBackward returned an invalid gradient at index 0 - got [5] but expected shape"));
 }
 
+struct OneValue : Function<OneValue> {
+  static Tensor forward(FunctionContext&, const Tensor& x) { return x * 1; }
+  static TensorList backward(FunctionContext&, const TensorList&) { return {values({1})}; }
+};
+
+TEST_CASE("gradients are summed to a shape and never stretched", "[engine]") {
+  Tensor x = leaf({1, 2});
+  std::string message = error_of([&] { OneValue::apply(x).sum().backward(); });
+  CHECK(contains(message,
+                 "OneValueBackward returned an invalid gradient at index 0 - got [1] but expected shape compatible with [2]"));
+  CHECK(!x.grad().defined());
+  Tensor y = leaf({3});
+  OneValue::apply(y).backward();
+  CHECK(close(y.grad(), {1}));
+}
+
 }  // namespace tapegrad::autograd

@@ -1,5 +1,7 @@
 """Custom Functions: both forms, what ctx can do, and what is refused."""
 
+import re
+
 import pytest
 import tapegrad as tg
 from tapegrad.autograd import Function, gradcheck, gradgradcheck
@@ -232,6 +234,71 @@ def test_gradients_are_brought_to_shape_and_dtype():
     x = tg.ones(2, 1, requires_grad=True)
     returning(lambda g: (g.expand(2, 3).double(), None)).apply(x, None).sum().backward()
     assert x.grad.shape == (2, 1) and x.grad.dtype == tg.float32 and x.grad.tolist() == [[3], [3]]
+
+
+SHAPES = [(), (1,), (3,), (3, 3), (1, 3), (3, 1), (2, 3, 3), (0,), (1, 0), (0, 3)]
+
+
+@pytest.mark.parametrize("given", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_gradient_is_summed_to_the_shape_of_its_input_and_never_stretched(shape, given):
+    torch = pytest.importorskip("torch")
+
+    def run(t):
+        class Wrong(t.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, grad):
+                return t.ones(given)
+
+        x = t.ones(shape, requires_grad=True)
+        y = Wrong.apply(x)
+        try:
+            y.sum().backward()
+        except RuntimeError as error:
+            text = str(error).split("\n")[0]
+            return text.removeprefix("wrong: ")
+        return tuple(x.grad.shape), x.grad.tolist()
+
+    assert run(tg) == run(torch)
+
+
+@pytest.mark.parametrize("given", [(), (1,), (3,), (1, 2)], ids=str)
+def test_the_gradient_of_a_view_that_was_written_to_has_its_shape_too(given):
+    """PyTorch stretches it in this one place, without a word."""
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return tg.ones(given, dtype=tg.float64)
+
+    x = leaf(1, 2, 3, 4)
+    y = x * 1
+    Double.apply(y[1:3])
+    if given == (1, 2):
+        y.sum().backward()
+        assert x.grad.tolist() == [1, 1, 1, 1]
+        return
+    message = re.escape(f"double: Function DoubleBackward returned an invalid gradient at index 0 - got {list(given)} but expected shape "
+                        "compatible with [2]")
+    with pytest.raises(RuntimeError, match=message):
+        y.sum().backward()
+
+
+def test_a_hook_of_a_node_cannot_stretch_a_gradient_either():
+    x = leaf(1, 2)
+    y = x.exp()
+    y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0][:1],))
+    with pytest.raises(RuntimeError, match=r"exp: Function ExpBackward0 returned an invalid gradient at index 0 - got \[1\]"):
+        y.sum().backward()
 
 
 def test_exceptions_pass_through():

@@ -193,3 +193,26 @@ def test_exchanged_data_of_another_dtype_gets_gradients_of_that_dtype():
     x.data = x.data.double()
     (x * 3).sum().backward()
     assert x.grad.dtype == tg.float64 and x.grad.tolist() == [3.0, 3.0] and kept.dtype == tg.float32
+
+
+def test_a_retained_gradient_is_what_arrives_at_the_node_before_its_prehooks():
+    torch = pytest.importorskip("torch")
+
+    def run(t, before, hook, wanted):
+        x = t.tensor([1.0], requires_grad=True)
+        y = x * 2
+        if before:
+            y.retain_grad()
+        y.grad_fn.register_prehook(lambda grads: (grads[0] * 3,))
+        if hook:
+            y.register_hook(lambda g: g * 7)
+        if not before:
+            y.retain_grad()
+        z = (y * 10).sum()
+        got = t.autograd.grad(z, {"x": x, "y": y}[wanted]) if wanted else z.backward()
+        return [g if g is None else g.tolist() for g in (y.grad, x.grad if x.grad is not None else None, *(got or ()))]
+
+    for before in (True, False):
+        for hook in (True, False):
+            for wanted in (None, "x", "y"):
+                assert run(tg, before, hook, wanted) == run(torch, before, hook, wanted), (before, hook, wanted)
