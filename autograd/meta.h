@@ -49,9 +49,11 @@ struct TG_API ViewMeta final : AutogradMeta {
   // grad_fn is made anew. An address only: where grad_fn is set, it keeps this node alive.
   const Node* base_fn = nullptr;
   ViewOrigin origin = ViewOrigin::Ordinary;
+  bool asks = false;  // it was told itself to require a gradient
 
   bool stale() const noexcept;
-  bool view_needs_grad() const noexcept override { return stale(); }
+  // A view of a tensor that needs a gradient is not written to behind its back, even where it has no place on the tape.
+  bool view_needs_grad() const noexcept override { return base.impl()->needs_grad() || stale(); }
 };
 
 // The metadata, or null. `ensure_meta` makes it.

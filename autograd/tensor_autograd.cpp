@@ -10,7 +10,8 @@ using autograd::ensure_meta;
 using autograd::meta;
 
 const Tensor& Tensor::set_requires_grad(bool value) const {
-  if (value == impl_->needs_grad() && (value || is_leaf())) return *this;
+  autograd::ViewMeta* view = autograd::view_meta(*this);
+  if (value == impl_->needs_grad() && (value ? !view || view->asks || !is_leaf() : is_leaf())) return *this;
   if (!is_leaf()) {
     TG_THROW(Runtime, "requires_grad_: you can only change requires_grad flags of leaf variables\n{}",
              value ? "hint: the result of a recorded operator requires grad already"
@@ -19,8 +20,9 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
   TG_CHECK(
       !is_sparse() || !value, NotImplemented,
       "requires_grad_: a sparse tensor is no leaf of the tape\nlet the values that it is made of require a gradient");
+  if (view) view->asks = value;
   if (!value) {
-    if (autograd::is_view(*this))
+    if (view)
       impl_->set_needs_grad_of_view();
     else
       impl_->set_needs_grad(false);

@@ -251,3 +251,66 @@ def test_numpy_sees_writes():
     array = x.numpy()
     x.add_(1)
     assert np.array_equal(array, [1, 1, 1])
+
+
+@pytest.mark.parametrize("program", ["base", "view", "other"])
+@pytest.mark.parametrize("leaf_is", ["base", "view"])
+@pytest.mark.parametrize("recorded", [False, True, None], ids=["number", "recorded", "no_grad"])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_view_or_a_base_that_becomes_a_leaf_and_a_write_to_the_other(program, leaf_is, recorded, early):
+    torch = pytest.importorskip("torch")
+
+    def run(t):
+        base = t.ones(4)
+        if early:
+            base.requires_grad_(leaf_is == "base")
+        view, other = base[:2], base[1:]
+        chosen = base if leaf_is == "base" else view
+        if not early:
+            chosen.requires_grad = True
+        elif leaf_is == "view":
+            view.requires_grad_()
+        target = {"base": base, "view": view, "other": other}[program]
+        factor = t.full((1,), 2.0, requires_grad=True) if recorded else 2.0
+        try:
+            with t.set_grad_enabled(recorded is not None):
+                target.mul_(factor)
+        except RuntimeError as error:
+            return "refused", "leaf" in str(error)
+        try:
+            (chosen * 3).sum().backward()
+        except RuntimeError:
+            return "no backward"
+        return [v.tolist() for v in (base, view, other)], chosen.is_leaf, None if chosen.grad is None else chosen.grad.tolist()
+
+    assert run(tg) == run(torch)
+
+
+def test_every_change_of_sizes_in_place_is_a_version():
+    torch = pytest.importorskip("torch")
+
+    def run(t):
+        x = t.ones(2, 2)
+        seen = [x._version]
+        for change in (lambda: x.resize_(2), lambda: x.resize_(2), lambda: x.resize_(3, 3), lambda: x.resize_as_(t.ones(2, 2)),
+                       lambda: x.resize_as_(t.ones(2, 2)), lambda: x.t_(), lambda: x.squeeze_(), lambda: x.unsqueeze_(0),
+                       lambda: x.transpose_(0, 1), lambda: x.as_strided_((2,), (1,)), lambda: x.swapaxes_(0, 0)):
+            change()
+            seen.append(x._version)
+        return seen
+
+    assert run(tg) == run(torch)
+
+
+def test_resized_after_it_was_saved_names_both_lines():
+    w, x = leaf(1, 2), tg.ones(2, dtype=tg.float64)
+    y = x * w
+    reader = here() - 1
+    x.resize_(1)
+    writer = here() - 1
+    assert names(message_of(y.sum().backward), "mul", reader, "resize_", writer)
+    y = (x := tg.ones(2, dtype=tg.float64)) * w
+    reader = here() - 1
+    x.set_(tg.zeros(2, dtype=tg.float64))
+    writer = here() - 1
+    assert names(message_of(y.sum().backward), "mul", reader, "set_", writer)
