@@ -116,19 +116,6 @@ PyRef state_of(PyObject* state, PyObject* param) {
   return made;
 }
 
-Tensor filled_as(const Tensor& t, double value) {
-  TensorSpec spec{DimVector(t.sizes()), t.dtype(), t.device(), {}};
-  if (t.impl()->is_non_overlapping_and_dense()) spec.strides = DimVector(t.strides());
-  Tensor made = empty_tensor(spec);
-  if (value == 0)
-    made.zero_();
-  else if (t.is_complex())
-    raw::view_as_real(made).fill_(value);  // real and imaginary part are numbers of their own
-  else
-    made.fill_(value);
-  return made;
-}
-
 // What a graph makes it makes anew in each replay, so state has to be there before.
 void refuse_while_recording(const Tensor& param, const char* what) {
   if (!param.is_cuda()) return;
@@ -143,7 +130,7 @@ const Tensor& state_tensor(PyObject* state, PyObject* key, const nn::rules::Stat
   PyObject* value = find(state, key);
   if (value == Py_None || value == nullptr) {
     refuse_while_recording(like, what.name);
-    PyRef made = own(wrap(filled_as(like, what.first)));
+    PyRef made = own(wrap(nn::first_state(like, what.first)));
     check_status(PyDict_SetItem(state, key, made.get()));
     value = made.get();  // the dictionary owns it
     *made_now = true;

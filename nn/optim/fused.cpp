@@ -270,6 +270,14 @@ void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Ten
   device_steps.load()->unscale(dense, found, scale);
 }
 
+Tensor first_state(const Tensor& param, double value) {
+  TensorSpec spec{DimVector(param.sizes()), param.dtype(), param.device(), {}};
+  if (param.impl()->is_non_overlapping_and_dense()) spec.strides = DimVector(param.strides());
+  Tensor made = empty_tensor(spec);
+  raw::fill_(made.is_complex() ? raw::view_as_real(made) : made, value);
+  return made;
+}
+
 void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
                 std::span<StepEntry> entries, std::span<const Tensor> found_inf) {
   TG_ASSERT(options.size() == rule.options.size());

@@ -109,7 +109,7 @@ void Optimizer::step(const ParamGroup& group, size_t first) {
     state.scalars.first = !state.made;
     for (int k = 0; k < kept.n; ++k)  // an option that was switched on later brings its own
       if (!state.tensors[k].defined()) {
-        state.tensors[k] = raw::full_like(parameters_[i], kept.tensors[k].first);
+        state.tensors[k] = nn::first_state(parameters_[i], kept.tensors[k].first);
         state.scalars.first = true;
       }
     state.made = true;

@@ -38,7 +38,7 @@ class Adagrad(RuleOptimizer):
 
     def _start(self, p, group, value: float) -> None:
         with no_grad():
-            self.state[p].update(step=_scalar(0), sum=full_like(p.detach(), value))
+            self.state[p].update(step=_scalar(0), sum=full_like(p.detach(), complex(value, value) if p.is_complex() else value))
             if _counts_on_device(group) and p.is_cuda:
                 self.state[p]["step"] = self.state[p]["step"].to(p.device)
 

@@ -167,6 +167,19 @@ def test_complex_parameters(name):
     np.testing.assert_allclose(run(tg), run(torch), rtol=1e-9)
 
 
+def test_the_first_sum_of_complex_adagrad_counts_for_both_parts():
+    def run(t):
+        p = t.nn.Parameter(t.tensor([1 + 2j, -0.5j, 3.0], dtype=t.complex128))
+        optimizer = t.optim.Adagrad([p], lr=0.1, initial_accumulator_value=0.5)
+        start = optimizer.state[p]["sum"].tolist()
+        for step in range(3):
+            p.grad = t.tensor([0.1 - 1j, 2.0 + 0.3j, -1j], dtype=t.complex128) * (1 + step)
+            optimizer.step()
+        return [start, p.tolist(), optimizer.state[p]["sum"].tolist()]
+
+    np.testing.assert_allclose(run(tg), run(torch), rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", [*NATIVE, "AdamW"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_small_formats(name, dtype):
