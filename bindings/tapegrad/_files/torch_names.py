@@ -129,7 +129,9 @@ def _build_handle(handle, state) -> None:
 
 
 def _build_hook(hook, state) -> None:
-    if not isinstance(state, dict) or not callable(state.get("hook")):
+    from ..nn import Module
+
+    if not isinstance(state, dict) or not callable(state.get("hook")) or not isinstance(state.get("module"), (Module, type(None))):
         raise FileError("load: a hook is damaged")
     hook.__setstate__(state)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+import weakref
 from collections import OrderedDict, namedtuple
 
 from .. import Tensor, no_grad
@@ -27,17 +28,19 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
 
 
 class _WithModule:
-    """A hook that is also given the module, if there is one."""
+    """A hook that is also given the module, which owns it: it is known weakly, so that it dies with its last owner."""
 
     def __init__(self, hook, module) -> None:
-        self.hook = hook
-        self.module = module
+        self.hook, self.module = hook, None if module is None else weakref.ref(module)
 
     def __call__(self, *args, **kwargs):
-        return self.hook(*args, **kwargs) if self.module is None else self.hook(self.module, *args, **kwargs)
+        return self.hook(*args, **kwargs) if self.module is None else self.hook(self.module(), *args, **kwargs)
+
+    def __getstate__(self):
+        return {"hook": self.hook, "module": None if self.module is None else self.module()}
 
     def __setstate__(self, state) -> None:
-        self.hook, self.module = state["hook"], state.get("module")
+        self.__init__(state["hook"], state.get("module"))
 
 
 class StateDict:

@@ -56,7 +56,6 @@ def _identity():
         class BackwardHookFunction(Function):
             @staticmethod
             def forward(ctx, *tensors):
-                ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
                 return tuple(t.view_as(t) for t in tensors)
 
             @staticmethod
@@ -96,8 +95,9 @@ class BackwardHook:
         passed = _identity().apply(*tensors)
         on_node(next(t.grad_fn for t in passed if t.grad_fn is not None))
         result = list(values)
-        for i, tensor in zip(at, passed, strict=True):
-            result[i] = tensor
+        for i, tensor, through in zip(at, tensors, passed, strict=True):
+            if tensor.requires_grad:  # the others have no gradient to be seen, and stay themselves
+                result[i] = through
         return (tuple(result) if type(values) is tuple else type(values)(*result)), at
 
     @staticmethod

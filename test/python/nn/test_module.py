@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from collections import OrderedDict
 
 import pytest
@@ -522,3 +524,79 @@ def test_subclasses_tell_their_other_bases():
 
         class Wrong(nn.Module, tag=3):
             pass
+
+
+@pytest.mark.parametrize("pre", [False, True], ids=["full", "pre"])
+def test_arguments_without_a_gradient_stay_as_they_are_under_full_backward_hooks(pre):
+    def run(t):
+        seen = []
+
+        class Product(t.nn.Module):
+            def forward(self, a, b, count):
+                seen.append((a.requires_grad, b.requires_grad, count.requires_grad))
+                if t.is_grad_enabled():
+                    b += 0  # its own memory: allowed
+                return a.detach(), a * b, b * 1
+
+        module = Product()
+        register = module.register_full_backward_pre_hook if pre else module.register_full_backward_hook
+        register(lambda m, *grads: seen.append([[None if g is None else g.tolist() for g in side] for side in grads]))
+        x = t.ones(2, requires_grad=True)
+        for given in ((x, x.detach().clone(), t.tensor(3)), (x.detach(), x.detach().clone(), t.tensor(3))):
+            results = module(*given)
+            seen.append([r.requires_grad for r in results])
+            if results[1].requires_grad:
+                results[1].sum().backward()
+        with t.no_grad():
+            module(*given)
+        return seen
+
+    assert run(tapegrad) == run(torch)
+
+
+HOOKS = {
+    "state_dict_pre": lambda m: m.register_state_dict_pre_hook(lambda *a: None), "state_dict_post": lambda m: m.register_state_dict_post_hook(lambda *a: None),
+    "_state_dict": lambda m: m._register_state_dict_hook(lambda *a: None), "load_pre": lambda m: m.register_load_state_dict_pre_hook(lambda *a: None),
+    "_load_pre": lambda m: m._register_load_state_dict_pre_hook(lambda *a: None),
+    "_load_pre_with_module": lambda m: m._register_load_state_dict_pre_hook(lambda *a: None, with_module=True),
+    "load_post": lambda m: m.register_load_state_dict_post_hook(lambda *a: None), "forward": lambda m: m.register_forward_hook(lambda *a: None),
+    "forward_pre": lambda m: m.register_forward_pre_hook(lambda *a: None), "full_backward": lambda m: m.register_full_backward_hook(lambda *a: None),
+    "full_backward_pre": lambda m: m.register_full_backward_pre_hook(lambda *a: None), "backward": lambda m: m.register_backward_hook(lambda *a: None),
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_module_with_hooks_is_freed_without_the_collector(kind, used):
+    module = tapegrad.nn.Linear(2, 2)
+    HOOKS[kind](module)
+    module = copy.deepcopy(module)
+    if used:
+        module.load_state_dict(module.state_dict())
+        module(tapegrad.ones(2, requires_grad=True)).sum().backward()
+    alive = weakref.ref(module)
+    gc.disable()
+    try:
+        del module
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+def test_a_load_hook_with_its_module_survives_copies_and_pickles():
+    seen = []
+    for copied in (copy.deepcopy, copy.copy, lambda m: pickle.loads(pickle.dumps(m))):
+        module = tapegrad.nn.Linear(2, 2)
+        module.register_load_state_dict_pre_hook(note_module)
+        other = copied(module)
+        NOTED.clear()
+        other.load_state_dict(tapegrad.nn.Linear(2, 2).state_dict())
+        seen.append((len(NOTED), NOTED[0] is (module if copied is copy.copy else other)))
+    assert seen == [(1, True)] * 3
+
+
+NOTED = []
+
+
+def note_module(module, *args):
+    NOTED.append(module)
