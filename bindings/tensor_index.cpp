@@ -53,19 +53,46 @@ Subscript to_subscript(PyObject* o) {
   return Subscript::integer(to_int(o, kContext));
 }
 
+// Whether a list (or another sequence) stands for a tuple of subscripts: NumPy's old rule, which PyTorch keeps.
+bool is_tuple_of_subscripts(PyObject* key) {
+  if (PyLong_CheckExact(key) || PySlice_Check(key) || is_tensor(key) || is_numpy_array(key) || PyUnicode_Check(key) ||
+      PyBytes_Check(key) || !PySequence_Check(key))
+    return false;
+  constexpr Py_ssize_t kMost = 32;
+  const Py_ssize_t n = PySequence_Size(key);
+  if (n < 0) PyErr_Clear();
+  for (Py_ssize_t i = 0; n < kMost && i < n; ++i) {
+    const PyRef item(PySequence_GetItem(key, i));
+    if (!item) {
+      PyErr_Clear();
+      return false;
+    }
+    PyObject* o = item.get();
+    if (is_tensor(o) || PySequence_Check(o) || PySlice_Check(o) || o == Py_Ellipsis || o == Py_None) {
+      check_status(PyErr_WarnEx(PyExc_UserWarning,
+                                "index: a list of subscripts stands for a tuple: write x[tuple(list)] where that is meant, and "
+                                "x[tensor(list)] where the list is one index",
+                                1));
+      return true;
+    }
+  }
+  return false;
+}
+
 // Room for a few subscripts without allocating. Converts them in order; items may run Python code.
 class Subscripts {
  public:
   explicit Subscripts(PyObject* key) {
-    if (!PyTuple_Check(key)) {
+    if (!PyTuple_Check(key) && !is_tuple_of_subscripts(key)) {
       few_[0] = to_subscript(key);
       size_ = 1;
       return;
     }
-    const Py_ssize_t n = PyTuple_GET_SIZE(key);
+    const PyRef items = own(PySequence_Tuple(key));
+    const Py_ssize_t n = PyTuple_GET_SIZE(items.get());
     if (n > kFew) many_.resize(static_cast<size_t>(n));
     Subscript* out = n > kFew ? many_.data() : few_;
-    for (Py_ssize_t i = 0; i < n; ++i) out[i] = to_subscript(PyTuple_GET_ITEM(key, i));
+    for (Py_ssize_t i = 0; i < n; ++i) out[i] = to_subscript(PyTuple_GET_ITEM(items.get(), i));
     size_ = static_cast<size_t>(n);
   }
   operator std::span<const Subscript>() const { return {many_.empty() ? few_ : many_.data(), size_}; }
@@ -87,9 +114,17 @@ PyObject* get_item(PyObject* self, PyObject* key) {
 // A value written into a tensor: a tensor, a number, or anything that makes a tensor.
 Operand to_value(PyObject* o, const Tensor& self) {
   if (is_tensor(o) || is_number(o)) return to_operand(o, {"index", "value"});
-  if (is_numpy_array(o) && array_dtype(o)) return Operand(tensor_from_data(o, std::nullopt, std::nullopt, false));
+  // Arrays and lists are no tensors: they come in the tensor's dtype, but for fractions that integers would lose.
+  if (is_numpy_array(o) && array_dtype(o)) {
+    const Tensor values = tensor_from_data(o, std::nullopt, std::nullopt, false);
+    return Operand(can_cast(values.dtype(), self.dtype()) ? to(values, self.dtype()) : values);
+  }
   TG_CHECK(PyList_Check(o) || PyTuple_Check(o), Type,
            "index: can only assign tensors, numbers and lists of numbers: got {}", Py_TYPE(o)->tp_name);
+  if (!is_differentiable(self.dtype())) {
+    const Tensor values = tensor_from_data(o, std::nullopt, std::nullopt, false);
+    if (!can_cast(values.dtype(), self.dtype())) return Operand(values);
+  }
   return Operand(tensor_from_nested(o, self.dtype()));
 }
 

@@ -111,6 +111,13 @@ class Walk {
 // True and False are indices of a new dimension of size 1: into it, or nowhere.
 Tensor bool_index(bool flag, Device device) { return raw::zeros({flag ? 1 : 0}, DType::int64, device); }
 
+// Whether all indices are masks; then one value is a number to fill with, of any dtype.
+bool is_masked(std::span<const Subscript> subscripts) {
+  return std::all_of(subscripts.begin(), subscripts.end(), [](const Subscript& s) {
+    return s.kind != Kind::Tensor || s.tensor.dtype() == DType::bool_ || s.tensor.dtype() == DType::uint8;
+  });
+}
+
 Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
   int64_t consumed = 0;
   int ellipses = 0;
@@ -180,21 +187,25 @@ Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts)
 void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, const Operand& value) {
   const Basic basic = split_basic(self, subscripts);
   const Tensor target = basic.changed ? basic_view(self, basic) : self;
-  const Tensor& v = value.tensor();
-  if (basic.indexed) {
-    Tensor values =
-        v.dtype() == target.dtype() && v.device() == target.device() ? v : to(v, target.dtype(), target.device());
-    index_put_(target, basic.tensors, values, false);
-    return;
-  }
-  if (v.ndim() == 0 && v.is_cpu()) {
+  Tensor v = value.tensor();
+  if (!basic.indexed && v.ndim() == 0 && v.is_cpu()) {
     fill_(target, value);
     return;
   }
   // NumPy lets a value have more leading dimensions than the target when their sizes are 1.
+  const int needed = basic.indexed ? 0 : target.ndim();
   int extra = 0;
-  while (v.ndim() - extra > target.ndim() && v.impl()->size(extra) == 1) ++extra;
-  copy_(target, extra ? reshape(v, v.sizes().subspan(static_cast<size_t>(extra))) : v);
+  while (v.ndim() - extra > needed && v.impl()->size(extra) == 1) ++extra;
+  if (extra > 0) v = reshape(v, v.sizes().subspan(static_cast<size_t>(extra)));
+  if (!basic.indexed) {
+    copy_(target, v);
+    return;
+  }
+  TG_CHECK(v.dtype() == target.dtype() || v.is_wrapped_number() || (v.numel() == 1 && is_masked(subscripts)), Runtime,
+           "index: values written through an index must have the dtype of the tensor, {}: got {}", target.dtype(),
+           v.dtype());
+  if (v.dtype() != target.dtype() || v.device() != target.device()) v = to(v, target.dtype(), target.device());
+  index_put_(target, basic.tensors, v, false);
 }
 
 }  // namespace tapegrad

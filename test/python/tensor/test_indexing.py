@@ -17,8 +17,6 @@ def both(index):
         return tuple(p[0] for p in parts), tuple(p[1] for p in parts)
     if isinstance(index, np.ndarray):
         return pair(index)
-    if isinstance(index, list) and index and isinstance(index[0], (list, tuple)):
-        return index, torch.tensor(index)  # what PyTorch announces for lists of lists
     return index, index
 
 
@@ -266,3 +264,70 @@ def test_many_dimensions():
         assert_same_outcome(lambda: x[index], lambda: y[index])
     with pytest.raises((IndexError, RuntimeError, ValueError)):
         x[(None,) * 100]
+
+
+def assigned(t, shape, dtype, subscript, value):
+    x = t.zeros(shape, dtype=getattr(t, dtype))
+    x[eval(subscript, {"t": t})] = eval(value, {"t": t})
+    return x.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bool", "complex64"])
+@pytest.mark.parametrize("value", ["1.5", "t.tensor(1.5)", "t.tensor([1.5])", "t.tensor([1.5, 2.5])", "t.tensor([1, 2])", "t.tensor([1, 2], dtype=t.int32)",
+                                   "t.tensor([1.5, 2.5], dtype=t.float64)", "t.tensor([True, False])", "t.tensor(3)", "t.tensor([[1.5, 2.5]])",
+                                   "t.tensor([[1.5]], dtype=t.float64)"])
+@pytest.mark.parametrize("subscript", ["t.tensor([0, 1])", "[0, 1]", "t.tensor([True, False, True, False])", "t.tensor(0)", "slice(0, 2)", "(Ellipsis, [0, 1])",
+                                       "t.tensor([True, False, True, False], dtype=t.uint8)", "[t.tensor([0, 1])]"])
+@pytest.mark.filterwarnings("ignore")
+def test_values_through_an_index_have_the_dtype_of_the_tensor(subscript, value, dtype):
+    assert_same_outcome(lambda: assigned(tg, (4,), dtype, subscript, value), lambda: assigned(torch, (4,), dtype, subscript, value), kinds=True,
+                        more="uint8" in subscript)  # PyTorch fills through masks of bool only
+
+
+def test_a_value_of_another_dtype_is_refused_before_anything_is_written():
+    x = tg.zeros(3, dtype=tg.int64)
+    with pytest.raises(RuntimeError, match="^index: values written through an index must have the dtype of the tensor, int64: got float32$"):
+        x[[0, 1]] = tg.tensor([1.5, 2.5])
+    for given in ([1.5, 2.5], np.array([1.5, 2.5])):
+        with pytest.raises((RuntimeError, TypeError)):
+            x[[0, 1]] = given
+    assert x.tolist() == [0, 0, 0] and x._version == 0
+    y = tg.zeros(3)
+    y[[0, 1]] = np.array([1.5, 2.5])  # arrays and lists are no tensors: they are brought to the tensor's dtype where that loses no fraction
+    y[[2]] = [3]
+    assert y.tolist() == [1.5, 2.5, 3.0]
+
+
+@pytest.mark.parametrize("subscript", ["[0, 1, 2, 3]", "t.tensor([True, True, False, False])", "slice(0, 2)", "0", "[0]", "t.tensor(0)", "(slice(None),)",
+                                       "t.tensor([True] * 4)", "[1, 1]"])
+@pytest.mark.parametrize("value", [(1, 4), (1, 1, 4), (2, 4), (1, 2), (1,), (1, 1), (1, 1, 1), (4, 1), (0,), (1, 0)], ids=str)
+def test_leading_dimensions_of_one_element_do_not_count_in_an_assigned_value(subscript, value):
+    ours, theirs = (lambda t=t: assigned(t, (4,), "float32", subscript, f"t.ones({value})") for t in (tg, torch))
+    assert_same_outcome(ours, theirs, kinds=True)
+
+
+LISTS = ["[t.tensor(0)]", "[t.tensor(0), t.tensor(1)]", "[t.tensor(0), 1]", "(t.tensor(0),)", "[[t.tensor(0)]]", "[t.tensor([0]), t.tensor([1])]", "[0, 1]",
+         "[0]", "[slice(0, 1)]", "[None]", "[True, False, True]", "[[0, 1], [1, 2]]", "[t.tensor(True)]", "[t.tensor([True, False, True])]",
+         "[t.tensor([0, 2])]", "[t.tensor(0), [1]]", "[Ellipsis]", "([[0, 1]],)", "[(0, 1)]", "([[t.tensor(0), 1]],)", "([t.tensor(0)],)", "([t.tensor(0)], 0)",
+         "(0, [t.tensor(0)])", "[0, None]", "[slice(0, 1), 1]", "[np.array([0, 1])]", "range(2)", "[range(2)]", "[]", "[[]]", "np.array([[0, 1], [1, 2]])",
+         "[[0] * 3] * 3", "[0] * 40", "[[0]] * 40", "[[True, False, True], [0]]", "[True]", "['a']", "'ab'", "[np.int64(0), 1]"]
+
+
+@pytest.mark.parametrize("subscript", LISTS)
+@pytest.mark.filterwarnings("ignore")
+def test_lists_stand_for_tuples_where_they_do_in_torch(subscript):
+    def get(t):
+        return t.arange(9).reshape(3, 3)[eval(subscript, {"t": t, "np": np})].tolist()
+
+    def put(t):
+        x = t.zeros(3, 3)
+        x[eval(subscript, {"t": t, "np": np})] = 1
+        return x.tolist()
+
+    for run in (get, put):
+        assert_same_outcome(lambda run=run: run(tg), lambda run=run: run(torch))
+
+
+def test_a_list_that_stands_for_a_tuple_warns():
+    with pytest.warns(UserWarning, match=r"index: a list of subscripts stands for a tuple: write x\[tuple\(list\)\]"):
+        assert tg.arange(9).reshape(3, 3)[[tg.tensor(0)]].tolist() == [0, 1, 2]
