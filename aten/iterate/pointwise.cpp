@@ -131,6 +131,12 @@ void fill_flat(Iterator& it, const Types& types, const Tensor& out, Inputs input
   }
 }
 
+// Whether the result is one of a 16-bit dtype before it is written to `out`: kernels hold more digits, which an `out` of a
+// wider dtype must not show.
+bool is_rounded_first(const Types& types, const Tensor& out) {
+  return types.result != out.dtype() && compute_dtype(types.result) != types.result;
+}
+
 // The general case: any strides, any broadcasting.
 void fill_strided(Iterator& it, const Types& types, const Layout& layout, const Tensor& out, Inputs inputs,
                   Device device) {
@@ -171,14 +177,16 @@ TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scal
         sources[i] = &copies[i];
       }
     prepare_target(out, layout.sizes, resize_out);
-  } else {
+  }
+  if (!out.defined() || is_rounded_first(types, out)) {
     target = empty_tensor(TensorSpec{layout.sizes, types.result, device, layout.strides});
   }
   Iterator it;
   fill_parameters(it, params);
   fill_strided(it, types, layout, target, {sources, inputs.size()}, device);
   run_kernel(op, it);
-  return target;
+  if (out.defined() && !out.is_same(target)) raw::copy_(out, target);
+  return out.defined() ? out : target;
 }
 
 }  // namespace
@@ -196,6 +204,8 @@ Tensor run(const Op& op, Inputs inputs, std::span<const Scalar> params, const Te
   Tensor target = out;
   if (!out.defined())
     target = empty_tensor(reference->sizes(), types.result, device);
+  else if (TG_UNLIKELY(is_rounded_first(types, out)))
+    return run_general(op, inputs, params, out, resize_out);
   else if (TG_UNLIKELY(!can_cast(types.result, out.dtype())))
     throw_cannot_cast(op.name, types.result, out.dtype());
   Iterator it;

@@ -76,3 +76,25 @@ def test_circular_padding_cuts_first():
 def test_out_on_another_device(call):
     with pytest.raises(RuntimeError, match="(diff: expected out|add: expected all tensors) on (cpu|one device): got (cpu and )?meta"):
         call(tg.empty(3, device="meta"))
+
+
+@pytest.mark.parametrize("form", ["plain", "strided", "empty", "number"])
+@pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float16", "float64"), ("bfloat16", "float32"), ("float16", "bfloat16")], ids=str)
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "pow", "atan2", "hypot", "maximum", "exp", "sqrt", "sigmoid", "sin", "lerp", "addcmul", "clamp"])
+def test_out_of_a_wider_dtype_gets_the_result_as_its_own_dtype_rounds_it(name, dtypes, form):
+    torch = pytest.importorskip("torch")
+
+    def run(t):
+        x, y, z = (t.tensor(v, dtype=getattr(t, dtypes[0])) for v in ([60000.0, 0.1, -3.0], [5984.0, 0.3, 1.7], [0.7, 0.01, 3.0]))
+        if form == "strided":
+            x = x[:, None].expand(3, 2)[:, 0]
+        out = t.empty(0 if form == "empty" else 3, dtype=getattr(t, dtypes[1]))
+        args = {"lerp": (x, y, z), "addcmul": (x, y, z), "clamp": (x, 0.1, 5.3)}.get(name) or (
+            (x,) if name in ("exp", "sqrt", "sigmoid", "sin") else (x, 1.3 if form == "number" and name not in ("atan2", "hypot", "maximum") else y))
+        getattr(t, name)(*args, out=out)
+        np.testing.assert_array_equal(out.float().numpy(), getattr(t, name)(*args).to(out.dtype).float().numpy())
+        return out.float().numpy()
+
+    mine = run(tg)
+    if form != "number" and name not in ("lerp", "clamp"):  # PyTorch rounds numbers first, and takes no such out of the two
+        np.testing.assert_array_equal(mine, run(torch))
