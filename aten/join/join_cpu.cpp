@@ -61,6 +61,24 @@ bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
   return true;
 }
 
+// Tensors that are all channels_last as ones whose channels are their last dimension, which makes them dense.
+Tensor channels_behind(const Tensor& t) {
+  DimVector sizes(t.sizes()), strides(t.strides());
+  std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
+  std::rotate(strides.begin() + 1, strides.begin() + 2, strides.end());
+  return alias_tensor(t, sizes, strides, t.storage_offset());
+}
+
+bool join_channels_last(TensorSpan tensors, int64_t d, const Tensor& out) {
+  if (out.ndim() < 4 || out.is_contiguous() || !out.impl()->is_contiguous(MemoryFormat::ChannelsLast)) return false;
+  std::vector<Tensor> turned;
+  for (const Tensor& t : tensors) {
+    if (t.ndim() != out.ndim()) return false;
+    turned.push_back(channels_behind(t));
+  }
+  return join_lines(turned, d == 0 ? 0 : d == 1 ? out.ndim() - 1 : d - 1, channels_behind(out));
+}
+
 void copy_piece(const Tensor& to, const Tensor& from) { copy_cpu(to, from, false); }
 
 }  // namespace
@@ -68,7 +86,7 @@ void copy_piece(const Tensor& to, const Tensor& from) { copy_cpu(to, from, false
 void cat_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (out.numel() == 0) return;
   const int64_t d = wrap_dim(dim, out.ndim(), "cat");
-  if (!join_lines(tensors, d, out)) cat_pieces(tensors, d, out, copy_piece);
+  if (!join_lines(tensors, d, out) && !join_channels_last(tensors, d, out)) cat_pieces(tensors, d, out, copy_piece);
 }
 void stack_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (!stack_pairs(tensors, dim, out)) stack_pieces(tensors, dim, out, copy_piece);

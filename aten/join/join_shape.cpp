@@ -24,6 +24,29 @@ void check_devices(TensorSpan tensors, const char* op) {
              tensors[0].device(), t.device());
 }
 
+// Whether the strides are in the order of channels_last, as PyTorch tells it of tensors with sizes of 1; contiguous where
+// both may be meant.
+bool is_like_channels_last(const Tensor& t) {
+  const int n = t.ndim();
+  if ((n != 4 && n != 5) || t.numel() == 0) return false;
+  const TensorImpl& impl = *t.impl();
+  if (impl.stride(1) == 0) return false;
+  int64_t least = 0;
+  for (int k = 0; k < n; ++k) {
+    const int d = k == 0 ? 1 : k == n - 1 ? 0 : n - k;  // channels, the dimensions from the last on, samples
+    if (impl.stride(d) < least || (d == 0 && least == impl.stride(1))) return false;
+    least = impl.stride(d) * impl.size(d);
+  }
+  return true;
+}
+
+// The strides of tensors joined to `sizes`: channels_last where all of them are, else none are given.
+DimVector joined_strides(TensorSpan tensors, IntSpan sizes) {
+  for (const Tensor& t : tensors)
+    if (!is_like_channels_last(t)) return {};
+  return channels_last_strides(sizes);
+}
+
 bool counts_for_nothing(const Tensor& t) { return t.ndim() == 1 && t.numel() == 0; }
 
 }  // namespace
@@ -53,7 +76,7 @@ TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
     TG_CHECK(!__builtin_add_overflow(sizes[d], t.size(d), &sizes[d]), Runtime,
              "cat: the number of elements does not fit into 63 bits");
   }
-  return {sizes, common_dtype(tensors), first->device(), {}};
+  return {sizes, common_dtype(tensors), first->device(), joined_strides(tensors, sizes)};
 }
 
 TensorSpec stack_shape(TensorSpan tensors, int64_t dim) {
@@ -67,7 +90,14 @@ TensorSpec stack_shape(TensorSpan tensors, int64_t dim) {
   const int64_t d = wrap_dim(dim, tensors[0].ndim() + 1, "stack");
   DimVector result(sizes);
   result.insert(d, static_cast<int64_t>(tensors.size()));
-  return {result, common_dtype(tensors), tensors[0].device(), {}};
+  DimVector strides;
+  if (d < tensors[0].ndim()) {  // laid out as their cat in this dimension, which is then split
+    DimVector joined(sizes);
+    joined[d] *= static_cast<int64_t>(tensors.size());
+    strides = joined_strides(tensors, joined);
+    if (!strides.empty()) strides.insert(d, strides[d] * sizes[static_cast<size_t>(d)]);
+  }
+  return {result, common_dtype(tensors), tensors[0].device(), strides};
 }
 
 }  // namespace tapegrad
