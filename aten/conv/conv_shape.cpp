@@ -1,5 +1,6 @@
 // Shapes and checks of `_conv` and of its two gradients, which are operators, too.
 #include "tapegrad/aten/conv/geometry.h"
+#include "tapegrad/aten/conv/window_numbers.h"
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/checked_int.h"
@@ -12,9 +13,7 @@ void check_parameters(const char* op, int64_t spatial, IntSpan stride, IntSpan p
   auto check = [&](IntSpan values, const char* name, int64_t least) {
     TG_CHECK(static_cast<int64_t>(values.size()) == spatial, Runtime, "{}: {} must have {} elements: got {}", op, name,
              spatial, format_ints(values));
-    for (int64_t v : values)
-      TG_CHECK(v >= least && v < (int64_t{1} << 31), Runtime, "{}: {} must be at least {}: got {}", op, name, least,
-               format_ints(values));
+    conv::check_window_numbers(op, name, values, least);
   };
   check(stride, "stride", 1);
   check(padding, "padding", 0);

@@ -1,6 +1,7 @@
 // Checks and results of fold and unfold, and the public forms with and without a batch dimension.
 #include "tapegrad/aten/conv/fold.h"
 
+#include "tapegrad/aten/conv/window_numbers.h"
 #include "tapegrad/aten/kernels_fold.h"
 
 namespace tapegrad {
@@ -11,10 +12,9 @@ FoldSizes fold_sizes(const char* op, IntSpan image, IntSpan kernel_size, IntSpan
   FoldSizes r;
   const auto check = [&](IntSpan values, const char* name, int64_t least) {
     for (int64_t v : values)
-      TG_CHECK(v >= least && v<(int64_t{1} << 31), Runtime, "{}: {} should be {}, but got {}", op, name, least> 0
-                   ? "greater than zero"
-                   : "non-negative",
-               format_ints(values));
+      TG_CHECK(v >= least, Runtime, "{}: {} should be {}, but got {}", op, name,
+               least > 0 ? "greater than zero" : "non-negative", format_ints(values));
+    check_not_too_large(op, name, values);
   };
   check(kernel_size, "kernel_size", 1);
   check(dilation, "dilation", 1);
@@ -57,8 +57,8 @@ TensorSpec col2im_shape(const Tensor& input, IntSpan output_size, IntSpan kernel
                         IntSpan padding, IntSpan stride) {
   check_dtype("fold", input);
   for (int64_t v : output_size)
-    TG_CHECK(v > 0 && v < (int64_t{1} << 31), Runtime, "fold: output_size should be greater than zero, but got {}",
-             format_ints(output_size));
+    TG_CHECK(v > 0, Runtime, "fold: output_size should be greater than zero, but got {}", format_ints(output_size));
+  conv::check_not_too_large("fold", "output_size", output_size);
   const auto sizes = conv::fold_sizes("fold", output_size, kernel_size, dilation, padding, stride);
   TG_CHECK(input.ndim() == 3, Runtime, "fold: expected columns (N, C kernel, L) or (C kernel, L): got {}",
            format_ints(input.sizes()));

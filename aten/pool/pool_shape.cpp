@@ -1,4 +1,5 @@
 // Shapes and checks of pooling.
+#include "tapegrad/aten/conv/window_numbers.h"
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/tensor.h"
@@ -22,9 +23,7 @@ void check_window(const char* op, IntSpan kernel, IntSpan stride, IntSpan paddin
   TG_CHECK(n >= 1 && n <= 3, Runtime, "{}: kernel_size must have 1 to 3 elements: got {}", op, format_ints(kernel));
   auto check = [&](const char* name, IntSpan v, int64_t least) {
     TG_CHECK(v.size() == n, Runtime, "{}: {} must have {} elements: got {}", op, name, n, format_ints(v));
-    for (int64_t x : v)
-      TG_CHECK(x >= least && x < (int64_t{1} << 31), Runtime, "{}: {} must be at least {}: got {}", op, name, least,
-               format_ints(v));
+    conv::check_window_numbers(op, name, v, least);
   };
   check("kernel_size", kernel, 1);
   check("stride", stride, 1);

@@ -1,4 +1,5 @@
 // Shapes and checks of resampling.
+#include "tapegrad/aten/conv/window_numbers.h"
 #include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/upsample/taps.h"
@@ -10,8 +11,9 @@ TensorSpec resampled(const Tensor& from, IntSpan sizes) { return {DimVector(size
 
 void check_sizes(IntSpan in, IntSpan out) {
   for (size_t d = 2; d < in.size(); ++d)
-    TG_CHECK(in[d] > 0 && out[d] > 0 && in[d] < (int64_t{1} << 31), Runtime,
-             "interpolate: input and output sizes must be positive: got {} and {}", format_ints(in), format_ints(out));
+    TG_CHECK(in[d] > 0 && out[d] > 0, Runtime, "interpolate: input and output sizes must be positive: got {} and {}",
+             format_ints(in), format_ints(out));
+  conv::check_not_too_large("interpolate", "the input", in.subspan(2));
 }
 
 void check_arguments(size_t spatial, std::string_view mode, const std::optional<std::vector<double>>& scales) {
