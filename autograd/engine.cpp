@@ -7,6 +7,7 @@
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
 #include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/stack.h"
 
 namespace tapegrad::autograd {
 
@@ -262,6 +263,7 @@ void run_callbacks() {
 
 std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan inputs,
                                  const BackwardOptions& options) {
+  check_stack("backward");
   TG_CHECK(grads.empty() || grads.size() == roots.size(), Runtime, "backward: got {} tensors and {} gradients",
            roots.size(), grads.size());
   InlineVector<Edge, 2> root_edges;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tapegrad/bindings/value_objects.h"
+#include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
 
@@ -136,6 +137,7 @@ ArgumentsBase::Problem ArgumentsBase::bind_keywords(PyObject* const* values, PyO
 }
 
 bool ArgumentsBase::unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  check_stack(signature_.name);
   Problem problem = bind(self, args, nargs, kwnames);
   if (TG_LIKELY(problem.kind == Mismatch::None)) return true;
   report(problem, self, nargs);
@@ -143,6 +145,7 @@ bool ArgumentsBase::unpack(PyObject* self, PyObject* const* args, Py_ssize_t nar
 }
 
 bool ArgumentsBase::try_unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  check_stack(signature_.name);
   varargs_ = nullptr;
   num_varargs_ = -1;
   if (bind(self, args, nargs, kwnames).kind != Mismatch::None) return false;

@@ -4,7 +4,9 @@
 
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/autograd_types.h"
+#include "tapegrad/bindings/program_scope.h"
 #include "tapegrad/bindings/tensor_type.h"
+#include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
 
@@ -170,15 +172,13 @@ PyFunctionNode::~PyFunctionNode() { drop_contents(); }
 void PyFunctionNode::drop_contents() noexcept {
   FunctionNode::drop_contents();
   PyObject* o = std::exchange(ctx, nullptr);
-  if (!o || !Py_IsInitialized()) return;
-  GilGuard gil;
+  if (!o) return;
   python::context(o).node = nullptr;
-  Py_DECREF(o);
+  with_gil_while_it_lasts([o] { Py_DECREF(o); });
 }
 
 autograd::GradList PyFunctionNode::apply(autograd::GradList grads) {
-  GilGuard gil;
-  autograd::SiteGuard site;
+  const ProgramScope scope;
   PyRef alive = PyRef::borrow(ctx);
   autograd::TensorList list(grads.begin(), grads.end());
   grads.clear();
@@ -226,7 +226,8 @@ struct Results {
 };
 
 Results call_forward(PyObject* cls, PyObject* ctx, PyObject* const* args, Py_ssize_t nargs) {
-  NoGradGuard no_grad;
+  const ProgramScope scope;
+  const NoGradGuard no_grad;
   PyRef forward = own(PyObject_GetAttr(cls, names().forward));
   PyRef sets_context = own(PyObject_GetAttr(cls, names().sets_context));
   PyRef result;
@@ -255,6 +256,7 @@ Results call_forward(PyObject* cls, PyObject* ctx, PyObject* const* args, Py_ssi
 // `Function.apply`: bound to the class, which comes as the first argument.
 PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
   TG_PY_TRY
+  check_stack("apply");
   TG_CHECK(num_all >= 1 && PyType_Check(all[0]), Type, "apply: must be called on a class derived from Function");
   PyObject* cls = all[0];
   PyObject* const* args = all + 1;

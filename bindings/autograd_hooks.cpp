@@ -1,23 +1,16 @@
 // Python callables as hooks of the tape, and the handles that remove them.
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/autograd_types.h"
+#include "tapegrad/bindings/program_scope.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
 
 SharedObject::~SharedObject() {
-  if (!Py_IsInitialized()) return;
-  GilGuard gil;
-  Py_DECREF(object_);
+  with_gil_while_it_lasts([this] { Py_DECREF(object_); });
 }
 
 namespace {
-
-// Hooks run in the program, not in backward: their own lines count.
-struct HookScope {
-  GilGuard gil;
-  autograd::SiteGuard site;
-};
 
 // A tuple of gradients; absent ones are None.
 PyRef tuple_of(const autograd::GradList& grads) {
@@ -53,7 +46,7 @@ void replace(autograd::GradList& grads, PyObject* result, const char* what) {
 }  // namespace
 
 Tensor TensorHook::operator()(const Tensor& grad) const {
-  HookScope scope;
+  const ProgramScope scope;
   PyRef argument = own(wrap(grad));
   PyRef result = own(PyObject_CallOneArg(callable->get(), argument.get()));
   Tensor replaced = replacement(result.get(), "register_hook");
@@ -64,21 +57,21 @@ Tensor TensorHook::operator()(const Tensor& grad) const {
 }
 
 void LeafHook::operator()(const Tensor& leaf) const {
-  HookScope scope;
+  const ProgramScope scope;
   PyRef argument = own(wrap(leaf));
   PyRef result = own(PyObject_CallOneArg(callable->get(), argument.get()));
   TG_CHECK(result.get() == Py_None, Runtime, "register_post_accumulate_grad_hook: hooks should return None");
 }
 
 void NodePreHook::operator()(autograd::GradList& grads) const {
-  HookScope scope;
+  const ProgramScope scope;
   PyRef argument = tuple_of(grads);
   PyRef result = own(PyObject_CallOneArg(callable->get(), argument.get()));
   replace(grads, result.get(), "register_prehook");
 }
 
 void NodePostHook::operator()(autograd::GradList& inputs, const autograd::GradList& outputs) const {
-  HookScope scope;
+  const ProgramScope scope;
   PyRef a = tuple_of(inputs);
   PyRef b = tuple_of(outputs);
   PyObject* args[] = {a.get(), b.get()};

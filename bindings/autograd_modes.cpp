@@ -2,6 +2,7 @@
 // leaving runs no Python code. Decorating is done by `_decorate` of tapegrad/autograd/grad_mode.py.
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/autograd_types.h"
+#include "tapegrad/bindings/program_scope.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::python {
@@ -27,7 +28,10 @@ struct PyMode {
 constexpr int kMostLevels = 32;
 
 uint32_t grad_bits() noexcept { return detail::modes & kModeGradMask; }
-void set_grad_bits(uint32_t bits) noexcept { detail::modes = (detail::modes & ~uint32_t{kModeGradMask}) | bits; }
+void set_grad_bits(uint32_t bits) noexcept {
+  detail::modes = (detail::modes & ~uint32_t{kModeGradMask}) | bits;
+  keep_modes(kModeGradMask);
+}
 static_assert(kModeGradMask == 3);
 
 void push(PyMode& mode) noexcept {

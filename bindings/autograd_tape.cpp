@@ -4,6 +4,7 @@
 #include "tapegrad/autograd/gradcheck.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/autograd_types.h"
+#include "tapegrad/bindings/program_scope.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
@@ -98,8 +99,7 @@ PyObject* queue_callback(PyObject*, PyObject* callback) {
   TG_CHECK(PyCallable_Check(callback), Type, "queue_callback: the callback must be callable: got {}",
            Py_TYPE(callback)->tp_name);
   autograd::queue_callback([shared = share(callback)] {
-    GilGuard gil;
-    autograd::SiteGuard site;
+    const ProgramScope scope;
     own(PyObject_CallNoArgs(shared->get()));
   });
   Py_RETURN_NONE;
@@ -127,7 +127,7 @@ PyObject* gradcheck(PyObject*, PyObject* args) {
     return nullptr;
   const auto tensors = tensors_of(inputs, {"gradcheck", "inputs", 2});
   auto call = [function](TensorSpan given) {
-    GilGuard gil;
+    const ProgramScope scope;
     PyRef all = own(PyTuple_New(static_cast<Py_ssize_t>(given.size())));
     for (size_t i = 0; i < given.size(); ++i)
       PyTuple_SET_ITEM(all.get(), static_cast<Py_ssize_t>(i), check(wrap(given[i])));
@@ -165,16 +165,14 @@ PyMethodDef functions[] = {
 }  // namespace
 
 std::shared_ptr<void> PythonSavedTensorHooks::pack(const Tensor& t) {
-  GilGuard gil;
-  autograd::SiteGuard site;
+  const ProgramScope scope;
   PyRef argument = own(wrap(t));
   PyRef packed = own(PyObject_CallOneArg(pack_callable->get(), argument.get()));
   return share(packed.get());
 }
 
 Tensor PythonSavedTensorHooks::unpack(const std::shared_ptr<void>& packed) {
-  GilGuard gil;
-  autograd::SiteGuard site;
+  const ProgramScope scope;
   PyRef result = own(PyObject_CallOneArg(unpack_callable->get(), static_cast<SharedObject*>(packed.get())->get()));
   TG_CHECK(is_tensor(result.get()), Type, "saved_tensors_hooks: the unpack hook must return a Tensor: got {}",
            Py_TYPE(result.get())->tp_name);

@@ -84,7 +84,7 @@ const Site* site_of(const PythonFrame& frame) {
 }
 
 uint32_t capture() noexcept {
-  if (!PyGILState_Check()) return 0;
+  if (!holds_gil()) return 0;
   try {
     int depth = 0;
     for (PythonFrame frame = PythonFrame::current(); frame && depth < 64; frame = frame.outer(), ++depth) {
@@ -140,7 +140,7 @@ uint32_t number_of(const uint32_t* lines, size_t n) {
 }
 
 uint32_t capture_whole_stack() noexcept {
-  if (!PyGILState_Check()) return 0;
+  if (!holds_gil()) return 0;
   try {
     uint32_t lines[kMostFrames];
     size_t n = 0, depth = 0;

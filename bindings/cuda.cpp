@@ -18,16 +18,15 @@ namespace tapegrad::python {
 namespace {
 
 void warn(const std::string& text) {
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const GilGuard gil;
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
-  PyGILState_Release(state);
 }
 
 // Memory that other processes have let go; then Python's collector, when this thread may: objects in cycles may hold
 // the memory that is wanted.
-void collect() {
+void collect() noexcept {
   shared::exchange().collect();
-  if (!PyGILState_Check()) return;
+  if (!holds_gil()) return;
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyGC_Collect();
@@ -277,9 +276,7 @@ TG_CUDA_FUNCTION(over) {
       reinterpret_cast<void*>(static_cast<uintptr_t>(pointer)), static_cast<size_t>(nbytes),
       Device(DeviceType::CUDA, static_cast<int8_t>(device)),
       [](void* context, void*, size_t) noexcept {
-        if (!Py_IsInitialized()) return;
-        GilGuard gil;
-        Py_DECREF(static_cast<PyObject*>(context));
+        with_gil_while_it_lasts([context] { Py_DECREF(static_cast<PyObject*>(context)); });
       },
       Py_NewRef(owner));
   storage->set_resizable(false);

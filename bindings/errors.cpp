@@ -1,6 +1,7 @@
 #include "tapegrad/bindings/errors.h"
 
 #include "tapegrad/bindings/module_path.h"
+#include "tapegrad/c10/stack.h"
 
 #include <new>
 #include <string>
@@ -21,11 +22,11 @@ struct PythonError::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (!Py_IsInitialized()) return;
-    GilGuard gil;
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    with_gil_while_it_lasts([this] {
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(traceback);
+    });
   }
 };
 
@@ -94,6 +95,8 @@ PyObject* translate_exception() noexcept {
     throw;
   } catch (const PythonError& e) {
     e.restore();
+  } catch (const StackExhausted& e) {
+    PyErr_SetString(PyExc_RecursionError, e.what());
   } catch (const Error& e) {
     // An interrupted loop leaves what the signal handler raised.
     if (!(e.kind() == ErrorKind::Interrupt && PyErr_Occurred())) PyErr_SetString(python_class(e.kind()), e.what());

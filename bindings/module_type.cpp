@@ -9,6 +9,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/module_path.h"
 #include "tapegrad/bindings/tensor_object.h"
+#include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
 
@@ -78,6 +79,14 @@ PyObject* call_named(PyObject* dict, PyObject* name, PyObject* const* all, size_
   return PyObject_VectorcallMethod(name, all, n, kwnames);
 }
 
+// False, with RecursionError set, when little stack is left.
+bool has_stack() {
+  TG_PY_TRY
+  check_stack("Module");
+  return true;
+  TG_PY_CATCH_RETURN(false)
+}
+
 // The result of a call; where there is none, the exception says in which module it was raised.
 PyObject* named(PyObject* self, PyObject* result) {
   if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
@@ -85,7 +94,7 @@ PyObject* named(PyObject* self, PyObject* result) {
 }
 
 PyObject* call_forward(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  if (TG_UNLIKELY(!fetched) && !fetch_globals()) return nullptr;
+  if (!has_stack() || (TG_UNLIKELY(!fetched) && !fetch_globals())) return nullptr;
   PyObject* dict = dict_of(self);
   if (!dict) return nullptr;
   autograd::profiler::Scope scope;
@@ -116,7 +125,7 @@ PyObject* module_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* const* items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
   const auto n = static_cast<size_t>(PyTuple_GET_SIZE(args));
   if (!kwargs || PyDict_GET_SIZE(kwargs) == 0) return call_forward(self, items, n, nullptr);
-  if (!fetched && !fetch_globals()) return nullptr;
+  if (!has_stack() || (!fetched && !fetch_globals())) return nullptr;
   PyObject* dict = dict_of(self);
   if (!dict) return nullptr;
   autograd::profiler::Scope scope;
@@ -133,6 +142,7 @@ PyObject* missing_attribute(PyObject* self, PyObject* name) {
 
 // What the instance has under this name besides its own attributes; null without an exception.
 PyObject* find_member(PyObject* self, PyObject* name) {
+  if (!has_stack()) return nullptr;
   PyObject* dict = dict_of(self);
   if (!dict) {
     PyErr_Clear();

@@ -1,10 +1,9 @@
 // PyRef: an owned reference to a Python object. Moves, never copies by accident; every use needs the GIL.
 #pragma once
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
 #include <utility>
+
+#include "tapegrad/bindings/gil.h"
 
 namespace tapegrad::python {
 
@@ -32,30 +31,6 @@ class PyRef {
 
  private:
   PyObject* p_ = nullptr;
-};
-
-// Holds the GIL for a scope, from any thread.
-class GilGuard {
- public:
-  GilGuard() noexcept : state_(PyGILState_Ensure()) {}
-  ~GilGuard() { PyGILState_Release(state_); }
-  GilGuard(const GilGuard&) = delete;
-  GilGuard& operator=(const GilGuard&) = delete;
-
- private:
-  PyGILState_STATE state_;
-};
-
-// Gives the GIL away for a scope, for work that touches no Python object.
-class GilRelease {
- public:
-  GilRelease() noexcept : state_(PyEval_SaveThread()) {}
-  ~GilRelease() { PyEval_RestoreThread(state_); }
-  GilRelease(const GilRelease&) = delete;
-  GilRelease& operator=(const GilRelease&) = delete;
-
- private:
-  PyThreadState* state_;
 };
 
 }  // namespace tapegrad::python

@@ -10,6 +10,7 @@
 #include "tapegrad/bindings/errors.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/registry.h"
+#include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
 
@@ -166,6 +167,7 @@ PyRef shown(PyObject* func) {
 
 // The mode, then the types, until one answers.
 PyRef ask(PyObject* func, const Relevant& relevant, PyObject* args, PyObject* kwargs) {
+  check_stack("__torch_function__");
   const PyRef types = relevant.types();
   PyRef mode;
   if (mode_is_on()) {

@@ -6,6 +6,7 @@
 #include "tapegrad/bindings/numpy.h"
 #include "tapegrad/bindings/override.h"
 #include "tapegrad/bindings/tensor_type.h"
+#include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
 
@@ -83,6 +84,7 @@ bool is_tuple_of_subscripts(PyObject* key) {
 class Subscripts {
  public:
   explicit Subscripts(PyObject* key) {
+    check_stack("index");
     if (!PyTuple_Check(key) && !is_tuple_of_subscripts(key)) {
       few_[0] = to_subscript(key);
       size_ = 1;

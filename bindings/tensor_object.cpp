@@ -87,9 +87,9 @@ PyObject* take_back(PyObject* o, Tensor tensor) noexcept {
 
 // Installed as release_python_object: the TensorImpl that owns this object dies. May run on any thread.
 void release_object(void* object) noexcept {
-  if (!Py_IsInitialized()) return;
-  GilGuard gil;
   auto* self = static_cast<PyTensor*>(object);
+  if (interpreter_ends()) return forget_pointer(self);
+  GilGuard gil;
   TensorImpl* dying = self->tensor.impl();
   forget_pointer(self);
   if (Py_REFCNT(self) > 1) {

@@ -8,6 +8,7 @@
 #include "tapegrad/autograd/autocast.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/program_scope.h"
 
 namespace tapegrad::python {
 namespace {
@@ -31,6 +32,7 @@ PyObject* autocast_enabled(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs == 1) return wrap(autocast::enabled(device));
   expect(nargs, 2, kOp);
   autocast::set_enabled(device, to_bool(args[1], {kOp, "enabled"}));
+  keep_modes(kModeAutocast);
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -69,16 +71,19 @@ PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   expect(nargs, 2, "vmap");
   const std::string_view randomness = to_str(args[1], {"vmap", "randomness"});
-  return PyLong_FromLong(batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same" ? batch::Randomness::Same
-                                                                         : randomness == "different"
-                                                                             ? batch::Randomness::Different
-                                                                             : batch::Randomness::Error));
+  const int level = batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same" ? batch::Randomness::Same
+                                                                    : randomness == "different"
+                                                                        ? batch::Randomness::Different
+                                                                        : batch::Randomness::Error);
+  keep_modes(kModeBatch);
+  return PyLong_FromLong(level);
   TG_PY_CATCH
 }
 
 PyObject* vmap_leave(PyObject*, PyObject* level) {
   TG_PY_TRY
   batch::leave(static_cast<int>(to_int(level, {"vmap", "level"})));
+  keep_modes(kModeBatch);
   Py_RETURN_NONE;
   TG_PY_CATCH
 }

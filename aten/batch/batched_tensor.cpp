@@ -4,6 +4,7 @@
 #include <atomic>
 #include <vector>
 
+#include "tapegrad/aten/batch/all_levels.h"
 #include "tapegrad/aten/batch/tape_below.h"
 #include "tapegrad/c10/modes.h"
 
@@ -156,6 +157,9 @@ void set_view_(const Tensor& self, const ViewSpec& view) {
 
 Below::Below(int n) noexcept : saved_(visible) { show(n - 1); }
 Below::~Below() { show(saved_); }
+
+AllLevels::AllLevels() noexcept : saved_(visible) { show(static_cast<int>(levels().size())); }
+AllLevels::~AllLevels() { show(saved_); }
 
 void throw_needs_values(const char* op) {
   throw NeedsValues(ErrorKind::Runtime,

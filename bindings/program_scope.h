@@ -1,0 +1,45 @@
+// The program's own code, called by the core: hooks, custom Functions, signal handlers. The core works with modes of its
+// own (backward records nothing, an operator under autocast is not cast again); a signal handler that runs in its midst
+// gets those that the program itself has set on this thread.
+#pragma once
+
+#include "tapegrad/aten/batch/all_levels.h"
+#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/bindings/gil.h"
+#include "tapegrad/c10/modes.h"
+
+namespace tapegrad::python {
+
+inline constexpr uint32_t kProgramModes = kModeGradMask | kModeAutocast | kModeBatch;
+extern constinit thread_local uint32_t program_modes;  // of these bits
+
+// After a function that Python called has changed some of these bits.
+inline void keep_modes(uint32_t changed) noexcept { program_modes = (program_modes & ~changed) | (modes() & changed); }
+
+// Holds the GIL, gives the lines of the program their own call sites, and takes back the grad mode that they leave.
+class ProgramScope {
+ public:
+  ProgramScope() noexcept = default;
+  ~ProgramScope() {
+    program_modes = outer_;
+    detail::modes = (detail::modes & ~uint32_t{kModeGradMask}) | (core_ & kModeGradMask);
+  }
+  ProgramScope(const ProgramScope&) = delete;
+  ProgramScope& operator=(const ProgramScope&) = delete;
+
+ private:
+  GilGuard gil_;
+  autograd::SiteGuard site_;
+  uint32_t core_ = modes();
+  uint32_t outer_ = program_modes;
+};
+
+// As that, with the program's modes.
+class HandlerScope {
+ private:
+  ProgramScope scope_;
+  batch::AllLevels levels_;
+  ModeGuard modes_{program_modes, kProgramModes};
+};
+
+}  // namespace tapegrad::python
