@@ -61,12 +61,43 @@ bool init_all(PyObject* module) {
          PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
 }
 
+// The library's types, hooks and tables exist once: a second module over them would take the first one's place in them.
+constexpr const char* kSecondImport =
+    "tapegrad: cannot be imported a second time: its first import is still in use; start a new interpreter instead";
+
+int fill_module(PyObject* module) {
+  TG_PY_TRY
+  static bool filled = false;
+  const char* refusal = nullptr;
+  if (PyInterpreterState_Get() != PyInterpreterState_Main())
+    refusal = "tapegrad: cannot be imported in a subinterpreter: use the main interpreter, or a process of its own";
+  else if (filled)
+    refusal = kSecondImport;
+  if (refusal) {
+    PyErr_SetString(PyExc_ImportError, refusal);
+    return -1;
+  }
+  if (!init_all(module) || PyModule_AddStringConstant(module, "_second_import", kSecondImport) < 0) return -1;
+  init_device_hooks();
+  filled = true;
+  return 0;
+  TG_PY_CATCH_RETURN(-1)
+}
+
+PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(fill_module)},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, nullptr},
+};
+// In phases, so that each import comes to fill_module().
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "tapegrad._C",
                           "The native part of tapegrad.",
-                          -1,
+                          0,
                           internal_functions,
-                          nullptr,
+                          slots,
                           nullptr,
                           nullptr,
                           nullptr};
@@ -75,15 +106,4 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 }  // namespace tapegrad::python
 
-PyMODINIT_FUNC PyInit__C() {
-  using namespace tapegrad::python;
-  PyRef module(PyModule_Create(&definition));
-  if (!module) return nullptr;
-  try {
-    if (!init_all(module.get())) return nullptr;
-    init_device_hooks();
-  } catch (...) {
-    return translate_exception();
-  }
-  return module.release();
-}
+PyMODINIT_FUNC PyInit__C() { return PyModuleDef_Init(&tapegrad::python::definition); }

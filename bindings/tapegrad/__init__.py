@@ -24,6 +24,8 @@ def _load_native():
 
 
 _C = _load_native()
+if hasattr(_C, "_whole"):
+    raise ImportError(_C._second_import)
 
 from math import e, inf, nan, pi  # noqa: E402
 
@@ -146,3 +148,6 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted({*globals(), *_LAZY, *_LAZY_NAMES, *_RARE} - {"annotations"})
+
+
+_C._whole = True  # an import that was interrupted before this line may be repeated
