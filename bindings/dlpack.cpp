@@ -99,18 +99,22 @@ void destroy_capsule(PyObject* capsule, const char* name) {
   if (managed && managed->deleter) managed->deleter(managed);
 }
 
-// Runs the producer's deleter when the storage goes.
+// What a storage over a producer's memory keeps. The producer may be a Python library.
 template <class M>
-void release_managed(void* context, void*, size_t) noexcept {
-  auto* managed = static_cast<M*>(context);
-  if (!managed->deleter) return;
-  if (!Py_IsInitialized()) return;
-  GilGuard gil;  // the producer may be a Python library
-  managed->deleter(managed);
+struct Imported {
+  M* managed;
+  PyRef guard;
+};
+template <class M>
+void release_imported(void* context, void*, size_t) noexcept {
+  with_gil_while_it_lasts([context] {
+    const std::unique_ptr<Imported<M>> held(static_cast<Imported<M>*>(context));
+    if (held->managed->deleter) held->managed->deleter(held->managed);
+  });
 }
 
 template <class M>
-Tensor import(M* managed, bool read_only) {
+Tensor import(M* managed, bool read_only, PyRef guard) {
   const DlTensor& d = managed->tensor;
   TG_CHECK(d.device.type == kCpu || d.device.type == kCudaHost || d.device.type == kCuda, NotImplemented,
            "from_dlpack: only memory of the CPU and of CUDA devices can be taken: got device type {}", d.device.type);
@@ -139,8 +143,10 @@ Tensor import(M* managed, bool read_only) {
       last += (sizes[i] - 1) * strides[i];
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>(last + 1) * element_size(dtype);
+  auto held = std::make_unique<Imported<M>>(managed, std::move(guard));
   auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, device,
-                                             release_managed<M>, managed);
+                                             release_imported<M>, held.get());
+  held.release();
   storage->set_resizable(false);
   storage->set_read_only(read_only);
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(sizes), IntSpan(strides), int64_t{0}));
@@ -176,12 +182,12 @@ PyRef to_dlpack(const Tensor& t, bool versioned, bool copied) {
   return capsule;
 }
 
-Tensor from_dlpack_capsule(PyObject* capsule) {
+Tensor from_dlpack_capsule(PyObject* capsule, PyRef guard) {
   if (PyCapsule_IsValid(capsule, kNameVersioned)) {
     auto* managed = static_cast<ManagedVersioned*>(PyCapsule_GetPointer(capsule, kNameVersioned));
     TG_CHECK(managed->major == 1, Runtime, "from_dlpack: only version 1 of DLPack is known: got {}.{}", managed->major,
              managed->minor);
-    Tensor t = import(managed, (managed->flags & kReadOnly) != 0);
+    Tensor t = import(managed, (managed->flags & kReadOnly) != 0, std::move(guard));
     check_status(PyCapsule_SetName(capsule, "used_dltensor_versioned"));
     return t;
   }
@@ -190,7 +196,7 @@ Tensor from_dlpack_capsule(PyObject* capsule) {
            PyCapsule_CheckExact(capsule) && PyCapsule_GetName(capsule) ? PyCapsule_GetName(capsule)
                                                                        : Py_TYPE(capsule)->tp_name);
   auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule, kName));
-  Tensor t = import(managed, false);
+  Tensor t = import(managed, false, std::move(guard));
   check_status(PyCapsule_SetName(capsule, "used_dltensor"));
   return t;
 }

@@ -8,8 +8,8 @@ namespace tapegrad::python {
 
 // A capsule "dltensor_versioned", or the older "dltensor" when `versioned` is false.
 PyRef to_dlpack(const Tensor& tensor, bool versioned, bool copied);
-// Consumes the capsule. Raises Buffer-like Runtime errors for what tensors cannot hold.
-Tensor from_dlpack_capsule(PyObject* capsule);
+// Consumes the capsule. Raises Buffer-like Runtime errors for what tensors cannot hold. The storage keeps `guard`.
+Tensor from_dlpack_capsule(PyObject* capsule, PyRef guard);
 // (device type, device id) as DLPack counts them.
 std::pair<int, int> dlpack_device(const Tensor& tensor);
 

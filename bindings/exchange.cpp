@@ -232,7 +232,7 @@ int cuda_device_of(PyObject* source) {
 
 PyObject* from_dlpack(PyObject*, PyObject* source) {
   TG_PY_TRY
-  if (PyCapsule_CheckExact(source)) return wrap(from_dlpack_capsule(source));
+  if (PyCapsule_CheckExact(source)) return wrap(from_dlpack_capsule(source, PyRef()));
   PyRef method = own(PyObject_GetAttrString(source, "__dlpack__"));
   PyRef none = own(PyTuple_New(0));
   PyRef options = own(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
@@ -248,20 +248,18 @@ PyObject* from_dlpack(PyObject*, PyObject* source) {
     check_status(PyDict_DelItemString(options.get(), "max_version"));
     capsule = own(PyObject_Call(method.get(), none.get(), options.get()));
   }
-  return wrap(from_dlpack_capsule(capsule.get()));
+  return wrap(from_dlpack_capsule(capsule.get(), resize_guard(source)));
   TG_PY_CATCH
 }
 
 // Keeps the buffer of any object for the life of a storage.
 struct HeldBuffer {
-  Py_buffer view;
+  Py_buffer view{};
+  PyRef guard;
+  ~HeldBuffer() { PyBuffer_Release(&view); }  // does nothing where there is none
 };
 void release_held(void* context, void*, size_t) noexcept {
-  if (!Py_IsInitialized()) return;
-  GilGuard gil;
-  auto* held = static_cast<HeldBuffer*>(context);
-  PyBuffer_Release(&held->view);
-  delete held;
+  with_gil_while_it_lasts([context] { delete static_cast<HeldBuffer*>(context); });
 }
 
 PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -300,11 +298,9 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
            std::min<uintptr_t>(static_cast<uintptr_t>(itemsize), 8))
     wrong = "the offset leaves the elements unaligned";
   if (count < 0) count = (length - offset) / itemsize;
-  if (wrong) {
-    PyBuffer_Release(&held->view);
-    TG_THROW(Value, "frombuffer: {}: got {} bytes, offset {}, count {}, element size {}", wrong, length, offset,
-             a.integer(2, -1), itemsize);
-  }
+  TG_CHECK(!wrong, Value, "frombuffer: {}: got {} bytes, offset {}, count {}, element size {}", wrong, length, offset,
+           a.integer(2, -1), itemsize);
+  held->guard = resize_guard(held->view.obj);
   char* data = static_cast<char*>(held->view.buf) + offset;
   auto storage =
       make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held, held.release());

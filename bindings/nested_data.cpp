@@ -28,11 +28,28 @@ bool is_nested(PyObject* o) {
   return PySequence_Check(o) != 0;
 }
 
+// How many elements a sequence of the program's says that it has.
+int64_t length_of(PyObject* o) {
+  const Py_ssize_t n = PySequence_Length(o);
+  check_status(n < 0 ? -1 : 0);
+  return n;
+}
+
+// The elements that a sequence of the program's says it has: iteration might never end.
+PyRef elements_of(PyObject* o) {
+  const int64_t n = length_of(o);
+  PyRef list = own(PyList_New(0));
+  for (int64_t i = 0; i < n; ++i) {
+    const PyRef item = own(PySequence_GetItem(o, i));
+    check_status(PyList_Append(list.get(), item.get()));
+  }
+  return list;
+}
+
 // One level of the data, safe against lists that change while their elements are converted.
 class Level {
  public:
-  explicit Level(PyObject* o)
-      : items_(PyList_Check(o) || PyTuple_Check(o) ? PyRef::borrow(o) : own(PySequence_List(o))) {}
+  explicit Level(PyObject* o) : items_(PyList_Check(o) || PyTuple_Check(o) ? PyRef::borrow(o) : elements_of(o)) {}
   int64_t size() const {
     return PyList_Check(items_.get()) ? PyList_GET_SIZE(items_.get()) : PyTuple_GET_SIZE(items_.get());
   }
@@ -62,11 +79,11 @@ DimVector infer_sizes(PyObject* data) {
   PyRef current = PyRef::borrow(data);
   while (is_nested(current.get())) {
     TG_CHECK(sizes.size() < kMaxDims, Value,
-             "tensor: the list is nested deeper than {} levels\ndoes it contain itself?", kMaxDims);
-    const Level level(current.get());
-    sizes.push_back(level.size());
-    if (level.size() == 0) break;
-    current = PyRef::borrow(level.borrowed(0));
+             "tensor: too many dimensions: {} is nested deeper than {} levels\ndoes it contain itself?",
+             Py_TYPE(data)->tp_name, kMaxDims);
+    sizes.push_back(length_of(current.get()));
+    if (sizes.back() == 0) break;
+    current = own(PySequence_GetItem(current.get(), 0));
   }
   return sizes;
 }
@@ -117,6 +134,7 @@ struct DTypeScan {
           ((PyFloat_CheckExact(item) && *found == default_dtype()) ||
            (PyLong_CheckExact(item) && *found == DType::int64)))
         continue;
+      const PyRef keep = PyRef::borrow(item);
       path.push_back(i);
       visit(item, depth + 1);
       path.erase(path.size() - 1);

@@ -75,10 +75,13 @@ int to_type_number(DType t) {
   TG_THROW(Type, "numpy: NumPy has no type for {}: convert first, with .float()", t);
 }
 
-void release_owner(void* context, void*, size_t) noexcept {
-  if (!Py_IsInitialized()) return;
-  GilGuard gil;
-  Py_DECREF(static_cast<PyObject*>(context));
+// What a storage over an array's memory keeps.
+struct HeldArray {
+  PyRef array;
+  PyRef guard;
+};
+void release_array(void* context, void*, size_t) noexcept {
+  with_gil_while_it_lasts([context] { delete static_cast<HeldArray*>(context); });
 }
 
 std::string type_text(PyArrayObject* array) {
@@ -135,13 +138,28 @@ std::optional<DType> array_dtype(PyObject* o) noexcept {
   return from_type_number(reinterpret_cast<PyArray_Descr*>(descr.get())->type_num);
 }
 
-Storage storage_over(PyObject* owner, void* data, size_t nbytes, bool read_only) {
-  auto storage = make_intrusive<StorageImpl>(data, nbytes, Device(), release_owner, owner);
-  Py_INCREF(owner);
+PyRef resize_guard(PyObject* o) {
+  while (PyMemoryView_Check(o) && PyMemoryView_GET_BASE(o)) o = PyMemoryView_GET_BASE(o);
+  if (!PyArray_Check(o)) return PyRef();
+  auto* owner = reinterpret_cast<PyArrayObject*>(o);
+  while (PyArray_BASE(owner) && PyArray_Check(PyArray_BASE(owner)))
+    owner = reinterpret_cast<PyArrayObject*>(PyArray_BASE(owner));
+  return own(PyWeakref_NewRef(reinterpret_cast<PyObject*>(owner), nullptr));
+}
+
+namespace {
+
+Storage storage_over(PyArrayObject* array, size_t nbytes, bool read_only) {
+  auto* o = reinterpret_cast<PyObject*>(array);
+  auto held = std::make_unique<HeldArray>(PyRef::borrow(o), resize_guard(o));
+  auto storage = make_intrusive<StorageImpl>(PyArray_DATA(array), nbytes, Device(), release_array, held.get());
+  held.release();
   storage->set_resizable(false);
   storage->set_read_only(read_only);
   return storage;
 }
+
+}  // namespace
 
 Tensor tensor_from_array(PyObject* o, bool warn) {
   TG_CHECK(PyArray_Check(o), Type, "from_numpy: expected a numpy.ndarray: got {}", Py_TYPE(o)->tp_name);
@@ -192,7 +210,7 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
                      1));
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>((last + 1) * itemsize);
-  return Tensor(make_intrusive<TensorImpl>(storage_over(o, PyArray_DATA(array), nbytes, !writable), *dtype,
+  return Tensor(make_intrusive<TensorImpl>(storage_over(array, nbytes, !writable), *dtype,
                                            IntSpan(sizes), IntSpan(strides), int64_t{0}));
 }
 

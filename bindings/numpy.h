@@ -15,7 +15,9 @@ Tensor tensor_from_array(PyObject* array, bool warn);
 PyRef array_from_tensor(PyObject* tensor);
 // The dtype of an array or NumPy scalar, or nothing when tensors have no such dtype.
 std::optional<DType> array_dtype(PyObject* o) noexcept;
-// Puts an object's reference into a storage over memory that the object owns.
-Storage storage_over(PyObject* owner, void* data, size_t nbytes, bool read_only);
+// What makes NumPy refuse to move an array's memory while a storage lies over it: NumPy counts neither buffers nor
+// capsules, but an array that somebody has a weak reference to cannot be resized, with refcheck=False either. Null for
+// what has no array's memory.
+PyRef resize_guard(PyObject* o);
 
 }  // namespace tapegrad::python

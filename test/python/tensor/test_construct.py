@@ -90,6 +90,99 @@ def test_a_list_that_holds_itself():
         tg.tensor(a)
 
 
+class Sequence:
+    """Nothing but `__len__` and `__getitem__`."""
+
+    def __init__(self, length, item):
+        self.length, self.item = length, item
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        return self.item(self, i)
+
+
+@pytest.mark.parametrize("make", [tg.tensor, tg.as_tensor, tg.asarray, tg.Tensor, tg.tensor([]).new_tensor], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_sequence_that_holds_itself(make, length):
+    with pytest.raises(ValueError, match="too many dimensions"):
+        make(Sequence(length, lambda self, i: self))
+
+
+def test_a_sequence_without_a_length_or_an_end():
+    class Endless:
+        def __getitem__(self, i):
+            return self
+
+    class Numbers:
+        def __getitem__(self, i):
+            return 1.0
+
+    for data in (Endless(), Numbers()):
+        with pytest.raises(TypeError, match="has no len"):
+            tg.tensor(data)
+        with pytest.raises(TypeError, match="has no len"):
+            tg.tensor([data])
+    # No more is read than the length says.
+    assert tg.tensor(Sequence(3, lambda self, i: float(i))).tolist() == [0, 1, 2]
+    assert tg.tensor([Sequence(2, lambda self, i: i), (2, 3)]).tolist() == [[0, 1], [2, 3]]
+    assert tg.tensor(Sequence(0, lambda self, i: self)).shape == (0,)
+
+
+def stop(self, i):
+    if i > 1:
+        raise IndexError("no more")
+    return 1.0
+
+
+def fresh(self, i):
+    return Sequence(1, fresh)
+
+
+@pytest.mark.parametrize("data, error", [
+    (Sequence(5, stop), IndexError),
+    (Sequence(-1, stop), ValueError),
+    (Sequence(1 << 70, stop), OverflowError),
+    (Sequence((1 << 63) - 1, stop), IndexError),
+    (Sequence("2", stop), TypeError),
+    (Sequence(2, fresh), ValueError),
+    ([Sequence(2, stop), Sequence(1, stop)], ValueError),
+    (Sequence(2, lambda self, i: [1.0] * (i + 1)), ValueError),
+    (Sequence(2, lambda self, i: self if i else 1.0), TypeError),
+    (Sequence(2, lambda self, i: 1.0 if i else self), ValueError),
+    (Sequence(1, lambda self, i: None), TypeError),
+    (Sequence(1, lambda self, i: "a"), TypeError),
+], ids=range(12))
+def test_sequences_that_lie(data, error):
+    with pytest.raises(error):
+        tg.tensor(data)
+
+
+def test_a_sequence_that_grows_and_shrinks():
+    class Grows(Sequence):
+        def __len__(self):
+            self.length += 1
+            return self.length
+
+    with pytest.raises(ValueError, match="ragged"):
+        tg.tensor(Grows(1, lambda self, i: 1.0))
+
+    outer = []
+
+    class Clears(Sequence):
+        def __len__(self):
+            outer.clear()
+            return 2
+
+    outer[:] = [Clears(2, lambda self, i: object()), Clears(2, lambda self, i: 1.0)]
+    with pytest.raises((ValueError, TypeError)):
+        tg.tensor(outer)
+    outer[:] = [[1.0, 2.0], Clears(2, lambda self, i: 1.0), [3.0, 4.0]]
+    with pytest.raises(ValueError, match="ragged"):
+        tg.tensor(outer)
+
+
 def test_a_list_that_changes_meanwhile():
     data = [0] * 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import mmap
 import gc
 import weakref
 
@@ -266,3 +267,71 @@ def test_resizing_under_an_array():
     with pytest.raises(RuntimeError):
         t.resize_(100)
     assert n.tolist() == [0, 0, 0, 0]
+
+
+SHARED = {
+    "from_numpy": tg.from_numpy,
+    "a view": lambda a: tg.from_numpy(a[2:5]),
+    "a view of a view": lambda a: tg.from_numpy(a[2:].reshape(2, -1)[1]),
+    "as_tensor": tg.as_tensor,
+    "asarray": tg.asarray,
+    "frombuffer": lambda a: tg.frombuffer(a, dtype=tg.float64),
+    "frombuffer of a memoryview": lambda a: tg.frombuffer(memoryview(a)[1:], dtype=tg.float64),
+    "from_dlpack": tg.from_dlpack,
+    "its detached twin": lambda a: tg.from_numpy(a).detach(),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("refcheck", [True, False])
+def test_an_array_is_not_resized_under_a_tensor(name, refcheck):
+    a = np.arange(8.0)
+    t = SHARED[name](a)
+    values = t.tolist()
+    for size in (10_000_000, 1, 0):
+        with pytest.raises(ValueError, match="cannot resize"):
+            a.resize(size, refcheck=refcheck)
+    assert t.tolist() == values and a.tolist() == list(range(8))
+    own = weakref.ref(a)  # the program's own weak references are its own matter
+    del own, t
+    gc.collect()
+    a.resize(4, refcheck=False)
+    assert a.tolist() == [0, 1, 2, 3]
+
+
+def test_a_backward_keeps_an_array_from_being_resized():
+    a = np.arange(4.0)
+    x = tg.ones(4, dtype=tg.float64, requires_grad=True)
+    y = (x * tg.from_numpy(a)).sum()
+    with pytest.raises(ValueError):
+        a.resize(10_000_000, refcheck=False)
+    y.backward()
+    assert x.grad.tolist() == [0, 1, 2, 3]
+    del y
+    gc.collect()
+    a.resize(2, refcheck=False)
+
+
+@pytest.mark.parametrize("make", [lambda: array.array("B", range(16)), lambda: bytearray(range(16)),
+                                  lambda: mmap.mmap(-1, 16)], ids=["array", "bytearray", "mmap"])
+def test_exporters_are_not_resized_under_a_tensor(make):
+    owner = make()
+    t = tg.frombuffer(owner, dtype=tg.uint8)
+    values = t.tolist()
+    changes = {array.array: [lambda: owner.append(1), lambda: owner.pop(), lambda: owner.extend(owner)],
+               bytearray: [lambda: owner.extend(b"1" * 10_000_000), lambda: owner.clear(), lambda: owner.pop()],
+               mmap.mmap: [lambda: owner.close(), lambda: owner.resize(1 << 20)]}[type(owner)]
+    for change in changes:
+        with pytest.raises(BufferError):
+            change()
+    view = memoryview(owner)
+    u = tg.frombuffer(view, dtype=tg.uint8)
+    with pytest.raises(BufferError):
+        view.release()
+    del u
+    gc.collect()
+    view.release()
+    assert t.tolist() == values
+    del t
+    gc.collect()
+    changes[0]()
