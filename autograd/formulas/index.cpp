@@ -179,11 +179,12 @@ std::tuple<Tensor, Tensor> embedding_bag_grad(const Tensor& grad, const Tensor& 
     NoGradGuard guard;
     const Tensor counts = sub(narrow(offsets, 0, 1, bags), narrow(offsets, 0, 0, bags));
     bag = repeat_interleave(arange(Scalar(bags), DType::int64, grad.device()), to(counts, DType::int64));
-    if (padding_idx >= 0) counted = to(ne(indices, padding_idx), grad.dtype());
-    if (mean) {
-      const Tensor each = counted.defined() ? counted : ones({indices.size(0)}, grad.dtype(), grad.device());
-      const Tensor sizes = clamp_min(index_add(zeros({bags}, grad.dtype(), grad.device()), 0, bag, each), 1);
-      counted = reciprocal(index_select(sizes, 0, bag));
+    const Tensor kept = padding_idx >= 0 ? ne(indices, padding_idx) : Tensor();
+    if (kept.defined()) counted = to(kept, grad.dtype());
+    if (mean) {  // counts are whole numbers: of 16 bits they would stop at 256 or 2048
+      const Tensor each = kept.defined() ? to(kept, DType::int64) : ones_like(bag);
+      const Tensor sizes = clamp_min(index_add(zeros({bags}, DType::int64, grad.device()), 0, bag, each), 1);
+      counted = to(reciprocal(to(index_select(sizes, 0, bag), DType::float64)), grad.dtype());
     }
   }
   const Tensor spread = index_select(grad, 0, bag);

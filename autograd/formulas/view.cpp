@@ -58,15 +58,16 @@ Tensor as_strided_grad(const Tensor& grad, IntSpan sizes, IntSpan strides, int64
   int64_t length = std::max(last(size, stride, offset), last(sizes, strides, input_offset)) - first;
   Tensor places = raw::_arange(0, Scalar(length), 1, DType::int64, grad.device());
   Tensor target = raw::reshape(raw::as_strided(places, size, stride, offset - first), {-1});
-  Tensor sum = index_add(zeros({length}, grad.dtype(), grad.device()), 0, target, reshape(grad, {target.numel()}));
+  const DType wide = is_half(grad.dtype()) ? DType::float32 : grad.dtype();  // of 16 bits long sums would come to a stop
+  Tensor sum = index_add(zeros({length}, wide, grad.device()), 0, target, to(reshape(grad, {target.numel()}), wide));
   Tensor seen = alias_tensor(places, sizes, strides, input_offset - first);
   if (has_internal_overlap(seen)) {
     Tensor from = raw::reshape(raw::contiguous(seen), {-1});
-    Tensor count = raw::zeros({length}, grad.dtype(), grad.device());
-    Tensor ones = raw::ones({from.numel()}, grad.dtype(), grad.device());
+    Tensor count = raw::zeros({length}, wide, grad.device());
+    Tensor ones = raw::ones({from.numel()}, wide, grad.device());
     sum = div(sum, raw::clamp_min(raw::index_add(count, 0, from, ones), 1));
   }
-  return as_strided(sum, sizes, strides, input_offset - first);
+  return as_strided(to(sum, grad.dtype()), sizes, strides, input_offset - first);
 }
 
 // The result is [r0, s0, r1, s1, ...] seen flat; sum over the r's.

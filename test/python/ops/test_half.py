@@ -263,3 +263,25 @@ def test_places_and_counts_are_not_rounded(dtype):
     got, expected = (tg.nn.functional.fractional_max_pool2d(a, 2, output_size=210, return_indices=True, _random_samples=s)[1]
                      for a, s in ((image, samples), (image.float(), samples.float())))
     assert tg.equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_gradients_count_in_whole_numbers(dtype):
+    """Bags of 5000 rows, and 2000 windows of three: counts of 16 bits stop at 256 or 2048."""
+    make = np.random.default_rng(4)
+    index, padding = tg.tensor(make.integers(0, 3, 5000)), 2
+    weight = tg.tensor(make.standard_normal((3, 2))).to(getattr(tg, dtype)).requires_grad_()
+    for options in ({}, {"padding_idx": padding}):
+        wide = weight.detach().double().requires_grad_()
+        grads = []
+        for w in (weight, wide):
+            bags = tg.nn.functional.embedding_bag(index, w, tg.tensor([0, 4000]), mode="mean", **options)
+            grads.append(tg.autograd.grad(bags.sum(), w)[0].double().numpy())
+        np.testing.assert_allclose(*grads, rtol=8 * FORMATS[dtype])
+    x = tg.ones(50, dtype=getattr(tg, dtype), requires_grad=True)
+    (grad,) = tg.autograd.grad(x.as_strided((2000, 3), (0, 1)).sum(), x)
+    assert grad.tolist() == [2000.0] * 3 + [0.0] * 47
+    base = tg.ones(3, dtype=x.dtype, requires_grad=True)
+    y = base.expand(3000, 3)
+    (grad,) = tg.autograd.grad(y.as_strided((3, 3), (0, 1)).sum(), base)
+    np.testing.assert_allclose(grad.float().numpy(), [3.0] * 3, rtol=4 * FORMATS[dtype])
