@@ -8,8 +8,8 @@
 
 namespace tapegrad::pool {
 
-// The first input element of window i of `out`. The number and its product are rounded as the tensor's type rounds
-// them.
+// The first input element of window i of `out`. Of 16-bit tensors C is float: PyTorch rounds i + sample and its product
+// to the 16 bits, so that windows of large inputs begin at every other element or further apart.
 template <class C>
 TG_HD int64_t fractional_start(C sample, int64_t i, int64_t in, int64_t out, int64_t kernel) {
   if (i == out - 1) return in - kernel;

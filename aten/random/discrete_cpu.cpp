@@ -17,16 +17,17 @@ using OptDevice = std::optional<Device>;
 using OptFormat = std::optional<MemoryFormat>;
 using Gen = const GeneratorPtr&;
 using random::exact_range;
-using random::width;
+using random::Integers;
+using random::integers_from;
+using random::integers_in;
 
 namespace {
 
-// Integers in [low, low + range); a range of 0 is all of 2^64.
-void fill_integers(const Tensor& t, int64_t low, uint64_t range, PhiloxState state) {
+void fill_integers(const Tensor& t, Integers drawn, PhiloxState state) {
   Tensor out = t;
   const bool direct = t.is_contiguous() && !is_half(t.dtype()) && !t.is_complex();
   if (!direct) out = empty_tensor(t.sizes(), t.is_complex() || is_half(t.dtype()) ? DType::float32 : t.dtype());
-  const uint64_t base = static_cast<uint64_t>(low);
+  const uint64_t base = static_cast<uint64_t>(drawn.low), range = drawn.range;
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T> && !is_complex_type<T>) {
       T* p = static_cast<T*>(out.data_ptr());
@@ -97,28 +98,27 @@ void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state
 
 void randint_cpu(int64_t low, int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state,
                  const Tensor& out) {
-  fill_integers(out, low, width(low, high), state);
+  fill_integers(out, integers_in(low, high, out.dtype()), state);
 }
 void randint_high_cpu(int64_t high, IntSpan, Gen, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
-  fill_integers(out, 0, width(0, high), state);
+  fill_integers(out, integers_in(0, high, out.dtype()), state);
 }
 void randint_like_cpu(const Tensor&, int64_t low, int64_t high, Gen, OptDType, OptDevice, OptFormat,
                       const PhiloxState& state, const Tensor& out) {
-  fill_integers(out, low, width(low, high), state);
+  fill_integers(out, integers_in(low, high, out.dtype()), state);
 }
 void randint_like_high_cpu(const Tensor&, int64_t high, Gen, OptDType, OptDevice, OptFormat, const PhiloxState& state,
                            const Tensor& out) {
-  fill_integers(out, 0, width(0, high), state);
+  fill_integers(out, integers_in(0, high, out.dtype()), state);
 }
 void random_all_cpu(const Tensor& self, Gen, const PhiloxState& state) {
-  fill_integers(self, 0, exact_range(self.dtype()), state);
+  fill_integers(self, {0, exact_range(self.dtype())}, state);
 }
 void random_to_cpu(const Tensor& self, int64_t to, Gen, const PhiloxState& state) {
-  fill_integers(self, 0, width(0, to), state);
+  fill_integers(self, integers_in(0, to, self.dtype()), state);
 }
 void random_from_cpu(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen, const PhiloxState& state) {
-  if (to) return fill_integers(self, from, width(from, *to), state);
-  fill_integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), state);
+  fill_integers(self, to ? integers_in(from, *to, self.dtype()) : integers_from(from, self.dtype()), state);
 }
 
 void bernoulli_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {

@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_random.h"
+#include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad {
@@ -28,7 +29,13 @@ TensorSpec like(const Tensor& input, OptDType dtype, OptDevice device, OptFormat
 // The range [low, high) must not be empty and must be made of values of the dtype.
 void check_range(int64_t low, int64_t high, DType dtype, const char* op) {
   TG_CHECK(low < high, Runtime, "{}: expected from < to: got {} and {}", op, low, high);
-  if (!is_integral(dtype) && dtype != DType::bool_) return;
+  if (!is_integral(dtype) && dtype != DType::bool_) {
+    TG_CHECK(dtype != DType::float16 || (low >= -65504 && high - 1 <= 65504), Runtime,
+             "{}: [{}, {}) does not fit into {}", op, low, high, dtype);
+    TG_CHECK(random::integers_in(low, high, dtype).range != 0, Runtime, "{}: no number of {} lies in [{}, {})", op,
+             dtype, low, high);
+    return;
+  }
   dispatch_dtype(dtype, [&]<class T>() {
     if constexpr (std::is_integral_v<T>) {
       const int64_t least = static_cast<int64_t>(std::numeric_limits<T>::min());
@@ -88,6 +95,10 @@ TensorSpec randperm_shape(int64_t n, Gen, OptDType dtype, OptDevice device) {
   TG_CHECK(!is_complex(spec.dtype) && spec.dtype != DType::bool_, NotImplemented,
            "randperm: not implemented for dtype {}", spec.dtype);
   if (n > 0) check_range(0, n, spec.dtype, "randperm");
+  // PyTorch takes all n of bfloat16, whose equal numbers stand for several integers.
+  TG_CHECK(!is_floating_point(spec.dtype) || spec.dtype == DType::bfloat16 ||
+               static_cast<uint64_t>(n) <= random::exact_range(spec.dtype),
+           Runtime, "randperm: {} does not hold all integers below {}", spec.dtype, n);
   return spec;
 }
 
@@ -120,7 +131,9 @@ void geometric_check(const Tensor& self, double p, Gen) {
 void random_to_check(const Tensor& self, int64_t to, Gen) { check_range(0, to, self.dtype(), "random_"); }
 void random_from_check(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen) {
   if (to) return check_range(from, *to, self.dtype(), "random_");
-  check_range(from, std::max<int64_t>(from, 0) + 1, self.dtype(), "random_");
+  const bool whole = is_integral(self.dtype()) || self.dtype() == DType::bool_;
+  check_range(from, whole ? std::max<int64_t>(from, 0) + 1 : static_cast<int64_t>(random::exact_range(self.dtype())),
+              self.dtype(), "random_");
 }
 
 TensorSpec bernoulli_shape(const Tensor& input, Gen) {

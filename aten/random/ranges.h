@@ -1,14 +1,13 @@
-// Ranges of random numbers, as the fills of every device draw from them. Of integers a range of 0 is all of 2^64.
+// Ranges of random numbers, as the fills of every device draw from them.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "tapegrad/c10/dtype.h"
 
 namespace tapegrad::random {
-
-inline uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
 
 // The largest integer up to which a dtype holds all integers, plus one.
 inline uint64_t exact_range(DType t) {
@@ -38,6 +37,44 @@ inline float largest_below(float b) {
     h = H::from_bits(static_cast<uint16_t>((h.bits & 0x7FFF) == 0 ? 0x8001 : h.bits + (h.bits >> 15 != 0 ? 1 : -1)));
   return static_cast<float>(h);
 }
+// The first integer that is drawn, and how many there are; of 0 all of 2^64.
+struct Integers {
+  int64_t low;
+  uint64_t range;
+};
+
+// What is drawn for [low, high), so that a draw does not leave the range when it is rounded to a format: at the ends of
+// the range stand numbers of the format. A range of 0 means that there is none.
+inline Integers integers_in(int64_t low, int64_t high, DType format) {
+  const auto rounded = [format](int64_t x) {
+    const float f = static_cast<float>(x);
+    return format == DType::bfloat16  ? static_cast<double>(static_cast<float>(BFloat16(f)))
+           : format == DType::float16 ? static_cast<double>(static_cast<float>(Half(f)))
+           : format == DType::float64 ? static_cast<double>(x)
+                                      : static_cast<double>(f);
+  };
+  const auto below = [format](int64_t x) {
+    const float f = static_cast<float>(x), least = -std::numeric_limits<float>::infinity();
+    return format == DType::bfloat16  ? static_cast<double>(largest_below<BFloat16>(f))
+           : format == DType::float16 ? static_cast<double>(largest_below<Half>(f))
+           : format == DType::float64 ? std::nextafter(static_cast<double>(x), static_cast<double>(least))
+                                      : static_cast<double>(std::nextafter(f, least));
+  };
+  int64_t last = high - 1;
+  if (!is_integral(format) && format != DType::bool_) {
+    const double top = rounded(last);
+    if (top >= 0x1p63 || static_cast<int64_t>(top) > last) last = static_cast<int64_t>(below(high));
+    if (static_cast<int64_t>(rounded(low)) < low) low = -static_cast<int64_t>(below(-low));
+  }
+  return {low, low > last ? 0 : static_cast<uint64_t>(last) - static_cast<uint64_t>(low) + 1};
+}
+// For all from `low` on up to which the format holds every integer.
+inline Integers integers_from(int64_t low, DType format) {
+  if (is_integral(format) || format == DType::bool_)
+    return {low, exact_range(format) - static_cast<uint64_t>(low)};
+  return integers_in(low, static_cast<int64_t>(exact_range(format)), format);
+}
+
 // What no draw from [a, b) may exceed, so that it is not b when it has been rounded to a format.
 template <class T>
 inline T last_of(T a, T b, DType format) {

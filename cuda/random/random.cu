@@ -16,7 +16,8 @@ using OptDevice = std::optional<Device>;
 using OptFormat = std::optional<MemoryFormat>;
 using Gen = const GeneratorPtr&;
 using random::exact_range;
-using random::width;
+using random::integers_from;
+using random::integers_in;
 
 namespace {
 
@@ -159,7 +160,7 @@ struct Integers {
     out[i] = cast_element<T>(static_cast<int64_t>(low + offset));
   }
 };
-void integers(const Tensor& t, int64_t low, uint64_t range, DrawState state) {
+void integers(const Tensor& t, random::Integers drawn, DrawState state) {
   if (t.numel() == 0) return;
   const bool direct = t.is_contiguous() && !is_half(t.dtype()) && !t.is_complex();
   const Tensor out =
@@ -169,7 +170,8 @@ void integers(const Tensor& t, int64_t low, uint64_t range, DrawState state) {
     const Work work(t.device(), {&out});
     dispatch_dtype(out.dtype(), [&]<class T>() {
       if constexpr (!is_half_type<T> && !is_complex_type<T>)
-        for_elements(work, out.numel(), Integers<T>{target_of<T>(out), state, static_cast<uint64_t>(low), range});
+        for_elements(work, out.numel(),
+                     Integers<T>{target_of<T>(out), state, static_cast<uint64_t>(drawn.low), drawn.range});
     });
   }
   if (!direct) copy_any(t, out, true);
@@ -286,29 +288,28 @@ void geometric_fill_cuda(const Tensor& self, double p, Gen g, const PhiloxState&
 
 void randint_cuda(int64_t low, int64_t high, IntSpan, Gen g, OptDType, OptDevice, const PhiloxState& state,
                   const Tensor& out) {
-  integers(out, low, width(low, high), draw_state(state, g, out.device()));
+  integers(out, integers_in(low, high, out.dtype()), draw_state(state, g, out.device()));
 }
 void randint_high_cuda(int64_t high, IntSpan, Gen g, OptDType, OptDevice, const PhiloxState& state, const Tensor& out) {
-  integers(out, 0, width(0, high), draw_state(state, g, out.device()));
+  integers(out, integers_in(0, high, out.dtype()), draw_state(state, g, out.device()));
 }
 void randint_like_cuda(const Tensor&, int64_t low, int64_t high, Gen g, OptDType, OptDevice, OptFormat,
                        const PhiloxState& state, const Tensor& out) {
-  integers(out, low, width(low, high), draw_state(state, g, out.device()));
+  integers(out, integers_in(low, high, out.dtype()), draw_state(state, g, out.device()));
 }
 void randint_like_high_cuda(const Tensor&, int64_t high, Gen g, OptDType, OptDevice, OptFormat,
                             const PhiloxState& state, const Tensor& out) {
-  integers(out, 0, width(0, high), draw_state(state, g, out.device()));
+  integers(out, integers_in(0, high, out.dtype()), draw_state(state, g, out.device()));
 }
 void random_all_cuda(const Tensor& self, Gen g, const PhiloxState& state) {
-  integers(self, 0, exact_range(self.dtype()), draw_state(state, g, self.device()));
+  integers(self, {0, exact_range(self.dtype())}, draw_state(state, g, self.device()));
 }
 void random_to_cuda(const Tensor& self, int64_t to, Gen g, const PhiloxState& state) {
-  integers(self, 0, width(0, to), draw_state(state, g, self.device()));
+  integers(self, integers_in(0, to, self.dtype()), draw_state(state, g, self.device()));
 }
 void random_from_cuda(const Tensor& self, int64_t from, std::optional<int64_t> to, Gen g, const PhiloxState& state) {
-  const DrawState drawn_state = draw_state(state, g, self.device());
-  if (to) return integers(self, from, width(from, *to), drawn_state);
-  integers(self, from, exact_range(self.dtype()) - static_cast<uint64_t>(from), drawn_state);
+  integers(self, to ? integers_in(from, *to, self.dtype()) : integers_from(from, self.dtype()),
+           draw_state(state, g, self.device()));
 }
 void bernoulli_p_cuda(const Tensor&, double p, Gen g, const PhiloxState& state, const Tensor& out) {
   toss(out, p, draw_state(state, g, out.device()));

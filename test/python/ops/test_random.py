@@ -520,3 +520,50 @@ def test_small_poisson_has_the_right_probabilities():
 def test_impossible_distributions(call, message):
     with pytest.raises((RuntimeError, NotImplementedError, TypeError), match=message):
         call()
+
+
+RANGES = [(0, 1000), (0, 257), (0, 258), (0, 260), (0, 300), (-999, 1000), (-1000, 0), (-1001, -990), (255, 259), (300, 301), (511, 512), (999, 1000), (1001, 1002),
+          (0, 65504), (0, 65505), (0, 65506), (-65505, 5), (0, 70000), (0, 2**24 + 2), (2**24 - 3, 2**24 + 5), (0, 2**31), (-(2**40), 2**40), (0, 2**62), (0, 2**63 - 1),
+          (-(2**63), -(2**63) + 9), (5, 5), (300, None), (-999, None), (2049, None), (2**24 + 1, None), (3, None)]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("low, high", RANGES)
+def test_integers_stay_in_their_range_when_they_are_rounded(low, high, dtype):
+    """Of 0 to 999 in bfloat16 a 999 would be 1000. What no number of the dtype lies in is refused, as PyTorch does."""
+    torch = pytest.importorskip("torch")
+
+    def draw(library, form):
+        like = library.empty(20_000, dtype=getattr(library, dtype))
+        try:
+            if form == "random_":
+                x = like.random_(low, high)
+            elif form == "randint":
+                x = library.randint(low, high, like.shape, dtype=like.dtype)
+            else:
+                x = library.randint_like(like, low, high)
+        except RuntimeError:
+            return "refused"
+        return x.double().min().item(), x.double().max().item()
+
+    for form in ("random_", "randint", "randint_like") if high is not None else ("random_",):
+        got, expected = draw(tg, form), draw(torch, form)
+        assert (got == "refused") == (expected == "refused")
+        if got != "refused":
+            top = high if high is not None else 2 ** {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}[dtype] + 1
+            assert low <= got[0] <= got[1] < top
+            assert abs(got[0] - expected[0]) <= 0.02 * (top - low) and abs(got[1] - expected[1]) <= 0.02 * (top - low)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "uint8", "int8"])
+@pytest.mark.parametrize("n", [0, 1, 128, 129, 256, 257, 258, 2049, 2050, 5000, 2**24 + 2])
+def test_permutations_of_more_than_a_dtype_tells_apart_are_torch_s(n, dtype):
+    torch = pytest.importorskip("torch")
+
+    def count(library):
+        try:
+            return library.randperm(n, dtype=getattr(library, dtype)).numel()
+        except RuntimeError:
+            return "refused"
+
+    assert count(tg) == count(torch)
