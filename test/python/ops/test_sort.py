@@ -206,3 +206,26 @@ def test_unique():
     assert rows.unique(dim=0).tolist() == [[0, 5], [1, 2]]
     run, where, many = tg.tensor([1, 1, 2, 1]).unique_consecutive(return_inverse=True, return_counts=True)
     assert (run.tolist(), where.tolist(), many.tolist()) == ([1, 2, 1], [0, 0, 1, 2], [2, 1, 1])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 40, 300])
+def test_the_mode_s_place_is_the_last_of_equals(n):
+    """And its gradient goes there. So are PyTorch's up to 16 elements; in longer rows its sort leaves equals in no order, and any of them is
+    the place, which is not followed."""
+    torch = pytest.importorskip("torch")
+    for seed in range(20):
+        a = np.random.default_rng(seed).integers(0, 3, (2, n)).astype(np.float64)
+
+        def look(library, a=a):
+            x = library.tensor(a.tolist(), requires_grad=True)
+            values, places = x.mode(1)
+            (grad,) = library.autograd.grad(values, x, library.tensor([2.0, 3.0]))
+            return values.tolist(), places.tolist(), grad.tolist()
+
+        values, places, grad = look(tg)
+        assert places == [n - 1 - int((row[::-1] == v).argmax()) for row, v in zip(a, values)]
+        assert grad == [[g if i == place else 0.0 for i in range(n)] for g, place in zip((2.0, 3.0), places)]
+        if n <= 16:
+            assert (values, places, grad) == look(torch)
+        else:
+            assert values == look(torch)[0]
