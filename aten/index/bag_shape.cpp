@@ -90,7 +90,12 @@ Tensor embedding_bag(const Tensor& input, const Tensor& weight, const Tensor& of
       const Tensor end[] = {bounds, full({1}, Scalar(n), DType::int64, input.device())};
       TG_CHECK(!include_last_offset || bounds.numel() > 0, Runtime,
                "embedding_bag: include_last_offset: number of offset should be at least 1");
-      if (!include_last_offset) bounds = cat(end, 0);
+      // PyTorch reads the last offset only where it takes its short way; else the last bag goes to the end of the list.
+      const bool short_way = !padding_idx && mode != "max" && weight.dtype() != DType::float64;
+      if (!include_last_offset)
+        bounds = cat(end, 0);
+      else if (!short_way && bounds.numel() > 1)
+        bounds = cat(std::array{narrow(bounds, 0, 0, bounds.numel() - 1), end[1]}, 0);
     }
     if (max_norm) {
       Tensor rows = std::get<0>(raw::_unique(indices));

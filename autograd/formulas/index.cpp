@@ -27,6 +27,12 @@ Tensor uncovered(const Tensor& per_element, IntSpan sizes) {
 }
 }  // namespace
 
+// An index as the places (1, n) of a sparse gradient, in memory of their own: the program may write to its index later.
+static Tensor own_row(const Tensor& index) {
+  const Tensor places = index.dtype() == DType::int64 ? raw::clone(index) : raw::to(index, DType::int64);
+  return raw::reshape(places, {1, -1});
+}
+
 Tensor index_grad(const Tensor& grad, IntSpan sizes, TensorSpan indices) {
   const Tensor zeros = zeros_of(sizes, grad);
   if (grad.is_batched()) return _index_put(zeros, indices, grad, true);  // the zeros are the same in all samples
@@ -43,7 +49,7 @@ Tensor index_put_values_grad(const Tensor& grad, TensorSpan indices, IntSpan siz
 
 Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index, bool sparse) {
   if (sparse && !grad.is_batched())
-    return sparse::make(raw::reshape(raw::to(index, DType::int64), {1, -1}), grad, sizes, false);
+    return sparse::make(own_row(index), grad, sizes, false);
   const Tensor zeros = zeros_of(sizes, grad);
   return grad.is_batched() ? index_add(zeros, dim, index, grad) : index_add_(zeros, dim, index, grad);
 }
@@ -163,43 +169,56 @@ Tensor embedding_weight_grad(const Tensor& grad, const Tensor& indices, int64_t 
       flat = raw::index_select(flat, 0, kept);
       rows = index_select(rows, 0, kept);
     }
-    return sparse::make(raw::unsqueeze(flat, 0), rows, {num_weights, grad.size(-1)}, false);
+    return sparse::make(own_row(flat), rows, {num_weights, grad.size(-1)}, false);
   }
   return _embedding_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq);
 }
 
-std::tuple<Tensor, Tensor> embedding_bag_grad(const Tensor& grad, const Tensor& weight, const Tensor& indices,
-                                              const Tensor& offsets, const Tensor& per_sample_weights, bool mean,
-                                              int64_t padding_idx, bool scale_grad_by_freq, bool sparse,
-                                              std::array<bool, 2> mask) {
-  // The gradient of each looked-up row is that of its bag.
-  const int64_t bags = offsets.size(0) - 1;
-  Tensor bag, counted;
-  {
-    NoGradGuard guard;
-    const Tensor counts = sub(narrow(offsets, 0, 1, bags), narrow(offsets, 0, 0, bags));
-    bag = repeat_interleave(arange(Scalar(bags), DType::int64, grad.device()), to(counts, DType::int64));
-    const Tensor kept = padding_idx >= 0 ? ne(indices, padding_idx) : Tensor();
-    if (kept.defined()) counted = to(kept, grad.dtype());
-    if (mean) {  // counts are whole numbers: of 16 bits they would stop at 256 or 2048
-      const Tensor each = kept.defined() ? to(kept, DType::int64) : ones_like(bag);
-      const Tensor sizes = clamp_min(index_add(zeros({bags}, DType::int64, grad.device()), 0, bag, each), 1);
-      counted = to(reciprocal(to(index_select(sizes, 0, bag), DType::float64)), grad.dtype());
+namespace {
+// The indices that lie in bags, and what the gradient of each of their rows is made of.
+struct Bags {
+  Tensor indices, spread;
+  Tensor counted;  // a factor per row: 0 for padding, the mean's share; undefined: 1
+
+  Bags(const Tensor& grad, const Tensor& given, const Tensor& offsets, bool mean, int64_t padding_idx) {
+    const int64_t bags = offsets.size(0) - 1;
+    Tensor bag;
+    {
+      NoGradGuard guard;
+      const Tensor counts = sub(narrow(offsets, 0, 1, bags), narrow(offsets, 0, 0, bags));
+      bag = repeat_interleave(arange(Scalar(bags), DType::int64, grad.device()), to(counts, DType::int64));
+      indices = narrow(given, 0, 0, bag.size(0));  // the last bag may end before the list does
+      const Tensor kept = padding_idx >= 0 ? ne(indices, padding_idx) : Tensor();
+      if (kept.defined()) counted = to(kept, grad.dtype());
+      if (mean) {  // counts are whole numbers: of 16 bits they would stop at 256 or 2048
+        const Tensor each = kept.defined() ? to(kept, DType::int64) : ones_like(bag);
+        const Tensor sizes = clamp_min(index_add(zeros({bags}, DType::int64, grad.device()), 0, bag, each), 1);
+        counted = to(reciprocal(to(index_select(sizes, 0, bag), DType::float64)), grad.dtype());
+      }
     }
+    spread = index_select(grad, 0, bag);
   }
-  const Tensor spread = index_select(grad, 0, bag);
-  std::tuple<Tensor, Tensor> result;
-  if (mask[0]) {
-    Tensor rows = spread;
-    if (mean) rows = mul(rows, unsqueeze(counted, 1));
-    if (per_sample_weights.defined()) rows = mul(rows, unsqueeze(per_sample_weights, 1));
-    std::get<0>(result) = embedding_weight_grad(rows, indices, weight.size(0), padding_idx, scale_grad_by_freq, sparse);
-  }
-  if (mask[1]) {
-    Tensor products = sum(mul(spread, index_select(weight, 0, indices)), OptionalInts(IntSpan{1}));
-    std::get<1>(result) = counted.defined() ? mul(products, counted) : products;
-  }
-  return result;
+};
+}  // namespace
+
+Tensor embedding_bag_weight_grad(const Tensor& grad, int64_t num_weights, const Tensor& indices, const Tensor& offsets,
+                                 const Tensor& per_sample_weights, bool mean, int64_t padding_idx,
+                                 bool scale_grad_by_freq, bool sparse) {
+  const Bags bags(grad, indices, offsets, mean, padding_idx);
+  Tensor rows = bags.spread;
+  if (mean) rows = mul(rows, unsqueeze(bags.counted, 1));
+  if (per_sample_weights.defined())
+    rows = mul(rows, unsqueeze(narrow(per_sample_weights, 0, 0, bags.indices.size(0)), 1));
+  return embedding_weight_grad(rows, bags.indices, num_weights, padding_idx, scale_grad_by_freq, sparse);
+}
+
+Tensor embedding_bag_factor_grad(const Tensor& grad, const Tensor& weight, const Tensor& indices, const Tensor& offsets,
+                                 bool mean, int64_t padding_idx) {
+  const Bags bags(grad, indices, offsets, mean, padding_idx);
+  Tensor products = sum(mul(bags.spread, index_select(weight, 0, bags.indices)), OptionalInts(IntSpan{1}));
+  if (bags.counted.defined()) products = mul(products, bags.counted);
+  const int64_t unused = indices.size(0) - products.size(0);
+  return unused == 0 ? products : constant_pad_nd(products, {0, unused}, 0);
 }
 
 Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx,

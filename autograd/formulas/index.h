@@ -26,11 +26,12 @@ std::tuple<Tensor, Tensor> scatter_reduce_grad(const Tensor& grad, const Tensor&
 Tensor masked_select_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes);
 Tensor embedding_weight_grad(const Tensor& grad, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
                              bool scale_grad_by_freq, bool sparse);
-// Gradients of _embedding_bag for weight and per_sample_weights.
-std::tuple<Tensor, Tensor> embedding_bag_grad(const Tensor& grad, const Tensor& weight, const Tensor& indices,
-                                              const Tensor& offsets, const Tensor& per_sample_weights, bool mean,
-                                              int64_t padding_idx, bool scale_grad_by_freq, bool sparse,
-                                              std::array<bool, 2> mask);
+// Gradients of _embedding_bag for weight and for per_sample_weights.
+Tensor embedding_bag_weight_grad(const Tensor& grad, int64_t num_weights, const Tensor& indices, const Tensor& offsets,
+                                 const Tensor& per_sample_weights, bool mean, int64_t padding_idx,
+                                 bool scale_grad_by_freq, bool sparse);
+Tensor embedding_bag_factor_grad(const Tensor& grad, const Tensor& weight, const Tensor& indices, const Tensor& offsets,
+                                 bool mean, int64_t padding_idx);
 Tensor embedding_backward_grad(const Tensor& grad, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq);
 
 }  // namespace tapegrad

@@ -287,3 +287,50 @@ def test_histogram_counts_beyond_16_bits_and_refuses_too_many_bins():
         assert tg.histogram(x, edges)[0].equal(hist)
     with pytest.raises(tg.OutOfMemoryError, match="no memory for 9223372036854775807 bins"):
         tg.histogram(tg.rand(3), 2**63 - 1)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bags_with_and_without_a_last_offset_and_padding(seed):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(seed)
+    rows, n, bags = 5, int(rng.integers(0, 8)), int(rng.integers(1, 5))
+    last = n if seed % 3 else int(rng.integers(0, n + 1))
+    offsets = sorted([0, *rng.integers(0, last + 1, bags - 1).tolist()])
+    include = seed % 2 == 0
+    if include:
+        offsets.append(last)
+    index = rng.integers(0, rows, n).tolist()
+    for mode in ("sum", "mean", "max"):
+        for padding_idx in (None, 0, 2, -1):
+            for extra in ({}, {"sparse": True}, {"per_sample_weights": True}):  # PyTorch's scale_grad_by_freq counts the wrong rows here
+                if (mode == "max" and extra) or (mode != "sum" and "per_sample_weights" in extra):
+                    continue
+
+                def run(t):
+                    weight = (t.arange(10.0, dtype=t.float64) ** 2).reshape(rows, 2).requires_grad_()
+                    options, factors = dict(extra), None
+                    if "per_sample_weights" in extra:
+                        options["per_sample_weights"] = factors = (t.arange(float(n), dtype=t.float64) * 0.5 + 1).requires_grad_()
+                    y = t.nn.functional.embedding_bag(t.tensor(index, dtype=t.int64), weight, t.tensor(offsets), mode=mode, padding_idx=padding_idx,
+                                                      include_last_offset=include, **options)
+                    (y * t.arange(1.0, 1 + y.numel(), dtype=t.float64).reshape(y.shape)).sum().backward()
+                    return y.tolist(), weight.grad.to_dense().tolist() if weight.grad.is_sparse else weight.grad.tolist(), \
+                        None if factors is None else factors.grad.tolist()
+
+                assert run(tg) == run(torch), (mode, padding_idx, extra, index, offsets, include)
+
+
+def test_the_last_offset_ends_a_bag_on_the_short_way():
+    """In 32 bits, without padding, PyTorch stops at the last offset, and its gradients of the rest are memory that nobody has written."""
+    torch = pytest.importorskip("torch")
+    for mode in ("sum", "mean"):
+        def run(t):
+            weight = t.arange(10.0).reshape(5, 2).requires_grad_()
+            y = t.nn.functional.embedding_bag(t.tensor([1, 2, 3, 1]), weight, t.tensor([0, 1, 3]), mode=mode, include_last_offset=True)
+            return y, weight
+
+        (y, weight), (expected, _) = run(tg), run(torch)
+        np.testing.assert_array_equal(y.detach().numpy(), expected.detach().numpy())
+        y.sum().backward()
+        share = 1.0 if mode == "sum" else 0.5
+        assert weight.grad[:, 0].tolist() == [0, 1, share, share, 0]

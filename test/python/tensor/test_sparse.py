@@ -311,3 +311,32 @@ def test_gather_gradient(size, dim, index):
     assert mine.grad.is_sparse == (mine.ndim > 0)
     dense = theirs.grad.to_dense() if theirs.grad.is_sparse else theirs.grad
     np.testing.assert_array_equal((mine.grad.to_dense() if mine.grad.is_sparse else mine.grad).numpy(), dense.numpy())
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2])
+@pytest.mark.parametrize("how", ["embedding", "bag", "index_select", "gather"])
+def test_a_sparse_gradient_has_memory_of_its_own(how, padding_idx):
+    F = tg.nn.functional
+    weight, index = tg.ones(5, 2, requires_grad=True), tg.tensor([1, 2, 4])
+
+    def result():
+        if how == "embedding":
+            return F.embedding(index, weight, sparse=True, padding_idx=padding_idx)
+        if how == "bag":
+            return F.embedding_bag(index, weight, tg.tensor([0, 1, 2]), mode="sum", sparse=True, padding_idx=padding_idx)
+        if how == "index_select":
+            return tg.index_select(weight, 0, index)
+        return tg.gather(weight, 0, index[:, None], sparse_grad=True)
+
+    given = tg.ones_like(result())
+    result().backward(given)
+    expected = weight.grad.to_dense().tolist()
+    (other,) = tg.autograd.grad(result(), weight, given)
+    index.fill_(0)
+    assert weight.grad.to_dense().tolist() == expected
+    assert (other.to_dense() if other.is_sparse else other).tolist() == expected
+    given.fill_(7)
+    assert weight.grad.to_dense().tolist() == expected
+    if weight.grad.is_sparse:
+        weight.grad._values().mul_(2)  # no two entries share memory
+        assert (weight.grad.to_dense() == 2 * tg.tensor(expected)).all()
