@@ -25,11 +25,14 @@ struct Slices {
   }
 
  private:
+  template <class C>
+  using Part = Slices<typename C::value_type>;
   TG_HD static bool before(T a, T b) {
     if constexpr (is_half_type<T>)
       return Slices<float>::before(static_cast<float>(a), static_cast<float>(b));
     else if constexpr (is_complex_type<T>)
-      return a.real() != b.real() ? a.real() < b.real() : a.imag() < b.imag();
+      return Part<T>::before(a.real(), b.real()) ||
+             (!Part<T>::before(b.real(), a.real()) && Part<T>::before(a.imag(), b.imag()));
     else if constexpr (std::is_floating_point_v<T>)
       return a < b || (b != b && a == a);
     else

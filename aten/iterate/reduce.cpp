@@ -116,7 +116,11 @@ Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, st
   // No dimensions stand for all of them, but for any() and all(), as in PyTorch.
   const bool none = op.result == Result::Bool && dim && dim->empty();
   const uint64_t mask = none ? 0 : dim_mask(dim, input.ndim(), op.name);
-  const Types types = types_for(op, input, dtype);
+  Types types = types_for(op, input, dtype);
+  // Sums, products and means are taken in the dtype of the tensor that they are written to, as PyTorch does.
+  if (out.defined() && !dtype && (op.result == Result::SumLike || op.result == Result::Float) &&
+      can_cast(types.result, out.dtype()))
+    types = types_for(op, input, out.dtype());
   check_not_empty(op, input, mask, dim && !dim->empty());
   const TensorSpec spec{result_sizes(input, mask, keepdim), types.result, input.device(), {}};
   const Tensor target = out.defined() ? out_target(op.name, out, spec, {&input}) : empty_tensor(spec);

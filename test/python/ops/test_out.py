@@ -98,3 +98,24 @@ def test_out_of_a_wider_dtype_gets_the_result_as_its_own_dtype_rounds_it(name, d
     mine = run(tg)
     if form != "number" and name not in ("lerp", "clamp"):  # PyTorch rounds numbers first, and takes no such out of the two
         np.testing.assert_array_equal(mine, run(torch))
+
+
+@pytest.mark.parametrize("dtypes", [("float16", "float64"), ("float16", "float32"), ("float32", "float64"), ("bfloat16", "float32"), ("int32", "int32"),
+                                    ("int64", "int32"), ("bool", "int32"), ("uint8", "float32"), ("int32", "float64")], ids=str)
+@pytest.mark.parametrize("name", ["sum", "nansum", "prod", "mean"])
+def test_sums_are_taken_in_the_dtype_of_their_out(name, dtypes):
+    torch = pytest.importorskip("torch")
+
+    def run(t):
+        x = t.tensor([[60000.0, 60000.0, 3.0], [1.3, 2.7, 0.1]] if "float" in dtypes[0] else [[100, 20, 3], [1, 1, 0]])
+        out = t.empty(2, dtype=getattr(t, dtypes[1]))
+        try:
+            getattr(t, name)(x.to(getattr(t, dtypes[0])), 1, out=out)
+        except RuntimeError:
+            return None
+        return out.double().numpy()
+
+    mine, theirs = run(tg), run(torch)
+    assert (mine is None) == (theirs is None)
+    if mine is not None:
+        np.testing.assert_allclose(mine, theirs, rtol=2e-7)

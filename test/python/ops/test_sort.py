@@ -208,6 +208,34 @@ def test_unique():
     assert (run.tolist(), where.tolist(), many.tolist()) == ([1, 2, 1], [0, 0, 1, 2], [2, 1, 1])
 
 
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_unique_slices_with_nan(width):
+    """NaN equals nothing and comes last, so the slices are in order. PyTorch's sort takes NaN for equal to all, and its order depends on that of
+    the input; the slices and how often they occur are the same."""
+    x = np.random.default_rng(width).choice([np.nan, 0.0, -0.0, 1.0, np.inf], (40, width))
+    values, inverse, counts = tg.tensor(x).unique(dim=0, return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(values.numpy()[inverse.numpy()], x)
+    assert counts.tolist() == np.bincount(inverse.numpy()).tolist()
+    keys = [[(v != v, 0 if v != v else v) for v in row] for row in values.tolist()]
+    assert keys == sorted(keys)
+    whole = ~np.isnan(x).any(1)
+    assert len(values) == len(np.unique(x[whole] + 0.0, axis=0)) + int((~whole).sum())
+    if width == 1:
+        np.testing.assert_array_equal(values.numpy()[:, 0], tg.tensor(x).unique().numpy())
+
+
+@pytest.mark.parametrize("dim", [None, 0])
+def test_unique_of_complex_numbers_with_nan(dim):
+    rng = np.random.default_rng(0)
+    x = rng.choice([np.nan, 0.0, 1.0, 2.0], 300) + 1j * rng.choice([0.0, 1.0, np.nan], 300)
+    values, inverse, counts = tg.tensor(x).unique(dim=dim, return_inverse=True, return_counts=True)
+    whole = ~np.isnan(x)
+    assert len(values) == len(np.unique(x[whole])) + int((~whole).sum())
+    np.testing.assert_array_equal(values.numpy()[inverse.numpy()], x)
+    np.testing.assert_array_equal(np.unique(x[whole]), values.numpy()[~np.isnan(values.numpy())])
+    assert counts.sum() == 300 and (counts[values.isnan()] == 1).all()
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 40, 300])
 def test_the_mode_s_place_is_the_last_of_equals(n):
     """And its gradient goes there. So are PyTorch's up to 16 elements; in longer rows its sort leaves equals in no order, and any of them is
