@@ -59,20 +59,23 @@ bool is_tuple_of_subscripts(PyObject* key) {
   if (PyLong_CheckExact(key) || PySlice_Check(key) || is_tensor(key) || is_numpy_array(key) || PyUnicode_Check(key) ||
       PyBytes_Check(key) || !PySequence_Check(key))
     return false;
+  // One that cannot tell its length or its items is no tuple; Ctrl-C in the middle of it is still Ctrl-C.
+  auto failed = [] {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
+    PyErr_Clear();
+    return false;
+  };
   constexpr Py_ssize_t kMost = 32;
   const Py_ssize_t n = PySequence_Size(key);
-  if (n < 0) PyErr_Clear();
+  if (n < 0) return failed();
   for (Py_ssize_t i = 0; n < kMost && i < n; ++i) {
     const PyRef item(PySequence_GetItem(key, i));
-    if (!item) {
-      PyErr_Clear();
-      return false;
-    }
+    if (!item) return failed();
     PyObject* o = item.get();
     if (is_tensor(o) || PySequence_Check(o) || PySlice_Check(o) || o == Py_Ellipsis || o == Py_None) {
       check_status(PyErr_WarnEx(PyExc_UserWarning,
-                                "index: a list of subscripts stands for a tuple: write x[tuple(list)] where that is meant, and "
-                                "x[tensor(list)] where the list is one index",
+                                "index: a list of subscripts stands for a tuple: write x[tuple(list)] where that is "
+                                "meant, and x[tensor(list)] where the list is one index",
                                 1));
       return true;
     }

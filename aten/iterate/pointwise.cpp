@@ -131,8 +131,8 @@ void fill_flat(Iterator& it, const Types& types, const Tensor& out, Inputs input
   }
 }
 
-// Whether the result is one of a 16-bit dtype before it is written to `out`: kernels hold more digits, which an `out` of a
-// wider dtype must not show.
+// Whether the result is one of a 16-bit dtype before it is written to `out`: kernels hold more digits, which an `out`
+// of a wider dtype must not show.
 bool is_rounded_first(const Types& types, const Tensor& out) {
   return types.result != out.dtype() && compute_dtype(types.result) != types.result;
 }

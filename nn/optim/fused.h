@@ -31,8 +31,8 @@ struct Rule {
 TG_API std::span<const Rule> optimizer_rules();
 TG_API const Rule& optimizer_rule(std::string_view name);  // raises Value when there is none
 
-// State of a parameter before its first step: of its layout, and of a complex one with the value in both parts, which are
-// numbers of their own to a rule.
+// State of a parameter before its first step: of its layout, and of a complex one with the value in both parts, which
+// are numbers of their own to a rule.
 TG_API Tensor first_state(const Tensor& param, double value);
 
 struct StepEntry {

@@ -406,8 +406,7 @@ struct OneValue : Function<OneValue> {
 TEST_CASE("gradients are summed to a shape and never stretched", "[engine]") {
   Tensor x = leaf({1, 2});
   std::string message = error_of([&] { OneValue::apply(x).sum().backward(); });
-  CHECK(contains(message,
-                 "OneValueBackward returned an invalid gradient at index 0 - got [1] but expected shape compatible with [2]"));
+  CHECK(contains(message, "OneValueBackward returned an invalid gradient at index 0 - got [1] but expected shape"));
   CHECK(!x.grad().defined());
   Tensor y = leaf({3});
   OneValue::apply(y).backward();

@@ -132,6 +132,17 @@ TEST_CASE("RMSprop, Adagrad, Adadelta, Adamax follow their formulas", "[optim]")
   });
 }
 
+TEST_CASE("the first state of a complex parameter counts for both of its parts", "[optim]") {
+  const Tensor p = tapegrad::full({1}, Scalar(complex128_t(1, 2)), DType::complex128);
+  p.set_requires_grad();
+  Adagrad adagrad({p}, {.lr = 0.1, .initial_accumulator_value = 0.5});
+  p.set_grad(tapegrad::full({1}, Scalar(complex128_t(1, 2)), DType::complex128));
+  adagrad.step();
+  const complex128_t got = p.detach().item<complex128_t>();
+  CHECK(got.real() == Approx(1 - 0.1 / std::sqrt(1.5)));
+  CHECK(got.imag() == Approx(2 - 0.1 * 2 / std::sqrt(4.5)));
+}
+
 TEST_CASE("an optimizer goes on from a saved state", "[optim]") {
   const Tensor a = parameter(1), b = parameter(1);
   NAdam first({a}), second({b});

@@ -331,3 +331,31 @@ def test_lists_stand_for_tuples_where_they_do_in_torch(subscript):
 def test_a_list_that_stands_for_a_tuple_warns():
     with pytest.warns(UserWarning, match=r"index: a list of subscripts stands for a tuple: write x\[tuple\(list\)\]"):
         assert tg.arange(9).reshape(3, 3)[[tg.tensor(0)]].tolist() == [0, 1, 2]
+
+
+def test_a_subscript_that_is_a_broken_sequence():
+    class Broken:
+        def __init__(self, error, where):
+            self.error, self.where = error, where
+
+        def __len__(self):
+            return self.answer("len", 2)
+
+        def __getitem__(self, i):
+            return self.answer("item", 0)
+
+        def answer(self, where, value):
+            if where == self.where:
+                raise self.error("from inside")
+            return value
+
+    x = tg.arange(9).reshape(3, 3)
+    for where in ("len", "item"):
+        for error in (KeyboardInterrupt, SystemExit, GeneratorExit):
+            with pytest.raises(error):
+                x[Broken(error, where)]
+            with pytest.raises(error):
+                x[Broken(error, where)] = 1
+        with pytest.raises((LookupError, TypeError)):
+            x[Broken(LookupError, where)]
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
