@@ -113,7 +113,8 @@ void sum_line(const T* x, T* out, int64_t n) {
   };
   C sum(0);
   if (n < 65536 || get_num_threads() == 1) {
-    for (int64_t c = 0; c < chunks; ++c) sum += run(c, sum, out);
+    WorkCount done;
+    for (int64_t c = 0; c < chunks; ++c, done(kChunk)) sum += run(c, sum, out);
   } else {
     const std::unique_ptr<C[]> before(new C[static_cast<size_t>(chunks)]);
     parallel_for(0, chunks, 32, [&](int64_t begin, int64_t end) {
@@ -143,12 +144,14 @@ void scan(const T* x, T* out, const Extent& e, int start) {
     std::fill(state, state + kMaxLanes, C(start));
     if (g.width == 1) {
       C s(start);
-      for (int64_t i = 0; i < e.n; ++i) {
-        Op::apply(s, static_cast<C>(static_cast<B>(x[g.start[0] + i * g.step])));
-        out[g.start[0] + i * g.step] = T(static_cast<B>(s));
-      }
-      return;
+      return serial_for(0, e.n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          Op::apply(s, static_cast<C>(static_cast<B>(x[g.start[0] + i * g.step])));
+          out[g.start[0] + i * g.step] = T(static_cast<B>(s));
+        }
+      });
     }
+    WorkCount done;
     alignas(64) B tile[kMaxLanes * kSteps];
     const int64_t lanes = g.lanes();
     std::fill(tile, tile + lanes * std::min(kSteps, e.n), B(0));
@@ -157,6 +160,7 @@ void scan(const T* x, T* out, const Extent& e, int start) {
       load_tile(tile, x, g, i, steps);
       for (int64_t j = 0; j < lanes; j += kLanes) scan_lanes<Op>(tile + j, lanes, steps, state + j);
       store_tile(tile, out, g, i, steps);
+      done(steps * lanes);
     }
   });
 }
@@ -250,14 +254,16 @@ struct Extremes {
 
   // One element after the other.
   void line(const LaneGroup& g, int64_t first, int64_t n, B best, int64_t at) const {
-    for (int64_t i = first, p = g.start[0] + first * g.step; i < n; ++i, p += g.step) {
-      const B v = static_cast<B>(x[p]);
-      const bool take = takes<kLargest>(v, best);
-      best = take ? v : best;
-      at = take ? i : at;
-      values[p] = T(best);
-      indices[p] = at;
-    }
+    serial_for(first, n, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin, p = g.start[0] + begin * g.step; i < end; ++i, p += g.step) {
+        const B v = static_cast<B>(x[p]);
+        const bool take = takes<kLargest>(v, best);
+        best = take ? v : best;
+        at = take ? i : at;
+        values[p] = T(best);
+        indices[p] = at;
+      }
+    });
   }
 
   // One long line as kLanes lanes at a time: the extremes of all lanes first, so that each knows where it starts.
@@ -266,7 +272,8 @@ struct Extremes {
     alignas(64) int32_t found[kChunk], rows[kChunk];
     B best = kFirst;
     int64_t at = 0, first = 0;
-    for (; first + kChunk <= n; first += kChunk) {
+    WorkCount done;
+    for (; first + kChunk <= n; first += kChunk, done(kChunk)) {
       const LaneGroup g = chunk_group(whole.start[0] + first);
       load_tile(tile, x, g, 0, kSteps);
       B lanes[kLanes];
@@ -302,8 +309,10 @@ struct Extremes {
     std::fill(best, best + kMaxLanes, kFirst);
     const int64_t lanes = g.lanes();
     std::fill(tile, tile + lanes * std::min(kSteps, n), B(0));
+    WorkCount done;
     for (int64_t i = 0; i < n; i += kSteps) {
       const int64_t steps = std::min(kSteps, n - i);
+      done(steps * lanes);
       load_tile(tile, x, g, i, steps);
       for (int64_t j = 0; j < lanes; j += kLanes) extreme_lanes<kLargest>(tile + j, found + j, lanes, steps, best + j);
       store_tile(tile, values, g, i, steps);
@@ -416,8 +425,10 @@ void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
         alignas(64) S tile[kMaxLanes * kSteps];
         const int64_t lanes = g.lanes();
         std::fill(tile, tile + lanes * std::min(kSteps, e.n), S(0));
+        WorkCount done;
         for (int64_t i = 0; i < e.n; i += kSteps) {
           const int64_t steps = std::min(kSteps, e.n - i);
+          done(4 * steps * lanes);
           load_tile(tile, static_cast<const T*>(dense.data_ptr()), g, i, steps);
           if (lanes == 1)
             log_sums<true>(tile, lanes, steps, state);
@@ -432,8 +443,10 @@ void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
       each_group(e, few_and_long(e), [&](const LaneGroup& g) {
         for (int64_t j = 0; j < g.width; ++j) {
           std::complex<double> sum(-std::numeric_limits<double>::infinity());
-          for (int64_t i = 0, at = g.start[j]; i < e.n; ++i, at += g.step)
-            y[at] = T(sum = fn::log_add_exp(std::complex<double>(x[at]), sum));
+          serial_for(0, e.n, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin, at = g.start[j] + begin * g.step; i < end; ++i, at += g.step)
+              y[at] = T(sum = fn::log_add_exp(std::complex<double>(x[at]), sum));
+          });
         }
       });
     }
