@@ -8,6 +8,7 @@
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/numpy.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::python {
 
@@ -118,6 +119,7 @@ struct DTypeScan {
   const DimVector& sizes;
   DimVector path;
   std::optional<DType> found;
+  WorkCount done{};
 
   void leaf(PyObject* o) {
     const DType t = leaf_dtype(o, path);
@@ -128,7 +130,9 @@ struct DTypeScan {
     if (!is_nested(o)) ragged(path, sizes[depth], Py_TYPE(o)->tp_name);
     const Level level(o);
     for (int64_t i = 0; i < level.size(); ++i) {
+      done();
       PyObject* item = level.borrowed(i);
+      if (!item) break;  // shortened meanwhile
       // Runs of plain floats and ints, the usual case, need no more than a look at the type.
       if (depth + 1 == sizes.size() && found &&
           ((PyFloat_CheckExact(item) && *found == default_dtype()) ||
@@ -188,6 +192,7 @@ struct Fill {
   const DimVector& sizes;
   T* out;
   DimVector path;
+  WorkCount done{};
 
   void store(PyObject* o) { *out++ = convert<T>(leaf_value(o, path), path); }
   void visit(PyObject* o, size_t depth) {
@@ -201,6 +206,7 @@ struct Fill {
     if (level.size() != sizes[depth]) ragged(path, sizes[depth], std::to_string(level.size()));
     const bool last = depth + 1 == sizes.size();
     for (int64_t i = 0; i < sizes[depth]; ++i) {
+      done();
       PyObject* item = level.borrowed(i);
       if (!item) ragged(path, sizes[depth], std::to_string(level.size()));  // shortened meanwhile
       if constexpr (std::is_floating_point_v<T>) {

@@ -5,6 +5,7 @@
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/tensor_type.h"
 #include "tapegrad/bindings/value_objects.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::python {
 
@@ -181,12 +182,18 @@ PyObject* element(const char* p) {
 
 using Element = PyObject* (*)(const char*);
 
-PyObject* nested_list(const Tensor& t, int dim, const char* p, Element make) {
+PyObject* nested_list(const Tensor& t, int dim, const char* p, Element make, WorkCount& done) {
   if (dim == t.ndim()) return check(make(p));
   const int64_t n = t.impl()->size(dim);
   const int64_t stride = t.impl()->stride(dim) * static_cast<int64_t>(t.itemsize());
   PyRef list = own(PyList_New(n));
-  for (int64_t i = 0; i < n; ++i) PyList_SET_ITEM(list.get(), i, nested_list(t, dim + 1, p + i * stride, make));
+  int64_t i = 0;
+  try {
+    for (; i < n; ++i, done()) PyList_SET_ITEM(list.get(), i, nested_list(t, dim + 1, p + i * stride, make, done));
+  } catch (...) {
+    Py_SET_SIZE(list.get(), i);  // what is not there yet need not be looked through
+    throw;
+  }
   return list.release();
 }
 
@@ -203,7 +210,8 @@ PyObject* tolist(PyObject* self, PyObject*) {
   TG_CHECK(!t.is_meta(), NotImplemented, "tolist: a meta tensor has no data");
   TG_CHECK(!t.is_sparse(), NotImplemented, "tolist: not there for sparse tensors\nuse to_dense()");
   Element make = dispatch_dtype(t.dtype(), []<class T>() -> Element { return element<T>; });
-  return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make);
+  WorkCount done;
+  return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make, done);
   TG_PY_CATCH
 }
 

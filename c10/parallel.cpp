@@ -34,6 +34,7 @@ bool interrupted() {
   const int64_t now = coarse_now_ns();
   if (now - last_question_ns < kInterruptEvery) return false;
   last_question_ns = now;
+  const detail::ChunkAside aside;
   return hook();
 }
 
@@ -42,6 +43,7 @@ bool interrupted() {
 }  // namespace
 
 void check_interrupt() {
+  detail::leave_if_dropped();
   if (interrupted()) throw_interrupt();
 }
 
@@ -65,7 +67,7 @@ namespace {
 
 void run_alone(int64_t begin, int64_t end, Split split, ChunkFunction f, void* context) {
   for (int64_t i = 0; i < split.count; ++i) {
-    if (i != 0 && interrupted()) throw_interrupt();
+    if (i != 0) check_interrupt();
     const int64_t first = begin + i * split.chunk;
     f(context, first, std::min(end, first + split.chunk), i);
   }
@@ -97,7 +99,7 @@ void run_shared(ThreadPool& pool, Job& job, int num_helpers, CostHint& hint) {
         stop = interrupted();
       } catch (...) {
         job.drop_from(0);
-        pool.finish(job, 0);
+        pool.finish(job, 0, nullptr);
         throw;
       }
       if (stop) {
@@ -112,9 +114,18 @@ void run_shared(ThreadPool& pool, Job& job, int num_helpers, CostHint& hint) {
     const double ps = static_cast<double>(chunk_ns) * 1e3 / static_cast<double>(job.split.chunk);
     hint.store(static_cast<uint32_t>(std::clamp(ps, 1.0, 4e9)), std::memory_order_relaxed);
   }
-  pool.finish(job, chunk_ns);
-  if (job.error) std::rethrow_exception(job.error);
+  // Helpers may be long in their last chunks.
+  bool (*const question)() = [] {
+    try {
+      return interrupted();
+    } catch (...) {
+      return true;
+    }
+  };
+  const bool asks = !stop && interrupt_hook.load(std::memory_order_relaxed) != nullptr;
+  stop |= pool.finish(job, chunk_ns, asks ? question : nullptr);
   if (stop) throw_interrupt();
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 }  // namespace

@@ -10,6 +10,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <mutex>
+#include <utility>
+
+#include "tapegrad/c10/error.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -28,6 +32,10 @@ constexpr int64_t kCrowdedLeast = 20'000'000, kCrowdedMost = 160'000'000;  // ns
 thread_local bool in_region = false;
 thread_local bool pool_thread = false;
 
+thread_local constinit Chunk current_chunk{nullptr, 0};
+// Leaves a chunk that nobody wants any more. Not an Error: it is no result.
+struct Dropped {};
+
 void relax() noexcept {
 #if defined(__x86_64__)
   _mm_pause();
@@ -36,8 +44,8 @@ void relax() noexcept {
 #endif
 }
 
-void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) noexcept {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, const timespec* most = nullptr) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, most, nullptr, 0);
 }
 
 // The address may belong to an object that is gone by now: the kernel does not read it.
@@ -54,6 +62,14 @@ int64_t now_ns() noexcept {
 }
 
 bool is_pool_thread() noexcept { return pool_thread; }
+
+ChunkAside::ChunkAside() noexcept : before_(std::exchange(current_chunk, {nullptr, 0})) {}
+ChunkAside::~ChunkAside() { current_chunk = before_; }
+
+void leave_if_dropped() {
+  const Chunk& chunk = current_chunk;
+  if (chunk.job != nullptr && chunk.index >= chunk.job->stop_at.load(std::memory_order_relaxed)) throw Dropped();
+}
 
 RegionGuard::RegionGuard() noexcept : before_(in_region) { in_region = true; }
 RegionGuard::~RegionGuard() { in_region = before_; }
@@ -118,20 +134,30 @@ bool Job::run_one(int share) noexcept {
   if (i < 0) return false;
   if (i >= stop_at.load(std::memory_order_relaxed)) return true;
   const int64_t first = begin + i * split.chunk;
+  current_chunk = {this, i};
   try {
     function(context, first, std::min(end, first + split.chunk), i);
+  } catch (const Dropped&) {
+  } catch (const Error& e) {
+    // An interrupt, which the caller's thread is asked about in a chunk of its own, comes before all errors.
+    keep_error(e.kind() == ErrorKind::Interrupt ? 0 : i, e.kind() == ErrorKind::Interrupt ? -1 : i);
   } catch (...) {
-    // All chunks before this one will still be run: which error wins does not depend on timing.
-    std::exception_ptr dropped = std::current_exception();
-    error_lock.lock();
-    if (i < error_index) {
-      error_index = i;
-      std::swap(error, dropped);
-    }
-    error_lock.unlock();
-    drop_from(i);
+    keep_error(i, i);
   }
+  current_chunk.job = nullptr;
   return true;
+}
+
+// All chunks before `chunk` will still be run: which error wins, that of the least `rank`, does not depend on timing.
+void Job::keep_error(int64_t chunk, int64_t rank) noexcept {
+  std::exception_ptr other = std::current_exception();
+  error_lock.lock();
+  if (rank < error_rank) {
+    error_rank = rank;
+    std::swap(error, other);
+  }
+  error_lock.unlock();
+  drop_from(chunk);
 }
 
 ThreadPool::ThreadPool()
@@ -142,14 +168,13 @@ ThreadPool& ThreadPool::instance() {
   static ForkSafeLock lock;
   ThreadPool* pool = current.load(std::memory_order_acquire);
   if (TG_LIKELY(pool != nullptr && pool->generation_ == fork_generation())) return *pool;
-  lock.lock();
+  std::lock_guard guard(lock);  // there may be no memory for a pool
   pool = current.load(std::memory_order_relaxed);
   if (pool == nullptr || pool->generation_ != fork_generation()) {
     // The parent's pool is abandoned: its threads do not exist here, its state may be half written.
     pool = new ThreadPool;
     current.store(pool, std::memory_order_release);
   }
-  lock.unlock();
   return *pool;
 }
 
@@ -191,25 +216,32 @@ void ThreadPool::wake(int wanted) noexcept {
   wake_cost_ns_.store(old + (cost - old) / 8, std::memory_order_relaxed);
 }
 
-void ThreadPool::finish(Job& job, int64_t chunk_ns) noexcept {
+bool ThreadPool::finish(Job& job, int64_t chunk_ns, bool (*interrupted)()) {
   lock_.lock();
   (job.previous != nullptr ? job.previous->following : first_) = job.following;
   (job.following != nullptr ? job.following->previous : last_) = job.previous;
   lock_.unlock();
-  if (job.helpers.load(std::memory_order_acquire) == 0) return;
+  if (job.helpers.load(std::memory_order_acquire) == 0) return false;
   const int64_t start = now_ns(), spin_until = start + kLongestSpin;
+  constexpr timespec kPatience{0, 20'000'000};
+  bool stop = false;
   for (uint32_t inside; (inside = job.helpers.load(std::memory_order_acquire)) != 0;) {
-    if (generation_ != fork_generation()) return;  // forked inside a chunk: the helpers stayed behind
+    if (generation_ != fork_generation()) return stop;  // forked inside a chunk: the helpers stayed behind
     if (now_ns() < spin_until) {
       for (int i = 0; i < 8; ++i) relax();
     } else if ((inside & kCallerSleeps) != 0 ||
                job.helpers.compare_exchange_weak(inside, inside | kCallerSleeps, std::memory_order_acq_rel)) {
       if ((inside & ~kCallerSleeps) == 0) break;
-      futex_wait(job.helpers, inside | kCallerSleeps);
+      futex_wait(job.helpers, inside | kCallerSleeps, interrupted != nullptr ? &kPatience : nullptr);
+      if (interrupted != nullptr && !stop && interrupted()) {
+        stop = true;
+        job.drop_from(0);
+      }
     }
   }
   const int64_t now = now_ns();
   if (now - start > kStall + 4 * chunk_ns) note_stall(now);
+  return stop;
 }
 
 void ThreadPool::note_stall(int64_t now) noexcept {

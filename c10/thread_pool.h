@@ -35,7 +35,7 @@ struct Job {
 
   ForkSafeLock error_lock;
   std::exception_ptr error;
-  int64_t error_index = INT64_MAX;
+  int64_t error_rank = INT64_MAX;
 
   // The chunks that nobody has taken: the first in the lower half, the one behind the last in the upper half.
   struct alignas(64) Share {
@@ -46,13 +46,14 @@ struct Job {
   alignas(64) std::atomic<uint32_t> helpers{0};         // inside now; the top bit is set while the caller sleeps
 
   // Takes a chunk, of this share where it has any, and runs it. False when none is left. Errors are kept, the
-  // chunks behind are dropped then.
+  // chunks behind are dropped then; of an interrupt, all.
   bool run_one(int share) noexcept;
   void drop_from(int64_t chunk) noexcept;
   int64_t left() const noexcept;
 
  private:
   int64_t take(int share) noexcept;  // -1: none is left
+  void keep_error(int64_t chunk, int64_t rank) noexcept;
 };
 
 class ThreadPool {
@@ -64,8 +65,9 @@ class ThreadPool {
   void post(Job& job, int num_helpers);
   // Wakes sleeping helpers if nobody who is awake is free to help. A woken helper wakes more where needed.
   void wake(int wanted) noexcept;
-  // Closes the job and waits until no helper is inside. `chunk_ns` is what a chunk takes on the caller.
-  void finish(Job& job, int64_t chunk_ns) noexcept;
+  // Closes the job and waits until no helper is inside. `chunk_ns` is what a chunk takes on the caller. `interrupted`,
+  // which does not throw, is asked during a long wait; then all chunks are dropped, and the result is true.
+  bool finish(Job& job, int64_t chunk_ns, bool (*interrupted)());
 
   // Below this much remaining work waking a helper costs more than it brings.
   int64_t worthwhile_ns() const noexcept { return 8 * wake_cost_ns_.load(std::memory_order_relaxed); }
@@ -102,6 +104,24 @@ class ThreadPool {
 int64_t now_ns() noexcept;
 // True on the pool's own threads.
 bool is_pool_thread() noexcept;
+// The chunk that a thread is at work on; of no job: none.
+struct Chunk {
+  const Job* job;
+  int64_t index;
+};
+// Leaves this thread's chunk, by an exception, if it was dropped meanwhile.
+void leave_if_dropped();
+// For a scope this thread is at work on no chunk: what a signal's handler computes is not part of it.
+class ChunkAside {
+ public:
+  ChunkAside() noexcept;
+  ~ChunkAside();
+  ChunkAside(const ChunkAside&) = delete;
+  ChunkAside& operator=(const ChunkAside&) = delete;
+
+ private:
+  Chunk before_;
+};
 // Sets in_parallel_region() for a scope.
 class RegionGuard {
  public:

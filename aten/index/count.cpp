@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tapegrad/aten/kernels_index.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu {
 namespace {
@@ -117,15 +117,20 @@ Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlengt
   int64_t length = minlength;
   if (n > 0) {
     const int64_t smallest = *raw::amin(values).data<int64_t>(), largest = *raw::amax(values).data<int64_t>();
-    for (int64_t i = 0; (smallest < 0 || largest == INT64_MAX) && i < n; ++i)
-      TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}",
-               p[i], i);
+    if (smallest < 0 || largest == INT64_MAX)
+      serial_for(0, n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}",
+                   p[i], i);
+      });
     length = std::max(length, largest + 1);
   }
   if (!weights.defined()) {
     Tensor out = raw::zeros({length}, DType::int64);
     int64_t* to = out.data<int64_t>();
-    for (int64_t i = 0; i < n; ++i) ++to[p[i]];
+    serial_for(0, n, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++to[p[i]];
+    });
     return out;
   }
   const DType dtype = weights.dtype() == DType::float32 ? DType::float32 : DType::float64;
@@ -134,7 +139,9 @@ Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlengt
   auto add = [&]<class T>() {
     T* to = out.data<T>();
     const T* from = w.data<T>();
-    for (int64_t i = 0; i < n; ++i) to[p[i]] += from[i];
+    serial_for(0, n, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[p[i]] += from[i];
+    });
   };
   if (dtype == DType::float32)
     add.template operator()<float>();

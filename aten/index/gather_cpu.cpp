@@ -7,6 +7,7 @@
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -78,12 +79,14 @@ struct Lines {
 // One line: a stride that the compiler knows saves a multiplication per element.
 template <class T, class F>
 void each_target(char* base, const int64_t* index, int64_t stride, int64_t first, int64_t n, F&& f) {
-  if (stride == static_cast<int64_t>(sizeof(T))) {
-    T* to = reinterpret_cast<T*>(base);
-    for (int64_t at = first; at < first + n; ++at) f(to[index[at]], at);
-  } else {
-    for (int64_t at = first; at < first + n; ++at) f(*reinterpret_cast<T*>(base + index[at] * stride), at);
-  }
+  serial_for(first, first + n, [&](int64_t begin, int64_t end) {
+    if (stride == static_cast<int64_t>(sizeof(T))) {
+      T* to = reinterpret_cast<T*>(base);
+      for (int64_t at = begin; at < end; ++at) f(to[index[at]], at);
+    } else {
+      for (int64_t at = begin; at < end; ++at) f(*reinterpret_cast<T*>(base + index[at] * stride), at);
+    }
+  });
 }
 
 // f(element of the tensor, position in the index) in the order of the index for each element of the tensor; work
@@ -102,12 +105,16 @@ void for_targets(const Lines& lines, F&& f, const char* start = nullptr) {
       const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
       char* base = lines.base + Lines::offset(lines.outer, o);
       if (inner == 1) {
-        if (start) std::memcpy(base, start + (base - lines.base), static_cast<size_t>(lines.size * lines.stride));
+        if (start)
+          serial_for(0, lines.size * lines.stride, [&](int64_t from, int64_t to) {
+            std::memcpy(base + from, start + (base - lines.base) + from, static_cast<size_t>(to - from));
+          });
         each_target<T>(base, index, lines.stride, o * length, length, f);
         continue;
       }
       const int64_t step = lines.inner_stride();
-      for (int64_t j = 0; j < length && i0 < i1; ++j) {
+      WorkCount done;
+      for (int64_t j = 0; j < length && i0 < i1; ++j, done(i1 - i0)) {
         int64_t at = (o * length + j) * inner + i0;
         lines.inner.for_runs(i0, i1, [&](char* const* p, int64_t n) {
           char* to = base + (p[0] - lines.base);
@@ -247,10 +254,12 @@ void combine_half_lines(const Tensor& input, const Lines& lines, const Tensor& r
     constexpr int64_t kPart = 1024;
     alignas(64) float sums[kFloatsOfLine];
     alignas(64) float part[kPart];
+    WorkCount done;
     for (int64_t line = begin; line < end; ++line) {
       widen(sums, start + line * size, size);
       for (int64_t at = line * length, stop = at + length; at < stop; at += kPart) {
         const int64_t n = std::min(kPart, stop - at), *index = lines.at() + at;
+        done(n);
         widen(part, from + at, n);
         combine_at(sums, index, part, n, f);
       }
@@ -269,7 +278,9 @@ void scatter_half_lines(const Tensor& input, const Lines& lines, const Tensor& r
     for (int64_t line = begin; line < end; ++line) {
       const int64_t* index = lines.at() + line * length;
       std::copy(start + line * size, start + (line + 1) * size, wide);
-      for (int64_t i = 0; i < length; ++i) wide[index[i]] = from[line * length + i];
+      serial_for(0, length, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) wide[index[i]] = from[line * length + i];
+      });
       for (int64_t i = 0; i < size; ++i) to[line * size + i] = static_cast<uint16_t>(wide[i]);
     }
   });
@@ -289,11 +300,12 @@ void combine_half_columns(const Tensor& input, const Lines& lines, const Tensor&
       parallel_for(0, lines.outer.numel * strips, grain, [&](int64_t begin, int64_t end) {
         alignas(64) float sums[kFloatsOfStrip];
         alignas(64) float part[kWidthOfStrip];
+        WorkCount done;
         for (int64_t unit = begin; unit < end; ++unit) {
           const int64_t outer = unit / strips, first = unit % strips * kWidthOfStrip;
           const int64_t width = std::min(kWidthOfStrip, inner - first), place = outer * size * inner + first;
           for (int64_t k = 0; k < size; ++k) blocks::copy(width, sums + k * kWidthOfStrip, start + place + k * inner);
-          for (int64_t j = 0, at = outer * length * inner + first; j < length; ++j, at += inner) {
+          for (int64_t j = 0, at = outer * length * inner + first; j < length; ++j, at += inner, done(width)) {
             const int64_t* index = lines.at() + at;
             blocks::copy(width, part, from + at);
             for (int64_t i = 0; i < width; ++i) {
@@ -459,17 +471,19 @@ void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, c
   const int64_t* n = static_cast<const int64_t*>(count.data_ptr());
   dispatch_dtype(sums.dtype(), [&]<class T>() {
     T* p = static_cast<T*>(sums.data_ptr());
-    for (int64_t i = 0; i < sums.numel(); ++i) {
-      if (n[i] <= 1) continue;
-      if constexpr (std::is_integral_v<T>) {  // towards minus infinity, as floor division
-        const int64_t v = static_cast<int64_t>(p[i]);
-        p[i] = static_cast<T>(v / n[i] - (v % n[i] < 0));
-      } else if constexpr (is_complex_type<T>) {
-        p[i] /= static_cast<typename T::value_type>(n[i]);
-      } else {
-        p[i] = T(static_cast<compute_t<T>>(p[i]) / static_cast<compute_t<T>>(n[i]));
+    parallel_for(0, sums.numel(), 16384, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (n[i] <= 1) continue;
+        if constexpr (std::is_integral_v<T>) {  // towards minus infinity, as floor division
+          const int64_t v = static_cast<int64_t>(p[i]);
+          p[i] = static_cast<T>(v / n[i] - (v % n[i] < 0));
+        } else if constexpr (is_complex_type<T>) {
+          p[i] /= static_cast<typename T::value_type>(n[i]);
+        } else {
+          p[i] = T(static_cast<compute_t<T>>(p[i]) / static_cast<compute_t<T>>(n[i]));
+        }
       }
-    }
+    });
   });
   target.finish();
 }

@@ -8,7 +8,7 @@
 #include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_index.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -69,9 +69,11 @@ void search(const Tensor& sequence, const Tensor& values, bool right, const Tens
   const int64_t per_row = s.ndim() == 1 ? v.numel() : v.size(-1);
   if (order.defined()) {
     const int64_t* p = static_cast<const int64_t*>(order.data_ptr());
-    for (int64_t i = 0; i < order.numel(); ++i)
-      TG_CHECK(p[i] >= 0 && p[i] < length, Index, "searchsorted: index {} of the sorter is out of bounds for size {}",
-               p[i], length);
+    serial_for(0, order.numel(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        TG_CHECK(p[i] >= 0 && p[i] < length, Index, "searchsorted: index {} of the sorter is out of bounds for size {}",
+                 p[i], length);
+    });
   }
   with_real(dtype, [&]<class T>() {
     const T* seq = static_cast<const T*>(s.data_ptr());
@@ -117,9 +119,9 @@ void isin_cpu(const Operand& elements, const Operand& test_elements, bool, bool 
   copy_cpu(alias_tensor(tests, t.sizes(), contiguous_strides(t.sizes()), 0), t, false);
   bool* to = static_cast<bool*>(out.data_ptr());
   with_real(dtype, [&]<class T>() {
-    T* first = static_cast<T*>(tests.data_ptr());
-    const int64_t n = tests.numel();
-    std::sort(first, first + n, less<T>);
+    const Tensor sorted = std::get<0>(raw::sort(tests, -1, false, false));
+    const T* first = static_cast<const T*>(sorted.data_ptr());
+    const int64_t n = sorted.numel();
     const T* p = static_cast<const T*>(values.data_ptr());
     parallel_for(0, out.numel(), 2048, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -154,8 +156,10 @@ void count_bins(const T* p, int64_t n, double low, double high, int64_t bins, in
   const double scale = static_cast<double>(bins) / (high - low), last = static_cast<double>(bins - 1);
   const int64_t tables = bins <= 1024 ? kInTurn : 1, pitch = bins + 1;  // the last slot takes what lies outside
   const std::unique_ptr<int64_t[]> table(new int64_t[static_cast<size_t>(tables * pitch)]());
+  WorkCount done;
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t m = std::min(kBlock, n - first);
+    done(m);
     int64_t bin[kBlock];
     for (int64_t i = 0; i < m; ++i) {
       const double v = static_cast<double>(static_cast<compute_t<T>>(p[first + i]));

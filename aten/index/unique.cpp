@@ -7,6 +7,7 @@
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu {
 
@@ -22,7 +23,8 @@ Result group(const Tensor& rows, int64_t n, int64_t width, const std::vector<int
   int64_t* to = inverse.data<int64_t>();
   std::vector<int64_t> firsts;
   std::vector<int64_t> counts;
-  for (int64_t i = 0; i < n; ++i) {
+  WorkCount done;
+  for (int64_t i = 0; i < n; ++i, done(width)) {
     if (i == 0 || !slices.equal(order[i - 1], order[i])) {
       firsts.push_back(order[i]);
       counts.push_back(0);
@@ -33,7 +35,7 @@ Result group(const Tensor& rows, int64_t n, int64_t width, const std::vector<int
   const int64_t found = static_cast<int64_t>(firsts.size());
   Tensor values = empty_tensor({found, width}, rows.dtype());
   T* v = static_cast<T*>(values.data_ptr());
-  for (int64_t g = 0; g < found; ++g) std::copy_n(slices.data + firsts[g] * width, width, v + g * width);
+  for (int64_t g = 0; g < found; ++g, done(width)) std::copy_n(slices.data + firsts[g] * width, width, v + g * width);
   Tensor count = empty_tensor({found}, DType::int64);
   std::copy(counts.begin(), counts.end(), count.data<int64_t>());
   return {values, inverse, count};
@@ -50,7 +52,11 @@ Result unique_rows(const Tensor& rows, int64_t n, int64_t width, bool sort) {
   return dispatch_dtype(rows.dtype(), [&]<class T>() {
     if (sort) {
       const Slices<T> slices{static_cast<const T*>(rows.data_ptr()), width};
-      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return slices.less(a, b); });
+      WorkCount done;
+      std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+        done(4 + width);  // equal slices are compared to their ends
+        return slices.less(a, b);
+      });
     }
     return group<T>(rows, n, width, order);
   });
@@ -79,12 +85,14 @@ Result unique_by_table(const Tensor& flat, bool values_only) {
   const size_t slots = static_cast<size_t>(range) + 1;
   std::vector<uint8_t> seen(values_only ? slots : 0);
   std::vector<int64_t> counts(values_only ? 0 : slots);
-  for (int64_t i = 0; i < n; ++i) {
-    if (values_only)
-      seen[slot(x[i])] = 1;
-    else
-      ++counts[slot(x[i])];
-  }
+  serial_for(0, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (values_only)
+        seen[slot(x[i])] = 1;
+      else
+        ++counts[slot(x[i])];
+    }
+  });
   int64_t found = 0;
   for (size_t v = 0; v < slots; ++v) found += values_only ? seen[v] : counts[v] != 0;
   Tensor values = empty_tensor({found}, flat.dtype());
@@ -93,13 +101,16 @@ Result unique_by_table(const Tensor& flat, bool values_only) {
   T* value = static_cast<T*>(values.data_ptr());
   int64_t *many = count.data<int64_t>(), *to = inverse.data<int64_t>();
   int64_t rank = 0;
-  for (size_t v = 0; v < slots; ++v) {
+  WorkCount done;
+  for (size_t v = 0; v < slots; ++v, done()) {
     if (values_only ? seen[v] == 0 : counts[v] == 0) continue;
     value[rank] = static_cast<T>(static_cast<uint64_t>(low) + v);
     if (!values_only) many[rank] = std::exchange(counts[v], rank);  // from here on the table says which one it is
     ++rank;
   }
-  for (int64_t i = 0; !values_only && i < n; ++i) to[i] = counts[slot(x[i])];
+  serial_for(0, values_only ? 0 : n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = counts[slot(x[i])];
+  });
   return {values, inverse, count};
 }
 

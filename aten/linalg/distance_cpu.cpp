@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kWidth = 64;      // points of x2 side by side
 constexpr int64_t kDepth = 128;     // coordinates at a time: their tile and the sums stay in the first cache
 constexpr int64_t kRows = 128;      // points of x1 that share a tile
-constexpr int64_t kWork = 1 << 24;  // differences of one chunk, which no interrupt ends
+constexpr int64_t kWork = 1 << 24;  // differences of one chunk, so that there are enough for many threads
 
 struct Sizes {
   int64_t batch, n, m, d;
@@ -56,6 +56,7 @@ void distances(const T* x1, const T* x2, T* out, const Sizes& s, const Steps& st
       std::fill(room->sums, room->sums + height * kWidth, C(0));
       if (width < kWidth) std::fill(room->tile, room->tile + kDepth * kWidth, C(0));
       for (int64_t k = 0; k < s.d; k += kDepth) {
+        check_interrupt();
         const int64_t depth = std::min(kDepth, s.d - k);
         load_points(room->tile, x2 + (b * s.m + j) * s.d + k, s.d, width, depth);
         for (int64_t r = 0; r < height; ++r) {

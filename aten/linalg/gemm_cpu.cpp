@@ -4,7 +4,7 @@
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -43,9 +43,10 @@ void gemm_plain(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Matrix
   using U = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
   constexpr int64_t kBlock = 256;
   U line[kBlock];
+  WorkCount done;
   for (int64_t j0 = 0; j0 < n; j0 += kBlock) {
     int64_t nb = std::min(kBlock, n - j0);
-    for (int64_t i = 0; i < m; ++i) {
+    for (int64_t i = 0; i < m; ++i, done(k * nb)) {
       T* row = c + i * ldc + j0;
       for (int64_t j = 0; j < nb; ++j) line[j] = U(0);
       for (int64_t p = 0; p < k; ++p) {
@@ -131,6 +132,13 @@ void scale_batched(int64_t batch, int64_t m, int64_t n, compute_t<T> beta, T* c,
   });
 }
 
+// How many terms of each sum are added in one call of the library, which nothing interrupts: some 50 ms, and no more than
+// it can count. Depends on sizes only.
+int64_t depth_of_call(int64_t m, int64_t n) {
+  constexpr int64_t kWork = int64_t{1} << 31;
+  return std::clamp<int64_t>(kWork / std::max<int64_t>(1, m * n), 4096, blas::kMaxInt / 2);
+}
+
 // One tile, on this thread.
 template <class T>
 void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, compute_t<T> beta,
@@ -139,20 +147,27 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
   if (m == 0 || n == 0) return;
   if constexpr (is_half_type<T>) {
     Tensor ha, hb, hc;
-    MatrixRef<C> pa = pack<C>(a, m, k, scratch<C>(ha, m * k));
-    // A transposed factor is packed transposed, so that both sides of the copy run along lines.
-    MatrixRef<C> pb;
-    if (b.row == 1 && b.col != 1) {
-      MatrixRef<C> t = pack<C>(MatrixRef<T>{b.data, b.col, b.row}, n, k, scratch<C>(hb, k * n));
-      pb = {t.data, t.col, t.row};
-    } else {
-      pb = pack<C>(b, k, n, scratch<C>(hb, k * n));
-    }
     C* pc = scratch<C>(hc, m * n);
-    if (m * n * k <= 64) {
-      gemm_plain<C>(m, n, k, alpha, pa, pb, C(0), pc, n);
-    } else {
-      call_blas<C>(m, n, k, alpha, pa, pb, C(0), pc, n);
+    const int64_t depth = std::min(k, depth_of_call(m, n));
+    C *to_a = scratch<C>(ha, m * depth), *to_b = scratch<C>(hb, depth * n);
+    for (int64_t p = 0; p < k; p += depth) {
+      if (p > 0) check_interrupt();
+      const int64_t d = std::min(depth, k - p);
+      const MatrixRef<T> part{b.data + p * b.row, b.row, b.col};
+      MatrixRef<C> pa = pack<C>(MatrixRef<T>{a.data + p * a.col, a.row, a.col}, m, d, to_a);
+      // A transposed factor is packed transposed, so that both sides of the copy run along lines.
+      MatrixRef<C> pb;
+      if (b.row == 1 && b.col != 1) {
+        MatrixRef<C> t = pack<C>(MatrixRef<T>{part.data, b.col, b.row}, n, d, to_b);
+        pb = {t.data, t.col, t.row};
+      } else {
+        pb = pack<C>(part, d, n, to_b);
+      }
+      if (m * n * k <= 64) {
+        gemm_plain<C>(m, n, d, alpha, pa, pb, C(0), pc, n);
+      } else {
+        call_blas<C>(m, n, d, alpha, pa, pb, C(p > 0 ? 1 : 0), pc, n);
+      }
     }
     for (int64_t i = 0; i < m; ++i) {
       T* row = c + i * ldc;
@@ -165,11 +180,13 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
     }
   } else if constexpr (kHasBlas<T>) {
     if (m * n * k <= 64) return gemm_plain<T>(m, n, k, alpha, a, b, beta, c, ldc);
-    if (k > blas::kMaxInt / 2) {  // longer than the library can count
-      int64_t half = k / 2;
-      gemm_tile<T>(m, n, half, alpha, a, b, beta, c, ldc);
-      MatrixRef<T> a2{a.data + half * a.col, a.row, a.col}, b2{b.data + half * b.row, b.row, b.col};
-      return gemm_tile<T>(m, n, k - half, alpha, a2, b2, C(1), c, ldc);
+    if (const int64_t depth = depth_of_call(m, n); k > depth) {
+      for (int64_t p = 0; p < k; p += depth) {
+        if (p > 0) check_interrupt();
+        const MatrixRef<T> pa{a.data + p * a.col, a.row, a.col}, pb{b.data + p * b.row, b.row, b.col};
+        gemm_tile<T>(m, n, std::min(depth, k - p), alpha, pa, pb, p > 0 ? C(1) : beta, c, ldc);
+      }
+      return;
     }
     Tensor ha, hb;
     if (!blas_layout(a, m, k)) a = pack<T>(a, m, k, scratch<T>(ha, m * k));

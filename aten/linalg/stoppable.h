@@ -11,9 +11,9 @@
 #include <memory>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
 #include "tapegrad/aten/linalg/lapack.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::lapack::stoppable {
 
@@ -28,17 +28,29 @@ struct Part {
   int64_t count;
 };
 
+// Results can be far larger than what they are computed from: an interrupt ends the copies, too.
+template <class T>
+void copy_over(const T* from, T* to, int64_t n) {
+  parallel_for(0, n, 1 << 16, [&](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
+}
+
+template <class T>
+std::unique_ptr<std::remove_const_t<T>[]> copied(Part<T> part) {
+  auto own = std::make_unique_for_overwrite<std::remove_const_t<T>[]>(static_cast<size_t>(part.count));
+  copy_over<std::remove_const_t<T>>(part.data, own.get(), part.count);
+  return own;
+}
+
 template <class F, class... Ts>
 int call(double flops, F f, Part<Ts>... parts) {
   if (!worth_it(flops)) return f(parts.data...);
-  auto own = std::make_shared<std::tuple<std::vector<std::remove_const_t<Ts>>...>>(
-      std::vector<std::remove_const_t<Ts>>(parts.data, parts.data + parts.count)...);
-  const int info = run_apart([own, f] { return std::apply([&](auto&... v) { return f(v.data()...); }, *own); });
+  auto own = std::make_shared<std::tuple<std::unique_ptr<std::remove_const_t<Ts>[]>...>>(copied(parts)...);
+  const int info = run_apart([own, f] { return std::apply([&](auto&... v) { return f(v.get()...); }, *own); });
   std::apply(
       [&](auto&... v) {
         auto give_back = [](auto& from, auto part) {
           if constexpr (!std::is_const_v<std::remove_pointer_t<decltype(part.data)>>)
-            std::copy(from.begin(), from.end(), part.data);
+            copy_over(from.get(), part.data, part.count);
         };
         (give_back(v, parts), ...);
       },
@@ -70,8 +82,9 @@ int orgqr(int64_t m, int64_t n, int64_t k, T* a, int64_t lda, const T* tau) {
 template <class T>
 int gesdd(char job, int64_t m, int64_t n, T* a, int64_t lda, real_t<T>* s, T* u, int64_t ldu, T* vt, int64_t ldvt) {
   const int64_t k = std::min(m, n);
+  const double square = static_cast<double>(std::max(m, n)) * static_cast<double>(std::max(m, n));
   return call(
-      8 * volume(m, n),
+      8 * volume(m, n) + (job == 'A' ? 4 * square * static_cast<double>(k) : 0),
       [=](T* x, real_t<T>* values, T* left, T* right) {
         return lapack::gesdd(job, m, n, x, lda, values, left, ldu, right, ldvt);
       },

@@ -6,7 +6,7 @@
 
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -96,6 +96,7 @@ void ctc_loss_cpu(const Tensor& log_probs, const Tensor& targets, const Tensor& 
   dispatch_floating(log_probs.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     parallel_for(0, n, 4096 / (steps * width + 1) + 1, [&](int64_t begin, int64_t end) {
+      WorkCount done;
       for (int64_t i = begin; i < end; ++i) {
         const Sample& s = samples[static_cast<size_t>(i)];
         C* alpha = ptr<C>(log_alpha) + i * steps * width;
@@ -110,6 +111,7 @@ void ctc_loss_cpu(const Tensor& log_probs, const Tensor& targets, const Tensor& 
         alpha[0] = static_cast<C>(first[blank]);
         if (states > 1) alpha[1] = static_cast<C>(first[s.label[1]]);
         for (int64_t t = 1; t < s.steps; ++t) {
+          done(16 * states);
           const T* p = first + t * n * classes;
           const C* before = alpha + (t - 1) * width;
           C* now = alpha + t * width;
@@ -137,6 +139,7 @@ void ctc_loss_backward_cpu(const Tensor& grad_output, const Tensor& log_probs, c
     parallel_for(0, n, 4096 / (steps * (width + classes) + 1) + 1, [&](int64_t begin, int64_t end) {
       std::vector<C> beta(static_cast<size_t>(width)), next(static_cast<size_t>(width)),
           sums(static_cast<size_t>(classes));
+      WorkCount done;
       for (int64_t i = begin; i < end; ++i) {
         const Sample& s = samples[static_cast<size_t>(i)];
         const C nll = static_cast<C>(ptr<const T>(loss)[i]), scale = static_cast<C>(ptr<const T>(grad_output)[i]);
@@ -144,6 +147,7 @@ void ctc_loss_backward_cpu(const Tensor& grad_output, const Tensor& log_probs, c
         const C* alpha = ptr<const C>(log_alpha) + i * steps * width;
         const bool none = zero_infinity && nll == -kNothing<C>;
         for (int64_t t = steps; t-- > 0;) {
+          done(32 * (states + classes));
           const int64_t row = (t * n + i) * classes;
           const T* p = ptr<const T>(log_probs) + row;
           T* to = ptr<T>(out) + row;

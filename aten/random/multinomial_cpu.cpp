@@ -9,6 +9,7 @@
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -38,7 +39,8 @@ struct Row {
   std::pair<double, int64_t> add_up() const {
     double total = 0;
     Flags bad{}, positive{};
-    for (int64_t k = 0; k < blocks(); ++k) {
+    WorkCount done;
+    for (int64_t k = 0; k < blocks(); ++k, done(kBlock)) {
       alignas(64) double w[kBlock];
       load(k, w);
       V8 sum{};
@@ -101,10 +103,16 @@ struct Row {
 // Waiting times of rate w, the shortest first: equal to drawing one after the other without putting back.
 void without_replacement(const double* weights, int64_t categories, int64_t samples, const double* draws, double* times,
                          int64_t* order, int64_t* to) {
-  for (int64_t c = 0; c < categories; ++c) times[c] = weights[c] > 0 ? -std::log1p(-draws[c]) / weights[c] : INFINITY;
+  serial_for(0, categories, [&](int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c)
+      times[c] = weights[c] > 0 ? -std::log1p(-draws[c]) / weights[c] : INFINITY;
+  });
   std::iota(order, order + categories, int64_t{0});
-  std::partial_sort(order, order + samples, order + categories,
-                    [&](int64_t a, int64_t b) { return times[a] != times[b] ? times[a] < times[b] : a < b; });
+  WorkCount done;
+  std::partial_sort(order, order + samples, order + categories, [&](int64_t a, int64_t b) {
+    done(8);  // they lie far from each other
+    return times[a] != times[b] ? times[a] < times[b] : a < b;
+  });
   std::copy_n(order, samples, to);
 }
 
@@ -150,14 +158,16 @@ void multinomial_cpu(const Tensor& given, int64_t num_samples, bool replacement,
       parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
         const std::unique_ptr<double[]> scratch(new double[static_cast<size_t>(2 * padded)]);
         const std::unique_ptr<int64_t[]> order(new int64_t[static_cast<size_t>(categories)]);
+        WorkCount done;
         for (int64_t r = begin; r < end; ++r) {
           const double* draw = d + r * per_row;
           if (replacement) {
             const double* sums = num_samples > blocks ? scratch.get() : nullptr;
-            for (int64_t k = 0; sums && k < blocks; ++k) row(r).running(k, scratch.get() + k * kBlock);
-            for (int64_t s = 0; s < num_samples; ++s) to[r * num_samples + s] = row(r).find(draw[s] * totals[r], sums);
+            for (int64_t k = 0; sums && k < blocks; ++k, done(kBlock)) row(r).running(k, scratch.get() + k * kBlock);
+            for (int64_t s = 0; s < num_samples; ++s, done(kBlock))
+              to[r * num_samples + s] = row(r).find(draw[s] * totals[r], sums);
           } else {
-            for (int64_t k = 0; k < blocks; ++k) row(r).load(k, scratch.get() + k * kBlock);
+            for (int64_t k = 0; k < blocks; ++k, done(kBlock)) row(r).load(k, scratch.get() + k * kBlock);
             without_replacement(scratch.get(), categories, num_samples, draw, scratch.get() + padded, order.get(),
                                 to + r * num_samples);
           }

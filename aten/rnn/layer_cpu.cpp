@@ -160,6 +160,7 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
     const Tensor room = scratch(n);
     T *sums = ptr<T>(room), *full = w_hr.defined() ? sums : nullptr;
     for (int64_t i = 0; i < walk.steps; ++i) {
+      check_interrupt();
       const int64_t count = walk.count(i);
       layer.state_product(i, 0, count, sums, [&](int64_t m, const T* states, T* to, int64_t ld, bool add) {
         gemm<T>(m, width, p, T(1), {states, p, 1}, state_weight, T(add ? 1 : 0), to, ld);
@@ -183,6 +184,7 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
       for (int64_t i = 0; i < walk.steps; ++i) {
         const int64_t first = chunk * per_chunk, last = std::min(first + per_chunk, walk.count(i));
         if (first >= last) continue;
+        check_interrupt();
         layer.state_product(i, first, last, sums, [&](int64_t m, const T* states, T* to, int64_t ld, bool add) {
           packed.multiply(m, states, p, to, ld, add);
         });

@@ -122,6 +122,7 @@ class Backward {
     if (walk_.steps < kPackedSteps) {
       const Tensor room = scratch(n);
       for (int64_t i = walk_.steps; i-- > 0;) {
+        check_interrupt();
         const int64_t count = walk_.count(i);
         if (s_.w_hr.defined()) {
           through_projection(i, 0, count);
@@ -147,6 +148,7 @@ class Backward {
         for (int64_t i = walk_.steps; i-- > 0;) {
           const int64_t first = chunk * per_chunk, last = std::min(first + per_chunk, walk_.count(i));
           if (first >= last) continue;
+          check_interrupt();
           const int64_t at = walk_.first(i) + first;
           if (packed_projection) {
             through_projection(i, first, last);

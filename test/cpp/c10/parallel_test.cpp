@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/serial_for.h"
 
 using tapegrad::parallel_for;
 using tapegrad::split_range;
@@ -259,6 +260,63 @@ TEST_CASE("an interrupt drops the remaining chunks", "[c10][parallel]") {
     REQUIRE(seconds < 1.5);
   }
   tapegrad::interrupt_hook = nullptr;
+}
+
+TEST_CASE("an interrupt ends chunks that ask, on every thread", "[c10][parallel]") {
+  tapegrad::interrupt_hook = ask;
+  for (int n : {1, 3}) {
+    Threads threads(n);
+    want_interrupt = false;
+    std::thread user([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      want_interrupt = true;
+    });
+    std::atomic<int> entered{0}, left{0}, ended{0};
+    tapegrad::ErrorKind kind = tapegrad::ErrorKind::Internal;
+    try {
+      parallel_for(0, 64, 1, [&](int64_t a, int64_t) {
+        struct Guard {
+          std::atomic<int>& left;
+          ~Guard() { ++left; }
+        } guard{left};
+        ++entered;
+        if (a == 63) throw tapegrad::Error(tapegrad::ErrorKind::Value, "another error, of the last chunk");
+        // One thread's work of five seconds, in parts that ask.
+        tapegrad::serial_for(0, int64_t{50'000} << 16, [](int64_t, int64_t) { spend(std::chrono::microseconds(100)); });
+        ++ended;
+      });
+    } catch (const tapegrad::Error& e) {
+      kind = e.kind();
+    }
+    user.join();
+    REQUIRE(kind == tapegrad::ErrorKind::Interrupt);
+    REQUIRE(entered == left);
+    REQUIRE(ended == 0);
+  }
+  tapegrad::interrupt_hook = nullptr;
+}
+
+TEST_CASE("a chunk that asks is left when one before it has failed", "[c10][parallel]") {
+  Threads threads(3);
+  std::atomic<int> waiting{0};
+  try {
+    parallel_for(0, 3, 1, [&](int64_t a, int64_t) {
+      if (a == 0) {
+        const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+        while (waiting == 0 && std::chrono::steady_clock::now() < patience) spend(std::chrono::microseconds(100));
+        throw tapegrad::Error(tapegrad::ErrorKind::Value, "the first");
+      }
+      ++waiting;
+      tapegrad::WorkCount done;
+      for (;;) {
+        spend(std::chrono::microseconds(10));
+        done(1 << 18);  // leaves once the first has failed
+      }
+    });
+    REQUIRE(false);
+  } catch (const tapegrad::Error& e) {
+    REQUIRE(e.message() == "the first");
+  }
 }
 
 namespace {

@@ -1,0 +1,38 @@
+// Long loops on one thread that an interrupt ends, the counterpart of parallel_for. Within a chunk of a parallel_for they
+// end, too, on whichever thread it runs.
+// Thread rules: a WorkCount belongs to one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad {
+
+// Told of the work that is done, in elements or steps, asks about interrupts as often as it takes: about once in a
+// millisecond. For loops that are no plain range, and for what the standard library calls.
+class WorkCount {
+ public:
+  void operator()(int64_t work = 1) {
+    if ((work_ += work) < kQuestion) return;
+    work_ = 0;
+    check_interrupt();
+  }
+
+ private:
+  static constexpr int64_t kQuestion = 1 << 18;
+  int64_t work_ = 0;
+};
+
+// f(first, last) for parts of [begin, end), in order.
+template <class F>
+void serial_for(int64_t begin, int64_t end, F&& f) {
+  constexpr int64_t kPart = 1 << 16;
+  for (int64_t first = begin; first < end; first += kPart) {
+    if (first != begin) check_interrupt();
+    f(first, std::min(end, first + kPart));
+  }
+}
+
+}  // namespace tapegrad
