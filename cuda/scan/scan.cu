@@ -11,6 +11,7 @@
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/pointwise/complex.h"
 
 namespace tapegrad::cuda {
 namespace {
