@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/held.h"
 #include "tapegrad/c10/device_interface.h"
 
 namespace tapegrad::python {
@@ -99,19 +100,17 @@ void destroy_capsule(PyObject* capsule, const char* name) {
   if (managed && managed->deleter) managed->deleter(managed);
 }
 
-// What a storage over a producer's memory keeps. The producer may be a Python library.
+// The producer may be a Python library. It is told when its memory was taken and is let go, not before.
 template <class M>
-struct Imported {
+struct Imported final : Held {
+  Imported(M* m, PyRef g) : managed(m), guard(std::move(g)) {}
+  ~Imported() override {
+    if (taken && managed->deleter) managed->deleter(managed);
+  }
   M* managed;
   PyRef guard;
+  bool taken = false;
 };
-template <class M>
-void release_imported(void* context, void*, size_t) noexcept {
-  with_gil_while_it_lasts([context] {
-    const std::unique_ptr<Imported<M>> held(static_cast<Imported<M>*>(context));
-    if (held->managed->deleter) held->managed->deleter(held->managed);
-  });
-}
 
 template <class M>
 Tensor import(M* managed, bool read_only, PyRef guard) {
@@ -145,8 +144,8 @@ Tensor import(M* managed, bool read_only, PyRef guard) {
   const size_t nbytes = empty ? 0 : static_cast<size_t>(last + 1) * element_size(dtype);
   auto held = std::make_unique<Imported<M>>(managed, std::move(guard));
   auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, device,
-                                             release_imported<M>, held.get());
-  held.release();
+                                             release_held, static_cast<Held*>(held.get()));
+  held.release()->taken = true;
   storage->set_resizable(false);
   storage->set_read_only(read_only);
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(sizes), IntSpan(strides), int64_t{0}));

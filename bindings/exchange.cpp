@@ -6,6 +6,7 @@
 #include "tapegrad/bindings/dlpack.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/held.h"
 #include "tapegrad/bindings/numpy.h"
 #include "tapegrad/bindings/tensor_type.h"
 #include "tapegrad/c10/device_interface.h"
@@ -253,14 +254,11 @@ PyObject* from_dlpack(PyObject*, PyObject* source) {
 }
 
 // Keeps the buffer of any object for the life of a storage.
-struct HeldBuffer {
+struct HeldBuffer final : Held {
   Py_buffer view{};
   PyRef guard;
-  ~HeldBuffer() { PyBuffer_Release(&view); }  // does nothing where there is none
+  ~HeldBuffer() override { PyBuffer_Release(&view); }  // does nothing where there is none
 };
-void release_held(void* context, void*, size_t) noexcept {
-  with_gil_while_it_lasts([context] { delete static_cast<HeldBuffer*>(context); });
-}
 
 PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
@@ -303,7 +301,7 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   held->guard = resize_guard(held->view.obj);
   char* data = static_cast<char*>(held->view.buf) + offset;
   auto storage =
-      make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held, held.release());
+      make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held, static_cast<Held*>(held.release()));
   storage->set_resizable(false);
   storage->set_read_only(read_only);
   Tensor t(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(DimVector{count})));

@@ -3,8 +3,9 @@
 #include <unistd.h>
 #include <unwind.h>
 
-#include <cstdlib>
+#include <utility>
 
+#include "tapegrad/bindings/held.h"
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::python {
@@ -57,6 +58,21 @@ GilGuard::GilGuard() noexcept {
   state_ = PyGILState_Ensure();
 }
 GilGuard::~GilGuard() { PyGILState_Release(state_); }
+
+namespace {
+constinit thread_local Held* waiting = nullptr;
+constinit thread_local bool releasing = false;
+}  // namespace
+
+void release_held(void* held, void*, size_t) noexcept {
+  with_gil_while_it_lasts([first = static_cast<Held*>(held)] {
+    first->next = std::exchange(waiting, first);
+    if (releasing) return;
+    releasing = true;
+    while (waiting != nullptr) delete std::exchange(waiting, waiting->next);
+    releasing = false;
+  });
+}
 
 }  // namespace tapegrad::python
 

@@ -1,12 +1,14 @@
 #include "tapegrad/bindings/numpy.h"
 
 #include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/held.h"
 #include "tapegrad/bindings/tensor_object.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include <memory>
 #include <string>
 
 namespace tapegrad::python {
@@ -75,14 +77,11 @@ int to_type_number(DType t) {
   TG_THROW(Type, "numpy: NumPy has no type for {}: convert first, with .float()", t);
 }
 
-// What a storage over an array's memory keeps.
-struct HeldArray {
+struct HeldArray final : Held {
+  explicit HeldArray(PyObject* o) : array(PyRef::borrow(o)), guard(resize_guard(o)) {}
   PyRef array;
   PyRef guard;
 };
-void release_array(void* context, void*, size_t) noexcept {
-  with_gil_while_it_lasts([context] { delete static_cast<HeldArray*>(context); });
-}
 
 std::string type_text(PyArrayObject* array) {
   PyRef text(PyObject_Str(reinterpret_cast<PyObject*>(PyArray_DESCR(array))));
@@ -150,9 +149,8 @@ PyRef resize_guard(PyObject* o) {
 namespace {
 
 Storage storage_over(PyArrayObject* array, size_t nbytes, bool read_only) {
-  auto* o = reinterpret_cast<PyObject*>(array);
-  auto held = std::make_unique<HeldArray>(PyRef::borrow(o), resize_guard(o));
-  auto storage = make_intrusive<StorageImpl>(PyArray_DATA(array), nbytes, Device(), release_array, held.get());
+  std::unique_ptr<Held> held = std::make_unique<HeldArray>(reinterpret_cast<PyObject*>(array));
+  auto storage = make_intrusive<StorageImpl>(PyArray_DATA(array), nbytes, Device(), release_held, held.get());
   held.release();
   storage->set_resizable(false);
   storage->set_read_only(read_only);

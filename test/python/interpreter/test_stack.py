@@ -268,6 +268,14 @@ CHAINS = {
         last = tg.ones(2)
         for _ in range(n):
             last = tg.from_numpy(last.numpy())""",
+    "buffers of tensors": """
+        last = tg.ones(2)
+        for _ in range(n):
+            last = tg.frombuffer(memoryview(last), dtype=tg.float32)""",
+    "capsules of tensors": """
+        last = tg.ones(2)
+        for _ in range(n):
+            last = tg.from_dlpack(last)""",
     "saved tensors that are packed": """
         last = tg.ones(2, requires_grad=True)
         with tg.autograd.graph.saved_tensors_hooks(lambda t: [t], lambda t: t[0]):
