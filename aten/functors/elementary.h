@@ -15,7 +15,6 @@ TG_UNARY(exp2, 6)
 TG_UNARY(expm1, 8)
 TG_UNARY(log2, 8)
 TG_UNARY(log10, 8)
-TG_UNARY(log1p, 10)
 TG_UNARY(sqrt, 2)
 TG_UNARY(sin, 8)
 TG_UNARY(cos, 8)
@@ -26,11 +25,52 @@ TG_UNARY(atan, 10)
 TG_UNARY(sinh, 12)
 TG_UNARY(cosh, 12)
 TG_UNARY(tanh, 12)
-TG_UNARY(asinh, 14)
-TG_UNARY(acosh, 14)
 TG_UNARY(atanh, 14)
 TG_UNARY(erfc, 14)
 #undef TG_UNARY
+
+// SLEEF's log1p gives infinity close to the largest number, its asinh and acosh from the root of that on: there log(1 + x)
+// is log(x / 1024) + log 1024, and the others log(2 x).
+template <class T>
+TG_HD inline T log1p_of(T x) {
+  if constexpr (is_complex_type<T>) {
+    return math::log1p(x);
+  } else {
+    const bool far = x > T(1e30);
+    const T l = math::log1p(far ? x * T(0.0009765625) : x);
+    return far ? l + T(6.93147180559945309417) : l;
+  }
+}
+template <class T>
+struct log1p {
+  static constexpr int kCost = 10;
+  TG_HD T operator()(T x) const { return log1p_of(x); }
+};
+template <class T>
+struct asinh {
+  static constexpr int kCost = 22;
+  TG_HD T operator()(T x) const {
+    if constexpr (is_complex_type<T>) {
+      return math::asinh(x);
+    } else {
+      const T far = math::copysign(math::log(math::magnitude(x)) + T(0.69314718055994530942), x);
+      const T near = math::asinh(x);
+      return math::magnitude(x) > T(1e10) ? far : near;
+    }
+  }
+};
+template <class T>
+struct acosh {
+  static constexpr int kCost = 22;
+  TG_HD T operator()(T x) const {
+    if constexpr (is_complex_type<T>) {
+      return math::acosh(x);
+    } else {
+      const T far = math::log(x) + T(0.69314718055994530942), near = math::acosh(x);
+      return x > T(1e10) ? far : near;
+    }
+  }
+};
 
 template <class T>
 struct erf {

@@ -1,6 +1,7 @@
 // Special functions: gamma and its derivatives, inverse error function, entropies and the like.
 #pragma once
 
+#include "tapegrad/aten/functors/elementary.h"
 #include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/functors/math.h"
 
@@ -72,6 +73,7 @@ TG_HD inline double polygamma_of(int64_t n, double x) {
   double factorial = 1;
   for (int64_t i = 2; i <= n && i <= 171; ++i) factorial *= static_cast<double>(i);          // 171! is infinite
   if (x <= 0 && x == math::trunc(x)) return sign * std::numeric_limits<double>::infinity();  // from above
+  if (x > std::numeric_limits<double>::max()) return 0;
   if (n == 1 && x < 0) {
     const double s = math::sin(math::kPi * (x - math::trunc(x)));
     return math::kPi * math::kPi / (s * s) - hurwitz_zeta(2, 1 - x);
@@ -193,9 +195,24 @@ template <class T>
 struct xlog1py {
   static constexpr int kCost = 8;
   TG_HD T operator()(T x, T y) const {
-    const T l = x * math::log1p(y);
+    const T l = x * log1p_of(y);
     return y != y ? y : x == T(0) ? T(0) : l;
   }
+};
+// -(t log p + (1 - t) log(1 - p)) with the logarithms held above -100, and its derivative for p times `grad`: (p - t) over
+// p (1 - p), which is held above 1e-12, so that both are finite where a sigmoid has saturated.
+template <class T>
+struct binary_cross_entropy {
+  static constexpr int kCost = 18;
+  TG_HD T operator()(T p, T t) const {
+    const T hit = math::maximum(math::log(p), T(-100)), miss = math::maximum(math::log1p(-p), T(-100));
+    return (t - T(1)) * miss - t * hit;
+  }
+};
+template <class T>
+struct binary_cross_entropy_backward {
+  static constexpr int kCost = 3;
+  TG_HD T operator()(T grad, T p, T t) const { return grad * (p - t) / math::maximum(p * (T(1) - p), T(1e-12)); }
 };
 // log(e^a + e^b) without overflow.
 template <class T>

@@ -18,7 +18,7 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Ten
     TG_CHECK(all((input >= 0) & (input <= 1)).item<bool>(), Runtime,
              "binary_cross_entropy: input must lie between 0 and 1\nhint: use binary_cross_entropy_with_logits");
   }
-  Tensor loss = (target - 1) * clamp_min(log1p(-input), -100) - target * clamp_min(log(input), -100);
+  Tensor loss = _binary_cross_entropy(input, target);
   if (weight.defined()) loss = loss * weight;
   return apply_reduction(loss, r);
 }

@@ -4,6 +4,12 @@
 
 namespace tapegrad::autograd {
 
+Tensor binary_cross_entropy_double_backward(const Tensor& grad, const Tensor& input, const Tensor& target) {
+  // (p - t)^2 + t (1 - t) is p^2 - 2 p t + t without cancellation.
+  const Tensor numerator = square(input - target) + target * (1 - target);
+  return grad * numerator / square(clamp_min(input * (1 - input), 1e-12));
+}
+
 Tensor nll_loss_double_backward(const Tensor& grad, const Tensor& target, const Tensor& weight,
                                 const Tensor& total_weight, int64_t reduction, int64_t ignore_index) {
   // The backward is linear in its gradient: its transpose is the loss of `grad`, with the same scale.

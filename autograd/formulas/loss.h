@@ -1,9 +1,12 @@
-// Gradients of losses over class labels.
+// Gradients of losses: probabilities and class labels.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::autograd {
+
+// The second derivative of binary_cross_entropy for its input, times grad.
+Tensor binary_cross_entropy_double_backward(const Tensor& grad, const Tensor& input, const Tensor& target);
 
 // The gradient of nll_loss's backward for its incoming gradient.
 Tensor nll_loss_double_backward(const Tensor& grad, const Tensor& target, const Tensor& weight,
