@@ -145,8 +145,8 @@ std::tuple<Tensor, Tensor> multi_head_attention_forward(const Tensor& query_, co
     return batched ? out : out.squeeze(IntSpan{1});
   };
   if (!need_weights) {
-    if (mask.defined()) mask = mask.size(0) == 1 ? mask.unsqueeze(0) : mask.reshape({n, num_heads, -1, seen});
-    for (Tensor* t : {&q, &k, &v}) *t = t->reshape({n, num_heads, -1, head});
+    if (mask.defined()) mask = mask.size(0) == 1 ? mask.unsqueeze(0) : mask.reshape({n, num_heads, mask.size(1), seen});
+    for (Tensor* t : {&q, &k, &v}) *t = t->reshape({n, num_heads, t->size(1), head});
     const Tensor out = tapegrad::scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal);
     return {projected(out.permute({2, 0, 1, 3}).reshape({length, n, width})), Tensor()};
   }

@@ -112,7 +112,13 @@ struct remainder {
 template <class T>
 struct pow {
   static constexpr int kCost = 16;
-  TG_HD T operator()(T a, T b) const { return math::pow(a, b); }
+  TG_HD T operator()(T a, T b) const {
+    const T power = math::pow(a, b);
+    if constexpr (std::is_same_v<T, double>)
+      return b == T(1) ? a : power;  // SLEEF's power of the largest number is infinite
+    else
+      return power;
+  }
 };
 
 // Euclid's algorithm on magnitudes, which fit the unsigned type for the most negative number, too.

@@ -28,7 +28,7 @@ TG_HD inline double scaled_i(int order, double x) {
       if (math::magnitude(next) < 1e-18 * sum || math::magnitude(next) > math::magnitude(term)) break;
       sum += term = next;
     }
-    return sum / math::sqrt(2 * math::kPi * x);
+    return sum / (math::sqrt(2 * math::kPi) * math::sqrt(x));
   }
   const double quarter = x * x / 4;
   double term = order == 0 ? 1 : x / 2;
@@ -44,7 +44,7 @@ TG_HD inline double i0e(double x) { return scaled_i(0, math::magnitude(x)); }
 TG_HD inline double i1e(double x) { return math::copysign(scaled_i(1, math::magnitude(x)), x); }
 // e^x may overflow where the product does not.
 TG_HD inline double unscaled(double scaled, double x) {
-  if (math::magnitude(x) == kInfinity) return math::copysign(kInfinity, scaled);
+  if (math::magnitude(x) > 800) return math::copysign(kInfinity, scaled);
   const double half = math::exp(math::magnitude(x) / 2);
   return scaled * half * half;
 }
@@ -57,6 +57,7 @@ TG_HD inline double i1(double x) {
 // e^x K_order(x) = integral over t >= 0 of exp(-x (cosh t - 1)) cosh(order t) (10.32.9) for x > 0 and any real
 // order by the trapezoidal rule, which converges exponentially for such an integrand; the step shrinks with its width.
 TG_HD inline double scaled_k_integral(double order, double x) {
+  if (x > 1e18) return math::sqrt(math::kPi / 2) / math::sqrt(x);  // (10.40.2): the next term is of the order 1 / x
   const double wide = 0.7 / math::sqrt(x);
   const double h = wide < 0.2 ? wide : 0.2;
   double sum = 0.5;

@@ -15,26 +15,26 @@ namespace orthogonal {
 enum class Kind { T, U, V, W };
 
 TG_HD inline double chebyshev_closed(Kind kind, double x, double n) {
+  // V and W change places when x changes its sign: V_n(-x) = (-1)^n W_n(x). Near -1 both parts of V's quotient would be 0.
   const double m = math::magnitude(x);
-  if (m < 1) {
-    const double theta = math::acos(x);
-    switch (kind) {
-      case Kind::T:
-        return math::cos(n * theta);
-      case Kind::U:
-        return math::sin((n + 1) * theta) / math::sin(theta);
-      case Kind::V:
-        return math::cos((n + 0.5) * theta) / math::cos(theta / 2);
-      case Kind::W:
-        return math::sin((n + 0.5) * theta) / math::sin(theta / 2);
-    }
-  }
-  // V and W change places when x changes its sign: V_n(-x) = (-1)^n W_n(x).
   const double sign = x < 0 && math::fmod(n, 2.0) == 1 ? -1 : 1;
   if (x < 0 && kind == Kind::V)
     kind = Kind::W;
   else if (x < 0 && kind == Kind::W)
     kind = Kind::V;
+  if (m < 1) {
+    const double theta = math::acos(m);
+    switch (kind) {
+      case Kind::T:
+        return sign * math::cos(n * theta);
+      case Kind::U:
+        return sign * math::sin((n + 1) * theta) / math::sin(theta);
+      case Kind::V:
+        return sign * math::cos((n + 0.5) * theta) / math::cos(theta / 2);
+      case Kind::W:
+        return sign * math::sin((n + 0.5) * theta) / math::sin(theta / 2);
+    }
+  }
   if (m == 1) return sign * (kind == Kind::U ? n + 1 : kind == Kind::W ? 2 * n + 1 : 1);
   const double eta = math::acosh(m);
   switch (kind) {

@@ -76,7 +76,8 @@ TG_HD inline double incomplete_gamma(double a, double x, bool upper) {
     return upper ? 0.5 * math::erfc(scaled) + rest : 0.5 * math::erfc(-scaled) - rest;
   }
   const double density = gamma_density(a, x);
-  if (x < a + 1) {
+  // For a near 0 the upper part is small, too, from where on the fraction converges: 1 - lower would lose it.
+  if (x < a + 1 && !(upper && a < 1 && x >= 1)) {
     double term = 1, sum = 1;
     for (int k = 1; k < 20000; ++k) {
       term *= x / (a + k);

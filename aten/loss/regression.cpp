@@ -1,4 +1,5 @@
 // Losses between values of one shape.
+#include <cmath>
 #include <numbers>
 
 #include "tapegrad/aten/kernels_loss.h"
@@ -25,6 +26,14 @@ Tensor squared_difference(const Tensor& a, const Tensor& b) {
   return d.requires_grad() ? square(d) : square_(d);
 }
 
+// scale times d^2 / 2 where |d| <= bound, and beyond it the line that goes on from there: bound |d| - bound^2 / 2. As one
+// product it is differentiable twice at 0, and finite factors alone meet an infinite d in the gradient, where a choice between two
+// formulas would multiply infinity by 0.
+Tensor half_square_to(const Tensor& d, double bound, double scale) {
+  const Tensor within = clamp(d, -bound, bound);
+  return (scale == 1 ? within : within * scale) * (d - within * 0.5);
+}
+
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
@@ -43,17 +52,16 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Flag size_avera
                       std::string_view reduction, double beta) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "smooth_l1_loss");
   TG_CHECK(beta >= 0, Runtime, "smooth_l1_loss: beta must not be negative: got {}", beta);
-  const Tensor d = abs(input - target);
-  if (beta == 0) return apply_reduction(d, r);
-  return apply_reduction(where(d < beta, square(d) * (0.5 / beta), d - 0.5 * beta), r);
+  const Tensor d = input - target;
+  if (beta == 0) return apply_reduction(abs(d), r);
+  return apply_reduction(half_square_to(d, beta, 1 / beta), r);
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view reduction, double delta,
                   const Tensor& weight) {
   const Reduction r = parse_reduction(reduction, "huber_loss");
   TG_CHECK(delta > 0, Runtime, "huber_loss: delta must be positive: got {}", delta);
-  const Tensor d = abs(input - target);
-  return weighted(where(d <= delta, square(d) * 0.5, (d - 0.5 * delta) * delta), weight, r);
+  return weighted(half_square_to(input - target, delta, 1), weight, r);
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, bool log_input, bool full, Flag size_average,
@@ -84,12 +92,12 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Operan
            format_ints(variance.sizes()), format_ints(input.sizes()));
   if (!variance.is_meta() && !variance.is_batched() && variance.numel() > 0)
     TG_CHECK(!any(variance < 0).item<bool>(), Value, "gaussian_nll_loss: var has a negative entry");
-  Tensor clamped;
+  Tensor lacking;
   {
     NoGradGuard guard;
-    clamped = clamp_min(variance, eps) - variance;
+    lacking = where(variance < eps, eps - variance, 0);  // an infinite variance lacks nothing
   }
-  const Tensor v = variance + clamped;  // the value of the clamp, the gradient of the variance
+  const Tensor v = variance + lacking;  // the value of the clamp, the gradient of the variance
   Tensor loss = 0.5 * (log(v) + square(input - target) / v);
   if (full) loss = loss + 0.5 * std::log(2 * std::numbers::pi);
   return apply_reduction(loss, r);

@@ -24,7 +24,8 @@ void loop(const optim::RuleRun& run) {
   for (int k = 0; k < optim::kMaxConstants; ++k) c[k] = static_cast<C>(run.plan.c[k]);
   for (int64_t i = 0; i < run.n; ++i) {
     C p = static_cast<C>(param[i]);
-    C g = sign * static_cast<C>(grad[i]) + weight_decay * p;
+    C g = sign * static_cast<C>(grad[i]);
+    g += weight_decay == C(0) ? C(0) : weight_decay * p;  // no decay of an infinite p is 0, and not NaN
     p = p * decay;
     C s[optim::kMaxStates] = {};
     if constexpr (kSlots > 0) s[0] = static_cast<C>(s0[i]);

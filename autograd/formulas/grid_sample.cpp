@@ -77,7 +77,7 @@ std::vector<Tap> taps_of(const Sampling& m, const Tensor& grid, int64_t size) {
 // grid_sample in operators with derivatives. input: (N, C, spatial...), grid: (N, positions..., coordinates).
 Tensor sample(const Sampling& m, const Tensor& input, const Tensor& grid) {
   const int64_t d = input.ndim() - 2, n = input.size(0), c = input.size(1);
-  const Tensor places = reshape(grid, IntSpan({n, -1, d})), planes = reshape(input, IntSpan({n, c, -1}));
+  const Tensor places = flatten(grid, 1, d), planes = flatten(input, 2, -1);
   std::vector<Tap> all;
   for (int64_t k = 0; k < d; ++k) {  // coordinate 0 is the last dimension
     const int64_t size = input.size(d + 1 - k);

@@ -35,7 +35,7 @@ Tensor pow_backward_exponent(const Tensor& grad, const Tensor& input, const Tens
   Tensor flat = input == 0;
   if (!exponent.is_complex()) flat = logical_and(flat, exponent >= 0);
   const Tensor base = is_differentiable(input.dtype()) ? input : input.to(result.dtype());
-  return grad * where(flat, 0, result * log(base)).conj();
+  return grad * where(flat, 0, result * log(masked_fill(base, flat, 1))).conj();
 }
 
 Tensor sgn_backward(const Tensor& grad, const Tensor& input, const Tensor& sgn) {
@@ -58,8 +58,7 @@ Tensor angle_backward(const Tensor& grad, const Tensor& input) {
 
 Tensor atan2_denominator(const Tensor& input, const Tensor& other) {
   const Tensor sum = square(input) + square(other);
-  const Tensor origin = logical_and(input == 0, other == 0);
-  return masked_fill(sum, origin, std::numeric_limits<double>::infinity());
+  return masked_fill(sum, sum == 0, std::numeric_limits<double>::infinity());
 }
 
 Tensor sinc_backward(const Tensor& grad, const Tensor& input) {

@@ -9,6 +9,12 @@ OptionalInts optional_dim(const std::optional<int64_t>& dim) {
   return dim ? OptionalInts(IntSpan(&*dim, 1)) : OptionalInts();
 }
 
+// grad / result, and 0 where the result is 0; its own derivatives are 0 there, too, as nothing is divided by 0.
+Tensor quotient(const Tensor& grad, const Tensor& result) {
+  const Tensor none = result == 0;
+  return where(none, 0, grad / masked_fill(result, none, 1));
+}
+
 }  // namespace
 
 double reduced_count(IntSpan sizes, OptionalInts dim) {
@@ -78,7 +84,7 @@ Tensor var_backward(const Tensor& grad, const Tensor& input, OptionalInts dim, b
 
 Tensor std_backward(const Tensor& grad, const Tensor& input, const Tensor& result, OptionalInts dim, bool keepdim,
                     double correction) {
-  const Tensor of_variance = where(result == 0, 0, grad / (result * 2));
+  const Tensor of_variance = quotient(grad, result) * 0.5;
   return var_backward(of_variance, input, dim, keepdim, correction);
 }
 
@@ -87,7 +93,7 @@ Tensor norm_backward(const Tensor& grad, const Tensor& input, const Tensor& resu
   auto expanded = [&](const Tensor& t) { return expand_reduced(t, input.sizes(), dim, keepdim); };
   if (p == 0) return zeros_like(input);
   if (p == 1) return expanded(grad) * sgn(input);
-  if (p == 2) return input * expanded(where(result == 0, 0, grad / result));
+  if (p == 2) return input * expanded(quotient(grad, result));
   const Tensor magnitude = abs(input);
   if (std::isinf(p)) {
     const Tensor chosen = magnitude == expanded(result);
@@ -95,7 +101,8 @@ Tensor norm_backward(const Tensor& grad, const Tensor& input, const Tensor& resu
   }
   // x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0; for p < 2 also where x is: there the power is taken of 1, so
   // that its infinite slope is in no second derivative, either.
-  const Tensor scale = where(result == 0, 0, grad / tapegrad::pow(result, p - 1));
+  const Tensor none = result == 0;
+  const Tensor scale = where(none, 0, grad / tapegrad::pow(masked_fill(result, none, 1), p - 1));
   if (p >= 2) return expanded(scale) * sgn(input) * tapegrad::pow(magnitude, p - 1);
   const Tensor zero = magnitude == 0;
   return expanded(scale) * sgn(input) * where(zero, 0, tapegrad::pow(where(zero, 1, magnitude), p - 1));

@@ -66,7 +66,8 @@ TG_DEVICE void step_part(const RuleRun& run, const Plan& plan, int64_t first, in
   for (int k = 0; k < optim::kMaxConstants; ++k) c[k] = static_cast<C>(plan.c[k]);
   for (int64_t i = first + thread_index(); i < last; i += block_size()) {
     C p = load_value(param + i);
-    C g = sign * load_value(grad + i) + weight_decay * p;
+    C g = sign * load_value(grad + i);
+    g += weight_decay == C(0) ? C(0) : weight_decay * p;  // no decay of an infinite p is 0, and not NaN
     p = p * decay;
     C s[optim::kMaxStates] = {};
     for (int k = 0; k < kSlots; ++k) s[k] = load_value(static_cast<const T*>(run.states[k]) + i);

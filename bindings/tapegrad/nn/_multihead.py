@@ -174,8 +174,8 @@ def multi_head_attention_forward(
             if attn_mask.size(0) == 1:
                 attn_mask = attn_mask.unsqueeze(0)
             else:
-                attn_mask = attn_mask.reshape(n, num_heads, -1, seen)
-        q, k, v = (t.reshape(n, num_heads, -1, head) for t in (q, k, v))
+                attn_mask = attn_mask.reshape(n, num_heads, attn_mask.size(1), seen)
+        q, k, v = (t.reshape(n, num_heads, t.size(1), head) for t in (q, k, v))
         out = _table["scaled_dot_product_attention"](q, k, v, attn_mask, dropout_p, is_causal)
         return projected(out.permute(2, 0, 1, 3).reshape(length, n, width)), None
     scaled = q * math.sqrt(1.0 / head)

@@ -105,7 +105,7 @@ class MultiheadAttention(Module):
             return key_padding_mask, None if key_padding_mask is None else 1
         n, length = query.shape[:2]
         if attn_mask.dim() == 3:
-            merged = attn_mask.reshape(n, -1, length, length)
+            merged = attn_mask.reshape(n, self.num_heads, length, length)
         else:
             merged = attn_mask.reshape(1, 1, length, length).expand(n, self.num_heads, -1, -1)
         if key_padding_mask is not None:
