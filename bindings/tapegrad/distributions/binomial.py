@@ -13,8 +13,8 @@ __all__ = ["Binomial"]
 
 
 def _log1p_exp(x):
-    """log(1 + exp(x)) without overflow."""
-    return x.clamp(min=0) + (-x.abs()).exp().log1p()
+    """log(1 + exp(x)) without overflow, and with the gradient 1/2 at 0, which clamp and abs do not have."""
+    return -tapegrad.nn.functional.logsigmoid(-x)
 
 
 class Binomial(BinaryParameters, Distribution):
