@@ -106,7 +106,7 @@ int64_t to_int(PyObject* o, const Ctx& ctx) {
 
 double to_double(PyObject* o, const Ctx& ctx) {
   if (TG_LIKELY(PyFloat_Check(o))) return PyFloat_AS_DOUBLE(o);
-  if (PyLong_Check(o) && !PyBool_Check(o)) {
+  if (PyLong_Check(o)) {  // bool, too, as in PyTorch
     const double value = PyLong_AsDouble(o);
     if (value == -1.0 && PyErr_Occurred()) throw_python_error();
     return value;

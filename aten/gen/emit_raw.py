@@ -28,17 +28,19 @@ def check_lines(op: Op) -> list[str]:
 
 
 def target_lines(op: Op, target: str, dtype: str) -> list[str]:
-    """Checks of what out= or an in-place form writes to, where the row asks for more than that its result can be cast."""
+    """Checks of what out= or an in-place form writes to, beside whether the result fits and can be cast."""
     lines = []
-    if "exact" in op.get("targets", []):
+    if op.get("out_dtype", "exact" if op.kind == "kernel" else "cast") == "exact":
         lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: the tensor to write to must have the dtype {{}} of the result: got {{}}", '
                      f"{dtype}, {target}.dtype());")
-    if "apart" in op.get("targets", []):
-        lists = [a.name for a in op.tensor_args if a.type == "Tensor[]"]
-        dense = " && ".join(f"{t}.impl()->is_non_overlapping_and_dense()" for t in (target, "t"))
-        lines += [f"  for (const Tensor& t : {name}) TG_CHECK(!({target}.is_same(t) || ({dense} && may_overlap({target}, t))), Runtime, "
-                  f'"{op.shown}: the tensor to write to shares memory with one of {name}: shapes {{}} and {{}}", '
-                  f"format_ints({target}.sizes()), format_ints(t.sizes()));" for name in lists]
+    for name in op.get("apart", []) if target != "self" else []:
+        is_list = any(a.name == name and a.is_list for a in op.args)
+        each = f"for (const Tensor& t : {name}) " if is_list else ""
+        read = "t" if is_list else name
+        dense = " && ".join(f"{t}.impl()->is_non_overlapping_and_dense()" for t in (target, read))
+        lines.append(f"  {each}TG_CHECK(!({target}.is_same({read}) || ({dense} && may_overlap({target}, {read}))), Runtime, "
+                     f'"{op.shown}: the tensor to write to shares memory with {"one of " if is_list else ""}{name}: shapes {{}} and {{}}", '
+                     f"format_ints({target}.sizes()), format_ints({read}.sizes()));")
     return lines
 
 
@@ -196,7 +198,8 @@ def _kernel(op: Op) -> list[str]:
         lines += [*prepare, *_call(op, device, values, [], f"{first}.numel()" if first else "0"), "}"]
         if op.has_out:
             lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
-                      f'  write_out("{op.shown}", out, raw::{op.name}({names(op.args)}));', "  return out;", "}"]
+                      f"  const Tensor result = raw::{op.name}({names(op.args)});", *target_lines(op, "out", "result.dtype()"),
+                      f'  write_out("{op.shown}", out, result);', "  return out;", "}"]
         return lines
     shape = op.get("shape") or "create_shape"
     n = op.num_outputs

@@ -28,7 +28,7 @@ KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
     "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "cuda", "contiguous", "dynamic",
     "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
-    "targets",
+    "out_dtype", "apart",
 }
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"]}
 
@@ -250,9 +250,11 @@ def _check_row(op: Op):
         raise ValueError(f"autocast '{row['autocast']}': expected one of {', '.join(POLICIES)}")
     if row.get("number_first", True) not in (True, "with a tensor"):
         raise ValueError(f"number_first '{row['number_first']}': expected true or 'with a tensor'")
-    for rule in row.get("targets", []):
-        if rule not in ("exact", "apart"):
-            raise ValueError(f"targets '{rule}': expected exact or apart")
+    if row.get("out_dtype", "cast") not in ("exact", "cast"):
+        raise ValueError(f"out_dtype '{row['out_dtype']}': expected exact or cast")
+    for name in row.get("apart", []):
+        if name not in {a.name for a in op.tensor_args}:
+            raise ValueError(f"apart '{name}': expected a tensor argument")
     if "batch" in row and row["batch"] not in RULES and "(" not in row["batch"]:
         raise ValueError(f"batch '{row['batch']}': expected one of {', '.join(RULES)}, or an expression")
     if op.kind == "composite" and not (row.get("body") or row.get("impl")):

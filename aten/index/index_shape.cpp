@@ -1,6 +1,7 @@
 // Checks and shapes of the operators that address elements through index tensors.
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/aten/linalg/factor.h"
 
 namespace tapegrad {
 
@@ -69,9 +70,11 @@ TensorSpec index_select_shape(const Tensor& input, int64_t dim, const Tensor& in
   return spec;
 }
 
-TensorSpec index_add_shape(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar&) {
+TensorSpec index_add_shape(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source,
+                           const Scalar& alpha) {
   int64_t d = check_vector_index(input, dim, index, "index_add");
   check_source(input, d, index, source, "index_add");
+  product_factor("index_add", "alpha", alpha, input.dtype());
   return like(input);
 }
 

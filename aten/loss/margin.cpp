@@ -52,7 +52,13 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
            "cosine_embedding_loss: expected inputs (N, D) with target (N), or (D) with (): got {}, {} and {}",
            format_ints(input1.sizes()), format_ints(input2.sizes()), format_ints(target.sizes()));
   const auto floating = [](const Tensor& t) { return t.is_floating_point() ? t : t.to(default_dtype()); };
-  const Tensor cosine = tapegrad::cosine_similarity(floating(input1), floating(input2), target.ndim(), 1e-12);
+  // Not by cosine_similarity: the squared lengths are kept from zero, which also bounds the gradient there, as in
+  // PyTorch.
+  const Tensor a = floating(input1), b = floating(input2);
+  constexpr double least = 1e-12F;  // a float in PyTorch, which shows in the gradient
+  const Tensor squares_a = sum_over(square(a), target.ndim()) + least;
+  const Tensor squares_b = sum_over(square(b), target.ndim()) + least;
+  const Tensor cosine = sum_over(a * b, target.ndim()) / sqrt(squares_a * squares_b);
   const Tensor zero = zeros_like(cosine);
   const Tensor loss = where(target == 1, 1 - cosine, zero) + where(target == -1, clamp_min(cosine - margin, 0), zero);
   return apply_reduction(loss, r);

@@ -50,6 +50,9 @@ WRONG = [
     ('kind = "pointwise"', 'kind = "kernel"', "lerp: kind kernel needs the key 'shape'"),
     ('kind = "pointwise"', 'kind = "composite"', "lerp: kind composite needs the key 'body' or 'impl'"),
     ("Tensor|Scalar weight", "Scalar a=1, Tensor weight", "lerp: argument 'weight' without default follows one with a default"),
+    ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected exact or cast"),
+    ('doc = "Linear', 'apart = ["start"]\ndoc = "Linear', "demo.toml:10: lerp: apart 'start': expected a tensor argument"),
+    ('doc = "Linear', 'number_first = "never"\ndoc = "Linear', "lerp: number_first 'never': expected true or 'with a tensor'"),
     ("[[op]]", "[[op]\n", "demo.toml: not TOML:"),
 ]
 

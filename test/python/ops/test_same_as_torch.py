@@ -166,6 +166,9 @@ def test_transposed_convolutions_of_nothing():
     assert tg.autograd.gradgradcheck(lambda x, w: tg.nn.functional.conv_transpose1d(x, w, padding=1), (x, w))
 
 
+FACTORS = (1, 2, 1.5, 0.5, -1.5, 1.9999, 0.0, True, 1j, nan, inf, 300, -300, 1e20)
+
+
 @pytest.mark.parametrize("call", cases(
     topk=[lambda t, k=k, kwargs=kwargs: list(t.topk(t.tensor(3.0), k, **kwargs)) for k in (-1, 0, 1, 2) for kwargs in ({}, {"dim": 0}, {"dim": 1}, {"largest": False})],
     topk_grad=[lambda t: derivatives(lambda x: t.topk(x, 0).values, t, t.tensor(3.0))],
@@ -182,6 +185,8 @@ def test_transposed_convolutions_of_nothing():
     only_one_grad=[lambda t, name=name: derivatives(lambda x: getattr(t, name)(x, 0).values, t, of(t, 1.5)) for name in ("cummax", "cummin", "mode")],
     repeat=[lambda t, n=n, kwargs=kwargs: t.repeat_interleave(t.tensor(1.0), n if isinstance(n, int) else t.tensor(n), **kwargs)
             for n in (0, 1, 2, [2]) for kwargs in ({}, {"dim": 0}, {"dim": -1}, {"dim": 1}, {"dim": -2})],
+    index_add=[lambda t, alpha=alpha, dtype=dtype: t.index_add(of(t, [5, 6], dtype), 0, t.tensor([0, 1]), of(t, [5, 6], dtype), alpha=alpha)
+               for alpha in FACTORS for dtype in ("int64", "uint8", "float32")],
     repeat_more=[lambda t, dim=dim: t.repeat_interleave(t.ones(2, 1), 2, dim=dim) for dim in (-3, -2, 0, 1, 2)],
 ))
 def test_sizes_at_the_edge(call):
@@ -223,6 +228,17 @@ def test_lu_with_infos():
     same(lambda t: type(t.lu(t.tensor(singular)))(t.lu(t.tensor(singular))))
 
 
+def test_linear_cross_entropy_in_chunks_has_second_derivatives():
+    """PyTorch's implementation in chunks has no second derivatives; here the options change nothing."""
+    target = tg.tensor([0, 4, 1, 1])
+    for reduction in ("mean", "sum"):
+        plain, chunked = (derivatives(lambda x, w: tg.nn.functional.linear_cross_entropy(x, w, target, reduction=reduction, options=options), tg, image(tg, 4, 3), image(tg, 5, 3))
+                          for options in (None, tg.nn.LinearCrossEntropyOptions(batch_chunk_size=2)))
+        rows.assert_equal(chunked, plain, reduction)
+        assert len(plain) == 5
+    assert tg.autograd.gradgradcheck(lambda x, w: tg.nn.functional.linear_cross_entropy(x, w, target), [image(tg, *size).requires_grad_() for size in ((4, 3), (5, 3))])
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("kwargs", [{}, {"label_smoothing": 0.1}, {"ignore_index": 1}], ids=str)
 def test_linear_cross_entropy(reduction, kwargs):
@@ -233,9 +249,6 @@ def test_linear_cross_entropy(reduction, kwargs):
     same(lambda t: call(t, t.tensor([0, 4, 1, 1])))
     if "ignore_index" not in kwargs:
         same(lambda t: call(t, t.softmax(image(t, 4, 5), 1)))
-
-
-FACTORS = (1, 2, 1.5, 0.5, -1.5, 1.9999, 0.0, True, 1j, nan, inf, 300, -300, 1e20)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8"])
@@ -291,14 +304,21 @@ def double(t, *size):
     stack=[lambda t: (lambda x: t.stack([x[0], x[1]], out=x))(t.ones(2, 2)), lambda t: (lambda x: t.hstack([x, x], out=x))(t.ones(2)),
            lambda t: (lambda x: t.vstack([x, x], out=x))(t.ones(2, 2)), lambda t: (lambda x: t.dstack([x, x], out=x))(t.ones(2, 2, 2)),
            lambda t: (lambda x: t.column_stack([x, x], out=x))(t.ones(2, 2))],
+    apart=[lambda t, name=name, args=args: getattr(t, name)(*args(t, y := t.arange(4.0), t.tensor([1, 0, 3, 2])), out=y) for name, args in (
+        ("take", lambda t, y, i: (y, i)), ("gather", lambda t, y, i: (y, 0, i)), ("index_select", lambda t, y, i: (y, 0, i)),
+        ("take_along_dim", lambda t, y, i: (y, i, 0)), ("masked_select", lambda t, y, i: (y, y >= 0)), ("scatter_add", lambda t, y, i: (y, 0, i, y)),
+        ("index_add", lambda t, y, i: (y, 0, i, y)), ("index_add", lambda t, y, i: (y, 0, i, y.clone())), ("index_copy", lambda t, y, i: (y, 0, i, y)),
+        ("index_reduce", lambda t, y, i: (y, 0, i, y, "prod")), ("cumsum", lambda t, y, i: (y, 0)), ("gather", lambda t, y, i: (y + 1, 0, i)))],
+    apart_cross=[lambda t: (lambda y: t.linalg.cross(y, y + 1, out=y))(t.arange(3.0)), lambda t: (lambda y: t.cross(y + 1, y, dim=0, out=y))(t.arange(3.0))],
+    apart_indices=[lambda t: (lambda i: t.take(i + 2, i, out=i))(t.tensor([1, 0])), lambda t: (lambda i: t.nonzero(i, out=i))(t.ones(2, 1).long())],
     narrow=[lambda t, args=args: t.ones(3).narrow(*args) for args in ((True, 0, 1), (0, True, 1), (0, 0, True), (0, False, False), (0, 1, 1))],
     narrow_tensor=[lambda t: t.ones(3).narrow(0, t.tensor(True), 1), lambda t: t.ones(3).narrow(0, 0, t.tensor(True)), lambda t: t.ones(3).narrow(0, t.tensor(1), 1),
                    lambda t: t.ones(3).select(0, t.tensor(True)), lambda t: t.narrow_copy(t.ones(3), 0, t.tensor(True), 1)],
     batch_norm=[lambda t, eps=eps, training=training: t.nn.functional.batch_norm(image(t, 2, 3), t.zeros(3).double(), t.ones(3).double(), training=training, eps=eps)
-                for eps in (0.0, -1e-5, -1.0, 1e-5, nan, inf, 0) for training in (True, False)],
+                for eps in (0.0, -1e-5, -1.0, 1e-5, nan, inf, 0, True) for training in (True, False)],
     BatchNorm=[lambda t, eps=eps, training=training: t.nn.BatchNorm1d(3, eps=eps).double().train(training)(image(t, 2, 3)).detach()
                for eps in (0.0, -1e-5, nan) for training in (True, False)],
-    HuberLoss=[lambda t, delta=delta: t.nn.HuberLoss(delta=delta)(t.ones(2), t.zeros(2)) for delta in (1j, 2 + 0j, 0, -1.0, 1, 0.5, nan, "a", None)],
+    HuberLoss=[lambda t, delta=delta: t.nn.HuberLoss(delta=delta)(t.ones(2), t.zeros(2)) for delta in (1j, 2 + 0j, 0, -1.0, 1, 0.5, nan, "a", None, True)],
     HuberLoss_tensor=[lambda t: t.nn.HuberLoss(delta=t.tensor(1.0))],
     cosine_similarity=[lambda t, eps=eps: t.nn.functional.cosine_similarity(t.ones(2), t.ones(2), 0, eps) for eps in (0.0, -1.0, nan, 1e-8)],
     empty_norms=[lambda t, p=p, kwargs=kwargs: t.linalg.vector_norm(t.ones(0, 2), p, **kwargs)
@@ -307,6 +327,31 @@ def double(t, *size):
 ))
 def test_what_is_refused(call):
     same(call)
+
+
+# In PyTorch it depends on the way that the arguments lead to: products of numbers, powers 0 and 1, limits that are tensors.
+BY_WAY = ("inner", "matrix_power", "linalg_matrix_power", "clamp")
+WITH_OUT = [r for r in rows.load_records() if r.out and r.samples and r.kind in ("kernel", "composite") and r.torch_function is not None and r.name not in BY_WAY]
+
+
+@pytest.mark.parametrize("record", WITH_OUT, ids=lambda r: r.name)
+def test_out_of_a_wider_dtype(record):
+    """Taken or refused as PyTorch does."""
+    def call(t, function, args, kwargs, results):
+        outs = [t.empty(tuple(x.shape), dtype=getattr(t, WIDER.get(rows.dtype_name(x), rows.dtype_name(x)))) for x in results]
+        function(*args, out=outs[0] if len(outs) == 1 else tuple(outs), **kwargs)
+
+    for args, kwargs in record.make_samples(tg.float32)[:2]:
+        results = rows.tensors_of(record.function(*args, **kwargs))
+        if not any(rows.dtype_name(x) in WIDER for x in results):
+            continue
+        expected = outcome(lambda t: call(torch, record.torch_function, rows.to_torch(args), rows.to_torch(kwargs), results), torch)
+        if expected != "TypeError":  # no out= there
+            got = outcome(lambda t: call(tg, record.function, args, kwargs, results), tg)
+            assert (got is None) == (expected is None), f"{got}, expected {expected}"
+
+
+WIDER = {"float32": "float64", "complex64": "complex128"}
 
 
 def test_a_refused_target_is_left_alone():
@@ -344,6 +389,12 @@ def test_second_derivatives_of_norms_at_zero_are_zero(p):
         x = image(tg, 3, 2).requires_grad_()
         assert tg.autograd.gradgradcheck(lambda x: tg.pdist(x, p), (x,))
         assert not any(g.isnan().any() for g in derivatives(lambda x: tg.cdist(x, x, p), tg, x.detach()))
+
+
+def test_cosine_embedding_loss_of_zero():
+    for values in ([[0.0, 0.0], [3.0, 4.0]], [[1e-7, 2e-7], [0.0, 1e-9]], [[0.0, 0.0], [0.0, 0.0]]):
+        for target in ([1, -1], [-1, 1]):
+            same(lambda t: derivatives(lambda x: t.nn.functional.cosine_embedding_loss(x, x.detach().flip(0) + 0.5, t.tensor(target), margin=-0.9), t, of(t, values, "float64")))
 
 
 def test_cosine_similarity_of_zero():
