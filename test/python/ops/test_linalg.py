@@ -192,8 +192,9 @@ def test_errors_of_arguments():
             f(x, *extra)
         with pytest.raises(RuntimeError, match="A must have a floating or complex dtype: got int64"):
             f(tapegrad.ones(2, 2, dtype=tapegrad.int64), *extra)
-        with pytest.raises(RuntimeError, match="A must have at least 32 bits: got float16"):
-            f(tapegrad.ones(2, 2, dtype=tapegrad.float16), *extra)
+        if name != "matrix_exp":
+            with pytest.raises(RuntimeError, match="A must have at least 32 bits: got float16"):
+                f(tapegrad.ones(2, 2, dtype=tapegrad.float16), *extra)
         with pytest.raises(RuntimeError, match="A must have at least 2 dimensions"):
             f(tapegrad.ones(2), *extra)
     with pytest.raises(RuntimeError, match="linalg.solve: with left=False B must be matrices"):
