@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/thread_pool.h"
@@ -28,6 +29,12 @@ int64_t coarse_now_ns() noexcept {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+// A handler takes the lock of its language, and its own long operators give it away again.
+struct BlockingAside {
+  bool before = std::exchange(in_blocking_region, false);
+  ~BlockingAside() { in_blocking_region = before; }
+};
+
 bool interrupted() {
   InterruptHook hook = interrupt_hook.load(std::memory_order_relaxed);
   if (hook == nullptr || detail::is_pool_thread()) return false;
@@ -35,6 +42,7 @@ bool interrupted() {
   if (now - last_question_ns < kInterruptEvery) return false;
   last_question_ns = now;
   const detail::ChunkAside aside;
+  const BlockingAside blocking;
   return hook();
 }
 

@@ -63,8 +63,12 @@ int64_t now_ns() noexcept {
 
 bool is_pool_thread() noexcept { return pool_thread; }
 
-ChunkAside::ChunkAside() noexcept : before_(std::exchange(current_chunk, {nullptr, 0})) {}
-ChunkAside::~ChunkAside() { current_chunk = before_; }
+ChunkAside::ChunkAside() noexcept
+    : before_(std::exchange(current_chunk, {nullptr, 0})), region_(std::exchange(in_region, false)) {}
+ChunkAside::~ChunkAside() {
+  current_chunk = before_;
+  in_region = region_;
+}
 
 void leave_if_dropped() {
   const Chunk& chunk = current_chunk;

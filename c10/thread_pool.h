@@ -111,7 +111,8 @@ struct Chunk {
 };
 // Leaves this thread's chunk, by an exception, if it was dropped meanwhile.
 void leave_if_dropped();
-// For a scope this thread is at work on no chunk: what a signal's handler computes is not part of it.
+// For a scope this thread is at work on no chunk and in no region: what a signal's handler computes is not part of it,
+// and may be shared with helpers.
 class ChunkAside {
  public:
   ChunkAside() noexcept;
@@ -121,6 +122,7 @@ class ChunkAside {
 
  private:
   Chunk before_;
+  bool region_;
 };
 // Sets in_parallel_region() for a scope.
 class RegionGuard {
