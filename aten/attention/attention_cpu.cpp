@@ -139,6 +139,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
       const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
       int64_t end = mask.key_end(row + rows, z.keys);
       for (int64_t j = 0; j < end; j += kKeys) {
+        check_interrupt();
         int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
         const C* k = rows_of<C>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
         const C* v = rows_of<C>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
@@ -206,6 +207,7 @@ struct Backward {
         for (int64_t row = 0; row < z.rows; row += kRows) {
           int64_t rows = std::min(kRows, z.rows - row), at = h * z.rows + row, local = (h - h0) * z.rows + row;
           if (mask.causal && j >= row + rows) continue;
+          check_interrupt();
           const C* q = rows_of<C>(query + at * z.width, rows * z.width, q_room);
           const C* g = rows_of<C>(grad + at * z.value_width, rows * z.value_width, g_room);
           gemm<C>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(), kKeys);

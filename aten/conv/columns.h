@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/conv/geometry.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -21,6 +22,7 @@ inline void valid_range(int64_t offset, int64_t stride, int64_t in, int64_t out,
 template <class F>
 inline void for_patch_lines(const conv::Geometry& g, int64_t channels, F&& f) {
   int64_t row = 0;
+  WorkCount done;
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t kz = 0; kz < g.kernel[0]; ++kz)
       for (int64_t ky = 0; ky < g.kernel[1]; ++ky)
@@ -29,6 +31,7 @@ inline void for_patch_lines(const conv::Geometry& g, int64_t channels, F&& f) {
           valid_range(x_offset, g.stride[2], g.in[2], g.out[2], first, last);
           for (int64_t z = 0; z < g.out[0]; ++z)
             for (int64_t y = 0; y < g.out[1]; ++y) {
+              done(g.out[2]);
               int64_t iz = z * g.stride[0] + kz * g.dilation[0] - g.pad[0];
               int64_t iy = y * g.stride[1] + ky * g.dilation[1] - g.pad[1];
               bool inside = iz >= 0 && iz < g.in[0] && iy >= 0 && iy < g.in[1];

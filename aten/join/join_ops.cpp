@@ -1,5 +1,6 @@
 // Joining operators that are made of cat and views.
 #include "tapegrad/aten/kernels_join.h"
+#include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::composite {
 
@@ -85,6 +86,7 @@ Tensor block_diag(TensorSpan tensors) {
   }
   std::vector<Tensor> rows;
   for (const Tensor& b : blocks) {
+    check_interrupt();
     const int64_t after = columns - before - b.size(1);
     const Tensor parts[] = {zeros({b.size(0), before}, dtype, b.device()), to(b, dtype),
                             zeros({b.size(0), after}, dtype, b.device())};

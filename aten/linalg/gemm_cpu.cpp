@@ -73,12 +73,13 @@ void gemm_plain(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Matrix
 template <class C, class T>
 MatrixRef<C> pack(MatrixRef<T> a, int64_t rows, int64_t cols, C* to) {
   constexpr int64_t kBlock = 32;
+  WorkCount done;
   if (a.col == 1) {
-    for (int64_t i = 0; i < rows; ++i)
+    for (int64_t i = 0; i < rows; ++i, done(cols))
       for (int64_t j = 0; j < cols; ++j) to[i * cols + j] = static_cast<C>(a.data[i * a.row + j]);
   } else {
     for (int64_t j0 = 0; j0 < cols; j0 += kBlock)
-      for (int64_t i = 0; i < rows; ++i)
+      for (int64_t i = 0; i < rows; ++i, done(kBlock))
         for (int64_t j = j0; j < std::min(cols, j0 + kBlock); ++j)
           to[i * cols + j] = static_cast<C>(a.data[i * a.row + j * a.col]);
   }

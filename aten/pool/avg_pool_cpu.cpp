@@ -5,7 +5,7 @@
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -46,12 +46,13 @@ template <class T>
 void mean_windows(const Windows& w, int64_t override_, const T* input, T* output) {
   using C = compute_t<T>;
   // A window over a whole plane of 16-bit integers or such sums in the dtype itself, as PyTorch's does.
-  pool::for_rows(
+  pool::for_rows<WorkCount>(
       w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
-      [&](int64_t p, const Window& wz, const Window& wy, int64_t to) {
+      [&](int64_t p, const Window& wz, const Window& wy, int64_t to, WorkCount& done) {
         const T* x = input + p * w.in_plane();
         T* y = output + to;
         for (const Window& wx : w.table[2]) {
+          done(4 + (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first));
           C sum = 0;
           if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
             for (int64_t z = wz.first; z < wz.last; ++z)
@@ -72,12 +73,14 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
   int64_t work = w.in_plane() + w.out_plane(), n = w.in_plane();
   parallel_for(0, w.planes, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
     std::vector<C> plane(static_cast<size_t>(n));
+    WorkCount done;
     for (int64_t p = first; p < last; ++p) {
       std::fill(plane.begin(), plane.end(), C(0));
       const T* y = output + p * w.out_plane();
       for (const Window& wz : w.table[0])
         for (const Window& wy : w.table[1])
           for (const Window& wx : w.table[2]) {
+            done(4 + (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first));
             C g = pool::mean_of(static_cast<C>(*y), divisor(wz, wy, wx, override_));
             ++y;
             for (int64_t z = wz.first; z < wz.last; ++z)

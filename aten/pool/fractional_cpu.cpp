@@ -3,7 +3,7 @@
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/fractional.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 #include "tapegrad/c10/table.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -39,6 +39,7 @@ void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan o
     using C = compute_t<T>;
     parallel_for(0, planes, 16384 / work + 1, [&](int64_t begin, int64_t end) {
       Table<int64_t> start[3];
+      WorkCount done;
       for (int64_t p = begin; p < end; ++p) {
         for (size_t d = 0; d < 3; ++d) {
           if (d < extra) {
@@ -54,6 +55,7 @@ void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan o
         for (int64_t z0 : start[0])
           for (int64_t y0 : start[1])
             for (int64_t x0 : start[2]) {
+              done(kernel[0] * kernel[1] * kernel[2]);
               int64_t at = (z0 * in[1] + y0) * in[2] + x0;
               C best = static_cast<C>(x[at]);
               for (int64_t z = z0; z < z0 + kernel[0]; ++z)

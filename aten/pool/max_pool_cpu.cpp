@@ -5,7 +5,7 @@
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -65,9 +65,11 @@ void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t strid
 }
 
 template <class T>
-void max_window_row(const Windows& w, const Window& wz, const Window& wy, const T* x, T* y, int64_t* indices) {
+void max_window_row(const Windows& w, const Window& wz, const Window& wy, const T* x, T* y, int64_t* indices,
+                    WorkCount& done) {
   using C = compute_t<T>;
   for (const Window& wx : w.table[2]) {
+    done(4 + (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first));
     int64_t at = (wz.first * w.in[1] + wy.first) * w.in[2] + wx.first;
     C best = static_cast<C>(x[at]);
     for (int64_t z = wz.first; z < wz.last; ++z)
@@ -88,10 +90,12 @@ void max_window_row(const Windows& w, const Window& wz, const Window& wy, const 
 // Bounds are the caller's promise for our own indices; those a user gives to max_unpool are checked here.
 void check_indices(const char* op, const int64_t* p, int64_t n, int64_t plane) {
   int64_t least = 0, most = -1;
-  for (int64_t i = 0; i < n; ++i) {
-    least = std::min(least, p[i]);
-    most = std::max(most, p[i]);
-  }
+  serial_for(0, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      least = std::min(least, p[i]);
+      most = std::max(most, p[i]);
+    }
+  });
   TG_CHECK(least >= 0 && most < plane, Index, "{}: index {} is out of range for planes of {} elements", op,
            least < 0 ? least : most, plane);
 }
@@ -117,11 +121,13 @@ void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
       struct Scratch {
         std::vector<C> best;
         std::vector<Index> where;
+        WorkCount done;
       };
       pool::for_rows<Scratch>(
           w, work, [&](int64_t p, const Window& wz, const Window& wy, int64_t to, Scratch& scratch) {
             scratch.best.resize(static_cast<size_t>(w.out[2]));
             scratch.where.resize(static_cast<size_t>(w.out[2]));
+            scratch.done(work);
             max_row<T, Index>(w, wz, wy, stride_x, pad_x, kernel_x, ptr<T>(input) + p * w.in_plane(),
                               ptr<T>(values) + to, ptr<int64_t>(indices) + to, scratch.best.data(),
                               scratch.where.data());
@@ -139,11 +145,11 @@ void adaptive_max_pool_cpu(const Tensor& input, IntSpan output_size, const Tenso
   if (values.numel() == 0) return;
   Windows w = pool::adaptive_windows(input.sizes(), values.sizes(), output_size.size());
   dispatch_real(input.dtype(), [&]<class T>() {
-    pool::for_rows(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
-                   [&](int64_t p, const Window& wz, const Window& wy, int64_t to) {
-                     max_window_row<T>(w, wz, wy, ptr<T>(input) + p * w.in_plane(), ptr<T>(values) + to,
-                                       ptr<int64_t>(indices) + to);
-                   });
+    pool::for_rows<WorkCount>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+                              [&](int64_t p, const Window& wz, const Window& wy, int64_t to, WorkCount& done) {
+                                max_window_row<T>(w, wz, wy, ptr<T>(input) + p * w.in_plane(), ptr<T>(values) + to,
+                                                  ptr<int64_t>(indices) + to, done);
+                              });
   });
 }
 
@@ -157,7 +163,9 @@ void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatia
     T* y = ptr<T>(out);
     parallel_for(0, out.numel() / n, plane_grain(n), [&](int64_t first, int64_t last) {
       for (int64_t p = first; p < last; ++p)
-        for (int64_t i = 0; i < n; ++i) y[p * n + i] = x[p * in + at[p * n + i]];
+        serial_for(p * n, (p + 1) * n, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) y[i] = x[p * in + at[i]];
+        });
     });
   });
 }
@@ -175,15 +183,17 @@ void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan inpu
       for (int64_t p = first; p < last; ++p) {
         T* plane = x + p * in;
         std::memset(static_cast<void*>(plane), 0, static_cast<size_t>(in) * sizeof(T));
-        if (accumulate) {
-          using C = compute_t<T>;
-          for (int64_t i = 0; i < n; ++i) {
-            T& to = plane[at[p * n + i]];
-            to = T(static_cast<C>(to) + static_cast<C>(y[p * n + i]));
+        serial_for(p * n, (p + 1) * n, [&](int64_t begin, int64_t end) {
+          if (accumulate) {
+            using C = compute_t<T>;
+            for (int64_t i = begin; i < end; ++i) {
+              T& to = plane[at[i]];
+              to = T(static_cast<C>(to) + static_cast<C>(y[i]));
+            }
+          } else {
+            for (int64_t i = begin; i < end; ++i) plane[at[i]] = y[i];
           }
-        } else {
-          for (int64_t i = 0; i < n; ++i) plane[at[p * n + i]] = y[p * n + i];
-        }
+        });
       }
     });
   });

@@ -2,7 +2,7 @@
 #include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/grid_taps.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -60,10 +60,12 @@ void grid_sample_grad_cpu(const Tensor& output, const Tensor& input, const Tenso
     parallel_for(0, input.size(0), 4096 / (channels * positions + channels * plane + 1) + 1,
                  [&](int64_t first, int64_t last) {
                    std::vector<C> sums(static_cast<size_t>(channels * plane));
+                   WorkCount done;
                    for (int64_t image = first; image < last; ++image) {
                      std::fill(sums.begin(), sums.end(), C(0));
                      for (int64_t p = 0; p < positions; ++p) {
                        int64_t i = image * positions + p;
+                       done(16 * channels);
                        Taps<C> taps(s, at + i * n, shape);
                        C d[3] = {};
                        for (int64_t c = 0; c < channels; ++c) {

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tapegrad as tg
 from interrupts import lateness
+from tapegrad.nn import functional as F
 
 LIMIT = 0.2  # seconds of each thread, of the processor's or of the clock's time, whichever are fewer
 SQUARE = tg.randn(1200, 1200, dtype=tg.float64)  # what an interrupt leaves behind is soon over
@@ -33,6 +34,13 @@ def often(function, *tensors, **options):
 def lstm(steps):
     layer, x = tg.nn.LSTM(128, 128), tg.randn(steps, 4, 128)
     return lambda: [layer(x)[0].sum().backward() for _ in range(9)]
+
+
+def gradient(function, *tensors):
+    for t in tensors:
+        t.requires_grad_()
+    result = function(*tensors)
+    return often(tg.autograd.grad, result, tensors, tg.ones_like(result), retain_graph=True)
 
 
 def saving(folder, name):
@@ -59,8 +67,8 @@ LONG = {  # each takes more than half a second of one processor, most of them se
     "qr": lambda: lambda: [tg.linalg.qr(SQUARE) for _ in range(200)],
     "lstsq": lambda: lambda: [tg.linalg.lstsq(SQUARE, SQUARE, driver="gelsd") for _ in range(9)],
     "sort": lambda: over(tg.sort, tg.randn(1 << 27)),
-    "pooling one large plane": lambda: over(tg.nn.functional.adaptive_avg_pool2d, tg.ones(1, 1, 64, 64, dtype=tg.bfloat16), 40_000),
-    "attention": lambda: over(tg.nn.functional.scaled_dot_product_attention, *[tg.randn(16, 8, 4096, 64)] * 3),
+    "pooling one large plane": lambda: over(F.adaptive_avg_pool2d, tg.ones(1, 1, 64, 64, dtype=tg.bfloat16), 40_000),
+    "attention": lambda: over(F.scaled_dot_product_attention, *[tg.randn(16, 8, 4096, 64)] * 3),
     "cdist, p = 1": lambda: over(tg.cdist, tg.randn(3000, 10_000), tg.randn(3000, 10_000), p=1),
     "cdist, p = 3": lambda: over(tg.cdist, tg.randn(3000, 300), tg.randn(3000, 300), p=3),
     "cdist of few long points": lambda: over(tg.cdist, tg.randn(4, 1 << 22), tg.randn(4, 1 << 22), p=3),
@@ -85,6 +93,14 @@ LONG = {  # each takes more than half a second of one processor, most of them se
     "matmul with a long sum": lambda: over(tg.matmul, tg.randn(128, 1 << 20, dtype=tg.float64), tg.randn(1 << 20, 128, dtype=tg.float64)),
     "matmul of 16 bits with a long sum": lambda: over(tg.matmul, tg.ones(256, 1 << 19, dtype=tg.bfloat16), tg.ones(1 << 19, 256, dtype=tg.bfloat16)),
     "many steps of a recurrent layer": lambda: lstm(20_000),
+    "multinomial": lambda: over(tg.multinomial, tg.rand(1 << 22), 1 << 21),
+    "multinomial with replacement": lambda: over(tg.multinomial, tg.rand(1 << 22), 1 << 23, replacement=True),
+    "ctc_loss": lambda: over(F.ctc_loss, tg.randn(3000, 32, 50).log_softmax(2), numbers(32, 900, high=49) + 1, tg.full((32,), 3000), tg.full((32,), 900)),
+    "windows that overlap": lambda: over(F.adaptive_max_pool3d, tg.randn(2, 1, 60_000, 4, 5), (2, 2, 60_000)),
+    "the gradient of one image": lambda: gradient(lambda x: F.grid_sample(x, tg.rand(1, 3000, 3000, 2) * 2 - 1), tg.randn(1, 1, 999, 999)),
+    "the gradient of one head": lambda: gradient(lambda q: F.scaled_dot_product_attention(q, q, q), tg.randn(1, 1, 16384, 64)),
+    "conv2d of integers": lambda: often(F.conv2d, numbers(1, 16, 400, 400), numbers(16, 16, 7, 7)),
+    "block_diag": lambda: over(tg.block_diag, *[tg.ones(1, 1)] * 20_000),
     "pickle": lambda: over(pickle.dumps, [tg.ones(1 << 25) for _ in range(20)]),
 }
 FILES = {"save": lambda folder: saving(folder, "x.tape"), "save for torch": lambda folder: saving(folder, "x.pt"), "checkpoint": checkpointing,
