@@ -168,6 +168,13 @@ def tensors_of(value) -> list:
     return found
 
 
+def fixed_tensors(record, args, kwargs) -> set:
+    """The identities of the tensors that have no gradient by definition: the arguments that the row names in `fixed`."""
+    names = record.test.get("fixed", ())
+    values = [v for a, v in zip(record.args, args) if a[0] in names] + [kwargs[n] for n in names if n in kwargs]
+    return {id(t) for t in tensors_of(values)}
+
+
 def to_torch(value):
     """The same nested value for PyTorch, strides included."""
     if isinstance(value, tapegrad.Tensor):

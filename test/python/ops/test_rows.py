@@ -9,7 +9,7 @@ import copy
 import pytest
 import rows
 import tapegrad
-from rows import as_numpy, assert_equal, dtype_name, map_tree, tensors_of, to_torch
+from rows import as_numpy, assert_equal, dtype_name, fixed_tensors, map_tree, tensors_of, to_torch
 
 RECORDS = rows.load_records()
 SAMPLED = [r for r in RECORDS if r.samples]
@@ -110,16 +110,9 @@ def _float_inputs(args, kwargs):
     return [t for t in tensors_of([args, kwargs]) if t.dtype.is_floating_point or t.dtype.is_complex]
 
 
-def _fixed(record, args, kwargs) -> set:
-    """The identities of the tensors that have no gradient by definition: the arguments that the row names in `fixed`."""
-    names = record.test.get("fixed", ())
-    values = [v for a, v in zip(record.args, args) if a[0] in names] + [kwargs[n] for n in names if n in kwargs]
-    return {id(t) for t in tensors_of(values)}
-
-
 def _differentiable(record, args, kwargs):
     """The sample as a function of its floating tensors alone."""
-    leaves, fixed = [], _fixed(record, args, kwargs)
+    leaves, fixed = [], fixed_tensors(record, args, kwargs)
 
     def is_leaf(t):
         return (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in fixed
@@ -200,7 +193,7 @@ def test_gradient_equals_torch(record):
 
 def _with_leaves(record, sample):
     """The sample with its floating tensors as leaves that want a gradient."""
-    fixed = _fixed(record, *sample)
+    fixed = fixed_tensors(record, *sample)
     return map_tree(lambda t: t.detach().requires_grad_((t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in fixed), sample)
 
 
