@@ -102,7 +102,8 @@ PyObject* translate_exception() noexcept {
     if (!(e.kind() == ErrorKind::Interrupt && PyErr_Occurred())) PyErr_SetString(python_class(e.kind()), e.what());
     remember_error(e.what());
   } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
+    PyErr_SetString(python_class(ErrorKind::OutOfMemory),
+                    "allocate: out of memory: a piece of working memory was refused");
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
   } catch (...) {

@@ -10,6 +10,7 @@
 #include "tapegrad/bindings/errors.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/registry.h"
+#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
@@ -26,7 +27,10 @@ std::vector<PyObject*>& modes() {
   static thread_local std::vector<PyObject*> mine;
   return mine;
 }
-constinit thread_local int state_now = kOn;
+constinit thread_local bool had_modes = false;
+// Its model keeps all such variables of the bindings where every thread has them from its start: others are made when
+// they are first used, and without memory for that the C library ends the process.
+constinit thread_local int state_now __attribute__((tls_model("initial-exec"))) = kOn;
 
 class StateGuard {
  public:
@@ -83,7 +87,7 @@ bool asks(PyObject* o) noexcept { return !never_asks(Py_TYPE(o)) && hook_of(Py_T
 
 }  // namespace
 
-bool mode_is_on() noexcept { return state_now != kAllOff && !modes().empty(); }
+bool mode_is_on() noexcept { return state_now != kAllOff && had_modes && !modes().empty(); }
 
 bool overrides_slowly(PyObject* o) noexcept {
   if (state_now != kOn || never_asks(Py_TYPE(o))) return false;
@@ -546,6 +550,8 @@ PyObject* overloaded_args(PyObject*, PyObject* relevant_args) {
 
 PyObject* push_mode(PyObject*, PyObject* mode) {
   TG_PY_TRY
+  need_thread_room<StateGuard>();
+  had_modes = true;
   auto& all = modes();
   all.reserve(all.size() + 1);
   all.push_back(Py_NewRef(mode));
@@ -556,8 +562,8 @@ PyObject* push_mode(PyObject*, PyObject* mode) {
 
 PyObject* pop_mode(PyObject*, PyObject*) {
   TG_PY_TRY
+  TG_CHECK(had_modes && !modes().empty(), Runtime, "TorchFunctionMode: no mode is on");
   auto& all = modes();
-  TG_CHECK(!all.empty(), Runtime, "TorchFunctionMode: no mode is on");
   PyObject* mode = all.back();
   all.pop_back();
   --override_modes;
@@ -567,6 +573,7 @@ PyObject* pop_mode(PyObject*, PyObject*) {
 
 PyObject* modes_on(PyObject*, PyObject*) {
   TG_PY_TRY
+  need_thread_room<StateGuard>();
   const auto& all = modes();
   PyRef list = own(PyList_New(static_cast<Py_ssize_t>(all.size())));
   for (size_t i = 0; i < all.size(); ++i) PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(all[i]));

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/thread_cache.h"
 
 namespace tapegrad {
@@ -85,6 +86,7 @@ CachingAllocator::~CachingAllocator() {
 }
 
 ThreadCache* CachingAllocator::my_cache() noexcept {
+  prepare_thread();
   for (ThreadCache* cache = first_cache; cache != nullptr; cache = cache->next_of_thread)
     if (cache->owner.load(kRelaxed) == this) return last_cache = cache;
   // Without memory for a cache the caller goes to the central pools.

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/room.h"
 
 namespace tapegrad::detail {
 
@@ -30,6 +31,7 @@ void free_lists(void* p) {
 
 // Null when the system lacks the means (memory, a thread-specific key); the callers then do without a cache.
 PoolCache* make_cache() {
+  prepare_thread();
   static pthread_key_t key;
   static const bool have_key = pthread_key_create(&key, free_lists) == 0;
   auto* cache = have_key ? new (std::nothrow) PoolCache : nullptr;

@@ -1,7 +1,9 @@
 #include "tapegrad/c10/room.h"
 
+#include <cxxabi.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -9,6 +11,27 @@ namespace tapegrad {
 
 // From here on malloc maps pages, too, and learns from what is freed what it should keep: nothing of this.
 static constexpr size_t kMapped = size_t{128} << 10;
+
+constinit thread_local bool detail::thread_prepared = false;
+
+namespace {
+constexpr size_t kReserve = 4096;
+std::atomic<void*> reserve{std::malloc(kReserve)};
+}  // namespace
+
+void detail::prepare_thread_slowly() noexcept {
+  void* volatile p = std::malloc(kReserve);
+  if (p == nullptr) p = reserve.exchange(nullptr);
+  if (p == nullptr) return;
+  std::free(p);
+  void* volatile globals = abi::__cxa_get_globals();
+  static_cast<void>(globals);
+  thread_prepared = true;
+  if (reserve.load() != nullptr) return;
+  void* fresh = std::malloc(kReserve);
+  void* none = nullptr;
+  if (!reserve.compare_exchange_strong(none, fresh)) std::free(fresh);
+}
 
 void need_room(size_t nbytes) {
   if (nbytes >= kMapped) {

@@ -12,7 +12,17 @@ namespace tapegrad {
 // Throws std::bad_alloc where there are not so many bytes in one piece. 16 KiB take 50 ns, 128 and more 1 us.
 TG_API void need_room(size_t nbytes = 16 << 10);
 
-// The same once per thread and `Tag`, before the first use of a thread_local object with a destructor.
+// A thread's first exception needs some bytes, too. They are got when it first calls us, from a reserve where there are
+// no others.
+namespace detail {
+extern TG_API constinit thread_local bool thread_prepared __attribute__((tls_model("initial-exec")));
+TG_API void prepare_thread_slowly() noexcept;
+}  // namespace detail
+inline void prepare_thread() noexcept {
+  if (TG_UNLIKELY(!detail::thread_prepared)) detail::prepare_thread_slowly();
+}
+
+// As need_room, once per thread and `Tag`, before the first use of a thread_local object with a destructor.
 template <class Tag>
 void need_thread_room() {
   static constinit thread_local bool had = false;

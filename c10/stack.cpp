@@ -3,6 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
+
+#include "tapegrad/c10/room.h"
 
 namespace tapegrad::detail {
 
@@ -10,10 +13,13 @@ constinit thread_local uintptr_t stack_floor __attribute__((tls_model("initial-e
 
 // The main thread's stack ends where its limit is now, so it is asked for again before anything is refused.
 void look_at_stack(const char* op) {
+  prepare_thread();
   pthread_attr_t attributes;
   void* low = nullptr;
   size_t size = 0;
-  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+  const int failed = pthread_getattr_np(pthread_self(), &attributes);
+  if (failed == ENOMEM) return;  // it is asked again
+  if (failed == 0) {
     if (pthread_attr_getstack(&attributes, &low, &size) != 0) size = 0;
     pthread_attr_destroy(&attributes);
   }

@@ -7,12 +7,14 @@
 #include "tapegrad/aten/batch/all_levels.h"
 #include "tapegrad/aten/batch/tape_below.h"
 #include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/room.h"
 
 namespace tapegrad::batch {
 namespace {
 
 std::atomic<uint64_t> last_id{0};
 
+constinit thread_local bool had_levels = false;  // nothing is made for a thread without vmap
 std::vector<Level>& levels() {
   static thread_local std::vector<Level> stack;
   return stack;
@@ -80,6 +82,8 @@ const Level& level(int n) {
 }
 
 int enter(int64_t size, Randomness randomness) {
+  need_thread_room<Level>();
+  had_levels = true;
   TG_CHECK(visible == static_cast<int>(levels().size()), Runtime, "vmap: cannot begin inside of an operator");
   TG_CHECK(visible < 100, Runtime, "vmap: nested more than 100 times");
   levels().push_back({size, randomness, last_id.fetch_add(1) + 1, {}});
@@ -158,7 +162,9 @@ void set_view_(const Tensor& self, const ViewSpec& view) {
 Below::Below(int n) noexcept : saved_(visible) { show(n - 1); }
 Below::~Below() { show(saved_); }
 
-AllLevels::AllLevels() noexcept : saved_(visible) { show(static_cast<int>(levels().size())); }
+AllLevels::AllLevels() noexcept : saved_(visible) {
+  if (had_levels) show(static_cast<int>(levels().size()));
+}
 AllLevels::~AllLevels() { show(saved_); }
 
 void throw_needs_values(const char* op) {

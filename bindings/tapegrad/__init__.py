@@ -76,6 +76,7 @@ globals().update((name, function) for name, function in _C._functions[""].items(
 
 from . import _tensor  # noqa: E402, F401
 from ._forms import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
+from ._lazy import load as _load  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._root import *  # noqa: E402, F403
@@ -131,12 +132,12 @@ _RARE = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", 
 
 def __getattr__(name: str):
     if name in _LAZY_NAMES:
-        value = getattr(_importlib.import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
+        value = getattr(_load(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     elif name in _LAZY:
-        value = _importlib.import_module(f"{__name__}.{name}")
+        value = _load(f"{__name__}.{name}")
     elif name in _RARE:
-        value = getattr(_importlib.import_module(f"{__name__}._rare"), name)
-    elif name.startswith("_foreach_") and (made := _importlib.import_module(f"{__name__}._foreach").make(name)):
+        value = getattr(_load(f"{__name__}._rare"), name)
+    elif name.startswith("_foreach_") and (made := _load(f"{__name__}._foreach").make(name)):
         value = made
     else:
         from ._hints import no_attribute

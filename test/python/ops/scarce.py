@@ -1,4 +1,4 @@
-"""A program that calls operators when no memory is left: `scarce.py LEFT FIRST STEP [names]`.
+"""A program that calls operators when no memory is left: `scarce.py LEFT FIRST STEP [names]`; with TAPEGRAD_TEST_THREAD=1 from new threads.
 
 The limit is what the process has at that moment and LEFT bytes; before that, what the allocators still hold is taken. Each call runs in
 a child of its own, whose threads and lazily made tables are new, with its gradient where it has one. It must succeed or raise
@@ -8,12 +8,14 @@ elsewhere, and a network trains. Every line that is printed is a call that broke
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 import os
 import resource
 import signal
 import sys
+import threading
 from pathlib import Path
 
 sys.modules["torch"] = None  # rows.py does without it
@@ -37,6 +39,12 @@ def limit(nbytes):
     resource.setrlimit(resource.RLIMIT_AS, (nbytes, resource.RLIM_INFINITY))
 
 
+def fill():
+    for size in (1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 << 9, 128, 24):
+        while libc.malloc(size):
+            pass
+
+
 def take_everything(left):
     """Fills what the allocators keep, in ever smaller pieces; small Python objects keep some pools of their own."""
     pools = [[bytes(n) for n in range(32, 480, 16)] for _ in range(6000)]
@@ -55,9 +63,7 @@ def take_everything(left):
                 chain = (tg.empty(size, dtype=tg.uint8), chain)
         except (tg.OutOfMemoryError, MemoryError):
             pass
-    for size in (1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 << 9, 128, 24):
-        while libc.malloc(size):
-            pass
+    fill()
     for crumb in crumbs:
         libc.free(crumb)
     limit(whole + left)
@@ -126,13 +132,74 @@ def large_cases():
             f.ctc_loss, tg.randn(50, 4, 20).log_softmax(2), tg.randint(1, 20, (4, 10)), tg.full((4,), 50), tg.full((4,), 10)),
         "vmap": (tg.vmap(lambda x: (x * x).sum()), a), "save": (lambda x: tg.save({"x": x}, os.devnull), a), "share": (lambda x: x.clone().share_memory_(), a),
     }
+    cases |= larger_parts(a, q, image)
     for name, (function, *args) in cases.items():
-        gradient = name not in ("str", "tolist", "numpy", "save", "share", "bernoulli", "multinomial", "histc", "randperm", "unique")
+        gradient = name not in ("str", "tolist", "numpy", "save", "share", "bernoulli", "multinomial", "histc", "randperm", "unique", "profiler", "autocast",
+                                "loader", "jacobian", "deepcopy", "training", "function mode")
         args = [t.requires_grad_() if gradient and isinstance(t, tg.Tensor) and (t.is_floating_point() or t.is_complex()) and t.is_leaf else t
                 for t in args]
         yield Case(name, function, args, {}, gradient, name not in ("bernoulli", "multinomial", "randperm"))
     for kind in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "LBFGS", "NAdam", "RAdam", "Adadelta", "Adamax", "Rprop", "ASGD"):
         yield Case(kind, first_step(kind), (), {}, False, False)
+
+
+class Cube(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x ** 3
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * grad
+
+
+class Mode(tg.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def larger_parts(a, q, image):
+    """Programs of several operators, with what belongs to them."""
+    layer, gru = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True), nn.GRU(32, 48)
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4))
+    start = copy.deepcopy(model.state_dict())
+    data = tg.utils.data.TensorDataset(tg.arange(64.0))
+
+    def profiled(x):
+        with tg.profiler.profile() as p:
+            x @ x
+        return p.key_averages() is not None
+
+    def lowered(x):
+        with tg.autocast("cpu"):
+            return (x @ x).float()
+
+    def trained(x):
+        model.load_state_dict(start)
+        optimizer = tg.optim.Adam(model.parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+        return model[0].weight.detach().clone()
+
+    def in_mode(x):
+        with Mode():
+            return x + 1
+
+    def with_hooks(x):
+        y = x * 2
+        y.register_hook(lambda g: g * 2)
+        with tg.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+            return (y * y).sum()
+
+    return {"transformer layer": (lambda x: layer(x[0]), q), "gru": (gru, tg.randn(20, 4, 32)), "profiler": (profiled, a), "autocast": (lowered, a),
+            "training": (trained, image), "custom function": (Cube.apply, a), "function mode": (in_mode, a), "hooks": (with_hooks, a),
+            "loader": (lambda: [b[0].clone() for b in tg.utils.data.DataLoader(data, batch_size=16)],), "deepcopy": (copy.deepcopy, a),
+            "jacobian": (lambda x: tg.func.jacrev(lambda t: t.sin().sum(0))(x), a[:20, :20]),
+            "recomputed": (lambda x: tg.utils.checkpoint.checkpoint(lambda t: (t @ t).sin(), x, use_reentrant=False), a)}
 
 
 def first_step(kind):
@@ -198,10 +265,33 @@ def judge(case, before, expected_losses, train):
     return None if losses == expected_losses else f"training goes on with {losses} and not with {expected_losses}"
 
 
-def run_alone(case, write, expected_losses, train):
+def outcome_in_a_thread(case, left):
+    """The same from a thread that has not called anything before. MALLOC_ARENA_MAX=1: it has no memory of its own."""
+    limit(resource.RLIM_INFINITY)
+    go, found = threading.Event(), [None]
+
+    def work():
+        go.wait()
+        found[0] = outcome(case)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    crumbs = [libc.malloc(n) for n in range(16, 1000, 16) for _ in range(3)]
+    whole = used()
+    limit(whole)
+    fill()
+    for crumb in crumbs:
+        libc.free(crumb)
+    limit(whole + left)
+    go.set()
+    thread.join()
+    return found[0]
+
+
+def run_alone(case, write, expected_losses, train, left):
     """In a child: the call without memory, then the judgement with memory."""
     signal.alarm(SECONDS)
-    before = outcome(case)
+    before = outcome_in_a_thread(case, left) if THREAD else outcome(case)
     limit(resource.RLIM_INFINITY)
     wrong = judge(case, before, expected_losses, train)
     os.write(write, (f"{case.name}: {wrong}\n".encode() if wrong else before[0] + b"\n"))
@@ -226,7 +316,7 @@ def main(left, first, step, names):
         for case in cases:
             child = os.fork()
             if child == 0:
-                run_alone(case, report, expected, train)
+                run_alone(case, report, expected, train, left)
             _, status = os.waitpid(child, 0)
             if status != 0:
                 limit(resource.RLIM_INFINITY)
@@ -246,6 +336,7 @@ def main(left, first, step, names):
 
 
 SAMPLES = int(os.environ.get("TAPEGRAD_TEST_SAMPLES", "1"))
+THREAD = "TAPEGRAD_TEST_THREAD" in os.environ
 
 if __name__ == "__main__":
     sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))

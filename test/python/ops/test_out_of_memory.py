@@ -14,15 +14,17 @@ pytestmark = pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="AddressSanit
 SHARED = int(os.environ.get("TAPEGRAD_TEST_SEEDS", "1"))
 
 
-def run(program, *arguments):
-    done = subprocess.run([sys.executable, str(Path(__file__).with_name(program)), *map(str, arguments)], capture_output=True, text=True, timeout=900)
+def run(program, *arguments, **environment):
+    done = subprocess.run([sys.executable, str(Path(__file__).with_name(program)), *map(str, arguments)], capture_output=True, text=True, timeout=900,
+                          env={**os.environ, **environment})
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
 
-@pytest.mark.parametrize("left", [1_000_000, 100_000, 0])
-def test_every_row(left):
-    said = run("scarce.py", left, 0, 1)
+@pytest.mark.parametrize(("left", "thread"), [(1_000_000, False), (100_000, False), (0, False), (100_000, True)],
+                         ids=["1 MB", "100 kB", "nothing", "100 kB for a new thread"])
+def test_every_row(left, thread):
+    said = run("scarce.py", left, 0, 1, **({"TAPEGRAD_TEST_THREAD": "1", "MALLOC_ARENA_MAX": "1"} if thread else {}))
     calls, found_none = int(said.split()[0]), int(said.split("'OutOfMemoryError': ")[1].split(",")[0])
     assert calls > 1000 and found_none > calls / 2, said  # else nothing was tried
 
