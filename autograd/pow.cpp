@@ -1,6 +1,6 @@
 // Powers with a number for an exponent: frequent ones have formulas of their own, a few times faster than the general
 // power and more exact.
-#include "tapegrad/autograd/generated_support.h"
+#include "tapegrad/autograd/saved_tensor.h"
 
 namespace tapegrad {
 namespace autograd {
