@@ -26,9 +26,9 @@ Tensor squared_difference(const Tensor& a, const Tensor& b) {
   return d.requires_grad() ? square(d) : square_(d);
 }
 
-// scale times d^2 / 2 where |d| <= bound, and beyond it the line that goes on from there: bound |d| - bound^2 / 2. As one
-// product it is differentiable twice at 0, and finite factors alone meet an infinite d in the gradient, where a choice between two
-// formulas would multiply infinity by 0.
+// scale times d^2 / 2 where |d| <= bound, and beyond it the line that goes on from there: bound |d| - bound^2 / 2. As
+// one product it is differentiable twice at 0, and finite factors alone meet an infinite d in the gradient, where a
+// choice between two formulas would multiply infinity by 0.
 Tensor half_square_to(const Tensor& d, double bound, double scale) {
   const Tensor within = clamp(d, -bound, bound);
   return (scale == 1 ? within : within * scale) * (d - within * 0.5);

@@ -232,7 +232,8 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
       slope[c] = static_cast<C>(w * s * s * s * sum_gx[c] / count);
       shift[c] = static_cast<C>(w * s * sum_g[c] / count);
     }
-    for (size_t c = 0; c < channels && m.count() > 0; ++c) sum_gx[c] *= static_cast<double>(is[c]);  // no invstd of nothing
+    // A batch of nothing has no invstd: its sums stay 0.
+    for (size_t c = 0; c < channels && m.count() > 0; ++c) sum_gx[c] *= static_cast<double>(is[c]);
     store(sum_gx, weight_grad);
     store(sum_g, bias_grad);
     T* out = ptr<T>(input_grad);
