@@ -9,6 +9,7 @@
 
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functors/log_add.h"
+#include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/kernels_scan.h"
 #include "tapegrad/aten/scan/lanes.h"
 
@@ -347,6 +348,7 @@ void extremes(const T* x, T* values, int64_t* indices, const Extent& e) {
 
 template <bool kLargest>
 void extremes(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
+  if (wrote_only_element(input, out_values, out_indices)) return;
   const Tensor dense = as_dtype(clean_flags(input), input.dtype());
   dispatch_dtype(input.dtype(), [&]<class T>() {
     if constexpr (!is_complex_type<T>)
