@@ -326,6 +326,8 @@ def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
     if isinstance(source, Tensor):
         if not part:
             return _set_to(self, source)
+        if _C._vmap_level(source):
+            raise RuntimeError("set_: vmap: a tensor that is mapped over cannot get other memory")
         storage, storage_offset = storage_of(source), storage_offset + source.storage_offset()
     elif isinstance(source, (UntypedStorage, TypedStorage)):
         if isinstance(source, TypedStorage) and source.dtype != self.dtype:

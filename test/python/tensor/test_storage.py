@@ -208,3 +208,10 @@ def test_who_saved_a_tensor_notices_that_it_sees_other_memory():
     tg.empty(0).set_(x)
     y.sum().backward()
     assert w.grad.tolist() == [5, 5, 5]
+
+
+def test_set_refuses_tensors_that_are_mapped_over():
+    for call in (lambda q: q.set_(tg.ones(2)), lambda q: tg.empty(0).set_(q), lambda q: tg.empty(0).set_(q, 0, (2,)), lambda q: q.set_(tg.ones(2), 0, (1,)),
+                 lambda q: q.set_()):
+        with pytest.raises(RuntimeError, match="^set_: vmap: a tensor that is mapped over cannot get other memory$"):
+            tg.vmap(call)(tg.rand(3, 5))
