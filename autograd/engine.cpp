@@ -7,6 +7,7 @@
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
 #include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/stack.h"
 
 namespace tapegrad::autograd {
@@ -239,6 +240,8 @@ Tensor root_gradient(const Tensor& root, const Tensor* given, size_t i) {
 
 struct ThreadScope {
   ThreadScope() : saved(thread_state) {
+    need_thread_room<ThreadScope>();
+    callbacks_of_thread();
     ++thread_state.depth;
     runs.fetch_add(1, std::memory_order_relaxed);
   }
@@ -268,7 +271,6 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
            roots.size(), grads.size());
   InlineVector<Edge, 2> root_edges;
   GradList root_grads;
-  check_stack("backward");
   for (size_t i = 0; i < roots.size(); ++i) {
     TG_CHECK(roots[i].defined() && needs_grad(roots[i]), Runtime,
              "backward: element {} of tensors does not require grad and does not have a grad_fn\n"
