@@ -1,5 +1,6 @@
-// Long loops on one thread that an interrupt ends, the counterpart of parallel_for. Within a chunk of a parallel_for they
-// end, too, on whichever thread it runs.
+// Long loops on one thread that an interrupt ends, the counterpart of parallel_for. Within a chunk of a parallel_for
+// they end, too, on whichever thread it runs.
+//
 // Thread rules: a WorkCount belongs to one thread.
 #pragma once
 

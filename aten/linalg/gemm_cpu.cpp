@@ -133,8 +133,8 @@ void scale_batched(int64_t batch, int64_t m, int64_t n, compute_t<T> beta, T* c,
   });
 }
 
-// How many terms of each sum are added in one call of the library, which nothing interrupts: some 50 ms, and no more than
-// it can count. Depends on sizes only.
+// How many terms of each sum are added in one call of the library, which nothing interrupts: some 50 ms, and no more
+// than it can count. Depends on sizes only.
 int64_t depth_of_call(int64_t m, int64_t n) {
   constexpr int64_t kWork = int64_t{1} << 31;
   return std::clamp<int64_t>(kWork / std::max<int64_t>(1, m * n), 4096, blas::kMaxInt / 2);

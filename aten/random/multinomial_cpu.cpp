@@ -104,8 +104,7 @@ struct Row {
 void without_replacement(const double* weights, int64_t categories, int64_t samples, const double* draws, double* times,
                          int64_t* order, int64_t* to) {
   serial_for(0, categories, [&](int64_t first, int64_t last) {
-    for (int64_t c = first; c < last; ++c)
-      times[c] = weights[c] > 0 ? -std::log1p(-draws[c]) / weights[c] : INFINITY;
+    for (int64_t c = first; c < last; ++c) times[c] = weights[c] > 0 ? -std::log1p(-draws[c]) / weights[c] : INFINITY;
   });
   std::iota(order, order + categories, int64_t{0});
   WorkCount done;
