@@ -29,16 +29,15 @@ TG_UNARY(atanh, 14)
 TG_UNARY(erfc, 14)
 #undef TG_UNARY
 
-// SLEEF's log1p gives infinity close to the largest number, its asinh and acosh from the root of that on: there log(1 + x)
-// is log(x / 1024) + log 1024, and the others log(2 x).
+// SLEEF's log1p gives infinity close to the largest number, its asinh and acosh from the root of that on: there
+// log(1 + x) is log(x / 1024) + log 1024, and the others log(2 x). Asking `far` twice, g++ would take two logarithms.
 template <class T>
 TG_HD inline T log1p_of(T x) {
   if constexpr (is_complex_type<T>) {
     return math::log1p(x);
   } else {
-    const bool far = x > T(1e30);
-    const T l = math::log1p(far ? x * T(0.0009765625) : x);
-    return far ? l + T(6.93147180559945309417) : l;
+    const T scaled = x > T(1e30) ? x * T(0.0009765625) : x;
+    return math::log1p(scaled) + (scaled != x ? T(6.93147180559945309417) : T(-0.0));
   }
 }
 template <class T>

@@ -15,7 +15,8 @@ namespace orthogonal {
 enum class Kind { T, U, V, W };
 
 TG_HD inline double chebyshev_closed(Kind kind, double x, double n) {
-  // V and W change places when x changes its sign: V_n(-x) = (-1)^n W_n(x). Near -1 both parts of V's quotient would be 0.
+  // V and W change places when x changes its sign: V_n(-x) = (-1)^n W_n(x). Near -1 both parts of V's quotient would
+  // be 0.
   const double m = math::magnitude(x);
   const double sign = x < 0 && math::fmod(n, 2.0) == 1 ? -1 : 1;
   if (x < 0 && kind == Kind::V)

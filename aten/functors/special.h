@@ -199,8 +199,8 @@ struct xlog1py {
     return y != y ? y : x == T(0) ? T(0) : l;
   }
 };
-// -(t log p + (1 - t) log(1 - p)) with the logarithms held above -100, and its derivative for p times `grad`: (p - t) over
-// p (1 - p), which is held above 1e-12, so that both are finite where a sigmoid has saturated.
+// -(t log p + (1 - t) log(1 - p)) with the logarithms held above -100, and its derivative for p times `grad`: (p - t)
+// over p (1 - p), which is held above 1e-12, so that both are finite where a sigmoid has saturated.
 template <class T>
 struct binary_cross_entropy {
   static constexpr int kCost = 18;
