@@ -34,6 +34,7 @@ void detail::prepare_thread_slowly() noexcept {
 }
 
 void need_room(size_t nbytes) {
+  prepare_thread();
   if (nbytes >= kMapped) {
     void* p = mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();

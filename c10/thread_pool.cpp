@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/room.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -297,6 +298,7 @@ bool ThreadPool::spin(uint32_t seen) noexcept {
 }
 
 void ThreadPool::work() noexcept {
+  prepare_thread();
   pool_thread = in_region = true;
   const int number = started_.fetch_add(1, std::memory_order_relaxed);
   for (;;) {
