@@ -7,10 +7,10 @@
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/checked_int.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/object_pool.h"
-#include "tapegrad/c10/room.h"
 
 namespace tapegrad {
 
@@ -88,7 +88,7 @@ Tensor make_number(const Scalar& s) {
 TG_NOINLINE Tensor fill_slot(size_t index, const Scalar& s, uint64_t bits, uint64_t imaginary) {
   Tensor number = make_number(s);
   if (numbers_closed) return number;
-  need_thread_room<NumberCacheJanitor>();
+  require_thread_memory<NumberCacheJanitor>();
   static thread_local NumberCacheJanitor janitor;
   auto& slot = janitor.cache->slots[index];
   intrusive_ptr<TensorImpl>::reclaim(slot.tensor).reset();

@@ -38,8 +38,7 @@ Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t
     const int64_t wanted = sizes[sizes.size() - i];
     fits = wanted == 1 || wanted == got[got.size() - i];
   }
-  if (!fits)
-    invalid(fmt::format("got {} but expected shape compatible with {}", format_ints(got), format_ints(sizes)));
+  if (!fits) invalid(fmt::format("got {} but expected shape compatible with {}", format_ints(got), format_ints(sizes)));
   return reduce_to_slow(grad, expected);
 }
 

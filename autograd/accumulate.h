@@ -19,8 +19,8 @@ struct AccumulateGrad final : Node {
 // Whether nobody but the holder of this handle can see the tensor or its bytes, so that it may be written to.
 TG_API bool owned_alone(const Tensor& t) noexcept;
 
-// Makes a gradient fit the tensor it belongs to, input `index` of `node`: dimensions that broadcasting added are summed,
-// the dtype is converted. A shape that would have to be stretched is refused: it is a mistake of the node's.
+// Makes a gradient fit the tensor it belongs to, input `index` of `node`: dimensions that broadcasting added are
+// summed, the dtype is converted. A shape that would have to be stretched is refused: it is a mistake of the node's.
 TG_API TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index);
 
 // sum += grad for gradients in flight; either side's memory is used where it is owned alone and `reuse` is

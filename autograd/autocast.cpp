@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "tapegrad/autograd/meta.h"
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 namespace tapegrad::autocast {
 namespace {
@@ -39,7 +39,7 @@ Tensor cast(const Tensor& t, DType to) {
   const bool kept = state.cache && to == state.lower[slot_of(t)] && t.dtype() == DType::float32 && t.requires_grad() &&
                     t.is_leaf() && !autograd::is_view(t) && !t.is_batched();
   if (!kept) return tapegrad::to(t, to);
-  need_thread_room<Cache>();
+  require_thread_memory<Cache>();
   have_casts = true;
   Cache& cache = cache_of_thread();
   if (auto found = cache.find(t.impl()); found != cache.end()) return found->second.second;

@@ -6,8 +6,8 @@
 
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/parallel.h"
-#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/stack.h"
 
 namespace tapegrad::autograd {
@@ -240,7 +240,7 @@ Tensor root_gradient(const Tensor& root, const Tensor* given, size_t i) {
 
 struct ThreadScope {
   ThreadScope() : saved(thread_state) {
-    need_thread_room<ThreadScope>();
+    require_thread_memory<ThreadScope>();
     callbacks_of_thread();
     ++thread_state.depth;
     runs.fetch_add(1, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 #include "tapegrad/autograd/engine_graph.h"
 
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 namespace tapegrad::autograd {
 
@@ -124,7 +124,7 @@ SpareGraphs& spare_graphs() {
 }  // namespace
 
 GraphScope::GraphScope() {
-  need_thread_room<SpareGraphs>();
+  require_thread_memory<SpareGraphs>();
   SpareGraphs& spare = spare_graphs();
   if (spare.graphs.empty()) {
     // A place for it in the list comes first: giving it back allocates nothing.

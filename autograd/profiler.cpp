@@ -5,8 +5,8 @@
 
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/autograd/profiler_log.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/room.h"
 
 namespace tapegrad::autograd::profiler {
 
@@ -86,7 +86,7 @@ void attach() {
   if (number == 0 || (mine && mine->session == number)) return;
   auto log = std::make_shared<Log>(number, s.options);
   s.logs.push_back(log);
-  need_thread_room<Owner>();
+  require_thread_memory<Owner>();
   owner().set(std::move(log));
   passing = false;
   tapegrad::detail::modes |= kModeProfile;

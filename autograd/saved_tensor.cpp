@@ -2,7 +2,7 @@
 
 #include "tapegrad/autograd/release_sink.h"
 #include "tapegrad/autograd/view.h"
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 namespace tapegrad::autograd {
 
@@ -19,7 +19,7 @@ Tensor bare(const Tensor& t) { return alias_tensor(t, t.sizes(), t.strides(), t.
 }  // namespace
 
 void push_saved_tensor_hooks(std::shared_ptr<SavedTensorHooks> hooks) {
-  need_thread_room<SavedTensorHooks>();
+  require_thread_memory<SavedTensorHooks>();
   hooks_of_thread().push_back(std::move(hooks));
   ++hooks_depth;
 }

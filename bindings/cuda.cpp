@@ -360,7 +360,8 @@ TG_CUDA_FUNCTION(cudnn_switch) {
   TG_PY_TRY
   int which, value = -1;
   TG_PARSE("i|i:_cuda_cudnn_switch", &which, &value);
-  TG_CHECK(which >= 0 && which < static_cast<int>(CudnnSwitch::Count), Value, "_cuda_cudnn_switch: no switch {}", which);
+  TG_CHECK(which >= 0 && which < static_cast<int>(CudnnSwitch::Count), Value, "_cuda_cudnn_switch: no switch {}",
+           which);
   if (value >= 0) set_cudnn_switch(static_cast<CudnnSwitch>(which), value);
   return PyLong_FromLong(::tapegrad::cudnn_switch(static_cast<CudnnSwitch>(which)));
   TG_PY_CATCH
@@ -390,10 +391,9 @@ TG_CUDA_FUNCTION(profiler) {
 
 }  // namespace
 
-#define TG_ROW(name) \
-  { "_cuda_" #name, name, METH_VARARGS, nullptr }
+#define TG_ROW(name) {"_cuda_" #name, name, METH_VARARGS, nullptr}
 #define TG_PASS(name, method, ...) \
-  { "_cuda_" #name, passing_on<&DeviceInterface::method, "_cuda_" #name, __VA_ARGS__>, METH_VARARGS, nullptr }
+  {"_cuda_" #name, passing_on<&DeviceInterface::method, "_cuda_" #name, __VA_ARGS__>, METH_VARARGS, nullptr}
 
 // clang-format off
 PyMethodDef cuda_functions[] = {

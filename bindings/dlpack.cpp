@@ -143,8 +143,8 @@ Tensor import(M* managed, bool read_only, PyRef guard) {
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>(last + 1) * element_size(dtype);
   auto held = std::make_unique<Imported<M>>(managed, std::move(guard));
-  auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, device,
-                                             release_held, static_cast<Held*>(held.get()));
+  auto storage = make_intrusive<StorageImpl>(static_cast<char*>(d.data) + d.byte_offset, nbytes, device, release_held,
+                                             static_cast<Held*>(held.get()));
   held.release()->taken = true;
   storage->set_resizable(false);
   storage->set_read_only(read_only);

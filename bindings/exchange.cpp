@@ -300,8 +300,8 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
            a.integer(2, -1), itemsize);
   held->guard = resize_guard(held->view.obj);
   char* data = static_cast<char*>(held->view.buf) + offset;
-  auto storage =
-      make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held, static_cast<Held*>(held.release()));
+  auto storage = make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held,
+                                             static_cast<Held*>(held.release()));
   storage->set_resizable(false);
   storage->set_read_only(read_only);
   Tensor t(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(DimVector{count})));

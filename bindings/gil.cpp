@@ -42,9 +42,7 @@ bool holds_gil() noexcept {
   return state && state == PyGILState_GetThisThreadState();
 }
 
-PyThreadState* give_gil_away() noexcept {
-  return holds_gil() && !interpreter_ends() ? PyEval_SaveThread() : nullptr;
-}
+PyThreadState* give_gil_away() noexcept { return holds_gil() && !interpreter_ends() ? PyEval_SaveThread() : nullptr; }
 
 // Only a thread that gave the GIL away before the end began comes here after it: not the one that ends the interpreter.
 void take_gil_back(PyThreadState* state) noexcept {

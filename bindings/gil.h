@@ -1,9 +1,9 @@
 // The GIL. Every binding gives it away and takes it through here.
 //
 // A thread that takes the GIL while another one ends the interpreter does not get it. Python 3.14 and later let such a
-// thread wait for ever; before, it is ended with pthread_exit(), which unwinds its stack: destructors would touch Python
-// objects without the GIL, and a noexcept function or a `catch (...)` on the way ends the process. So these threads
-// wait for ever with every version: gil.cpp says how.
+// thread wait for ever; before, it is ended with pthread_exit(), which unwinds its stack: destructors would touch
+// Python objects without the GIL, and a noexcept function or a `catch (...)` on the way ends the process. So these
+// threads wait for ever with every version: gil.cpp says how.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

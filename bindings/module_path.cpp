@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 namespace tapegrad::python {
 
@@ -84,7 +84,7 @@ void extend(PyObject* error, PyObject* module, PyObject* children_key) {
 
 void remember_error(std::string_view message) noexcept {
   try {
-    need_thread_room<Failure>();
+    require_thread_memory<Failure>();
   } catch (...) {
     return;  // the thread has not remembered anything before
   }
@@ -100,7 +100,7 @@ void name_failed_module(PyObject* module, PyObject* children_key) noexcept {
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   try {
-    need_thread_room<Failure>();
+    require_thread_memory<Failure>();
     if (value) extend(value, module, children_key);
   } catch (...) {  // out of memory: the error goes out as it is
   }

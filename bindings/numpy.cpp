@@ -208,8 +208,8 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
                      1));
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>((last + 1) * itemsize);
-  return Tensor(make_intrusive<TensorImpl>(storage_over(array, nbytes, !writable), *dtype,
-                                           IntSpan(sizes), IntSpan(strides), int64_t{0}));
+  return Tensor(make_intrusive<TensorImpl>(storage_over(array, nbytes, !writable), *dtype, IntSpan(sizes),
+                                           IntSpan(strides), int64_t{0}));
 }
 
 PyRef array_from_tensor(PyObject* o) {

@@ -10,7 +10,7 @@
 #include "tapegrad/bindings/errors.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/registry.h"
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/stack.h"
 
 namespace tapegrad::python {
@@ -550,7 +550,7 @@ PyObject* overloaded_args(PyObject*, PyObject* relevant_args) {
 
 PyObject* push_mode(PyObject*, PyObject* mode) {
   TG_PY_TRY
-  need_thread_room<StateGuard>();
+  require_thread_memory<StateGuard>();
   had_modes = true;
   auto& all = modes();
   all.reserve(all.size() + 1);
@@ -573,7 +573,7 @@ PyObject* pop_mode(PyObject*, PyObject*) {
 
 PyObject* modes_on(PyObject*, PyObject*) {
   TG_PY_TRY
-  need_thread_room<StateGuard>();
+  require_thread_memory<StateGuard>();
   const auto& all = modes();
   PyRef list = own(PyList_New(static_cast<Py_ssize_t>(all.size())));
   for (size_t i = 0; i < all.size(); ++i) PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(all[i]));

@@ -1,6 +1,6 @@
-// The program's own code, called by the core: hooks, custom Functions, signal handlers. The core works with modes of its
-// own (backward records nothing, an operator under autocast is not cast again); a signal handler that runs in its midst
-// gets those that the program itself has set on this thread.
+// The program's own code, called by the core: hooks, custom Functions, signal handlers. The core works with modes of
+// its own (backward records nothing, an operator under autocast is not cast again); a signal handler that runs in its
+// midst gets those that the program itself has set on this thread.
 #pragma once
 
 #include "tapegrad/aten/batch/all_levels.h"

@@ -216,7 +216,7 @@ PyObject* tolist(PyObject* self, PyObject*) {
 }
 
 #define TG_TO(name, dtype) \
-  { name, as_c_function(to_fixed_dtype<DType::dtype>), METH_FASTCALL | METH_KEYWORDS, "The tensor as " #dtype "." }
+  {name, as_c_function(to_fixed_dtype<DType::dtype>), METH_FASTCALL | METH_KEYWORDS, "The tensor as " #dtype "."}
 
 }  // namespace
 

@@ -71,10 +71,10 @@ PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   expect(nargs, 2, "vmap");
   const std::string_view randomness = to_str(args[1], {"vmap", "randomness"});
-  const int level = batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same" ? batch::Randomness::Same
-                                                                    : randomness == "different"
-                                                                        ? batch::Randomness::Different
-                                                                        : batch::Randomness::Error);
+  const int level =
+      batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same"        ? batch::Randomness::Same
+                                                      : randomness == "different" ? batch::Randomness::Different
+                                                                                  : batch::Randomness::Error);
   keep_modes(kModeBatch);
   return PyLong_FromLong(level);
   TG_PY_CATCH

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <new>
 
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/thread_cache.h"
 
 namespace tapegrad {

@@ -11,9 +11,9 @@
 #include <mutex>
 #include <utility>
 
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/room.h"
 #include "tapegrad/c10/thread_generator.h"
 
 namespace tapegrad {
@@ -114,7 +114,7 @@ static constinit thread_local bool may_have_own = false;  // nothing is made for
 
 void set_thread_generator(intrusive_ptr<Generator> generator) {
   if (!generator && !may_have_own) return;
-  need_thread_room<Generator>();
+  require_thread_memory<Generator>();
   may_have_own = true;
   thread_generator() = std::move(generator);
 }

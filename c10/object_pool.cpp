@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/room.h"
 
 namespace tapegrad::detail {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 namespace tapegrad::detail {
 
@@ -31,9 +31,8 @@ void look_at_stack(const char* op) {
   }
   stack_floor = lowest + std::min<size_t>(size / 8 * 5, 160 << 10);
   if (here >= stack_floor) return;
-  throw StackExhausted(
-      ErrorKind::Runtime,
-      fmt::format("{}: nested too deeply: {} of {} kB of stack are left", op, (here - lowest) >> 10, size >> 10));
+  throw StackExhausted(ErrorKind::Runtime, fmt::format("{}: nested too deeply: {} of {} kB of stack are left", op,
+                                                       (here - lowest) >> 10, size >> 10));
 }
 
 }  // namespace tapegrad::detail

@@ -21,8 +21,8 @@ TG_API extern constinit thread_local uintptr_t stack_floor __attribute__((tls_mo
 TG_API TG_COLD void look_at_stack(const char* op);
 }  // namespace detail
 
-// Throws StackExhausted when less is left than the largest kernels take, 160 kB (eigh and qr of small matrices: 100), or
-// five eighths of a stack that is smaller than 256 kB. One comparison.
+// Throws StackExhausted when less is left than the largest kernels take, 160 kB (eigh and qr of small matrices: 100),
+// or five eighths of a stack that is smaller than 256 kB. One comparison.
 inline void check_stack(const char* op) {
   if (TG_UNLIKELY(reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < detail::stack_floor))
     detail::look_at_stack(op);

@@ -13,8 +13,8 @@
 #include <mutex>
 #include <utility>
 
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/room.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

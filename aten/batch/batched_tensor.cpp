@@ -6,8 +6,8 @@
 
 #include "tapegrad/aten/batch/all_levels.h"
 #include "tapegrad/aten/batch/tape_below.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/room.h"
 
 namespace tapegrad::batch {
 namespace {
@@ -82,7 +82,7 @@ const Level& level(int n) {
 }
 
 int enter(int64_t size, Randomness randomness) {
-  need_thread_room<Level>();
+  require_thread_memory<Level>();
   had_levels = true;
   TG_CHECK(visible == static_cast<int>(levels().size()), Runtime, "vmap: cannot begin inside of an operator");
   TG_CHECK(visible < 100, Runtime, "vmap: nested more than 100 times");

@@ -46,8 +46,8 @@ void check_channels(const char* op, IntSpan input, IntSpan weight, int64_t group
     TG_CHECK(weight[i] > 0, Runtime, "{}: kernel sizes must be positive: weight of shape {}", op, format_ints(weight));
 }
 
-DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan stride, IntSpan padding,
-                       IntSpan dilation, bool may_be_empty = false) {
+DimVector output_sizes(const char* op, IntSpan input, IntSpan weight, IntSpan stride, IntSpan padding, IntSpan dilation,
+                       bool may_be_empty = false) {
   DimVector sizes{input[0], weight[0]};
   for (size_t d = 0; d < stride.size(); ++d) {
     const CheckedInt reach_of = CheckedInt(dilation[d]) * (weight[d + 2] - 1) + 1;

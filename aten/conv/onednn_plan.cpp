@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 // Of the OpenMP runtime that oneDNN uses.
 extern "C" int omp_get_max_threads();
@@ -70,10 +70,10 @@ void settle(PlanArg& a, const dnnl::memory::desc& inner, bool read) {
 }
 
 // More than any plan takes. With less oneDNN would look for another implementation, one that finds what it wants.
-constexpr size_t kPlanRoom = size_t{8} << 20;
+constexpr size_t kPlanMemory = size_t{8} << 20;
 
 std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
-  need_room(kPlanRoom);
+  require_memory(kPlanMemory);
   OneThread one;
   auto plan = std::make_shared<Plan>();
   plan->key = k;
@@ -193,7 +193,7 @@ std::shared_ptr<const Plan> plan_for(const PlanKey& key) {
 
 // What a call of oneDNN and of its OpenMP runtime takes in small pieces, for which they end the process or go on with
 // null.
-constexpr size_t kCallRoom = 64 << 10;
+constexpr size_t kCallMemory = 64 << 10;
 
 dnnl::engine& engine() {
   static auto* e = [] {
@@ -209,7 +209,7 @@ dnnl::stream& stream() {
 }
 
 OneThread::OneThread() {
-  need_room(kCallRoom);
+  require_memory(kCallMemory);
   saved_ = omp_get_max_threads();
   if (saved_ != 1) omp_set_num_threads(1);
 }

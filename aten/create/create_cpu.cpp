@@ -109,8 +109,7 @@ void logspace_cpu(const Scalar& start, const Scalar& end, int64_t steps, double 
                   const Tensor& out) {
   if (is_complex(out.dtype())) {
     auto f = spaced<complex128_t>(start, end, steps);
-    return generate(
-        out, [&](int64_t i) { return std::pow(complex128_t(base), f(i)); }, [](int64_t i) { return i; });
+    return generate(out, [&](int64_t i) { return std::pow(complex128_t(base), f(i)); }, [](int64_t i) { return i; });
   }
   auto f = spaced<double>(whole(start, out), whole(end, out), steps);
   auto g = [&](int64_t i) { return std::pow(base, f(i)); };

@@ -9,8 +9,8 @@
 
 #include "tapegrad/aten/fft/passes.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/parallel.h"
-#include "tapegrad/c10/room.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -21,7 +21,7 @@ T* scratch(size_t count, int slot) {
   struct Free {
     void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
   };
-  need_thread_room<Free>();
+  require_thread_memory<Free>();
   static thread_local std::unique_ptr<void, Free> kept[2];
   static thread_local size_t size[2] = {0, 0};
   size_t bytes = count * sizeof(T);

@@ -17,7 +17,8 @@ TG_HD std::complex<R> log_add_exp(std::complex<R> a, std::complex<R> b) {
     const R nan = std::numeric_limits<R>::quiet_NaN();
     return {nan, nan};
   }
-  if (a.real() == b.real() && math::isinf(a.real())) return a.real() < R(0) ? b : math::log(math::exp(b) + math::exp(a));
+  if (a.real() == b.real() && math::isinf(a.real()))
+    return a.real() < R(0) ? b : math::log(math::exp(b) + math::exp(a));
   const bool less = a.real() < b.real();
   const std::complex<R> most = less ? b : a, least = less ? a : b;
   return most + math::log1p(math::exp(least - most));

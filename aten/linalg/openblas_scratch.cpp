@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/fork.h"
-#include "tapegrad/c10/room.h"
 
 // Of the dynamic linker: the calling thread's variables of a library, made where they are not there yet. Without memory
 // for them it ends the process.
@@ -111,7 +111,7 @@ void** import_of(void* library, const char* name) noexcept {
 void detail::take_scratch() {
   Buffers& b = buffers();
   if (b.thread_variables[0] != 0) {
-    need_room(size_t{256} << 10);  // 143 kB of 0.3.34
+    require_memory(size_t{256} << 10);  // 143 kB of 0.3.34
     __tls_get_addr(b.thread_variables);
   }
   std::lock_guard lock(b.lock);

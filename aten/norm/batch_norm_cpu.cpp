@@ -155,12 +155,10 @@ void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mea
       m,
       [&](int64_t at, int64_t c) {
         C a = mp[c], s = sp[c], b = bp[c];
-        blocks::map(
-            m.spatial, y + at, [=](C v) { return (v - a) * s + b; }, x + at);
+        blocks::map(m.spatial, y + at, [=](C v) { return (v - a) * s + b; }, x + at);
       },
       [&](int64_t at) {
-        blocks::map(
-            m.channels, y + at, [](C v, C a, C s, C b) { return (v - a) * s + b; }, x + at, mp, sp, bp);
+        blocks::map(m.channels, y + at, [](C v, C a, C s, C b) { return (v - a) * s + b; }, x + at, mp, sp, bp);
       });
 }
 
@@ -242,8 +240,7 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
         m,
         [&](int64_t at, int64_t c) {
           C a = sc[c], b = sl[c], d = sh[c], mu = mp[c];
-          blocks::map(
-              m.spatial, out + at, [=](C gv, C v) { return gv * a - (v - mu) * b - d; }, g + at, x + at);
+          blocks::map(m.spatial, out + at, [=](C gv, C v) { return gv * a - (v - mu) * b - d; }, g + at, x + at);
         },
         [&](int64_t at) {
           auto gradient = [](C gv, C v, C a, C mu, C b, C d) { return gv * a - (v - mu) * b - d; };

@@ -70,8 +70,7 @@ inline Integers integers_in(int64_t low, int64_t high, DType format) {
 }
 // For all from `low` on up to which the format holds every integer.
 inline Integers integers_from(int64_t low, DType format) {
-  if (is_integral(format) || format == DType::bool_)
-    return {low, exact_range(format) - static_cast<uint64_t>(low)};
+  if (is_integral(format) || format == DType::bool_) return {low, exact_range(format) - static_cast<uint64_t>(low)};
   return integers_in(low, static_cast<int64_t>(exact_range(format)), format);
 }
 

@@ -86,7 +86,8 @@ struct Unsigned {
   using type = T;
 };
 template <class T>
-requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Unsigned<T> {
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+struct Unsigned<T> {
   using type = std::make_unsigned_t<T>;
 };
 

@@ -48,8 +48,7 @@ Tensor index_put_values_grad(const Tensor& grad, TensorSpan indices, IntSpan siz
 }
 
 Tensor index_select_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& index, bool sparse) {
-  if (sparse && !grad.is_batched())
-    return sparse::make(own_row(index), grad, sizes, false);
+  if (sparse && !grad.is_batched()) return sparse::make(own_row(index), grad, sizes, false);
   const Tensor zeros = zeros_of(sizes, grad);
   return grad.is_batched() ? index_add(zeros, dim, index, grad) : index_add_(zeros, dim, index, grad);
 }

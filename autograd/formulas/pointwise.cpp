@@ -84,7 +84,7 @@ Tensor logit_double_backward(const Tensor& grad, const Tensor& grad_output, cons
   const Tensor slope = (2 * input - 1) / square(input * (1 - input));
   const Tensor inner = grad * grad_output * slope;
   if (eps < 0) return inner;
-  return where(logical_or(input<eps, input> 1 - eps), 0, inner);
+  return where(logical_or(input < eps, input > 1 - eps), 0, inner);
 }
 
 // gelu'' = pdf(x) (2 - x^2)

@@ -58,7 +58,8 @@ Tensor as_strided_grad(const Tensor& grad, IntSpan sizes, IntSpan strides, int64
   int64_t length = std::max(last(size, stride, offset), last(sizes, strides, input_offset)) - first;
   Tensor places = raw::_arange(0, Scalar(length), 1, DType::int64, grad.device());
   Tensor target = raw::reshape(raw::as_strided(places, size, stride, offset - first), {-1});
-  const DType wide = is_half(grad.dtype()) ? DType::float32 : grad.dtype();  // of 16 bits long sums would come to a stop
+  const DType wide =
+      is_half(grad.dtype()) ? DType::float32 : grad.dtype();  // of 16 bits long sums would come to a stop
   Tensor sum = index_add(zeros({length}, wide, grad.device()), 0, target, to(reshape(grad, {target.numel()}), wide));
   Tensor seen = alias_tensor(places, sizes, strides, input_offset - first);
   if (has_internal_overlap(seen)) {

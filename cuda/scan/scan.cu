@@ -134,7 +134,8 @@ struct Kept {
   using type = std::conditional_t<std::is_same_v<T, float>, double, compute_t<T>>;
 };
 template <class T>
-requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Kept<T> {
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+struct Kept<T> {
   using type = std::make_unsigned_t<T>;
 };
 

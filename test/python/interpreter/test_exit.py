@@ -6,7 +6,6 @@ import os
 import textwrap
 
 import pytest
-
 from interpreter.programs import run
 
 RUNS = int(os.environ.get("TAPEGRAD_EXIT_RUNS", "5"))

@@ -4,7 +4,6 @@ one stays whole."""
 import sys
 
 import pytest
-
 from interpreter.programs import run
 
 CHECK = """

@@ -5,7 +5,6 @@ import re
 import textwrap
 
 import pytest
-
 from interpreter.programs import run
 
 # What calls itself through the library, for ever: `enter(n)`, where n counts the calls.

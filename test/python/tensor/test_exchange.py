@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import array
-import mmap
 import gc
+import mmap
 import weakref
 
 import numpy as np

@@ -1,4 +1,4 @@
-#include "tapegrad/c10/room.h"
+#include "tapegrad/c10/available_memory.h"
 
 #include <cxxabi.h>
 #include <sys/mman.h>
@@ -33,7 +33,7 @@ void detail::prepare_thread_slowly() noexcept {
   if (!reserve.compare_exchange_strong(none, fresh)) std::free(fresh);
 }
 
-void need_room(size_t nbytes) {
+void require_memory(size_t nbytes) {
   prepare_thread();
   if (nbytes >= kMapped) {
     void* p = mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -10,7 +10,7 @@
 namespace tapegrad {
 
 // Throws std::bad_alloc where there are not so many bytes in one piece. 16 KiB take 50 ns, 128 and more 1 us.
-TG_API void need_room(size_t nbytes = 16 << 10);
+TG_API void require_memory(size_t nbytes = 16 << 10);
 
 // A thread's first exception needs some bytes, too. They are got when it first calls us, from a reserve where there are
 // no others.
@@ -22,12 +22,12 @@ inline void prepare_thread() noexcept {
   if (TG_UNLIKELY(!detail::thread_prepared)) detail::prepare_thread_slowly();
 }
 
-// As need_room, once per thread and `Tag`, before the first use of a thread_local object with a destructor.
+// As require_memory, once per thread and `Tag`, before the first use of a thread_local object with a destructor.
 template <class Tag>
-void need_thread_room() {
+void require_thread_memory() {
   static constinit thread_local bool had = false;
   if (TG_LIKELY(had)) return;
-  need_room();
+  require_memory();
   had = true;
 }
 
