@@ -2,6 +2,7 @@
 #include <string>
 
 #include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/nested_data.h"
 #include "tapegrad/bindings/numpy_scalar.h"
 #include "tapegrad/bindings/value_objects.h"
 
@@ -49,7 +50,7 @@ bool for_each_item(PyObject* o, F&& visit) {
     return true;
   }
   if (!PySequence_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o) || is_tensor(o)) return false;
-  PyRef items = own(PySequence_Tuple(o));
+  PyRef items = items_of(o);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) visit(PyTuple_GET_ITEM(items.get(), i));
   return true;
 }

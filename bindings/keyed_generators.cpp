@@ -11,6 +11,7 @@
 #include "tapegrad/bindings/errors.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/nested_data.h"
 #include "tapegrad/c10/thread_generator.h"
 
 namespace tapegrad::python {
@@ -96,7 +97,7 @@ Library& numpy_library() {
 
 // Whether `sequence` (kWords numbers, then perhaps the index) is what lies in memory.
 bool verify(PyObject* sequence, PyObject* index, const Twister& t) {
-  PyRef items = own(PySequence_Tuple(sequence));
+  PyRef items = items_of(sequence);
   if (PyTuple_GET_SIZE(items.get()) < kWords) return false;
   for (int i = 0; i < kWords; ++i) {
     PyRef number = own(PyNumber_Index(PyTuple_GET_ITEM(items.get(), i)));

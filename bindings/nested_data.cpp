@@ -36,21 +36,25 @@ int64_t length_of(PyObject* o) {
   return n;
 }
 
-// The elements that a sequence of the program's says it has: iteration might never end.
-PyRef elements_of(PyObject* o) {
+}  // namespace
+
+PyRef items_of(PyObject* o) {
+  if (PyTuple_Check(o) || PyList_Check(o) || !PySequence_Check(o)) return own(PySequence_Tuple(o));
   const int64_t n = length_of(o);
   PyRef list = own(PyList_New(0));
   for (int64_t i = 0; i < n; ++i) {
     const PyRef item = own(PySequence_GetItem(o, i));
     check_status(PyList_Append(list.get(), item.get()));
   }
-  return list;
+  return own(PyList_AsTuple(list.get()));
 }
+
+namespace {
 
 // One level of the data, safe against lists that change while their elements are converted.
 class Level {
  public:
-  explicit Level(PyObject* o) : items_(PyList_Check(o) || PyTuple_Check(o) ? PyRef::borrow(o) : elements_of(o)) {}
+  explicit Level(PyObject* o) : items_(PyList_Check(o) || PyTuple_Check(o) ? PyRef::borrow(o) : items_of(o)) {}
   int64_t size() const {
     return PyList_Check(items_.get()) ? PyList_GET_SIZE(items_.get()) : PyTuple_GET_SIZE(items_.get());
   }

@@ -1,4 +1,4 @@
-// Nested Python lists of numbers as a tensor.
+// Python's sequences, and nested lists of numbers as a tensor.
 #pragma once
 
 #include <optional>
@@ -7,6 +7,10 @@
 #include "tapegrad/bindings/object.h"
 
 namespace tapegrad::python {
+
+// The items of a list, tuple or other sequence, or of an iterable to its end, in a tuple. A sequence of the program's
+// is read by the length that it gives: iterating over it might never end.
+PyRef items_of(PyObject* o);
 
 // A new CPU tensor with the numbers of `data`: a number, a 0-dimensional tensor, or lists, tuples and arrays of such,
 // nested to one depth everywhere. Without a dtype the one that holds them all: bool, int64, the default floating

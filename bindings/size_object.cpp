@@ -1,5 +1,6 @@
 // tapegrad.Size: the shape of a tensor, a tuple of ints that knows its product and stays a Size when sliced.
 #include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/nested_data.h"
 #include "tapegrad/bindings/value_objects.h"
 
 namespace tapegrad::python {
@@ -34,7 +35,7 @@ PyObject* size_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   }
   if (!PyArg_ParseTuple(args, "|O:Size", &items)) return nullptr;
   if (!items) return wrap(IntSpan());
-  PyRef tuple = own(PySequence_Tuple(items));
+  PyRef tuple = items_of(items);
   DimVector values;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); ++i)
     values.push_back(to_int(PyTuple_GET_ITEM(tuple.get(), i), {"Size", "items"}));

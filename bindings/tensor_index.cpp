@@ -93,7 +93,7 @@ class Subscripts {
       size_ = 1;
       return;
     }
-    const PyRef items = own(PySequence_Tuple(key));
+    const PyRef items = items_of(key);
     const Py_ssize_t n = PyTuple_GET_SIZE(items.get());
     if (n > kFew) many_.resize(static_cast<size_t>(n));
     Subscript* out = n > kFew ? many_.data() : few_;

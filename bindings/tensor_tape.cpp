@@ -3,6 +3,7 @@
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
+#include "tapegrad/bindings/nested_data.h"
 #include "tapegrad/bindings/tensor_type.h"
 
 namespace tapegrad::python {
@@ -13,7 +14,7 @@ namespace {
 std::vector<Tensor> tensors_or_none(PyObject* o, const Ctx& ctx) {
   if (!o || o == Py_None) return {};
   if (is_tensor(o)) return {unwrap(o)};
-  PyRef items = own(PySequence_Tuple(o));
+  PyRef items = items_of(o);
   std::vector<Tensor> result;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyTuple_GET_ITEM(items.get(), i);

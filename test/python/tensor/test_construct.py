@@ -350,3 +350,28 @@ def test_bytes_viewed_as_bool_convert_to_true_unless_zero():
     odd = tg.tensor([0, 1, 2, 190], dtype=tg.uint8).view(tg.bool)
     assert odd.long().tolist() == [0, 1, 1, 1]
     assert odd.float().tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+class Endless:
+    """A sequence of one element, itself, of which iteration would never end."""
+
+    read = 0
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, i):
+        self.read += 1
+        assert self.read < 1000, "read beyond the length that it gives"
+        return self
+
+
+@pytest.mark.filterwarnings("ignore:index. a list of subscripts")
+@pytest.mark.parametrize("call", [
+    lambda s: tg.zeros(3)[s], lambda s: tg.zeros(3).__setitem__(s, 1.0), lambda s: tg.zeros(s), lambda s: tg.Size(s),
+    lambda s: tg.zeros(3).sum(dim=s), lambda s: tg.stack(s), lambda s: tg.zeros(3).reshape(s),
+    lambda s: tg.ones((), requires_grad=True).exp().backward(inputs=s), lambda s: tg.autograd.grad(tg.ones(()), s),
+], ids=["index", "assign", "zeros", "Size", "sum", "stack", "reshape", "backward", "grad"])
+def test_sequences_are_read_by_their_length_wherever_one_is_taken(call):
+    with pytest.raises((TypeError, ValueError, RuntimeError, IndexError)):
+        call(Endless())
