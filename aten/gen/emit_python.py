@@ -93,11 +93,7 @@ def _wrapped(op: Op, expression: str) -> str:
 def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     entries = []
     for a in args:
-        flags = []
-        if a.default is None:
-            flags.append("kRequired")
-        if a.type.endswith("?"):
-            flags.append("kNone")
+        flags = ["kRequired"] * (a.default is None) + ["kNone"] * a.type.endswith("?")
         entries.append(f'{{"{a.name}", ArgKind::{_kind(a)}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
     positional = sum(not a.keyword_only for a in args) + any(n == "inplace" for n, _ in extra)
@@ -108,10 +104,9 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     if op.get("variadic"):
         varargs = next(i for i, a in enumerate(args) if a.type == "Tensor[]")
     shown = op.shown + ("_" if name.endswith("_") and not op.name.endswith("_") else "") if op.hidden else name
-    arity = len(entries)
     array = f"args_{name}" if entries else "nullptr"
     lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
-    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {arity}, {positional}, {varargs}, "{_shown_signature(args, extra)}"}};']
+    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {len(entries)}, {positional}, {varargs}, "{_shown_signature(args, extra)}"}};']
 
 
 SLOT_BEFORE = {"layout": "  a.strided_layout({});", "pin_memory": "  const PinnedScope pinned(a.has({0}) && a.boolean({0}));"}
@@ -169,22 +164,18 @@ def _opened(name: str, method: bool) -> list[str]:
             f"    return call_overridden(as_method({prefix}_{name}), {self}, args, nargs, kwnames);", "  TG_PY_TRY"]
 
 
-def _entry(op: Op, name: str, call: str, size: int, method: bool) -> list[str]:
+def _entry(name: str, call: str, size: int, method: bool) -> list[str]:
     self = "self" if method else "nullptr"
     return [*_opened(name, method), f"  Arguments<{size}> a(signature_{name});",
-            f"  if (!a.unpack({self}, args, nargs, kwnames)) return nullptr;", f"  return {call};", "  TG_PY_CATCH", "}"]
+            f"  if (!a.unpack({self}, args, nargs, kwnames)) return nullptr;", f"  {call};", "  TG_PY_CATCH", "}"]
 
 
 def _inplace(op: Op) -> list[str]:
     name = op.name + "_"
-    values = [_value(a, i) for i, a in enumerate(op.args)]
-    args = op.args
-    lines = _signature(op, name, args, [])
-    for method in (True, False):
-        lines += [*_opened(name, method), f"  Arguments<{len(args)}> a(signature_{name});",
-                  f"  if (!a.unpack({'self' if method else 'nullptr'}, args, nargs, kwnames)) return nullptr;",
-                  f"  tapegrad::{name}({', '.join(values)});", "  return return_self(a.object(0));", "  TG_PY_CATCH", "}"]
-    return lines
+    values = ", ".join(_value(a, i) for i, a in enumerate(op.args))
+    call = f"tapegrad::{name}({values});\n  return return_self(a.object(0))"
+    entries = [_entry(name, call, len(op.args), method) for method in (True, False)]
+    return [*_signature(op, name, op.args, []), *entries[0], *entries[1]]
 
 
 def _overload(op: Op, by_name) -> list[str]:
@@ -241,9 +232,7 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
     tables: dict[str, list[str]] = {}
     # Of methods with one name the first counts: one with several forms goes before its parts, and the in-place form
     # of a row after a row of that name.
-    overloaded: list[str] = []
-    methods: list[str] = []
-    shadowed: list[str] = []
+    overloaded, methods, shadowed = [], [], []
     local = {op.name for op in ops}
     for op in ops:  # an overload of another family's row needs its signature and call here, too
         for target in (by_name[o] for o in op.get("overloads", []) if o not in local):
@@ -260,12 +249,11 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
             size = len(op.args) + len(extra)
             if op.num_outputs > 1 and not op.returns_list:
                 lines.append(f"PyTypeObject* return_type_{op.name} = nullptr;")
-            lines += _signature(op, op.name, op.args, extra)
-            lines += _body(op)
+            lines += [*_signature(op, op.name, op.args, extra), *_body(op)]
             if modules_of(op):
-                lines += _entry(op, op.name, f"call_{op.name}(a)", size, False)
+                lines += _entry(op.name, f"return call_{op.name}(a)", size, False)
             if op.has_method or (op.is_inplace_only and not op.hidden):
-                lines += _entry(op, op.name, f"call_{op.name}(a)", size, True)
+                lines += _entry(op.name, f"return call_{op.name}(a)", size, True)
             if op.has_inplace:
                 lines += _inplace(op)
             doc = _doc(op, op.args)
@@ -309,12 +297,7 @@ def emit_registry(ops: list[Op]) -> str:
     functions = []
     for family, members in groups.items():
         lines += [f"extern PyMethodDef methods_{family}[];", f"bool init_return_types_{family}(PyObject* module);"]
-        modules = []
-        for op in members:
-            for module, _ in function_names(op):
-                if module not in modules:
-                    modules.append(module)
-        for module in modules:
+        for module in dict.fromkeys(module for op in members for module, _ in function_names(op)):
             tag = module.replace(".", "_") or "root"
             lines.append(f"extern PyMethodDef functions_{family}_{tag}[];")
             functions.append(f'      {{"{module}", functions_{family}_{tag}}},')

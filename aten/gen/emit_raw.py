@@ -85,10 +85,8 @@ def _reduce(op: Op) -> list[str]:
         f"{'true' if op.get('empty') else 'false'}}};",
     ]
     prepare = [*check_lines(op)]
-    dim = "dim"
-    if "dim" not in by_name:
-        dim = "std::nullopt"
-    elif by_name["dim"].type in ("int?", "int"):
+    dim = "dim" if "dim" in by_name else "std::nullopt"
+    if "dim" in by_name and by_name["dim"].type in ("int?", "int"):
         value = "dim.value_or(0)" if by_name["dim"].type == "int?" else "dim"
         given = "dim.has_value()" if by_name["dim"].type == "int?" else "true"
         prepare += [f"  const int64_t dim_value = {value};",

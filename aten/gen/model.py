@@ -133,11 +133,8 @@ class Op:
 
     @property
     def differentiable_outputs(self) -> list[int]:
-        wanted = self.row.get("differentiable")
         names = self.output_names
-        if wanted is None:
-            return list(range(len(names)))
-        return [names.index(n) for n in wanted]
+        return [names.index(n) for n in self.row.get("differentiable", names)]
 
     @property
     def is_differentiable(self) -> bool:
@@ -151,6 +148,15 @@ class Op:
     def dtype_names(self) -> list[str]:
         groups = self.row.get("dtypes", list(DTYPE_GROUPS))
         return [t for g in groups for t in DTYPE_GROUPS.get(g, [g])]
+
+
+def _require(condition, message: str):
+    if not condition:
+        raise ValueError(message)
+
+
+def _one_of(what: str, value, allowed, more=""):
+    _require(value in allowed, f"{what} '{value}': expected one of {', '.join(allowed)}{more}")
 
 
 def _split_top(text: str) -> list[str]:
@@ -182,15 +188,12 @@ def parse_args(text: str) -> list[Arg]:
             keyword_only = True
             continue
         match = re.fullmatch(r"(\S+)\s+(\w+)\s*(?:=\s*(.+))?", part)
-        if not match:
-            raise ValueError(f"argument '{part}': expected `Type name` or `Type name=default`")
+        _require(match, f"argument '{part}': expected `Type name` or `Type name=default`")
         type_, name, default = match.groups()
-        if type_ not in TYPES:
-            raise ValueError(f"argument '{name}': unknown type '{type_}': expected one of {', '.join(TYPES)}")
-        if default is None and any(a.default is not None and not a.keyword_only for a in args) and not keyword_only:
-            raise ValueError(f"argument '{name}' without default follows one with a default")
-        if any(a.name == name for a in args):
-            raise ValueError(f"argument '{name}' appears twice")
+        _one_of(f"argument '{name}': unknown type", type_, TYPES)
+        follows = default is None and not keyword_only and any(a.default is not None and not a.keyword_only for a in args)
+        _require(not follows, f"argument '{name}' without default follows one with a default")
+        _require(all(a.name != name for a in args), f"argument '{name}' appears twice")
         args.append(Arg(name, type_, default, keyword_only))
     return args
 
@@ -199,11 +202,10 @@ def parse_returns(text: str) -> list[tuple[str, str]]:
     result = []
     for part in _split_top(text):
         words = part.split()
-        if words[0] not in ("Tensor", "Tensor[]", *RETURN_SCALARS) or len(words) > 2:
-            raise ValueError(f"returns '{part}': expected Tensor, Tensor[], or one of {', '.join(RETURN_SCALARS)}, and a name")
+        _require(words[0] in ("Tensor", "Tensor[]", *RETURN_SCALARS) and len(words) <= 2,
+                 f"returns '{part}': expected Tensor, Tensor[], or one of {', '.join(RETURN_SCALARS)}, and a name")
         result.append((words[0], words[1] if len(words) == 2 else ""))
-    if len(result) > 1 and not all(name for _, name in result):
-        raise ValueError("returns: several results need names: `Tensor values, Tensor indices`")
+    _require(len(result) < 2 or all(name for _, name in result), "returns: several results need names: `Tensor values, Tensor indices`")
     return result
 
 
@@ -216,71 +218,53 @@ def _flatten_grad(table, prefix=""):
 
 
 def _check_row(op: Op):
-    row = op.row
-    for key in row:
-        if key not in KEYS:
-            raise ValueError(f"unknown key '{key}': expected one of {', '.join(sorted(KEYS))}")
-    for key in REQUIRED_BY_KIND.get(op.kind, []):
-        if key not in row:
-            raise ValueError(f"kind {op.kind} needs the key '{key}'")
-    for v in op.variants:
-        if v not in VARIANTS:
-            raise ValueError(f"unknown variant '{v}': expected one of {', '.join(VARIANTS)}")
-    if not row.get("doc"):
-        raise ValueError("doc is missing: expected a sentence")
-    if op.kind == "pointwise":
-        for key, allowed in (("promotion", PROMOTIONS), ("result", POINTWISE_RESULTS)):
-            if key in row and row[key] not in allowed:
-                raise ValueError(f"{key} '{row[key]}': expected one of {', '.join(allowed)}")
-        if not 1 <= len(op.tensor_args) <= 4:
-            raise ValueError(f"a pointwise operator has 1 to 4 tensor arguments: got {len(op.tensor_args)}")
-        if len(op.args) - len(op.tensor_args) > 4:
-            raise ValueError("a pointwise operator has at most 4 parameters")
-    if op.kind == "reduce" and row.get("result", "compute") not in REDUCE_RESULTS:
-        raise ValueError(f"result '{row['result']}': expected one of {', '.join(REDUCE_RESULTS)}")
-    if op.kind in ("kernel", "random", "create"):
-        if not (op.is_inplace_only or row.get("dynamic") or row.get("shape") or op.kind == "create"):
-            raise ValueError(f"kind {op.kind} needs the key 'shape' (or dynamic = true)")
-        if not (row.get("cpu") or row.get("cpu_once") or op.kind == "create"):
-            raise ValueError(f"kind {op.kind} needs the key 'cpu' or 'cpu_once'")
     from .emit_autocast import POLICIES
     from .emit_batch import RULES
 
-    if "autocast" in row and row["autocast"] not in POLICIES:
-        raise ValueError(f"autocast '{row['autocast']}': expected one of {', '.join(POLICIES)}")
-    if row.get("number_first", True) not in (True, "with a tensor"):
-        raise ValueError(f"number_first '{row['number_first']}': expected true or 'with a tensor'")
-    if row.get("out_dtype", "cast") not in ("exact", "cast"):
-        raise ValueError(f"out_dtype '{row['out_dtype']}': expected exact or cast")
+    row, names = op.row, {a.name for a in op.tensor_args}
+    for key in row:
+        _require(key in KEYS, f"unknown key '{key}': expected one of {', '.join(sorted(KEYS))}")
+    for key in REQUIRED_BY_KIND.get(op.kind, []):
+        _require(key in row, f"kind {op.kind} needs the key '{key}'")
+    for v in op.variants:
+        _require(v in VARIANTS, f"unknown variant '{v}': expected one of {', '.join(VARIANTS)}")
+    _require(row.get("doc"), "doc is missing: expected a sentence")
+    if op.kind == "pointwise":
+        _one_of("promotion", row.get("promotion", "promote"), PROMOTIONS)
+        _one_of("result", row.get("result", "compute"), POINTWISE_RESULTS)
+        _require(1 <= len(op.tensor_args) <= 4, f"a pointwise operator has 1 to 4 tensor arguments: got {len(op.tensor_args)}")
+        _require(len(op.args) - len(op.tensor_args) <= 4, "a pointwise operator has at most 4 parameters")
+    if op.kind == "reduce":
+        _one_of("result", row.get("result", "compute"), REDUCE_RESULTS)
+    if op.kind in ("kernel", "random"):
+        _require(op.is_inplace_only or row.get("dynamic") or row.get("shape"), f"kind {op.kind} needs the key 'shape' (or dynamic = true)")
+        _require(row.get("cpu") or row.get("cpu_once"), f"kind {op.kind} needs the key 'cpu' or 'cpu_once'")
+    if "autocast" in row:
+        _one_of("autocast", row["autocast"], POLICIES)
+    _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
+    _require(row.get("out_dtype", "cast") in ("exact", "cast"), f"out_dtype '{row.get('out_dtype')}': expected exact or cast")
     for name in row.get("apart", []):
-        if name not in {a.name for a in op.tensor_args}:
-            raise ValueError(f"apart '{name}': expected a tensor argument")
-    if "batch" in row and row["batch"] not in RULES and "(" not in row["batch"]:
-        raise ValueError(f"batch '{row['batch']}': expected one of {', '.join(RULES)}, or an expression")
-    if op.kind == "composite" and not (row.get("body") or row.get("impl")):
-        raise ValueError("kind composite needs the key 'body' or 'impl'")
-    if (op.has_method or op.has_inplace) and not (op.args and op.args[0].is_tensor) and op.kind != "overload":
-        raise ValueError("a method or in-place form needs a tensor as first argument")
+        _require(name in names, f"apart '{name}': expected a tensor argument")
+    if "(" not in row.get("batch", "("):
+        _one_of("batch", row["batch"], RULES, ", or an expression")
+    if op.kind == "composite":
+        _require(row.get("body") or row.get("impl"), "kind composite needs the key 'body' or 'impl'")
+    if (op.has_method or op.has_inplace) and op.kind != "overload":
+        _require(op.args and op.args[0].is_tensor, "a method or in-place form needs a tensor as first argument")
     for group in row.get("dtypes", []):
-        if group not in DTYPE_GROUPS and not any(group in g for g in DTYPE_GROUPS.values()):
-            raise ValueError(f"dtypes '{group}': expected one of {', '.join(DTYPE_GROUPS)} or a dtype")
-    names = {a.name for a in op.tensor_args}
+        known = group in DTYPE_GROUPS or any(group in g for g in DTYPE_GROUPS.values())
+        _require(known, f"dtypes '{group}': expected one of {', '.join(DTYPE_GROUPS)} or a dtype")
     seen = set()
-    for targets, _ in op.grads:
-        for t in targets:
-            if t not in names:
-                raise ValueError(f"grad.{t}: not a tensor argument: expected one of {', '.join(sorted(names)) or 'none'}")
-            if t in seen:
-                raise ValueError(f"grad.{t}: given twice")
-            seen.add(t)
+    for t in (t for targets, _ in op.grads for t in targets):
+        _require(t in names, f"grad.{t}: not a tensor argument: expected one of {', '.join(sorted(names)) or 'none'}")
+        _require(t not in seen, f"grad.{t}: given twice")
+        seen.add(t)
     recorded = op.kind in ("pointwise", "reduce", "kernel", "view", "random")
     nothing = row.get("differentiable") == [] or row.get("result") in ("bool", "index")
-    if recorded and names and not nothing and seen != names:
-        missing = ", ".join(sorted(names - seen))
-        raise ValueError(f"no gradient for {missing}: expected grad.NAME = \"expression\", \"none\", or differentiable = []")
+    _require(not recorded or not names or nothing or seen == names,
+             f"no gradient for {', '.join(sorted(names - seen))}: expected grad.NAME = \"expression\", \"none\", or differentiable = []")
     for name in row.get("differentiable") or []:
-        if name not in op.output_names:
-            raise ValueError(f"differentiable '{name}': not a result: expected one of {', '.join(op.output_names)}")
+        _require(name in op.output_names, f"differentiable '{name}': not a result: expected one of {', '.join(op.output_names)}")
 
 
 def _row_lines(text: str) -> list[int]:
@@ -311,13 +295,11 @@ def _load_file(path: Path, errors: list[str]) -> list[Op]:
         name = row.get("name", "?")
         key = None
         try:
-            if "name" not in row:
-                raise ValueError("name is missing: expected the operator's public name")
-            if row.get("kind") not in KINDS:
-                key = "kind"
-                raise ValueError(f"kind '{row.get('kind')}': expected one of {', '.join(KINDS)}")
-            if row["kind"] != "overload" and "args" not in row:
-                raise ValueError("args is missing: expected a signature such as \"Tensor input, *, Scalar alpha=1\"")
+            _require("name" in row, "name is missing: expected the operator's public name")
+            key = "kind"
+            _one_of("kind", row.get("kind"), KINDS)
+            key = None
+            _require(row["kind"] == "overload" or "args" in row, "args is missing: expected a signature such as \"Tensor input, *, Scalar alpha=1\"")
             key = "args"
             args = parse_args(row.get("args", ""))
             key = "returns"
@@ -325,13 +307,11 @@ def _load_file(path: Path, errors: list[str]) -> list[Op]:
             key = None
             op = Op(name, path.stem, f"{path.name}:{line}", row["kind"], args, returns, row)
             op.grads = [([t.strip() for t in k.split(",")], v) for k, v in _flatten_grad(row.get("grad", {}))]
-            match_key = None
             try:
                 _check_row(op)
             except ValueError as error:
                 match = re.match(r"(?:unknown key '(\w+)'|(\w+))", str(error))
-                match_key = match and (match.group(1) or match.group(2))
-                key = match_key
+                key = match and (match.group(1) or match.group(2))
                 raise
             ops.append(op)
         except ValueError as error:

@@ -4,11 +4,15 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import tapegrad as tg
 import tapegrad.cuda as cuda
 import tapegrad.multiprocessing as mp
 from tapegrad import nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "multiprocessing"))
+from workers import seal  # noqa: E402
 
 
 def in_use(device=0):
@@ -319,7 +323,7 @@ def mistakes():
                 assert "handle" in str(error) or "device" in str(error)
             else:
                 raise AssertionError
-        assert "cuda:9" in peer.call(receive, handle[:6] + b"\x09\x00" + handle[8:])
+        assert "cuda:9" in peer.call(receive, seal(handle[:6] + b"\x09\x00" + handle[8:]))
         tg._C._shared_take_back(handle)
         assert "stale" in peer.call(receive, handle)
 

@@ -48,11 +48,11 @@ def write(t):
 def seal(handle):
     """The handle with the checksum that belongs to it, as multiprocessing/handle.h has it."""
     mask, sum_ = (1 << 64) - 1, 0x9E3779B97F4A7C15
-    handle = handle[:60] + bytes(4)
+    handle = handle[:60] + bytes(4) + handle[64:]
     for (word,) in struct.iter_unpack("<Q", handle):
         sum_ = (sum_ ^ word) * 0xFF51AFD7ED558CCD & mask
         sum_ ^= sum_ >> 32
-    return handle[:60] + struct.pack("<I", (sum_ ^ sum_ >> 32) & 0xFFFFFFFF)
+    return handle[:60] + struct.pack("<I", (sum_ ^ sum_ >> 32) & 0xFFFFFFFF) + handle[64:]
 
 
 def damage(handle, others, dice):
