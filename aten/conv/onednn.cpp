@@ -13,48 +13,6 @@ namespace {
 
 using conv::Geometry;
 
-// How a convolution is cut: pieces of `images` images and `channels` channels of the split side.
-struct Pieces {
-  int64_t images, image_count;
-  int64_t channels, channel_count;
-  int64_t count() const { return image_count * channel_count; }
-};
-
-// The activations of a piece and their reordered copies should stay in the second-level cache.
-constexpr double kPieceBytes = 768 * 1024;
-constexpr double kPieceWork = 1e6;  // multiplications, about 10 us
-constexpr double kChannelPieceWork = 8e6;
-constexpr int64_t kWantedPieces = 8;
-
-// The channels (of the output in a forward pass, of the input in a gradient of the input) are cut only where
-// there are too few images for several threads.
-Pieces cut(const Geometry& g, int64_t channels, double bytes_per_piece, int64_t most_images) {
-  Pieces p;
-  double per_image = g.work() / static_cast<double>(g.n);
-  double bytes = 4.0 * static_cast<double>(g.ic * g.in_spatial() + g.oc * g.out_spatial());
-  int64_t images = std::max<int64_t>(1, static_cast<int64_t>(bytes_per_piece / bytes));
-  images = std::max(images, static_cast<int64_t>(kPieceWork / std::max(per_image, 1.0)));
-  images = std::min({images, g.n, most_images});
-  p.image_count = (g.n + images - 1) / images;
-  p.images = (g.n + p.image_count - 1) / p.image_count;
-  // A slightly smaller piece that divides the batch saves a second primitive.
-  for (int64_t i = p.images; i > p.images / 2 && i > 0; --i)
-    if (g.n % i == 0) {
-      p.images = i;
-      break;
-    }
-  p.image_count = (g.n + p.images - 1) / p.images;
-  int64_t parts = 1;
-  if (g.groups == 1 && p.image_count < kWantedPieces) {
-    parts = std::min({kWantedPieces / p.image_count, channels / 32,
-                      static_cast<int64_t>(per_image * static_cast<double>(p.images) / kChannelPieceWork)});
-    parts = std::max<int64_t>(parts, 1);
-  }
-  p.channels = parts == 1 ? channels : ((channels + parts - 1) / parts + 15) / 16 * 16;
-  p.channel_count = (channels + p.channels - 1) / p.channels;
-  return p;
-}
-
 PlanKey key_of(const Geometry& g, Pass pass, bool bias) {
   PlanKey k;
   std::memset(static_cast<void*>(&k), 0, sizeof k);
@@ -63,11 +21,11 @@ PlanKey key_of(const Geometry& g, Pass pass, bool bias) {
   k.oc = k.oc_all = g.oc;
   k.groups = g.groups;
   for (int d = 0; d < 3; ++d) {
-    k.in[d] = g.in[d];
-    k.out[d] = g.out[d];
+    k.in[d] = k.in_all[d] = g.in[d];
+    k.out[d] = k.out_all[d] = g.out[d];
     k.kernel[d] = g.kernel[d];
     k.stride[d] = g.stride[d];
-    k.pad[d] = g.pad[d];
+    k.pad_left[d] = k.pad_right[d] = g.pad[d];
     k.dilation[d] = g.dilation[d];
   }
   k.spatial = g.spatial;
@@ -131,113 +89,171 @@ void run_piece(const Plan& plan, const float* source, const float* weight, const
   }
 }
 
-// The plans of a cut: of whole pieces and of the last ones, which may be smaller, in both directions.
-struct Plans {
-  std::shared_ptr<const Plan> plan[2][2];  // [last images][last channels]
-  bool complete = true;
+// One piece of a cut, by its place in the order images, bands, channels.
+struct Piece {
+  int64_t image, band, channel;
 
-  template <class SetChannels>
-  Plans(PlanKey key, const Geometry& g, const Pieces& p, int64_t channels, SetChannels set) {
-    int64_t images[2] = {p.images, g.n - p.images * (p.image_count - 1)};
-    int64_t width[2] = {p.channels, channels - p.channels * (p.channel_count - 1)};
-    for (int i = 0; i < 2; ++i)
-      for (int c = 0; c < 2; ++c) {
-        key.n = images[i];
-        set(key, width[c]);
-        plan[i][c] = plan_for(key);
-        complete = complete && plan[i][c];
-      }
-  }
-  const Plan& of(const Pieces& p, int64_t image, int64_t channel) const {
-    return *plan[image == p.image_count - 1][channel == p.channel_count - 1];
+  Piece(const Pieces& p, int64_t at)
+      : image(at / p.channel_count / p.band_count()),
+        band(at / p.channel_count % p.band_count()),
+        channel(at % p.channel_count) {}
+};
+
+// Where what a piece reads and writes begins in the tensors.
+struct Offsets {
+  int64_t input, output, weight, channel;
+
+  Offsets(const Geometry& g, const Pieces& p, Pass pass, const Piece& t) {
+    const Band& band = p.bands[static_cast<size_t>(t.band)];
+    int64_t row_in = 1, row_out = 1;
+    for (int d = p.dimension + 1; d < 3; ++d) {
+      row_in *= g.in[d];
+      row_out *= g.out[d];
+    }
+    channel = t.channel * p.channels;
+    const bool of_input = pass == Pass::GradInput;
+    input = (t.image * p.images * g.ic + (of_input ? channel : 0)) * g.in_spatial() + band.in_first * row_in;
+    output = (t.image * p.images * g.oc + (of_input ? 0 : channel)) * g.out_spatial() + band.out_first * row_out;
+    weight = channel * g.kernel_spatial() * (of_input ? 1 : g.ic / g.groups);
   }
 };
 
-// The weights of every range of channels, reordered once for all images.
-struct Weights {
-  std::vector<dnnl::memory> memory;  // [channel piece][last images]
-  std::vector<Buffer> holders;
+// The plans of a cut: for each band, of whole pieces and of the last ones, which may be smaller, in both directions.
+class Plans {
+ public:
+  bool complete = true;
 
-  Weights(const Plans& plans, const Pieces& p, const float* weight, int64_t step)
-      : memory(static_cast<size_t>(2 * p.channel_count)), holders(memory.size()) {
+  Plans(const Geometry& g, const Pieces& p, Pass pass, bool bias) : pieces_(p), plan_(p.bands.size() * 4) {
+    PlanKey key = key_of(g, pass, bias);
+    int64_t& width = pass == Pass::GradInput ? key.ic : key.oc;
+    const int64_t channels = width, d = p.dimension;
+    for (size_t at = 0; complete && at < plan_.size(); ++at) {
+      const Band& band = p.bands[at / 4];
+      key.in[d] = band.in;
+      key.out[d] = band.out;
+      key.pad_left[d] = band.pad_left;
+      key.pad_right[d] = band.pad_right;
+      key.n = at & 2 ? g.n - p.images * (p.image_count - 1) : p.images;
+      width = at & 1 ? channels - p.channels * (p.channel_count - 1) : p.channels;
+      plan_[at] = at > 3 && plan_[at - 4]->key == key ? plan_[at - 4] : plan_for(key);
+      complete = plan_[at] != nullptr;
+    }
+  }
+  const Plan& of(const Piece& t) const {
+    return *plan_[static_cast<size_t>(t.band * 4 + (t.image == pieces_.image_count - 1) * 2 +
+                                      (t.channel == pieces_.channel_count - 1))];
+  }
+
+ private:
+  const Pieces& pieces_;
+  std::vector<std::shared_ptr<const Plan>> plan_;
+};
+
+// The weights of every range of channels, reordered once for all images and bands.
+class Weights {
+ public:
+  Weights(const Geometry& g, const Pieces& p, const Plans& plans, Pass pass, const float* weight) {
     OneThread one;
     try {
-      for (int64_t c = 0; c < p.channel_count; ++c) {
-        const Plan& whole = plans.of(p, 0, c);
-        const Plan& last = plans.of(p, p.image_count - 1, c);
-        size_t at = static_cast<size_t>(2 * c);
-        memory[at] = load(whole.weight, weight + c * step, holders[at]);
-        bool same = &whole == &last || whole.weight.inner == last.weight.inner;
-        memory[at + 1] = same ? memory[at] : load(last.weight, weight + c * step, holders[at + 1]);
+      const int64_t per_image = p.band_count() * p.channel_count;
+      for (int64_t i = 0; i < 2 * per_image; ++i) {
+        const Piece t(p,
+                      i < per_image ? i : i + (p.image_count - 2) * per_image);  // of the first image and of the last
+        const PlanArg& a = plans.of(t).weight;
+        if (find(t, a)) continue;
+        if (!ready_.empty()) check_interrupt();
+        Buffer holder;
+        dnnl::memory memory = load(a, weight + Offsets(g, p, pass, t).weight, holder);
+        ready_.push_back({t.channel, &a, memory, holder});
       }
     } catch (const dnnl::error& e) {
       check_done(e);
     }
   }
-  const dnnl::memory* of(const Pieces& p, int64_t image, int64_t channel) const {
-    return &memory[static_cast<size_t>(2 * channel + (image == p.image_count - 1))];
+  const dnnl::memory* of(const Piece& t, const Plan& plan) const { return find(t, plan.weight); }
+
+ private:
+  struct Ready {
+    int64_t channel;
+    const PlanArg* wanted;
+    dnnl::memory memory;
+    Buffer holder;
+  };
+  const dnnl::memory* find(const Piece& t, const PlanArg& a) const {
+    for (const Ready& r : ready_)
+      if (r.channel == t.channel && (r.wanted == &a || r.wanted->inner == a.inner)) return &r.memory;
+    return nullptr;
   }
+  std::vector<Ready> ready_;
 };
+
+// A forward pass and a gradient of the input: pieces that are written once.
+bool run_pieces(const Geometry& g, Pass pass, const float* source, const float* weight, const float* bias,
+                float* destination) {
+  const Pieces p = cut(g, pass);
+  const Plans plans(g, p, pass, bias != nullptr);
+  if (!plans.complete) return false;
+  const Weights weights(g, p, plans, pass, weight);
+  parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; ++at) {
+      if (at > first) check_interrupt();
+      const Piece t(p, at);
+      const Offsets o(g, p, pass, t);
+      const Plan& plan = plans.of(t);
+      const bool forward = pass == Pass::Forward;
+      run_piece(plan, source + (forward ? o.input : o.output), nullptr, weights.of(t, plan),
+                bias ? bias + o.channel : nullptr, destination + (forward ? o.output : o.input));
+    }
+  });
+  return true;
+}
 
 }  // namespace
 
 bool conv_forward(const Geometry& g, const float* input, const float* weight, const float* bias, float* output) {
-  Pieces p = cut(g, g.oc, kPieceBytes, g.n);
-  Plans plans(key_of(g, Pass::Forward, bias != nullptr), g, p, g.oc, [](PlanKey& k, int64_t width) { k.oc = width; });
-  if (!plans.complete) return false;
-  Weights weights(plans, p, weight, p.channels * (g.ic / g.groups) * g.kernel_spatial());
-  parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) {
-      int64_t i = t / p.channel_count, c = t % p.channel_count;
-      run_piece(plans.of(p, i, c), input + i * p.images * g.ic * g.in_spatial(), nullptr, weights.of(p, i, c),
-                bias ? bias + c * p.channels : nullptr,
-                output + (i * p.images * g.oc + c * p.channels) * g.out_spatial());
-    }
-  });
-  return true;
+  return run_pieces(g, Pass::Forward, input, weight, bias, output);
 }
 
 bool conv_grad_input(const Geometry& g, const float* output, const float* weight, float* input) {
-  Pieces p = cut(g, g.ic, kPieceBytes, g.n);
-  Plans plans(key_of(g, Pass::GradInput, false), g, p, g.ic, [](PlanKey& k, int64_t width) { k.ic = width; });
-  if (!plans.complete) return false;
-  Weights weights(plans, p, weight, p.channels * g.kernel_spatial());
-  parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) {
-      int64_t i = t / p.channel_count, c = t % p.channel_count;
-      run_piece(plans.of(p, i, c), output + i * p.images * g.oc * g.out_spatial(), nullptr, weights.of(p, i, c),
-                nullptr, input + (i * p.images * g.ic + c * p.channels) * g.in_spatial());
-    }
-  });
-  return true;
+  return run_pieces(g, Pass::GradInput, output, weight, nullptr, input);
 }
 
 bool conv_grad_weight(const Geometry& g, const float* output, const float* input, float* weight) {
-  // Every piece of images gives a sum over its images; the sums are added in order. At most 8 of them, and
-  // few enough to keep them within 32 MB.
-  int64_t size = g.weight_numel();
-  int64_t sums = std::clamp<int64_t>((int64_t{8} << 20) / std::max<int64_t>(size, 1), 2, 8);
-  int64_t least = (g.n + sums - 1) / sums;
-  double image_bytes = 4.0 * static_cast<double>(g.ic * g.in_spatial() + g.oc * g.out_spatial());
-  Pieces p = cut(g, g.oc, std::max(kPieceBytes, image_bytes * static_cast<double>(least)), g.n);
-  Plans plans(key_of(g, Pass::GradWeight, false), g, p, g.oc, [](PlanKey& k, int64_t width) { k.oc = width; });
+  const Pass pass = Pass::GradWeight;
+  const Pieces p = cut(g, pass);
+  const Plans plans(g, p, pass, false);
   if (!plans.complete) return false;
+  const int64_t size = g.weight_numel(), sums = partial_sums(g, p), parts = p.image_count * p.band_count();
   Buffer holder;
-  float* partial = p.image_count > 1 ? take(holder, static_cast<size_t>(p.image_count * size) * sizeof(float)) : weight;
-  int64_t row = (g.ic / g.groups) * g.kernel_spatial();
-  parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) {
-      int64_t i = t / p.channel_count, c = t % p.channel_count;
-      run_piece(plans.of(p, i, c), input + i * p.images * g.ic * g.in_spatial(),
-                output + (i * p.images * g.oc + c * p.channels) * g.out_spatial(), nullptr, nullptr,
-                partial + i * size + c * p.channels * row);
+  float* partial = sums > 1 ? take(holder, static_cast<size_t>(sums * size) * sizeof(float)) : weight;
+  parallel_for(0, sums * p.channel_count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t at = first; at < last; ++at) {
+      const int64_t sum = at / p.channel_count, channel = at % p.channel_count;
+      const int64_t begin = parts * sum / sums, end = parts * (sum + 1) / sums;
+      Buffer next_holder;
+      float* next = nullptr;
+      for (int64_t part = begin; part < end; ++part) {
+        const Piece t(p, part * p.channel_count + channel);
+        const Offsets o(g, p, pass, t);
+        const Plan& plan = plans.of(t);
+        const int64_t count = plan.key.oc * (g.ic / g.groups) * g.kernel_spatial();
+        float* so_far = partial + sum * size + o.weight;
+        if (part == begin) {
+          run_piece(plan, input + o.input, output + o.output, nullptr, nullptr, so_far);
+          continue;
+        }
+        check_interrupt();
+        if (!next) next = take(next_holder, static_cast<size_t>(count) * sizeof(float));
+        run_piece(plan, input + o.input, output + o.output, nullptr, nullptr, next);
+        for (int64_t j = 0; j < count; ++j) so_far[j] += next[j];
+      }
     }
   });
-  if (p.image_count > 1)
+  if (sums > 1)
     parallel_for(0, size, 32768, [&](int64_t first, int64_t last) {
       for (int64_t j = first; j < last; ++j) {
         float s = partial[j];
-        for (int64_t i = 1; i < p.image_count; ++i) s += partial[i * size + j];
+        for (int64_t i = 1; i < sums; ++i) s += partial[i * size + j];
         weight[j] = s;
       }
     });

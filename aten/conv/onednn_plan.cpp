@@ -22,13 +22,14 @@ dims tail(const int64_t* v, int spatial) { return dims(v + 3 - spatial, v + 3); 
 
 int64_t product(const int64_t* v) { return v[0] * v[1] * v[2]; }
 
-// N, C, spatial...; images `channels_all` channels apart.
-dnnl::memory::desc activation(int64_t n, int64_t c, int64_t channels_all, const int64_t* size, int spatial) {
-  dims sizes{n, c}, strides{channels_all * product(size), product(size)};
+// N, C, spatial...: a part of a tensor of `channels_all` channels of the sizes `all`.
+dnnl::memory::desc activation(int64_t n, int64_t c, int64_t channels_all, const int64_t* size, const int64_t* all,
+                              int spatial) {
+  dims sizes{n, c}, strides{channels_all * product(all), product(all)};
   for (int d = 3 - spatial; d < 3; ++d) {
     sizes.push_back(size[d]);
     int64_t s = 1;
-    for (int e = d + 1; e < 3; ++e) s *= size[e];
+    for (int e = d + 1; e < 3; ++e) s *= all[e];
     strides.push_back(s);
   }
   return {sizes, kFloat, strides};
@@ -77,10 +78,11 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
   OneThread one;
   auto plan = std::make_shared<Plan>();
   plan->key = k;
-  auto x = activation(k.n, k.ic, k.ic_all, k.in, k.spatial);
-  auto y = activation(k.n, k.oc, k.oc_all, k.out, k.spatial);
+  auto x = activation(k.n, k.ic, k.ic_all, k.in, k.in_all, k.spatial);
+  auto y = activation(k.n, k.oc, k.oc_all, k.out, k.out_all, k.spatial);
   auto w = weights(k);
-  dims strides = tail(k.stride, k.spatial), pad = tail(k.pad, k.spatial), dilation = tail(k.dilation, k.spatial);
+  dims strides = tail(k.stride, k.spatial), dilation = tail(k.dilation, k.spatial);
+  dims left = tail(k.pad_left, k.spatial), right = tail(k.pad_right, k.spatial);
   for (auto& d : dilation) --d;  // oneDNN counts the gaps
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -89,9 +91,9 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
   auto forward = [&](dnnl::prop_kind prop) {
     if (k.bias)
       return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w), plan->bias,
-                                                       any_like(y), strides, dilation, pad, pad, attr);
+                                                       any_like(y), strides, dilation, left, right, attr);
     return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w), any_like(y),
-                                                     strides, dilation, pad, pad, attr);
+                                                     strides, dilation, left, right, attr);
   };
   if (k.pass == Pass::Forward) {
     auto pd = forward(dnnl::prop_kind::forward_inference);
@@ -105,8 +107,8 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
     plan->scratchpad = pd.scratchpad_desc();
   } else if (k.pass == Pass::GradInput) {
     dnnl::convolution_backward_data::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y), strides,
-                                                       dilation, pad, pad, forward(dnnl::prop_kind::forward_training),
-                                                       attr);
+                                                       dilation, left, right,
+                                                       forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_data(pd);
     plan->source.user = y;
     plan->weight.user = w;
@@ -117,7 +119,7 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
     plan->scratchpad = pd.scratchpad_desc();
   } else {
     dnnl::convolution_backward_weights::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y),
-                                                          strides, dilation, pad, pad,
+                                                          strides, dilation, left, right,
                                                           forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_weights(pd);
     plan->source.user = x;

@@ -5,18 +5,16 @@
 
 #include <memory>
 
-#include "tapegrad/aten/conv/geometry.h"
+#include "tapegrad/aten/conv/pieces.h"
 
 namespace tapegrad::onednn {
 
-enum class Pass : uint8_t { Forward, GradInput, GradWeight };
-
 // What a plan is made for: a piece of a convolution, `n` images, `ic` input and `oc` output channels of all
-// groups of the piece; the strides between images are those of the whole tensors (`ic_all`, `oc_all`
-// channels).
+// groups of the piece, a band of the image with paddings of its own on both sides; the strides are those of the whole
+// tensors (`ic_all`, `oc_all` channels of sizes `in_all`, `out_all`).
 struct PlanKey {
   int64_t n, ic, oc, groups, ic_all, oc_all;
-  int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
+  int64_t in[3], out[3], in_all[3], out_all[3], kernel[3], stride[3], pad_left[3], pad_right[3], dilation[3];
   int32_t spatial;
   Pass pass;
   bool bias;

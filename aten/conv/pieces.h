@@ -1,0 +1,38 @@
+// How oneDNN's convolutions are cut: into ranges of images, bands of one spatial dimension, and ranges of the channels
+// that are written. The borders depend on sizes only, never on the number of threads, so that results have the same
+// bits for any number; no piece runs for so long that Ctrl-C would have to wait for it. Plain values.
+#pragma once
+
+#include <vector>
+
+#include "tapegrad/aten/conv/geometry.h"
+
+namespace tapegrad::onednn {
+
+enum class Pass : uint8_t { Forward, GradInput, GradWeight };
+
+// A convolution of its own within a larger one: the outputs [out_first, out_first + out) of a dimension, from the
+// inputs [in_first, in_first + in) and what the paddings stand for. Of the gradient of the input: these inputs, from
+// all outputs that read them.
+struct Band {
+  int64_t in_first, in, out_first, out, pad_left, pad_right;
+};
+
+struct Pieces {
+  // Images of a piece but the last one, and how many ranges there are; the same of the channels, of the input in a
+  // gradient of the input and else of the output.
+  int64_t images, image_count;
+  int64_t channels, channel_count;
+  int dimension;  // of the bands, one of three
+  std::vector<Band> bands;
+
+  int64_t band_count() const { return static_cast<int64_t>(bands.size()); }
+  int64_t count() const { return image_count * band_count() * channel_count; }
+};
+
+Pieces cut(const conv::Geometry& g, Pass pass);
+
+// Of a gradient of the weight: how many sums there are over ranges of images and bands, which are added in the end.
+int64_t partial_sums(const conv::Geometry& g, const Pieces& p);
+
+}  // namespace tapegrad::onednn
