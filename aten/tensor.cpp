@@ -29,7 +29,7 @@ Scalar Tensor::item() const {
   if (TG_UNLIKELY(is_cuda())) return raw::_to_copy(*this, dtype(), Device(), false, std::nullopt).item();
   TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
   const void* p = data_ptr();
-  return dispatch_dtype(dtype(), [&]<class T>() {
+  return dispatch_stored(dtype(), [&]<class T>() {
     const T value = seen(*static_cast<const T*>(p));
     if constexpr (is_half_type<T>)
       return Scalar(static_cast<float>(value));
@@ -77,7 +77,7 @@ void free_number(void*, void* data, size_t) noexcept { pool_free(data, sizeof(co
 Tensor make_number(const Scalar& s) {
   DType dtype = s.exact_dtype();
   void* data = pool_allocate(sizeof(complex128_t));
-  dispatch_dtype(dtype, [&]<class T>() { *static_cast<T*>(data) = s.to<T>(); });
+  dispatch_stored(dtype, [&]<class T>() { *static_cast<T*>(data) = s.to<T>(); });
   auto storage = make_intrusive<StorageImpl>(data, element_size(dtype), Device(), free_number, nullptr);
   storage->set_resizable(false);
   auto impl = make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan());
@@ -101,7 +101,7 @@ TG_NOINLINE Tensor fill_slot(size_t index, const Scalar& s, uint64_t bits, uint6
 Tensor wrapped_number(const Scalar& s) {
   uint64_t bits, imaginary = 0;
   if (s.is_integral()) {
-    bits = static_cast<uint64_t>(s.to<int64_t>());
+    bits = s.to<uint64_t>();
   } else {
     bits = std::bit_cast<uint64_t>(s.to<double>());
     if (s.is_complex()) imaginary = std::bit_cast<uint64_t>(s.to<complex128_t>().imag());

@@ -49,7 +49,8 @@ inline void dispatch_integral(DType t, F&& f) {
     case DType::int64:
       return f.template operator()<int64_t>();
     default:
-      TG_ASSERT(!"integral dtype");
+      TG_ASSERT(is_stored_only(t));
+      throw_no_kernel_for(t);
   }
 }
 

@@ -24,6 +24,17 @@ int64_t long_value(PyObject* o, const Ctx& ctx) {
   return value;
 }
 
+// Integers up to 2^64.
+Scalar whole_number(PyObject* o, const Ctx& ctx) {
+  int overflow = 0;
+  PyLong_AsLongLongAndOverflow(o, &overflow);
+  if (TG_LIKELY(overflow <= 0)) return Scalar(long_value(o, ctx));
+  const unsigned long long value = PyLong_AsUnsignedLongLong(o);
+  if (!PyErr_Occurred()) return Scalar(value);
+  PyErr_Clear();
+  return Scalar(long_value(o, ctx));  // raises
+}
+
 // A tensor written where a number is expected.
 bool is_scalar_tensor(PyObject* o) noexcept { return is_tensor(o) && unwrap(o).ndim() == 0; }
 
@@ -68,11 +79,11 @@ const Tensor& to_tensor(PyObject* o, const Ctx& ctx) {
 
 Scalar to_scalar(PyObject* o, const Ctx& ctx) {
   if (PyFloat_CheckExact(o)) return Scalar(PyFloat_AS_DOUBLE(o));
-  if (PyLong_CheckExact(o)) return Scalar(long_value(o, ctx));
+  if (PyLong_CheckExact(o)) return whole_number(o, ctx);
   if (PyBool_Check(o)) return Scalar(o == Py_True);
   if (std::optional<Scalar> value = numpy_scalar(o)) return *value;  // np.float64 is a float, too
   if (PyFloat_Check(o)) return Scalar(PyFloat_AS_DOUBLE(o));
-  if (PyLong_Check(o)) return Scalar(long_value(o, ctx));
+  if (PyLong_Check(o)) return whole_number(o, ctx);
   if (PyComplex_Check(o)) return Scalar(complex128_t(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
   if (is_scalar_tensor(o)) return unwrap(o).item();
   if (is_index_object(o)) return Scalar(to_int(o, ctx));

@@ -52,8 +52,7 @@ constexpr const char* kNameVersioned = "dltensor_versioned";
 DlType type_of(DType t) {
   const auto bits = static_cast<uint8_t>(8 * element_size(t));
   const uint8_t code = t == DType::bool_      ? kBool
-                       : t == DType::uint8    ? kUInt
-                       : is_integral(t)       ? kInt
+                       : is_integral(t)       ? (is_signed(t) ? kInt : kUInt)
                        : t == DType::bfloat16 ? kBfloat
                        : is_floating_point(t) ? kFloat
                                               : kComplex;

@@ -2,6 +2,7 @@
 
 #include "tapegrad/bindings/module_path.h"
 #include "tapegrad/c10/stack.h"
+#include "tapegrad/distributed/errors.h"
 
 #include <new>
 #include <string>
@@ -10,6 +11,17 @@ namespace tapegrad::python {
 
 PyObject* out_of_memory_error = nullptr;
 PyObject* linalg_error = nullptr;
+
+namespace {
+// Of process groups, by DistError::Part: the general one is the base of the others.
+PyObject* dist_errors[4] = {};
+constexpr const char* kDistErrors[4][3] = {
+    {"_DistError", "tapegrad.distributed.DistError", "An error of collectives."},
+    {"_DistStoreError", "tapegrad.distributed.DistStoreError", "An error of a store."},
+    {"_DistNetworkError", "tapegrad.distributed.DistNetworkError", "An error of the network."},
+    {"_DistBackendError", "tapegrad.distributed.DistBackendError", "An error of what carries collectives."},
+};
+}  // namespace
 
 // Owns the three parts of a raised exception. Dropped from any thread.
 struct PythonError::State {
@@ -97,6 +109,9 @@ PyObject* translate_exception() noexcept {
     e.restore();
   } catch (const StackExhausted& e) {
     PyErr_SetString(PyExc_RecursionError, e.what());
+  } catch (const distributed::DistError& e) {
+    PyErr_SetString(dist_errors[static_cast<int>(e.part())], e.what());
+    remember_error(e.what());
   } catch (const Error& e) {
     // An interrupted loop leaves what the signal handler raised.
     if (!(e.kind() == ErrorKind::Interrupt && PyErr_Occurred())) PyErr_SetString(python_class(e.kind()), e.what());
@@ -122,6 +137,11 @@ bool init_errors(PyObject* module) {
       PyExc_RuntimeError, nullptr);
   if (!out_of_memory_error || !linalg_error || PyModule_AddObjectRef(module, "LinAlgError", linalg_error) != 0)
     return false;
+  for (int i = 0; i < 4; ++i) {
+    dist_errors[i] = PyErr_NewExceptionWithDoc(kDistErrors[i][1], kDistErrors[i][2],
+                                               i == 0 ? PyExc_RuntimeError : dist_errors[0], nullptr);
+    if (!dist_errors[i] || PyModule_AddObjectRef(module, kDistErrors[i][0], dist_errors[i]) != 0) return false;
+  }
   return PyModule_AddObjectRef(module, "OutOfMemoryError", out_of_memory_error) == 0;
 }
 

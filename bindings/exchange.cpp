@@ -150,6 +150,12 @@ const char* buffer_format(DType t) {
       return "i";
     case DType::int64:
       return "q";
+    case DType::uint16:
+      return "H";
+    case DType::uint32:
+      return "I";
+    case DType::uint64:
+      return "Q";
     case DType::float16:
       return "e";
     case DType::float32:

@@ -179,7 +179,13 @@ T convert(const Scalar& value, const DimVector& path) {
                dtype_of_v<T>);
       TG_CHECK(v > static_cast<double>(Limits::min()) - 1.0 && v < static_cast<double>(Limits::max()) + 1.0, Runtime,
                "tensor: {} at {} does not fit into {}", v, path_text(path), dtype_of_v<T>);
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+      TG_CHECK(value.kind() == Scalar::Kind::UInt || value.to<int64_t>() >= 0, Overflow,
+               "tensor: {} at {} does not fit into {}", to_string(value), path_text(path), dtype_of_v<T>);
+      return value.to<uint64_t>();
     } else {
+      TG_CHECK(value.kind() != Scalar::Kind::UInt, Overflow, "tensor: {} at {} does not fit into {}", to_string(value),
+               path_text(path), dtype_of_v<T>);
       const auto v = value.to<int64_t>();
       // As PyTorch: -1 becomes the largest uint8.
       const int64_t lowest = std::is_unsigned_v<T> ? -static_cast<int64_t>(Limits::max()) : Limits::min();
@@ -240,7 +246,7 @@ Tensor tensor_from_nested(PyObject* data, std::optional<DType> dtype) {
     dtype = scan.found.value_or(default_dtype());
   }
   Tensor result = empty_tensor(sizes, *dtype);
-  dispatch_dtype(*dtype, [&]<class T>() { Fill<T>{sizes, static_cast<T*>(result.data_ptr()), {}}.visit(data, 0); });
+  dispatch_stored(*dtype, [&]<class T>() { Fill<T>{sizes, static_cast<T*>(result.data_ptr()), {}}.visit(data, 0); });
   return result;
 }
 

@@ -25,6 +25,8 @@ std::optional<DType> from_type_number(int number) noexcept {
       return DType::int8;
     case NPY_INT16:
       return DType::int16;
+    case NPY_UINT16:
+      return DType::uint16;
     case NPY_FLOAT16:
       return DType::float16;
     case NPY_FLOAT32:
@@ -42,6 +44,12 @@ std::optional<DType> from_type_number(int number) noexcept {
       return sizeof(long) == 4 ? DType::int32 : DType::int64;
     case NPY_LONGLONG:
       return DType::int64;
+    case NPY_UINT:
+      return sizeof(int) == 4 ? DType::uint32 : DType::uint64;
+    case NPY_ULONG:
+      return sizeof(long) == 4 ? DType::uint32 : DType::uint64;
+    case NPY_ULONGLONG:
+      return DType::uint64;
     default:
       return std::nullopt;
   }
@@ -61,6 +69,12 @@ int to_type_number(DType t) {
       return NPY_INT32;
     case DType::int64:
       return NPY_INT64;
+    case DType::uint16:
+      return NPY_UINT16;
+    case DType::uint32:
+      return NPY_UINT32;
+    case DType::uint64:
+      return NPY_UINT64;
     case DType::float16:
       return NPY_FLOAT16;
     case DType::float32:
@@ -104,6 +118,7 @@ std::optional<Scalar> numpy_scalar(PyObject* o) noexcept {
     PyRef index(PyNumber_Index(o));
     int overflow = 0;
     const long long value = index ? PyLong_AsLongLongAndOverflow(index.get(), &overflow) : 0;
+    if (index && overflow > 0) return Scalar(PyLong_AsUnsignedLongLong(index.get()));  // numpy.uint64
     if (!index || overflow) {
       PyErr_Clear();
       return std::nullopt;
@@ -165,7 +180,7 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
   const std::optional<DType> dtype = from_type_number(PyArray_TYPE(array));
   TG_CHECK(dtype, Type,
            "from_numpy: tensors have no type for numpy's {}: supported are float64, float32, float16, complex64, "
-           "complex128, int64, int32, int16, int8, uint8 and bool",
+           "complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8 and bool",
            type_text(array));
   TG_CHECK(PyArray_ISNOTSWAPPED(array), Value,
            "from_numpy: the array is in foreign byte order ({})\nconvert it with "

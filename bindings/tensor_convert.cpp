@@ -172,6 +172,8 @@ PyObject* element(const char* p) {
     return PyBool_FromLong(value);
   else if constexpr (is_complex_type<T>)
     return PyComplex_FromDoubles(value.real(), value.imag());
+  else if constexpr (std::is_unsigned_v<T>)
+    return PyLong_FromUnsignedLongLong(value);
   else if constexpr (std::is_integral_v<T>)
     return PyLong_FromLongLong(value);
   else if constexpr (is_half_type<T>)
@@ -209,7 +211,7 @@ PyObject* tolist(PyObject* self, PyObject*) {
   if (t.is_batched()) batch::throw_needs_values("tolist");
   TG_CHECK(!t.is_meta(), NotImplemented, "tolist: a meta tensor has no data");
   TG_CHECK(!t.is_sparse(), NotImplemented, "tolist: not there for sparse tensors\nuse to_dense()");
-  Element make = dispatch_dtype(t.dtype(), []<class T>() -> Element { return element<T>; });
+  Element make = dispatch_stored(t.dtype(), []<class T>() -> Element { return element<T>; });
   WorkCount done;
   return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make, done);
   TG_PY_CATCH

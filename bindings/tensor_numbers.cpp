@@ -153,7 +153,7 @@ PyObject* to_python_int(PyObject* o) {
   const Scalar value = item_of(o, "int");
   TG_CHECK(!value.is_complex(), Type, "int: the element is complex: take .real first");
   if (value.is_floating_point()) return PyLong_FromDouble(value.to<double>());
-  return PyLong_FromLongLong(value.to<int64_t>());
+  return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
   TG_PY_CATCH
 }
 
@@ -173,7 +173,8 @@ PyObject* to_python_index(PyObject* o) {
   TG_CHECK(t.numel() == 1 && !t.is_floating_point() && !t.is_complex(), Type,
            "index: only integer tensors with one element can be an index: got shape {} and dtype {}",
            format_ints(t.sizes()), t.dtype());
-  return PyLong_FromLongLong(t.item().to<int64_t>());
+  const Scalar value = t.item();
+  return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
   TG_PY_CATCH
 }
 

@@ -120,6 +120,8 @@ PyObject* wrap(const Scalar& value) noexcept {
       return PyBool_FromLong(value.to<bool>());
     case Scalar::Kind::Int:
       return PyLong_FromLongLong(value.to<int64_t>());
+    case Scalar::Kind::UInt:
+      return PyLong_FromUnsignedLongLong(value.to<uint64_t>());
     case Scalar::Kind::Float:
       return PyFloat_FromDouble(value.to<double>());
     case Scalar::Kind::Complex:

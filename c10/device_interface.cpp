@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "tapegrad/c10/library_folder.h"
+
 namespace tapegrad {
 
 DeviceInterface::~DeviceInterface() = default;
@@ -16,20 +18,11 @@ std::atomic<DeviceInterface*> cuda_interface{nullptr};
 std::once_flag once;
 std::string why_not;  // written once, under `once`
 
-// The folder that libtapegrad itself was loaded from.
-std::string own_folder() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return "";
-  const std::string path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == path.npos ? "" : path.substr(0, slash + 1);
-}
-
 void load() noexcept try {
   try {
     const char* simulate = std::getenv("TAPEGRAD_CUDA_SIMULATE");
     const bool simulated = simulate != nullptr && *simulate != '\0';
-    const std::string path = own_folder() + (simulated ? "libtapegrad_cuda_sim.so" : "libtapegrad_cuda.so");
+    const std::string path = library_folder() + (simulated ? "libtapegrad_cuda_sim.so" : "libtapegrad_cuda.so");
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const std::string text = dlerror();

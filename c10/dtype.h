@@ -1,4 +1,5 @@
-// Element types. A dtype is spelled once, in TG_FORALL_DTYPES; every other list is derived from it.
+// Element types. A dtype is spelled once, in TG_FORALL_DTYPES or, if tensors hold it and kernels do not compute with
+// it, in TG_FORALL_STORED_DTYPES; every other list is derived from them.
 #pragma once
 
 #include <complex>
@@ -31,16 +32,24 @@ using complex128_t = std::complex<double>;
   _(complex64, ::tapegrad::complex64_t) \
   _(complex128, ::tapegrad::complex128_t)
 
+// Those, and dtypes whose tensors are stored, moved, compared for equality and converted, as in PyTorch; a kernel for
+// each would make the library larger by a quarter. Behind the others: promotion and ranges go by the order of those.
+#define TG_FORALL_STORED_DTYPES(_) \
+  TG_FORALL_DTYPES(_)              \
+  _(uint16, uint16_t)              \
+  _(uint32, uint32_t)              \
+  _(uint64, uint64_t)
+
 enum class DType : uint8_t {
 #define TG_ENUM(name, type) name,
-  TG_FORALL_DTYPES(TG_ENUM)
+  TG_FORALL_STORED_DTYPES(TG_ENUM)
 #undef TG_ENUM
 };
 
-inline constexpr int kNumDTypes = 12;
+inline constexpr int kNumDTypes = 15;
 inline constexpr DType kAllDTypes[kNumDTypes] = {
 #define TG_LIST(name, type) DType::name,
-    TG_FORALL_DTYPES(TG_LIST)
+    TG_FORALL_STORED_DTYPES(TG_LIST)
 #undef TG_LIST
 };
 
@@ -51,7 +60,7 @@ struct dtype_of;
   struct dtype_of<type> {                       \
     static constexpr DType value = DType::name; \
   };
-TG_FORALL_DTYPES(TG_DTYPE_OF)
+TG_FORALL_STORED_DTYPES(TG_DTYPE_OF)
 #undef TG_DTYPE_OF
 template <class T>
 inline constexpr DType dtype_of_v = dtype_of<T>::value;
@@ -70,17 +79,21 @@ using compute_t = std::conditional_t<is_half_type<T>, float, T>;
 constexpr size_t element_size(DType t) {
   constexpr uint8_t sizes[] = {
 #define TG_SIZE(name, type) sizeof(type),
-      TG_FORALL_DTYPES(TG_SIZE)
+      TG_FORALL_STORED_DTYPES(TG_SIZE)
 #undef TG_SIZE
   };
   return sizes[static_cast<int>(t)];
 }
 
-constexpr bool is_complex(DType t) { return t >= DType::complex64; }
+constexpr bool is_complex(DType t) { return t == DType::complex64 || t == DType::complex128; }
 constexpr bool is_floating_point(DType t) { return t >= DType::float16 && t <= DType::float64; }
-constexpr bool is_integral(DType t) { return t >= DType::uint8 && t <= DType::int64; }  // without bool
-constexpr bool is_differentiable(DType t) { return t >= DType::float16; }
-constexpr bool is_signed(DType t) { return t != DType::bool_ && t != DType::uint8; }
+// Stored and not computed with: uint16, uint32, uint64.
+constexpr bool is_stored_only(DType t) { return t >= DType::uint16; }
+constexpr bool is_integral(DType t) {  // without bool
+  return (t >= DType::uint8 && t <= DType::int64) || is_stored_only(t);
+}
+constexpr bool is_differentiable(DType t) { return t >= DType::float16 && t <= DType::complex128; }
+constexpr bool is_signed(DType t) { return t != DType::bool_ && t != DType::uint8 && !is_stored_only(t); }
 constexpr bool is_half(DType t) { return t == DType::float16 || t == DType::bfloat16; }
 
 // The dtype whose elements are the real and imaginary parts of t, and the reverse.
@@ -91,6 +104,10 @@ constexpr DType to_complex(DType t) {
   return is_complex(t) ? t : t == DType::float64 ? DType::complex128 : DType::complex64;
 }
 constexpr DType compute_dtype(DType t) { return is_half(t) ? DType::float32 : t; }
+// The dtype with kernels whose bits are those of t, for what only moves elements or looks at single bits.
+constexpr DType bits_dtype(DType t) {
+  return t == DType::uint16 ? DType::int16 : t == DType::uint32 ? DType::int32 : t == DType::uint64 ? DType::int64 : t;
+}
 
 TG_API std::string_view dtype_name(DType t);  // "float32", "bool", ...
 
@@ -100,7 +117,15 @@ TG_API DType promote_types(DType a, DType b);
 // float -> integer are refused, everything -> bool only from bool).
 TG_API bool can_cast(DType from, DType to);
 
-// Calls f.template operator()<T>() with the C++ type of t.
+// What a kernel raises for a dtype that it was not compiled for. The operator that called it adds its name
+// (name_operator).
+struct TG_API NoKernelFor final : Error {
+  explicit NoKernelFor(DType t);
+};
+[[noreturn]] TG_API TG_COLD void throw_no_kernel_for(DType t);
+[[noreturn]] TG_API TG_COLD void name_operator(const NoKernelFor& error, const char* op);
+
+// Calls f.template operator()<T>() with the C++ type of t. Raises NoKernelFor for what is only stored.
 template <class F>
 decltype(auto) dispatch_dtype(DType t, F&& f) {
   switch (t) {
@@ -108,6 +133,21 @@ decltype(auto) dispatch_dtype(DType t, F&& f) {
   case DType::name:         \
     return f.template operator()<type>();
     TG_FORALL_DTYPES(TG_CASE)
+#undef TG_CASE
+    default:
+      break;
+  }
+  throw_no_kernel_for(t);
+}
+
+// The same for every dtype: for what looks at one element or is small.
+template <class F>
+decltype(auto) dispatch_stored(DType t, F&& f) {
+  switch (t) {
+#define TG_CASE(name, type) \
+  case DType::name:         \
+    return f.template operator()<type>();
+    TG_FORALL_STORED_DTYPES(TG_CASE)
 #undef TG_CASE
   }
   __builtin_unreachable();

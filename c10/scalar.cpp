@@ -10,6 +10,8 @@ std::string to_string(const Scalar& s) {
       return s.to<bool>() ? "True" : "False";
     case Scalar::Kind::Int:
       return fmt::format("{}", s.to<int64_t>());
+    case Scalar::Kind::UInt:
+      return fmt::format("{}", s.to<uint64_t>());
     case Scalar::Kind::Float:
       return fmt::format("{}", s.to<double>());
     default: {
@@ -17,6 +19,10 @@ std::string to_string(const Scalar& s) {
       return fmt::format("({}{:+}j)", z.real(), z.imag());
     }
   }
+}
+
+void Scalar::throw_too_large(int64_t bits) {
+  TG_THROW(Runtime, "the number {} does not fit into int64", static_cast<uint64_t>(bits));
 }
 
 }  // namespace tapegrad

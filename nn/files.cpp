@@ -25,7 +25,8 @@ struct Code {
 constexpr Code kCodes[] = {{DType::bool_, "BOOL"},  {DType::uint8, "U8"},      {DType::int8, "I8"},
                            {DType::int16, "I16"},   {DType::int32, "I32"},     {DType::int64, "I64"},
                            {DType::float16, "F16"}, {DType::bfloat16, "BF16"}, {DType::float32, "F32"},
-                           {DType::float64, "F64"}, {DType::complex64, "C64"}};
+                           {DType::float64, "F64"}, {DType::complex64, "C64"}, {DType::uint16, "U16"},
+                           {DType::uint32, "U32"},  {DType::uint64, "U64"}};
 
 constexpr uint64_t kLongestHeader = 100'000'000;
 
@@ -59,7 +60,7 @@ class File {
   }
 
   uint64_t size() const {
-    struct stat s {};
+    struct stat s{};
     TG_CHECK(::fstat(fd_, &s) == 0 && S_ISREG(s.st_mode), Runtime, "load: {} is not a file", path_);
     return static_cast<uint64_t>(s.st_size);
   }

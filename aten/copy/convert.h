@@ -1,4 +1,4 @@
-// Conversion of dense rows from one dtype to another, compiled per instruction set: a table of 12 x 12 row
+// Conversion of dense rows from one dtype to another, compiled per instruction set: a table of 15 x 15 row
 // functions, filled by the convert_*_cpu.cpp files (one per group of targets, to keep compile times short).
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/cast.h"
 #include "tapegrad/c10/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -48,6 +49,8 @@ inline To convert_value(From v) {
     return To(static_cast<float>(v));
   } else if constexpr (std::is_floating_point_v<From> && sizeof(To) < 4) {
     return static_cast<To>(static_cast<int32_t>(v));
+  } else if constexpr (std::is_floating_point_v<From> && is_stored_only_type<To>) {
+    return wrapped_unsigned<To>(v);
   } else {
     return static_cast<To>(v);
   }
@@ -129,8 +132,8 @@ void convert_dense(void* to, const void* from, int64_t n) {
 template <class To>
 const ConvertColumn& convert_column() {
   static constexpr ConvertColumn kColumn = {
-#define TG_ROW(name, type) convert_dense<To, type>,
-      TG_FORALL_DTYPES(TG_ROW)
+#define TG_ROW(name, type) convert_dense<converted_to<To, type>, converted_from<To, type>>,
+      TG_FORALL_STORED_DTYPES(TG_ROW)
 #undef TG_ROW
   };
   return kColumn;

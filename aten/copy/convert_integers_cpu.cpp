@@ -11,9 +11,14 @@ const ConvertColumn& convert_to_integers(DType to) {
     case DType::int8:
       return convert_column<int8_t>();
     case DType::int16:
+    case DType::uint16:
       return convert_column<int16_t>();
     case DType::int32:
       return convert_column<int32_t>();
+    case DType::uint32:
+      return convert_column<uint32_t>();
+    case DType::uint64:
+      return convert_column<uint64_t>();
     default:
       return convert_column<int64_t>();
   }

@@ -1,4 +1,5 @@
 #include "tapegrad/aten/copy/across.h"
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 
@@ -35,6 +36,7 @@ void fill_check(const Tensor& self, const Operand& value) {
   TG_CHECK(!value.tensor().is_sparse(), NotImplemented, "fill_: expected a number or a dense tensor");
   TG_CHECK(!value.tensor().is_complex() || self.is_complex() || self.dtype() == DType::bool_, Runtime,
            "fill_: a complex number does not fit into a tensor of dtype {}\nuse .real or .abs()", self.dtype());
+  if (value.tensor().is_wrapped_number()) check_number("fill_", value.tensor().item(), self.dtype());
   check_writable(self, "fill_");
 }
 

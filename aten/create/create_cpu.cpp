@@ -25,7 +25,7 @@ void zero_dense(const Tensor& out) {
 // Element i is f(i), computed in double (int64 for integers by the second function).
 template <class F, class G>
 void generate(const Tensor& out, F&& real, G&& whole) {
-  dispatch_dtype(out.dtype(), [&]<class T>() {
+  dispatch_dtype(bits_dtype(out.dtype()), [&]<class T>() {
     T* p = static_cast<T*>(out.data_ptr());
     parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

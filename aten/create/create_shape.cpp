@@ -2,6 +2,7 @@
 // int64, others the default floating dtype.
 #include <cmath>
 
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_create.h"
 #include "tapegrad/aten/view/geometry.h"
 
@@ -14,6 +15,11 @@ using OptFormat = std::optional<MemoryFormat>;
 namespace {
 
 DType natural(const Scalar& s) { return s.natural_dtype(default_dtype()); }
+
+TensorSpec filled(TensorSpec spec, const Scalar& value, const char* op) {
+  check_number(op, value, spec.dtype);
+  return spec;
+}
 
 TensorSpec vector_spec(int64_t n, DType dtype, OptDevice device) {
   return {DimVector{n}, dtype, device.value_or(default_device()), {}};
@@ -76,6 +82,8 @@ DType spaced_dtype(const Scalar& start, const Scalar& end, OptDType dtype, const
   bool complex = start.is_complex() || end.is_complex();
   DType result = dtype.value_or(complex ? to_complex(default_dtype()) : default_dtype());
   TG_CHECK(!complex || is_complex(result), Runtime, "{}: complex ends need a complex dtype: got {}", op, result);
+  check_number(op, start, result);
+  check_number(op, end, result);
   return result;
 }
 
@@ -104,11 +112,11 @@ TensorSpec ones_shape(IntSpan size, OptDType dtype, OptDevice device) {
 }
 
 TensorSpec full_shape(IntSpan size, const Scalar& fill_value, OptDType dtype, OptDevice device) {
-  return create_spec(size, dtype.value_or(natural(fill_value)), device, "full");
+  return filled(create_spec(size, dtype.value_or(natural(fill_value)), device, "full"), fill_value, "full");
 }
 
-TensorSpec scalar_tensor_shape(const Scalar&, OptDType dtype, OptDevice device) {
-  return create_spec({}, dtype, device, "scalar_tensor");
+TensorSpec scalar_tensor_shape(const Scalar& s, OptDType dtype, OptDevice device) {
+  return filled(create_spec({}, dtype, device, "scalar_tensor"), s, "scalar_tensor");
 }
 
 TensorSpec empty_like_shape(const Tensor& input, OptDType dtype, OptDevice device, OptFormat format) {
@@ -119,8 +127,9 @@ TensorSpec empty_like_shape(const Tensor& input, OptDType dtype, OptDevice devic
   return spec;
 }
 
-TensorSpec full_like_shape(const Tensor& input, const Scalar&, OptDType dtype, OptDevice device, OptFormat format) {
-  return empty_like_shape(input, dtype, device, format);
+TensorSpec full_like_shape(const Tensor& input, const Scalar& fill_value, OptDType dtype, OptDevice device,
+                           OptFormat format) {
+  return filled(empty_like_shape(input, dtype, device, format), fill_value, "full_like");
 }
 
 TensorSpec new_shape(const Tensor& input, IntSpan size, OptDType dtype, OptDevice device) {
@@ -136,8 +145,9 @@ TensorSpec new_empty_strided_shape(const Tensor& input, IntSpan size, IntSpan st
   return spec;
 }
 
-TensorSpec new_full_shape(const Tensor& input, IntSpan size, const Scalar&, OptDType dtype, OptDevice device) {
-  return new_shape(input, size, dtype, device);
+TensorSpec new_full_shape(const Tensor& input, IntSpan size, const Scalar& fill_value, OptDType dtype,
+                          OptDevice device) {
+  return filled(new_shape(input, size, dtype, device), fill_value, "new_full");
 }
 
 TensorSpec arange_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {

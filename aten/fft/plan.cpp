@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "tapegrad/aten/fft/lengths.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::fft {
 namespace {
@@ -22,6 +22,13 @@ int64_t balanced_divisor(int64_t n) {
 template <class T>
 std::complex<T> rounded(std::complex<double> z) {
   return {static_cast<T>(z.real()), static_cast<T>(z.imag())};
+}
+
+// n zeros. New pages come from the system one by one, so that an interrupt is asked for on the way.
+template <class V>
+void fill_with_zeros(std::vector<V>& v, int64_t n) {
+  v.reserve(static_cast<size_t>(n));
+  serial_for(0, n, [&](int64_t, int64_t last) { v.resize(static_cast<size_t>(last)); });
 }
 
 // Values per length, the least recently used ones dropped beyond a number.
@@ -56,7 +63,8 @@ class Cache {
 void reference_transform(std::vector<std::complex<double>>& x) {
   using C = std::complex<double>;
   const auto n = static_cast<int64_t>(x.size());
-  std::vector<C> y(x.size());
+  std::vector<C> y;
+  fill_with_zeros(y, n);
   int64_t left = n, stride = 1;
   for (int64_t r : radices_of(prime_factors(n))) {
     const int64_t m = left / r;
@@ -122,8 +130,9 @@ Plan<T>::Plan(int64_t length) : n(length) {
   if (!smooth) {
     int64_t m = good_length(2 * n - 1);
     convolution = plan_for<T>(m);
-    std::vector<std::complex<double>> b(static_cast<size_t>(m));
-    chirp.resize(static_cast<size_t>(n));
+    std::vector<std::complex<double>> b;
+    fill_with_zeros(b, m);
+    fill_with_zeros(chirp, n);
     parallel_for(0, n, 4096, [&](int64_t begin, int64_t end) {
       int64_t square = static_cast<int64_t>(static_cast<unsigned __int128>(begin) * static_cast<uint64_t>(begin) %
                                             static_cast<uint64_t>(2 * n));  // k^2 modulo 2 n
@@ -136,7 +145,7 @@ Plan<T>::Plan(int64_t length) : n(length) {
       }
     });
     reference_transform(b);
-    chirp_transform.resize(b.size());
+    fill_with_zeros(chirp_transform, m);
     parallel_for(0, m, 32768, [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)
         chirp_transform[static_cast<size_t>(k)] = rounded<T>(b[static_cast<size_t>(k)] / static_cast<double>(m));
@@ -149,7 +158,7 @@ Plan<T>::Plan(int64_t length) : n(length) {
     n2 = n / divisor;
     first = plan_for<T>(n1);
     second = plan_for<T>(n2);
-    twist.resize(static_cast<size_t>(n));
+    fill_with_zeros(twist, n);
     const Roots<T> root(n);
     parallel_for(0, n1, std::max<int64_t>(1, 4096 / n2), [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)
@@ -181,7 +190,8 @@ template <class T>
 std::shared_ptr<const std::vector<std::complex<T>>> half_circle(int64_t n) {
   static Cache<std::vector<std::complex<T>>> cache;
   return cache.get(n, [&] {
-    std::vector<std::complex<T>> w(static_cast<size_t>(n / 2 + 1));
+    std::vector<std::complex<T>> w;
+    fill_with_zeros(w, n / 2 + 1);
     const Roots<T> root(n);
     parallel_for(0, n / 2 + 1, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k) w[static_cast<size_t>(k)] = root(k);

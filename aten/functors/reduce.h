@@ -7,6 +7,8 @@
 // takes any type and asks no more than whether an element is zero. Fields are the row's further scalar arguments.
 #pragma once
 
+#include <cstring>
+
 #include "tapegrad/aten/functors/math.h"
 
 namespace tapegrad::fn {
@@ -65,6 +67,25 @@ struct prod {
   TG_HD Acc merge(Acc a, Acc b) const { return math::mul(a, b); }
   TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
 };
+// The exclusive or of the elements' bits, of floating ones as doubles.
+template <class T>
+struct xor_sum {
+  using Acc = int64_t;
+  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc step(Acc a, T x) const {
+    if constexpr (std::is_floating_point_v<T>) {
+      const double wide = static_cast<double>(x);
+      int64_t bits = 0;
+      memcpy(&bits, &wide, sizeof bits);
+      return a ^ bits;
+    } else {
+      return a ^ static_cast<int64_t>(x);
+    }
+  }
+  TG_HD Acc merge(Acc a, Acc b) const { return a ^ b; }
+  TG_HD int64_t finish(Acc a, int64_t) const { return a; }
+};
+
 template <class T>
 struct count_nonzero {
   using Acc = int64_t;

@@ -9,7 +9,7 @@ from .cpp import join_params, names, out_args, param, params, return_type
 from .model import POINTWISE_RESULTS, PROMOTIONS, REDUCE_RESULTS, Op
 
 ALL_DTYPES = ["bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
-              "complex128"]
+              "complex128", "uint16", "uint32", "uint64"]
 
 
 def dtype_mask(op: Op) -> int:
@@ -59,7 +59,8 @@ def _pointwise(op: Op) -> list[str]:
     lines = [
         f'static const pointwise::Op k_{op.name}{{"{op.shown}", {op.index}, '
         f"pointwise::Promotion::{PROMOTIONS[op.get('promotion', 'promote')]}, "
-        f"pointwise::Result::{POINTWISE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}}};",
+        f"pointwise::Result::{POINTWISE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}, "
+        f"{str(any(a.type == 'Scalar' for a in op.args)).lower()}, {str(op.get('numbers') == 'fit').lower()}}};",
     ]
 
     def body(tail: str, values: list[str]) -> list[str]:
@@ -108,10 +109,7 @@ def _view(op: Op) -> list[str]:
     base = op.args[0].name
     call = f"{op.get('view')}({names(op.args)})"
     lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op)]
-    if op.returns_list:
-        lines += [f"  return alias_views({base}, {call});", "}"]
-    else:
-        lines += [f"  return alias_tensor({base}, {call});", "}"]
+    lines += [f"  return {'alias_views' if op.returns_list else 'alias_tensor'}({base}, {call});", "}"]
     if op.has_inplace:
         inner = f"{op.get('view')}({join_params('self', names(op.args[1:]))})"
         lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
@@ -201,28 +199,25 @@ def _kernel(op: Op) -> list[str]:
         return lines
     shape = op.get("shape") or "create_shape"
     n = op.num_outputs
-    has_kernel = bool(op.get("cpu") or op.get("cpu_once"))
     if n == 1:
         lines += [f"  const TensorSpec spec = {shape}({names(op.args)});", "  const Tensor out = empty_tensor(spec);"]
-        outs = ["out"]
-        back = "out"
+        outs, back = ["out"], "out"
     else:
         lines += [f"  const std::array<TensorSpec, {n}> specs = {shape}({names(op.args)});"]
         lines += [f"  const Tensor {o} = empty_tensor(specs[{i}]);" for i, o in enumerate(out_args(op))]
-        outs = out_args(op)
-        back = "{" + ", ".join(outs) + "}"
-    if has_kernel:
+        outs, back = out_args(op), "{" + ", ".join(out_args(op)) + "}"
+    if op.has_kernel:
         body = [*prepare, *_call(op, f"{outs[0]}.device()", values, outs, f"{outs[0]}.numel()")]
         lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
     lines += [f"  return {back};", "}"]
     if op.has_out:
-        lines += _kernel_out(op, shape, prepare, values, has_kernel)
+        lines += _kernel_out(op, shape, prepare, values)
     if op.has_inplace:
         lines += _kernel_inplace(op, shape, prepare, values)
     return lines
 
 
-def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
+def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
     outs = out_args(op)
     n = len(outs)
     result = "const Tensor&" if n == 1 else return_type(op)
@@ -235,7 +230,7 @@ def _kernel_out(op: Op, shape, prepare, values, has_kernel) -> list[str]:
         lines += target_lines(op, o, f"{spec}.dtype")
         others = ", ".join([*single, *("&" + before for before in outs[:i])])
         lines.append(f'  const Tensor target_{o} = out_target("{op.shown}", {o}, {spec}, {{{others}}}{lists});')
-    if has_kernel:
+    if op.has_kernel:
         body = [*prepare, *_call(op, f"{outs[0]}.device()", values, [f"target_{o}" for o in outs], f"target_{outs[0]}.numel()")]
         lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
     lines += [f"  finish_out({o}, target_{o});" for o in outs]
@@ -275,7 +270,11 @@ def _composite(op: Op) -> list[str]:
 def emit_raw(op: Op) -> list[str]:
     makers = {"pointwise": _pointwise, "reduce": _reduce, "view": _view, "kernel": _kernel, "create": _kernel, "random": _kernel,
               "composite": _composite}
-    return [line for line in makers[op.kind](op) if line]
+    lines = [line for line in makers[op.kind](op) if line]
+    if op.kind in ("kernel", "create", "random"):  # what a kernel raises for a dtype is told with the operator's name
+        named = f'}} catch (const NoKernelFor& error) {{ name_operator(error, "{op.shown}"); }}'
+        lines = [named if line == "}" else line[:-1] + "try {" if line.endswith(") {") and line[0] != " " else line for line in lines]
+    return lines
 
 
 __all__ = ["emit_raw", "kernel_type", "param"]

@@ -15,7 +15,7 @@ from .cpp_types import RETURN_SCALARS, TYPES
 
 KINDS = ("pointwise", "reduce", "view", "create", "random", "kernel", "composite", "overload")
 VARIANTS = ("method", "inplace", "out", "method_only")
-PROMOTIONS = {"promote": "Promote", "float": "Float", "first": "KeepFirst"}
+PROMOTIONS = {"promote": "Promote", "float": "Float", "first": "KeepFirst", "rest": "PromoteRest"}
 POINTWISE_RESULTS = {"compute": "Compute", "bool": "Bool", "real": "Real"}
 REDUCE_RESULTS = {"compute": "Compute", "sum": "SumLike", "float": "Float", "bool": "Bool", "index": "Index", "real": "Real"}
 DTYPE_GROUPS = {
@@ -23,12 +23,13 @@ DTYPE_GROUPS = {
     "integral": ["uint8", "int8", "int16", "int32", "int64"],
     "floating": ["float32", "float64"],
     "complex": ["complex64", "complex128"],
+    "stored": ["uint16", "uint32", "uint64"],  # by the kernels of the dtypes with the same bits; only where a row says so
 }
 KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
     "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "cuda", "contiguous", "dynamic",
     "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
-    "out_dtype", "apart",
+    "out_dtype", "apart", "numbers",
 }
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"]}
 
@@ -146,7 +147,7 @@ class Op:
 
     @property
     def dtype_names(self) -> list[str]:
-        groups = self.row.get("dtypes", list(DTYPE_GROUPS))
+        groups = self.row.get("dtypes", list(DTYPE_GROUPS)[:-1])
         return [t for g in groups for t in DTYPE_GROUPS.get(g, [g])]
 
 

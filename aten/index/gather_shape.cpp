@@ -1,5 +1,6 @@
 // Checks and shapes of gather and the scatter operators: the index has as many dimensions as the tensor it points
 // into and is nowhere larger, except along dim.
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_index.h"
 
 namespace tapegrad {
@@ -58,8 +59,9 @@ TensorSpec scatter_src_shape(const Tensor& input, int64_t dim, const Tensor& ind
   return like(input);
 }
 
-TensorSpec scatter_value_shape(const Tensor& input, int64_t dim, const Tensor& index, const Scalar&) {
+TensorSpec scatter_value_shape(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value) {
   check_index(input, dim, index, "scatter");
+  check_number("scatter", value, input.dtype());
   return like(input);
 }
 

@@ -1,5 +1,6 @@
 // Checks and shapes of the operators that address elements through index tensors.
 #include "tapegrad/aten/index/index_plan.h"
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/linalg/factor.h"
 
@@ -88,6 +89,7 @@ TensorSpec index_fill_shape(const Tensor& input, int64_t dim, const Tensor& inde
   check_vector_index(input, dim, index, "index_fill");
   TG_CHECK(value.tensor().ndim() == 0, Runtime, "index_fill: expected a number or a tensor without dimensions: got {}",
            format_ints(value.tensor().sizes()));
+  if (value.tensor().is_wrapped_number()) check_number("index_fill", value.tensor().item(), input.dtype());
   return like(input);
 }
 

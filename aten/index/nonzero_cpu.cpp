@@ -35,7 +35,7 @@ Tensor nonzero_cpu(const Tensor& input) {
   const Split split = split_range(n, kGrain);
   std::vector<int64_t> starts(static_cast<size_t>(split.count) + 1, 0);
   Tensor out;
-  dispatch_dtype(from.dtype(), [&]<class T>() {
+  dispatch_dtype(bits_dtype(from.dtype()), [&]<class T>() {
     const T* p = static_cast<const T*>(from.data_ptr());
     parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end, int64_t chunk) {
       int64_t count = 0;

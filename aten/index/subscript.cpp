@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad {
@@ -149,7 +150,7 @@ Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
         break;
       case Kind::Tensor: {
         const DType t = s.tensor.dtype();
-        TG_CHECK(is_integral(t) || t == DType::bool_, Index,
+        TG_CHECK((is_integral(t) && !is_stored_only(t)) || t == DType::bool_, Index,
                  "index: tensors used as indices must be integer or bool tensors: got {}", t);
         const bool mask = t == DType::bool_ || t == DType::uint8;
         if (s.tensor.ndim() == 0 && !s.tensor.is_meta() && (mask || !s.tensor.device().is_batched())) {
@@ -188,7 +189,13 @@ void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, co
   const Basic basic = split_basic(self, subscripts);
   const Tensor target = basic.changed ? basic_view(self, basic) : self;
   Tensor v = value.tensor();
-  if (!basic.indexed && v.ndim() == 0 && v.is_cpu()) {
+  bool infinite = false;  // as a 16-bit number, which a subscript takes and fill_ does not
+  if (v.is_wrapped_number()) {
+    const Scalar number = v.item();
+    check_number("index", number, is_half(self.dtype()) ? DType::float64 : self.dtype());
+    infinite = is_half(self.dtype()) && !number_fits(number, self.dtype());
+  }
+  if (!basic.indexed && v.ndim() == 0 && v.is_cpu() && !infinite) {
     fill_(target, value);
     return;
   }

@@ -7,6 +7,7 @@
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/aten/sort/unsigned_order.h"
 #include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu {
@@ -115,6 +116,12 @@ Result unique_by_table(const Tensor& flat, bool values_only) {
 }
 
 Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
+  if (is_stored_only(given.dtype())) {
+    auto [values, inverse, count] = unique_of(unsigned_order::as_signed(given), sort, values_only, dim, op);
+    values = raw::_view_dtype(values, given.dtype());
+    unsigned_order::turn_back(values);
+    return {values, inverse, count};
+  }
   const Tensor input = clean_flags(given);
   if (!dim) {
     const Tensor flat = raw::contiguous(raw::reshape(input, {-1}));

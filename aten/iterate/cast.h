@@ -7,6 +7,31 @@
 
 namespace tapegrad {
 
+// C++ types of dtypes that are only stored.
+template <class T>
+inline constexpr bool is_stored_only_type =
+    std::is_same_v<T, uint16_t> || std::is_same_v<T, uint32_t> || std::is_same_v<T, uint64_t>;
+
+// A conversion from or to such a type is that from or to the signed type of its width wherever the bits are the same,
+// so that both share one function.
+template <class To, class From>
+using converted_from =
+    typename std::conditional_t<is_stored_only_type<From> && std::is_integral_v<To> && (sizeof(To) <= sizeof(From)),
+                                std::make_signed<From>, std::type_identity<From>>::type;
+template <class To, class From>
+using converted_to =
+    typename std::conditional_t<is_stored_only_type<To> && (std::is_integral_v<From> || sizeof(To) == 2),
+                                std::make_signed<To>, std::type_identity<To>>::type;
+
+// Floating to uint32_t or uint64_t: numbers below zero wrap as integers do, with every instruction set.
+template <class To, class From>
+TG_HD inline To wrapped_unsigned(From v) {
+  if constexpr (sizeof(To) == 8)
+    if (v >= From(0x1p63))
+      return static_cast<To>(static_cast<uint64_t>(static_cast<int64_t>(v - From(0x1p63))) ^ (uint64_t{1} << 63));
+  return static_cast<To>(static_cast<int64_t>(v));
+}
+
 // Anything to bool asks "is it not zero" (NaN is true); complex to real drops the imaginary part; floating to a
 // narrow integer goes through a wider one, so that values out of its range wrap as integers do.
 template <class To, class From>
@@ -32,6 +57,8 @@ TG_HD inline To cast_element(From v) {
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) < 4) {
     using Wide = std::conditional_t<sizeof(From) == 4, int32_t, int64_t>;
     return static_cast<To>(static_cast<Wide>(v));
+  } else if constexpr (std::is_floating_point_v<From> && is_stored_only_type<To>) {
+    return wrapped_unsigned<To>(v);
   } else {
     return static_cast<To>(v);
   }

@@ -13,8 +13,8 @@ namespace {
 
 // Between float and a 16-bit format blocks go by the processor's own conversions.
 template <class To, class From>
-constexpr bool in_blocks = (std::is_same_v<From, float> && is_half_type<To>) ||
-                           (std::is_same_v<To, float> && is_half_type<From>);
+constexpr bool in_blocks =
+    (std::is_same_v<From, float> && is_half_type<To>) || (std::is_same_v<To, float> && is_half_type<From>);
 
 template <class To, class From>
 TG_INLINE void convert_block(const From* src, To* dst) {
@@ -80,14 +80,31 @@ void convert(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, 
 }
 
 #define TG_TYPE(name, type) , type
-using Types = std::tuple<void TG_FORALL_DTYPES(TG_TYPE)>;
+using Types = std::tuple<void TG_FORALL_STORED_DTYPES(TG_TYPE)>;
 #undef TG_TYPE
 template <int I>
 using type_at = std::tuple_element_t<I + 1, Types>;
 
+// Of dtypes that are only stored, what no other function does: one element at a time, which is small.
+template <class To, class From>
+void convert_rare(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0,
+                  int64_t n1) {
+  for (int64_t j = 0; j < n1; ++j) convert_strided<To, From>(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
+}
+
+template <class To, class From>
+constexpr Convert entry() {
+  using T = converted_to<To, From>;
+  using F = converted_from<To, From>;
+  if constexpr (is_stored_only_type<T> || is_stored_only_type<F>)
+    return &convert_rare<T, F>;
+  else
+    return &convert<T, F>;
+}
+
 template <int... I>
 constexpr ConvertTable make_table(std::integer_sequence<int, I...>) {
-  return {{&convert<type_at<I % kNumDTypes>, type_at<I / kNumDTypes>>...}};
+  return {{entry<type_at<I % kNumDTypes>, type_at<I / kNumDTypes>>()...}};
 }
 
 }  // namespace

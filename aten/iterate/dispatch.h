@@ -17,6 +17,8 @@ void dispatch(DType compute, F&& f) {
     return;
     TG_FORALL_DTYPES(TG_CASE)
 #undef TG_CASE
+    default:
+      return;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/iterate/layout.h"
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/iterate/promotion.h"
 #include "tapegrad/aten/iterate/targets.h"
 
@@ -12,7 +13,7 @@ namespace {
 using Inputs = std::span<const Tensor* const>;
 
 struct Types {
-  DType compute;   // as kernels see it: never a 16-bit format
+  DType compute;   // as kernels see it: never a 16-bit format, nor one that is only stored
   DType returned;  // what the functor returns
   DType result;    // of a fresh output
 };
@@ -26,6 +27,7 @@ struct Types {
 }
 
 DType common_dtype(Promotion rule, Inputs inputs) {
+  if (rule == Promotion::PromoteRest) inputs = inputs.subspan(1);
   DType common = inputs[0]->dtype();
   if (rule != Promotion::KeepFirst) {
     bool same = !inputs[0]->is_wrapped_number();
@@ -42,10 +44,24 @@ DType common_dtype(Promotion rule, Inputs inputs) {
   return common;
 }
 
-Types types_for(const Op& op, Inputs inputs) {
-  const DType common = common_dtype(op.promotion, inputs);
+// Numbers as elements: parameters as kernels see them, operands as PyTorch does, whose `where` alone rounds to 16 bits.
+void check_numbers(const Op& op, Inputs inputs, std::span<const Scalar> params, DType common) {
   const DType compute = compute_dtype(common);
+  if (op.fit_parameters)
+    for (const Scalar& s : params) check_number(op.name, s, compute);
+  if (!op.fit_operands) return;
+  for (const Tensor* t : inputs)
+    if (t->is_wrapped_number())
+      check_number(op.name, t->item(),
+                   op.promotion == Promotion::PromoteRest && is_half(common) ? DType::float64 : common);
+}
+
+Types types_for(const Op& op, Inputs inputs, std::span<const Scalar> params) {
+  const DType common = common_dtype(op.promotion, inputs);
+  DType compute = compute_dtype(common);
   if (TG_UNLIKELY(((op.dtypes >> static_cast<int>(compute)) & 1) == 0)) throw_no_dtype(op, common);
+  if (op.fit_parameters || op.fit_operands) check_numbers(op, inputs, params, common);
+  compute = bits_dtype(compute);
   switch (op.result) {
     case Result::Bool:
       return {compute, DType::bool_, DType::bool_};
@@ -76,8 +92,11 @@ void fill_parameters(Iterator& it, std::span<const Scalar> params) {
   for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];
 }
 
-void run_kernel(const Op& op, const Iterator& it) {
+void run_kernel(const Op& op, Iterator& it) {
   if (it.numel == 0 || it.device.is_meta()) return;
+  // Operands of a dtype that is only stored are seen as those of the dtype with its bits.
+  for (int i = 0; i <= it.num_inputs; ++i)
+    if (bits_dtype(it.dtype[i]) == it.compute) it.dtype[i] = it.compute;
   kernel_for<Kernel>(op.id, it.device)(it);
 }
 
@@ -132,9 +151,9 @@ void fill_flat(Iterator& it, const Types& types, const Tensor& out, Inputs input
 }
 
 // Whether the result is one of a 16-bit dtype before it is written to `out`: kernels hold more digits, which an `out`
-// of a wider dtype must not show.
+// of a wider dtype must not show. Likewise one that is only stored: kernels hold other numbers of the same bits.
 bool is_rounded_first(const Types& types, const Tensor& out) {
-  return types.result != out.dtype() && compute_dtype(types.result) != types.result;
+  return types.result != out.dtype() && (is_half(types.result) || is_stored_only(types.result));
 }
 
 // The general case: any strides, any broadcasting.
@@ -162,7 +181,7 @@ void fill_strided(Iterator& it, const Types& types, const Layout& layout, const 
 TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scalar> params, const Tensor& out,
                                bool resize_out) {
   const Device device = common_device(op, inputs);
-  const Types types = types_for(op, inputs);
+  const Types types = types_for(op, inputs, params);
   const Layout layout = broadcast_layout(inputs, op.name, !out.defined());
   Tensor target = out;
   Tensor copies[kMaxInputs];
@@ -200,7 +219,7 @@ Tensor run(const Op& op, Inputs inputs, std::span<const Scalar> params, const Te
       return run_general(op, inputs, params, out, resize_out);
   if (out.defined() && (!simple_target(out, *reference, inputs) || out.device() != device))
     return run_general(op, inputs, params, out, resize_out);
-  const Types types = types_for(op, inputs);
+  const Types types = types_for(op, inputs, params);
   Tensor target = out;
   if (!out.defined())
     target = empty_tensor(reference->sizes(), types.result, device);

@@ -10,9 +10,10 @@
 namespace tapegrad::pointwise {
 
 enum class Promotion : uint8_t {
-  Promote,    // the common dtype of the operands
-  Float,      // likewise, integers and bool become the default floating dtype
-  KeepFirst,  // the dtype of the first operand (others are converted to it)
+  Promote,      // the common dtype of the operands
+  Float,        // likewise, integers and bool become the default floating dtype
+  KeepFirst,    // the dtype of the first operand (others are converted to it)
+  PromoteRest,  // the common dtype of all but the first, which is a condition
 };
 enum class Result : uint8_t {
   Compute,  // the dtype computed in
@@ -26,7 +27,10 @@ struct Op {
   OpId id;
   Promotion promotion;
   Result result;
-  uint16_t dtypes;  // bit i: compute dtype i (enum DType) has a kernel
+  // Bit i: compute dtype i (enum DType) has a kernel, or, if it is only stored, works by the kernel of its bits_dtype.
+  uint16_t dtypes;
+  // Numbers that must fit the dtype computed in: the parameters; the operands that are numbers, too.
+  bool fit_parameters = false, fit_operands = false;
 };
 
 // Runs the operator. `out` undefined: a new result. Otherwise the result is written there: its shape is resized

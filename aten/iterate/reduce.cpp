@@ -13,7 +13,8 @@ struct Types {
 };
 
 Types types_for(const Op& op, const Tensor& input, std::optional<DType> dtype) {
-  const DType converted = dtype.value_or(input.dtype());
+  DType converted = dtype.value_or(input.dtype());
+  if (op.result == Result::SumLike && !dtype && is_stored_only(converted)) converted = DType::int64;
   const DType compute = compute_dtype(converted);
   if (op.result == Result::Float)
     TG_CHECK(is_differentiable(converted), Runtime,
@@ -21,6 +22,7 @@ Types types_for(const Op& op, const Tensor& input, std::optional<DType> dtype) {
              converted);
   TG_CHECK((op.dtypes >> static_cast<int>(compute)) & 1, NotImplemented, "{}: not implemented for dtype {}", op.name,
            converted);
+  if (is_stored_only(compute)) return {bits_dtype(compute), op.result == Result::Index ? DType::int64 : DType::bool_};
   switch (op.result) {
     case Result::SumLike:
       return {compute, is_differentiable(converted) || dtype ? converted : DType::int64};
@@ -127,7 +129,7 @@ Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, st
   if (!input.is_meta() && target.numel() > 0) {
     Iterator it;
     it.compute = types.compute;
-    it.input_dtype = input.dtype();
+    it.input_dtype = bits_dtype(input.dtype()) == it.compute ? it.compute : input.dtype();
     it.output_dtype = types.result;
     it.device = input.device();
     it.input = static_cast<const char*>(input.data_ptr());

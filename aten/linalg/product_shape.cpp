@@ -1,6 +1,7 @@
 // Shapes and checks of the matrix products.
 #include <limits>
 
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/linalg/factor.h"
 #include "tapegrad/aten/tensor.h"
@@ -42,20 +43,9 @@ void check_addend(const char* op, const Tensor& input, IntSpan sizes, DType dtyp
 Scalar product_factor(const char* op, const char* name, const Scalar& value, DType dtype) {
   TG_CHECK(is_complex(dtype) || !value.is_complex(), Runtime, "{}: for dtype {} {} must be real: got {}", op, dtype,
            name, to_string(value));
-  if (!is_integral(dtype)) return value;
-  bool fits = false;
-  dispatch_dtype(dtype, [&]<class T>() {
-    if constexpr (std::is_integral_v<T>) {
-      using Limits = std::numeric_limits<T>;
-      // As PyTorch's conversion: of unsigned numbers the negative ones wrap, fractions must lie between the limits.
-      constexpr int64_t most = Limits::max(), least = Limits::is_signed ? Limits::min() : -most;
-      const double real = value.to<double>();
-      fits = value.is_integral() ? value.to<int64_t>() >= least && value.to<int64_t>() <= most
-                                 : real >= static_cast<double>(Limits::min()) && real < static_cast<double>(most) + 1;
-    }
-  });
+  const bool fits = number_fits(value, compute_dtype(dtype));
   TG_CHECK(fits, Runtime, "{}: for dtype {} {} is out of range: got {}", op, dtype, name, to_string(value));
-  return value.to<int64_t>();
+  return is_integral(dtype) ? Scalar(value.to<int64_t>()) : value;
 }
 
 TensorSpec mm_shape(const Tensor& input, const Tensor& mat2) {

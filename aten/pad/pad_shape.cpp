@@ -1,6 +1,7 @@
 // Shapes and checks of padding. `pad` lists (before, after) from the last dimension backwards, as PyTorch's.
 #include <algorithm>
 
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_pad.h"
 #include "tapegrad/aten/tensor.h"
 
@@ -55,6 +56,7 @@ void check_mode(const char* op, IntSpan sizes, IntSpan pad, std::string_view mod
 TensorSpec constant_pad_shape(const Tensor& input, IntSpan pad, const Scalar& value) {
   TG_CHECK(is_complex(input.dtype()) || !value.is_complex(), Runtime, "constant_pad_nd: complex value {} for dtype {}",
            to_string(value), input.dtype());
+  check_number("constant_pad_nd", value, input.dtype());
   return {padded_sizes("constant_pad_nd", input.sizes(), pad), input.dtype(), input.device(), {}};
 }
 

@@ -12,7 +12,7 @@ namespace tapegrad::padding {
 template <class F>
 void with_bits(const Scalar& value, DType dtype, F&& f) {
   alignas(16) char bytes[16];
-  dispatch_dtype(dtype, [&]<class T>() {
+  dispatch_stored(dtype, [&]<class T>() {
     const T v = value.to<T>();
     std::memcpy(bytes, &v, sizeof v);
   });

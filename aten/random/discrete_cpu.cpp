@@ -28,7 +28,7 @@ void fill_integers(const Tensor& t, Integers drawn, PhiloxState state) {
   const bool direct = t.is_contiguous() && !is_half(t.dtype()) && !t.is_complex();
   if (!direct) out = empty_tensor(t.sizes(), t.is_complex() || is_half(t.dtype()) ? DType::float32 : t.dtype());
   const uint64_t base = static_cast<uint64_t>(drawn.low), range = drawn.range;
-  dispatch_dtype(out.dtype(), [&]<class T>() {
+  dispatch_dtype(bits_dtype(out.dtype()), [&]<class T>() {
     if constexpr (!is_half_type<T> && !is_complex_type<T>) {
       T* p = static_cast<T*>(out.data_ptr());
       const bool narrow = range != 0 && range <= UINT32_MAX;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "tapegrad/aten/iterate/outputs.h"
@@ -36,10 +37,11 @@ void check_range(int64_t low, int64_t high, DType dtype, const char* op) {
              dtype, low, high);
     return;
   }
-  dispatch_dtype(dtype, [&]<class T>() {
+  dispatch_stored(dtype, [&]<class T>() {
     if constexpr (std::is_integral_v<T>) {
       const int64_t least = static_cast<int64_t>(std::numeric_limits<T>::min());
-      const int64_t most = static_cast<int64_t>(std::numeric_limits<T>::max());
+      const int64_t most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(std::numeric_limits<T>::max()),
+                                                                   std::numeric_limits<int64_t>::max()));
       TG_CHECK(low >= least && high - 1 <= most, Runtime, "{}: [{}, {}) does not fit into {}", op, low, high, dtype);
     }
   });

@@ -24,6 +24,8 @@ inline uint64_t exact_range(DType t) {
     case DType::float64:
     case DType::complex128:
       return (uint64_t{1} << 53) + 1;
+    case DType::uint64:
+      return 0;  // 2^64
     default:
       return uint64_t{1} << (8 * element_size(t) - (is_signed(t) ? 1 : 0));
   }

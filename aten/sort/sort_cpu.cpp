@@ -2,6 +2,7 @@
 #include "tapegrad/aten/iterate/only_element.h"
 #include "tapegrad/aten/kernels_sort.h"
 #include "tapegrad/aten/sort/rank.h"
+#include "tapegrad/aten/sort/unsigned_order.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -190,6 +191,10 @@ void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values,
 }  // namespace
 
 void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& values, const Tensor& indices) {
+  if (is_stored_only(input.dtype())) {
+    sort_cpu(unsigned_order::as_signed(input), dim, descending, true, unsigned_order::bits_of(values), indices);
+    return unsigned_order::turn_back(values);
+  }
   const RowsIn in(input, dim);
   const RowsOut v(values, dim), p(indices, dim);
   for_ordered(input.dtype(), [&]<class T>() {
@@ -200,6 +205,7 @@ void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Ten
 }
 
 void argsort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& out) {
+  if (is_stored_only(input.dtype())) return argsort_cpu(unsigned_order::as_signed(input), dim, descending, true, out);
   const RowsIn in(input, dim);
   const RowsOut p(out, dim);
   for_ordered(input.dtype(), [&]<class T>() {

@@ -13,7 +13,7 @@ from ._forms import asks
 class _ForeignDType:
     """A dtype of PyTorch that tensors here cannot have. It can be compared and be a key of a table.
 
-    `limits` are what finfo (eps, min, max, tiny) or iinfo (min, max) says.
+    `limits` are what finfo says: eps, min, max, tiny.
     """
 
     def __init__(self, name: str, itemsize: int, limits=None, is_floating_point: bool = False, is_complex: bool = False, is_signed: bool = True):
@@ -32,8 +32,8 @@ for _name, _limits in {"float8_e4m3fn": (2.0**-3, -448.0, 448.0, 2.0**-6), "floa
                        "float8_e5m2": (2.0**-2, -57344.0, 57344.0, 2.0**-14), "float8_e5m2fnuz": (2.0**-3, -57344.0, 57344.0, 2.0**-15),
                        "float8_e8m0fnu": (1.0, 2.0**-127, 2.0**127, 2.0**-127)}.items():
     globals()[_name] = _ForeignDType(_name, 1, _limits, is_floating_point=True)
-for _name, _size in {"uint16": 2, "uint32": 4, "uint64": 8, "quint8": 1, "quint4x2": 1, "bits8": 1}.items():
-    globals()[_name] = _ForeignDType(_name, _size, (0, 2 ** (8 * _size) - 1) if _name.startswith("uint") else None, is_signed=False)
+for _name in ("quint8", "quint4x2", "bits8"):
+    globals()[_name] = _ForeignDType(_name, 1, is_signed=False)
 for _name, _size in {"qint8": 1, "qint32": 4}.items():
     globals()[_name] = _ForeignDType(_name, _size)
 complex32 = _ForeignDType("complex32", 4, is_complex=True)

@@ -10,7 +10,7 @@ __all__ = ["finfo", "iinfo"]
 _FLOATS = {_C.float32: (32, 24, 128, 6), _C.float64: (64, 53, 1024, 15), _C.float16: (16, 11, 16, 3),
            _C.bfloat16: (16, 8, 128, 2)}
 _INTEGERS = {_C.uint8: (0, 255), _C.int8: (-128, 127), _C.int16: (-(2**15), 2**15 - 1), _C.int32: (-(2**31), 2**31 - 1),
-             _C.int64: (-(2**63), 2**63 - 1)}
+             _C.int64: (-(2**63), 2**63 - 1), _C.uint16: (0, 2**16 - 1), _C.uint32: (0, 2**32 - 1), _C.uint64: (0, 2**64 - 1)}
 
 
 def _name(dtype) -> str:
@@ -58,10 +58,9 @@ class iinfo:
     __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, type):
-        limits = getattr(type, "_limits", None)
-        if limits is None and type not in _INTEGERS or limits is not None and type.is_floating_point:
+        if type not in _INTEGERS:
             raise TypeError(f"iinfo: expected an integer dtype: got {type}\nuse tapegrad.finfo for floating ones")
-        self.min, self.max = _INTEGERS[type] if limits is None else limits
+        self.min, self.max = _INTEGERS[type]
         self.bits = 8 * type.itemsize
         self.dtype = _name(type)
 

@@ -12,7 +12,7 @@ namespace {
 // An element of any dtype as the widest of its kind. One kernel for all pairs: which it is, is the same for all
 // threads.
 struct Wide {
-  enum class Kind : uint8_t { Whole, Real, Complex } kind;
+  enum class Kind : uint8_t { Whole, Unsigned, Real, Complex } kind;
   int64_t whole = 0;
   double real = 0, imaginary = 0;
 };
@@ -22,7 +22,7 @@ TG_DEVICE Wide widen(const char* p) {
   const T x = *reinterpret_cast<const T*>(p);
   Wide w;
   if constexpr (std::is_integral_v<T>) {
-    w.kind = Wide::Kind::Whole;
+    w.kind = std::is_same_v<T, uint64_t> ? Wide::Kind::Unsigned : Wide::Kind::Whole;
     w.whole = static_cast<int64_t>(x);
   } else if constexpr (is_complex_type<T>) {
     w.kind = Wide::Kind::Complex;
@@ -39,6 +39,8 @@ TG_DEVICE void narrow(char* p, const Wide& w) {
   T& out = *reinterpret_cast<T*>(p);
   if (w.kind == Wide::Kind::Whole)
     out = cast_element<T>(w.whole);
+  else if (w.kind == Wide::Kind::Unsigned)
+    out = cast_element<T>(static_cast<uint64_t>(w.whole));
   else if (w.kind == Wide::Kind::Real)
     out = cast_element<T>(w.real);
   else
@@ -65,6 +67,9 @@ TG_DEVICE Wide widen_any(const char* p, DType dtype) {
       TG_CASE(float32, float)
       TG_CASE(float64, double)
       TG_CASE(complex64, complex64_t)
+      TG_CASE(uint16, uint16_t)
+      TG_CASE(uint32, uint32_t)
+      TG_CASE(uint64, uint64_t)
     default:
       return widen<complex128_t>(p);
 #undef TG_CASE
@@ -90,7 +95,7 @@ TG_KERNEL void convert_kernel(ConvertArgs args) {
   case DType::name:         \
     narrow<type>(to, w);    \
     break;
-      TG_FORALL_DTYPES(TG_CASE)
+      TG_FORALL_STORED_DTYPES(TG_CASE)
 #undef TG_CASE
     }
   }

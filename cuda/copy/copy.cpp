@@ -142,8 +142,8 @@ void fill_cuda(const Tensor& self, const Operand& operand) {
   const Tensor& value = operand.tensor();
   if (!value.is_cpu()) return copy_any(self, value, true);
   alignas(16) unsigned char bytes[16] = {};
-  dispatch_dtype(value.dtype(), [&]<class From>() {
-    dispatch_dtype(self.dtype(), [&]<class To>() {
+  dispatch_stored(value.dtype(), [&]<class From>() {
+    dispatch_stored(self.dtype(), [&]<class To>() {
       const To converted = cast_element<To>(*static_cast<const From*>(value.data_ptr()));
       std::memcpy(bytes, &converted, sizeof(To));
     });

@@ -66,7 +66,7 @@ Tensor nonzero_cuda(const Tensor& input) {
   const int64_t n = from.numel();
   const Tensor flags = empty_tensor({n}, DType::uint8, input.device());
   const Tensor sums = empty_tensor({n}, DType::int64, input.device());
-  dispatch_dtype(from.dtype(), [&]<class T>() {
+  dispatch_dtype(bits_dtype(from.dtype()), [&]<class T>() {
     using S = stored_t<T>;
     for_elements(work, n, IsSet<S>{data_of<S>(from), target_of<uint8_t>(flags)});
   });

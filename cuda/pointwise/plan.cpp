@@ -13,10 +13,10 @@ using pointwise::Iterator;
 
 // A value of the host in the compute type.
 void convert_on_host(void* to, DType to_dtype, const void* from, DType from_dtype) {
-  dispatch_dtype(from_dtype, [&]<class From>() {
+  dispatch_stored(from_dtype, [&]<class From>() {
     From value;
     std::memcpy(&value, from, sizeof(From));
-    dispatch_dtype(to_dtype, [&]<class To>() {
+    dispatch_stored(to_dtype, [&]<class To>() {
       const To converted = cast_element<To>(value);
       std::memcpy(to, &converted, sizeof(To));
     });

@@ -168,7 +168,7 @@ void integers(const Tensor& t, random::Integers drawn, DrawState state) {
              : empty_tensor(t.sizes(), t.is_complex() || is_half(t.dtype()) ? DType::float32 : t.dtype(), t.device());
   {
     const Work work(t.device(), {&out});
-    dispatch_dtype(out.dtype(), [&]<class T>() {
+    dispatch_dtype(bits_dtype(out.dtype()), [&]<class T>() {
       if constexpr (!is_half_type<T> && !is_complex_type<T>)
         for_elements(work, out.numel(),
                      Integers<T>{target_of<T>(out), state, static_cast<uint64_t>(drawn.low), drawn.range});

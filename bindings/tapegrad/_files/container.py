@@ -27,6 +27,9 @@ from .. import (
     int32,
     int64,
     uint8,
+    uint16,
+    uint32,
+    uint64,
     view_as_real,
 )
 from .. import (
@@ -38,7 +41,7 @@ from .pieces import PARALLEL, Pieces, host_bytes
 from .tree import Encoder
 
 CODES = {float64: "F64", float32: "F32", float16: "F16", bfloat16: "BF16", int64: "I64", int32: "I32", int16: "I16",
-         int8: "I8", uint8: "U8", bool_: "BOOL"}
+         int8: "I8", uint64: "U64", uint32: "U32", uint16: "U16", uint8: "U8", bool_: "BOOL"}
 DTYPES = {**{code: dtype for dtype, code in CODES.items()}, "C64": complex64}
 VERSION = 2
 _ALIGN = 64  # of the first tensor in the file: the kernel copies to and from other places at a seventh of the speed on some processors
@@ -88,7 +91,7 @@ class _TensorEncoder:
         if a.dtype.hasobject or a.dtype.kind not in "biufcSUmMV" or a.dtype.names:
             raise TypeError(f"save: cannot save a NumPy array of dtype {a.dtype} at {path!r}: files hold numbers and texts only")
         source = a if a.flags.c_contiguous and a.flags.writeable else a.copy()
-        native = a.dtype.isnative and a.dtype.kind in "biufc" and a.dtype.str[1:] not in ("u2", "u4", "u8", "f16", "c32", "f12")
+        native = a.dtype.isnative and a.dtype.kind in "biufc" and a.dtype.str[1:] not in ("f16", "c32", "f12")
         if native:
             t = from_numpy(source)
         else:  # a dtype that only NumPy has: its bytes

@@ -31,7 +31,8 @@ STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage"
             "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
             "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8"}
 _ABSENT_STORAGES = ("QInt8Storage", "QInt32Storage", "QUInt8Storage", "QUInt4x2Storage", "QUInt2x4Storage", "TypedStorage")
-_DTYPES = {*STORAGES.values(), "float", "double", "half", "long", "int", "short"}
+NEW_DTYPES = frozenset(("uint16", "uint32", "uint64"))  # without storage classes: PyTorch writes their bytes and the dtype
+_DTYPES = {*STORAGES.values(), *NEW_DTYPES, "float", "double", "half", "long", "int", "short"}
 _ABSENT_DTYPES = ("float8", "float4", "uint", "int", "qint", "quint", "bits", "complex32", "chalf")
 _LAYOUTS = {"torch.strided": strided, "torch.sparse_coo": sparse_coo}
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric", "numpy._core.numeric", "numpy")

@@ -24,11 +24,12 @@ from ..nn.recurrent import RNNBase
 from ..storage import TypedStorage, UntypedStorage
 from . import objects, steps
 from .pieces import PARALLEL, Pieces, host_bytes
-from .torch_names import STORAGES
+from .torch_names import NEW_DTYPES, STORAGES
 from .tree import DEEPEST, FACTORIES
 
 _ALIGN = 64
-_STORAGE_OF = {dtype: name for name, dtype in STORAGES.items() if name != "UntypedStorage"}
+_STORAGE_OF = {**{dtype: f"ctorch\n{name}\n" for name, dtype in STORAGES.items() if name != "UntypedStorage"},
+               **dict.fromkeys(NEW_DTYPES, "ctorch.storage\nUntypedStorage\n")}
 
 
 def _integer(n: int) -> bytes:
@@ -45,6 +46,10 @@ def _integer(n: int) -> bytes:
 def _text(s: str) -> bytes:
     data = s.encode("utf-8", "surrogatepass")
     return b"X" + len(data).to_bytes(4, "little") + data
+
+
+def _is_new(dtype) -> bool:
+    return str(dtype).rpartition(".")[2] in NEW_DTYPES
 
 
 def _numbers(values) -> bytes:
@@ -271,7 +276,7 @@ class _Stream:
             return "_rebuild_sparse_tensor", self.sparse, wanted
         if t.is_meta:
             return "_rebuild_meta_tensor_no_storage", self.meta, wanted
-        return "_rebuild_tensor_v2", self.dense, wanted
+        return "_rebuild_tensor_v3" if _is_new(t.dtype) else "_rebuild_tensor_v2", self.dense, wanted
 
     def data(self, t, path: str, requires_grad: bool) -> None:
         function, arguments, _ = self.parts(t)
@@ -292,12 +297,15 @@ class _Stream:
         self.values((t.dtype, tuple(t.shape), tuple(t.stride()), requires_grad), path)
 
     def dense(self, t, path: str, requires_grad: bool) -> None:
-        """The arguments of _rebuild_tensor_v2. Where the tensor lies is known when all tensors are: the bytes are put in then."""
+        """The arguments of _rebuild_tensor_v2, or of _v3, which takes the dtype, too. Where the tensor lies is known when all tensors are: the bytes are put in then."""
         self.keep.append(t)
         number = self.pieces.add(t, path)
         self.put(b"(")
         self.patches.append((number, self.out.tell()))
-        self.put((b"\x88" if requires_grad else b"\x89") + _EMPTY_ORDERED + b"t")
+        self.put((b"\x88" if requires_grad else b"\x89") + _EMPTY_ORDERED)
+        if _is_new(t.dtype):
+            self.write(t.dtype, path)
+        self.put(b"t")
 
     def place(self, t, key: str, piece, view) -> bytes:
         """storage, offset, shape and strides."""
@@ -306,8 +314,8 @@ class _Stream:
         if before is None:
             kind, device = _STORAGE_OF[str(t.dtype).rpartition(".")[2]], t.device
             where = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
-            before = self.kinds[t.dtype, device] = (b"(" + _text("storage") + f"ctorch\n{kind}\n".encode(), _text(where))
-        count = piece.source.numel() * piece.source.element_size() // t.element_size()
+            before = self.kinds[t.dtype, device] = (b"(" + _text("storage") + kind.encode(), _text(where))
+        count = piece.source.numel() * piece.source.element_size() // (1 if _is_new(t.dtype) else t.element_size())
         return b"".join((before[0], _text(key), before[1], _integer(count), b"tQ", _integer(offset), _numbers(shape), _numbers(stride)))
 
     def storage(self, value, path: str) -> None:

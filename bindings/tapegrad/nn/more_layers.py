@@ -11,9 +11,10 @@ from itertools import pairwise
 from .. import argmax, bfloat16, float16, float32, float64
 from . import functional as F
 from ._bases import _Loss, _WeightedLoss
-from ._layers import BatchNorm1d, Linear, NLLLoss, PairwiseDistance
+from ._layers import Linear, NLLLoss, PairwiseDistance
 from .container import ModuleList, Sequential
 from .module import Module
+from .sync_batch_norm import SyncBatchNorm
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss", "Container", "CrossMapLRN2d", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions",
            "NLLLoss2d", "SyncBatchNorm", "TripletMarginWithDistanceLoss"]
@@ -133,35 +134,6 @@ class CrossMapLRN2d(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
-
-
-class SyncBatchNorm(BatchNorm1d):
-    """Batch normalisation over the batches of all processes. With one process it is batch normalisation of any input with two or
-    more dimensions; there is no communication between processes."""
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True, process_group=None, device=None, dtype=None, *, bias: bool = True) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype, bias=bias)
-        self.process_group = process_group
-
-    def _check_input_dim(self, input) -> None:
-        if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module, process_group=None):
-        """The module with every batch normalisation in it replaced."""
-        from ._bases import _BatchNorm
-        result = module
-        if isinstance(module, _BatchNorm) and not isinstance(module, cls):
-            result = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
-                         process_group)
-            for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
-                setattr(result, name, getattr(module, name))
-            result.training = module.training
-        for name, child in module.named_children():
-            result.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return result
 
 
 _ASMoutput = namedtuple("_ASMoutput", ["output", "loss"])

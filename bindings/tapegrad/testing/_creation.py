@@ -8,7 +8,7 @@ from .. import _C
 
 _ops = _C._functions[""]
 _BOUNDS = {_C.uint8: (0, 255), _C.int8: (-128, 127), _C.int16: (-2**15, 2**15 - 1), _C.int32: (-2**31, 2**31 - 1),
-           _C.int64: (-2**63, 2**63 - 1)}
+           _C.int64: (-2**63, 2**63 - 1), _C.uint16: (0, 2**16 - 1), _C.uint32: (0, 2**32 - 1), _C.uint64: (0, 2**64 - 1)}
 _LARGEST = {_C.float16: 65504.0, _C.bfloat16: 3.3895313892515355e38, _C.float32: 3.4028234663852886e38,
             _C.float64: 1.7976931348623157e308, _C.complex64: 3.4028234663852886e38, _C.complex128: 1.7976931348623157e308}
 
@@ -53,7 +53,7 @@ def _range(dtype, low, high):
     """The range of draws within what the dtype holds."""
     if dtype == _C.bool:
         return 0, 2
-    first, last = (0, 10) if dtype == _C.uint8 else (-9, 10) if dtype in _BOUNDS else (-9.0, 9.0)
+    first, last = (0, 10) if not dtype.is_signed else (-9, 10) if dtype in _BOUNDS else (-9.0, 9.0)
     low, high = first if low is None else low, last if high is None else high
     if low != low or high != high:
         raise ValueError(f"make_tensor: low and high must be numbers: got {low} and {high}")

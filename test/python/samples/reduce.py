@@ -13,6 +13,12 @@ def reduce(make):
                     ((make((40, 33)), 0), {})]
 
 
+def hash_tensor(make):
+    x = make((2, 3, 5))
+    return [((y,), {}) for y in _inputs(make)] + [((x, 1), {}), ((x, (0, 2)), {}), ((x, -1), {"keepdim": True}), ((make((4, 6)).t()[::2], 0), {}), ((make((2, 0, 3)), 2), {}),
+                                                  ((x > 0, 1), {}), (((make((70, 33)) * 100).int(),), {"mode": 0})]
+
+
 def reduce_one(make):
     x = make((2, 3, 5), low=0.4, high=1.6)
     return [((y,), {}) for y in _inputs(make, 0.4, 1.6)] + [((x, 1), {}), ((x, -1, True), {}), ((x, 0), {}), ((make((4, 6), low=0.4, high=1.6).t(), 0), {})]

@@ -1,0 +1,18 @@
+// Numbers of uint16, uint32 and uint64, which are only stored, as signed ones in the same order: with the highest bit
+// turned over. So the kernels of the signed dtypes sort them. Owns nothing; any thread.
+#pragma once
+
+#include "tapegrad/aten/tensor.h"
+
+namespace tapegrad::unsigned_order {
+
+inline Scalar highest_bit(const Tensor& t) {
+  return Scalar(std::numeric_limits<int64_t>::min() >> (64 - 8 * static_cast<int>(t.itemsize())));
+}
+inline Tensor bits_of(const Tensor& t) { return raw::_view_dtype(t, bits_dtype(t.dtype())); }
+
+inline Tensor as_signed(const Tensor& t) { return raw::bitwise_xor(bits_of(t), highest_bit(t)); }
+// In place: of a tensor of an unsigned dtype that holds the bits of such signed numbers.
+inline void turn_back(const Tensor& t) { raw::bitwise_xor_(bits_of(t), highest_bit(t)); }
+
+}  // namespace tapegrad::unsigned_order
