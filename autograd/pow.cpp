@@ -1,5 +1,6 @@
 // Powers with a number for an exponent: frequent ones have formulas of their own, a few times faster than the general
 // power and more exact.
+#include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/autograd/saved_tensor.h"
 
 namespace tapegrad {
@@ -44,6 +45,7 @@ Tensor pow(const Operand& base, const Operand& exponent) {
     const bool integers = !is_differentiable(input.dtype()) && value.is_integral();
     TG_CHECK(!(integers && p < 0), Runtime,
              "pow: integers to negative integer powers are not integers: got exponent {}", p);
+    if (integers && input.dtype() != DType::bool_) check_number("pow", value, input.dtype());
     // A power of floating kind lifts integers to the default floating dtype; leave that to the general form.
     if (input.dtype() != DType::bool_ && (value.is_integral() || is_differentiable(input.dtype()))) {
       if (p == 2) return square(input);

@@ -411,5 +411,6 @@ def judge(name, differences, known):
     """What is new among the differences of a row, and which listed ones did not occur."""
     entries = [entry for entry in known if name in entry["rows"]]
     new = [d for d in differences if not any(entry["pattern"].search(d) for entry in entries)]
-    gone = [entry["match"] for entry in entries if not any(entry["pattern"].search(d) for d in differences)]
+    gone = [entry["match"] for entry in entries
+            if not entry.get("some_processors") and not any(entry["pattern"].search(d) for d in differences)]
     return new, gone

@@ -100,6 +100,12 @@ LONG = {  # each takes more than half a second of one processor, most of them se
     "the gradient of one image": lambda: gradient(lambda x: F.grid_sample(x, tg.rand(1, 3000, 3000, 2) * 2 - 1), tg.randn(1, 1, 999, 999)),
     "the gradient of one head": lambda: gradient(lambda q: F.scaled_dot_product_attention(q, q, q), tg.randn(1, 1, 16384, 64)),
     "conv2d of integers": lambda: often(F.conv2d, numbers(1, 16, 400, 400), numbers(16, 16, 7, 7)),
+    "conv2d of one large image": lambda: often(F.conv2d, tg.randn(1, 64, 900, 900), tg.randn(64, 64, 3, 3), padding=1),
+    "conv_transpose2d of one large image": lambda: often(F.conv_transpose2d, tg.randn(1, 64, 900, 900), tg.randn(64, 64, 3, 3)),
+    "the gradient of a kernel": lambda: gradient(lambda w: F.conv2d(tg.ones(1, 1, 900, 900).expand(1, 64, 900, 900), w), tg.randn(64, 64, 3, 3)),
+    "the gradient of a kernel of many images": lambda: gradient(lambda w: F.conv2d(tg.ones(8192, 1, 32, 32).expand(8192, 16, 32, 32), w), tg.randn(32, 16, 3, 3)),
+    "conv1d with a long kernel": lambda: over(F.conv1d, tg.randn(1, 1, 1 << 20), tg.randn(1, 1, 50_001)),
+    "fft of a prime length": lambda: lambda: [tg.fft.fft(x) for x in [tg.ones(n) for n in (16_777_213, 16_777_199)]],
     "block_diag": lambda: over(tg.block_diag, *[tg.ones(1, 1)] * 20_000),
     "pickle": lambda: over(pickle.dumps, [tg.ones(1 << 25) for _ in range(20)]),
 }
