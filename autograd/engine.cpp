@@ -18,8 +18,9 @@ struct ThreadState {
   uint32_t depth;
   Node* node;
   bool keeps_graph;
+  bool accumulates;
 };
-constinit thread_local ThreadState thread_state = {0, nullptr, false};
+constinit thread_local ThreadState thread_state = {0, nullptr, false, false};
 
 std::vector<std::function<void()>>& callbacks_of_thread() {
   static thread_local std::vector<std::function<void()>> callbacks;
@@ -308,6 +309,7 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
 
   {
     ThreadScope thread;
+    thread_state.accumulates = options.accumulate;
     SiteGuard site(0);
     const uint32_t no_grad = kModeNoGrad;
     ModeGuard mode(options.create_graph ? 0 : no_grad, options.create_graph ? no_grad : 0);
@@ -350,6 +352,7 @@ std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpan grad_
 bool backward_running() noexcept { return runs.load(std::memory_order_acquire) != 0; }
 bool in_backward() noexcept { return thread_state.depth > 0; }
 Node* current_node() noexcept { return thread_state.node; }
+bool accumulating() noexcept { return thread_state.accumulates; }
 bool keeps_graph() noexcept { return thread_state.keeps_graph; }
 
 void queue_callback(std::function<void()> callback) {

@@ -28,6 +28,8 @@ TG_API bool in_backward() noexcept;
 // Whether any thread is inside run_backward.
 TG_API bool backward_running() noexcept;
 TG_API Node* current_node() noexcept;
+// Whether the innermost backward of this thread writes into leaves' .grad; false in autograd.grad.
+TG_API bool accumulating() noexcept;
 // Whether what that node saved stays, for another backward through it.
 TG_API bool keeps_graph() noexcept;
 // Runs at the end of the outermost backward of this thread, unless that one fails.

@@ -34,7 +34,7 @@ struct Edge {
 // Gradients travel in this: entries may be undefined (no gradient).
 using GradList = InlineVector<Tensor, 4>;
 
-// Hooks of a node and of the tensors it made. `tensor`, `pre` and `retain` see and may replace the gradients
+// Hooks of a node and of the tensors it made. `tensor`, `retain` and `pre` see and may replace the gradients
 // that arrive, in this order; `post` those that leave.
 struct NodeHooks {
   using Pre = std::function<void(GradList& grads)>;

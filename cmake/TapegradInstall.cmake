@@ -38,9 +38,9 @@ install(FILES "${PROJECT_BINARY_DIR}/tapegradConfig.cmake" "${PROJECT_BINARY_DIR
 if(TARGET tapegrad_cuda AND NOT CUDA STREQUAL "CHECK")
   install(TARGETS tapegrad_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
-foreach(room ${TG_ROOMS})
-  if(EXISTS "${PROJECT_SOURCE_DIR}/${room}")
-    install(DIRECTORY "${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tapegrad" FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
+foreach(layer ${TG_LAYERS})
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${layer}")
+    install(DIRECTORY "${layer}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tapegrad" FILES_MATCHING PATTERN "*.h" PATTERN "*.inc")
   endif()
 endforeach()
 install(DIRECTORY include/ "${TG_GEN_DIR}/tapegrad" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"

@@ -3,12 +3,12 @@
 # TG_GENERATED_PYTHON (relative to TG_GEN_DIR/python) and the include path TG_INCLUDE_DIRS.
 
 set(TG_GEN_DIR "${PROJECT_BINARY_DIR}/gen")
-set(TG_ROOMS c10 aten autograd nn multiprocessing)  # compiled into libtapegrad
+set(TG_LAYERS c10 aten autograd nn multiprocessing distributed)  # compiled into libtapegrad
 
-# Includes are written "tapegrad/c10/dtype.h": a link per room makes that true of the source tree.
+# Includes are written "tapegrad/c10/dtype.h": a link per layer makes that true of the source tree.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include/tapegrad")
-foreach(room ${TG_ROOMS} cuda bindings)
-  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${room}" "${PROJECT_BINARY_DIR}/include/tapegrad/${room}" SYMBOLIC)
+foreach(layer ${TG_LAYERS} cuda bindings)
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${layer}" "${PROJECT_BINARY_DIR}/include/tapegrad/${layer}" SYMBOLIC)
 endforeach()
 set(TG_INCLUDE_DIRS "${PROJECT_BINARY_DIR}/include" "${TG_GEN_DIR}" "${PROJECT_SOURCE_DIR}/include")
 
@@ -46,10 +46,11 @@ foreach(file ${on_disk})
 endforeach()
 
 set(TG_SOURCES "")
-foreach(room ${TG_ROOMS})
-  file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${room}/*.cpp")
+foreach(layer ${TG_LAYERS})
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${layer}/*.cpp")
   list(APPEND TG_SOURCES ${found})
 endforeach()
+list(FILTER TG_SOURCES EXCLUDE REGEX "/distributed/gloo/")  # a library of its own: TapegradGloo.cmake
 file(GLOB_RECURSE TG_BINDING_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bindings/*.cpp")
 
 set(TG_GENERATED_PYTHON "")

@@ -43,16 +43,27 @@ if(test_sources)
   catch_discover_tests(tapegrad_tests PROPERTIES TIMEOUT 300)
 endif()
 
-# The lowest rooms and their tests in a program of their own: what several threads and processes share is looked at by ThreadSanitizer
-# (tools/tsan.sh), for which the whole library would take too long to compile.
+# The lowest layers and the engines of one machine, and their tests in a program of their own: what several threads and processes share is
+# looked at by ThreadSanitizer (tools/tsan.sh), for which the whole library would take too long to compile.
 file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/c10/*.cpp" "${PROJECT_SOURCE_DIR}/multiprocessing/*.cpp"
   "${PROJECT_SOURCE_DIR}/test/cpp/c10/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/multiprocessing/*.cpp"
   "${PROJECT_SOURCE_DIR}/cuda/memory/device_allocator*.cpp" "${PROJECT_SOURCE_DIR}/cuda/simulated/*.cpp"
   "${PROJECT_SOURCE_DIR}/cuda/runtime/devices.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/cuda/memory/device_allocator_test.cpp"
-  "${PROJECT_SOURCE_DIR}/test/cpp/cuda/simulated/*.cpp")
-list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test)\\.cpp$")  # these lead to the operators
+  "${PROJECT_SOURCE_DIR}/test/cpp/cuda/simulated/*.cpp"
+  "${PROJECT_SOURCE_DIR}/distributed/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/distributed/local*_test.cpp"
+  "${PROJECT_SOURCE_DIR}/test/cpp/distributed/reduce_test.cpp")
+list(FILTER shared_sources EXCLUDE REGEX "/distributed/gloo/|_cpu\\.cpp$")
+# These lead to the operators.
+list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test|distributed/(call|group|reducer|work))\\.cpp$")
 if(TARGET tapegrad_tests AND TG_SANITIZE MATCHES "thread")
+  foreach(isa ${TG_ISAS})
+    add_library(tapegrad_shared_${isa} OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/distributed/reduce_cpu.cpp")
+    target_compile_definitions(tapegrad_shared_${isa} PRIVATE TG_ISA=${isa})
+    target_compile_options(tapegrad_shared_${isa} PRIVATE ${TG_KERNEL_LEVEL} ${TG_ISA_FLAGS_${isa}})
+    target_link_libraries(tapegrad_shared_${isa} PRIVATE tapegrad_private)
+    list(APPEND shared_sources $<TARGET_OBJECTS:tapegrad_shared_${isa}>)
+  endforeach()
   add_executable(tapegrad_shared_tests EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/test/cpp/main.cpp" ${shared_sources})
   get_target_property(catch tapegrad_tests LINK_LIBRARIES)
   list(REMOVE_ITEM catch tapegrad tapegrad_cuda_sim)

@@ -13,6 +13,7 @@ missing_packages() {
   has_header fmt/core.h || echo libfmt-dev
   has_header sleef.h || echo libsleef-dev
   has_header zlib.h || echo zlib1g-dev
+  has_header gloo/config.h || echo libgloo-dev
   has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || echo catch2
   # A virtual environment and Python's headers: only the system's own Python keeps them in packages of their own.
   "$PYTHON" -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the lowest rooms (c10, multiprocessing) with ThreadSanitizer and runs their tests: the allocator, the thread pool, the arenas
-# and ledgers that processes share. usage: tools/tsan.sh [arguments of the tests]
+# Builds the lowest layers (c10, multiprocessing) and the engines of one machine with ThreadSanitizer and runs their tests: the allocator,
+# the thread pool, the arenas and ledgers that processes share, collectives and messages. usage: tools/tsan.sh [arguments of the tests]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh

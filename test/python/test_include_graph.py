@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A room may include itself and the rooms named here. bindings sees all and is in nobody's list; cuda is in nobody's
+# A layer may include itself and the layers named here. bindings sees all and is in nobody's list; cuda is in nobody's
 # list but theirs: from above it is reached through the kernel table and the interfaces of c10.
 BELOW = {
     "c10": set(),
@@ -15,51 +15,52 @@ BELOW = {
     "autograd": {"c10", "aten"},
     "nn": {"c10", "aten", "autograd"},
     "multiprocessing": {"c10", "aten", "autograd"},
+    "distributed": {"c10", "aten", "autograd", "multiprocessing"},
     "cuda": {"c10", "aten"},
-    "bindings": {"c10", "aten", "autograd", "nn", "multiprocessing", "cuda"},
+    "bindings": {"c10", "aten", "autograd", "nn", "multiprocessing", "distributed", "cuda"},
 }
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 
-def included_rooms(path):
-    """(line number, room) for each include of ours; generated headers lie in the room that their path names."""
+def included_layers(path):
+    """(line number, layer) for each include of ours; generated headers lie in the layer that their path names."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         match = re.match(r'\s*#\s*include\s*["<](?:tapegrad/)?([a-z0-9_]+)/', line)
         if match and match.group(1) in BELOW and (ROOT / match.group(1)).is_dir():
             yield number, match.group(1)
 
 
-def sources(room):
-    return [p for p in (ROOT / room).rglob("*") if p.suffix in SUFFIXES]
+def sources(layer):
+    return [p for p in (ROOT / layer).rglob("*") if p.suffix in SUFFIXES]
 
 
-@pytest.mark.parametrize("room", BELOW)
-def test_rooms_include_downwards_only(room):
-    allowed = BELOW[room] | {room}
+@pytest.mark.parametrize("layer", BELOW)
+def test_layers_include_downwards_only(layer):
+    allowed = BELOW[layer] | {layer}
     wrong = [
         f"{path.relative_to(ROOT)}:{number} includes {other}"
-        for path in sources(room)
-        for number, other in included_rooms(path)
+        for path in sources(layer)
+        for number, other in included_layers(path)
         if other not in allowed
     ]
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("room", [r for r in BELOW if r != "bindings"])
-def test_the_core_knows_nothing_of_python(room):
+@pytest.mark.parametrize("layer", [r for r in BELOW if r != "bindings"])
+def test_the_core_knows_nothing_of_python(layer):
     wrong = [
         str(path.relative_to(ROOT))
-        for path in sources(room)
+        for path in sources(layer)
         if re.search(r"#\s*include\s*[<\"](Python\.h|pybind11/|numpy/)", path.read_text())
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_includes_are_written_in_one_way():
-    """`#include "tapegrad/room/file.h"`, so that the source tree and an installed tree read the same."""
+    """`#include "tapegrad/layer/file.h"`, so that the source tree and an installed tree read the same."""
     wrong = []
-    for room in BELOW:
-        for path in sources(room):
+    for layer in BELOW:
+        for path in sources(layer):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
                 if match and not match.group(1).startswith("tapegrad/"):

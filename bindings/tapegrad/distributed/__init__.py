@@ -1,34 +1,40 @@
-"""Collectives in a world of one process, so that programs which can run distributed run on one process as they are.
+"""Processes that work together, by PyTorch's names: groups of them, collectives, sends and receives, meshes, stores.
 
-`init_process_group` takes any backend's name for one process; every collective then has the result that it has among one. More
-processes are refused with one sentence.
+Tensors go through the memory that the processes of one machine share, or through gloo between machines. A world of one process takes any
+backend's name and needs neither; every collective then has the result that it has among one.
 """
 
 from __future__ import annotations
 
 from .._lazy import load as _load
 from . import (
-    algorithms,  # noqa: F401  rooms are added to it
+    algorithms,  # noqa: F401  what is not there yet is added to it
     constants,
     device_mesh,
     distributed_c10d,
 )
-from ._rooms import make_all as _make_all
+from ._not_yet import make_all as _make_all
+from ._rendezvous import register_rendezvous_handler, rendezvous
 from .device_mesh import DeviceMesh, init_device_mesh
 from .distributed_c10d import *  # noqa: F403
 from .distributed_c10d import __all__ as _names
+from .distributed_c10d import _coalescing_manager, _make_nccl_premul_sum  # noqa: F401
 from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 
 _make_all()
-_LAZY = frozenset(("elastic", "nn", "optim"))
+_LAZY = frozenset(("_functional_collectives", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "run"))
 
 
 def __getattr__(name: str):
     if name in _LAZY:
         return _load(f"{__name__}.{name}")
+    if name == "notebook_launcher":
+        return _load(f"{__name__}._notebook").notebook_launcher
     from .._hints import no_attribute
 
     raise no_attribute(__name__, name, __all__)
 
 
-__all__ = [*_LAZY, *_names, "DeviceMesh", "constants", "device_mesh", "distributed_c10d", "init_device_mesh", "reduce_op"]
+__all__ = [*_LAZY, *_names, "DeviceMesh", "constants", "device_mesh", "distributed_c10d", "init_device_mesh",
+           "notebook_launcher",  # noqa: F405  comes when it is asked for
+           "reduce_op", "register_rendezvous_handler", "rendezvous"]

@@ -1,4 +1,4 @@
-"""Collectives in a world of one process have the results that they have among one; more processes are refused."""
+"""Collectives in a world of one process have the results that they have among one, with neither shared memory nor gloo."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_starting_a_world(monkeypatch):
         dist.get_rank()
     with pytest.raises(ValueError, match="environment variable RANK expected, but not set"):
         dist.init_process_group("nccl")
-    with pytest.raises(RuntimeError, match="^init_process_group: tapegrad runs one process so far: got world_size=2\n"):
-        dist.init_process_group("nccl", rank=0, world_size=2)
+    with pytest.raises(ValueError, match="rank must be within the world: got rank=1 and world_size=1$"):
+        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=1, world_size=1)
     with pytest.raises(TypeError, match="^Expected timeout argument to be of type datetime.timedelta"):
         dist.init_process_group("gloo", timeout=3, rank=0, world_size=1)
     assert not dist.is_initialized() and dist.get_node_local_rank(3) == 3
@@ -114,14 +114,12 @@ def test_starting_a_world(monkeypatch):
 def test_stores():
     store = dist.TCPStore("localhost", 0, 1, True)
     store.set("a", "1")
-    assert store.get("a") == b"1" and store.add("n", 2) == 2 and store.add("n", 3) == 5 and store.num_keys() == 2
+    assert store.get("a") == b"1" and store.add("n", 2) == 2 and store.add("n", 3) == 5 and store.num_keys() == 3  # and PyTorch's own
     prefix = dist.PrefixStore("p", store)
     prefix.set("a", b"2")
     assert store.get("p/a") == prefix.get("a") == b"2" and prefix.check(["a"]) and store.delete_key("a") and not store.check(["a"])
-    with pytest.raises(dist.DistStoreError, match="no value after 0.01 s for zzz"):
+    with pytest.raises(dist.DistStoreError, match="no value for zzz"):
         store.wait(["zzz"], datetime.timedelta(milliseconds=10))
-    with pytest.raises(RuntimeError, match="^TCPStore: tapegrad runs one process so far"):
-        dist.TCPStore("localhost", 0, 2)
 
 
 def test_data_parallel_modules(world):
@@ -145,7 +143,7 @@ def test_data_parallel_modules(world):
     model.zero_grad()
     parallel(x).sum().backward()
     assert seen == [("state", True, (8,))] and model.weight.grad.equal(before.bfloat16().float())
-    with pytest.raises(RuntimeError, match="doesn't have any parameters that require a gradient"):
+    with pytest.raises(RuntimeError, match="doesn't have any parameter that requires a gradient"):
         nn.parallel.DistributedDataParallel(nn.ReLU())
     with dist.algorithms.Join([parallel]):
         parallel(x)
@@ -174,17 +172,17 @@ def test_scatter_and_gather():
     assert nn.parallel.parallel_apply([nn.Identity()], [x])[0] is x
 
 
-def test_what_needs_several_processes_can_be_imported():
-    from tapegrad.distributed.fsdp import FullyShardedDataParallel
+def test_what_is_not_there_yet_can_be_imported():
     from tapegrad.distributed.fsdp.fully_sharded_data_parallel import StateDictType
+    from tapegrad.distributed.pipelining import SplitPoint, pipeline
     from tapegrad.distributed.tensor import DeviceMesh, DTensor
     from tapegrad.distributed.tensor.parallel import parallelize_module
 
     assert DeviceMesh is dist.DeviceMesh and StateDictType.FULL_STATE_DICT.value == 1 and not isinstance(tg.ones(1), DTensor)
-    why = "tapegrad runs one process so far, and a model or a state of one process is whole$"
-    for call, name in [(lambda: FullyShardedDataParallel(nn.Linear(1, 1)), "fsdp.FullyShardedDataParallel"),
-                       (lambda: parallelize_module(nn.Linear(1, 1), None, {}), "tensor.parallel.parallelize_module"),
-                       (lambda: dist.checkpoint.save({}, "x"), "checkpoint.save"),
-                       (lambda: FullyShardedDataParallel.state_dict_type(None), "fsdp.FullyShardedDataParallel.state_dict_type")]:
+    assert SplitPoint.END.value == 2
+    why = "tensors of several processes, pipelines and remote calls are not there yet$"
+    for call, name in [(lambda: parallelize_module(nn.Linear(1, 1), None, {}), "tensor.parallel.parallelize_module"),
+                       (lambda: pipeline(nn.Linear(1, 1), ()), "pipelining.pipeline"),
+                       (lambda: dist.rpc.init_rpc("a"), "rpc.init_rpc")]:
         with pytest.raises(NotImplementedError, match=f"^distributed.{name}: {why}"):
             call()

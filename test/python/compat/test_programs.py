@@ -190,7 +190,7 @@ def test_rare_names_of_the_root():
     assert tg.while_loop(lambda n: n < 5, lambda n: n + 2, (0,)) == (6,)
     a, b = tg.eye(3), tg.randn(3, 2)
     assert tg.spmm(a, b).equal(b) and tg.spmm(a.to_sparse(), b).equal(b)
-    assert {tg.float8_e4m3fn: 1}[tg.float8_e4m3fn] == 1 and tg.float8_e4m3fn.itemsize == 1 and str(tg.uint16) == "torch.uint16"
+    assert {tg.float8_e4m3fn: 1}[tg.float8_e4m3fn] == 1 and tg.float8_e4m3fn.itemsize == 1 and str(tg.qint8) == "torch.qint8"
     with pytest.raises(TypeError):
         a.to(tg.float8_e5m2)
     assert tg.Tag.pointwise != tg.Tag.core and {"Event", "_dynamo", "jit"} <= {*dir(tg)} | {"Event"}

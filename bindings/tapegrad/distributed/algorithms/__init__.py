@@ -1,6 +1,6 @@
-"""Uneven inputs and hooks of gradients."""
+"""Uneven inputs, hooks of gradients, means of models."""
 
-from . import ddp_comm_hooks, join
+from . import ddp_comm_hooks, join, model_averaging
 from .join import Join, Joinable, JoinHook
 
-__all__ = ["Join", "JoinHook", "Joinable", "ddp_comm_hooks", "join"]
+__all__ = ["Join", "JoinHook", "Joinable", "ddp_comm_hooks", "join", "model_averaging"]

@@ -1,4 +1,4 @@
-"""Names of PyTorch's launcher that programs import."""
+"""The launcher's parts that programs import, by PyTorch's names."""
 
 from . import multiprocessing
 

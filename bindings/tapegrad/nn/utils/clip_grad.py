@@ -49,6 +49,18 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach: bool
             grad.mul_(factor.to(grad.device))
 
 
+def _norm_over_ranks(parameters: list, norm_type: float):
+    """The norm where parameters are cut among the ranks (distributed.fsdp); else None."""
+    cut = [p for p in parameters if hasattr(p, "full_shape")]
+    if not cut:
+        return None
+    from ...distributed.fsdp._units import sharded_norm
+
+    total = sharded_norm(cut, norm_type)
+    whole = [p.grad for p in parameters if p.grad is not None and not hasattr(p, "full_shape")]
+    return _norm(stack([total, get_total_norm(whole, norm_type)]), norm_type) if whole else total
+
+
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                     foreach: bool | None = None):
     """Scales all gradients together so that their norm is at most max_norm; returns the norm before."""
@@ -56,7 +68,9 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     if not parameters:
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
     grads = [p.grad for p in parameters if p.grad is not None]
-    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
+    total = _norm_over_ranks(parameters, float(norm_type))
+    if total is None:
+        total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, float(max_norm), total, foreach)
     return total
 

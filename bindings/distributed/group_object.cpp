@@ -1,0 +1,323 @@
+// Groups and works, as tapegrad.distributed uses them: checks of types and names are done in Python, sizes and dtypes
+// in C++.
+#include "tapegrad/bindings/args.h"
+
+#include <structmember.h>
+
+#include "tapegrad/bindings/distributed/objects.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+using distributed::Group;
+using distributed::Milliseconds;
+using distributed::Work;
+
+PyTypeObject* group_type = nullptr;
+PyTypeObject* work_type = nullptr;
+
+struct PyGroup {
+  PyObject_HEAD std::shared_ptr<distributed::Watch> watch;
+  std::unique_ptr<Group> group;
+  PyObject* weak_references;
+};
+struct PyWork {
+  PyObject_HEAD std::shared_ptr<Work> work;
+};
+
+PyGroup& object_of(PyObject* o) { return *reinterpret_cast<PyGroup*>(o); }
+Group& group_of(PyObject* o) { return *object_of(o).group; }
+Work& work_of(PyObject* o) { return *reinterpret_cast<PyWork*>(o)->work; }
+
+// --- works ---
+
+PyObject* wrap_work(std::shared_ptr<Work> work) {
+  PyObject* o = check(work_type->tp_alloc(work_type, 0));
+  new (&reinterpret_cast<PyWork*>(o)->work) std::shared_ptr<Work>(std::move(work));
+  return o;
+}
+
+void work_dealloc(PyObject* o) {
+  PyTypeObject* type = Py_TYPE(o);
+  reinterpret_cast<PyWork*>(o)->work.~shared_ptr();
+  type->tp_free(o);
+  Py_DECREF(type);
+}
+
+PyObject* work_wait(PyObject* o, PyObject* args, PyObject* kwargs) {
+  TG_PY_TRY
+  static const char* names[] = {"timeout_ms", nullptr};
+  long long limit = -1;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|L:wait", const_cast<char**>(names), &limit)) return nullptr;
+  const std::shared_ptr<Work> work =
+      reinterpret_cast<PyWork*>(o)->work;  // another thread may drop the object meanwhile
+  return PyBool_FromLong(work->wait(limit < 0 ? std::nullopt : std::optional(Milliseconds(limit))));
+  TG_PY_CATCH
+}
+
+PyObject* work_is_completed(PyObject* o, PyObject*) { return PyBool_FromLong(work_of(o).is_completed()); }
+PyObject* work_source(PyObject* o, PyObject*) { return PyLong_FromLong(work_of(o).source()); }
+
+PyObject* work_exception(PyObject* o, PyObject*) {
+  const std::exception_ptr failed = work_of(o).exception();
+  if (!failed) Py_RETURN_NONE;
+  try {
+    std::rethrow_exception(failed);
+  } catch (...) {
+    translate_exception();
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return value;
+}
+
+// Called once, on the thread that ends the call.
+struct Callback {
+  PyObject* f;
+  explicit Callback(PyObject* o) : f(Py_NewRef(o)) {}
+  Callback(const Callback&) = delete;
+  Callback& operator=(const Callback&) = delete;
+  ~Callback() {
+    with_gil_while_it_lasts([this] { Py_DECREF(f); });
+  }
+  void operator()() const {
+    with_gil_while_it_lasts([this] {
+      PyRef result(PyObject_CallNoArgs(f));
+      if (!result) PyErr_WriteUnraisable(f);
+    });
+  }
+};
+
+PyObject* work_then(PyObject* o, PyObject* f) {
+  TG_PY_TRY
+  TG_CHECK(PyCallable_Check(f), Type, "then: the callback must be callable: got {}", Py_TYPE(f)->tp_name);
+  auto callback = std::make_shared<Callback>(f);
+  work_of(o).then([callback] { (*callback)(); });
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+PyMethodDef work_methods[] = {
+    {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(work_wait)), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"is_completed", work_is_completed, METH_NOARGS, nullptr},
+    {"source", work_source, METH_NOARGS, nullptr},
+    {"exception", work_exception, METH_NOARGS, nullptr},
+    {"then", work_then, METH_O, nullptr},
+    {},
+};
+
+// --- groups ---
+
+std::unique_ptr<distributed::Backend> make_engine(const std::string& engine, const distributed::BackendPlace& place) {
+  if (engine == "threads") return make_thread_backend(place);
+  if (engine == "shared") return make_shared_backend(place);
+  if (engine == "gloo") return make_gloo_backend(place);
+  TG_CHECK(engine == "auto", Value, "group: the engine must be auto, shared, gloo or threads: got {}", engine);
+  return all_on_this_machine(place) ? make_shared_backend(place) : make_gloo_backend(place);
+}
+
+PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  TG_PY_TRY
+  static const char* names[] = {"store",      "rank",        "size",   "engine",      "name",
+                                "timeout_ms", "patience_ms", "parent", "world_ranks", nullptr};
+  PyObject *store, *parent = Py_None, *world_ranks = Py_None;
+  int rank, size;
+  const char *engine, *name = "";
+  long long timeout = 1'800'000, patience = 10'000;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oiis|sLLOO:_Group", const_cast<char**>(names), &store, &rank, &size,
+                                   &engine, &name, &timeout, &patience, &parent, &world_ranks))
+    return nullptr;
+  TG_CHECK(size >= 1 && rank >= 0 && rank < size, Value, "group: there is no rank {} among {}", rank, size);
+  TG_CHECK(parent == Py_None || Py_TYPE(parent) == group_type, Type, "group: the parent must be a group");
+  distributed::BackendPlace place{store_of(store), rank, size, std::make_shared<distributed::Failure>(),
+                                  Milliseconds(timeout)};
+  distributed::GroupOptions options;
+  if (parent != Py_None) options.name = name;  // messages name no group where it is the whole job
+  options.timeout = Milliseconds(timeout);
+  options.patience = Milliseconds(patience);
+  if (world_ranks != Py_None)
+    for (int64_t r : to_ints(world_ranks, {"group", "world_ranks"})) options.world_ranks.push_back(static_cast<int>(r));
+  TG_CHECK(options.world_ranks.empty() || options.world_ranks.size() == static_cast<size_t>(size), Value,
+           "group: world_ranks must name all {} ranks: got {}", size, options.world_ranks.size());
+  std::shared_ptr<distributed::Watch> watch;
+  if (parent != Py_None) watch = object_of(parent).watch;
+  const std::string kind = engine;
+  std::unique_ptr<Group> group;
+  {
+    const BlockingRegion others_run;
+    if (!watch) watch = std::make_shared<distributed::Watch>(place.store, rank, size);
+    options.watch = watch;
+    // A rank that fails while the others connect ends their waiting, too.
+    const uint64_t listener =
+        watch->add([failure = place.failure](const std::string& why, Milliseconds grace) { failure->set(why, grace); });
+    std::unique_ptr<distributed::Backend> backend;
+    try {
+      backend = make_engine(kind, place);
+    } catch (const std::exception& e) {
+      watch->forget(listener);
+      watch->failed(fmt::format("rank {} could not join the group: {}", rank, e.what()));
+      throw;
+    }
+    watch->forget(listener);
+    group = std::make_unique<Group>(std::move(place), std::move(backend), std::move(options));
+  }
+  PyObject* o = check(type->tp_alloc(type, 0));
+  new (&object_of(o).watch) std::shared_ptr<distributed::Watch>(std::move(watch));
+  new (&object_of(o).group) std::unique_ptr<Group>(std::move(group));
+  return o;
+  TG_PY_CATCH
+}
+
+void group_dealloc(PyObject* o) {
+  PyTypeObject* type = Py_TYPE(o);
+  if (object_of(o).weak_references) PyObject_ClearWeakRefs(o);
+  {
+    const GilRelease others_run;  // threads that end may need it
+    object_of(o).group.~unique_ptr();
+    object_of(o).watch.~shared_ptr();
+  }
+  type->tp_free(o);
+  Py_DECREF(type);
+}
+
+PyObject* group_run(PyObject* o, PyObject* args, PyObject* kwargs) {
+  TG_PY_TRY
+  static const char* names[] = {"kind",   "inputs", "outputs", "root",       "reduce", "mean",
+                                "factor", "tag",    "varying", "timeout_ms", "wait",   nullptr};
+  int kind, root = 0, reduce = 0, mean = 0, varying = 0, wait = 1;
+  PyObject *inputs, *outputs, *factor = Py_None;
+  unsigned long long tag = 0;
+  long long timeout = -1;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iOO|iipOKpLp:run", const_cast<char**>(names), &kind, &inputs,
+                                   &outputs, &root, &reduce, &mean, &factor, &tag, &varying, &timeout, &wait))
+    return nullptr;
+  TG_CHECK(kind >= 0 && kind <= static_cast<int>(distributed::Kind::Recv), Value, "group: there is no collective {}",
+           kind);
+  TG_CHECK(reduce >= 0 && reduce <= static_cast<int>(distributed::Reduce::BitXor), Value,
+           "group: there is no reduction {}", reduce);
+  distributed::Call call;
+  call.kind = static_cast<distributed::Kind>(kind);
+  call.reduce = static_cast<distributed::Reduce>(reduce);
+  call.mean = mean != 0;
+  call.root = root;
+  call.tag = tag;
+  call.sizes_may_differ = varying != 0;
+  if (factor != Py_None) {
+    call.scaled = true;
+    call.factor = to_double(factor, {"group", "factor"});
+  }
+  if (timeout >= 0) call.timeout = Milliseconds(timeout);
+  call.inputs = to_tensors(inputs, {name_of(call.kind), "inputs"});
+  call.outputs = to_tensors(outputs, {name_of(call.kind), "outputs"});
+  return wrap_work(group_of(o).run(std::move(call), wait != 0));
+  TG_PY_CATCH
+}
+
+PyObject* group_abort(PyObject* o, PyObject* why) {
+  TG_PY_TRY
+  const std::string text(to_str(why, {"abort", "why", 1}));
+  const GilRelease others_run;
+  group_of(o).abort(text);
+  TG_PY_CATCH
+  Py_RETURN_NONE;
+}
+
+PyObject* group_close(PyObject* o, PyObject*) {
+  TG_PY_TRY {
+    const BlockingRegion others_run;
+    group_of(o).close();
+  }
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+// Tells the other ranks that this one has ended in order.
+PyObject* group_leave(PyObject* o, PyObject*) {
+  TG_PY_TRY {
+    const GilRelease others_run;
+    object_of(o).watch->left();
+  }
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+PyMethodDef group_methods[] = {
+    {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_run)), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"abort", group_abort, METH_O, nullptr},
+    {"close", group_close, METH_NOARGS, nullptr},
+    {"leave", group_leave, METH_NOARGS, nullptr},
+    {},
+};
+
+PyMemberDef group_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(PyGroup, weak_references), READONLY, nullptr},
+    {},
+};
+
+PyGetSetDef group_properties[] = {
+    {"rank", [](PyObject* o, void*) { return PyLong_FromLong(group_of(o).rank()); }, nullptr, nullptr, nullptr},
+    {"size", [](PyObject* o, void*) { return PyLong_FromLong(group_of(o).size()); }, nullptr, nullptr, nullptr},
+    {"engine", [](PyObject* o, void*) { return PyUnicode_FromString(group_of(o).backend().name()); }, nullptr, nullptr,
+     nullptr},
+    {},
+};
+
+// --- where the program is ---
+
+PyObject* where_function = nullptr;
+
+std::string where() {
+  std::string line;
+  with_gil_while_it_lasts([&line] {
+    PyRef text(where_function ? PyObject_CallNoArgs(where_function) : nullptr);
+    const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    if (utf8) line = utf8;
+    PyErr_Clear();
+  });
+  return line;
+}
+
+// _set_where(function): gives the line at which the main thread is, for other ranks that wait for this one.
+PyObject* set_where(PyObject*, PyObject* function) {
+  Py_XSETREF(where_function, Py_NewRef(function));
+  distributed::where_hook = where;
+  Py_RETURN_NONE;
+}
+
+PyObject* gloo_is_available(PyObject*, PyObject*) { return PyBool_FromLong(distributed::gloo_is_available()); }
+
+PyMethodDef functions[] = {
+    {"_set_where", set_where, METH_O, nullptr},
+    {"_gloo_is_available", gloo_is_available, METH_NOARGS, nullptr},
+    {},
+};
+
+}  // namespace
+
+bool init_groups(PyObject* module) {
+  PyType_Slot work_slots[] = {
+      {Py_tp_dealloc, reinterpret_cast<void*>(work_dealloc)}, {Py_tp_methods, work_methods}, {0, nullptr}};
+  PyType_Spec work_spec{"tapegrad._C._Work", sizeof(PyWork), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                        work_slots};
+  work_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&work_spec));
+  PyType_Slot group_slots[] = {{Py_tp_new, reinterpret_cast<void*>(group_new)},
+                               {Py_tp_dealloc, reinterpret_cast<void*>(group_dealloc)},
+                               {Py_tp_methods, group_methods},
+                               {Py_tp_getset, group_properties},
+                               {Py_tp_members, group_members},
+                               {0, nullptr}};
+  PyType_Spec group_spec{"tapegrad._C._Group", sizeof(PyGroup), 0, Py_TPFLAGS_DEFAULT, group_slots};
+  group_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&group_spec));
+  return work_type && group_type &&
+         PyModule_AddObjectRef(module, "_Work", reinterpret_cast<PyObject*>(work_type)) == 0 &&
+         PyModule_AddObjectRef(module, "_Group", reinterpret_cast<PyObject*>(group_type)) == 0 &&
+         PyModule_AddFunctions(module, functions) == 0;
+}
+
+}  // namespace tapegrad::python

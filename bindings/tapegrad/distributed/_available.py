@@ -1,0 +1,73 @@
+"""What carries collectives here, and what the environment says of this process."""
+
+from __future__ import annotations
+
+import os
+
+from ._launchers import find_launch
+from ._types import Backend, BackendConfig, RedOpType
+
+__all__ = ["get_default_backend_for_device", "get_node_local_rank", "is_available", "is_backend_available", "is_gloo_available",
+           "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "supports_complex"]
+
+
+def is_available() -> bool:
+    """True."""
+    return True
+
+
+def is_nccl_available() -> bool:
+    """False: CUDA tensors go through copies on the host."""
+    return False
+
+
+def is_gloo_available() -> bool:
+    """Whether libgloo is there, which carries tensors between machines. Groups within one machine and groups of one process need none."""
+    from .. import _C
+
+    return bool(getattr(_C, "_gloo_is_available", lambda: False)())
+
+
+def is_mpi_available() -> bool:
+    """False."""
+    return False
+
+
+is_ucc_available = is_xccl_available = is_mpi_available
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether a backend is there: gloo, shared, and those that were registered. "gloo" also is what groups within one machine are named."""
+    names = BackendConfig(backend).device_backend_map.values() if ":" in backend else [backend.lower()]
+    return all(name in (Backend.GLOO, Backend.SHARED) or name.upper() in Backend._plugins for name in names)
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether the environment says that torchrun started this process."""
+    return os.environ.get("TORCHELASTIC_RUN_ID") is not None
+
+
+def get_node_local_rank(fallback_rank=None) -> int:
+    """The number of this process on its machine: $LOCAL_RANK or what another launcher says (_launchers.py), else the argument."""
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    launch = find_launch()
+    if launch is not None and launch.local_rank is not None:
+        return launch.local_rank
+    if fallback_rank is not None:
+        return int(fallback_rank)
+    raise RuntimeError("LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work, assuming "
+                       "you are not running in a multi-device context and want the code to run locally instead.")
+
+
+def supports_complex(reduceOp) -> bool:
+    """Whether a reduction has a meaning for complex numbers."""
+    return reduceOp not in (RedOpType.MAX, RedOpType.MIN, RedOpType.PRODUCT, RedOpType.BAND, RedOpType.BOR, RedOpType.BXOR)
+
+
+def get_default_backend_for_device(device) -> str:
+    """The backend that a device's tensors go through."""
+    kind = device.type if hasattr(device, "type") else str(device).partition(":")[0]
+    if kind not in Backend.default_device_backend_map:
+        raise ValueError(f"Default backend not registered for device : {kind}")
+    return Backend.default_device_backend_map[kind]

@@ -1,0 +1,101 @@
+"""The parts of torch.distributed that are not there yet, by PyTorch's paths: importing works, using says why not.
+
+Each path is a module object made here and entered into sys.modules, so that `import` of it works.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import sys
+import types
+
+from .._absent import missing_class, missing_function
+from . import _placements
+
+_WHY = "tensors of several processes, pipelines and remote calls are not there yet"
+
+# Classes and functions by path.
+_PATHS = {
+    "_composable.replicate": ("", "replicate"),
+    "algorithms._checkpoint.checkpoint_wrapper": ("CheckpointWrapper", "apply_activation_checkpointing checkpoint_wrapper offload_wrapper"),
+    "autograd": ("context", "backward get_gradients"),
+    "pipelining": ("PipelineStage Schedule1F1B ScheduleGPipe", "pipeline pipe_split"),
+    "rpc": ("RRef TensorPipeRpcBackendOptions WorkerInfo", "get_worker_info init_rpc remote rpc_async rpc_sync shutdown"),
+    "rpc.functions": ("", "async_execution"),
+    "tensor": ("DTensor", "distribute_module distribute_tensor ones empty full rand randn zeros"),
+    "tensor.experimental": ("", "context_parallel implicit_replication local_map"),
+    "tensor.parallel": ("ColwiseParallel ParallelStyle PrepareModuleInput PrepareModuleOutput RowwiseParallel SequenceParallel",
+                        "loss_parallel parallelize_module"),
+    "tensor.placement_types": ("", ""),
+    "tensor._utils": ("", "compute_local_shape_and_global_offset"),
+}
+# Paths that hold what another one holds.
+_ALSO = {"_tensor": "tensor", "_tensor.experimental": "tensor.experimental", "_tensor.placement_types": "tensor.placement_types",
+         "tensor.parallel.style": "tensor.parallel", "algorithms.ddp_comm_hooks.default": None}
+# Older paths of what is there and is loaded when it is asked for.
+_LOADED_LATER = {"_composable.fsdp": "fsdp"}
+
+
+class SplitPoint(enum.Enum):
+    """Where a model would be cut into stages."""
+
+    BEGINNING, END = 1, 2
+
+
+class CheckpointImpl(enum.Enum):
+    """How activations would be computed again."""
+
+    REENTRANT, NO_REENTRANT = 1, 2
+
+
+_VALUES = {"pipelining": (SplitPoint,),
+           "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,),
+           "tensor": (_placements.Partial, _placements.Placement, _placements.Replicate, _placements.Shard),
+           "tensor.placement_types": tuple(vars(_placements)[name] for name in _placements.__all__)}
+_PARENT = __package__
+
+
+def _module(path: str) -> types.ModuleType:
+    """The module of a path, made with its parents if need be."""
+    full = f"{_PARENT}.{path}"
+    if full not in sys.modules:
+        made = types.ModuleType(full, f"Names of PyTorch's distributed.{path}, which are not there yet.")
+        made.__path__ = []
+        sys.modules[full] = made
+        parent, _, name = path.rpartition(".")
+        setattr(_module(parent) if parent else sys.modules[_PARENT], name, made)
+    return sys.modules[full]
+
+
+def make_all() -> None:
+    """Makes every path."""
+    known: dict[str, type] = {}  # one class for a name at several paths
+    for path, (classes, functions) in _PATHS.items():
+        members: dict = {}
+        for name in classes.split():
+            members[name] = known.setdefault(name, missing_class(f"distributed.{path}.{name}", _WHY))
+        members.update({name: missing_function(f"distributed.{path}.{name}", _WHY) for name in functions.split()})
+        members.update({kind.__name__: kind for kind in _VALUES.get(path, ())})
+        vars(_module(path)).update(members, __all__=sorted(members))
+    for name in ("from_local", "to_local", "full_tensor", "redistribute"):
+        setattr(known["DTensor"], name, missing_function(f"distributed.tensor.DTensor.{name}", _WHY))
+    from . import device_mesh
+    from .algorithms.ddp_comm_hooks import default_hooks
+
+    for name in ("DeviceMesh", "init_device_mesh"):
+        setattr(_module("tensor"), name, getattr(device_mesh, name))
+    for path, same in _ALSO.items():
+        source = default_hooks if same is None else _module(same)
+        vars(_module(path)).update({name: getattr(source, name) for name in source.__all__})
+    _module("_tensor").device_mesh = device_mesh
+    sys.modules[f"{_PARENT}._tensor.device_mesh"] = device_mesh
+    for path, later in _LOADED_LATER.items():
+        _module(path).__getattr__ = functools.partial(_later, f"{_PARENT}.{later}")
+
+
+def _later(module: str, name: str):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(importlib.import_module(module), name)

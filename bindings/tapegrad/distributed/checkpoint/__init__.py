@@ -1,0 +1,130 @@
+"""Checkpoints of a job with several ranks, by the names of torch.distributed.checkpoint: sharded, atomic, and loaded by any number of ranks.
+
+    state = {"model": model.state_dict(), "step": 100}
+    checkpoint.save(state, checkpoint_id="runs/a/step-100")
+    checkpoint.load(state, checkpoint_id="runs/a/step-100")     # into the tensors of state
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import Future
+
+from ..._absent import missing_class, missing_function
+from .. import distributed_c10d as dist
+from . import _sharded
+from .state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+    set_state_dict,
+)
+
+__all__ = ["CheckpointException", "FileSystemReader", "FileSystemWriter", "StateDictOptions", "Stateful", "async_save", "get_model_state_dict",
+           "get_optimizer_state_dict", "get_state_dict", "load", "load_state_dict", "save", "save_state_dict", "set_model_state_dict",
+           "set_optimizer_state_dict", "set_state_dict"]
+
+CheckpointException = _sharded.FileError
+
+
+class Stateful:
+    """Anything with state_dict() and load_state_dict(); classes need not derive from it."""
+
+    def state_dict(self) -> dict:
+        """The state."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Takes a state."""
+        raise NotImplementedError
+
+
+class FileSystemWriter:
+    """Where a checkpoint is written: a folder that all ranks see. Other options of PyTorch's make no difference."""
+
+    def __init__(self, path, *args, **kwargs):
+        self.path = path
+
+
+class FileSystemReader:
+    """Where a checkpoint is read."""
+
+    def __init__(self, path, *args, **kwargs):
+        self.path = path
+
+
+def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist: bool = False,
+         use_collectives: bool = True) -> None:
+    """Saves a nested dictionary of tensors, plain values and objects with state_dict(). Every rank must call it.
+
+    When it returns, the checkpoint is complete on the disk; until then the folder's former one stays.
+    Raises FileError on all ranks where one cannot write.
+    """
+    _sharded.write(state_dict, _sharded._path(checkpoint_id, storage_writer), process_group)
+
+
+def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist: bool = False) -> None:
+    """Loads into the tensors and objects of a nested dictionary, in place. Every rank must call it.
+
+    Raises RuntimeError for entries that were not saved, ValueError for other shapes, FileError where nothing complete is there.
+    """
+    _sharded.read(state_dict, _sharded._path(checkpoint_id, storage_reader), process_group)
+
+
+def save_state_dict(state_dict, storage_writer, process_group=None, coordinator_rank: int = 0, no_dist: bool = False, planner=None) -> None:
+    """save by its old name."""
+    save(state_dict, storage_writer=storage_writer, process_group=process_group)
+
+
+def load_state_dict(state_dict, storage_reader, process_group=None, coordinator_rank: int = 0, no_dist: bool = False, planner=None) -> None:
+    """load by its old name."""
+    load(state_dict, storage_reader=storage_reader, process_group=process_group)
+
+
+_groups: dict = {}  # of saves in the background, by the group whose ranks they are
+
+
+def _own_group(process_group):
+    """A group for the thread that saves: its calls must not mix with the program's."""
+    if not dist.is_initialized() or dist.get_world_size(process_group) == 1:
+        return process_group
+    key = id(process_group if process_group is not None else dist._get_default_group())
+    if key not in _groups:
+        _groups[key] = dist.new_group(dist.get_process_group_ranks(process_group), use_local_synchronization=True)
+    return _groups[key]
+
+
+def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, async_checkpointer_type=None,
+               async_stager=None, **kwargs):
+    """save on a thread, of a copy that is made first. Gives a future: result() waits and raises what went wrong.
+
+    One at a time: wait for the last one before the next begins.
+    """
+    path, group = _sharded._path(checkpoint_id, storage_writer), _own_group(process_group)
+    copy = _sharded.snapshot(state_dict)
+    future: Future = Future()
+
+    def run():
+        try:
+            _sharded.write(copy, path, group)
+        except BaseException as e:
+            future.set_exception(e)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name="tapegrad checkpoint").start()
+    return future
+
+
+_WHY = "checkpoints have one form here: a folder that save() and load() know"
+for _name in ("DefaultLoadPlanner DefaultSavePlanner HuggingFaceStorageReader HuggingFaceStorageWriter LoadPlanner SavePlanner StorageReader "
+              "StorageWriter _EmptyStateDictLoadPlanner").split():
+    globals()[_name] = missing_class(f"distributed.checkpoint.{_name}", _WHY)
+for _name in "_load_state_dict dcp_to_torch_save load_sharded_optimizer_state_dict torch_save_to_dcp".split():
+    globals()[_name] = missing_function(f"distributed.checkpoint.{_name}", _WHY)
+for _name in "api default_planner filesystem format_utils hf_storage optimizer state_dict_loader state_dict_saver stateful".split():
+    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]  # PyTorch's paths of what is all in this one

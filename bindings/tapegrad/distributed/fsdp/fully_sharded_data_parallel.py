@@ -1,0 +1,241 @@
+"""FullyShardedDataParallel: fully_shard as a wrapper around a module, with its states."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ... import no_grad
+from ...nn import Module
+from .. import distributed_c10d as dist
+from ._api import *  # noqa: F403
+from ._api import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    LocalStateDictConfig,
+    MixedPrecisionPolicy,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictType,
+)
+from ._fully_shard import fully_shard
+from ._units import ShardedParameter, cut, gather_whole, units_of
+
+__all__ = ["FullyShardedDataParallel"]
+
+_OWN = "_fsdp_wrapped_module."  # in names of a wrapper's parameters; names of states are without
+_CONFIGS = {StateDictType.FULL_STATE_DICT: (FullStateDictConfig, FullOptimStateDictConfig),
+            StateDictType.LOCAL_STATE_DICT: (LocalStateDictConfig, ShardedOptimStateDictConfig),
+            StateDictType.SHARDED_STATE_DICT: (ShardedStateDictConfig, ShardedOptimStateDictConfig)}
+
+
+class FullyShardedDataParallel(Module):
+    """Wraps a module whose parameters become pieces, one per rank; those of wrapped modules inside stay theirs.
+
+    The arguments are PyTorch's. use_orig_params makes no difference: parameters are cut one by one and keep their names.
+    """
+
+    def __init__(self, module, process_group=None, sharding_strategy=None, cpu_offload=None, auto_wrap_policy=None, backward_prefetch=None,
+                 mixed_precision=None, ignored_modules=None, param_init_fn=None, device_id=None, sync_module_states=False,
+                 forward_prefetch=False, limit_all_gathers=True, use_orig_params=False, ignored_states=None, device_mesh=None):
+        super().__init__()
+        if ignored_modules or ignored_states:
+            raise NotImplementedError("FullyShardedDataParallel: all parameters of the module are cut: ignored_modules and ignored_states "
+                                      "are not supported")
+        if param_init_fn is not None:
+            for m in module.modules():
+                if any(p.is_meta for p in m.parameters(recurse=False)):
+                    param_init_fn(m)
+        group = process_group if process_group is not None else device_mesh.get_group() if device_mesh is not None else dist._get_default_group()
+        if sync_module_states:
+            with no_grad():
+                for t in [*module.parameters(), *module.buffers()]:
+                    if not isinstance(t, ShardedParameter):
+                        dist.broadcast(t, group=group, group_src=0)
+        strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
+        if strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
+            raise NotImplementedError("FullyShardedDataParallel: hybrid strategies are not supported")
+        options = {"process_group": group, "sharding_strategy": strategy, "mixed_precision": mixed_precision}
+        if auto_wrap_policy is not None:
+            from .wrap import _wrap_children
+
+            _wrap_children(module, auto_wrap_policy, lambda m: FullyShardedDataParallel(m, **options))
+        if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
+            for b in module.buffers():
+                if b.is_floating_point():
+                    b.data = b.data.to(mixed_precision.buffer_dtype)
+        policy = MixedPrecisionPolicy() if mixed_precision is None else MixedPrecisionPolicy(
+            mixed_precision.param_dtype, mixed_precision.reduce_dtype or mixed_precision.param_dtype, None, True)
+        self.process_group, self.sharding_strategy = group, strategy
+        if strategy is not ShardingStrategy.NO_SHARD:
+            fully_shard(module, mesh=group, reshard_after_forward=strategy is ShardingStrategy.FULL_SHARD, mp_policy=policy)
+        else:
+            from ...nn.parallel import DistributedDataParallel
+
+            if group.size() > 1 and any(p.requires_grad for p in module.parameters()):
+                self.__dict__["_replicated"] = DistributedDataParallel(module, process_group=group)
+        self._fsdp_wrapped_module = module
+        self._state_type, self._state_config, self._optim_config = StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()
+
+    @property
+    def module(self):
+        """The wrapped module."""
+        return self._fsdp_wrapped_module
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_fsdp_wrapped_module"), name)
+
+    def __getitem__(self, key):
+        return self.module[key]
+
+    def forward(self, *args, **kwargs):
+        """The module's result."""
+        return (self.__dict__.get("_replicated") or self._fsdp_wrapped_module)(*args, **kwargs)
+
+    def check_is_root(self) -> bool:
+        """Whether no other unit holds this one."""
+        return all(u.root.units[0] is u for u in units_of(self)[:1])
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0):
+        """Scales the gradients so that the norm of the whole model's is at most max_norm; gives the norm before."""
+        from ...nn.utils import clip_grad_norm_
+
+        return clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Inside, gradients stay whole and add up."""
+        units = units_of(self)
+        before = [u.syncs for u in units]
+        for u in units:
+            u.syncs = False
+        try:
+            yield
+        finally:
+            for u, syncs in zip(units, before, strict=True):
+                u.syncs = syncs
+
+    @staticmethod
+    def fsdp_modules(module, root_only: bool = False) -> list:
+        """The wrappers in a module."""
+        found = [m for m in module.modules() if isinstance(m, FullyShardedDataParallel)]
+        return found[:1] if root_only else found
+
+    @staticmethod
+    @contextlib.contextmanager
+    def summon_full_params(module, recurse: bool = True, writeback: bool = True, rank0_only: bool = False, offload_to_cpu: bool = False,
+                           with_grads: bool = False):
+        """Inside, the module has whole parameters; what is written to them is kept where writeback is set."""
+        from ...nn import Parameter
+
+        units = units_of(module)
+        with no_grad():
+            for u in units:
+                for s in u.slots:
+                    s.put(Parameter(gather_whole(s.piece.data, s.full_shape, u.group), s.piece.requires_grad))
+        try:
+            yield
+        finally:
+            with no_grad():
+                for u in units:
+                    for s in u.slots:
+                        m, name = s.places[0]
+                        if writeback:
+                            s.piece.copy_(cut(m._parameters[name], u.group))
+                        s.put(s.piece)
+
+    # --- states ---
+
+    @staticmethod
+    def set_state_dict_type(module, state_dict_type, state_dict_config=None, optim_state_dict_config=None):
+        """How state_dict() of all wrappers in a module is cut."""
+        for m in FullyShardedDataParallel.fsdp_modules(module):
+            kinds = _CONFIGS[state_dict_type]
+            m._state_type = state_dict_type
+            m._state_config = state_dict_config or kinds[0]()
+            m._optim_config = optim_state_dict_config or kinds[1]()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def state_dict_type(module, state_dict_type, state_dict_config=None, optim_state_dict_config=None):
+        """set_state_dict_type for a scope."""
+        wrappers = FullyShardedDataParallel.fsdp_modules(module)
+        before = [(m._state_type, m._state_config, m._optim_config) for m in wrappers]
+        FullyShardedDataParallel.set_state_dict_type(module, state_dict_type, state_dict_config, optim_state_dict_config)
+        try:
+            yield
+        finally:
+            for m, (kind, config, optim_config) in zip(wrappers, before, strict=True):
+                m._state_type, m._state_config, m._optim_config = kind, config, optim_config
+
+    def state_dict(self, *args, prefix: str = "", keep_vars: bool = False, **kwargs):
+        """Names without the wrappers' own; values whole or pieces, as the state dict type says. Whole: every rank must call it."""
+        raw = super().state_dict(*args, prefix=prefix, keep_vars=True, **kwargs)
+        full = self._state_type is StateDictType.FULL_STATE_DICT
+        keep = not (full and getattr(self._state_config, "rank0_only", False) and dist.get_rank(self.process_group) != 0)
+        for key in list(raw):
+            value = raw.pop(key)
+            if isinstance(value, ShardedParameter):
+                value = value.full_tensor() if full else value if keep_vars else value.detach()
+            elif not keep_vars and hasattr(value, "detach"):
+                value = value.detach()
+            if keep:
+                raw[key.replace(_OWN, "")] = value
+        return raw
+
+    def load_state_dict(self, state_dict, strict: bool = True, assign: bool = False):
+        """Takes whole values (of which each rank keeps its piece) or pieces."""
+        own = {key.replace(_OWN, ""): key for key in super().state_dict(keep_vars=True)}
+        return super().load_state_dict({own.get(key, key): value for key, value in state_dict.items()}, strict, assign)
+
+    @staticmethod
+    def optim_state_dict(model, optim, optim_state_dict=None, group=None) -> dict:
+        """The optimizer's state by parameter names, whole where the model's state dict type is. Every rank must call it."""
+        state = optim_state_dict if optim_state_dict is not None else optim.state_dict()
+        wrappers = FullyShardedDataParallel.fsdp_modules(model)
+        full = not wrappers or wrappers[0]._state_type is StateDictType.FULL_STATE_DICT
+        keep = not (full and wrappers and getattr(wrappers[0]._optim_config, "rank0_only", False) and dist.get_rank(wrappers[0].process_group))
+        names = {id(p): n.replace(_OWN, "") for n, p in model.named_parameters()}
+        params = [p for g in optim.param_groups for p in g["params"]]
+        result: dict = {"state": {}, "param_groups": []}
+        for i, p in enumerate(params):
+            values = state["state"].get(i)
+            if values is None:
+                continue
+            if full and isinstance(p, ShardedParameter):
+                values = {k: gather_whole(v, p.full_shape, p.process_group) if getattr(v, "shape", ()) == p.shape and v.dim() else v
+                          for k, v in values.items()}
+            if keep:
+                result["state"][names[id(p)]] = values
+        at = 0
+        for g in state["param_groups"]:
+            n = len(g["params"])
+            result["param_groups"].append({**g, "params": [names[id(p)] for p in params[at:at + n]]})
+            at += n
+        return result
+
+    full_optim_state_dict = optim_state_dict
+
+    @staticmethod
+    def optim_state_dict_to_load(model, optim, optim_state_dict, is_named_optimizer=False, load_directly=False, group=None) -> dict:
+        """What optim.load_state_dict takes, from what optim_state_dict gave."""
+        names = {id(p): n.replace(_OWN, "") for n, p in model.named_parameters()}
+        params = [p for g in optim.param_groups for p in g["params"]]
+        state: dict = {}
+        for i, p in enumerate(params):
+            values = optim_state_dict["state"].get(names[id(p)])
+            if values is not None:
+                state[i] = {k: cut(v, p.process_group) if isinstance(p, ShardedParameter) and tuple(getattr(v, "shape", ())) == p.full_shape
+                            and v.dim() else v for k, v in values.items()}
+        groups, at = [], 0
+        for g, own in zip(optim_state_dict["param_groups"], optim.param_groups, strict=True):
+            n = len(own["params"])
+            groups.append({**{k: v for k, v in g.items() if k != "params"}, "params": list(range(at, at + n))})
+            at += n
+        result = {"state": state, "param_groups": groups}
+        if load_directly:
+            optim.load_state_dict(result)
+        return result

@@ -1,0 +1,63 @@
+// A collective call of one rank, made ready: arguments checked, tensors contiguous on the host, and the header that
+// tells the other ranks what this one asks for. Owned by the group's queue; used by one thread at a time.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tapegrad/distributed/group.h"
+
+namespace tapegrad::distributed {
+
+// What travels ahead of each collective. Plain data of a fixed size, the same on all ranks' builds.
+struct Header {
+  static constexpr uint32_t kMagic = 0x32646774;
+  uint32_t magic = kMagic;
+  Kind kind = Kind::Barrier;
+  Reduce reduce = Reduce::Sum;
+  uint8_t mean = 0;
+  DType dtype = DType::uint8;
+  uint64_t number = 0;   // of the call in its group
+  uint64_t payload = 0;  // bytes that this rank contributes
+  uint64_t shape = 0;    // hash of the sizes that must agree
+  int64_t numel = 0;     // of the input
+  int32_t root = 0;
+  int16_t count = 0;    // tensors
+  uint8_t varying = 0;  // sizes may differ by rank
+  int8_t ndim = 0;      // of the first tensor
+  int64_t sizes[8] = {};
+  char line[144] = {};
+};
+static_assert(sizeof(Header) == 256);
+
+// "all_reduce(sum) of float32 [3, 4] at train.py:31"
+std::string describe(const Header& h);
+
+struct Prepared {
+  Call call;
+  Header header;
+  std::vector<Tensor> in, out;  // contiguous, on the host; in place: the same ones
+  std::vector<ConstBytes> in_bytes;
+  std::vector<Bytes> out_bytes;  // on the root only where there is one, but with sizes everywhere
+
+  // After the engine: the mean, and results into the caller's tensors.
+  void finish(int ranks);
+
+ private:
+  friend Prepared prepare(Call call, int rank, int size);
+  struct CopyBack {
+    Tensor target, source;
+  };
+  std::vector<CopyBack> back_;
+  bool written_ = true;  // this rank gets a result
+};
+
+// Raises for what this rank can see is wrong; nothing is written. Copies what is not contiguous.
+Prepared prepare(Call call, int rank, int size);
+
+// Raises Error(Runtime), on all ranks with the same text, where they do not ask for the same. headers[r * stride
+// bytes].
+void check_agreement(const char* headers, size_t stride, int size);
+
+}  // namespace tapegrad::distributed

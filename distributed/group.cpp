@@ -1,0 +1,494 @@
+#include "tapegrad/distributed/group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <new>
+#include <thread>
+
+#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/node.h"
+#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/parallel.h"
+#include "tapegrad/distributed/call.h"
+
+namespace tapegrad::distributed {
+
+namespace {
+
+// Jobs in order, on a thread of their own or, where nothing is under way, on the thread that brings one.
+class Queue {
+ public:
+  using Job = std::function<void(bool own_thread)>;
+
+  ~Queue() { drain(); }
+  bool idle() {
+    const std::lock_guard lock(mutex_);
+    return jobs_.empty() && !busy_;
+  }
+  bool on_own_thread() const noexcept { return thread_.get_id() == std::this_thread::get_id(); }
+  void run(Job job, bool may_run_here) {
+    std::unique_lock lock(mutex_);
+    if (may_run_here && !busy_ && jobs_.empty()) {
+      busy_ = true;
+      lock.unlock();
+      job(false);
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+      return;
+    }
+    jobs_.push_back(std::move(job));
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+    changed_.notify_all();
+  }
+  // Waits until nothing is under way; the thread has ended then.
+  void drain() {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
+      ends_ = true;
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !busy_ && (ends_ || !jobs_.empty()); });
+      if (jobs_.empty()) return;
+      Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      job(true);
+      job = nullptr;
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  bool busy_ = false, ends_ = false;
+  std::thread thread_;
+};
+
+// Cache-aligned bytes, so that numbers in a payload are aligned.
+class Block {
+ public:
+  explicit Block(size_t n) : data_(static_cast<char*>(::operator new(n, std::align_val_t(64)))) {
+    std::memset(data_, 0, n);
+  }
+  ~Block() { ::operator delete(data_, std::align_val_t(64)); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  char* data() const noexcept { return data_; }
+
+ private:
+  char* data_;
+};
+
+// Ahead of a message from one rank to another.
+struct MessageHeader {
+  static constexpr size_t kInline = 768;
+  uint32_t magic = Header::kMagic;
+  DType dtype = DType::uint8;
+  uint8_t pad[3] = {};
+  int64_t numel = 0;
+  char line[112] = {};
+  char payload[kInline];  // the whole message where it fits
+};
+
+// What raises on all ranks alike and leaves the group as it was.
+struct Disagreement {
+  std::exception_ptr error;
+};
+
+// Bytes of each rank that travel with the header: one round for small tensors, as long as all ranks' bytes together
+// stay small.
+size_t inline_bytes(int size) { return size <= 8 ? 4096 : size <= 32 ? 1024 : 256; }
+
+}  // namespace
+
+struct Group::State {
+  BackendPlace place;
+  std::unique_ptr<Backend> backend;
+  GroupOptions options;
+  uint64_t listener = 0;
+  uint32_t generation = fork_generation();
+  uint64_t number = 0;  // of the newest collective, by whoever runs it
+  size_t most_inline, block;
+  Block mine, all;
+  std::mutex mutex;  // guards lanes and closed
+  bool closed = false;
+  Queue collectives;
+  std::map<std::pair<int, bool>, Queue> lanes;  // by (peer, sends)
+
+  State(BackendPlace p, std::unique_ptr<Backend> b, GroupOptions o)
+      : place(std::move(p)),
+        backend(std::move(b)),
+        options(std::move(o)),
+        most_inline(inline_bytes(place.size)),
+        block(sizeof(Header) + most_inline),
+        mine(block),
+        all(block * static_cast<size_t>(place.size)) {}
+
+  int world_rank(int r) const { return options.world_ranks.empty() ? r : options.world_ranks[static_cast<size_t>(r)]; }
+
+  Wait wait_of(const Call& call, const std::string& what, bool interruptible) const {
+    Wait w;
+    w.deadline = Clock::now() + call.timeout.value_or(options.timeout);
+    w.failure = place.failure.get();
+    w.may_be_interrupted = interruptible;
+    w.patience = options.patience;
+    w.what = what;
+    w.describe = [this](const std::vector<int>& missing) {
+      std::string text = rank_list(missing);
+      if (options.watch && !missing.empty()) {
+        const std::string line = options.watch->where(world_rank(missing[0]), Milliseconds(500));
+        text += line.empty() ? fmt::format(" (rank {} does not say where it is)", missing[0])
+                             : fmt::format(" (rank {} is at {})", missing[0], line);
+      }
+      return text;
+    };
+    return w;
+  }
+
+  std::string title(const char* op, uint64_t n, const std::string& line) const {
+    return fmt::format("{}{}{}{}", op, n ? fmt::format(" #{}", n) : "",
+                       options.name.empty() ? "" : " of " + options.name, line.empty() ? "" : " (" + line + ")");
+  }
+
+  // Everybody learns of it, here and elsewhere, and leaves.
+  void give_up(const std::string& why) noexcept {
+    try {
+      const std::string text = fmt::format("rank {} failed: {}", world_rank(place.rank), why);
+      place.failure->set(text);
+      backend->abort(text);
+      if (options.watch) options.watch->failed(text);
+    } catch (const std::bad_alloc&) {
+      place.failure->set("");
+      backend->abort("");
+    }
+  }
+
+  template <class F>
+  void carry_out(Work& work, F&& f) noexcept {
+    std::exception_ptr failed;
+    int source = -1;
+    try {
+      place.failure->raise_if_set();
+      source = f();
+    } catch (const Disagreement& d) {
+      failed = d.error;
+    } catch (const std::exception& e) {
+      failed = std::current_exception();
+      if (!place.failure->is_set()) give_up(e.what());
+    } catch (...) {
+      failed = std::current_exception();
+      give_up("an unknown exception");
+    }
+    work.finish(failed, source);
+  }
+
+  void collective(Prepared& p, bool interruptible);
+  void check_pairs(const Prepared& p, const Wait& wait);
+  void small(Prepared& p);
+  void large(Prepared& p, const Wait& wait);
+  void send(const Call& call, const Tensor& t, const Wait& wait);
+  int recv(const Call& call, const Tensor& t, const Wait& wait);
+  const char* payload_of(int r) const { return all.data() + static_cast<size_t>(r) * block + sizeof(Header); }
+};
+
+void Group::State::collective(Prepared& p, bool interruptible) {
+  const ModeGuard plain(kModeNoGrad, ~static_cast<uint32_t>(kModeNoGrad));
+  Header& h = p.header;
+  h.number = ++number;
+  const Wait wait = wait_of(p.call, title(name_of(h.kind), h.number, p.call.line), interruptible);
+  char* to = mine.data() + sizeof(Header);
+  if (h.payload <= most_inline) {
+    if (h.kind == Kind::AllReduce || h.kind == Kind::Reduce || h.kind == Kind::Broadcast) {
+      if (h.payload) std::memcpy(to, p.out_bytes[0].data, h.payload);
+    } else {
+      for (const ConstBytes& b : p.in_bytes) {
+        if (b.data == nullptr || b.nbytes == 0) continue;
+        std::memcpy(to, b.data, b.nbytes);
+        to += b.nbytes;
+      }
+    }
+  }
+  std::memcpy(mine.data(), &h, sizeof(Header));
+  backend->exchange(mine.data(), block, all.data(), wait);
+  bool fits = true;
+  try {
+    check_agreement(all.data(), block, place.size);
+    for (int r = 0; r < place.size; ++r) {
+      Header other;
+      std::memcpy(&other, all.data() + static_cast<size_t>(r) * block, sizeof(other));
+      fits = fits && other.payload <= most_inline;
+      if (h.kind != Kind::AllGather && h.kind != Kind::Gather) continue;
+      // Each rank says how much it gives; who does not have the room for it says so before anything is written.
+      const Bytes& room = p.out_bytes[p.out_bytes.size() == 1 ? 0 : static_cast<size_t>(r)];
+      if (room.data != nullptr || room.nbytes != 0)
+        TG_CHECK(room.nbytes == other.payload || !h.varying, Runtime, "{}: rank {} gives {} bytes, its output has {}",
+                 wait.what, r, other.payload, room.nbytes);
+    }
+  } catch (const Error&) {
+    throw Disagreement{std::current_exception()};
+  }
+  if (h.kind == Kind::AllToAll) check_pairs(p, wait);
+  if (h.kind != Kind::Barrier) fits&& h.kind != Kind::AllToAll ? small(p) : large(p, wait);
+  p.finish(place.size);
+}
+
+// What each rank has for each other must be what that one takes. All ranks see all sizes, so that all raise.
+void Group::State::check_pairs(const Prepared& p, const Wait& wait) {
+  const auto n = static_cast<size_t>(place.size);
+  constexpr size_t kAtOnce = Backend::kMostExchanged / (2 * sizeof(uint64_t));
+  std::vector<uint64_t> gives(n * n), takes(n * n);  // [from * n + to], [to * n + from], in bytes
+  for (size_t begin = 0; begin < n; begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, n - begin);
+    std::vector<uint64_t> sizes(2 * count), everyone(2 * count * n);
+    for (size_t i = 0; i < count; ++i) {
+      sizes[2 * i] = p.in_bytes[begin + i].nbytes;
+      sizes[2 * i + 1] = p.out_bytes[begin + i].nbytes;
+    }
+    backend->exchange(sizes.data(), sizes.size() * sizeof(uint64_t), everyone.data(), wait);
+    for (size_t r = 0; r < n; ++r)
+      for (size_t i = 0; i < count; ++i) {
+        gives[r * n + begin + i] = everyone[2 * (r * count + i)];
+        takes[r * n + begin + i] = everyone[2 * (r * count + i) + 1];
+      }
+  }
+  const size_t itemsize = element_size(p.header.dtype);
+  for (size_t from = 0; from < n; ++from)
+    for (size_t to = 0; to < n; ++to)
+      if (gives[from * n + to] != takes[to * n + from])
+        throw Disagreement{std::make_exception_ptr(Error(
+            ErrorKind::Runtime, fmt::format("{}: rank {} has {} elements for rank {}, which takes {}", wait.what, from,
+                                            gives[from * n + to] / itemsize, to, takes[to * n + from] / itemsize)))};
+}
+
+// All that is needed has come with the headers.
+void Group::State::small(Prepared& p) {
+  const Header& h = p.header;
+  const auto rank = static_cast<size_t>(place.rank);
+  const auto reduce_from = [&](size_t offset, Bytes out) {
+    std::vector<const void*> parts;
+    for (int r = 0; r < place.size; ++r) parts.push_back(payload_of(r) + offset);
+    reduce_bytes(out.data, parts, static_cast<int64_t>(out.nbytes / element_size(h.dtype)), h.dtype, h.reduce);
+  };
+  const auto take = [&](Bytes out, int r, size_t offset) {
+    if (out.nbytes && out.data) std::memcpy(out.data, payload_of(r) + offset, out.nbytes);
+  };
+  switch (h.kind) {
+    case Kind::AllReduce:
+      return reduce_from(0, p.out_bytes[0]);
+    case Kind::Reduce:
+      if (place.rank == h.root) reduce_from(0, p.out_bytes[0]);
+      return;
+    case Kind::Broadcast:
+      if (place.rank != h.root) take(p.out_bytes[0], h.root, 0);
+      return;
+    case Kind::AllGather:
+    case Kind::Gather:
+      if (h.kind == Kind::AllGather || place.rank == h.root)
+        for (int r = 0; r < place.size; ++r) take(p.out_bytes[static_cast<size_t>(r)], r, 0);
+      return;
+    case Kind::Scatter:
+      return take(p.out_bytes[0], h.root, rank * p.out_bytes[0].nbytes);
+    case Kind::ReduceScatter: {
+      size_t offset = 0;
+      for (size_t r = 0; r < rank; ++r) offset += p.in_bytes[r].nbytes;
+      return reduce_from(offset, p.out_bytes[0]);
+    }
+    default:
+      TG_ASSERT(false);
+  }
+}
+
+void Group::State::large(Prepared& p, const Wait& wait) {
+  const Header& h = p.header;
+  const int64_t numel = p.out_bytes.empty() ? 0 : static_cast<int64_t>(p.out_bytes[0].nbytes / element_size(h.dtype));
+  switch (h.kind) {
+    case Kind::AllReduce:
+      return backend->all_reduce(p.out_bytes[0].data, numel, h.dtype, h.reduce, wait);
+    case Kind::Reduce:
+      return backend->reduce(p.out_bytes[0].data, numel, h.dtype, h.reduce, h.root, wait);
+    case Kind::Broadcast:
+      return backend->broadcast(p.out_bytes[0], h.root, wait);
+    case Kind::AllGather:
+      return backend->all_gather(p.in_bytes[0], p.out_bytes, wait);
+    case Kind::Gather:
+      return backend->gather(p.in_bytes[0], p.out_bytes, h.root, wait);
+    case Kind::Scatter:
+      return backend->scatter(p.in_bytes, p.out_bytes[0], h.root, wait);
+    case Kind::ReduceScatter: {
+      std::vector<const void*> in;
+      std::vector<int64_t> counts;
+      for (const ConstBytes& b : p.in_bytes) {
+        in.push_back(b.data);
+        counts.push_back(static_cast<int64_t>(b.nbytes / element_size(h.dtype)));
+      }
+      return backend->reduce_scatter(in, counts, p.out_bytes[0].data, h.dtype, h.reduce, wait);
+    }
+    case Kind::AllToAll:
+      return backend->all_to_all(p.in_bytes, p.out_bytes, wait);
+    default:
+      TG_ASSERT(false);
+  }
+}
+
+void Group::State::send(const Call& call, const Tensor& t, const Wait& wait) {
+  MessageHeader m;
+  m.dtype = t.dtype();
+  m.numel = t.numel();
+  std::memcpy(m.line, call.line.data(), std::min(call.line.size(), sizeof(m.line) - 1));
+  const auto n = static_cast<size_t>(t.nbytes());
+  if (n <= MessageHeader::kInline && n != 0) std::memcpy(m.payload, t.data_ptr(), n);
+  backend->send({&m, sizeof(m)}, call.root, 2 * call.tag, wait);
+  if (n > MessageHeader::kInline) backend->send({t.data_ptr(), n}, call.root, 2 * call.tag + 1, wait);
+}
+
+int Group::State::recv(const Call& call, const Tensor& t, const Wait& wait) {
+  MessageHeader m;
+  int source = call.root;
+  if (source < 0)
+    source = backend->recv_any({&m, sizeof(m)}, 2 * call.tag, wait);
+  else
+    backend->recv({&m, sizeof(m)}, source, 2 * call.tag, wait);
+  TG_CHECK(m.magic == Header::kMagic && m.dtype == t.dtype() && m.numel == t.numel(), Runtime,
+           "{}: rank {} sends {} elements of {}{}, the tensor here has {} of {}", wait.what, source, m.numel,
+           m.magic == Header::kMagic ? dtype_name(m.dtype) : "an unknown dtype",
+           m.line[0] ? fmt::format(" at {}", std::string_view(m.line, strnlen(m.line, sizeof(m.line)))) : "", t.numel(),
+           t.dtype());
+  const auto n = static_cast<size_t>(t.nbytes());
+  if (n > MessageHeader::kInline)
+    backend->recv({t.data_ptr(), n}, source, 2 * call.tag + 1, wait);
+  else if (n != 0)
+    std::memcpy(t.data_ptr(), m.payload, n);
+  return source;
+}
+
+Group::Group(BackendPlace place, std::unique_ptr<Backend> backend, GroupOptions options)
+    : state_(std::make_unique<State>(std::move(place), std::move(backend), std::move(options))) {
+  State& s = *state_;
+  if (s.options.watch)
+    s.listener = s.options.watch->add(
+        [failure = s.place.failure](const std::string& why, Milliseconds grace) { failure->set(why, grace); });
+}
+
+Group::~Group() {
+  State& s = *state_;
+  if (s.generation != fork_generation()) {  // a forked child has none of the threads, and locks may be held for ever
+    static_cast<void>(state_.release());
+    return;
+  }
+  if (s.options.watch) s.options.watch->forget(s.listener);
+  if (!s.closed) {
+    s.place.failure->set("the group was destroyed");
+    // Where nothing is under way here, others may still be reading what this rank gave them.
+    bool idle = s.collectives.idle();
+    for (auto& [where, lane] : s.lanes) idle = idle && lane.idle();
+    if (!idle) s.backend->abort("the group was destroyed");
+  }
+  // A callback of one of its calls let the last owner go: a thread cannot wait for its own end.
+  bool own_thread = s.collectives.on_own_thread();
+  for (const auto& [where, lane] : s.lanes) own_thread = own_thread || lane.on_own_thread();
+  if (own_thread) static_cast<void>(state_.release());
+}
+
+int Group::rank() const noexcept { return state_->place.rank; }
+int Group::size() const noexcept { return state_->place.size; }
+const Backend& Group::backend() const noexcept { return *state_->backend; }
+
+std::shared_ptr<Work> Group::run(Call call, bool wait) {
+  State& s = *state_;
+  TG_CHECK(s.generation == fork_generation(), Runtime,
+           "{}: the group belongs to the process that made it; a child made by fork needs one of its own",
+           name_of(call.kind));
+  TG_CHECK(!s.closed, Runtime, "{}: the group was destroyed", name_of(call.kind));
+  if (call.line.empty()) call.line = autograd::describe_site(autograd::current_site());
+  const bool here = wait && s.backend->polls();
+  std::shared_ptr<Work> work;
+  const BlockingRegion others_run;
+  if (call.kind == Kind::Send || call.kind == Kind::Recv) {
+    const bool sends = call.kind == Kind::Send;
+    const char* op = name_of(call.kind);
+    std::vector<Tensor>& tensors = sends ? call.inputs : call.outputs;
+    TG_CHECK(tensors.size() == 1 && tensors[0].defined(), Type, "{}: one tensor is sent at a time", op);
+    TG_CHECK(call.root < s.place.size && call.root >= (sends ? 0 : -1) && call.root != s.place.rank, Value,
+             "{}: rank {} cannot be the other side for rank {} of {}", op, call.root, s.place.rank, s.place.size);
+    TG_CHECK(tensors[0].is_cpu() || tensors[0].is_cuda(), Runtime,
+             "{}: only dense tensors on the CPU and CUDA devices can be sent: got one on {}", op, tensors[0].device());
+    if (!sends) autograd::check_inplace(tensors[0], op, false);
+    const Tensor target = tensors[0];
+    Tensor piece = target;
+    if (!target.is_cpu() || !target.is_contiguous()) {
+      const NoGradGuard no_grad;
+      piece = empty_tensor(target.sizes(), target.dtype());
+      if (sends) copy_(piece, target);
+    }
+    work = std::make_shared<Work>(std::vector<Tensor>{target});
+    Queue* lane;
+    {
+      const std::lock_guard lock(s.mutex);
+      lane = &s.lanes[{call.root, sends}];
+    }
+    lane->run(
+        [&s, work, call = std::move(call), piece, target, sends](bool own_thread) {
+          s.carry_out(*work, [&] {
+            const ModeGuard plain(kModeNoGrad, ~static_cast<uint32_t>(kModeNoGrad));
+            const std::string title =
+                fmt::format("{} {} rank {}", name_of(call.kind), sends ? "to" : "from", call.root);
+            const Wait w = s.wait_of(call, s.title(call.root < 0 ? "recv" : title.c_str(), 0, call.line), !own_thread);
+            if (sends) {
+              s.send(call, piece, w);
+              return -1;
+            }
+            const int source = s.recv(call, piece, w);
+            if (piece.is_same(target))
+              autograd::bump_version(target, "recv");
+            else
+              copy_(target, piece);
+            return source;
+          });
+        },
+        here);
+  } else {
+    std::vector<Tensor> result = call.outputs;
+    auto prepared = std::make_shared<Prepared>(prepare(std::move(call), s.place.rank, s.place.size));
+    work = std::make_shared<Work>(std::move(result));
+    s.collectives.run(
+        [&s, work, prepared](bool own_thread) {
+          s.carry_out(*work, [&] {
+            s.collective(*prepared, !own_thread);
+            return -1;
+          });
+        },
+        here);
+  }
+  if (wait) work->wait();
+  return work;
+}
+
+void Group::abort(const std::string& why) noexcept {
+  if (state_->generation == fork_generation()) state_->give_up(why);
+}
+
+void Group::close() {
+  State& s = *state_;
+  if (s.generation != fork_generation() || s.closed) return;
+  s.collectives.drain();
+  for (auto& [where, lane] : s.lanes) lane.drain();
+  s.closed = true;
+}
+
+}  // namespace tapegrad::distributed

@@ -1,0 +1,88 @@
+// Ranks that work together, and collectives among them on tensors.
+//
+// Every collective begins with an exchange of headers: which call it is, its number, dtype, sizes, operator, and the
+// line of the program. Where ranks do not agree, all of them raise before data moves, with both sides in the message; a
+// call of few bytes travels with its header. A rank that does not come is named. The first failure of any rank (an
+// exception, a death, a timeout) reaches all others, which leave their calls; a group that has failed stays failed.
+//
+// Calls of one group run in the order in which they were made: on the caller's thread where nothing is under way, the
+// call is not asynchronous and the engine can be interrupted, else on the group's own thread. Sends and receives run
+// beside them, in order for each (peer, direction). Thread rules: any thread; the order of calls must be the same on
+// all ranks, so two threads that call collectives need two groups.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tapegrad/distributed/backend.h"
+#include "tapegrad/distributed/watch.h"
+#include "tapegrad/distributed/work.h"
+
+namespace tapegrad::distributed {
+
+enum class Kind : uint8_t {
+  Barrier,
+  Broadcast,
+  AllReduce,
+  Reduce,
+  AllGather,
+  Gather,
+  Scatter,
+  ReduceScatter,
+  AllToAll,
+  Send,
+  Recv,
+};
+
+TG_API const char* name_of(Kind kind) noexcept;  // "all_reduce"
+
+struct Call {
+  Kind kind = Kind::Barrier;
+  Reduce reduce = Reduce::Sum;
+  bool mean = false;    // the sum divided by the number of ranks
+  bool scaled = false;  // each rank's input times `factor` first
+  double factor = 1;
+  int root = 0;  // Broadcast, Reduce, Gather, Scatter; the peer of Send and Recv (-1: any)
+  uint64_t tag = 0;
+  std::vector<Tensor> inputs;  // per peer, where the call has one for each; else one. In-place calls have outputs only
+  std::vector<Tensor> outputs;
+  bool sizes_may_differ = false;  // AllGather of one tensor per rank with each its own size
+  std::optional<Milliseconds> timeout;
+  std::string line;  // "train.py:31" or empty
+};
+
+struct GroupOptions {
+  std::string name;              // empty: all ranks of the job
+  std::vector<int> world_ranks;  // of each rank of the group in the job; empty: the same
+  std::shared_ptr<Watch> watch;  // of the job
+  Milliseconds timeout{1'800'000};
+  Milliseconds patience{10'000};  // after which missing ranks are told of; 0: never
+};
+
+class TG_API Group {
+ public:
+  Group(BackendPlace place, std::unique_ptr<Backend> backend, GroupOptions options);
+  ~Group();  // waits for nobody
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  const Backend& backend() const noexcept;
+
+  // Starts the call. Error(Value), Error(Type) at once for what this rank can see is wrong. `wait`: the caller waits
+  // for the end anyway, so it may run here; the Work is done then.
+  std::shared_ptr<Work> run(Call call, bool wait);
+
+  // Ends the group: whoever waits in it, here and on the other ranks, raises `why`.
+  void abort(const std::string& why) noexcept;
+  // Waits for the calls that are under way until their deadline. The engine is not used any more then.
+  void close();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tapegrad::distributed

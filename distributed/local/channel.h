@@ -1,0 +1,82 @@
+// Messages from one rank to another through a ring of bytes in common memory. The sender allocates it when it first
+// sends, and leaves its pass in the area. A message is a header and its bytes, each a multiple of kLine in the ring;
+// one that is longer than the ring streams through it.
+// The receiver compares tag and size before it takes any data, and answers each message by a number: a send ends when
+// its message was accepted and lies in the ring, so that both sides know where sizes differ. Messages with other tags
+// than the one that is asked for are taken out and kept, up to a bound, so that tags do not wait for each other.
+// Thread rules: a Sender and a Receiver are each used by one thread at a time; both of a pair at once.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "tapegrad/distributed/local/area.h"
+
+namespace tapegrad::distributed::local {
+
+inline constexpr size_t kRingBytes = size_t{256} << 10;
+
+struct Ring {
+  alignas(kLine) Number written;   // bytes, since the beginning
+  alignas(kLine) Number read;      // by the receiver
+  alignas(kLine) Number answered;  // the number of the message, times 2; 1 more where it was refused
+  alignas(kLine) char bytes[kRingBytes];
+};
+
+struct MessageHeader {
+  uint64_t number, tag, nbytes;
+  char fill[kLine - 3 * sizeof(uint64_t)];
+};
+static_assert(sizeof(MessageHeader) == kLine);
+
+class Sender {
+ public:
+  Sender(Area& area, int peer) : area_(area), peer_(peer) {}
+  ~Sender();
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+  void send(ConstBytes data, uint64_t tag, const Wait& wait);
+
+ private:
+  void open();
+  size_t space(const Wait& wait) const;
+
+  Area& area_;
+  const int peer_;
+  Piece piece_;
+  CommonMemory::Pass pass_{};
+  Ring* ring_ = nullptr;
+  uint64_t written_ = 0, messages_ = 0;
+};
+
+class Receiver {
+ public:
+  Receiver(Area& area, int peer) : area_(area), peer_(peer) {}
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+  // Whether a message has begun to arrive that was not taken out yet.
+  bool arriving(const Wait& wait);
+  // Takes a message of that tag that has begun to arrive; false where there is none.
+  bool try_receive(Bytes data, uint64_t tag, const Wait& wait);
+  void receive(Bytes data, uint64_t tag, const Wait& wait);
+
+ private:
+  struct Kept {
+    uint64_t tag;
+    std::vector<char> bytes;
+  };
+  size_t available(const Wait& wait) const;
+  void answer(bool refused) noexcept;
+  void take(char* to, size_t nbytes, const Wait& wait);
+  void keep(const MessageHeader& header, uint64_t wanted, const Wait& wait);
+
+  Area& area_;
+  const int peer_;
+  Piece piece_;
+  Ring* ring_ = nullptr;
+  uint64_t read_ = 0, messages_ = 0;
+  std::deque<Kept> kept_;
+  size_t kept_bytes_ = 0;
+};
+
+}  // namespace tapegrad::distributed::local

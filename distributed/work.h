@@ -1,0 +1,42 @@
+// A call of a collective: done, under way or failed. Owned by whoever holds it; any thread.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/distributed/wait.h"
+
+namespace tapegrad::distributed {
+
+class TG_API Work {
+ public:
+  bool is_completed() const;
+  // Waits for the end; rethrows what the call ended with. False when `limit` is over (without a limit: the group's own
+  // deadline ends it). Ctrl-C ends the waiting with Error(Interrupt); the call goes on.
+  bool wait(std::optional<std::chrono::milliseconds> limit = {});
+  std::exception_ptr exception() const;  // null: none, or not done
+  const std::vector<Tensor>& result() const noexcept { return result_; }
+  int source() const;  // of a receive from any rank, once it is done
+  // Called once it is done, on the thread that ends it, or at once when it is done already. Must not throw.
+  void then(std::function<void()> f);
+
+  void finish(std::exception_ptr failed, int source = -1) noexcept;  // by the group
+  explicit Work(std::vector<Tensor> result) : result_(std::move(result)) {}
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool done_ = false;
+  int source_ = -1;
+  std::exception_ptr failed_;
+  std::vector<std::function<void()>> then_;
+  std::vector<Tensor> result_;
+};
+
+}  // namespace tapegrad::distributed
