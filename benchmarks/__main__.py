@@ -13,6 +13,7 @@ from . import (
     convolution,
     cuda,
     digits,
+    distributed,
     families,
     files,
     fourier,
@@ -32,7 +33,8 @@ from . import (
 from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
-          "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms}
+          "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms,
+          "distributed": distributed}
 
 
 def libraries() -> dict:
