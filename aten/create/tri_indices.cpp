@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_create.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad {
 
@@ -33,13 +33,16 @@ void write_triangle(Rows rows, int64_t col, int64_t offset, const Tensor& out, F
   auto write = [&]<class T>() {
     T* r = out.data<T>();
     T* c = r + out.size(1);
+    WorkCount work;
     for (int64_t i = rows.begin; i < rows.end; ++i) {
-      if (i % 4096 == 0) check_interrupt();
       Columns range = columns(i, col, offset);
-      for (int64_t j = range.begin; j < range.end; ++j) {
-        *r++ = static_cast<T>(i);
-        *c++ = static_cast<T>(j);
-      }
+      serial_for(range.begin, range.end, [&](int64_t first, int64_t last) {
+        for (int64_t j = first; j < last; ++j) {
+          *r++ = static_cast<T>(i);
+          *c++ = static_cast<T>(j);
+        }
+        work(last - first);
+      });
     }
   };
   if (out.numel() == 0) return;

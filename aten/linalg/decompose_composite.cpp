@@ -114,14 +114,16 @@ Tensor ormqr(const Tensor& input, const Tensor& tau, const Tensor& other, bool l
   TG_CHECK(batch_of(tau, 1) == batch_of(input) && batch_of(input) == batch_of(other), Runtime,
            "ormqr: batches differ: shapes {}, {} and {}", format_ints(input.sizes()), format_ints(tau.sizes()),
            format_ints(other.sizes()));
-  // The whole of Q, whose last columns the reflectors define, too.
-  int64_t k = tau.size(-1);
-  DimVector rest(input.sizes());
-  rest[rest.size() - 1] = m - k;
-  const Tensor parts[] = {narrow(input, -1, 0, k), zeros(rest, input.dtype(), input.device())};
-  Tensor Q = linalg_householder_product(cat(TensorSpan(parts, 2), -1), tau);
-  if (transposed) Q = adjoint(Q);
-  return left ? matmul(Q, other) : matmul(other, Q);
+  // Q = I - V T V^H with T = (I + diag(tau) U)^-1 diag(tau), where U is V^H V above its diagonal (Schreiber and Van
+  // Loan 1989, "A storage-efficient WY representation for products of Householder transformations"): Q itself may not
+  // fit into memory.
+  const int64_t k = tau.size(-1);
+  const Tensor V = add(tril(narrow(input, -1, 0, k), -1), eye(m, k, input.dtype(), input.device()));
+  const Tensor VH = adjoint(V), D = diag_embed(tau);
+  Tensor T = linalg_solve_triangular(matmul(D, triu(matmul(VH, V), 1)), D, true, true, true);
+  if (transposed) T = adjoint(T);
+  return left ? sub(other, matmul(V, matmul(T, matmul(VH, other))))
+              : sub(other, matmul(matmul(matmul(other, V), T), VH));
 }
 
 }  // namespace tapegrad::composite

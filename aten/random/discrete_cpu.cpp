@@ -9,6 +9,7 @@
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/aten/random/ranges.h"
+#include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -200,18 +201,25 @@ void sort_draws(uint64_t*& a, uint64_t*& b, int64_t n, int bits, int random_bits
     for_parts(parts, n, [&](int64_t part, int64_t begin, int64_t end) {
       int64_t* count = counts.get() + part * digits;
       std::fill_n(count, digits, 0);
-      for (int64_t i = begin; i < end; ++i) ++count[a[i] >> shift & mask];
+      serial_for(begin, end, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) ++count[a[i] >> shift & mask];
+      });
     });
     int64_t at = 0;
     for (int64_t d = 0; d < digits; ++d)
       for (int64_t part = 0; part < parts; ++part) at += std::exchange(counts[part * digits + d], at);
     for_parts(parts, n, [&](int64_t part, int64_t begin, int64_t end) {
-      deal_out(a + begin, end - begin, b, counts.get() + part * digits, [=](uint64_t v) { return v >> shift & mask; });
+      serial_for(begin, end, [&](int64_t first, int64_t last) {
+        deal_out(a + first, last - first, b, counts.get() + part * digits,
+                 [=](uint64_t v) { return v >> shift & mask; });
+      });
     });
     std::swap(a, b);
   }
   for_parts(parts, n, [&](int64_t, int64_t begin, int64_t end) {
-    for (int64_t i = begin + 1; i < end; ++i) insert(a + begin, i - begin);
+    serial_for(begin + 1, end, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) insert(a + begin, i - begin);
+    });
   });
   for (int64_t part = 1; part < parts; ++part)  // and what belongs to the end of the part before
     for (int64_t i = n * part / parts; i < n && insert(a, i);) ++i;
@@ -249,7 +257,9 @@ void randperm_cpu(int64_t n, Gen, OptDType, OptDevice, const PhiloxState& state,
   dispatch_dtype(out.dtype(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
     for_parts(parts, n, [&](int64_t, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) to[i] = convert_value<T>(static_cast<int64_t>(a[i] & mask));
+      serial_for(begin, end, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; ++i) to[i] = convert_value<T>(static_cast<int64_t>(a[i] & mask));
+      });
     });
   });
 }
