@@ -50,7 +50,7 @@ foreach(layer ${TG_LAYERS})
   file(GLOB_RECURSE found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${layer}/*.cpp")
   list(APPEND TG_SOURCES ${found})
 endforeach()
-list(FILTER TG_SOURCES EXCLUDE REGEX "/distributed/gloo/")  # a library of its own: TapegradGloo.cmake
+list(FILTER TG_SOURCES EXCLUDE REGEX "/distributed/(gloo|mpi)/")  # libraries of their own: TapegradEngines.cmake
 file(GLOB_RECURSE TG_BINDING_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bindings/*.cpp")
 
 set(TG_GENERATED_PYTHON "")

@@ -53,7 +53,7 @@ file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/test/cpp/cuda/simulated/*.cpp"
   "${PROJECT_SOURCE_DIR}/distributed/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/distributed/local*_test.cpp"
   "${PROJECT_SOURCE_DIR}/test/cpp/distributed/reduce_test.cpp")
-list(FILTER shared_sources EXCLUDE REGEX "/distributed/gloo/|_cpu\\.cpp$")
+list(FILTER shared_sources EXCLUDE REGEX "/distributed/(gloo|mpi)/|_cpu\\.cpp$")
 # These lead to the operators.
 list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test|distributed/(call|group|reducer|work))\\.cpp$")
 if(TARGET tapegrad_tests AND TG_SANITIZE MATCHES "thread")

@@ -96,7 +96,9 @@ TG_API std::unique_ptr<Backend> make_thread_backend(const BackendPlace& place);
 // Any machines, through libgloo; the library of ours that knows it (distributed/gloo/) is opened at run time.
 // DistError(Backend) says what to install where it is not there.
 TG_API std::unique_ptr<Backend> make_gloo_backend(const BackendPlace& place);
-TG_API bool gloo_is_available() noexcept;
+// Ranks that mpirun or srun has started, through their MPI; a library of ours, too (distributed/mpi/).
+TG_API std::unique_ptr<Backend> make_mpi_backend(const BackendPlace& place);
+TG_API bool engine_is_available(const char* name) noexcept;  // "gloo", "mpi": whether its library can be opened
 // Whether all ranks of the place run on this machine, in name spaces and as a user that can share memory: exchanged
 // through the store, the same answer on all ranks.
 TG_API bool all_on_this_machine(const BackendPlace& place);

@@ -118,7 +118,8 @@ std::unique_ptr<distributed::Backend> make_engine(const std::string& engine, con
   if (engine == "threads") return make_thread_backend(place);
   if (engine == "shared") return make_shared_backend(place);
   if (engine == "gloo") return make_gloo_backend(place);
-  TG_CHECK(engine == "auto", Value, "group: the engine must be auto, shared, gloo or threads: got {}", engine);
+  if (engine == "mpi") return make_mpi_backend(place);
+  TG_CHECK(engine == "auto", Value, "group: the engine must be auto, shared, gloo, mpi or threads: got {}", engine);
   return all_on_this_machine(place) ? make_shared_backend(place) : make_gloo_backend(place);
 }
 
@@ -290,11 +291,14 @@ PyObject* set_where(PyObject*, PyObject* function) {
   Py_RETURN_NONE;
 }
 
-PyObject* gloo_is_available(PyObject*, PyObject*) { return PyBool_FromLong(distributed::gloo_is_available()); }
+PyObject* engine_is_available(PyObject*, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8(name);
+  return text == nullptr ? nullptr : PyBool_FromLong(distributed::engine_is_available(text));
+}
 
 PyMethodDef functions[] = {
     {"_set_where", set_where, METH_O, nullptr},
-    {"_gloo_is_available", gloo_is_available, METH_NOARGS, nullptr},
+    {"_engine_is_available", engine_is_available, METH_O, nullptr},
     {},
 };
 

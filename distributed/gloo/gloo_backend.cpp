@@ -1,11 +1,9 @@
 // The engine over gloo: TCP connections between all ranks, on any machines. A library of its own (libtapegrad_gloo),
 // opened when the first group needs it, so that tapegrad does not depend on libgloo (backend.cpp).
 //
-// gloo connects the ranks and moves bytes in order; what is built here from its sends and receives is the exchange of
-// one piece with every other rank, of which all collectives are made, so that each sends and receives no more than it
-// must: an all-reduce is an exchange of pieces, a sum in the order of the ranks, and an exchange of results. Waiting is
-// cut into slices by a thread that interrupts it (gloo's own time-out would end all connections), so that deadlines,
-// failures of other ranks and Ctrl-C are seen.
+// gloo connects the ranks and moves bytes in order; collectives are made of its sends and receives
+// (pairwise_backend.h). Waiting is cut into slices by a thread that interrupts it (gloo's own time-out would end all
+// connections), so that deadlines, failures of other ranks and Ctrl-C are seen.
 #include <arpa/inet.h>
 #include <gloo/context.h>
 #include <gloo/rendezvous/context.h>
@@ -24,8 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "tapegrad/c10/parallel.h"
-#include "tapegrad/distributed/backend.h"
+#include "tapegrad/distributed/pairwise_backend.h"
 
 namespace tapegrad::distributed {
 
@@ -140,113 +137,14 @@ std::string own_address() {
   return address;
 }
 
-class GlooBackend final : public Backend {
+class GlooBackend final : public PairwiseBackend {
  public:
-  explicit GlooBackend(const BackendPlace& place) : Backend(place.rank, place.size), failure_(place.failure) {
+  explicit GlooBackend(const BackendPlace& place) : PairwiseBackend(place.rank, place.size), failure_(place.failure) {
     connect(place);
   }
 
   const char* name() const noexcept override { return "gloo"; }
   bool polls() const noexcept override { return true; }
-
-  void exchange(const void* mine, size_t n, void* all, const Wait& wait) override {
-    std::vector<ConstBytes> in(ranks(), {mine, n});
-    std::vector<Bytes> out;
-    for (size_t r = 0; r < ranks(); ++r) out.push_back({static_cast<char*>(all) + r * n, n});
-    swap(in, out, wait);
-  }
-
-  void all_reduce(void* data, int64_t numel, DType dtype, Reduce op, const Wait& wait) override {
-    // In pieces that fit into caches, and of which each rank sums its own part.
-    const auto itemsize = static_cast<int64_t>(element_size(dtype));
-    const int64_t step = std::max<int64_t>(size(), (int64_t{8} << 20) / itemsize);
-    for (int64_t begin = 0; begin < numel; begin += step) {
-      const int64_t n = std::min(step, numel - begin);
-      auto* part = static_cast<char*>(data) + begin * itemsize;
-      std::vector<const void*> in;
-      std::vector<int64_t> counts;
-      std::vector<Bytes> out;
-      for (int r = 0; r < size(); ++r) {
-        const int64_t first = n * r / size(), last = n * (r + 1) / size();
-        in.push_back(part + first * itemsize);
-        counts.push_back(last - first);
-        out.push_back({part + first * itemsize, static_cast<size_t>((last - first) * itemsize)});
-      }
-      const Bytes mine = out[static_cast<size_t>(rank())];
-      reduce_scatter(in, counts, mine.data, dtype, op, wait);
-      all_gather({mine.data, mine.nbytes}, out, wait);
-    }
-  }
-
-  void broadcast(Bytes data, int root, const Wait& wait) override {
-    std::vector<ConstBytes> in(ranks());
-    std::vector<Bytes> out(ranks());
-    if (rank() == root)
-      std::fill(in.begin(), in.end(), ConstBytes{data.data, data.nbytes});
-    else
-      out[static_cast<size_t>(root)] = data;
-    swap(in, out, wait, false);
-  }
-
-  void reduce(void* data, int64_t numel, DType dtype, Reduce op, int root, const Wait& wait) override {
-    const auto itemsize = static_cast<int64_t>(element_size(dtype));
-    std::vector<const void*> in;
-    std::vector<int64_t> counts;
-    std::vector<Bytes> out;
-    for (int r = 0; r < size(); ++r) {
-      const int64_t first = numel * r / size(), last = numel * (r + 1) / size();
-      in.push_back(static_cast<char*>(data) + first * itemsize);
-      counts.push_back(last - first);
-      out.push_back({rank() == root ? static_cast<char*>(data) + first * itemsize : nullptr,
-                     static_cast<size_t>((last - first) * itemsize)});
-    }
-    std::vector<char> mine(static_cast<size_t>(counts[static_cast<size_t>(rank())] * itemsize));
-    reduce_scatter(in, counts, mine.data(), dtype, op, wait);
-    gather({mine.data(), mine.size()}, out, root, wait);
-  }
-
-  void all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) override {
-    const std::vector<ConstBytes> all(ranks(), in);
-    swap(all, out, wait);
-  }
-
-  void gather(ConstBytes in, std::span<const Bytes> out, int root, const Wait& wait) override {
-    std::vector<ConstBytes> given(ranks());
-    given[static_cast<size_t>(root)] = in;
-    swap(given, rank() == root ? out : std::span<const Bytes>(std::vector<Bytes>(ranks())), wait);
-  }
-
-  void scatter(std::span<const ConstBytes> in, Bytes out, int root, const Wait& wait) override {
-    std::vector<Bytes> taken(ranks());
-    taken[static_cast<size_t>(root)] = out;
-    const std::vector<ConstBytes> nothing(ranks());
-    swap(rank() == root ? in : nothing, taken, wait);
-  }
-
-  void reduce_scatter(std::span<const void* const> in, std::span<const int64_t> numel, void* out, DType dtype,
-                      Reduce op, const Wait& wait) override {
-    const size_t itemsize = element_size(dtype);
-    const int64_t n = numel[static_cast<size_t>(rank())];
-    const size_t nbytes = static_cast<size_t>(n) * itemsize;
-    std::vector<char> come((ranks() - 1) * nbytes);
-    std::vector<ConstBytes> given;
-    std::vector<Bytes> taken;
-    std::vector<const void*> terms;
-    char* to = come.data();
-    for (size_t r = 0; r < ranks(); ++r) {
-      given.push_back({in[r], static_cast<size_t>(numel[r]) * itemsize});
-      const bool own = r == static_cast<size_t>(rank());
-      taken.push_back({own ? const_cast<void*>(in[r]) : to, nbytes});
-      terms.push_back(taken.back().data);
-      if (!own) to += nbytes;
-    }
-    swap(given, taken, wait);
-    reduce_bytes(out, terms, n, dtype, op);
-  }
-
-  void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override {
-    swap(in, out, wait);
-  }
 
   void send(ConstBytes data, int peer, uint64_t tag, const Wait& wait) override {
     guarded(wait, peer, [&] {
@@ -280,31 +178,8 @@ class GlooBackend final : public Backend {
   void abort(const std::string& why) noexcept override { failure_->set(why); }
 
  private:
-  static constexpr uint64_t kMessages = uint64_t{1} << 63;
-  size_t ranks() const noexcept { return static_cast<size_t>(size()); }
-
-  template <class F>
-  void guarded(const Wait& wait, const int& peer, F&& f) {
-    try {
-      f();
-    } catch (const gloo::Exception& e) {
-      if (failure_->is_set()) fail(DistError::Part::Backend, "{}: {}", wait.what, failure_->why());
-      fail(DistError::Part::Backend, "{}: the connection to {} broke: {}", wait.what,
-           peer < 0 ? "another rank" : rank_list({peer}), e.what());
-    }
-  }
-
-  void finish(UnboundBuffer& buffer, bool sends, const Wait& wait, const std::vector<int>& missing,
-              int* source = nullptr) {
-    const auto since = Clock::now();
-    while (!pulse_.wait(buffer, sends, source)) wait.poll(since, [&] { return missing; });
-  }
-
-  // in[r] to rank r, out[r] from it; nothing where a size is 0.
-  void swap(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait, bool own = true) {
+  void swap(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override {
     const auto me = static_cast<size_t>(rank());
-    if (own && in[me].nbytes != 0 && out[me].data != nullptr && in[me].data != out[me].data)
-      std::memcpy(out[me].data, in[me].data, in[me].nbytes);
     const uint64_t slot = ++calls_;
     int peer = -1;
     guarded(wait, peer, [&] {
@@ -343,6 +218,25 @@ class GlooBackend final : public Backend {
         }
       }
     });
+  }
+
+  static constexpr uint64_t kMessages = uint64_t{1} << 63;
+
+  template <class F>
+  void guarded(const Wait& wait, const int& peer, F&& f) {
+    try {
+      f();
+    } catch (const gloo::Exception& e) {
+      if (failure_->is_set()) fail(DistError::Part::Backend, "{}: {}", wait.what, failure_->why());
+      fail(DistError::Part::Backend, "{}: the connection to {} broke: {}", wait.what,
+           peer < 0 ? "another rank" : rank_list({peer}), e.what());
+    }
+  }
+
+  void finish(UnboundBuffer& buffer, bool sends, const Wait& wait, const std::vector<int>& missing,
+              int* source = nullptr) {
+    const auto since = Clock::now();
+    while (!pulse_.wait(buffer, sends, source)) wait.poll(since, [&] { return missing; });
   }
 
   // Connects all ranks. gloo takes any connection that comes to its port for the peer's: afterwards the ranks exchange

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .. import _C
 from ._launchers import find_launch
 from ._types import Backend, BackendConfig, RedOpType
 
@@ -23,23 +24,27 @@ def is_nccl_available() -> bool:
 
 def is_gloo_available() -> bool:
     """Whether libgloo is there, which carries tensors between machines. Groups within one machine and groups of one process need none."""
-    from .. import _C
-
-    return bool(getattr(_C, "_gloo_is_available", lambda: False)())
+    return _C._engine_is_available("gloo")
 
 
 def is_mpi_available() -> bool:
+    """Whether an MPI was there when tapegrad was built, and is there now. It carries tensors where mpirun or srun has started the ranks."""
+    return _C._engine_is_available("mpi")
+
+
+def is_ucc_available() -> bool:
     """False."""
     return False
 
 
-is_ucc_available = is_xccl_available = is_mpi_available
+is_xccl_available = is_ucc_available
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether a backend is there: gloo, shared, and those that were registered. "gloo" also is what groups within one machine are named."""
+    """Whether a backend is there: gloo, shared, mpi where it can be opened, and those that were registered. "gloo" also is what groups within one machine are named."""
     names = BackendConfig(backend).device_backend_map.values() if ":" in backend else [backend.lower()]
-    return all(name in (Backend.GLOO, Backend.SHARED) or name.upper() in Backend._plugins for name in names)
+    return all(name in (Backend.GLOO, Backend.SHARED) or name == Backend.MPI and is_mpi_available() or name.upper() in Backend._plugins
+               for name in names)
 
 
 def is_torchelastic_launched() -> bool:

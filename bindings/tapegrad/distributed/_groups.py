@@ -7,6 +7,7 @@ import os
 import warnings
 from datetime import timedelta
 
+from ._available import is_mpi_available
 from ._process_group import ProcessGroup
 from ._stores import PrefixStore
 from ._types import Backend, BackendConfig, GroupMember
@@ -41,8 +42,10 @@ def _engine_of(backend: str, size: int) -> str:
         return chosen
     names = set(BackendConfig(backend).device_backend_map.values())
     if Backend.MPI in names and size > 1:
-        raise RuntimeError("Distributed package doesn't have MPI built in.\n"
-                           'backend="gloo" reads rank and size from what mpirun sets, too')
+        if not is_mpi_available():
+            raise RuntimeError("Distributed package doesn't have MPI built in.\n"
+                               'backend="gloo" reads rank and size from what mpirun sets, too')
+        return "mpi"
     if names & {Backend.UCC, Backend.XCCL, Backend.FAKE} and size > 1:
         raise RuntimeError(f"init_process_group: the backend {backend} is not there\nknown are gloo and shared")
     if names == {Backend.NCCL} and size > 1:

@@ -1,0 +1,115 @@
+#include "tapegrad/distributed/pairwise_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace tapegrad::distributed {
+
+void PairwiseBackend::swap_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) {
+  const auto me = static_cast<size_t>(rank());
+  if (in[me].nbytes != 0 && out[me].data != nullptr && in[me].data != out[me].data)
+    std::memcpy(out[me].data, in[me].data, in[me].nbytes);
+  swap(in, out, wait);
+}
+
+void PairwiseBackend::exchange(const void* mine, size_t n, void* all, const Wait& wait) {
+  std::vector<ConstBytes> in(ranks(), {mine, n});
+  std::vector<Bytes> out;
+  for (size_t r = 0; r < ranks(); ++r) out.push_back({static_cast<char*>(all) + r * n, n});
+  swap_all(in, out, wait);
+}
+
+void PairwiseBackend::all_reduce(void* data, int64_t numel, DType dtype, Reduce op, const Wait& wait) {
+  // In pieces that fit into caches, and of which each rank sums its own part.
+  const auto itemsize = static_cast<int64_t>(element_size(dtype));
+  const int64_t step = std::max<int64_t>(size(), (int64_t{8} << 20) / itemsize);
+  for (int64_t begin = 0; begin < numel; begin += step) {
+    const int64_t n = std::min(step, numel - begin);
+    auto* part = static_cast<char*>(data) + begin * itemsize;
+    std::vector<const void*> in;
+    std::vector<int64_t> counts;
+    std::vector<Bytes> out;
+    for (int r = 0; r < size(); ++r) {
+      const int64_t first = n * r / size(), last = n * (r + 1) / size();
+      in.push_back(part + first * itemsize);
+      counts.push_back(last - first);
+      out.push_back({part + first * itemsize, static_cast<size_t>((last - first) * itemsize)});
+    }
+    const Bytes mine = out[static_cast<size_t>(rank())];
+    reduce_scatter(in, counts, mine.data, dtype, op, wait);
+    all_gather({mine.data, mine.nbytes}, out, wait);
+  }
+}
+
+void PairwiseBackend::broadcast(Bytes data, int root, const Wait& wait) {
+  std::vector<ConstBytes> in(ranks());
+  std::vector<Bytes> out(ranks());
+  if (rank() == root)
+    std::fill(in.begin(), in.end(), ConstBytes{data.data, data.nbytes});
+  else
+    out[static_cast<size_t>(root)] = data;
+  swap(in, out, wait);
+}
+
+void PairwiseBackend::reduce(void* data, int64_t numel, DType dtype, Reduce op, int root, const Wait& wait) {
+  const auto itemsize = static_cast<int64_t>(element_size(dtype));
+  std::vector<const void*> in;
+  std::vector<int64_t> counts;
+  std::vector<Bytes> out;
+  for (int r = 0; r < size(); ++r) {
+    const int64_t first = numel * r / size(), last = numel * (r + 1) / size();
+    in.push_back(static_cast<char*>(data) + first * itemsize);
+    counts.push_back(last - first);
+    out.push_back({rank() == root ? static_cast<char*>(data) + first * itemsize : nullptr,
+                   static_cast<size_t>((last - first) * itemsize)});
+  }
+  std::vector<char> mine(static_cast<size_t>(counts[static_cast<size_t>(rank())] * itemsize));
+  reduce_scatter(in, counts, mine.data(), dtype, op, wait);
+  gather({mine.data(), mine.size()}, out, root, wait);
+}
+
+void PairwiseBackend::all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) {
+  const std::vector<ConstBytes> all(ranks(), in);
+  swap_all(all, out, wait);
+}
+
+void PairwiseBackend::gather(ConstBytes in, std::span<const Bytes> out, int root, const Wait& wait) {
+  std::vector<ConstBytes> given(ranks());
+  given[static_cast<size_t>(root)] = in;
+  swap_all(given, rank() == root ? out : std::span<const Bytes>(std::vector<Bytes>(ranks())), wait);
+}
+
+void PairwiseBackend::scatter(std::span<const ConstBytes> in, Bytes out, int root, const Wait& wait) {
+  std::vector<Bytes> taken(ranks());
+  taken[static_cast<size_t>(root)] = out;
+  const std::vector<ConstBytes> nothing(ranks());
+  swap_all(rank() == root ? in : nothing, taken, wait);
+}
+
+void PairwiseBackend::reduce_scatter(std::span<const void* const> in, std::span<const int64_t> numel, void* out,
+                                     DType dtype, Reduce op, const Wait& wait) {
+  const size_t itemsize = element_size(dtype);
+  const int64_t n = numel[static_cast<size_t>(rank())];
+  const size_t nbytes = static_cast<size_t>(n) * itemsize;
+  std::vector<char> come((ranks() - 1) * nbytes);
+  std::vector<ConstBytes> given;
+  std::vector<Bytes> taken;
+  std::vector<const void*> terms;
+  char* to = come.data();
+  for (size_t r = 0; r < ranks(); ++r) {
+    given.push_back({in[r], static_cast<size_t>(numel[r]) * itemsize});
+    const bool own = r == static_cast<size_t>(rank());
+    taken.push_back({own ? const_cast<void*>(in[r]) : to, nbytes});
+    terms.push_back(taken.back().data);
+    if (!own) to += nbytes;
+  }
+  swap_all(given, taken, wait);
+  reduce_bytes(out, terms, n, dtype, op);
+}
+
+void PairwiseBackend::all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) {
+  swap_all(in, out, wait);
+}
+
+}  // namespace tapegrad::distributed

@@ -1,0 +1,34 @@
+// Collectives made of one thing that an engine can do: exchange a piece with every other rank. Each rank sends and
+// receives no more than it must: an all-reduce is an exchange of pieces, a sum in the order of the ranks, and an
+// exchange of results, so that all engines made of it give the same bits. For engines between machines (gloo/, mpi/).
+#pragma once
+
+#include "tapegrad/distributed/backend.h"
+
+namespace tapegrad::distributed {
+
+class TG_API PairwiseBackend : public Backend {
+ public:
+  using Backend::Backend;
+  void exchange(const void* mine, size_t n, void* all, const Wait& wait) override;
+  void all_reduce(void* data, int64_t numel, DType dtype, Reduce op, const Wait& wait) override;
+  void broadcast(Bytes data, int root, const Wait& wait) override;
+  void reduce(void* data, int64_t numel, DType dtype, Reduce op, int root, const Wait& wait) override;
+  void all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) override;
+  void gather(ConstBytes in, std::span<const Bytes> out, int root, const Wait& wait) override;
+  void scatter(std::span<const ConstBytes> in, Bytes out, int root, const Wait& wait) override;
+  void reduce_scatter(std::span<const void* const> in, std::span<const int64_t> numel, void* out, DType dtype,
+                      Reduce op, const Wait& wait) override;
+  void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override;
+
+ protected:
+  size_t ranks() const noexcept { return static_cast<size_t>(size()); }
+
+ private:
+  // in[r] to rank r and out[r] from it, for all other ranks at once; nothing where a size is 0.
+  virtual void swap(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) = 0;
+  // And this rank's own piece.
+  void swap_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait);
+};
+
+}  // namespace tapegrad::distributed
