@@ -53,6 +53,13 @@ PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   int requires_grad = 1;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op:Parameter", const_cast<char**>(names), &data, &requires_grad))
     return nullptr;
+  // A subclass whose objects are more than their memory makes its parameters itself (distributed.tensor).
+  if (data && Py_TYPE(data) != tensor_type && Py_TYPE(data) != parameter_type && type == parameter_type &&
+      is_tensor(data)) {
+    static PyObject* const hook = PyUnicode_InternFromString("_as_parameter");
+    if (_PyType_Lookup(Py_TYPE(data), hook))
+      return call_method(data, "_as_parameter", requires_grad ? Py_True : Py_False).release();
+  }
   Tensor tensor;
   if (!data || data == Py_None)
     tensor = empty_tensor(DimVector{0}, default_dtype(), default_device());

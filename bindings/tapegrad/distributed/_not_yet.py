@@ -12,7 +12,6 @@ import sys
 import types
 
 from .._absent import missing_class, missing_function
-from . import _placements
 
 _WHY = "tensors of several processes, pipelines and remote calls are not there yet"
 
@@ -24,18 +23,12 @@ _PATHS = {
     "pipelining": ("PipelineStage Schedule1F1B ScheduleGPipe", "pipeline pipe_split"),
     "rpc": ("RRef TensorPipeRpcBackendOptions WorkerInfo", "get_worker_info init_rpc remote rpc_async rpc_sync shutdown"),
     "rpc.functions": ("", "async_execution"),
-    "tensor": ("DTensor", "distribute_module distribute_tensor ones empty full rand randn zeros"),
-    "tensor.experimental": ("", "context_parallel implicit_replication local_map"),
-    "tensor.parallel": ("ColwiseParallel ParallelStyle PrepareModuleInput PrepareModuleOutput RowwiseParallel SequenceParallel",
-                        "loss_parallel parallelize_module"),
-    "tensor.placement_types": ("", ""),
-    "tensor._utils": ("", "compute_local_shape_and_global_offset"),
 }
 # Paths that hold what another one holds.
-_ALSO = {"_tensor": "tensor", "_tensor.experimental": "tensor.experimental", "_tensor.placement_types": "tensor.placement_types",
-         "tensor.parallel.style": "tensor.parallel", "algorithms.ddp_comm_hooks.default": None}
+_ALSO = {"algorithms.ddp_comm_hooks.default": None}
 # Older paths of what is there and is loaded when it is asked for.
-_LOADED_LATER = {"_composable.fsdp": "fsdp"}
+_LOADED_LATER = {"_composable.fsdp": "fsdp", "_tensor": "tensor", "_tensor.experimental": "tensor.experimental",
+                 "_tensor.placement_types": "tensor.placement_types"}
 
 
 class SplitPoint(enum.Enum):
@@ -51,9 +44,7 @@ class CheckpointImpl(enum.Enum):
 
 
 _VALUES = {"pipelining": (SplitPoint,),
-           "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,),
-           "tensor": (_placements.Partial, _placements.Placement, _placements.Replicate, _placements.Shard),
-           "tensor.placement_types": tuple(vars(_placements)[name] for name in _placements.__all__)}
+           "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,)}
 _PARENT = __package__
 
 
@@ -79,13 +70,9 @@ def make_all() -> None:
         members.update({name: missing_function(f"distributed.{path}.{name}", _WHY) for name in functions.split()})
         members.update({kind.__name__: kind for kind in _VALUES.get(path, ())})
         vars(_module(path)).update(members, __all__=sorted(members))
-    for name in ("from_local", "to_local", "full_tensor", "redistribute"):
-        setattr(known["DTensor"], name, missing_function(f"distributed.tensor.DTensor.{name}", _WHY))
     from . import device_mesh
     from .algorithms.ddp_comm_hooks import default_hooks
 
-    for name in ("DeviceMesh", "init_device_mesh"):
-        setattr(_module("tensor"), name, getattr(device_mesh, name))
     for path, same in _ALSO.items():
         source = default_hooks if same is None else _module(same)
         vars(_module(path)).update({name: getattr(source, name) for name in source.__all__})

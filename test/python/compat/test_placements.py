@@ -38,5 +38,3 @@ def test_they_cannot_be_changed():
         with pytest.raises(AttributeError):
             room.Shard(1).dim = 2
     assert ours.Shard is placement_types.Shard
-    with pytest.raises(NotImplementedError, match="tensors of several processes, pipelines and remote calls are not there yet"):
-        ours.distribute_tensor(None, None, [ours.Replicate()])

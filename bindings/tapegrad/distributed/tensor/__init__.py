@@ -1,0 +1,11 @@
+"""Tensors whose parts several processes hold: DTensor, how it lies over a mesh, and modules made of it."""
+
+from __future__ import annotations
+
+from .._placements import Partial, Placement, Replicate, Shard
+from ..device_mesh import DeviceMesh, init_device_mesh
+from ._api import distribute_module, distribute_tensor, empty, full, ones, rand, randn, zeros
+from ._dtensor import DTensor
+
+__all__ = ["DTensor", "DeviceMesh", "Partial", "Placement", "Replicate", "Shard", "distribute_module", "distribute_tensor", "empty", "full",
+           "init_device_mesh", "ones", "rand", "randn", "zeros"]
