@@ -145,6 +145,9 @@ void real_line(const fft::Plan<T>& plan, const std::complex<T>* w, const T* in, 
     C even = (a + b) * T(0.5), d = (a - b) * T(0.5), odd(d.imag(), -d.real());
     out[k * out_step] = (even + times(w[k], odd)) * scale;
   });
+  // Sums of real numbers, whatever an infinity has made of the other part.
+  out[0] = out[0].real();
+  if (pairs) out[n / 2 * out_step] = out[n / 2 * out_step].real();
 }
 
 template <class T>
@@ -234,6 +237,8 @@ void fft_r2c_cpu(const Tensor& input, int64_t dim, double scale, bool onesided, 
           take_apart(x, w, half, y);
           x = y;
         }
+        clear_imaginary(x[0]);  // sums of real numbers
+        if (pairs) clear_imaginary(x[half]);
         store<T>(lines, to.step, half + 1, false, factor, x);
         for (int l = 0; !onesided && l < lines.used; ++l) mirror(lines.start[l], to.step, n);
       }

@@ -113,7 +113,7 @@ Tensor istft(const Tensor& input, int64_t n_fft, std::optional<int64_t> hop_leng
   weight = narrow(weight, 1, start, end - start);
   if (!weight.is_meta()) {
     double least = raw::amin(raw::abs(weight.detach())).item<double>();
-    TG_CHECK(least > 1e-11, Runtime, "{}: the squared windows must not add up to zero: the smallest sum is {}", op,
+    TG_CHECK(!(least <= 1e-11), Runtime, "{}: the squared windows must not add up to zero: the smallest sum is {}", op,
              least);
   }
   y = div(y, weight);
