@@ -110,7 +110,7 @@ Tensor rms_norm(const Tensor& input, IntSpan normalized_shape, const Tensor& wei
   int64_t n = normalised_numel("rms_norm", input, normalized_shape);
   check_affine("rms_norm", "weight", weight, normalized_shape);
   // The default is the resolution of the type that is computed in.
-  double least = compute_dtype(input.dtype()) == DType::float64 ? std::numeric_limits<double>::epsilon()
+  double least = to_real(compute_dtype(input.dtype())) == DType::float64 ? std::numeric_limits<double>::epsilon()
                                                                 : std::numeric_limits<float>::epsilon();
   if (input.is_complex()) {
     DimVector dims;

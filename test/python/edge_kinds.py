@@ -54,6 +54,40 @@ def class_of(z):
     return np.where(np.isinf(parts).any(0), 2, np.where(np.isnan(parts).any(0), 1, 0))
 
 
+def complex_sample_cases(record):
+    """The first samples with one number that is not finite."""
+    try:
+        samples = record.make_samples(tapegrad.complex128)[:3]
+    except (KeyError, RuntimeError):  # made by operators that order numbers, say
+        return
+    for n, (args, kwargs) in enumerate(samples):
+        numbers = sum(t.numel() for t in tensors_of([args, kwargs]) if t.is_complex())
+        for value in (complex(math.nan, 0), complex(math.inf, 0), complex(0, -math.inf)) if numbers else ():
+            place = min(3, numbers - 1)
+
+            def one(t, value=value):
+                nonlocal place
+                array = as_numpy(t).copy()
+                if 0 <= place < array.size:
+                    array.reshape(-1)[place] = value
+                place -= array.size
+                return tapegrad.tensor(array)
+
+            new = map_tree(lambda t: one(t) if t.is_complex() else t, (args, kwargs))
+            if not refused(record, *new):
+                yield Case(f"sample {n} {value}", *new)
+
+
+class FiniteComparison(Comparison):
+    """Which elements are finite, and these in digits."""
+
+    def _elements(self, stage, i, got, expected, dtype, exact):
+        finite = np.isfinite(got) & np.isfinite(expected)
+        wrong = np.where(finite, ~close(got, expected, edges.TOLERANCE.get(dtype, 0) * 10), np.isfinite(got) != np.isfinite(expected))
+        for place in np.argwhere(wrong)[:1]:
+            self._say(stage, f"[{i}] {wrong.sum()} of {wrong.size}: {got[tuple(place)]!s}, torch {expected[tuple(place)]!s}")
+
+
 class ComplexComparison(Comparison):
     """Classes of results, and finite ones in digits. Of gradients only whether they are finite: in which of the two ways they are not depends
     on the order of the factors."""

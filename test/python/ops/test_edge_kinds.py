@@ -1,4 +1,4 @@
-"""Complex infinities and NaN of elementwise rows, and edge matrices of factorizations and solvers, against PyTorch
+"""Complex infinities and NaN, and edge matrices of factorizations and solvers, against PyTorch
 (test/python/edge_kinds.py). What differs is listed in edge_differences.toml under "complex ROW" and "matrix ROW".
 """
 
@@ -14,6 +14,8 @@ ELEMENTWISE = ("activation", "compare", "loss", "maths", "pointwise", "special")
 RECORDS = [r for r in rows.load_records() if r.samples and r.torch_function is not None and r.test.get("torch", True)
            and r.test.get("values") is not False and r.kind != "random" and not r.test.get("random")]
 COMPLEX = [r for r in RECORDS if r.kind == "pointwise" or r.family in ELEMENTWISE]
+COMPLEX_SAMPLES = [r for r in RECORDS if r not in COMPLEX and r.family not in edges.FACTORS and r.name not in edges.CRASHES_IN_TORCH
+                   and "complex128" in r.dtypes]
 MATRIX = [r for r in RECORDS if r.family in edges.FACTORS and r.name not in edge_kinds.CRASHES_IN_TORCH]
 
 
@@ -29,6 +31,13 @@ def test_complex(record):
         found, compared = found + result.differences, compared + result.compared
     if not compared and not found:
         pytest.skip("PyTorch does not take complex numbers here")
+    edges.check(f"complex {record.name}", found, KNOWN)
+
+
+@pytest.mark.parametrize("record", COMPLEX_SAMPLES, ids=lambda r: r.name)
+def test_complex_samples(record):
+    found = [d for case in edge_kinds.complex_sample_cases(record)
+             for d in edge_kinds.FiniteComparison(record, case, "complex128", has_gradients(record)).differences]
     edges.check(f"complex {record.name}", found, KNOWN)
 
 
@@ -64,6 +73,6 @@ def test_the_complex_comparison_sees_a_wrong_class():
 
 
 def test_the_list_names_rows():
-    names = {f"complex {r.name}" for r in COMPLEX} | {f"matrix {r.name}" for r in MATRIX}
+    names = {f"complex {r.name}" for r in COMPLEX + COMPLEX_SAMPLES} | {f"matrix {r.name}" for r in MATRIX}
     named = {name for entry in KNOWN for name in entry["rows"] if name.startswith(("complex ", "matrix "))}
     assert named <= names, sorted(named - names)
