@@ -16,9 +16,11 @@ struct PowNode final : Node {
   void visit_saved(const SavedVisitor& visit) const override { visit("self", base); }
   GradList apply(GradList grads) override {
     const Tensor x = base.unpack(*this);
-    const Tensor slope = exponent == -1 ? neg(square(reciprocal(x)))
-                         : exponent < 0 ? mul(mul(rsqrt(x), reciprocal(x)), -0.5)
-                                        : mul(rsqrt(x), 0.5);
+    // Of a complex infinity the roots and the square are NaN, and the power is not.
+    const Tensor slope = x.is_complex()   ? mul(tapegrad::pow(x, exponent - 1), exponent)
+                         : exponent == -1 ? neg(square(reciprocal(x)))
+                         : exponent < 0   ? mul(mul(rsqrt(x), reciprocal(x)), -0.5)
+                                          : mul(rsqrt(x), 0.5);
     return {mul(grads[0], slope.conj())};
   }
 
