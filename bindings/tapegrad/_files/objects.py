@@ -85,10 +85,10 @@ def module_class(module: str, name: str):
 
 
 def holds_attributes_only(cls: type) -> bool:
-    """Whether making an object of a class and setting its attributes runs no method of it; or the members of an enumeration, where
-    finding one runs none."""
+    """Whether making an object of a class and setting its attributes runs no method of it; or an enumeration, whose members are
+    found by Policy.member."""
     if issubclass(cls, enum.Enum):
-        return cls._missing_.__func__ in (enum.Enum._missing_.__func__, enum.Flag._missing_.__func__)
+        return True
     return (cls.__new__ is object.__new__ and cls.__reduce__ is object.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
             and not any(hasattr(cls, name) for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
 
@@ -172,10 +172,21 @@ class Policy:
             raise FileError("load: an object has no class")
         cls = self.find(*named)
         if isinstance(cls, type) and issubclass(cls, enum.Enum):
-            return guarded(cls, state)
+            return self.member(cls, state)
         if not isinstance(cls, type):
             raise FileError(f"load: {'.'.join(named)[:200]} is no class")
         return self.set_state(self.new(cls), state)
+
+    def member(self, cls, *args):
+        """The member of an enumeration with a value. No method of a class that was not allowed runs for a file: neither the
+        _missing_ of a value that no member has, nor what a metaclass makes of the call."""
+        own = cls._missing_.__func__ not in (enum.Enum._missing_.__func__, enum.Flag._missing_.__func__)
+        if self.is_own(cls) or not own and type(cls).__call__ is enum.EnumMeta.__call__:
+            return guarded(cls, *args)
+        for one in cls._member_map_.values():
+            if len(args) == 1 and type(args[0]) is type(one._value_) and args[0] == one._value_:
+                return one
+        raise FileError(f"load: no {cls.__name__} has the value {repr(args)[:100]}")
 
     def function(self, name):
         """A function of the container format."""

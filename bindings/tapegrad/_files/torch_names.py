@@ -340,7 +340,9 @@ class Reader:
         if found is None:
             found = self.policy.find(module, name)
         self.allowed[id(found)] = found
-        if self.policy.is_own(found) or (isinstance(found, type) and issubclass(found, enum.Enum)):
+        if isinstance(found, type) and issubclass(found, enum.Enum):
+            self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else lambda *args: self.policy.member(found, *args)
+        elif self.policy.is_own(found):
             self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else lambda *args: guarded(found, *args)
         return found
 

@@ -11,7 +11,7 @@ import types
 
 from . import install
 
-_VARIABLE = "TAPEGRAD_MAIN"  # tells processes that multiprocessing starts afresh what their main program is
+_VARIABLE = "TAPEGRAD_MAIN"  # tells processes that are started afresh what their main program is
 
 
 class _MainSpec(importlib.machinery.ModuleSpec):
@@ -65,6 +65,23 @@ def code_again():
     return compile("", "<string>", "exec"), None  # -c: Python itself runs nothing again, either
 
 
+def run_again(arguments: list[str]) -> int:
+    """The main program of the process that started this one, with arguments of its own; the result is an exit status."""
+    kind, _, what = os.environ.get(_VARIABLE, "").partition(":")
+    if kind not in ("script", "module"):
+        print("tapegrad: no program to run again: python -m tapegrad runs scripts and modules", file=sys.stderr)
+        return 2
+    return (run_script if kind == "script" else run_module)(what, arguments)
+
+
+def _tell_processes(main: str) -> None:
+    """Other Pythons that this process starts find tapegrad under `import torch`, too: see children/sitecustomize.py."""
+    os.environ[_VARIABLE] = main
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "children")
+    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != folder]
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *rest])
+
+
 def _execute(code, main: types.ModuleType) -> int:
     """Runs code as the main program; an uncaught exception is shown without this file's own frames."""
     sys.modules["__main__"] = main
@@ -92,7 +109,7 @@ def run_script(path: str, arguments: list[str]) -> int:
         return 2
     sys.argv[:] = [path, *arguments]
     sys.path[0] = folder
-    os.environ[_VARIABLE] = f"script:{os.path.abspath(path)}"
+    _tell_processes(f"script:{os.path.abspath(path)}")
     install()
     main = _fresh_main(path, None)
     try:
@@ -113,7 +130,7 @@ def run_module(name: str, arguments: list[str]) -> int:
         print(f"tapegrad: {error}", file=sys.stderr)
         return 1
     sys.argv[0] = path
-    os.environ[_VARIABLE] = f"module:{name}"
+    _tell_processes(f"module:{name}")
     return _execute(code, _fresh_main(path, package))
 
 
@@ -121,7 +138,7 @@ def run_code(text: str, arguments: list[str]) -> int:
     """`python -c text arguments`; the result is an exit status."""
     sys.argv[:] = ["-c", *arguments]
     sys.path[0] = ""
-    os.environ[_VARIABLE] = "code:"
+    _tell_processes("code:")
     install()
     try:
         code = compile(text, "<string>", "exec", dont_inherit=True)

@@ -6,9 +6,9 @@ import contextlib
 
 from .. import _C
 
-__all__ = ["Stream", "current_device", "current_stream", "device_count", "empty_cache", "is_available", "max_memory_allocated",
-           "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats", "memory_summary",
-           "reset_peak_memory_stats", "stream", "synchronize"]
+__all__ = ["Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "empty_cache", "get_capabilities",
+           "is_available", "is_initialized", "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
+           "memory_stats", "memory_summary", "reset_peak_memory_stats", "set_device", "stream", "synchronize"]
 
 
 def is_available() -> bool:
@@ -21,8 +21,30 @@ def device_count() -> int:
     return 1
 
 
+def is_initialized() -> bool:
+    """Always true."""
+    return True
+
+
 def current_device() -> str:
     return "cpu"
+
+
+def set_device(device) -> None:
+    """Does nothing: there is one CPU, whatever number launchers give it."""
+
+
+def get_capabilities() -> dict:
+    """Names of the processor's instruction sets, each True or False; {} where the system does not tell."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next((line.partition(":")[2].split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        return {}
+    own_names = {"fma3": "fma"} | {f"avx512_{part}": f"avx512{part}" for part in ("f", "bw", "vl", "dq", "cd", "ifma", "vbmi")}
+    names = ("avx", "avx2", "fma3", "f16c", "avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_cd", "avx512_ifma", "avx512_vbmi",
+             "avx512_vnni", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16")
+    return {name: own_names.get(name, name) in flags for name in names}
 
 
 def synchronize(device=None) -> None:
@@ -36,13 +58,33 @@ class Stream:
         """Returns at once."""
 
 
+class Event:
+    """Stands where an event is expected: what comes before it is done already."""
+
+    def query(self) -> bool:
+        return True
+
+    def record(self, stream=None) -> None:
+        """Returns at once."""
+
+    def synchronize(self) -> None:
+        """Returns at once."""
+
+    def wait(self, stream=None) -> None:
+        """Returns at once."""
+
+
+class StreamContext(contextlib.nullcontext):
+    """StreamContext(stream): a context without effect."""
+
+
 def current_stream(device=None) -> Stream:
     return Stream()
 
 
 def stream(stream):
     """A context without effect."""
-    return contextlib.nullcontext()
+    return StreamContext(stream)
 
 
 def memory_stats(device=None) -> dict:

@@ -11,6 +11,9 @@ from ._types import Backend, BackendConfig, RedOpType
 __all__ = ["get_default_backend_for_device", "get_node_local_rank", "is_available", "is_backend_available", "is_gloo_available",
            "is_mpi_available", "is_nccl_available", "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "supports_complex"]
 
+# What launchers of MPI set; mpi_backend.cpp looks for the same.
+_MARKS_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_ID")
+
 
 def is_available() -> bool:
     """True."""
@@ -28,7 +31,12 @@ def is_gloo_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """Whether an MPI was there when tapegrad was built, and is there now. It carries tensors where mpirun or srun has started the ranks."""
+    """Whether an MPI is there and its launcher has started this process. Programs that prefer MPI where it is take gloo elsewhere."""
+    return any(name in os.environ for name in _MARKS_OF_MPI) and mpi_is_there()
+
+
+def mpi_is_there() -> bool:
+    """Whether an MPI was there when tapegrad was built, and is there now, whoever has started this process."""
     return _C._engine_is_available("mpi")
 
 
@@ -43,7 +51,7 @@ is_xccl_available = is_ucc_available
 def is_backend_available(backend: str) -> bool:
     """Whether a backend is there: gloo, shared, mpi where it can be opened, and those that were registered. "gloo" also is what groups within one machine are named."""
     names = BackendConfig(backend).device_backend_map.values() if ":" in backend else [backend.lower()]
-    return all(name in (Backend.GLOO, Backend.SHARED) or name == Backend.MPI and is_mpi_available() or name.upper() in Backend._plugins
+    return all(name in (Backend.GLOO, Backend.SHARED) or name == Backend.MPI and mpi_is_there() or name.upper() in Backend._plugins
                for name in names)
 
 

@@ -7,7 +7,7 @@ import os
 import warnings
 from datetime import timedelta
 
-from ._available import is_mpi_available
+from ._available import mpi_is_there
 from ._process_group import ProcessGroup
 from ._stores import PrefixStore
 from ._types import Backend, BackendConfig, GroupMember
@@ -42,7 +42,7 @@ def _engine_of(backend: str, size: int) -> str:
         return chosen
     names = set(BackendConfig(backend).device_backend_map.values())
     if Backend.MPI in names and size > 1:
-        if not is_mpi_available():
+        if not mpi_is_there():
             raise RuntimeError("Distributed package doesn't have MPI built in.\n"
                                'backend="gloo" reads rank and size from what mpirun sets, too')
         return "mpi"

@@ -22,9 +22,6 @@ MISSING = {
     "torch.Tensor.dequantize": "quantised tensors are not there",
     "torch.Tensor.q_scale": "quantised tensors are not there",
     "torch.Tensor.to_padded_tensor": "nested tensors are not there",
-    "torch.numa.binding.AffinityMode": "a launcher's option; one process is what there is",
-    "torch.numa.binding.AffinityMode.NODE": "a launcher's option; one process is what there is",
-    "torch.numa.binding.NumaOptions": "a launcher's option; one process is what there is",
 }
 
 PROGRAM = """

@@ -118,6 +118,41 @@ if __name__ == "__main__":
     assert done.stdout == "('tapegrad', 4.0, '__mp_main__', ['x'])\n", done.stderr
 
 
+WHO = "import torch; import importlib.metadata; print(torch.__version__.partition('+tapegrad')[1], importlib.metadata.version('torch'))"
+
+
+def test_pythons_that_a_program_starts_find_torch(tmp_path):
+    """By subprocess, as launchers do: tapegrad is imported when torch is; another sitecustomize still runs."""
+    (tmp_path / "worker.py").write_text("import sys; before = 'tapegrad' in sys.modules\n" + WHO + "; print(before, sys.argv[1:])")
+    (tmp_path / "sitecustomize.py").write_text("print('own sitecustomize')")
+    (tmp_path / "script.py").write_text("import os, subprocess, sys\n"
+                                        "def run(*args, **more): subprocess.run([sys.executable, *args], check=True, env={**os.environ, **more})\n"
+                                        "run('worker.py', 'x')\nrun('-c', 'import subprocess, sys; subprocess.run([sys.executable, \"worker.py\"])')\n"
+                                        "run('-c', 'import sys; print(sys.meta_path[0])', TAPEGRAD_MAIN='')")
+    done = python("-m", "tapegrad", "script.py", cwd=tmp_path)
+    lines = [line for line in done.stdout.splitlines() if "own" not in line]
+    assert lines[:2] == ["+tapegrad 2.13.0", "False ['x']"] and lines[2:4] == ["+tapegrad 2.13.0", "False []"], done.stderr
+    assert len(lines) == 5 and "_Until" not in lines[4]
+    done = python("-m", "tapegrad", "script.py", cwd=tmp_path, PYTHONPATH=os.pathsep.join([*filter(None, sys.path), str(tmp_path)]))
+    assert done.stdout.count("own sitecustomize") == 5, done.stderr  # its own, three that it starts, and one that one starts
+
+
+def test_a_launcher_starts_the_main_program_again(tmp_path):
+    """Launchers run `python -m NAME` where __main__ has a spec of that name."""
+    (tmp_path / "script.py").write_text("import os, subprocess, sys, torch\nprint(sys.argv[1:], __name__, __file__, flush=True)\n"
+                                        "if 'RANK' not in os.environ:\n"
+                                        "    name = sys.modules['__main__'].__spec__.name\n"
+                                        "    sys.exit(subprocess.run([sys.executable, '-m', name, *sys.argv[1:]], env={**os.environ, 'RANK': '1'}).returncode)\n"
+                                        "sys.exit(5)")
+    for program, path in (["script.py"], "script.py"), (["-m", "script"], str(tmp_path / "script.py")):
+        done = python("-m", "tapegrad", *program, "a", "-b", cwd=tmp_path)
+        first, second = done.stdout.splitlines()
+        assert first == f"['a', '-b'] __main__ {path}" and done.returncode == 5, done.stderr
+        assert second == f"['a', '-b'] __main__ {tmp_path / 'script.py'}"
+    done = python("-m", "tapegrad.compat.main_again", cwd=tmp_path)
+    assert done.returncode == 2 and "no program to run again" in done.stderr
+
+
 def test_install_and_uninstall():
     program = """
 import sys, pickle
@@ -186,7 +221,7 @@ class Slots:
         print("a setter ran")
 
 class Open(enum.Enum):
-    ONE = 1
+    ONE, FEW = 1, ("a", 2)
     @classmethod
     def _missing_(cls, value):
         print("a lookup ran")
@@ -233,12 +268,12 @@ if __name__ == "__main__":
         torch.save(slots, name)
         back = torch.load(name, weights_only=False)
         assert (back.a, back.c) == (1, 2)
-    try:
-        torch.save(Open.ONE, "open.pt")
-    except TypeError as error:
-        assert "add_safe_globals" in str(error)
-    else:
-        sys.exit("saved what could not be loaded")
+    for name in "open.pt", "open.bin":
+        torch.save([Open.ONE, Open.FEW], name)
+        assert torch.load(name, weights_only=False) == [Open.ONE, Open.FEW]
+    few = Open._member_map_.pop("FEW")
+    for name in "open.pt", "open.bin":
+        refused(name, "no Open has the value (('a',")
     print("done")
 """
 

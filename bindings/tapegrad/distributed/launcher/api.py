@@ -48,9 +48,6 @@ class LaunchConfig:
                 raise ValueError(f"LaunchConfig: {name} must be at least {least}: got {getattr(self, name)}")
         if self.start_method not in ("spawn", "fork", "forkserver"):
             raise ValueError(f"LaunchConfig: start_method must be spawn, fork or forkserver: got {self.start_method!r}")
-        for name in ("numa_options", "duplicate_stdout_filters", "duplicate_stderr_filters"):
-            if getattr(self, name):
-                raise ValueError(f"LaunchConfig: tapegrad's launcher has no {name}: got {getattr(self, name)!r}")
         if self.shutdown_timeout is None:
             self.shutdown_timeout = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30"))
         elif self.shutdown_timeout < 0:
@@ -63,6 +60,9 @@ def launch_agent(config: LaunchConfig, entrypoint, args: list) -> dict:
     """Runs the ranks to their end; what each function gave, by rank. ChildFailedError names the rank that failed first."""
     if entrypoint is None or not (callable(entrypoint) or isinstance(entrypoint, str)):
         raise TypeError(f"elastic_launch: the entry point must be a function or a command: got {type(entrypoint).__name__}")
+    for name in ("numa_options", "duplicate_stdout_filters", "duplicate_stderr_filters"):  # a program may take them back until here
+        if getattr(config, name):
+            raise ValueError(f"LaunchConfig: tapegrad's launcher has no {name}: got {getattr(config, name)!r}")
     from ._agent import run_agent
 
     return run_agent(config, entrypoint, tuple(args))

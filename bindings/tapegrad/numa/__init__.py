@@ -1,0 +1,1 @@
+"""Names of PyTorch's binding of ranks to memory nodes."""
