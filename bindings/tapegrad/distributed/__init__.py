@@ -22,7 +22,8 @@ from .distributed_c10d import _coalescing_manager, _make_nccl_premul_sum  # noqa
 from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 
 _make_all()
-_LAZY = frozenset(("_functional_collectives", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "run", "tensor"))
+_LAZY = frozenset(("_functional_collectives", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "pipelining", "run",
+                   "tensor"))
 
 
 def __getattr__(name: str):

@@ -5,7 +5,6 @@ Each path is a module object made here and entered into sys.modules, so that `im
 
 from __future__ import annotations
 
-import enum
 import functools
 import importlib
 import sys
@@ -13,14 +12,12 @@ import types
 
 from .._absent import missing_class, missing_function
 
-_WHY = "tensors of several processes, pipelines and remote calls are not there yet"
+_WHY = "remote calls are not there yet"
 
 # Classes and functions by path.
 _PATHS = {
     "_composable.replicate": ("", "replicate"),
-    "algorithms._checkpoint.checkpoint_wrapper": ("CheckpointWrapper", "apply_activation_checkpointing checkpoint_wrapper offload_wrapper"),
     "autograd": ("context", "backward get_gradients"),
-    "pipelining": ("PipelineStage Schedule1F1B ScheduleGPipe", "pipeline pipe_split"),
     "rpc": ("RRef TensorPipeRpcBackendOptions WorkerInfo", "get_worker_info init_rpc remote rpc_async rpc_sync shutdown"),
     "rpc.functions": ("", "async_execution"),
 }
@@ -31,20 +28,6 @@ _LOADED_LATER = {"_composable.fsdp": "fsdp", "_tensor": "tensor", "_tensor.exper
                  "_tensor.placement_types": "tensor.placement_types"}
 
 
-class SplitPoint(enum.Enum):
-    """Where a model would be cut into stages."""
-
-    BEGINNING, END = 1, 2
-
-
-class CheckpointImpl(enum.Enum):
-    """How activations would be computed again."""
-
-    REENTRANT, NO_REENTRANT = 1, 2
-
-
-_VALUES = {"pipelining": (SplitPoint,),
-           "algorithms._checkpoint.checkpoint_wrapper": (CheckpointImpl,)}
 _PARENT = __package__
 
 
@@ -68,7 +51,6 @@ def make_all() -> None:
         for name in classes.split():
             members[name] = known.setdefault(name, missing_class(f"distributed.{path}.{name}", _WHY))
         members.update({name: missing_function(f"distributed.{path}.{name}", _WHY) for name in functions.split()})
-        members.update({kind.__name__: kind for kind in _VALUES.get(path, ())})
         vars(_module(path)).update(members, __all__=sorted(members))
     from . import device_mesh
     from .algorithms.ddp_comm_hooks import default_hooks

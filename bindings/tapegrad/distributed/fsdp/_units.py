@@ -14,6 +14,7 @@ One backward at a time. All ranks must run the units in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 from ... import Tensor, empty, float32, float64, no_grad, promote_types, tensor, zeros
@@ -145,6 +146,9 @@ class Unit:
                 if p is not None and not isinstance(p, ShardedParameter):
                     places.setdefault(id(p), (p, []))[1].append((m, name))
         self.slots = [_Slot(p, where, group) for p, where in places.values()]
+        for _, where in places.values():
+            for m, _ in where:
+                m.__dict__["_fsdp_holder"] = self  # for who finds a piece in the module
         self.whole: list | None = None     # leaves that stand in the modules during forward
         self.values: list | None = None    # whole values in memory, for forward or for backward
         self._coming = None                # (work, memory) of a gathering that has begun
@@ -261,6 +265,22 @@ class Unit:
         self.whole = None
         if self.reshard:
             self.free()
+
+    @contextlib.contextmanager
+    def standing(self):
+        """Inside, whole parameters are in the modules again: for a part of the forward pass that backward repeats."""
+        values = self.gather()
+        self.root.begin_next(self, -1)
+        for i, (slot, value) in enumerate(zip(self.slots, values, strict=True)):
+            leaf = Parameter(value, slot.piece.requires_grad)
+            if slot.piece.requires_grad:
+                leaf.register_post_accumulate_grad_hook(_Arrived(self, i))
+            slot.put(leaf)
+        try:
+            yield
+        finally:
+            for slot in self.slots:
+                slot.put(slot.piece)
 
     def pack(self, tensor: Tensor):
         """For the tape: a note in place of memory that will be gathered again."""

@@ -125,7 +125,7 @@ def reshaped(func, name, t, sizes):
     """Another shape. The first dimension of several that are joined may be cut, where the parts are then the parts of the result."""
     groups = _groups(list(t.shape), sizes)
     placements, target = [], []
-    for i, p in enumerate(t.placements):
+    for p in t.placements:
         if isinstance(p, Partial):
             p = p if p.reduce_op in ("sum", "avg") else Replicate()
             placements.append(p)
