@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading as _threading
 
+from .. import _C
 from .._C import Tensor as _Tensor
 from .._C import _autograd
 from . import anomaly_mode, function, grad_mode, graph
@@ -67,14 +68,15 @@ def _tensors(value, where: str) -> tuple:
     return tuple(_tensor_of(item, where) for item in value)
 
 
-def _weights(value, count: int, where: str) -> tuple:
+def _weights(value, roots: tuple, where: str) -> tuple:
     """One gradient per root; None stands for ones, which only a root with one element may have."""
     if value is None:
-        return (None,) * count
+        return (None,) * len(roots)
     weights = (value,) if isinstance(value, _Tensor) else tuple(value)
-    if len(weights) != count:
-        raise RuntimeError(f"{where}: expected one gradient per tensor: got {len(weights)} for {count}")
-    return weights
+    if len(weights) != len(roots):
+        raise RuntimeError(f"{where}: expected one gradient per tensor: got {len(weights)} for {len(roots)}")
+    # A DTensor's parts may lie otherwise than those of the tensor that it is a gradient of.
+    return tuple(w._as_gradient_of(root) if hasattr(type(w), "_as_gradient_of") else w for w, root in zip(weights, roots, strict=True))
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None) -> None:
@@ -95,7 +97,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     keep = create_graph if retain_graph is None else retain_graph
     _runs.partial += inputs is not None
     try:
-        _autograd.run_backward(roots, _weights(grad_tensors, len(roots), "backward"), inputs or (), keep, create_graph)
+        _autograd.run_backward(roots, _weights(grad_tensors, roots, "backward"), inputs or (), keep, create_graph)
     finally:
         _runs.partial -= inputs is not None
 
@@ -114,7 +116,11 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     allow = materialize_grads if allow_unused is None else allow_unused
     keep = create_graph if retain_graph is None else retain_graph
     roots, wanted = _tensors(outputs, "grad"), _tensors(inputs, "grad: inputs")
-    weights = _weights(grad_outputs, len(roots), "grad")
+    if _C._has_torch_function_variadic(*roots, *wanted):
+        return _C._handle_torch_function(grad, (*roots, *wanted), outputs, inputs, grad_outputs=grad_outputs, retain_graph=retain_graph,
+                                         create_graph=create_graph, allow_unused=allow_unused, is_grads_batched=is_grads_batched,
+                                         materialize_grads=materialize_grads)
+    weights = _weights(grad_outputs, roots, "grad")
     if is_grads_batched:
         return _batched(roots, wanted, weights, keep, create_graph, allow, materialize_grads)
     _runs.partial += 1

@@ -271,7 +271,8 @@ class Optimizer:
             packed = {key: value for key, value in group.items() if key != "params"}
             packed["params"] = [number[id(p)] for p in group["params"]]
             groups.append(packed)
-        state = {(number[id(k)] if isinstance(k, Tensor) else k): v for k, v in self.state.items()}
+        state = {(number[id(k)] if isinstance(k, Tensor) else k): k._shared_state(v) if hasattr(k, "_shared_state") else v
+                 for k, v in self.state.items()}
         result = {"state": state, "param_groups": groups}
         for hook in self._optimizer_state_dict_post_hooks.values():
             changed = hook(self, result)
@@ -284,6 +285,8 @@ class Optimizer:
         if isinstance(value, Tensor):
             if key in self._numbers:
                 return value.clone()
+            if hasattr(param, "_own_state"):
+                value = param._own_state(value)
             return value.to(device=param.device, dtype=param.dtype if param.is_floating_point() else value.dtype, copy=True)
         if isinstance(value, dict):
             return {k: self._cast(param, v, k) for k, v in value.items()}

@@ -240,3 +240,48 @@ def smaller_things(rank, size):
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_smaller_things(ranks):
     assert all(results(run_ranks(ranks, smaller_things, start="fork")))
+
+
+def saved_and_loaded(rank, size, folder):
+    """A trained model in one layout and its optimizer, read into another layout and into a model of this process alone."""
+    import tapegrad.distributed.checkpoint as dcp
+
+    mesh = init_device_mesh("cpu", (size,))
+
+    def made(styles):
+        tg.manual_seed(5)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4)).double()
+        tp.parallelize_module(model, mesh, styles) if styles else None
+        return model, tg.optim.AdamW(model.parameters(), lr=0.1)
+
+    one = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}
+    other = {"0": tp.RowwiseParallel(input_layouts=Replicate()), "2": tp.ColwiseParallel(output_layouts=Replicate())}
+    x = tg.arange(8.).double().reshape(2, 4)
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        (model(x) ** 2).sum().backward()
+        optimizer.step()
+        return model(x)
+
+    model, optimizer = made(one)
+    step(model, optimizer)
+    state = optimizer.state_dict()["state"][0]
+    assert isinstance(state["exp_avg"], DTensor) and state["exp_avg"].shape == (5, 4) and state["step"].dim() == 0
+    dcp.save(dict(zip(("model", "optimizer"), dcp.state_dict.get_state_dict(model, optimizer), strict=True)), checkpoint_id=folder)
+    whole = copy.deepcopy(dcp.state_dict.get_state_dict(model, optimizer, options=dcp.state_dict.StateDictOptions(full_state_dict=True)))
+    expected = step(model, optimizer)
+    for styles in (one, other, None):
+        again, its = made(styles)
+        read = dict(zip(("model", "optimizer"), dcp.state_dict.get_state_dict(again, its), strict=True))
+        dcp.load(read, checkpoint_id=folder)
+        dcp.state_dict.set_state_dict(again, its, model_state_dict=read["model"], optim_state_dict=read["optimizer"])
+        assert tg.allclose(step(again, its), expected, rtol=1e-12), styles
+        again, its = made(styles)
+        dcp.state_dict.set_state_dict(again, its, model_state_dict=whole[0], optim_state_dict=whole[1])
+        assert tg.allclose(step(again, its), expected, rtol=1e-12), styles
+    return True
+
+
+def test_states_fit_another_layout(tmp_path):
+    assert all(results(run_ranks(2, saved_and_loaded, str(tmp_path / "saved"), start="fork")))

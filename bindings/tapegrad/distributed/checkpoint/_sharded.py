@@ -15,11 +15,14 @@ import os
 import secrets
 import zlib
 
-from ... import Tensor, no_grad, serialization
+from ... import Tensor, empty, no_grad, serialization
 from ..._files.errors import FileError
 from ..._files.lazy import LazyFile
 from .. import distributed_c10d as dist
+from .._placements import Shard
 from ..fsdp._units import ShardedParameter, piece_rows
+from ..tensor import DTensor
+from ..tensor._utils import compute_local_shape_and_global_offset
 
 MANIFEST = ".manifest.tape"
 _FORMAT = "tapegrad.distributed.checkpoint"
@@ -43,7 +46,26 @@ def as_cut(value) -> Cut | None:
         return value
     if isinstance(value, ShardedParameter):
         return Cut(value.data, value.full_shape, value.process_group)
+    if isinstance(value, DTensor) and value.device_mesh.ndim == 1 and value.placements == (Shard(0),):
+        return Cut(value.to_local().detach(), tuple(value.shape), value.device_mesh.get_group())
     return None
+
+
+def _whole(value):
+    """A DTensor that lies otherwise than by rows: all of it (every rank asks for it). Other values as they are."""
+    return value.detach().full_tensor() if isinstance(value, DTensor) else value
+
+
+def _copy_whole(target, entry: dict, files: _Files, name: str) -> None:
+    """The saved values into a tensor that this rank has all of, or its part of a DTensor."""
+    whole = empty(tuple(target.shape), dtype=target.dtype) if isinstance(target, DTensor) else target.detach()
+    rows = whole if whole.dim() else whole.reshape(1)
+    _copy_rows(rows, 0, rows.shape[0], entry, files, name)
+    if isinstance(target, DTensor):
+        shape, offset = compute_local_shape_and_global_offset(target.shape, target.device_mesh, target.placements)
+        for d, (n, first) in enumerate(zip(shape, offset, strict=True)):
+            whole = whole.narrow(d, min(first, whole.shape[d] - n), n)
+        target.to_local().detach().copy_(whole)
 
 
 def flatten(state, prefix: str = "") -> dict:
@@ -109,6 +131,7 @@ def snapshot(state) -> dict:
             if part is not None:
                 copies[name] = Cut(part.piece.detach().clone(), part.full_shape, part.group)
             else:
+                value = _whole(value)
                 copies[name] = value.detach().clone() if isinstance(value, Tensor) else value
     return copies
 
@@ -129,6 +152,7 @@ def write(state, path: str, group=None) -> None:
                 tensors[name] = part.piece.detach()
                 pieces[name] = (list(part.full_shape), str(part.piece.dtype).rpartition(".")[2], [[first, last]])
         elif isinstance(value, Tensor):
+            value = _whole(value)
             # Every rank has it; one of them writes it, not always the same.
             if zlib.crc32(name.encode()) % size == rank:
                 tensors[name] = value.detach()
@@ -234,8 +258,7 @@ def _read(state, path: str, strict: bool) -> None:
                 first, last = part.rows
                 _copy_rows(part.piece, first, last, saved[name], files, name)
             else:
-                whole = value.detach() if value.dim() else value.detach().reshape(1)
-                _copy_rows(whole, 0, whole.shape[0], saved[name], files, name)
+                _copy_whole(value, saved[name], files, name)
     _put_values(state, values)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ... import Tensor, no_grad
 from ..fsdp._units import ShardedParameter, cut, gather_whole
+from ..tensor import DTensor
+from ..tensor._dtensor import wrap
 from ._sharded import Cut
 
 __all__ = ["StateDictOptions", "get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict",
@@ -50,6 +52,9 @@ def _given(value, like, full: bool):
         if full:
             return gather_whole(value, like.full_shape, like.process_group)
         return Cut(value.detach(), like.full_shape, like.process_group)
+    if isinstance(like, DTensor):
+        value = like._shared_state({"": value})[""]
+        return value.detach().full_tensor() if full and isinstance(value, DTensor) else value.detach()
     return value.detach()
 
 
@@ -106,6 +111,8 @@ def _piece(value, target, name: str):
         value = value.piece
     elif isinstance(target, ShardedParameter) and not isinstance(value, ShardedParameter) and tuple(value.shape) == target.full_shape:
         value = cut(value, target.process_group)
+    elif isinstance(target, DTensor) and not isinstance(value, DTensor):
+        value = wrap(target._own_state(value), target._spec)
     if tuple(value.shape) != tuple(target.shape):
         raise ValueError(f"set_state_dict: {name!r} has shape {list(value.shape)}, expected {list(target.shape)}")
     return value

@@ -56,6 +56,32 @@ class DTensor(Tensor):
     def _as_parameter(self, requires_grad: bool) -> DTensorParameter:
         return _parameter(local_of(self).detach(), self._spec, requires_grad)
 
+    def _as_gradient_of(self, root) -> Tensor:
+        """The part that the tape takes as the gradient of another DTensor's part."""
+        if not isinstance(root, DTensor):
+            raise RuntimeError("backward: the gradient of a plain tensor must be a plain tensor: got a DTensor\nuse .to_local() or .full_tensor()")
+        return move_plainly(local_of(self), self._spec, gradient_placements(root.placements))
+
+    # An optimizer's state of a parameter is kept in parts; states that are saved have DTensors.
+    def _shared_state(self, state):
+        local = self._spec.local_shape()
+        spec = self._spec.with_placements(gradient_placements(self.placements))
+
+        def shown(value):
+            fits = isinstance(value, Tensor) and not isinstance(value, DTensor) and local and tuple(value.shape) == local
+            return wrap(value.detach(), spec) if fits else value
+
+        return {key: shown(value) for key, value in state.items()} if isinstance(state, dict) else state
+
+    def _own_state(self, value: Tensor) -> Tensor:
+        if not isinstance(value, DTensor) and tuple(value.shape) == tuple(self.shape) != self._spec.local_shape():
+            value = wrap(value.detach(), self._spec.with_placements([Replicate()] * self.device_mesh.ndim))
+        if not isinstance(value, DTensor):
+            return value
+        if value.shape != self.shape:
+            return local_of(value)
+        return value._as_gradient_of(self)
+
     # What it is.
     @property
     def device_mesh(self):

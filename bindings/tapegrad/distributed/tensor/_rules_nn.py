@@ -112,7 +112,7 @@ def backward(func, name, args, kwargs):
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         gradient = local_of(t).detach().new_ones(local_of(t).shape)
     elif isinstance(gradient, DTensor):
-        gradient = move_plainly(local_of(gradient), gradient._spec, gradient_placements(t.placements))
+        gradient = gradient._as_gradient_of(t)
     else:
         raise RuntimeError("backward: the gradient of a DTensor must be a DTensor: got a plain tensor\nuse distribute_tensor")
     rest = {k: v for k, v in kwargs.items() if k not in ("gradient", "inputs")}
@@ -121,6 +121,27 @@ def backward(func, name, args, kwargs):
         rest["inputs"] = inputs
     with raw():
         return func(local_of(t), gradient, *args[2:], **rest)
+
+
+@rule("grad")
+def grad(func, name, args, kwargs):
+    """Gradients lie as those in .grad do."""
+    outputs, inputs = args
+    roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    if kwargs.get("is_grads_batched"):
+        raise NotImplementedError("grad: is_grads_batched=True is not supported for DTensors")
+    weights = kwargs.get("grad_outputs")
+    weights = (None,) * len(roots) if weights is None else (weights,) if isinstance(weights, Tensor) else tuple(weights)
+    for root, w in zip(roots, weights, strict=True):
+        if w is None and root.numel() != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    weights = [local_of(r).detach().new_ones(local_of(r).shape) if w is None and isinstance(r, DTensor) else w for r, w in zip(roots, weights, strict=True)]
+    weights = [w._as_gradient_of(r) if isinstance(w, DTensor) else w for r, w in zip(roots, weights, strict=True)]
+    with raw():
+        found = func(roots, wanted, **{**kwargs, "grad_outputs": weights})
+    return tuple(g if g is None or not isinstance(t, DTensor) else wrap(g, t._spec.with_placements(gradient_placements(t.placements)))
+                 for g, t in zip(found, wanted, strict=True))
 
 
 @rule("register_hook")
