@@ -142,8 +142,6 @@ def start_processes(fn, args=(), nprocs: int = 1, join: bool = True, daemon: boo
 
 
 def _start(cls, fn, args, nprocs, join, daemon, start_method):
-    if nprocs < 1:
-        raise ValueError(f"start_processes: expected at least one process: got nprocs={nprocs}")
     context = get_context(start_method)
     processes, errors = [], []
     try:

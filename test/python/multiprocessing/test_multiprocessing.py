@@ -470,3 +470,10 @@ def test_hogwild():
     assert not any(tg.equal(a, p) for a, p in zip(before, model.parameters(), strict=True))
     assert nn.functional.cross_entropy(model(x), y).item() < first / 3
     assert (model(x).argmax(1) == y).float().mean().item() > 0.85
+
+
+def test_no_process_at_all():
+    """What a script that starts one process per GPU asks for where there is none."""
+    assert tg.multiprocessing.spawn(print, (), nprocs=0) is None
+    context = tg.multiprocessing.start_processes(print, (), nprocs=0, join=False)
+    assert context.join() is True and context.pids() == []
