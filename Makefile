@@ -7,7 +7,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test smoke conformance fuzz bench gpu-check build asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed smoke conformance fuzz bench gpu-check build asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -31,6 +31,11 @@ smoke:  ## build and run the tests marked as smoke tests: five seconds
 	@tools/setup.sh build test
 	@tools/build.sh cpu _C
 	@$(VENV)/bin/python -m pytest -q -m smoke $(ARGS)
+
+test-distributed:  ## all tests of many processes, with those that are too long for make test
+	@tools/setup.sh build test torch
+	@tools/build.sh cpu _C
+	@TAPEGRAD_LONG_TESTS=1 $(VENV)/bin/python -m pytest -q -n "$${JOBS:-$$(nproc)}" --dist worksteal test/python/distributed $(ARGS)
 
 fuzz:  ## 10,000 broken calls of every operator under AddressSanitizer and UBSan: hours (ARGS="--calls 200 conv2d sort")
 	@tools/setup.sh build test

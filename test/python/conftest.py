@@ -12,6 +12,14 @@ _package = str(Path(tapegrad._C.__file__).absolute().parent.parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (_package, os.environ.get("PYTHONPATH")) if p)
 
 
+def pytest_collection_modifyitems(items):
+    if os.environ.get("TAPEGRAD_LONG_TESTS"):
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="long: make test-distributed, or TAPEGRAD_LONG_TESTS=1"))
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     """Each test draws the same numbers whatever ran before it and on whichever worker."""

@@ -273,7 +273,7 @@ def against_numpy(name: str, got, rank: int, n: int) -> list:
     return [] if agree(name, got, [(*got[0][:2], expected)]) else [(name, got, expected)]
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)])
 def test_they_are_torch_s(n, tmp_path):
     pytest.importorskip("torch")
     for differences, refused in results(run_ranks_with_torch(n, compare, timeout=100, environment={"TORCH_STORE": str(tmp_path / "torch")})):

@@ -109,7 +109,7 @@ def all_cases(rank, size, mesh_shape, step):
     return wrong, seen
 
 
-@pytest.mark.parametrize(("ranks", "mesh_shape", "step"), [(2, (2,), 1), (4, (2, 2), 37)])
+@pytest.mark.parametrize(("ranks", "mesh_shape", "step"), [(2, (2,), 1), pytest.param(4, (2, 2), 37, marks=pytest.mark.long)])
 def test_operators_give_what_one_process_gives(ranks, mesh_shape, step):
     for wrong, seen in results(run_ranks(ranks, all_cases, mesh_shape, step, start="fork", timeout=120)):
         assert not wrong and seen > 200, wrong
@@ -151,7 +151,7 @@ def all_moves(rank, size):
     return wrong
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [3, pytest.param(2, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)])
 def test_every_placement_becomes_every_other(ranks):
     for wrong in results(run_ranks(ranks, all_moves, start="fork")):
         assert not wrong

@@ -176,7 +176,7 @@ def gradients_of_both(rank, n):
     return both(rank, n, use_gradients)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_gradients_are_torch_s(n, tmp_path):
     check(n, gradients_of_both, tmp_path)
 
