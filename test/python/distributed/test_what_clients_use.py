@@ -63,3 +63,13 @@ def test_the_cpu_is_a_device_of_any_number():
     if os.path.exists("/proc/cpuinfo") and theirs.get("architecture") == "x86_64":
         ours = tg.cpu.get_capabilities()
         assert ours and ours == {name: theirs[name] for name in ours}
+
+
+def test_states_of_an_optimizer_that_has_not_stepped():
+    """pytorch/examples' FSDP2 makes them by this name before it loads."""
+    from tapegrad.distributed.checkpoint.state_dict import _init_optim_state
+
+    weight = tg.nn.Parameter(tg.ones(2))
+    optimizer = tg.optim.Adam([weight])
+    _init_optim_state(optimizer)
+    assert set(optimizer.state[weight]) == {"step", "exp_avg", "exp_avg_sq"} and weight.tolist() == [1, 1] and weight.grad is None

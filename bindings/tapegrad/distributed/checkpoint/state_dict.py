@@ -194,3 +194,6 @@ def set_state_dict(model, optimizers, *, model_state_dict: dict, optim_state_dic
     result = set_model_state_dict(model, model_state_dict, options=options)
     set_optimizer_state_dict(model, optimizers, optim_state_dict, options=options)
     return result
+
+
+_init_optim_state = init_states  # PyTorch's name for it
