@@ -3,6 +3,8 @@
     state = {"model": model.state_dict(), "step": 100}
     checkpoint.save(state, checkpoint_id="runs/a/step-100")
     checkpoint.load(state, checkpoint_id="runs/a/step-100")     # into the tensors of state
+
+checkpoint.Checkpoints does it every so many steps, keeps the last ones and goes on from the newest that is whole.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from concurrent.futures import Future
 from ..._absent import missing_class, missing_function
 from .. import distributed_c10d as dist
 from . import _sharded
+from ._periodic import Checkpoints
 from .state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -24,7 +27,7 @@ from .state_dict import (
     set_state_dict,
 )
 
-__all__ = ["CheckpointException", "FileSystemReader", "FileSystemWriter", "StateDictOptions", "Stateful", "async_save", "get_model_state_dict",
+__all__ = ["CheckpointException", "Checkpoints", "FileSystemReader", "FileSystemWriter", "StateDictOptions", "Stateful", "async_save", "get_model_state_dict",
            "get_optimizer_state_dict", "get_state_dict", "load", "load_state_dict", "save", "save_state_dict", "set_model_state_dict",
            "set_optimizer_state_dict", "set_state_dict"]
 

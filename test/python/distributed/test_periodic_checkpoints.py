@@ -1,0 +1,129 @@
+"""Periodic checkpoints of several ranks: the last ones are kept, a job that went on from the newest good one ends with the same bits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import tapegrad as tg
+from distributed.ranks import results, run_ranks
+from tapegrad import nn
+from tapegrad.distributed import checkpoint
+from tapegrad.distributed.fsdp import fully_shard
+from tapegrad.utils.data import DataLoader, TensorDataset
+
+
+def make(folder: str, kind: str, **options):
+    tg.manual_seed(3)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Tanh(), nn.Linear(6, 2)).double()
+    if kind == "sharded":
+        fully_shard(net)
+    elif kind == "replicated":
+        net = nn.parallel.DistributedDataParallel(net)
+    optimizer = tg.optim.Adam(net.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(tg.arange(48.0, dtype=tg.float64).reshape(12, 4) / 48), batch_size=3, shuffle=True)
+    return net, optimizer, loader, checkpoint.Checkpoints(folder, model=net, optimizers=optimizer, every_steps=2, loader=loader, **options)
+
+
+def train(rank: int, n: int, folder: str, kind: str, until: int):
+    """Epochs of 4 steps, until so many are done: the loss of each step, the parameters, the warnings."""
+    net, optimizer, loader, run = make(folder, kind)
+    losses = {}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        values = run.resume() or {}
+    if run.steps == 0:
+        tg.manual_seed(rank)
+    epoch = values.get("epoch", 0)
+    while run.steps < until:
+        for (x,) in loader:
+            loss = net(x).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses[run.steps] = loss.item()
+            run.step(epoch=epoch)
+            if run.steps == until:
+                break
+        epoch += 1
+    whole = checkpoint.get_model_state_dict(net, options=checkpoint.StateDictOptions(full_state_dict=True))
+    return losses, {k: v.tolist() for k, v in whole.items()}, [str(w.message) for w in said if "checkpoint" in str(w.message)], values
+
+
+@pytest.mark.parametrize("kind", ["sharded", "replicated"])
+def test_a_job_goes_on_with_the_same_bits(tmp_path, kind):
+    undisturbed = results(run_ranks(2, train, str(tmp_path / "a"), kind, 9))
+    results(run_ranks(2, train, str(tmp_path / "b"), kind, 5))
+    run_folder = tmp_path / "b"
+    assert sorted(os.listdir(run_folder)) == ["step-000000002", "step-000000004"]
+    # Of the newest a byte is damaged, of one that came after it there is no manifest: what was before them is taken.
+    (run_folder / "step-000000006").mkdir()
+    (run_folder / "step-000000006" / "own-0000.tape").write_bytes(b"x")
+    (piece,) = (run_folder / "step-000000004").glob("rank-0001.*")
+    damaged = bytearray(piece.read_bytes())
+    damaged[-3] ^= 1
+    piece.write_bytes(damaged)
+    again = results(run_ranks(2, train, str(run_folder), kind, 9))
+    for rank in range(2):
+        losses, parameters, said, values = again[rank]
+        assert sorted(losses) == list(range(2, 9)) and values == {"epoch": 0}
+        assert all(undisturbed[rank][0][i] == loss for i, loss in losses.items()) and parameters == undisturbed[rank][1]
+        assert [s.split(" cannot be read")[0][-14:] for s in said] == (["step-000000006", "step-000000004"] if rank == 0 else [])
+    assert sorted(os.listdir(run_folder)) == ["step-000000004", "step-000000006", "step-000000008"]
+    fewer = train(0, 1, str(run_folder), "plain", 8)  # another number of ranks: the model, and nothing of each rank's own
+    assert fewer[0] == {} and fewer[3] == {} and "another number of ranks" in fewer[2][0]
+
+
+def test_of_one_process(tmp_path):
+    assert make(str(tmp_path / "n"), "plain")[3].resume() is None
+    losses, parameters, _, _ = train(0, 1, str(tmp_path / "a"), "plain", 9)
+    train(0, 1, str(tmp_path / "b"), "plain", 5)
+    assert train(0, 1, str(tmp_path / "b"), "plain", 9)[:2] == ({i: losses[i] for i in range(4, 9)}, parameters)
+    for folder in (tmp_path / "b").iterdir():
+        (folder / ".manifest.tape").write_bytes(b"no")
+    with pytest.raises(RuntimeError, match="none of the 3 checkpoints"):
+        train(0, 1, str(tmp_path / "b"), "plain", 9)
+
+
+def test_mistakes(tmp_path):
+    for options, said in (({"keep": 0}, "keep must be at least 1: got 0"), ({"every_steps": 0}, "every_steps must be at least 1"),
+                          ({"every_seconds": float("nan")}, "every_seconds must not be negative")):
+        with pytest.raises(ValueError, match=said):
+            checkpoint.Checkpoints(tmp_path, model=nn.Linear(1, 1), **options)
+    with pytest.raises(TypeError, match="'epoch' has no state: got int"):
+        checkpoint.Checkpoints(tmp_path, model=nn.Linear(1, 1), epoch=1)
+    with pytest.raises(ValueError, match="these names belong to parts: loader"):
+        make(str(tmp_path), "plain")[3].save(loader=1)
+
+
+def test_a_job_whose_rank_is_killed_is_started_again_and_goes_on(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(textwrap.dedent(f"""
+        import os, sys
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(os.path.abspath(__file__)))!r})
+        import tapegrad.distributed as dist
+        from distributed import test_periodic_checkpoints as job
+        dist.init_process_group()
+        folder, victim = sys.argv[1], int(sys.argv[2])
+        step = job.checkpoint.Checkpoints.step
+        def step_and_die(self, **values):
+            step(self, **values)
+            if self.steps == 5 and dist.get_rank() == victim and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                os.kill(os.getpid(), 9)
+        job.checkpoint.Checkpoints.step = step_and_die
+        found = job.train(dist.get_rank(), 2, folder, "sharded", 9)
+        os.write(1, (repr((dist.get_rank(), found[0][8], found[1])) + "\\n").encode())
+        dist.destroy_process_group()
+    """))
+    lines = {}
+    for victim in (-1, 1):
+        done = subprocess.run([sys.executable, "-m", "tapegrad.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", str(script),
+                               str(tmp_path / f"run{victim}"), str(victim)], capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+        assert done.returncode == 0, done.stderr
+        lines[victim] = sorted(done.stdout.splitlines())
+    assert lines[1] == lines[-1] and len(lines[1]) == 2
