@@ -3,9 +3,9 @@
 // before it calls an engine, so that an engine only moves and reduces bytes.
 //
 // Thread rules: collectives (exchange() ... barrier()) are called by one thread at a time, in the same order and with
-// matching sizes on all ranks. send() and recv() may be called beside them, from one thread at a time for each
-// (peer, direction). abort() may be called from any thread: whoever is inside leaves with DistError(Backend).
-// After an exception the engine is not used again.
+// matching sizes on all ranks. send() and recv() may be called beside them: sends from one thread at a time for each
+// peer, receives for each (peer, tag). abort() may be called from any thread: whoever is inside leaves with
+// DistError(Backend). After an exception the engine is not used again.
 #pragma once
 
 #include <cstddef>

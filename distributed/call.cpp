@@ -133,8 +133,8 @@ Prepared prepare(Call call, int rank, int size) {
   for (const Tensor& t : call.outputs) check_tensor(op, t, dtype, true);
   if (reduces(kind)) check_reduce(op, dtype, call.reduce);
   if (call.mean)
-    TG_CHECK(call.reduce == Reduce::Sum && dtype != DType::bool_, Value, "{}: a mean is made of numbers: got {}", op,
-             dtype);
+    TG_CHECK(call.reduce == Reduce::Sum && dtype != DType::bool_ && dtype < DType::uint16, Value,
+             "{}: a mean is made of numbers that kernels compute with: got {}", op, dtype);
 
   // Which sizes must agree among the ranks: those of what each gives, or takes where one gives.
   const std::vector<Tensor>& shown =

@@ -1,6 +1,8 @@
 #include "tapegrad/distributed/group.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -44,6 +46,11 @@ class Queue {
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     changed_.notify_all();
   }
+  // Waits so long for nothing to be under way; whether it is so.
+  bool idle_within(Milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [this] { return jobs_.empty() && !busy_; });
+  }
   // Waits until nothing is under way; the thread has ended then.
   void drain() {
     {
@@ -78,6 +85,59 @@ class Queue {
   std::deque<Job> jobs_;
   bool busy_ = false, ends_ = false;
   std::thread thread_;
+};
+
+// Messages to or from one rank. Small ones that are sent are copied and wait here for their receiver, not in the call.
+struct Lane : Queue {
+  static constexpr size_t kMostOfOne = size_t{256} << 10, kMostKept = size_t{1} << 20;
+  std::atomic<size_t> kept{0};  // bytes
+};
+
+// Receives of one tag happen in the order in which they were asked for where one of them takes from any rank: it is a
+// receive from every peer. Other receives of different peers do not wait for each other.
+class ReceiveOrder {
+ public:
+  uint64_t enter(int peer, uint64_t tag) {
+    const std::lock_guard lock(mutex_);
+    under_way_.push_back({++newest_, tag, peer});
+    return newest_;
+  }
+  void leave(uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(under_way_, [ticket](const Entry& e) { return e.ticket == ticket; });
+    changed_.notify_all();
+  }
+  void await_turn(uint64_t ticket, const Wait& wait) {
+    const auto since = Clock::now();
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, Milliseconds(20), [&] { return first(ticket) == kNobody; })) {
+      const int peer = first(ticket);
+      lock.unlock();
+      wait.poll(since, [peer] { return peer < 0 ? std::vector<int>{} : std::vector<int>{peer}; });
+      lock.lock();
+    }
+  }
+
+ private:
+  struct Entry {
+    uint64_t ticket, tag;
+    int peer;  // -1: any
+  };
+  static constexpr int kNobody = -2;
+  // Of the earlier receives that this one must let go first, the peer of the first.
+  int first(uint64_t ticket) const {
+    const auto own =
+        std::find_if(under_way_.begin(), under_way_.end(), [&](const Entry& e) { return e.ticket == ticket; });
+    const auto it = std::find_if(under_way_.begin(), own, [&](const Entry& e) {
+      return e.tag == own->tag && (e.peer < 0 || own->peer < 0 || e.peer == own->peer);
+    });
+    return it == own ? kNobody : it->peer;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Entry> under_way_;
+  uint64_t newest_ = 0;
 };
 
 // Cache-aligned bytes, so that numbers in a payload are aligned.
@@ -129,7 +189,15 @@ struct Group::State {
   std::mutex mutex;  // guards lanes and closed
   bool closed = false;
   Queue collectives;
-  std::map<std::pair<int, bool>, Queue> lanes;  // by (peer, sends)
+  struct Way {
+    int peer;
+    bool sends;
+    uint64_t tag;  // of receives: those of other tags do not wait for each other, except where there are many
+    auto operator<=>(const Way&) const = default;
+  };
+  static constexpr uint64_t kMostLanes = 16;  // of a peer: each may have a thread
+  std::map<Way, Lane> lanes;
+  ReceiveOrder receives;
 
   State(BackendPlace p, std::unique_ptr<Backend> b, GroupOptions o)
       : place(std::move(p)),
@@ -202,6 +270,8 @@ struct Group::State {
   void check_pairs(const Prepared& p, const Wait& wait);
   void small(Prepared& p);
   void large(Prepared& p, const Wait& wait);
+  std::shared_ptr<Work> message(Call call, bool here);
+  void flush(Milliseconds limit);
   void send(const Call& call, const Tensor& t, const Wait& wait);
   int recv(const Call& call, const Tensor& t, const Wait& wait);
   const char* payload_of(int r) const { return all.data() + static_cast<size_t>(r) * block + sizeof(Header); }
@@ -377,6 +447,134 @@ int Group::State::recv(const Call& call, const Tensor& t, const Wait& wait) {
   return source;
 }
 
+std::shared_ptr<Work> Group::State::message(Call call, bool here) {
+  const bool sends = call.kind == Kind::Send;
+  const char* op = name_of(call.kind);
+  std::vector<Tensor>& tensors = sends ? call.inputs : call.outputs;
+  TG_CHECK(tensors.size() == 1 && tensors[0].defined(), Type, "{}: one tensor is sent at a time", op);
+  TG_CHECK(call.root < place.size && call.root >= (sends ? 0 : -1) && call.root != place.rank, Value,
+           "{}: rank {} cannot be the other side for rank {} of {}", op, call.root, place.rank, place.size);
+  TG_CHECK(tensors[0].is_cpu() || tensors[0].is_cuda(), Runtime,
+           "{}: only dense tensors on the CPU and CUDA devices can be sent: got one on {}", op, tensors[0].device());
+  if (!sends) autograd::check_inplace(tensors[0], op, false);
+  Lane* lane;
+  {
+    const std::lock_guard lock(mutex);
+    lane = &lanes[{call.root, sends, sends ? 0 : call.tag % kMostLanes}];
+  }
+  const Tensor target = tensors[0];
+  const auto n = static_cast<size_t>(target.nbytes());
+  // The caller goes on where the copy of what it sends can wait for the receiver: two ranks may both send first.
+  const bool leaves = sends && n <= Lane::kMostOfOne && lane->kept.load() + n <= Lane::kMostKept;
+  Tensor piece = target;
+  if (leaves || !target.is_cpu() || !target.is_contiguous()) {
+    const NoGradGuard no_grad;
+    piece = empty_tensor(target.sizes(), target.dtype());
+    if (sends) copy_(piece, target);
+  }
+  auto work = std::make_shared<Work>(std::vector<Tensor>{target});
+  std::shared_ptr<Work> rest = work;
+  if (leaves) {
+    if (place.failure->is_set()) {
+      carry_out(*work, [] { return -1; });  // raises why
+      return work;
+    }
+    rest = std::make_shared<Work>(std::vector<Tensor>{});
+    lane->kept += n;
+  }
+  const uint64_t ticket = sends ? 0 : receives.enter(call.root, call.tag);
+  lane->run(
+      [this, rest, call = std::move(call), piece, target, sends, leaves, lane, n, ticket](bool own_thread) {
+        carry_out(*rest, [&] {
+          struct End {
+            const std::function<void()> f;
+            ~End() { f(); }
+          } end{[&] {
+            if (leaves) lane->kept -= n;
+            if (!sends) receives.leave(ticket);
+          }};
+          const ModeGuard plain(kModeNoGrad, ~static_cast<uint32_t>(kModeNoGrad));
+          const std::string text = fmt::format("{} {} rank {}", name_of(call.kind), sends ? "to" : "from", call.root);
+          Wait w = wait_of(call, title(call.root < 0 ? "recv" : text.c_str(), 0, call.line), !own_thread);
+          if (leaves) w.patience = {};  // nobody waits
+          if (sends) {
+            send(call, piece, w);
+            return -1;
+          }
+          receives.await_turn(ticket, w);
+          const int source = recv(call, piece, w);
+          if (piece.is_same(target))
+            autograd::bump_version(target, "recv");
+          else
+            copy_(target, piece);
+          return source;
+        });
+      },
+      here && !leaves);
+  if (leaves) work->finish(nullptr);
+  return work;
+}
+
+// Waits until all that was sent has been received. A rank that flushes, too, and asks for nothing more takes nothing
+// more: what lies here for it then is told of and lost.
+void Group::State::flush(Milliseconds limit) {
+  std::vector<std::pair<int, Lane*>> left;
+  bool used;
+  {
+    const std::lock_guard lock(mutex);
+    used = !lanes.empty();
+    for (auto& [where, lane] : lanes)
+      if (where.sends) left.emplace_back(where.peer, &lane);
+  }
+  const auto ends = [this](int r) { return fmt::format("ends/{}", world_rank(r)); };
+  const auto since = Clock::now();
+  constexpr auto kGrace = Milliseconds(500);  // between a receive and its sender's hearing of it
+  std::map<int, Clock::time_point> ending;
+  const auto drop_idle = [&] { std::erase_if(left, [](auto& l) { return l.second->idle(); }); };
+  drop_idle();
+  const bool late = place.failure->is_set();
+  const auto tell = [&](const std::vector<int>& ranks, const std::string& why) {
+    std::fputs(fmt::format("tapegrad: messages to {} were sent and not received{}\n", rank_list(ranks), why).c_str(),
+               stderr);
+  };
+  std::vector<int> ranks;
+  try {
+    if (used) place.store->set(ends(place.rank), "1");
+    double told = 0;
+    while (!left.empty()) {
+      if (ranks.empty())
+        for (auto& [r, lane] : left) ranks.push_back(world_rank(r));
+      left[0].second->idle_within(Milliseconds(20));
+      drop_idle();
+      check_interrupt();
+      bool nobody = !left.empty();
+      for (auto& [r, lane] : left) {
+        if (!ending.contains(r) && place.store->check({ends(r)})) ending.emplace(r, Clock::now());
+        nobody = nobody && ending.contains(r) && Clock::now() - ending[r] > kGrace;
+      }
+      if (place.failure->is_set() && !late) return tell(ranks, ": " + place.failure->why());
+      ranks.clear();
+      for (auto& [r, lane] : left) ranks.push_back(world_rank(r));
+      const double seconds = std::chrono::duration<double>(Clock::now() - since).count();
+      if (nobody || (!left.empty() && Clock::now() - since >= limit)) {
+        tell(ranks, "");
+        place.failure->set(fmt::format("messages to {} were not received", rank_list(ranks)));
+        return;
+      }
+      if (const double patient = std::chrono::duration<double>(options.patience).count();
+          patient > 0 && !left.empty() && seconds >= told + patient) {
+        told = seconds;
+        std::fputs(fmt::format("tapegrad: the end of the group has waited {:.0f} s for {} to receive what was sent\n",
+                               seconds, rank_list(ranks))
+                       .c_str(),
+                   stderr);
+      }
+    }
+  } catch (const DistError&) {  // the store has gone: so has the job
+    place.failure->set("the store of the job has gone");
+  }
+}
+
 Group::Group(BackendPlace place, std::unique_ptr<Backend> backend, GroupOptions options)
     : state_(std::make_unique<State>(std::move(place), std::move(backend), std::move(options))) {
   State& s = *state_;
@@ -420,48 +618,7 @@ std::shared_ptr<Work> Group::run(Call call, bool wait) {
   std::shared_ptr<Work> work;
   const BlockingRegion others_run;
   if (call.kind == Kind::Send || call.kind == Kind::Recv) {
-    const bool sends = call.kind == Kind::Send;
-    const char* op = name_of(call.kind);
-    std::vector<Tensor>& tensors = sends ? call.inputs : call.outputs;
-    TG_CHECK(tensors.size() == 1 && tensors[0].defined(), Type, "{}: one tensor is sent at a time", op);
-    TG_CHECK(call.root < s.place.size && call.root >= (sends ? 0 : -1) && call.root != s.place.rank, Value,
-             "{}: rank {} cannot be the other side for rank {} of {}", op, call.root, s.place.rank, s.place.size);
-    TG_CHECK(tensors[0].is_cpu() || tensors[0].is_cuda(), Runtime,
-             "{}: only dense tensors on the CPU and CUDA devices can be sent: got one on {}", op, tensors[0].device());
-    if (!sends) autograd::check_inplace(tensors[0], op, false);
-    const Tensor target = tensors[0];
-    Tensor piece = target;
-    if (!target.is_cpu() || !target.is_contiguous()) {
-      const NoGradGuard no_grad;
-      piece = empty_tensor(target.sizes(), target.dtype());
-      if (sends) copy_(piece, target);
-    }
-    work = std::make_shared<Work>(std::vector<Tensor>{target});
-    Queue* lane;
-    {
-      const std::lock_guard lock(s.mutex);
-      lane = &s.lanes[{call.root, sends}];
-    }
-    lane->run(
-        [&s, work, call = std::move(call), piece, target, sends](bool own_thread) {
-          s.carry_out(*work, [&] {
-            const ModeGuard plain(kModeNoGrad, ~static_cast<uint32_t>(kModeNoGrad));
-            const std::string title =
-                fmt::format("{} {} rank {}", name_of(call.kind), sends ? "to" : "from", call.root);
-            const Wait w = s.wait_of(call, s.title(call.root < 0 ? "recv" : title.c_str(), 0, call.line), !own_thread);
-            if (sends) {
-              s.send(call, piece, w);
-              return -1;
-            }
-            const int source = s.recv(call, piece, w);
-            if (piece.is_same(target))
-              autograd::bump_version(target, "recv");
-            else
-              copy_(target, piece);
-            return source;
-          });
-        },
-        here);
+    work = s.message(std::move(call), here);
   } else {
     std::vector<Tensor> result = call.outputs;
     auto prepared = std::make_shared<Prepared>(prepare(std::move(call), s.place.rank, s.place.size));
@@ -486,9 +643,19 @@ void Group::abort(const std::string& why) noexcept {
 void Group::close() {
   State& s = *state_;
   if (s.generation != fork_generation() || s.closed) return;
+  for (; !s.collectives.idle_within(Milliseconds(20)); check_interrupt()) continue;
+  for (auto& [where, lane] : s.lanes)
+    if (!where.sends)
+      for (; !lane.idle_within(Milliseconds(20)); check_interrupt()) continue;
+  s.flush(s.options.timeout);
   s.collectives.drain();
   for (auto& [where, lane] : s.lanes) lane.drain();
   s.closed = true;
+}
+
+void Group::flush(Milliseconds limit) {
+  State& s = *state_;
+  if (s.generation == fork_generation() && !s.closed) s.flush(std::min(limit, s.options.timeout));
 }
 
 }  // namespace tapegrad::distributed

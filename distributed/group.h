@@ -77,7 +77,10 @@ class TG_API Group {
 
   // Ends the group: whoever waits in it, here and on the other ranks, raises `why`.
   void abort(const std::string& why) noexcept;
-  // Waits for the calls that are under way until their deadline. The engine is not used any more then.
+  // At the end of the process: waits so long, and until the group's own limit, for the receivers of what was sent.
+  void flush(Milliseconds limit);
+  // Waits for the calls that are under way until their deadline, and for the receivers of what was sent. The engine is
+  // not used any more then. Ctrl-C ends it with Error(Interrupt).
   void close();
 
  private:

@@ -167,7 +167,7 @@ void reduce_bool(void* out, std::span<const void* const> in, int64_t numel, Redu
 }  // namespace
 
 void reduce_rows(void* out, std::span<const void* const> in, int64_t numel, DType dtype, Reduce op) {
-  dispatch_dtype(dtype, [&]<class T>() {
+  dispatch_stored(dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) return reduce_bool(out, in, numel, op);
     switch (op) {  // what makes no sense was refused before
       case Reduce::Sum:

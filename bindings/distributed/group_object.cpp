@@ -238,6 +238,18 @@ PyObject* group_close(PyObject* o, PyObject*) {
   TG_PY_CATCH
 }
 
+// _flush(limit_ms): waits for the receivers of what was sent.
+PyObject* group_flush(PyObject* o, PyObject* limit) {
+  TG_PY_TRY {
+    const long long ms = PyLong_AsLongLong(limit);
+    if (ms == -1 && PyErr_Occurred()) return nullptr;
+    const BlockingRegion others_run;
+    group_of(o).flush(Milliseconds(ms));
+  }
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 // Tells the other ranks that this one has ended in order.
 PyObject* group_leave(PyObject* o, PyObject*) {
   TG_PY_TRY {
@@ -252,6 +264,7 @@ PyMethodDef group_methods[] = {
     {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_run)), METH_VARARGS | METH_KEYWORDS, nullptr},
     {"abort", group_abort, METH_O, nullptr},
     {"close", group_close, METH_NOARGS, nullptr},
+    {"flush", group_flush, METH_O, nullptr},
     {"leave", group_leave, METH_NOARGS, nullptr},
     {},
 };

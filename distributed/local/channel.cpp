@@ -168,16 +168,28 @@ void Receiver::keep(const MessageHeader& header, uint64_t wanted, const Wait& wa
   take(kept.bytes.data(), header.nbytes, wait);
   kept_bytes_ += header.nbytes;
   kept_.push_back(std::move(kept));
+  area_.notify(area_.rank());  // another thread of this rank may wait for it
+}
+
+std::deque<Receiver::Kept>::iterator Receiver::find_kept(uint64_t tag) {
+  return std::find_if(kept_.begin(), kept_.end(), [tag](const Kept& k) { return k.tag == tag; });
+}
+
+bool Receiver::arriving(uint64_t tag, const Wait& wait) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  // Who holds it takes a message out, and tells of one that it keeps.
+  return lock.owns_lock() && (find_kept(tag) != kept_.end() || arriving(wait));
 }
 
 bool Receiver::try_receive(Bytes data, uint64_t tag, const Wait& wait) {
+  const std::lock_guard lock(mutex_);
   auto check = [&](uint64_t nbytes) {
     if (nbytes == data.nbytes) return;
     if (ring_ != nullptr) answer(true);
     fail(kBackend, "{}: a message of {} bytes came from rank {}, tag {}: expected {}", wait.what, nbytes, peer_, tag,
          data.nbytes);
   };
-  const auto old = std::find_if(kept_.begin(), kept_.end(), [tag](const Kept& k) { return k.tag == tag; });
+  const auto old = find_kept(tag);
   if (old != kept_.end()) {
     check(old->bytes.size());
     if (data.nbytes != 0) std::memcpy(data.data, old->bytes.data(), data.nbytes);
@@ -207,7 +219,7 @@ bool Receiver::try_receive(Bytes data, uint64_t tag, const Wait& wait) {
 
 void Receiver::receive(Bytes data, uint64_t tag, const Wait& wait) {
   while (!try_receive(data, tag, wait))
-    area_.until(wait, [&] { return arriving(wait); }, [this] { return std::vector<int>{peer_}; });
+    area_.until(wait, [&] { return arriving(tag, wait); }, [this] { return std::vector<int>{peer_}; });
 }
 
 }  // namespace tapegrad::distributed::local

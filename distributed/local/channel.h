@@ -4,10 +4,12 @@
 // The receiver compares tag and size before it takes any data, and answers each message by a number: a send ends when
 // its message was accepted and lies in the ring, so that both sides know where sizes differ. Messages with other tags
 // than the one that is asked for are taken out and kept, up to a bound, so that tags do not wait for each other.
-// Thread rules: a Sender and a Receiver are each used by one thread at a time; both of a pair at once.
+// Thread rules: a Sender is used by one thread at a time, a Receiver by several: a receive from any rank goes on beside
+// those of other tags.
 #pragma once
 
 #include <deque>
+#include <mutex>
 #include <vector>
 
 #include "tapegrad/distributed/local/area.h"
@@ -54,8 +56,8 @@ class Receiver {
   Receiver(Area& area, int peer) : area_(area), peer_(peer) {}
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
-  // Whether a message has begun to arrive that was not taken out yet.
-  bool arriving(const Wait& wait);
+  // Whether a message has begun to arrive that was not taken out yet, or one of that tag is kept.
+  bool arriving(uint64_t tag, const Wait& wait);
   // Takes a message of that tag that has begun to arrive; false where there is none.
   bool try_receive(Bytes data, uint64_t tag, const Wait& wait);
   void receive(Bytes data, uint64_t tag, const Wait& wait);
@@ -65,6 +67,8 @@ class Receiver {
     uint64_t tag;
     std::vector<char> bytes;
   };
+  bool arriving(const Wait& wait);
+  std::deque<Kept>::iterator find_kept(uint64_t tag);
   size_t available(const Wait& wait) const;
   void answer(bool refused) noexcept;
   void take(char* to, size_t nbytes, const Wait& wait);
@@ -75,6 +79,7 @@ class Receiver {
   Piece piece_;
   Ring* ring_ = nullptr;
   uint64_t read_ = 0, messages_ = 0;
+  std::mutex mutex_;  // held while a message is taken out
   std::deque<Kept> kept_;
   size_t kept_bytes_ = 0;
 };

@@ -60,7 +60,7 @@ int LocalBackend::recv_any(Bytes data, uint64_t tag, const Wait& wait) {
         if (receivers_[static_cast<size_t>(r)]->try_receive(data, tag, wait)) return r;
       auto arriving = [&] {
         for (int r : peers)
-          if (receivers_[static_cast<size_t>(r)]->arriving(wait)) return true;
+          if (receivers_[static_cast<size_t>(r)]->arriving(tag, wait)) return true;
         return false;
       };
       area_.until(wait, arriving, [&] { return peers; }, true);

@@ -14,7 +14,9 @@ import weakref
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _groups: list = []  # weak references to native groups of whole jobs, of this process
+_senders: list = []  # the same of all groups
 _process = 0
+_LONGEST_END = 60_000  # ms that a process waits at its end for those who are to receive what it sent
 
 
 def where() -> str:
@@ -38,8 +40,14 @@ def tell_of_the_end(world) -> None:
             atexit.register(_at_exit)
         _process = os.getpid()
         _groups.clear()
+        _senders.clear()
         _set_where(where)
     _groups.append(weakref.ref(world))
+
+
+def receive_at_the_end(group) -> None:
+    """What was sent through a group is received before this process ends."""
+    _senders.append(weakref.ref(group))
 
 
 def _alive() -> list:
@@ -67,5 +75,9 @@ def _chain_excepthook() -> None:
 
 
 def _at_exit() -> None:
+    if _process == os.getpid():
+        for group in [r() for r in _senders]:
+            if group is not None:
+                group.flush(_LONGEST_END)
     for group in _alive():
         group.leave()

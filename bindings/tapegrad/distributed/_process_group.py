@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .. import _C, no_grad
 from .._C import Tensor
-from ._ending import tell_of_the_end
+from ._ending import receive_at_the_end, tell_of_the_end
 from ._types import Backend, RedOpType, ReduceOp, _Factor, _Options
 from ._work import EngineWork, Work, WorkOfMany, _milliseconds
 
@@ -82,6 +82,7 @@ class ProcessGroup:
             self._engine = _C._Group(store._native(), rank, size, engine, desc or name, _milliseconds(timeout), patience, whole, list(ranks))
             if parent is None:
                 tell_of_the_end(self._engine)
+            receive_at_the_end(self._engine)
         return self
 
     def rank(self) -> int:
