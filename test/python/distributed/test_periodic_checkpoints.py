@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 
 import pytest
@@ -14,6 +17,7 @@ from distributed.ranks import results, run_ranks
 from tapegrad import nn
 from tapegrad.distributed import checkpoint
 from tapegrad.distributed.fsdp import fully_shard
+from tapegrad.distributed.health import Health
 from tapegrad.utils.data import DataLoader, TensorDataset
 
 
@@ -127,3 +131,29 @@ def test_a_job_whose_rank_is_killed_is_started_again_and_goes_on(tmp_path):
         assert done.returncode == 0, done.stderr
         lines[victim] = sorted(done.stdout.splitlines())
     assert lines[1] == lines[-1] and len(lines[1]) == 2
+
+
+def healthy(rank: int, n: int, folder: str):
+    net, _, _, run = make(folder, "replicated")
+    said = io.StringIO()
+    health = Health(0.2, ddp=net, checkpoints=run, stream=said)
+    for i in range(40):
+        if rank == 1:
+            time.sleep(0.02)  # the other one waits
+        net(tg.ones(2, 4, dtype=tg.float64)).sum().backward()
+        run.step()
+        health.step(loss=tg.tensor(0.5) * i)
+    return said.getvalue().splitlines()
+
+
+def test_how_it_goes_is_told_by_each_rank(tmp_path):
+    for rank, lines in enumerate(results(run_ranks(2, healthy, str(tmp_path)))):
+        assert 1 <= len(lines) <= 12
+        waits = [float(re.fullmatch(rf"\[rank {rank}\] step \d+, [\d.]+ steps/s, loss [\d.]+, waited (\d+)%, \d+ MB, saved at step \d*[02468], \d s ago",
+                                    line)[1]) for line in lines]
+        assert (max(waits) > 25) == (rank == 0), lines
+    said = io.StringIO()
+    assert re.fullmatch(r"\[rank 0\] step 0, 0 steps/s, \d+ MB", Health(stream=said).write()) and said.getvalue().endswith(" MB\n")
+    for bad in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="every_seconds must be positive"):
+            Health(bad)
