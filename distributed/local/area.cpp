@@ -29,6 +29,8 @@ constexpr size_t kMostChunkBytes = size_t{64} << 20;  // of all ranks
 
 constexpr size_t round_up(size_t n, size_t step = kLine) { return (n + step - 1) / step * step; }
 
+constexpr char kPassMark = '\0';  // no message begins with it
+
 std::string key(int r) { return fmt::format("area/{}", r); }
 
 void sleep_on(Word& word, uint32_t seen, std::chrono::nanoseconds limit) noexcept {
@@ -128,13 +130,13 @@ void Area::make(const BackendPlace& place, size_t nbytes) try {
   head->nbytes = nbytes;
   for (int r = 1; r < size_; ++r) {
     passes_.push_back(memory_.give(piece_));
-    place.store->set(key(r), std::string(passes_.back().data(), passes_.back().size()));
+    place.store->set(key(r), kPassMark + std::string(passes_.back().data(), passes_.back().size()));
   }
 } catch (const std::exception& e) {
   for (const CommonMemory::Pass& pass : passes_) memory_.take_back(pass);
   // The others need not wait for what does not come.
   try {
-    for (int r = 1; r < size_; ++r) place.store->set(key(r), fmt::format("!{}", e.what()));
+    for (int r = 1; r < size_; ++r) place.store->set(key(r), e.what());
   } catch (const std::exception&) {  // the store has gone, too
   }
   throw;
@@ -142,10 +144,11 @@ void Area::make(const BackendPlace& place, size_t nbytes) try {
 
 void Area::join(const BackendPlace& place, size_t nbytes) {
   const std::string text = place.store->get(key(rank_), place.timeout);
-  if (text.starts_with('!')) fail(kBackend, "process group: rank 0 has no memory to share: {}", text.substr(1));
+  // A pass is any bytes: only the mark tells it from a reason.
+  if (!text.starts_with(kPassMark)) fail(kBackend, "process group: rank 0 has no memory to share: {}", text);
   CommonMemory::Pass pass;
-  if (text.size() != pass.size()) fail(kBackend, "process group: the store holds no pass of rank 0's memory");
-  std::memcpy(pass.data(), text.data(), pass.size());
+  if (text.size() != 1 + pass.size()) fail(kBackend, "process group: the store holds no pass of rank 0's memory");
+  std::memcpy(pass.data(), text.data() + 1, pass.size());
   try {
     piece_ = memory_.receive(pass);
   } catch (const std::exception& e) {
