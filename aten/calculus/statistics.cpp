@@ -238,6 +238,7 @@ Tensor renorm(const Tensor& input, const Scalar& p, int64_t dim, const Scalar& m
   TG_CHECK(!maxnorm.is_complex() && maxnorm.to<double>() >= 0, Runtime, "renorm: maxnorm must not be negative: got {}",
            to_string(maxnorm));
   const int64_t d = wrap_dim(dim, input.ndim(), "renorm");
+  if (std::isinf(maxnorm.to<double>())) return mul(input, 1);  // nothing is too long
   DimVector others;
   for (int64_t k = 0; k < input.ndim(); ++k)
     if (k != d) others.push_back(k);

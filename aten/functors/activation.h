@@ -84,7 +84,7 @@ struct elu {
   static constexpr int kCost = 8;
   TG_HD T operator()(T x) const {
     const T e = math::expm1(x * input_scale) * (alpha * scale);
-    return x <= T(0) ? e : x * scale;
+    return x < T(0) ? e : x * scale;
   }
 };
 template <class T>
@@ -103,7 +103,7 @@ struct celu {
   static constexpr int kCost = 8;
   TG_HD T operator()(T x) const {
     const T e = math::expm1(x / alpha) * alpha;
-    return x <= T(0) ? e : x;
+    return x < T(0) ? e : x;
   }
 };
 template <class T>

@@ -110,10 +110,10 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, int64_t p, d
            "multi_margin_loss: expected input (N, C) and target (N): got {} and {}", format_ints(input.sizes()),
            format_ints(target.sizes()));
   const Tensor index = unsqueeze(target, 1);
-  Tensor terms = clamp_min(margin - gather(input, 1, index) + input, 0);
+  const Tensor own = gather(input, 1, index), distances = margin - own + input;
+  Tensor terms = clamp_min(scatter(distances, 1, index, zeros_like(own)), 0);  // the target itself does not count
   if (p == 2) terms = square(terms);
   if (weight.defined()) terms = terms * unsqueeze(index_select(weight, 0, target), 1);
-  terms = scatter(terms, 1, index, zeros_like(gather(terms, 1, index)));  // the target itself does not count
   return apply_reduction(sum_over(terms, 1) / input.size(1), r);
 }
 

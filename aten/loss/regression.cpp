@@ -95,7 +95,7 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Operan
   Tensor lacking;
   {
     NoGradGuard guard;
-    lacking = where(variance < eps, eps - variance, 0);  // an infinite variance lacks nothing
+    lacking = where(logical_not(variance >= eps), eps - variance, 0);  // an infinite variance lacks nothing
   }
   const Tensor v = variance + lacking;  // the value of the clamp, the gradient of the variance
   Tensor loss = 0.5 * (log(v) + square(input - target) / v);

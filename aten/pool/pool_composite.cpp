@@ -1,4 +1,5 @@
 // The public pooling operators in terms of `_max_pool`, `_avg_pool` and their adaptive forms.
+#include <cmath>
 #include <limits>
 
 #include "tapegrad/aten/kernels_pool.h"
@@ -67,37 +68,42 @@ Tensor max_unpool(const char* op, size_t spatial, const Tensor& input, const Ten
 
 }  // namespace
 
-#define TG_POOL(N)                                                                                                   \
-  Tensor max_pool##N##d(const Tensor& input, IntSpan kernel_size, OptionalInts stride, IntSpan padding,              \
-                        IntSpan dilation, bool ceil_mode) {                                                          \
-    check_ndim("max_pool" #N "d", input, N);                                                                         \
-    return std::get<0>(_max_pool(input, kernel_size, stride_or(stride, kernel_size), padding, dilation, ceil_mode)); \
-  }                                                                                                                  \
-  std::tuple<Tensor, Tensor> max_pool##N##d_with_indices(const Tensor& input, IntSpan kernel_size,                   \
-                                                         OptionalInts stride, IntSpan padding, IntSpan dilation,     \
-                                                         bool ceil_mode) {                                           \
-    check_ndim("max_pool" #N "d", input, N);                                                                         \
-    return _max_pool(input, kernel_size, stride_or(stride, kernel_size), padding, dilation, ceil_mode);              \
-  }                                                                                                                  \
-  Tensor adaptive_avg_pool##N##d(const Tensor& input, IntSpan output_size) {                                         \
-    check_ndim("adaptive_avg_pool" #N "d", input, N);                                                                \
-    return _adaptive_avg_pool(input, output_size);                                                                   \
-  }                                                                                                                  \
-  Tensor adaptive_max_pool##N##d(const Tensor& input, IntSpan output_size) {                                         \
-    check_ndim("adaptive_max_pool" #N "d", input, N);                                                                \
-    return std::get<0>(_adaptive_max_pool(input, output_size));                                                      \
-  }                                                                                                                  \
-  std::tuple<Tensor, Tensor> adaptive_max_pool##N##d_with_indices(const Tensor& input, IntSpan output_size) {        \
-    check_ndim("adaptive_max_pool" #N "d", input, N);                                                                \
-    return _adaptive_max_pool(input, output_size);                                                                   \
-  }                                                                                                                  \
-  Tensor lp_pool##N##d(const Tensor& input, double norm_type, IntSpan kernel_size, OptionalInts stride,              \
-                       bool ceil_mode) {                                                                             \
-    return lp_pool("lp_pool" #N "d", N, input, norm_type, kernel_size, stride, ceil_mode);                           \
-  }                                                                                                                  \
-  Tensor max_unpool##N##d(const Tensor& input, const Tensor& indices, IntSpan kernel_size, OptionalInts stride,      \
-                          IntSpan padding, OptionalInts output_size) {                                               \
-    return max_unpool("max_unpool" #N "d", N, input, indices, kernel_size, stride, padding, output_size);            \
+#define TG_POOL(N)                                                                                                    \
+  Tensor max_pool##N##d(const Tensor& input, IntSpan kernel_size, OptionalInts stride, IntSpan padding,               \
+                        IntSpan dilation, bool ceil_mode) {                                                           \
+    check_ndim("max_pool" #N "d", input, N);                                                                          \
+    return std::get<0>(_max_pool(input, kernel_size, stride_or(stride, kernel_size), padding, dilation, ceil_mode));  \
+  }                                                                                                                   \
+  std::tuple<Tensor, Tensor> max_pool##N##d_with_indices(const Tensor& input, IntSpan kernel_size,                    \
+                                                         OptionalInts stride, IntSpan padding, IntSpan dilation,      \
+                                                         bool ceil_mode) {                                            \
+    check_ndim("max_pool" #N "d", input, N);                                                                          \
+    return _max_pool(input, kernel_size, stride_or(stride, kernel_size), padding, dilation, ceil_mode);               \
+  }                                                                                                                   \
+  Tensor adaptive_avg_pool##N##d(const Tensor& input, IntSpan output_size) {                                          \
+    check_ndim("adaptive_avg_pool" #N "d", input, N);                                                                 \
+    return _adaptive_avg_pool(input, output_size);                                                                    \
+  }                                                                                                                   \
+  Tensor adaptive_max_pool##N##d(const Tensor& input, IntSpan output_size) {                                          \
+    check_ndim("adaptive_max_pool" #N "d", input, N);                                                                 \
+    return std::get<0>(_adaptive_max_pool(input, output_size));                                                       \
+  }                                                                                                                   \
+  std::tuple<Tensor, Tensor> adaptive_max_pool##N##d_with_indices(const Tensor& input, IntSpan output_size) {         \
+    check_ndim("adaptive_max_pool" #N "d", input, N);                                                                 \
+    return _adaptive_max_pool(input, output_size);                                                                    \
+  }                                                                                                                   \
+  Tensor lp_pool##N##d(const Tensor& input, double norm_type, IntSpan kernel_size, OptionalInts stride,               \
+                       bool ceil_mode) {                                                                              \
+    if (std::isinf(norm_type)) { /* the largest magnitude, or the least */                                            \
+      const double sign = norm_type > 0 ? 1 : -1;                                                                     \
+      const DimVector none(N, 0), dense(N, 1);                                                                        \
+      return mul(tapegrad::max_pool##N##d(mul(abs(input), sign), kernel_size, stride, none, dense, ceil_mode), sign); \
+    }                                                                                                                 \
+    return lp_pool("lp_pool" #N "d", N, input, norm_type, kernel_size, stride, ceil_mode);                            \
+  }                                                                                                                   \
+  Tensor max_unpool##N##d(const Tensor& input, const Tensor& indices, IntSpan kernel_size, OptionalInts stride,       \
+                          IntSpan padding, OptionalInts output_size) {                                                \
+    return max_unpool("max_unpool" #N "d", N, input, indices, kernel_size, stride, padding, output_size);             \
   }
 TG_POOL(1)
 TG_POOL(2)

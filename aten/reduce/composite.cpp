@@ -49,7 +49,7 @@ Tensor vector_norm(const Tensor& input, const Scalar& ord, OptionalInts dim, boo
                "norm: order {} of no elements has no value: got shape {}", p, format_ints(input.sizes()));
   }
   if (p == 2) return _norm_2(input, dim, keepdim, dtype);
-  if (p == 1) return _norm_1(input, dim, keepdim, dtype);
+  if (p == 1 || (p != 0 && input.numel() == 1)) return _norm_1(input, dim, keepdim, dtype);
   if (p == 0) return _norm_0(input, dim, keepdim, dtype);
   if (std::isinf(p)) return p > 0 ? _norm_max(input, dim, keepdim, dtype) : _norm_min(input, dim, keepdim, dtype);
   return _norm_p(input, p, dim, keepdim, dtype);

@@ -215,7 +215,8 @@ Tensor embedding_bag_factor_grad(const Tensor& grad, const Tensor& weight, const
                                  bool mean, int64_t padding_idx) {
   const Bags bags(grad, indices, offsets, mean, padding_idx);
   Tensor products = sum(mul(bags.spread, index_select(weight, 0, bags.indices)), OptionalInts(IntSpan{1}));
-  if (bags.counted.defined()) products = mul(products, bags.counted);
+  // Not a product: the row of padding_idx may hold NaN.
+  if (bags.counted.defined()) products = mean ? mul(products, bags.counted) : where(eq(bags.counted, 0), 0, products);
   const int64_t unused = indices.size(0) - products.size(0);
   return unused == 0 ? products : constant_pad_nd(products, {0, unused}, 0);
 }

@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/formulas/pointwise.h"
 
+#include <cmath>
 #include <limits>
 
 namespace tapegrad::autograd {
@@ -7,6 +8,8 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 constexpr double kInvSqrt2Pi = 0.39894228040143267794;
 constexpr double kSqrt2OverPi = 0.79788456080286535588;
+constexpr double kTwoOverSqrtPi = 1.12837916709551257390;
+constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kGeluCubic = 0.044715;
 }  // namespace
 
@@ -34,6 +37,11 @@ Tensor pow_backward_exponent(const Tensor& grad, const Tensor& input, const Tens
   // 0^x is constant for x > 0, and log(0) must not reach the product.
   Tensor flat = input == 0;
   if (!exponent.is_complex()) flat = logical_and(flat, exponent >= 0);
+  if (input.is_wrapped_number() && !result.is_complex()) {
+    // In full precision: as a tensor the number, and its logarithm, would have the default dtype.
+    const double base = input.item().to<double>();
+    return grad * (base == 0 ? where(exponent >= 0, 0, neg(result)) : result * std::log(base));
+  }
   const Tensor base = is_differentiable(input.dtype()) ? input : input.to(result.dtype());
   return grad * where(flat, 0, result * log(masked_fill(base, flat, 1))).conj();
 }
@@ -59,6 +67,28 @@ Tensor angle_backward(const Tensor& grad, const Tensor& input) {
 Tensor atan2_denominator(const Tensor& input, const Tensor& other) {
   const Tensor sum = square(input) + square(other);
   return masked_fill(sum, sum == 0, std::numeric_limits<double>::infinity());
+}
+
+// sqrt(pi) x erfcx(x) - 1 for x >= 8 as a function of 1 / (2 x^2) (DLMF 7.12.1).
+static Tensor mills_rest(const Tensor& s) {
+  Tensor sum = s * -25 + 1;
+  for (int odd = 23; odd >= 3; odd -= 2) sum = s * -odd * sum + 1;
+  return neg(s) * sum;
+}
+
+Tensor erfcx_backward(const Tensor& grad, const Tensor& input, const Tensor& result) {
+  // 2 x erfcx(x) - 2 / sqrt(pi), whose terms cancel for large x.
+  const Tensor large = reciprocal(clamp_min(input, 8));
+  const Tensor tail = mills_rest(square(large) * 0.5) * kTwoOverSqrtPi;
+  return grad * where(input > 8, tail, result * masked_fill(input, input > 8, 0) * 2 - kTwoOverSqrtPi);
+}
+
+Tensor log_ndtr_backward(const Tensor& grad, const Tensor& input) {
+  // The density over the distribution function: left of 0 both go to 0, and their scaled quotient does not.
+  const Tensor left = clamp(input, -12, 0), right = masked_fill(input, input < 0, 0), far = clamp_max(input, -12);
+  const Tensor density = exp(square(right) * -0.5) * kInvSqrt2Pi;
+  const Tensor near = where(input < 0, kSqrt2OverPi / erfcx(left * -kSqrtHalf), density / ndtr(right));
+  return grad * where(input < -12, neg(far) / (mills_rest(square(reciprocal(far))) + 1), near);
 }
 
 Tensor sinc_backward(const Tensor& grad, const Tensor& input) {

@@ -16,6 +16,8 @@ TG_API Tensor nan_to_num_backward(const Tensor& grad, const Tensor& input);
 TG_API Tensor angle_backward(const Tensor& grad, const Tensor& input);
 // input^2 + other^2, by which atan2's gradients are divided; infinity at the origin, where they are 0.
 TG_API Tensor atan2_denominator(const Tensor& input, const Tensor& other);
+TG_API Tensor erfcx_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
+TG_API Tensor log_ndtr_backward(const Tensor& grad, const Tensor& input);
 TG_API Tensor sinc_backward(const Tensor& grad, const Tensor& input);
 Tensor softsign_backward(const Tensor& grad, const Tensor& input);
 Tensor silu_backward_complex(const Tensor& grad, const Tensor& input);

@@ -1,8 +1,9 @@
-"""Complex infinities and NaN, and edge matrices of factorizations and solvers, against PyTorch
-(test/python/edge_kinds.py). What differs is listed in edge_differences.toml under "complex ROW" and "matrix ROW".
+"""Complex infinities and NaN, edge matrices of factorizations and solvers, and numbers as arguments, against PyTorch
+(test/python/edge_kinds.py, edge_numbers.py). What differs is listed in edge_differences.toml under "complex ROW", "matrix ROW" and "number ROW".
 """
 
 import edge_kinds
+import edge_numbers
 import edges
 import pytest
 import rows
@@ -10,13 +11,15 @@ import tapegrad
 
 pytestmark = pytest.mark.skipif(rows.torch is None, reason="PyTorch is not installed")
 KNOWN = edges.load_known()
-ELEMENTWISE = ("activation", "compare", "loss", "maths", "pointwise", "special")
 RECORDS = [r for r in rows.load_records() if r.samples and r.torch_function is not None and r.test.get("torch", True)
            and r.test.get("values") is not False and r.kind != "random" and not r.test.get("random")]
-COMPLEX = [r for r in RECORDS if r.kind == "pointwise" or r.family in ELEMENTWISE]
+COMPLEX = [r for r in RECORDS if r.kind == "pointwise" or r.family in edges.ELEMENTWISE]
 COMPLEX_SAMPLES = [r for r in RECORDS if r not in COMPLEX and r.family not in edges.FACTORS and r.name not in edges.CRASHES_IN_TORCH
                    and "complex128" in r.dtypes]
 MATRIX = [r for r in RECORDS if r.family in edges.FACTORS and r.name not in edge_kinds.CRASHES_IN_TORCH]
+
+NUMBERS = [r for r in RECORDS if r.name not in edge_numbers.CRASHES_IN_TORCH + edge_numbers.RANDOM
+           and any("Scalar" in a[1] or a[1].startswith("float") for a in r.args)]
 
 
 def has_gradients(record):
@@ -65,6 +68,21 @@ def test_matrix(record):
     edges.check(f"matrix {record.name}", found, KNOWN)
 
 
+@pytest.mark.parametrize("record", NUMBERS, ids=lambda r: r.name)
+def test_number(record):
+    found = [d for case in edge_numbers.number_cases(record) for d in edges.Comparison(record, case, "float64", has_gradients(record)).differences]
+    edges.check(f"number {record.name}", found, KNOWN, excused=record.name)
+
+
+def test_the_rows_with_numbers_are_called_with_edge_values():
+    record = next(r for r in NUMBERS if r.name == "softplus")
+    names = [case.name for case in edge_numbers.number_cases(record)]
+    assert {"number sample 0 beta=nan", "number sample 0 threshold=-inf", "number edges beta=0.0"} <= set(names), names
+    wrong = edges.Callable("add", lambda x, y, alpha=1: tapegrad.add(x, y), lambda x, y, alpha=1: rows.torch.add(x, y, alpha=alpha))
+    case = edges.Case("alpha", (tapegrad.ones(2), tapegrad.ones(2)), {"alpha": float("inf")})
+    assert edges.Comparison(wrong, case, "float32", False).differences
+
+
 def test_the_complex_comparison_sees_a_wrong_class():
     record = next(r for r in COMPLEX if r.name == "exp")
     wrong = edges.Callable("exp", lambda x: tapegrad.exp(x) * 0, rows.torch.exp)
@@ -73,6 +91,6 @@ def test_the_complex_comparison_sees_a_wrong_class():
 
 
 def test_the_list_names_rows():
-    names = {f"complex {r.name}" for r in COMPLEX + COMPLEX_SAMPLES} | {f"matrix {r.name}" for r in MATRIX}
-    named = {name for entry in KNOWN for name in entry["rows"] if name.startswith(("complex ", "matrix "))}
+    names = {f"complex {r.name}" for r in COMPLEX + COMPLEX_SAMPLES} | {f"matrix {r.name}" for r in MATRIX} | {f"number {r.name}" for r in NUMBERS}
+    named = {name for entry in KNOWN for name in entry["rows"] if name.startswith(("complex ", "matrix ", "number "))}
     assert named <= names, sorted(named - names)
