@@ -10,7 +10,6 @@ import sys
 import textwrap
 
 import pytest
-import tapegrad.distributed as dist
 from tapegrad.distributed._available import mpi_is_there
 
 pytestmark = pytest.mark.skipif(not mpi_is_there() or shutil.which("mpirun") is None,
