@@ -90,8 +90,8 @@ def close(a, b, path: str = "") -> None:
                          ids=["2 to 3 ranks", "3 ranks to one process", "one process to 2 ranks"])
 def test_a_checkpoint_is_loaded_by_another_number_of_ranks(tmp_path, save, load):
     folder = str(tmp_path / "run")
-    saved = results(run_ranks(save[0], train, folder, save[1], save[0] == 2)) if save[1] else [train(0, 1, folder, False, False)]
-    loaded = results(run_ranks(load[0], go_on, folder, load[1])) if load[1] else [go_on(0, 1, folder, False)]
+    saved = results(run_ranks(save[0], train, folder, save[1], save[0] == 2, start="fork")) if save[1] else [train(0, 1, folder, False, False)]
+    loaded = results(run_ranks(load[0], go_on, folder, load[1], start="fork")) if load[1] else [go_on(0, 1, folder, False)]
     for state in [*saved[1:], *loaded]:
         close(state, saved[0])
     assert sorted(os.listdir(folder))[0] == ".manifest.tape" and len(os.listdir(folder)) == save[0] + 1
@@ -135,6 +135,6 @@ def fail_to_write(rank: int, n: int, folder: str):
 
 def test_all_ranks_learn_that_one_cannot_write(tmp_path):
     (tmp_path / "a file").write_text("")
-    first, second = results(run_ranks(2, fail_to_write, str(tmp_path)))
+    first, second = results(run_ranks(2, fail_to_write, str(tmp_path), start="fork"))
     assert "rank 1 could not write its file" in first and "NotADirectoryError" in second
     assert not (tmp_path / ".manifest.tape").exists()

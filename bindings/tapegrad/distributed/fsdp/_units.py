@@ -224,7 +224,8 @@ class Unit:
                         part = memory[:, at:at + s.numel].reshape(self.size * s.step, *s.rows[1:])
                         # A copy of its own, so that one parameter's memory is not another's and all can be freed one by one.
                         whole = part[:s.rows[0]]
-                        values[i] = (whole.clone() if whole.data_ptr() == memory.data_ptr() or self.size == 1 else whole).reshape(s.full_shape)
+                        shared = self.size == 1 or (len(indices) > 1 and whole.data_ptr() == memory.data_ptr())
+                        values[i] = (whole.clone() if shared else whole).reshape(s.full_shape)
                         at += s.numel
             self._coming = None
             self.values = values
@@ -310,13 +311,17 @@ class Unit:
         with no_grad():
             self._grads[index] = grad if index not in self._grads else self._grads[index] + grad
         if self._expected and self.syncs and len(self._grads) == len(self._expected):
-            self.reduce()
             self.free()
+            self.reduce()
 
     def reduce(self) -> None:
-        """Starts to scatter the mean of the whole gradients to the pieces."""
+        """Starts to scatter the mean of the whole gradients to the pieces. The scattering that began before ends first: it had all of
+        this unit's backward for it, and so the whole gradients of two units at most are in memory."""
         if not self._grads:
             return
+        if self.root.reducing is not None:
+            self.root.reducing.take_gradients()
+        self.root.reducing = self
         with no_grad():
             by_dtype: dict = {}
             for i in sorted(self._expected or self._grads):
@@ -329,7 +334,7 @@ class Unit:
                 at = 0
                 for i in indices:
                     s = self.slots[i]
-                    grad = self._grads.get(i)
+                    grad = self._grads.pop(i, None)
                     if grad is not None:
                         rows = grad.reshape(s.rows)
                         for r in range(self.size):
@@ -346,10 +351,10 @@ class Unit:
                 self._reducing.append((work, mine, indices, memory))
         self._grads = {}
 
-    def finish_backward(self) -> None:
-        """After the last gradient of all units: the pieces get theirs."""
-        if self.syncs:
-            self.reduce()
+    def take_gradients(self) -> None:
+        """Waits for the scattering: the pieces get their gradients."""
+        if self.root.reducing is self:
+            self.root.reducing = None
         with no_grad():
             for work, mine, indices, _ in self._reducing:
                 if work is not None:
@@ -361,6 +366,12 @@ class Unit:
                     s.piece.grad = grad.clone() if s.piece.grad is None else s.piece.grad + grad
                     at += s.numel
         self._reducing = []
+
+    def finish_backward(self) -> None:
+        """After the last gradient of all units: what is still to be reduced, and the whole values go."""
+        if self.syncs:
+            self.reduce()
+        self.take_gradients()
         self.free()
         # What was gathered ahead and not needed, since a first layer's input has no gradient, is old after the next step.
         for work, *_ in self._coming or ():
@@ -386,6 +397,7 @@ class Root:
         self.units: list[Unit] = []
         self.order: list[Unit] = []
         self._waiting = False
+        self.reducing: Unit | None = None  # whose gradients are on their way to the pieces
 
     def begin_next(self, unit: Unit, step: int) -> None:
         """Begins to gather the unit that was used after (or before) this one last time."""

@@ -3,12 +3,32 @@ Rajbhandari et al. 2020, arXiv:1910.02054)."""
 
 from __future__ import annotations
 
+from collections import deque
+
 from ... import Tensor, no_grad
 from ...optim import Optimizer
 from .. import distributed_c10d as dist
 from ..algorithms.join import Joinable, JoinHook
 
 __all__ = ["ZeroRedundancyOptimizer"]
+
+
+_PART = 1 << 20  # bytes of small parameters that are sent as one message; they are copied for it
+_AT_ONCE = 4     # messages under way, so that the copies stay few
+
+
+def _parts(params: list) -> list:
+    """Neighbours whose sum is small go together; a large parameter alone, which is sent from where it is."""
+    parts: list = []
+    room = 0
+    for p in params:
+        nbytes = p.numel() * p.element_size()
+        if nbytes > room:
+            parts.append([])
+            room = _PART
+        parts[-1].append(p)
+        room -= nbytes
+    return parts
 
 
 class _KeepBroadcasting(JoinHook):
@@ -87,9 +107,10 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         shares: dict[tuple, list] = {}
         for p in parameters:
             shares.setdefault((self._owner[id(p)], p.dtype, p.device), []).append(p)
-        self._shares = [(owner, params, None) for (owner, _, _), params in shares.items()]
         if not self.parameters_as_bucket_view:
+            self._shares = [(owner, part, None) for (owner, _, _), params in shares.items() for part in _parts(params)]
             return
+        self._shares = [(owner, params, None) for (owner, _, _), params in shares.items()]
         with no_grad():
             for i, (owner, params, _) in enumerate(self._shares):
                 flat = params[0].new_empty(sum(p.numel() for p in params))
@@ -120,7 +141,11 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         loss = self.optim.step(closure, **kwargs) if closure is not None else self.optim.step(**kwargs)
         if self.world_size > 1:
             with no_grad():
-                works = [self._give(owner, params, flat) for owner, params, flat in self._shares]
+                works: deque = deque()
+                for owner, params, flat in self._shares:
+                    if len(works) == _AT_ONCE:
+                        works.popleft().wait()
+                    works.append(self._give(owner, params, flat))
                 for work in works:
                     work.wait()
         return loss
