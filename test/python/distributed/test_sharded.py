@@ -265,3 +265,50 @@ def test_a_rank_needs_the_memory_that_sharding_promises(kind):
     promised = 4 * whole / n + 4 * unit if kind == "fsdp" else 2 * whole + 2 * whole / n
     for peak in results(run_ranks(n, peak_of_steps, kind, start="fork")):
         assert peak <= 1.1 * promised, (peak / promised, peak / whole)
+
+
+def train_copies(rank: int, n: int, kind: str):
+    """Two copies of a model, each cut in two; or a model of which the last layer is left alone."""
+    from tapegrad.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from tapegrad.distributed.fsdp import ShardedParameter, ShardingStrategy, fully_shard
+    from tapegrad.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    net = model()
+    last = list(net[3].parameters())
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "shards")) if n == 4 else None
+    wrap = {"auto_wrap_policy": ModuleWrapPolicy({nn.Linear}), "device_mesh": mesh}
+    if kind == "mesh":
+        fully_shard(net[2], mesh=mesh)
+        fully_shard(net, mesh=mesh)
+    elif kind == "ignored_params":
+        fully_shard(net, ignored_params=set(last))
+    elif kind == "ignored_modules":
+        net = FSDP(net, ignored_modules=[net[3]], **wrap)
+    else:
+        net = FSDP(net, sharding_strategy=ShardingStrategy[kind], **wrap)
+    optimizer = tg.optim.Adam(net.parameters(), lr=0.05)
+    for step in range(3):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(net(mine(x, rank, n)), mine(y, rank, n)).backward()
+        if kind.startswith("ignored"):
+            assert not any(isinstance(p, ShardedParameter) for p in last)
+            for p in last:
+                dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+        nn.utils.clip_grad_norm_(net.parameters(), 0.3)
+        optimizer.step()
+    pieces = sum(p.numel() for p in net.parameters() if isinstance(p, ShardedParameter))
+    with tg.no_grad():
+        return net(batch(9)[0]).numpy(), pieces
+
+
+@pytest.mark.parametrize("kind", ["mesh", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "ignored_params", "ignored_modules"])
+def test_copies_of_shards_and_ignored_parameters_train_as_one_process_does(kind):
+    ignored = kind.startswith("ignored")
+    parameters, _ = train_alone(3, clip=0.3)
+    alone = model()
+    alone.load_state_dict({k: tg.from_numpy(v) for k, v in parameters.items()})
+    cut = sum(p.numel() for p in (alone[:3] if ignored else alone).parameters())
+    for out, pieces in results(run_ranks(2 if ignored else 4, train_copies, kind, start="fork")):
+        np.testing.assert_allclose(out, alone(batch(9)[0]).detach().numpy(), rtol=1e-11)
+        assert abs(pieces - cut / 2) <= 20, (pieces, cut)

@@ -18,14 +18,15 @@ __all__ = ["FSDPModule", "fully_shard", "register_fsdp_forward_method"]
 _PLAIN = MixedPrecisionPolicy()
 
 
-def _group_of(mesh):
+def groups_of(mesh) -> tuple:
+    """(group among which parameters are cut, group of the ranks with equal pieces or None)"""
     if mesh is None:
-        return dist._get_default_group()
+        return dist._get_default_group(), None
     if isinstance(mesh, DeviceMesh):
-        if mesh.ndim != 1:
-            raise NotImplementedError(f"fully_shard: expected a mesh of one dimension: got {mesh.ndim}; replicated shards are not supported")
-        return mesh.get_group()
-    return mesh
+        if mesh.ndim > 2:
+            raise ValueError(f"fully_shard: expected a mesh of one dimension, or of two for copies of shards: got {mesh.ndim}")
+        return (mesh.get_group(), None) if mesh.ndim == 1 else (mesh.get_group(1), mesh.get_group(0))
+    return mesh if isinstance(mesh, tuple) else (mesh, None)
 
 
 def _cast(value, dtype):
@@ -123,25 +124,28 @@ def fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placemen
 
     Args:
         module: the module or a list of modules that become one unit each; its parameters must be equal on all ranks.
-        mesh: a DeviceMesh of one dimension or a process group; the world.
+        mesh: a DeviceMesh or a process group; the world. Of two dimensions, parameters are cut along the second, and the first has copies.
         reshard_after_forward: False keeps the whole parameters from forward to backward. Default: True, for the outermost unit False.
         mp_policy: dtypes while at work.
+        offload_policy: without effect on the CPU, where pieces are in the host's memory.
+        ignored_params: parameters that stay whole and whose gradients are not reduced.
 
     Returns the module, whose class is now a subclass of FSDPModule. Raises ValueError when it is a unit already, NotImplementedError for
-    shard_placement_fn and ignored_params.
+    shard_placement_fn.
     """
-    if shard_placement_fn is not None or ignored_params:
-        raise NotImplementedError("fully_shard: parameters are cut along their first dimension, and all of them: "
-                                  "shard_placement_fn and ignored_params are not supported")
+    if shard_placement_fn is not None:
+        raise NotImplementedError("fully_shard: parameters are cut along their first dimension: shard_placement_fn is not supported")
     if isinstance(module, (list, tuple)):
-        return [fully_shard(m, mesh=mesh, reshard_after_forward=reshard_after_forward, mp_policy=mp_policy, offload_policy=offload_policy)
+        return [fully_shard(m, mesh=mesh, reshard_after_forward=reshard_after_forward, mp_policy=mp_policy, offload_policy=offload_policy,
+                            ignored_params=ignored_params)
                 for m in module]
     if getattr(module, "_fsdp_unit", None) is not None:
         raise ValueError(f"fully_shard: {type(module).__name__} is sharded already")
     inner = units_of(module)
     root = Root()
     with no_grad():
-        unit = Unit(module, _group_of(mesh), mp_policy, reshard_after_forward is not False, root)
+        group, replicas = groups_of(mesh)
+        unit = Unit(module, group, mp_policy, reshard_after_forward is not False, root, replicas, ignored_params or ())
     for other in inner:
         root.units.append(other)
         other.root = root

@@ -137,13 +137,15 @@ class _Slot:
 class Unit:
     """A module and those of its parameters that no inner unit has."""
 
-    def __init__(self, module: Module, group, policy, reshard: bool, root: Root):
+    def __init__(self, module: Module, group, policy, reshard: bool, root: Root, replicas=None, ignored=()):
         self.module, self.group, self.policy, self.reshard, self.root = module, group, policy, reshard, root
         self.size = group.size()
+        self.replicas = replicas  # the group of the ranks that have the same pieces of other copies of the model
+        left_out = {id(p) for p in ignored}
         places: dict[int, tuple[Parameter, list]] = {}
         for m in module.modules():
             for name, p in m._parameters.items():
-                if p is not None and not isinstance(p, ShardedParameter):
+                if p is not None and not isinstance(p, ShardedParameter) and id(p) not in left_out:
                     places.setdefault(id(p), (p, []))[1].append((m, name))
         self.slots = [_Slot(p, where, group) for p, where in places.values()]
         for _, where in places.values():
@@ -232,9 +234,8 @@ class Unit:
         return self.values
 
     def free(self) -> None:
-        """Drops the whole values."""
-        if self.size > 1:
-            self.values = None
+        """Drops the whole values, which are old after the next step."""
+        self.values = None
 
     # --- forward ---
 
@@ -359,6 +360,8 @@ class Unit:
             for work, mine, indices, _ in self._reducing:
                 if work is not None:
                     work.wait()
+                if self.replicas is not None:
+                    dist.all_reduce(mine, dist.ReduceOp.AVG, group=self.replicas)
                 at = 0
                 for i in indices:
                     s = self.slots[i]

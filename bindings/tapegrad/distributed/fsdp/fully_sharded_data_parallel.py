@@ -18,7 +18,7 @@ from ._api import (
     ShardingStrategy,
     StateDictType,
 )
-from ._fully_shard import fully_shard
+from ._fully_shard import fully_shard, groups_of
 from ._units import ShardedParameter, cut, gather_whole, units_of
 
 __all__ = ["FullyShardedDataParallel"]
@@ -39,27 +39,35 @@ class FullyShardedDataParallel(Module):
                  mixed_precision=None, ignored_modules=None, param_init_fn=None, device_id=None, sync_module_states=False,
                  forward_prefetch=False, limit_all_gathers=True, use_orig_params=False, ignored_states=None, device_mesh=None):
         super().__init__()
-        if ignored_modules or ignored_states:
-            raise NotImplementedError("FullyShardedDataParallel: all parameters of the module are cut: ignored_modules and ignored_states "
-                                      "are not supported")
+        if ignored_modules and ignored_states:
+            raise ValueError("FullyShardedDataParallel: expected ignored_modules or ignored_states: got both")
+        left_out = [*(ignored_modules or ignored_states or ())]
+        left_out_modules = {id(m) for part in left_out if isinstance(part, Module) for m in part.modules()}
+        ignored = [p for part in left_out for p in (part.parameters() if isinstance(part, Module) else [part])]
         if param_init_fn is not None:
             for m in module.modules():
                 if any(p.is_meta for p in m.parameters(recurse=False)):
                     param_init_fn(m)
-        group = process_group if process_group is not None else device_mesh.get_group() if device_mesh is not None else dist._get_default_group()
+        group, replicas = groups_of(process_group if process_group is not None else device_mesh)
         if sync_module_states:
             with no_grad():
                 for t in [*module.parameters(), *module.buffers()]:
-                    if not isinstance(t, ShardedParameter):
+                    if not isinstance(t, ShardedParameter) and all(t is not p for p in ignored):
                         dist.broadcast(t, group=group, group_src=0)
+                        if replicas is not None:
+                            dist.broadcast(t, group=replicas, group_src=0)
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
-        if strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
-            raise NotImplementedError("FullyShardedDataParallel: hybrid strategies are not supported")
-        options = {"process_group": group, "sharding_strategy": strategy, "mixed_precision": mixed_precision}
+        if (strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)) != (replicas is not None):
+            raise ValueError(f"FullyShardedDataParallel: hybrid strategies, and only they, take process_group=(shards, copies) or a "
+                             f"device_mesh of two dimensions: got {strategy}")
+        if ignored and strategy is ShardingStrategy.NO_SHARD:
+            raise NotImplementedError("FullyShardedDataParallel: ignored parameters are not supported with NO_SHARD")
+        options = {"process_group": (group, replicas), "sharding_strategy": strategy, "mixed_precision": mixed_precision,
+                   "ignored_states": ignored or None}
         if auto_wrap_policy is not None:
             from .wrap import _wrap_children
 
-            _wrap_children(module, auto_wrap_policy, lambda m: FullyShardedDataParallel(m, **options))
+            _wrap_children(module, auto_wrap_policy, lambda m: m if id(m) in left_out_modules else FullyShardedDataParallel(m, **options))
         if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
             for b in module.buffers():
                 if b.is_floating_point():
@@ -68,7 +76,8 @@ class FullyShardedDataParallel(Module):
             mixed_precision.param_dtype, mixed_precision.reduce_dtype or mixed_precision.param_dtype, None, True)
         self.process_group, self.sharding_strategy = group, strategy
         if strategy is not ShardingStrategy.NO_SHARD:
-            fully_shard(module, mesh=group, reshard_after_forward=strategy is ShardingStrategy.FULL_SHARD, mp_policy=policy)
+            frees = strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)
+            fully_shard(module, mesh=(group, replicas), reshard_after_forward=frees, mp_policy=policy, ignored_params=set(ignored))
         else:
             from ...nn.parallel import DistributedDataParallel
 
