@@ -115,6 +115,27 @@ def stoppable(main):
 
 
 @contextlib.contextmanager
+def many_processes():
+    """The world of a launcher's processes, or of this one alone. Inside, only rank 0 prints."""
+    import tapegrad.distributed as dist
+
+    if any(name in os.environ for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")):
+        dist.init_process_group()
+    else:
+        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
+    try:
+        with contextlib.ExitStack() as stack:
+            if dist.get_rank() != 0:
+                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+            try:
+                yield
+            except Stopped as stopped:
+                print(stopped)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
 def progress(things, title: str, quiet: bool, **options):
     """The things themselves, or with a progress bar around them."""
     if quiet or tqdm is None:

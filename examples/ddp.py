@@ -11,9 +11,6 @@ keeps the others waiting, and every 100 steps all ranks compare their networks.
 
 from __future__ import annotations
 
-import contextlib
-import os
-
 import common
 import tapegrad as tg
 import tapegrad.distributed as dist
@@ -102,18 +99,8 @@ def train(arguments=None) -> float:
 
 @common.stoppable
 def main(arguments=None) -> float:
-    alone = not any(name in os.environ for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
-    if alone:
-        dist.init_process_group(rank=0, world_size=1, store=dist.HashStore())
-    else:
-        dist.init_process_group()
-    try:
-        with contextlib.ExitStack() as stack:
-            if dist.get_rank() != 0:  # one of them speaks
-                stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
-            return train(arguments)
-    finally:
-        dist.destroy_process_group()
+    with common.many_processes():
+        return train(arguments)
 
 
 if __name__ == "__main__":

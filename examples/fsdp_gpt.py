@@ -1,0 +1,89 @@
+"""Trains the GPT of gpt.py with its parameters cut among processes: each rank keeps a piece of every one, of its gradient and of the states
+of the optimizer, and all come together for a block only while it computes (fully_shard; Rajbhandari et al. 2020, Zhao et al. 2023).
+
+    python examples/fsdp_gpt.py                                                    # alone
+    python -m tapegrad.distributed.run --nproc-per-node 2 examples/fsdp_gpt.py     # two processes of this machine; also torchrun, srun, mpirun
+
+It is saved every tenth of the run; `--resume` goes on from the newest checkpoint, also with another number of processes, and with as many as
+before it ends with the same bits as a run that was never stopped. Under `--max-restarts 3` the launcher starts all ranks again when one dies,
+and they go on by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+
+import common
+import tapegrad as tg
+import tapegrad.distributed as dist
+from gpt import GPT, Text, batch, held_out_loss, learning_rate
+from gpt import parse as parse_gpt
+from tapegrad import nn
+from tapegrad.distributed import checkpoint
+from tapegrad.distributed.fsdp import fully_shard
+from tapegrad.distributed.health import Health
+from tapegrad.nn import functional as F
+
+
+def parse(arguments=None):
+    parser = common.arguments(__doc__, "fsdp_gpt")
+    parser.set_defaults(checkpoint="runs/fsdp_gpt", picture="")
+    own, rest = parser.parse_known_args(arguments)
+    options = parse_gpt(rest)
+    for name, value in vars(own).items():
+        setattr(options, name, value)
+    return options
+
+
+def train(arguments=None) -> float:
+    """What each rank does. The loss of a letter of the held-out text."""
+    options = parse(arguments)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if options.batch_size % size:
+        raise SystemExit(f"--batch-size {options.batch_size} cannot be shared by {size} processes evenly")
+    tg.manual_seed(options.seed)
+    text = Text()
+    model = GPT(len(text.letters), options.length, options.layers, options.heads, options.width, options.dropout)
+    whole = sum(p.numel() for p in model.parameters())
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    optimizer = tg.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    every = max(1, options.steps // 10)
+    run = checkpoint.Checkpoints(options.checkpoint, model=model, optimizers=optimizer, every_steps=every)
+    health = Health(checkpoints=run)
+    print(f"{size} processes; {whole:,} parameters, {sum(p.numel() for p in model.parameters()):,} of them here")
+    if options.resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        run.resume()
+        print(f"resuming after step {run.steps}")
+    with common.progress(range(run.steps, options.steps), "step", options.quiet or rank != 0, total=options.steps, initial=run.steps) as steps:
+        for step in steps:
+            # All ranks draw the same places, whatever their number is, and each takes its part of them.
+            generator = tg.Generator().manual_seed(options.seed * 1_000_003 + step)
+            places = tg.randint(0, len(text.train) - options.length, (options.batch_size,), generator=generator)
+            x, y = batch(text.train, places.chunk(size)[rank], options.length)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(step, options)
+            loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            run.step()
+            health.step(loss=loss)
+            if run.steps == options.stop_after:
+                run.save()
+                raise common.Stopped(f"stopped after step {run.steps}; checkpoint: {options.checkpoint}")
+    loss = held_out_loss(model, text, options)
+    print(f"held-out loss: {loss:.6f} nats a letter")
+    return loss
+
+
+@common.stoppable
+def main(arguments=None) -> float:
+    with common.many_processes():
+        return train(arguments)
+
+
+if __name__ == "__main__":
+    main()
