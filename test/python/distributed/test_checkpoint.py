@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 import tapegrad as tg
+import tapegrad.distributed as dist
 from distributed.ranks import results, run_ranks
 from tapegrad import nn
 from tapegrad.distributed import checkpoint
@@ -138,3 +139,21 @@ def test_all_ranks_learn_that_one_cannot_write(tmp_path):
     first, second = results(run_ranks(2, fail_to_write, str(tmp_path), start="fork"))
     assert "rank 1 could not write its file" in first and "NotADirectoryError" in second
     assert not (tmp_path / ".manifest.tape").exists()
+
+
+def save_copies(rank: int, n: int, folder: str):
+    mesh = dist.init_device_mesh("cpu", (2, 2))
+    saved = fully_shard(tg.nn.Linear(6, 8), mesh=mesh)
+    with tg.no_grad():
+        saved.weight.fill_(3.0 + mesh.get_local_rank(1))  # copies are equal
+    checkpoint.save({"net": saved.state_dict()}, checkpoint_id=folder)
+    loaded = fully_shard(tg.nn.Linear(6, 8), mesh=mesh)
+    state = {"net": loaded.state_dict()}
+    checkpoint.load(state, checkpoint_id=folder)
+    loaded.load_state_dict(state["net"])
+    return loaded.weight.full_tensor()[:, 0].tolist()
+
+
+def test_copies_of_a_cut_model_are_saved_once(tmp_path):
+    for weights in results(run_ranks(4, save_copies, str(tmp_path), start="fork")):
+        assert weights == [3.0] * 4 + [4.0] * 4

@@ -173,10 +173,14 @@ def write(state, path: str, group=None) -> None:
         if rank != 0:
             return
         entries: dict = {}
+        known = set()
         for name_of_file, of_rank in parts:
             for name, (shape, dtype, rows) in of_rank.items():
                 entry = entries.setdefault(name, {"shape": shape, "dtype": dtype, "pieces": []})
-                entry["pieces"].append({"file": name_of_file, "rows": rows[0] if rows else None})
+                piece = (name, *rows[0]) if rows else (name,)
+                if piece not in known:  # ranks with copies of a cut model have the same rows
+                    known.add(piece)
+                    entry["pieces"].append({"file": name_of_file, "rows": rows[0] if rows else None})
         serialization.save({"format": _FORMAT, "version": 1, "ranks": size, "tensors": entries, "values": values}, os.path.join(path, MANIFEST))
         kept = {f for f, _ in parts}
         for old in os.listdir(path):
