@@ -149,7 +149,7 @@ def train_sharded(rank: int, n: int, kind: str, clip: float | None, accumulate: 
     return {k: v.detach().numpy() for k, v in whole.items()}, pieces, norms, again
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["fully_shard", "keep", "wrapper"])
 def test_a_sharded_model_trains_as_one_process_does(n, kind):
     expected, norms = train_alone(4, clip=0.3)
