@@ -87,6 +87,9 @@ def test_of_one_process(tmp_path):
     losses, parameters, _, _ = train(0, 1, str(tmp_path / "a"), "plain", 9)
     train(0, 1, str(tmp_path / "b"), "plain", 5)
     assert train(0, 1, str(tmp_path / "b"), "plain", 9)[:2] == ({i: losses[i] for i in range(4, 9)}, parameters)
+    (tmp_path / "c" / "step-000000002").mkdir(parents=True)  # a job that was killed while it first saved begins anew
+    (tmp_path / "c" / "step-000000002" / "own-0000.tape").write_bytes(b"x")
+    assert train(0, 1, str(tmp_path / "c"), "plain", 9)[:2] == (losses, parameters)
     for folder in (tmp_path / "b").iterdir():
         (folder / ".manifest.tape").write_bytes(b"no")
     with pytest.raises(RuntimeError, match="none of the 3 checkpoints"):

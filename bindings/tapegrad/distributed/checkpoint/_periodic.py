@@ -108,6 +108,7 @@ class Checkpoints:
                 if _LEFT.fullmatch(name):
                     shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
         paths = self._of_rank_0(self.folders)
+        complete = self._of_rank_0(lambda: sum(os.path.exists(os.path.join(path, _sharded.MANIFEST)) for path in paths))
         for path in reversed(paths):
             try:
                 data = _sharded._together(lambda path=path: self._read_own(path, rank, size), self.group, size, "read its state")
@@ -126,8 +127,8 @@ class Checkpoints:
                     warnings.warn(f"checkpoint: {path} was written by another number of ranks: their own states begin anew", stacklevel=2)
                 return {}
             return of_one.restore(data, self.parts, strict, path)
-        if paths:
-            raise RuntimeError(f"checkpoint: none of the {len(paths)} checkpoints in {self.folder} can be read")
+        if complete:  # a job that was killed while it first saved has none
+            raise RuntimeError(f"checkpoint: none of the {complete} checkpoints in {self.folder} can be read")
         return None
 
     def _of_rank_0(self, ask):
