@@ -312,3 +312,55 @@ def test_copies_of_shards_and_ignored_parameters_train_as_one_process_does(kind)
     for out, pieces in results(run_ranks(2 if ignored else 4, train_copies, kind, start="fork")):
         np.testing.assert_allclose(out, alone(batch(9)[0]).detach().numpy(), rtol=1e-11)
         assert abs(pieces - cut / 2) <= 20, (pieces, cut)
+
+
+class Faulty(nn.Module):
+    """Raises where it is told to, in forward or in backward."""
+
+    fails = ""
+
+    def forward(self, x):
+        if self.fails == "forward":
+            raise KeyError("mine")
+        if self.fails == "backward":
+            x = x * 1
+
+            def raising(grad):
+                raise KeyError("mine")
+
+            x.register_hook(raising)
+        return x
+
+
+def train_with_failures(rank: int, n: int, sharded: bool):
+    from tapegrad.distributed.fsdp import fully_shard
+
+    tg.manual_seed(0)
+    faulty = Faulty()
+    net = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Sequential(nn.Linear(7, 7), nn.Tanh()), faulty, nn.Sequential(nn.Linear(7, 3))).double()
+    if sharded:
+        fully_shard(net[2])
+        fully_shard(net[4])
+        fully_shard(net)
+    optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+    raised = 0
+    for step, fails in enumerate(["", "backward", "", "forward", "backward", ""]):
+        faulty.fails = fails
+        optimizer.zero_grad()
+        try:
+            net(batch(step)[0]).sum().backward()
+        except KeyError:
+            raised += 1
+            with tg.no_grad():  # and the parameters change before the next step
+                for p in net.parameters():
+                    p.mul_(0.5)
+            continue
+        optimizer.step()
+    assert raised == 3
+    return {name: (p.full_tensor() if sharded else p).detach().numpy() for name, p in net.named_parameters()}
+
+
+def test_training_goes_on_after_a_step_that_failed():
+    expected = train_with_failures(0, 1, False)
+    for parameters in results(run_ranks(2, train_with_failures, True, start="fork")):
+        same(parameters, expected)

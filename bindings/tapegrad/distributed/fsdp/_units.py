@@ -299,6 +299,7 @@ class Unit:
         if not isinstance(saved, _Note):
             return saved
         if saved.unit.values is None:
+            saved.unit.root.in_backward()
             saved.unit.gather()
             saved.unit.root.begin_next(saved.unit, -1)
         return saved.unit.values[saved.index].as_strided(saved.size, saved.stride, saved.offset)
@@ -370,6 +371,10 @@ class Unit:
                     at += s.numel
         self._reducing = []
 
+    def forget(self) -> None:
+        """What is under way here is left to itself; whoever carries it keeps its memory."""
+        self._grads, self._reducing, self._coming, self.values = {}, [], None, None
+
     def finish_backward(self) -> None:
         """After the last gradient of all units: what is still to be reduced, and the whole values go."""
         if self.syncs:
@@ -393,6 +398,21 @@ class _Arrived:
         self.unit.arrived(self.index, leaf)
 
 
+class _End:
+    """What the tape calls when a backward pass is over; where it failed, the tape lets go of it uncalled."""
+
+    def __init__(self, root: Root):
+        self._root, self._called = root, False
+
+    def __call__(self) -> None:
+        self._called = True
+        self._root._end()
+
+    def __del__(self) -> None:
+        if not self._called:
+            self._root.forget()
+
+
 class Root:
     """What the units of one model share: their order, and the end of a backward pass."""
 
@@ -412,10 +432,17 @@ class Root:
             self.order[i].begin_gathering()
 
     def in_backward(self) -> None:
-        """Asks the tape to say when the backward pass is over."""
+        """Asks the tape to say when the backward pass is over. Nothing where none is under way."""
         if not self._waiting:
-            self._waiting = True
-            _autograd.graph._autograd.queue_callback(self._end)
+            with contextlib.suppress(RuntimeError):
+                _autograd.graph._autograd.queue_callback(_End(self))
+                self._waiting = True
+
+    def forget(self) -> None:
+        """A backward pass has failed: what it had gathered and begun is of no use to the next one."""
+        self._waiting, self.reducing = False, None
+        for unit in self.units:
+            unit.forget()
 
     def _end(self) -> None:
         self._waiting = False
