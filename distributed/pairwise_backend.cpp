@@ -21,9 +21,11 @@ void PairwiseBackend::exchange(const void* mine, size_t n, void* all, const Wait
 }
 
 void PairwiseBackend::all_reduce(void* data, int64_t numel, DType dtype, Reduce op, const Wait& wait) {
-  // In pieces that fit into caches, and of which each rank sums its own part.
+  // In blocks that fit into caches, and of which each rank sums its own piece; a piece is large beside what a message
+  // costs.
+  constexpr int64_t kBlock = int64_t{8} << 20, kPiece = int64_t{64} << 10;
   const auto itemsize = static_cast<int64_t>(element_size(dtype));
-  const int64_t step = std::max<int64_t>(size(), (int64_t{8} << 20) / itemsize);
+  const int64_t step = std::max(kBlock, size() * kPiece) / itemsize;
   for (int64_t begin = 0; begin < numel; begin += step) {
     const int64_t n = std::min(step, numel - begin);
     auto* part = static_cast<char*>(data) + begin * itemsize;

@@ -1,6 +1,6 @@
 """The all-reduce of distributed/ over connections: what it costs by message, byte and sum, fitted to runs of 2 to 4 ranks here.
 
-A call first exchanges headers of 256 bytes among all pairs (call.h); then, in blocks of 8 MB, each rank sends its pieces to all others,
+A call first exchanges headers of 256 bytes among all pairs (call.h); then, in blocks of 8 MB (64 KB for each of many ranks), each rank sends its pieces to all others,
 sums its own and sends the result to all (pairwise_backend.h). `ring` and `tree` are what it is compared with.
 """
 
@@ -14,8 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BLOCK = 8 << 20
+BLOCK, PIECE = 8 << 20, 64 << 10
 SMALL = 4096  # bytes that travel with their header among up to 8 ranks
+
+
+def blocks_of(ranks: int, nbytes: float) -> int:
+    """How many blocks a large all-reduce has."""
+    return int(-(-nbytes // max(BLOCK, ranks * PIECE)))
 
 
 @dataclass
@@ -35,7 +40,7 @@ def work_of(ranks: int, nbytes: int) -> np.ndarray:
     others = ranks - 1
     if nbytes <= SMALL and ranks <= 8:
         return np.array([2 * others, 2 * others * (256 + nbytes), others * nbytes, 1.0])
-    blocks = -(-nbytes // BLOCK)
+    blocks = blocks_of(ranks, nbytes)
     share = others * nbytes / ranks
     return np.array([2 * others + 4 * others * blocks, 4 * share + 512 * others, share, 1.0])
 
@@ -109,7 +114,7 @@ def ring(rate: float, latency: float, ranks: int, nbytes: float) -> float:
 
 def pairwise(rate: float, latency: float, message: float, ranks: int, nbytes: float) -> float:
     """Ours between machines: the same bytes, the processor's time for every message, headers to all."""
-    return 2 * latency + (2 * (ranks - 1) + 4 * (ranks - 1) * -(-nbytes // BLOCK)) * message + 2 * (ranks - 1) * nbytes / ranks / rate
+    return 2 * latency + (2 * (ranks - 1) + 4 * (ranks - 1) * blocks_of(ranks, nbytes)) * message + 2 * (ranks - 1) * nbytes / ranks / rate
 
 
 def tree_header(latency: float, message: float, ranks: int) -> float:
