@@ -217,7 +217,11 @@ TEST_CASE("groups leave no descriptor and no memory behind", "[distributed]") {
       if (ranks.rank() == 0)
         std::filesystem::remove("/tmp/tapegrad-again-" + std::to_string(getppid()) + "-" + std::to_string(i));
     }
-    must(num_descriptors() == before, "descriptors");
+    // What another process has closed is closed here when its thread comes to it.
+    const auto until = Clock::now() + std::chrono::seconds(5);
+    while (num_descriptors() > before && Clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    must(num_descriptors() <= before, "descriptors");
   });
   for (const auto& text : texts) REQUIRE(text == "");
 }
