@@ -84,7 +84,17 @@ bool all_on_this_machine(const BackendPlace& place) {
   std::vector<std::string> keys;
   for (int r = 0; r < place.size; ++r) keys.push_back(fmt::format("machine/{}", r));
   place.store->set(keys[static_cast<size_t>(place.rank)], local::machine());
-  place.store->wait(keys, place.timeout);
+  try {
+    place.store->wait(keys, place.timeout);
+  } catch (const DistError& e) {
+    if (e.part() != DistError::Part::Store) throw;
+    std::vector<int> missing;
+    for (int r = 0; r < place.size; ++r)
+      if (!place.store->check({keys[static_cast<size_t>(r)]})) missing.push_back(r);
+    if (missing.empty()) throw;
+    fail(DistError::Part::Store, "process group: {} of {} ranks did not come within {:.3g} s: {}", missing.size(),
+         place.size, static_cast<double>(place.timeout.count()) / 1000, rank_list(missing));
+  }
   const std::vector<std::string> all = place.store->multi_get(keys);
   for (const std::string& one : all)
     if (one.empty() || one != all.front()) return false;

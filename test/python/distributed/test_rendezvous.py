@@ -189,3 +189,10 @@ def test_a_script_under_torch_s_own_torchrun(options, tmp_path):
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         assert (tmp_path / f"{rank}.1").read_text() == f"{rank} of 2: [b'1', b'1']"
+
+
+def test_ranks_that_never_come_are_named():
+    for size, said in ((2, "1 of 2 ranks did not come within 0.2 s: rank 1"), (4, "3 of 4 ranks did not come within 0.2 s: ranks 1, 2, 3")):
+        with pytest.raises(dist.DistStoreError, match=f"^process group: {said}$"):
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=size, timeout=datetime.timedelta(seconds=0.2))
+        assert not dist.is_initialized()
