@@ -111,7 +111,7 @@ Tensor rms_norm(const Tensor& input, IntSpan normalized_shape, const Tensor& wei
   check_affine("rms_norm", "weight", weight, normalized_shape);
   // The default is the resolution of the type that is computed in.
   double least = to_real(compute_dtype(input.dtype())) == DType::float64 ? std::numeric_limits<double>::epsilon()
-                                                                : std::numeric_limits<float>::epsilon();
+                                                                         : std::numeric_limits<float>::epsilon();
   if (input.is_complex()) {
     DimVector dims;
     for (size_t i = 0; i < normalized_shape.size(); ++i) dims.push_back(-1 - static_cast<int64_t>(i));
