@@ -14,12 +14,12 @@ from . import (
     distributed_c10d,
 )
 from ._not_yet import make_all as _make_all
-from ._rendezvous import register_rendezvous_handler, rendezvous
 from .device_mesh import DeviceMesh, init_device_mesh
 from .distributed_c10d import *  # noqa: F403
 from .distributed_c10d import __all__ as _names
 from .distributed_c10d import _coalescing_manager, _make_nccl_premul_sum  # noqa: F401
 from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
+from .distributed_c10d._rendezvous import register_rendezvous_handler, rendezvous
 
 _make_all()
 _LAZY = frozenset(("_functional_collectives", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "pipelining", "run",

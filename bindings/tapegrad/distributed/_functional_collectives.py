@@ -8,8 +8,8 @@ from __future__ import annotations
 from .. import cat, empty
 from ..autograd import Function
 from . import distributed_c10d as c10d
-from ._process_group import ProcessGroup
-from ._types import ReduceOp
+from .distributed_c10d._process_group import ProcessGroup
+from .distributed_c10d._types import ReduceOp
 from .nn.functional import _AllToAllSingle, _Broadcast
 
 __all__ = ["AsyncCollectiveTensor", "all_gather_single", "all_gather_single_autograd", "all_gather_single_coalesced", "all_gather_tensor",

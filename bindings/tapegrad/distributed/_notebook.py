@@ -42,7 +42,7 @@ def _rank(index: int, function, args, environment: dict, first: int) -> None:
 
         set_num_threads(max(1, get_num_threads() // int(environment["LOCAL_WORLD_SIZE"])))
     from . import distributed_c10d
-    from ._types import DistBackendError, group
+    from .distributed_c10d._types import DistBackendError, group
 
     try:
         function(*args)

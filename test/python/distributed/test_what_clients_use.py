@@ -9,7 +9,7 @@ import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
 from distributed.ranks import results, run_ranks
-from tapegrad.distributed._available import mpi_is_there
+from tapegrad.distributed.distributed_c10d._available import mpi_is_there
 from tapegrad.distributed.launcher.api import LaunchConfig, elastic_launch
 from tapegrad.numa.binding import AffinityMode, NumaOptions
 

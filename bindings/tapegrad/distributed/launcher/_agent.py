@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from string import Template
 
-from .._stores import TCPStore
+from ..distributed_c10d._stores import TCPStore
 from ..elastic.multiprocessing import SignalException, Std, to_map
 from ..elastic.multiprocessing.errors import ChildFailedError
 from . import _guardian

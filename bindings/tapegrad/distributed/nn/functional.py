@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import empty, empty_like, zeros_like
 from ...autograd import Function
 from .. import distributed_c10d as c10d
-from .._types import RedOpType
+from ..distributed_c10d._types import RedOpType
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
 

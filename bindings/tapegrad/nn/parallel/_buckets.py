@@ -88,7 +88,7 @@ class GradientSync:
 
     def _reduction(self):
         from ...distributed import ReduceOp
-        from ...distributed._types import _make_nccl_premul_sum
+        from ...distributed.distributed_c10d._types import _make_nccl_premul_sum
 
         if self._count is not None:
             mine, total, work = self._count
@@ -101,8 +101,8 @@ class GradientSync:
     def _start(self, index: int, buffer, gradients):
         """Begins to reduce a bucket; what `_finish` takes."""
         from ...distributed import GradBucket, all_reduce
-        from ...distributed._deferred import deferring
-        from ...distributed._process_group import ALL_REDUCE, _reduction
+        from ...distributed.distributed_c10d._deferred import deferring
+        from ...distributed.distributed_c10d._process_group import ALL_REDUCE, _reduction
 
         if self.hook is None:
             if getattr(self.group, "_engine", None) is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import sys
 
+from ..elastic.multiprocessing.errors import record_uncaught
 from ._groups import _check_timeout, _group_name, _make_group
 from ._rendezvous import find_world
 from ._stores import PrefixStore
 from ._types import Backend, GroupMember
 from ._world import _group_or_default_group, _world
-from .elastic.multiprocessing.errors import record_uncaught
 
 __all__ = ["destroy_process_group", "init_process_group"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .. import _C
+from ... import _C
 from ._launchers import find_launch
 from ._types import Backend, BackendConfig, RedOpType
 

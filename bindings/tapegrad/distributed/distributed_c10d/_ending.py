@@ -33,7 +33,7 @@ def tell_of_the_end(world) -> None:
     """Ties a group of a whole job to the end of this process. `world` has abort(why) and leave()."""
     global _process
     if _process != os.getpid():  # also in a forked child, which has no part in its parent's groups
-        from .._C import _set_where
+        from ..._C import _set_where
 
         if _process == 0:
             _chain_excepthook()

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 import tapegrad.distributed as dist
-from tapegrad.distributed._launchers import find_launch, first_host
-from tapegrad.distributed._rendezvous import find_world
+from tapegrad.distributed.distributed_c10d._launchers import find_launch, first_host
+from tapegrad.distributed.distributed_c10d._rendezvous import find_world
 
 torch = pytest.importorskip("torch")
 LIMIT = datetime.timedelta(seconds=20)
@@ -168,7 +168,7 @@ def test_a_script_under_torch_s_own_torchrun(options, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent("""
         import os, sys
-        from tapegrad.distributed._rendezvous import find_world
+        from tapegrad.distributed.distributed_c10d._rendezvous import find_world
         assert "torch" not in sys.modules
         store, rank, size = find_world("env://")
         attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]

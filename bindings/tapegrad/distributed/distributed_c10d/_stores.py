@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from .. import _C
+from ... import _C
 from ._types import DistStoreError
 
 __all__ = ["FileStore", "HashStore", "PrefixStore", "QueueEmptyError", "Store", "TCPStore"]

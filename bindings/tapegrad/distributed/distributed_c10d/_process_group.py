@@ -7,8 +7,8 @@ must be the same on all ranks.
 
 from __future__ import annotations
 
-from .. import _C, no_grad
-from .._C import Tensor
+from ... import _C, no_grad
+from ..._C import Tensor
 from ._ending import receive_at_the_end, tell_of_the_end
 from ._types import Backend, RedOpType, ReduceOp, _Factor, _Options
 from ._work import EngineWork, Work, WorkOfMany, _milliseconds
@@ -106,7 +106,7 @@ class ProcessGroup:
 
     @property
     def _device_types(self) -> list:
-        from .. import device
+        from ... import device
 
         return [device("cpu")]
 

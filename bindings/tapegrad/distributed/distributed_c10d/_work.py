@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
-from ..futures import Future, collect_all
+from ...futures import Future, collect_all
 from ._deferred import DeferredFuture, deferred
 from ._types import DistBackendError
 

@@ -7,7 +7,7 @@ import warnings
 from collections import namedtuple
 from datetime import timedelta
 
-from .. import _C
+from ... import _C
 
 __all__ = ["AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
            "BroadcastOptions", "DebugLevel", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "GatherOptions", "GradBucket",

@@ -10,9 +10,8 @@ import sys
 import textwrap
 
 import pytest
-from distributed.test_launcher import ENVIRONMENT
-
-from distributed import slurm
+from distributed.launch import slurm
+from distributed.launch.test_launcher import ENVIRONMENT
 
 SCRIPT = """
 import os

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
-from distributed.ddp_scenarios import batch, fill, grads, library, mlp, state, train
+from distributed.data_parallel.ddp_scenarios import batch, fill, grads, library, mlp, state, train
 from distributed.ranks import results, run_ranks
 from tapegrad import nn
 from tapegrad.nn.parallel import DistributedDataParallel

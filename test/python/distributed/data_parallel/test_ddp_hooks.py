@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import tapegrad as tg
 import tapegrad.distributed as dist
-from distributed.ddp_scenarios import batch, fill, grads, library, mlp, state
+from distributed.data_parallel.ddp_scenarios import batch, fill, grads, library, mlp, state
 from distributed.ranks import results, run_ranks
 from tapegrad import nn
 from tapegrad.distributed.algorithms.ddp_comm_hooks import (

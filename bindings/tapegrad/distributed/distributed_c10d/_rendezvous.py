@@ -11,9 +11,9 @@ import os
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlparse
 
+from ..constants import default_pg_timeout
 from ._launchers import find_launch, whole_number
 from ._stores import FileStore, HashStore, PrefixStore, TCPStore
-from .constants import default_pg_timeout
 
 __all__ = ["find_world", "register_rendezvous_handler", "rendezvous"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tapegrad.utils.data.distributed import DistributedSampler
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 NOTEBOOK = """
 import threading

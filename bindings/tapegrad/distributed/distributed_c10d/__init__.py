@@ -1,9 +1,10 @@
-"""All names of groups and collectives by PyTorch's path; what they are is in the modules beside this one."""
+"""All names of groups and collectives by PyTorch's path: stores, launch environments, groups, collectives, sends and receives, objects."""
 
 from __future__ import annotations
 
 import warnings
 
+from ..constants import default_pg_nccl_timeout, default_pg_timeout  # noqa: F401
 from . import (
     _available,
     _collectives,
@@ -46,7 +47,6 @@ from ._world import (  # noqa: F401
     _warn_not_in_group,
     _world,
 )
-from .constants import default_pg_nccl_timeout, default_pg_timeout  # noqa: F401
 
 __all__ = [*(name for part in (_available, _collectives, _groups, _objects, _point_to_point, _process_group, _start, _stores, _types, _work,
                                _world_module) for name in part.__all__), "default_pg_timeout"]

@@ -7,6 +7,7 @@ import os
 import warnings
 from datetime import timedelta
 
+from ..constants import default_pg_nccl_timeout, default_pg_timeout
 from ._available import mpi_is_there
 from ._process_group import ProcessGroup
 from ._stores import PrefixStore
@@ -20,7 +21,6 @@ from ._world import (
     get_process_group_ranks,
     get_world_size,
 )
-from .constants import default_pg_nccl_timeout, default_pg_timeout
 
 __all__ = ["new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group"]
 
@@ -125,7 +125,7 @@ def new_subgroups(group_size=None, group=None, timeout=None, backend=None, pg_op
     """A group cut into groups of one size: this process's group, and all groups. All processes of the world call it."""
     size = get_world_size(group)
     if group_size is None:
-        from .. import cuda
+        from ... import cuda
 
         if cuda.is_available():
             group_size = cuda.device_count()

@@ -10,7 +10,7 @@ import sys
 import textwrap
 
 import pytest
-from tapegrad.distributed._available import mpi_is_there
+from tapegrad.distributed.distributed_c10d._available import mpi_is_there
 
 pytestmark = pytest.mark.skipif(not mpi_is_there() or shutil.which("mpirun") is None,
                                 reason="needs an MPI when tapegrad is built, and its mpirun")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from distributed.data_parallel import ddp_scenarios
 from distributed.ranks import results, run_ranks
-
-from distributed import ddp_scenarios
 
 # 16 bits: the sums are rounded once here and at every addition there.
 TOLERANCE = {"hook_fp16": 2e-3, "hook_bf16": 2e-2, "hook_wrapped": 2e-2}

@@ -10,7 +10,8 @@ import contextlib
 import warnings
 from datetime import timedelta
 
-from .._C import Tensor
+from ..._C import Tensor
+from ..constants import default_pg_timeout
 from ._available import supports_complex
 from ._types import (
     AllgatherOptions,
@@ -28,7 +29,6 @@ from ._types import (
 )
 from ._work import Work
 from ._world import _canonicalize_group_rank, _group_or_default_group, _member, _world, get_backend
-from .constants import default_pg_timeout
 
 __all__ = ["all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
            "all_to_all_single", "barrier", "broadcast", "gather", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from ..futures import Future
+from ...futures import Future
 
 __all__ = ["DeferredFuture", "deferred", "deferring"]
 

@@ -159,7 +159,7 @@ def test_the_environment_allows_pickles():
 
 
 def test_damaged_bytes_are_errors():
-    from tapegrad.distributed import _objects
+    from tapegrad.distributed.distributed_c10d import _objects
 
     good = _objects._to_bytes(thing(2), "op")
     for cut in (0, 1, 5, 9, len(good) // 2, len(good) - 1):

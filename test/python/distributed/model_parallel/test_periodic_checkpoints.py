@@ -111,9 +111,9 @@ def test_a_job_whose_rank_is_killed_is_started_again_and_goes_on(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(textwrap.dedent(f"""
         import os, sys
-        sys.path.insert(0, {os.path.dirname(os.path.dirname(os.path.abspath(__file__)))!r})
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))!r})
         import tapegrad.distributed as dist
-        from distributed import test_periodic_checkpoints as job
+        from distributed.model_parallel import test_periodic_checkpoints as job
         dist.init_process_group()
         folder, victim = sys.argv[1], int(sys.argv[2])
         step = job.checkpoint.Checkpoints.step

@@ -11,9 +11,9 @@ import io
 import os
 import pickle
 
-from .. import empty, frombuffer, int64, uint8
-from .. import tensor as make_tensor
-from .._files import container
+from ... import empty, frombuffer, int64, uint8
+from ... import tensor as make_tensor
+from ..._files import container
 from . import _collectives as c
 from ._collectives import _check_list_of_root
 from ._point_to_point import _check_not_self, irecv, recv, send
@@ -58,7 +58,7 @@ def _to_object(data, op: str, source: int):
         if not _allowed:
             raise TypeError(f"{op}: rank {source} sent an object that is pickled, and this rank does not read pickles\n{_SWITCH}")
         return pickle.loads(raw[1:])
-    from ..serialization import load
+    from ...serialization import load
 
     return load(io.BytesIO(raw[1:]))
 
@@ -168,7 +168,7 @@ def broadcast_object_list(object_list, src=None, group=None, device=None, group_
 
 
 def _joined(parts: list):
-    from .. import cat
+    from ... import cat
 
     return cat(parts) if parts else _nothing()
 

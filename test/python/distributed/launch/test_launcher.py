@@ -61,7 +61,7 @@ def test_what_ranks_are_told(tmp_path):
 
 MEET = """
     import os, sys
-    from tapegrad.distributed._rendezvous import find_world
+    from tapegrad.distributed.distributed_c10d._rendezvous import find_world
     store, rank, size = find_world("env://")
     store.set(f"key{rank}", str(rank))
     say(rank, store.multi_get([f"key{r}" for r in range(size)]))
@@ -107,7 +107,7 @@ def test_exit_codes_and_signals_of_ranks(tmp_path, end, shown):
 def test_all_ranks_are_started_again(tmp_path):
     program = """
         import os, sys, time
-        from tapegrad.distributed._rendezvous import find_world
+        from tapegrad.distributed.distributed_c10d._rendezvous import find_world
         store, rank, size = find_world("env://")
         attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
         assert store.add("came", 1) <= size, "keys of another attempt"
