@@ -38,6 +38,8 @@ class Encoder:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, Tensor):
+            if hasattr(value, "_plain_data"):  # a DTensor
+                return {"$dtensor": self.encode(list(value._plain_data()), path)}
             return self.tensor(value, path)
         if type(value) in (str, int):
             return value
@@ -170,6 +172,15 @@ class Decoder:
         raise NotImplementedError
 
     read_array = read_meta = read_sparse = read_tensor
+
+    def read_dtensor(self, value, data):
+        from ..distributed.distributed_c10d import is_initialized
+        from ..distributed.tensor._dtensor import rebuild
+
+        if not is_initialized():
+            raise FileError("load: the file holds tensors that lie over several ranks\ncall distributed.init_process_group() before, or save "
+                            "what full_tensor() gives")
+        return objects.guarded(rebuild, *self.decode(value))
 
     def read_f(self, value, data):
         return float(value)

@@ -60,6 +60,8 @@ def _number_of_samples(name: str, leaves, dims) -> int:
 def _to_level(leaf, dim, level: int):
     if dim is None:
         return leaf
+    if hasattr(leaf, "_plain_data"):
+        raise NotImplementedError("vmap: the parts of a DTensor lie with several processes\nmap over .to_local() or .full_tensor()")
     return _C._vmap_wrap(leaf if dim == 0 else leaf.movedim(dim, 0), level, True)
 
 

@@ -94,6 +94,8 @@ class LBFGS(Optimizer):
     2 * history_size vectors as long as all parameters.
     """
 
+    _steps_on_parts = False
+
     def __init__(self, params, lr=1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
                  tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None) -> None:
         _check_lr(lr)

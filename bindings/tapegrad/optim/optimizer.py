@@ -258,6 +258,8 @@ class Optimizer:
         with enable_grad():
             return closure()
 
+    _steps_on_parts = True  # of a parameter that is cut among ranks; else its step is one of DTensors, and so is its state
+
     # State.
     def state_dict(self) -> dict:
         """The state by number of parameter, and the groups with numbers in place of parameters."""
@@ -286,7 +288,7 @@ class Optimizer:
             if key in self._numbers:
                 return value.clone()
             if hasattr(param, "_own_state"):
-                value = param._own_state(value)
+                value = param._own_state(value, self._steps_on_parts)
             return value.to(device=param.device, dtype=param.dtype if param.is_floating_point() else value.dtype, copy=True)
         if isinstance(value, dict):
             return {k: self._cast(param, v, k) for k, v in value.items()}
@@ -483,6 +485,7 @@ class PerParameterOptimizer(Optimizer):
     """One whose step treats the parameters that have a gradient one after the other: a subclass writes `_update`."""
 
     _counts_steps = True  # on the host; else its steps are all alike
+    _steps_on_parts = False
 
     def step(self, closure=None):
         """One step. Returns the loss when a closure is given."""

@@ -73,10 +73,10 @@ class DTensor(Tensor):
 
         return {key: shown(value) for key, value in state.items()} if isinstance(state, dict) else state
 
-    def _own_state(self, value: Tensor) -> Tensor:
+    def _own_state(self, value: Tensor, of_parts: bool) -> Tensor:
         if not isinstance(value, DTensor) and tuple(value.shape) == tuple(self.shape) != self._spec.local_shape():
             value = wrap(value.detach(), self._spec.with_placements([Replicate()] * self.device_mesh.ndim))
-        if not isinstance(value, DTensor):
+        if not isinstance(value, DTensor) or not of_parts:
             return value
         if value.shape != self.shape:
             return local_of(value)
@@ -189,9 +189,14 @@ class DTensor(Tensor):
                 made.grad = copy.deepcopy(self.grad, memo)
         return memo[id(self)]
 
+    def _plain_data(self) -> tuple:
+        """What rebuild() makes it of again: this rank's part and plain values."""
+        placements = [(type(p).__name__, *p._fields()) for p in self.placements]
+        return (isinstance(self, Parameter), local_of(self).detach(), self.device_mesh.device_type, self.device_mesh.mesh.tolist(),
+                self.device_mesh.mesh_dim_names, placements, tuple(self.shape), self.requires_grad)
+
     def __reduce_ex__(self, protocol):
-        return _rebuild, (isinstance(self, Parameter), local_of(self).detach(), self.device_mesh.device_type, self.device_mesh.mesh.tolist(),
-                          self.device_mesh.mesh_dim_names, self.placements, tuple(self.shape), self.requires_grad)
+        return rebuild, self._plain_data()
 
     # Between parts and wholes.
     @staticmethod
@@ -282,8 +287,19 @@ def _parameter(local, spec: Spec, requires_grad: bool) -> DTensorParameter:
     return made
 
 
-def _rebuild(is_parameter, local, device_type, ranks, names, placements, shape, requires_grad):
-    spec = Spec(_meshes.DeviceMesh(device_type, ranks, mesh_dim_names=names), placements, shape)
+def rebuild(is_parameter: bool, local, device_type: str, ranks: list, names, placements: list, shape, requires_grad: bool) -> DTensor:
+    """A DTensor of its plain data. All ranks of the mesh must read theirs: the mesh is made anew.
+
+    Raises ValueError where the part is not one of such a DTensor on this rank.
+    """
+    kinds = {kind.__name__: kind for kind in (Replicate, Shard, Partial)}
+    placements = normalized([kinds[name](*fields) for name, *fields in placements], mesh := _meshes.DeviceMesh(
+        device_type, ranks, mesh_dim_names=names), len(shape), "DTensor")
+    spec = Spec(mesh, placements, shape)
+    if mesh.get_coordinate() is not None and tuple(local.shape) != spec.local_shape():
+        raise ValueError(f"DTensor: this rank has a part of shape {list(spec.local_shape())} of {list(shape)} that lies as {placements} over "
+                         f"{mesh}: got one of shape {list(local.shape)}\neach rank reads the file that it wrote; "
+                         "distributed.checkpoint loads into other layouts")
     return _parameter(local, spec, requires_grad) if is_parameter else DTensor(local, spec, requires_grad=requires_grad)
 
 
