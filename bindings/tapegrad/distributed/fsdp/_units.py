@@ -41,6 +41,11 @@ class ShardedParameter(Parameter):
         return made
 
     @property
+    def _is_part(self) -> bool:
+        """Whether it is less than the whole, which matters to optimizers that do not treat each element alone."""
+        return self.process_group.size() > 1
+
+    @property
     def placements(self) -> tuple:
         """How it lies: cut along the first dimension."""
         return (Shard(0),)

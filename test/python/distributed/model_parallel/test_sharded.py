@@ -364,3 +364,22 @@ def test_training_goes_on_after_a_step_that_failed():
     expected = train_with_failures(0, 1, False)
     for parameters in results(run_ranks(2, train_with_failures, True, start="fork")):
         same(parameters, expected)
+
+
+# --- optimizers that do not treat each element alone ---
+
+def refused(rank: int, n: int):
+    net = dist.fsdp.fully_shard(nn.Linear(4, 6, bias=False))
+    said = []
+    for make in (tg.optim.Muon, tg.optim.Adafactor, tg.optim.LBFGS):
+        try:
+            make(net.parameters())
+            said.append("taken")
+        except NotImplementedError as e:
+            said.append(str(e).partition(":")[0])
+    return said
+
+
+@pytest.mark.parametrize(("ranks", "said"), [(2, ["Muon", "Adafactor", "LBFGS"]), (1, ["taken"] * 3)])
+def test_pieces_are_refused_where_a_step_needs_whole_parameters(ranks, said):
+    assert results(run_ranks(ranks, refused, start="fork", timeout=60)) == [said] * ranks
