@@ -49,6 +49,8 @@ std::unique_ptr<Backend> make_from_library(const std::string& name, const char* 
 
 }  // namespace
 
+Collectives::~Collectives() = default;
+
 void Backend::barrier(const Wait& wait) {
   const char mine = 0;
   std::vector<char> all(static_cast<size_t>(size_));

@@ -1,6 +1,7 @@
-// An engine that carries bytes between the ranks of a group: shared memory, gloo, threads of one process. NCCL and MPI
-// are engines, too. The group (group.h) checks arguments, makes tensors contiguous and compares what all ranks ask for
-// before it calls an engine, so that an engine only moves and reduces bytes.
+// An engine that carries bytes between the ranks of a group: shared memory, gloo, MPI, threads of one process. (Memory
+// of devices has an interface of its own, device_backend.h.) The group (group.h) checks arguments, makes tensors
+// contiguous and compares what all ranks ask for before it calls an engine, so that an engine only moves and reduces
+// bytes.
 //
 // Thread rules: collectives (exchange() ... barrier()) are called by one thread at a time, in the same order and with
 // matching sizes on all ranks. send() and recv() may be called beside them: sends from one thread at a time for each
@@ -34,23 +35,13 @@ struct ConstBytes {
 // sum.
 enum class Reduce : uint8_t { Sum, Product, Min, Max, BitAnd, BitOr, BitXor };
 
-class TG_API Backend {
+// What moves and reduces the data of collectives, once all ranks have said that they ask for the same.
+class TG_API Collectives {
  public:
-  Backend(int rank, int size) : rank_(rank), size_(size) {}
-  virtual ~Backend() = default;
-  Backend(const Backend&) = delete;
-  Backend& operator=(const Backend&) = delete;
-  int rank() const noexcept { return rank_; }
-  int size() const noexcept { return size_; }
-
-  virtual const char* name() const noexcept = 0;
-  // Whether a call looks at Wait::poll while it waits, so that it may run on the thread that called the collective.
-  virtual bool polls() const noexcept = 0;
-
-  // Each rank's `mine` to all: rank r's is all[r * n]. n is the same on all ranks and at most kMostExchanged. Begins
-  // every collective, carries small ones whole, and is the place where missing ranks are told of.
-  static constexpr size_t kMostExchanged = 8192;
-  virtual void exchange(const void* mine, size_t n, void* all, const Wait& wait) = 0;
+  Collectives() = default;
+  virtual ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
 
   // In place on every rank; the same bits on all of them, and for equal inputs in every run: ranks are combined in an
   // order that depends on sizes only.
@@ -68,6 +59,22 @@ class TG_API Backend {
                               Reduce op, const Wait& wait) = 0;
   // in[r] goes to rank r, out[r] comes from it. Sizes of a pair agree on both sides.
   virtual void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) = 0;
+};
+
+class TG_API Backend : public Collectives {
+ public:
+  Backend(int rank, int size) : rank_(rank), size_(size) {}
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+
+  virtual const char* name() const noexcept = 0;
+  // Whether a call looks at Wait::poll while it waits, so that it may run on the thread that called the collective.
+  virtual bool polls() const noexcept = 0;
+
+  // Each rank's `mine` to all: rank r's is all[r * n]. n is the same on all ranks and at most kMostExchanged. Begins
+  // every collective, carries small ones whole, and is the place where missing ranks are told of.
+  static constexpr size_t kMostExchanged = 8192;
+  virtual void exchange(const void* mine, size_t n, void* all, const Wait& wait) = 0;
   virtual void barrier(const Wait& wait);  // exchange() of one byte
 
   // Messages of one (peer, direction, tag) arrive in order. The receiver names the size; DistError(Backend) on both

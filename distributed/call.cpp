@@ -40,9 +40,9 @@ void check_tensor(const char* op, const Tensor& t, DType dtype, bool written) {
   if (written) autograd::check_inplace(t, op, false);
 }
 
-Tensor on_host(const Tensor& t) {
-  if (t.is_cpu() && t.is_contiguous()) return t;
-  const Tensor copy = empty_tensor(t.sizes(), t.dtype());
+Tensor brought_to(Device place, const Tensor& t) {
+  if (t.device() == place && t.is_contiguous()) return t;
+  const Tensor copy = empty_tensor(t.sizes(), t.dtype(), place);
   copy_(copy, t);
   return copy;
 }
@@ -71,7 +71,7 @@ std::string describe(const Header& h) {
     if (h.count != 1) text += fmt::format(" of {} tensors, the first", h.count);
     text += fmt::format(" of {} [", dtype_name(h.dtype));
     for (int i = 0; i < std::min<int>(h.ndim, 8); ++i) text += fmt::format("{}{}", i ? ", " : "", h.sizes[i]);
-    text += "]";
+    text += h.on_device ? "] on a GPU" : "]";
   }
   if (has_root(h.kind)) text += fmt::format(" with root {}", h.root);
   if (h.line[0] != '\0') text += fmt::format(" at {}", std::string_view(h.line, strnlen(h.line, sizeof(h.line))));
@@ -88,10 +88,11 @@ void check_agreement(const char* headers, size_t stride, int size) {
     TG_CHECK(b.magic == Header::kMagic, Runtime, "{} #{}: rank {} runs another version, or what it sent was damaged",
              name_of(a.kind), a.number, r);
     const bool data = a.kind != Kind::Barrier;
-    const bool same =
-        b.kind == a.kind && b.number == a.number && (!data || (b.dtype == a.dtype && b.count == a.count)) &&
-        (!reduces(a.kind) || (b.reduce == a.reduce && b.mean == a.mean)) && (!has_root(a.kind) || b.root == a.root) &&
-        (a.varying == b.varying && (a.varying || b.shape == a.shape));
+    const bool same = b.kind == a.kind && b.number == a.number &&
+                      (!data || (b.dtype == a.dtype && b.count == a.count && b.on_device == a.on_device)) &&
+                      (!reduces(a.kind) || (b.reduce == a.reduce && b.mean == a.mean)) &&
+                      (!has_root(a.kind) || b.root == a.root) &&
+                      (a.varying == b.varying && (a.varying || b.shape == a.shape));
     TG_CHECK(same, Runtime,
              "{} #{}: the ranks do not agree: rank 0 calls {}, rank {} calls {}\nall ranks of a group must make the "
              "same calls in the same order",
@@ -103,13 +104,15 @@ void check_agreement(const char* headers, size_t stride, int size) {
   }
 }
 
-Prepared prepare(Call call, int rank, int size) {
+Prepared prepare(Call call, int rank, int size, Device place) {
   const NoGradGuard no_grad;
   Prepared p;
   const Kind kind = call.kind;
   const char* op = name_of(kind);
   const auto n = static_cast<size_t>(size);
   Header& h = p.header;
+  p.place = place;
+  h.on_device = place.is_cuda();
   h.kind = kind;
   h.reduce = call.reduce;
   h.mean = call.mean;
@@ -152,11 +155,11 @@ Prepared prepare(Call call, int rank, int size) {
     for (const Tensor& t : call.outputs) total += t.numel();
     h.numel = total;
     const Tensor& first = call.outputs[0];
-    if (call.outputs.size() == 1 && first.is_cpu() && first.is_contiguous() && !call.scaled) {
+    if (call.outputs.size() == 1 && first.device() == place && first.is_contiguous() && !call.scaled) {
       p.out = {first};
     } else {
       // One piece for all, so that many small tensors cost one call of the engine.
-      const Tensor flat = empty_tensor({total}, dtype);
+      const Tensor flat = empty_tensor({total}, dtype, place);
       int64_t at = 0;
       for (const Tensor& t : call.outputs) {
         const Tensor part = alias_tensor(flat, t.sizes(), contiguous_strides(t.sizes()), at);
@@ -180,7 +183,7 @@ Prepared prepare(Call call, int rank, int size) {
     TG_CHECK(!many || call.inputs.size() == n || (call.inputs.size() == 1 && kind != Kind::AllToAll), Value,
              "{}: there must be one input for each of the {} ranks: got {}", op, size, call.inputs.size());
     for (const Tensor& t : call.inputs) {
-      Tensor mine = on_host(t);
+      Tensor mine = brought_to(place, t);
       if (call.scaled) mine = mul(mine, Scalar(call.factor));
       p.in.push_back(mine);
       h.numel += t.numel();
@@ -201,8 +204,8 @@ Prepared prepare(Call call, int rank, int size) {
     TG_CHECK(!many || call.outputs.size() == n || (call.outputs.size() == 1 && kind == Kind::AllGather), Value,
              "{}: there must be one output for each of the {} ranks: got {}", op, size, call.outputs.size());
     for (const Tensor& t : call.outputs) {
-      const bool direct = t.is_cpu() && t.is_contiguous();
-      p.out.push_back(direct ? t : empty_tensor(t.sizes(), dtype));
+      const bool direct = t.device() == place && t.is_contiguous();
+      p.out.push_back(direct ? t : empty_tensor(t.sizes(), dtype, place));
       if (!direct) p.back_.push_back({t, p.out.back()});
     }
     if (many && p.out.size() == 1 && n != 1)

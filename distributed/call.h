@@ -1,4 +1,5 @@
-// A collective call of one rank, made ready: arguments checked, tensors contiguous on the host, and the header that
+// A collective call of one rank, made ready: arguments checked, tensors contiguous where the engine
+// wants them, and the header that
 // tells the other ranks what this one asks for. Owned by the group's queue; used by one thread at a time.
 #pragma once
 
@@ -27,7 +28,8 @@ struct Header {
   uint8_t varying = 0;  // sizes may differ by rank
   int8_t ndim = 0;      // of the first tensor
   int64_t sizes[8] = {};
-  char line[144] = {};
+  uint8_t on_device = 0;  // an engine for devices moves the data
+  char line[143] = {};
 };
 static_assert(sizeof(Header) == 256);
 
@@ -36,8 +38,10 @@ std::string describe(const Header& h);
 
 struct Prepared {
   Call call;
+  Device place;                       // where the engine finds the data: the host, or a device that has an engine
+  std::shared_ptr<DeviceMark> after;  // on a device: what the data waits for
   Header header;
-  std::vector<Tensor> in, out;  // contiguous, on the host; in place: the same ones
+  std::vector<Tensor> in, out;  // contiguous; in place: the same ones
   std::vector<ConstBytes> in_bytes;
   std::vector<Bytes> out_bytes;  // on the root only where there is one, but with sizes everywhere
 
@@ -45,7 +49,7 @@ struct Prepared {
   void finish(int ranks);
 
  private:
-  friend Prepared prepare(Call call, int rank, int size);
+  friend Prepared prepare(Call call, int rank, int size, Device place);
   struct CopyBack {
     Tensor target, source;
   };
@@ -53,8 +57,8 @@ struct Prepared {
   bool written_ = true;  // this rank gets a result
 };
 
-// Raises for what this rank can see is wrong; nothing is written. Copies what is not contiguous.
-Prepared prepare(Call call, int rank, int size);
+// Raises for what this rank can see is wrong; nothing is written. Copies what is not contiguous, or not at `place`.
+Prepared prepare(Call call, int rank, int size, Device place = {});
 
 // Raises Error(Runtime), on all ranks with the same text, where they do not ask for the same. headers[r * stride
 // bytes].

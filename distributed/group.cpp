@@ -160,7 +160,8 @@ struct MessageHeader {
   static constexpr size_t kInline = 768;
   uint32_t magic = Header::kMagic;
   DType dtype = DType::uint8;
-  uint8_t pad[3] = {};
+  uint8_t on_device = 0;  // the message itself goes by the devices' engine
+  uint8_t pad[2] = {};
   int64_t numel = 0;
   char line[112] = {};
   char payload[kInline];  // the whole message where it fits
@@ -181,6 +182,7 @@ struct Group::State {
   BackendPlace place;
   std::unique_ptr<Backend> backend;
   GroupOptions options;
+  std::unique_ptr<DeviceBackend> device;  // made by the first call that needs it
   uint64_t listener = 0;
   uint32_t generation = fork_generation();
   uint64_t number = 0;  // of the newest collective, by whoever runs it
@@ -240,11 +242,34 @@ struct Group::State {
       const std::string text = fmt::format("rank {} failed: {}", world_rank(place.rank), why);
       place.failure->set(text);
       backend->abort(text);
+      abort_device(text);
       if (options.watch) options.watch->failed(text);
     } catch (const std::bad_alloc&) {
       place.failure->set("");
       backend->abort("");
+      abort_device("");
     }
+  }
+
+  DeviceBackend* device_or_null() {
+    const std::lock_guard lock(mutex);
+    return device.get();
+  }
+  void abort_device(const std::string& why) noexcept {
+    if (DeviceBackend* const engine = device_or_null()) engine->abort(why);
+  }
+  // Where the data of a call lies for its engine: on the device where there is an engine for it.
+  Device place_of(const Call& call) {
+    const std::vector<Tensor>& any = call.outputs.empty() ? call.inputs : call.outputs;
+    if (!options.device_engine || any.empty() || !any[0].defined() || !any[0].is_cuda()) return {};
+    const Device where = any[0].device();
+    for (const auto* tensors : {&call.inputs, &call.outputs})
+      for (const Tensor& t : *tensors)
+        TG_CHECK(t.defined() && t.device() == where, Value, "{}: all tensors must be on one GPU: got {} and {}",
+                 name_of(call.kind), where, t.defined() ? fmt::format("{}", t.device()) : "none");
+    const std::lock_guard lock(mutex);
+    if (!device) device = make_device_backend({place.failure, [this](const std::string& why) { give_up(why); }});
+    return where;
   }
 
   template <class F>
@@ -266,24 +291,26 @@ struct Group::State {
     work.finish(failed, source);
   }
 
-  void collective(Prepared& p, bool interruptible);
+  void collective(Prepared& p, Work& work, bool interruptible);
   void check_pairs(const Prepared& p, const Wait& wait);
   void small(Prepared& p);
-  void large(Prepared& p, const Wait& wait);
+  void large(Collectives& engine, Prepared& p, const Wait& wait);
+  void on_device(Prepared& p, Work& work, const Wait& wait);
   std::shared_ptr<Work> message(Call call, bool here);
   void flush(Milliseconds limit);
-  void send(const Call& call, const Tensor& t, const Wait& wait);
-  int recv(const Call& call, const Tensor& t, const Wait& wait);
+  void send(const Call& call, const Tensor& t, Work& work, const std::shared_ptr<DeviceMark>& after, const Wait& wait);
+  int recv(const Call& call, const Tensor& t, const Tensor& target, Work& work,
+           const std::shared_ptr<DeviceMark>& after, const Wait& wait);
   const char* payload_of(int r) const { return all.data() + static_cast<size_t>(r) * block + sizeof(Header); }
 };
 
-void Group::State::collective(Prepared& p, bool interruptible) {
+void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
   const ModeGuard plain(kModeNoGrad, ~static_cast<uint32_t>(kModeNoGrad));
   Header& h = p.header;
   h.number = ++number;
   const Wait wait = wait_of(p.call, title(name_of(h.kind), h.number, p.call.line), interruptible);
   char* to = mine.data() + sizeof(Header);
-  if (h.payload <= most_inline) {
+  if (h.payload <= most_inline && !h.on_device) {
     if (h.kind == Kind::AllReduce || h.kind == Kind::Reduce || h.kind == Kind::Broadcast) {
       if (h.payload) std::memcpy(to, p.out_bytes[0].data, h.payload);
     } else {
@@ -296,7 +323,7 @@ void Group::State::collective(Prepared& p, bool interruptible) {
   }
   std::memcpy(mine.data(), &h, sizeof(Header));
   backend->exchange(mine.data(), block, all.data(), wait);
-  bool fits = true;
+  bool fits = !h.on_device;
   try {
     check_agreement(all.data(), block, place.size);
     for (int r = 0; r < place.size; ++r) {
@@ -314,8 +341,31 @@ void Group::State::collective(Prepared& p, bool interruptible) {
     throw Disagreement{std::current_exception()};
   }
   if (h.kind == Kind::AllToAll) check_pairs(p, wait);
-  if (h.kind != Kind::Barrier) fits&& h.kind != Kind::AllToAll ? small(p) : large(p, wait);
+  if (h.on_device) return on_device(p, work, wait);
+  if (h.kind != Kind::Barrier) fits&& h.kind != Kind::AllToAll ? small(p) : large(*backend, p, wait);
   p.finish(place.size);
+}
+
+// Queues the call: nobody waits for data. The first one makes the communicator, with an id that rank 0 hands around.
+void Group::State::on_device(Prepared& p, Work& work, const Wait& wait) {
+  DeviceJob job;
+  job.device = p.place;
+  job.rank = place.rank;
+  job.size = place.size;
+  for (int r = 0; r < place.size; ++r)
+    if (r != place.rank) job.others.push_back(r);
+  job.share = [&](void* bytes, size_t n) {
+    std::vector<char> everyone(n * static_cast<size_t>(place.size));
+    backend->exchange(bytes, n, everyone.data(), wait);
+    std::memcpy(bytes, everyone.data(), n);
+  };
+  job.after = p.after;
+  for (const auto* tensors : {&p.in, &p.out, &p.call.inputs, &p.call.outputs})
+    for (const Tensor& t : *tensors) job.storages.push_back(t.impl()->storage());
+  work.set_end(device_or_null()->run(job, wait, [&](DeviceQueue& queue) {
+    large(queue, p, wait);
+    p.finish(place.size);
+  }));
 }
 
 // What each rank has for each other must be what that one takes. All ranks see all sizes, so that all raise.
@@ -384,22 +434,22 @@ void Group::State::small(Prepared& p) {
   }
 }
 
-void Group::State::large(Prepared& p, const Wait& wait) {
+void Group::State::large(Collectives& engine, Prepared& p, const Wait& wait) {
   const Header& h = p.header;
   const int64_t numel = p.out_bytes.empty() ? 0 : static_cast<int64_t>(p.out_bytes[0].nbytes / element_size(h.dtype));
   switch (h.kind) {
     case Kind::AllReduce:
-      return backend->all_reduce(p.out_bytes[0].data, numel, h.dtype, h.reduce, wait);
+      return engine.all_reduce(p.out_bytes[0].data, numel, h.dtype, h.reduce, wait);
     case Kind::Reduce:
-      return backend->reduce(p.out_bytes[0].data, numel, h.dtype, h.reduce, h.root, wait);
+      return engine.reduce(p.out_bytes[0].data, numel, h.dtype, h.reduce, h.root, wait);
     case Kind::Broadcast:
-      return backend->broadcast(p.out_bytes[0], h.root, wait);
+      return engine.broadcast(p.out_bytes[0], h.root, wait);
     case Kind::AllGather:
-      return backend->all_gather(p.in_bytes[0], p.out_bytes, wait);
+      return engine.all_gather(p.in_bytes[0], p.out_bytes, wait);
     case Kind::Gather:
-      return backend->gather(p.in_bytes[0], p.out_bytes, h.root, wait);
+      return engine.gather(p.in_bytes[0], p.out_bytes, h.root, wait);
     case Kind::Scatter:
-      return backend->scatter(p.in_bytes, p.out_bytes[0], h.root, wait);
+      return engine.scatter(p.in_bytes, p.out_bytes[0], h.root, wait);
     case Kind::ReduceScatter: {
       std::vector<const void*> in;
       std::vector<int64_t> counts;
@@ -407,27 +457,61 @@ void Group::State::large(Prepared& p, const Wait& wait) {
         in.push_back(b.data);
         counts.push_back(static_cast<int64_t>(b.nbytes / element_size(h.dtype)));
       }
-      return backend->reduce_scatter(in, counts, p.out_bytes[0].data, h.dtype, h.reduce, wait);
+      return engine.reduce_scatter(in, counts, p.out_bytes[0].data, h.dtype, h.reduce, wait);
     }
     case Kind::AllToAll:
-      return backend->all_to_all(p.in_bytes, p.out_bytes, wait);
+      return engine.all_to_all(p.in_bytes, p.out_bytes, wait);
     default:
       TG_ASSERT(false);
   }
 }
 
-void Group::State::send(const Call& call, const Tensor& t, const Wait& wait) {
+// A communicator for each way between two ranks and each tag: what is sent arrives in order, and two ranks may both
+// send first. A send waits on the group's thread for its receive, so that messages are to be received in the order in
+// which they were sent, whatever their tags.
+namespace {
+DeviceJob job_of_message(const Tensor& t, int from, int to, uint64_t tag, bool sends,
+                         const std::shared_ptr<DeviceMark>& after) {
+  DeviceJob job;
+  job.device = t.device();
+  job.members = fmt::format("{} to {}, {}", from, to, tag);
+  job.rank = sends ? 0 : 1;
+  job.size = 2;
+  job.others = {sends ? to : from};
+  job.after = after;
+  job.storages = {t.impl()->storage()};
+  return job;
+}
+}  // namespace
+
+void Group::State::send(const Call& call, const Tensor& t, Work& work, const std::shared_ptr<DeviceMark>& after,
+                        const Wait& wait) {
   MessageHeader m;
+  m.on_device = after != nullptr;
   m.dtype = t.dtype();
   m.numel = t.numel();
   std::memcpy(m.line, call.line.data(), std::min(call.line.size(), sizeof(m.line) - 1));
   const auto n = static_cast<size_t>(t.nbytes());
-  if (n <= MessageHeader::kInline && n != 0) std::memcpy(m.payload, t.data_ptr(), n);
+  if (n <= MessageHeader::kInline && n != 0 && !after) std::memcpy(m.payload, t.data_ptr(), n);
   backend->send({&m, sizeof(m)}, call.root, 2 * call.tag, wait);
+  if (after) {
+    if (n == 0) return;
+    DeviceJob job = job_of_message(t, place.rank, call.root, call.tag, true, after);
+    job.share = [&](void* id, size_t size) { backend->send({id, size}, call.root, 2 * call.tag + 1, wait); };
+    work.set_end(device_or_null()->run(job, wait, [&](DeviceQueue& queue) { queue.send({t.data_ptr(), n}, 1, wait); }));
+    return;
+  }
   if (n > MessageHeader::kInline) backend->send({t.data_ptr(), n}, call.root, 2 * call.tag + 1, wait);
 }
 
-int Group::State::recv(const Call& call, const Tensor& t, const Wait& wait) {
+int Group::State::recv(const Call& call, const Tensor& t, const Tensor& target, Work& work,
+                       const std::shared_ptr<DeviceMark>& after, const Wait& wait) {
+  const auto take = [&] {
+    if (t.is_same(target))
+      autograd::bump_version(target, "recv");
+    else
+      copy_(target, t);
+  };
   MessageHeader m;
   int source = call.root;
   if (source < 0)
@@ -439,11 +523,25 @@ int Group::State::recv(const Call& call, const Tensor& t, const Wait& wait) {
            m.magic == Header::kMagic ? dtype_name(m.dtype) : "an unknown dtype",
            m.line[0] ? fmt::format(" at {}", std::string_view(m.line, strnlen(m.line, sizeof(m.line)))) : "", t.numel(),
            t.dtype());
+  TG_CHECK(m.on_device == (after != nullptr), Runtime,
+           "{}: rank {} sends from {}, the tensor here is on {}\nboth sides of a message must go the same way",
+           wait.what, source, m.on_device ? "a GPU" : "the host", target.device());
   const auto n = static_cast<size_t>(t.nbytes());
+  if (after && n != 0) {
+    DeviceJob job = job_of_message(t, source, place.rank, call.tag, false, after);
+    job.storages.push_back(target.impl()->storage());
+    job.share = [&](void* id, size_t size) { backend->recv({id, size}, source, 2 * call.tag + 1, wait); };
+    work.set_end(device_or_null()->run(job, wait, [&](DeviceQueue& queue) {
+      queue.recv({t.data_ptr(), n}, 0, wait);
+      take();
+    }));
+    return source;
+  }
   if (n > MessageHeader::kInline)
     backend->recv({t.data_ptr(), n}, source, 2 * call.tag + 1, wait);
   else if (n != 0)
     std::memcpy(t.data_ptr(), m.payload, n);
+  take();
   return source;
 }
 
@@ -457,6 +555,7 @@ std::shared_ptr<Work> Group::State::message(Call call, bool here) {
   TG_CHECK(tensors[0].is_cpu() || tensors[0].is_cuda(), Runtime,
            "{}: only dense tensors on the CPU and CUDA devices can be sent: got one on {}", op, tensors[0].device());
   if (!sends) autograd::check_inplace(tensors[0], op, false);
+  const Device at = place_of(call);
   Lane* lane;
   {
     const std::lock_guard lock(mutex);
@@ -467,11 +566,12 @@ std::shared_ptr<Work> Group::State::message(Call call, bool here) {
   // The caller goes on where the copy of what it sends can wait for the receiver: two ranks may both send first.
   const bool leaves = sends && n <= Lane::kMostOfOne && lane->kept.load() + n <= Lane::kMostKept;
   Tensor piece = target;
-  if (leaves || !target.is_cpu() || !target.is_contiguous()) {
+  if (leaves || target.device() != at || !target.is_contiguous()) {
     const NoGradGuard no_grad;
-    piece = empty_tensor(target.sizes(), target.dtype());
+    piece = empty_tensor(target.sizes(), target.dtype(), at);
     if (sends) copy_(piece, target);
   }
+  const std::shared_ptr<DeviceMark> after = at.is_cuda() ? device_or_null()->mark(op, at) : nullptr;
   auto work = std::make_shared<Work>(std::vector<Tensor>{target});
   std::shared_ptr<Work> rest = work;
   if (leaves) {
@@ -484,7 +584,7 @@ std::shared_ptr<Work> Group::State::message(Call call, bool here) {
   }
   const uint64_t ticket = sends ? 0 : receives.enter(call.root, call.tag);
   lane->run(
-      [this, rest, call = std::move(call), piece, target, sends, leaves, lane, n, ticket](bool own_thread) {
+      [this, rest, call = std::move(call), piece, target, after, sends, leaves, lane, n, ticket](bool own_thread) {
         carry_out(*rest, [&] {
           struct End {
             const std::function<void()> f;
@@ -498,16 +598,11 @@ std::shared_ptr<Work> Group::State::message(Call call, bool here) {
           Wait w = wait_of(call, title(call.root < 0 ? "recv" : text.c_str(), 0, call.line), !own_thread);
           if (leaves) w.patience = {};  // nobody waits
           if (sends) {
-            send(call, piece, w);
+            send(call, piece, *rest, after, w);
             return -1;
           }
           receives.await_turn(ticket, w);
-          const int source = recv(call, piece, w);
-          if (piece.is_same(target))
-            autograd::bump_version(target, "recv");
-          else
-            copy_(target, piece);
-          return source;
+          return recv(call, piece, target, *rest, after, w);
         });
       },
       here && !leaves);
@@ -596,6 +691,7 @@ Group::~Group() {
     bool idle = s.collectives.idle();
     for (auto& [where, lane] : s.lanes) idle = idle && lane.idle();
     if (!idle) s.backend->abort("the group was destroyed");
+    if (s.device) s.device->abort("the group was destroyed");
   }
   // A callback of one of its calls let the last owner go: a thread cannot wait for its own end.
   bool own_thread = s.collectives.on_own_thread();
@@ -606,6 +702,7 @@ Group::~Group() {
 int Group::rank() const noexcept { return state_->place.rank; }
 int Group::size() const noexcept { return state_->place.size; }
 const Backend& Group::backend() const noexcept { return *state_->backend; }
+bool Group::has_device_engine() const noexcept { return state_->options.device_engine; }
 
 std::shared_ptr<Work> Group::run(Call call, bool wait) {
   State& s = *state_;
@@ -621,12 +718,17 @@ std::shared_ptr<Work> Group::run(Call call, bool wait) {
     work = s.message(std::move(call), here);
   } else {
     std::vector<Tensor> result = call.outputs;
-    auto prepared = std::make_shared<Prepared>(prepare(std::move(call), s.place.rank, s.place.size));
+    const Device at = s.place_of(call);
+    if (at.is_cuda() && (call.kind == Kind::AllReduce || call.kind == Kind::Reduce || call.kind == Kind::ReduceScatter))
+      s.device->check_reduce(name_of(call.kind), (call.outputs.empty() ? call.inputs : call.outputs)[0].dtype(),
+                             call.reduce);
+    auto prepared = std::make_shared<Prepared>(prepare(std::move(call), s.place.rank, s.place.size, at));
+    if (at.is_cuda()) prepared->after = s.device->mark(name_of(prepared->header.kind), at);
     work = std::make_shared<Work>(std::move(result));
     s.collectives.run(
         [&s, work, prepared](bool own_thread) {
           s.carry_out(*work, [&] {
-            s.collective(*prepared, !own_thread);
+            s.collective(*prepared, *work, !own_thread);
             return -1;
           });
         },
@@ -650,6 +752,8 @@ void Group::close() {
   s.flush(s.options.timeout);
   s.collectives.drain();
   for (auto& [where, lane] : s.lanes) lane.drain();
+  if (s.device)  // its watchdog ends this at the deadline
+    for (; !s.device->idle(); check_interrupt()) std::this_thread::sleep_for(Milliseconds(2));
   s.closed = true;
 }
 

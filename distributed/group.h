@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tapegrad/distributed/backend.h"
+#include "tapegrad/distributed/device_backend.h"
 #include "tapegrad/distributed/watch.h"
 #include "tapegrad/distributed/work.h"
 
@@ -58,6 +59,7 @@ struct GroupOptions {
   std::shared_ptr<Watch> watch;  // of the job
   Milliseconds timeout{1'800'000};
   Milliseconds patience{10'000};  // after which missing ranks are told of; 0: never
+  bool device_engine = false;     // tensors of CUDA devices go through NCCL, else through copies on the host
 };
 
 class TG_API Group {
@@ -70,6 +72,7 @@ class TG_API Group {
   int rank() const noexcept;
   int size() const noexcept;
   const Backend& backend() const noexcept;
+  bool has_device_engine() const noexcept;
 
   // Starts the call. Error(Value), Error(Type) at once for what this rank can see is wrong. `wait`: the caller waits
   // for the end anyway, so it may run here; the Work is done then.

@@ -5,8 +5,11 @@
 namespace tapegrad::distributed {
 
 bool Work::is_completed() const {
-  const std::lock_guard lock(mutex_);
-  return done_;
+  std::unique_lock lock(mutex_);
+  if (!done_ || failed_ || !end_) return done_;
+  const std::shared_ptr<DeviceMark> end = end_;
+  lock.unlock();
+  return end->reached();
 }
 
 bool Work::wait(std::optional<std::chrono::milliseconds> limit) {
@@ -27,8 +30,10 @@ bool Work::wait(std::optional<std::chrono::milliseconds> limit) {
     }
   }
   const std::exception_ptr failed = failed_;
+  const std::shared_ptr<DeviceMark> end = end_;
   lock.unlock();
   if (failed) std::rethrow_exception(failed);
+  if (end) end->wait();
   return true;
 }
 
@@ -50,7 +55,21 @@ void Work::then(std::function<void()> f) {
       return;
     }
   }
+  follow();
   f();
+}
+
+// What is called next may use the results.
+void Work::follow() noexcept {
+  try {
+    if (end_ && !failed_) end_->wait();
+  } catch (const std::exception&) {  // the group has failed: who waits for the call is told
+  }
+}
+
+void Work::set_end(std::shared_ptr<DeviceMark> end) {
+  const std::lock_guard lock(mutex_);
+  end_ = std::move(end);
 }
 
 void Work::finish(std::exception_ptr failed, int source) noexcept {
@@ -63,6 +82,7 @@ void Work::finish(std::exception_ptr failed, int source) noexcept {
     then.swap(then_);
     changed_.notify_all();
   }
+  if (!then.empty()) follow();
   for (const auto& f : then) f();
 }
 

@@ -1,4 +1,5 @@
-// A call of a collective: done, under way or failed. Owned by whoever holds it; any thread.
+// A call of a collective: done, under way or failed. Owned by whoever holds it; any thread. Where its tensors are on a
+// device, wait() waits for the call to be queued there and lets the calling thread's current stream wait for the rest.
 #pragma once
 
 #include <condition_variable>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/distributed/device_backend.h"
 #include "tapegrad/distributed/wait.h"
 
 namespace tapegrad::distributed {
@@ -26,15 +28,18 @@ class TG_API Work {
   // Called once it is done, on the thread that ends it, or at once when it is done already. Must not throw.
   void then(std::function<void()> f);
 
+  void set_end(std::shared_ptr<DeviceMark> end);                     // on the device; by the group, before finish()
   void finish(std::exception_ptr failed, int source = -1) noexcept;  // by the group
   explicit Work(std::vector<Tensor> result) : result_(std::move(result)) {}
 
  private:
+  void follow() noexcept;  // once it is done
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool done_ = false;
   int source_ = -1;
   std::exception_ptr failed_;
+  std::shared_ptr<DeviceMark> end_;
   std::vector<std::function<void()>> then_;
   std::vector<Tensor> result_;
 };

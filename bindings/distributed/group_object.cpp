@@ -125,14 +125,15 @@ std::unique_ptr<distributed::Backend> make_engine(const std::string& engine, con
 
 PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   TG_PY_TRY
-  static const char* names[] = {"store",      "rank",        "size",   "engine",      "name",
-                                "timeout_ms", "patience_ms", "parent", "world_ranks", nullptr};
+  static const char* names[] = {"store",       "rank",   "size",        "engine", "name", "timeout_ms",
+                                "patience_ms", "parent", "world_ranks", "nccl",   nullptr};
   PyObject *store, *parent = Py_None, *world_ranks = Py_None;
   int rank, size;
   const char *engine, *name = "";
+  int nccl = 0;
   long long timeout = 1'800'000, patience = 10'000;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oiis|sLLOO:_Group", const_cast<char**>(names), &store, &rank, &size,
-                                   &engine, &name, &timeout, &patience, &parent, &world_ranks))
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oiis|sLLOOp:_Group", const_cast<char**>(names), &store, &rank, &size,
+                                   &engine, &name, &timeout, &patience, &parent, &world_ranks, &nccl))
     return nullptr;
   TG_CHECK(size >= 1 && rank >= 0 && rank < size, Value, "group: there is no rank {} among {}", rank, size);
   TG_CHECK(parent == Py_None || Py_TYPE(parent) == group_type, Type, "group: the parent must be a group");
@@ -142,6 +143,7 @@ PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (parent != Py_None) options.name = name;  // messages name no group where it is the whole job
   options.timeout = Milliseconds(timeout);
   options.patience = Milliseconds(patience);
+  options.device_engine = nccl != 0;
   if (world_ranks != Py_None)
     for (int64_t r : to_ints(world_ranks, {"group", "world_ranks"})) options.world_ranks.push_back(static_cast<int>(r));
   TG_CHECK(options.world_ranks.empty() || options.world_ranks.size() == static_cast<size_t>(size), Value,
@@ -309,7 +311,16 @@ PyObject* engine_is_available(PyObject*, PyObject* name) {
   return text == nullptr ? nullptr : PyBool_FromLong(distributed::engine_is_available(text));
 }
 
+// _nccl_why_not(): why NCCL cannot be used, "" where it can. Loads the CUDA library.
+PyObject* nccl_why_not(PyObject*, PyObject*) {
+  TG_PY_TRY
+  const std::string why = distributed::device_engine_why_not();
+  return PyUnicode_FromStringAndSize(why.data(), static_cast<Py_ssize_t>(why.size()));
+  TG_PY_CATCH
+}
+
 PyMethodDef functions[] = {
+    {"_nccl_why_not", nccl_why_not, METH_NOARGS, nullptr},
     {"_set_where", set_where, METH_O, nullptr},
     {"_engine_is_available", engine_is_available, METH_O, nullptr},
     {},

@@ -41,6 +41,16 @@ Pool& pool_of(int device) {
 
 std::atomic<int> mode{0};
 
+struct LostWork {
+  std::atomic<bool> any{false};
+  std::mutex mutex;
+  std::string why;
+};
+LostWork& lost_work() {
+  static auto& it = *new LostWork;
+  return it;
+}
+
 }  // namespace
 
 Stream current_stream(int device) {
@@ -109,7 +119,19 @@ void wait_for_value(Stream stream, const char* op) {
   call_after_wait();
 }
 
+void note_lost_work(std::string why) {
+  LostWork& lost = lost_work();
+  const std::lock_guard lock(lost.mutex);
+  if (lost.any.load()) return;
+  lost.why = std::move(why);
+  lost.any.store(true);
+}
+
 void call_after_wait() {
+  if (LostWork& lost = lost_work(); TG_UNLIKELY(lost.any.load(std::memory_order_relaxed))) {
+    const std::lock_guard lock(lost.mutex);
+    if (lost.any.exchange(false)) TG_THROW(Runtime, "cuda: values that the host waits for were lost: {}", lost.why);
+  }
   if (auto* hook = after_wait.load(std::memory_order_acquire)) hook();
 }
 

@@ -21,8 +21,8 @@ def is_available() -> bool:
 
 
 def is_nccl_available() -> bool:
-    """False: CUDA tensors go through copies on the host."""
-    return False
+    """Whether NCCL can be opened and there is a GPU. A simulated GPU has none between processes: copies on the host stand in."""
+    return not os.environ.get("TAPEGRAD_CUDA_SIMULATE") and not _C._nccl_why_not()
 
 
 def is_gloo_available() -> bool:

@@ -8,7 +8,7 @@ import warnings
 from datetime import timedelta
 
 from ..constants import default_pg_nccl_timeout, default_pg_timeout
-from ._available import mpi_is_there
+from ._available import is_nccl_available, mpi_is_there
 from ._process_group import ProcessGroup
 from ._stores import PrefixStore
 from ._types import Backend, BackendConfig, GroupMember
@@ -48,7 +48,7 @@ def _engine_of(backend: str, size: int) -> str:
         return "mpi"
     if names & {Backend.UCC, Backend.XCCL, Backend.FAKE} and size > 1:
         raise RuntimeError(f"init_process_group: the backend {backend} is not there\nknown are gloo and shared")
-    if names == {Backend.NCCL} and size > 1:
+    if size > 1 and Backend.NCCL in names and not is_nccl_available():
         warnings.warn("init_process_group: NCCL is not there: CUDA tensors go through copies on the host", stacklevel=4)
     return "shared" if names == {Backend.SHARED} else "auto"
 

@@ -1,6 +1,6 @@
 """A group of ranks and its collectives on lists of tensors, by PyTorch's names and with its options.
 
-The engine (_C._Group) carries and reduces tensors, those of a GPU through copies on the host, checks what the ranks ask for and raises on
+The engine (_C._Group) carries and reduces tensors, those of a GPU by NCCL or through copies on the host, checks what the ranks ask for and raises on
 all of them; it is made for more than one rank only. Alone, a call copies its inputs into its outputs. Any thread; the order of calls
 must be the same on all ranks.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from ... import _C, no_grad
 from ..._C import Tensor
+from ._available import is_nccl_available
 from ._ending import receive_at_the_end, tell_of_the_end
-from ._types import Backend, RedOpType, ReduceOp, _Factor, _Options
+from ._types import Backend, BackendConfig, RedOpType, ReduceOp, _Factor, _Options
 from ._work import EngineWork, Work, WorkOfMany, _milliseconds
 
 __all__ = ["ProcessGroup"]
@@ -79,7 +80,8 @@ class ProcessGroup:
         self._backend, self.group_name, self.group_desc = backend, name, desc
         if size > 1:
             whole = parent._engine if parent is not None else None
-            self._engine = _C._Group(store._native(), rank, size, engine, desc or name, _milliseconds(timeout), patience, whole, list(ranks))
+            nccl = Backend.NCCL in BackendConfig(backend).device_backend_map.values() and is_nccl_available()
+            self._engine = _C._Group(store._native(), rank, size, engine, desc or name, _milliseconds(timeout), patience, whole, list(ranks), nccl)
             if parent is None:
                 tell_of_the_end(self._engine)
             receive_at_the_end(self._engine)

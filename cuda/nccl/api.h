@@ -1,0 +1,96 @@
+// What is needed of NCCL 2.28: functions, numbers and one structure of its C interface, so that a build needs no header
+// of it. Where NVIDIA's header is there, libraries/nccl.cpp compares. A test gives functions of its own
+// (simulated/simulated_nccl.h).
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <string>
+
+#include "tapegrad/cuda/runtime/driver.h"
+
+struct ncclComm;
+
+namespace tapegrad::cuda::nccl_api {
+
+using Handle = ::ncclComm*;
+
+struct UniqueId {
+  char internal[128] = {};
+};
+
+enum Result : int {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7
+};
+enum Operator : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3 };
+enum DataType : int {
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kUint32 = 3,
+  kInt64 = 4,
+  kUint64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9
+};
+
+inline constexpr int kOldest = 22800, kStudied = 22809;  // 2.28.9 has the number 22809
+
+// ncclConfig_t of 2.28; later versions read no more of it than `size` and `version` say.
+struct Config {
+  static constexpr int kUndefined = INT_MIN;
+  size_t size = sizeof(Config);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = kStudied;
+  int blocking = 0;  // calls return at once, with kInProgress
+  int cga_cluster_size = kUndefined;
+  int min_ctas = kUndefined;
+  int max_ctas = kUndefined;
+  const char* net_name = nullptr;
+  int split_share = kUndefined;
+  int traffic_class = kUndefined;
+  const char* comm_name = nullptr;
+  int collnet_enable = kUndefined;
+  int cta_policy = kUndefined;
+  int shrink_share = kUndefined;
+  int nvls_ctas = kUndefined;
+  int channels_per_net_peer = kUndefined;
+  int nvlink_centric_sched = kUndefined;
+};
+
+struct Functions {
+  Result (*get_version)(int* version);
+  Result (*get_unique_id)(UniqueId* id);
+  Result (*init)(Handle* comm, int size, UniqueId id, int rank, Config* config);  // ncclCommInitRankConfig
+  Result (*async_error)(Handle comm, Result* error);
+  Result (*abort)(Handle comm);
+  const char* (*error_string)(Result result);
+  const char* (*last_error)(Handle comm);
+  Result (*group_start)();
+  Result (*group_end)();
+  Result (*all_reduce)(const void* in, void* out, size_t n, DataType, Operator, Handle, StreamHandle);
+  Result (*broadcast)(const void* in, void* out, size_t n, DataType, int root, Handle, StreamHandle);
+  Result (*reduce)(const void* in, void* out, size_t n, DataType, Operator, int root, Handle, StreamHandle);
+  Result (*all_gather)(const void* in, void* out, size_t n, DataType, Handle, StreamHandle);
+  Result (*reduce_scatter)(const void* in, void* out, size_t n, DataType, Operator, Handle, StreamHandle);
+  Result (*send)(const void* in, size_t n, DataType, int peer, Handle, StreamHandle);
+  Result (*recv)(void* out, size_t n, DataType, int peer, Handle, StreamHandle);
+};
+
+// How NCCL is found: null, with one sentence in `why_not`, where it cannot be used. Registers the engine with
+// distributed/device_backend.h; null takes it away.
+using Finder = const Functions* (*)(std::string& why_not);
+TG_API void use_nccl(Finder finder);
+// Error(Runtime) with that sentence.
+TG_API const Functions& functions(const char* op);
+
+}  // namespace tapegrad::cuda::nccl_api

@@ -1,0 +1,65 @@
+// One rank's end of a communicator. Made non-blocking: each call is asked about until it is done, under a deadline, so
+// that ranks that never come, failures elsewhere and Ctrl-C end the waiting. Never destroyed in order, which may block:
+// the destructor aborts. Calls from one thread at a time; state() and abort() from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tapegrad/cuda/nccl/api.h"
+#include "tapegrad/cuda/runtime/stream.h"
+#include "tapegrad/distributed/wait.h"
+
+namespace tapegrad::cuda::nccl_api {
+
+inline bool is_failure(Result r) { return r != kSuccess && r != kInProgress; }
+
+class Communicator {
+ public:
+  // Starts to connect, on the device; await() tells when it is done.
+  Communicator(const Functions& api, int device, int size, const UniqueId& id, int rank);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int device() const noexcept { return device_; }
+  int size() const noexcept { return size_; }
+  int rank() const noexcept { return rank_; }
+  const Functions& api() const noexcept { return api_; }
+  Stream stream() const noexcept { return stream_; }  // of its own; kept for the next communicator when this one goes
+
+  // f(handle) -> Result, and then until NCCL has done its part on the host. DistError(Backend) with NCCL's words.
+  using Missing = std::function<std::vector<int>()>;
+  void call(const char* name, const distributed::Wait& wait, const Missing& missing,
+            const std::function<Result(Handle)>& f);
+  void await(const char* name, const distributed::Wait& wait, const Missing& missing);
+  // Several functions as one, between ncclGroupStart and ncclGroupEnd.
+  template <class F>
+  Result grouped(F&& f) const {
+    const Result started = api_.group_start();
+    if (is_failure(started)) return started;
+    const Result inside = f();
+    const Result ended = api_.group_end();
+    return is_failure(inside) ? inside : ended;
+  }
+
+  std::string failure();  // what NCCL tells of the work that it was given; "" where all is well
+  void abort() noexcept;
+
+ private:
+  std::string describe(const char* name, Result result) const;  // locked
+
+  const Functions& api_;
+  const int device_, size_, rank_;
+  Stream stream_;
+  std::mutex mutex_;
+  Handle handle_ = nullptr;  // null once it was aborted
+};
+
+// The unique id of a new communicator.
+UniqueId new_id(const Functions& api);
+
+}  // namespace tapegrad::cuda::nccl_api
