@@ -49,10 +49,10 @@ is_xccl_available = is_ucc_available
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether a backend is there: gloo, shared, mpi where it can be opened, and those that were registered. "gloo" also is what groups within one machine are named."""
+    """Whether a backend is there: gloo, shared, mpi and nccl where they can be opened, and those that were registered. "gloo" also is what groups within one machine are named."""
     names = BackendConfig(backend).device_backend_map.values() if ":" in backend else [backend.lower()]
-    return all(name in (Backend.GLOO, Backend.SHARED) or name == Backend.MPI and mpi_is_there() or name.upper() in Backend._plugins
-               for name in names)
+    return all(name in (Backend.GLOO, Backend.SHARED) or name == Backend.MPI and mpi_is_there()
+               or name == Backend.NCCL and is_nccl_available() or name.upper() in Backend._plugins for name in names)
 
 
 def is_torchelastic_launched() -> bool:
