@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import time
 import warnings
+import weakref
 
 from ... import Tensor, is_grad_enabled
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
@@ -93,23 +94,24 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
         if (delay_all_reduce_named_params is None) != (param_to_hook_all_reduce is None):
             raise ValueError("delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time.")
-        if mixed_precision is not None or delay_all_reduce_named_params is not None:
-            raise NotImplementedError(f"DistributedDataParallel: {_MISSING}" if mixed_precision is not None else
-                                      "DistributedDataParallel: reductions cannot be delayed: got delay_all_reduce_named_params")
+        if mixed_precision is not None:
+            raise NotImplementedError(f"DistributedDataParallel: {_MISSING}")
         if not callable(average) and average not in ("ranks", "samples"):
             raise ValueError(f"DistributedDataParallel: average must be 'ranks', 'samples' or a function: got {average!r}")
         from ...distributed.distributed_c10d import _get_default_group
 
         self.process_group = device_mesh.get_group(0) if device_mesh is not None else process_group or _get_default_group()
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        delayed = list(delay_all_reduce_named_params or ())
+        self.parameters_to_ignore.update(n for n, _ in delayed)
         named = [(n, p) for n, p in module.named_parameters() if n not in self.parameters_to_ignore]
-        if not any(p.requires_grad for _, p in named):
+        if not delayed and not any(p.requires_grad for _, p in named):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
-        self._check_devices(device_ids, output_device, named)
+        self._check_devices(device_ids, output_device, [*named, *delayed])
         if check_reduction:
             warnings.warn("The `check_reduction` argument in `DistributedDataParallel` module is deprecated. Please avoid using it.", FutureWarning,
                           stacklevel=2)
-        self.module, self.dim, self.device = module, dim, named[0][1].device
+        self.module, self.dim, self.device = module, dim, (named or delayed)[0][1].device
         sync = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers is not False
         self.forward_sync_buffers = self.broadcast_buffers = sync
         self.find_unused_parameters, self.gradient_as_bucket_view = find_unused_parameters, gradient_as_bucket_view
@@ -128,6 +130,9 @@ class DistributedDataParallel(Module, Joinable):
             if forward_sync_buffers is not None or broadcast_buffers is not False:
                 states += self._buffers_to_sync()
             _agreement.broadcast_from(states, 0, self.process_group)
+        self._delayed = None
+        if delayed and self.process_group.size() > 1:
+            self._delayed = _DelayedReduction(self, delayed, param_to_hook_all_reduce)
         if static_graph:
             self._set_static_graph()
 
@@ -155,9 +160,9 @@ class DistributedDataParallel(Module, Joinable):
         """What is not part of the state: buckets, hooks, counts."""
         self._sync = self._stragglers = None
         self._checked = 0
-        if self.process_group.size() > 1 or self._hook_of_gradients is not None:
+        self._named = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad and n not in self.parameters_to_ignore]
+        if self._named and (self.process_group.size() > 1 or self._hook_of_gradients is not None):
             sparse_weights = {id(p) for m in self.module.modules() if getattr(m, "sparse", False) is True for p in m.parameters(recurse=False)}
-            self._named = [(n, p) for n, p in self.module.named_parameters() if p.requires_grad and n not in self.parameters_to_ignore]
             self._sync = GradientSync(self.process_group, self._named, [id(p) in sparse_weights for _, p in self._named], self._caps,
                                       "ranks" if self._average == "ranks" else "samples", not self.find_unused_parameters)
             self._sync.hook = self._hook_of_gradients
@@ -183,6 +188,8 @@ class DistributedDataParallel(Module, Joinable):
             from .scatter_gather import scatter_kwargs
 
             (inputs,), (kwargs,) = scatter_kwargs(inputs, kwargs, self.device_ids)
+        if self._delayed is not None and is_grad_enabled():
+            self._delayed.before_forward()
         if self._sync is None:
             return self.module(*inputs, **kwargs)
         recorded = is_grad_enabled()
@@ -281,7 +288,8 @@ class DistributedDataParallel(Module, Joinable):
         self._hook_of_gradients = (state, hook)
         if self._sync is None:
             self._build()
-        self._sync.hook = self._hook_of_gradients
+        if self._sync is not None:  # all reductions may be delayed
+            self._sync.hook = self._hook_of_gradients
 
     def _register_builtin_comm_hook(self, comm_hook_type) -> None:
         from ...distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -349,7 +357,7 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError("DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, when you have "
                                "called init_process_group and have not passed process_group argument to DDP constructor")
         state = copy.copy(self.__dict__)
-        for name in ("process_group", "_sync", "_stragglers", "_named"):
+        for name in ("process_group", "_sync", "_stragglers", "_named", "_delayed"):
             state.pop(name, None)
         return {**state, "_hook_of_gradients": None, "_hook_of_buffers": None}
 
@@ -358,7 +366,48 @@ class DistributedDataParallel(Module, Joinable):
 
         super().__setstate__(state)
         self.process_group = _get_default_group()
+        self._delayed = None
         self._build()
+
+
+class _DelayedReduction:
+    """Parameters of which the gradients lie in one buffer, reduced when the gradient of another parameter comes."""
+
+    def __init__(self, ddp, named: list, trigger):
+        from ... import zeros
+
+        self.parameters = [p for _, p in named]
+        kinds = {(p.dtype, p.device) for p in self.parameters}
+        if len(kinds) != 1:
+            raise ValueError("DistributedDataParallel: delay_all_reduce_named_params must have one dtype and device: got "
+                             f"{sorted(map(str, kinds))}")
+        ((dtype, device),) = kinds
+        self.buffer = zeros(sum(p.numel() for p in self.parameters), dtype=dtype, device=device)
+        self.views, offset = [], 0
+        for p in self.parameters:
+            self.views.append(self.buffer[offset:offset + p.numel()].view(p.shape))
+            offset += p.numel()
+        _agreement.check_same_model(named, ddp.process_group)
+        _agreement.broadcast_from(self.parameters, 0, ddp.process_group)
+        reference = weakref.ref(ddp)
+
+        def reduce(gradient):
+            owner = reference()
+            if owner is not None and owner.require_backward_grad_sync:
+                from ...distributed import ReduceOp, all_reduce
+
+                all_reduce(self.buffer, ReduceOp.AVG, group=owner.process_group)
+            return gradient
+
+        trigger.register_hook(reduce)
+
+    def before_forward(self) -> None:
+        """Gradients are added up in the buffer, since they are there in place."""
+        if all(p.grad is None for p in self.parameters):
+            self.buffer.zero_()
+        for p, view in zip(self.parameters, self.views, strict=True):
+            if p.grad is None:
+                p.grad = view.zero_()
 
 
 class _DDPJoinHook(JoinHook):

@@ -420,3 +420,29 @@ def test_one_process_does_nothing_of_its_own(world_of_one):
     same_bits(train(LIB, ddp, 0), train(LIB, alone, 0))
     same_bits(state(model), state(alone))
     assert [*ddp.state_dict()][0] == "module.0.weight" and ddp._sync is None
+
+
+def delayed_reduction(rank, size):
+    found = []
+    for delays in (False, True):
+        tg.manual_seed(rank)
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+        with tg.no_grad():
+            for i, p in enumerate(model.parameters()):
+                p.copy_(tg.arange(p.numel()).reshape(p.shape) * 0.01 + 0.1 * i + rank)  # rank 0's go to all
+        named = list(model.named_parameters())
+        more = {"delay_all_reduce_named_params": named[2:], "param_to_hook_all_reduce": named[0][1]} if delays else {}
+        ddp = nn.parallel.DistributedDataParallel(model, **more)
+        optimizer = tg.optim.SGD(ddp.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            ddp(tg.arange(24.0).reshape(4, 6).sin() + rank + step).square().mean().backward()
+            optimizer.step()
+        found.append([p.detach().numpy().copy() for p in model.parameters()])
+    return found
+
+
+def test_delayed_reductions_give_the_same_parameters():
+    for plain, delayed in results(run_ranks(2, delayed_reduction, start="fork")):
+        for a, b in zip(plain, delayed, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
