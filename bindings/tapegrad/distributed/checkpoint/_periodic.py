@@ -89,11 +89,19 @@ class Checkpoints:
                 os.unlink(os.path.join(path, _sharded.MANIFEST))
             serialization.save(own, self._own_file(path, rank), format="tapegrad")
 
-        _sharded._together(write_own, self.group, size, "write its state")
-        model, optimizers = get_state_dict(self.model, self.optimizers)
-        _sharded.write({"model": model, "optimizers": optimizers, "steps": self.steps}, path, self.group)  # its manifest makes it complete
+        try:
+            _sharded._together(write_own, self.group, size, "write its state")
+            model, optimizers = get_state_dict(self.model, self.optimizers)
+            _sharded.write({"model": model, "optimizers": optimizers, "steps": self.steps}, path, self.group)  # its manifest makes it complete
+        except BaseException:
+            with contextlib.suppress(OSError):  # the last rank removes the folder, too
+                os.unlink(self._own_file(path, rank))
+                os.rmdir(path)
+            raise
         if rank == 0:
-            for old in self.folders()[:-self.keep]:
+            folders = self.folders()
+            complete = [i for i, f in enumerate(folders) if os.path.exists(os.path.join(f, _sharded.MANIFEST))]
+            for old in folders[:complete[-self.keep]] if len(complete) >= self.keep else []:
                 self._remove(old)
         self.saved_step, self.saved_at = self.steps, time.monotonic()
         return path

@@ -166,7 +166,12 @@ def write(state, path: str, group=None) -> None:
         with no_grad():
             serialization.save(tensors, os.path.join(path, file))
 
-    _together(save_own, group, size, "write its file")
+    try:
+        _together(save_own, group, size, "write its file")
+    except BaseException:  # what belongs to no checkpoint would lie on a disk that may be full
+        with contextlib.suppress(OSError):
+            os.remove(os.path.join(path, file))
+        raise
     parts = _everyone((file, pieces), group, size)
 
     def save_manifest():

@@ -160,3 +160,26 @@ def test_how_it_goes_is_told_by_each_rank(tmp_path):
     for bad in (0, -1.0, float("nan")):
         with pytest.raises(ValueError, match="every_seconds must be positive"):
             Health(bad)
+
+
+def test_saves_that_fail_do_not_push_out_good_ones(tmp_path, monkeypatch):
+    from tapegrad.distributed.checkpoint import _sharded
+
+    run = checkpoint.Checkpoints(tmp_path, model=nn.Linear(2, 2), every_steps=1, keep=2)
+    write = _sharded.write
+    for step in range(1, 7):
+        with monkeypatch.context() as m:
+            if 3 <= step <= 5:
+                def fail(state, path, group):
+                    write(state, path, group)  # killed before the manifest
+                    os.unlink(os.path.join(path, _sharded.MANIFEST))
+                    raise OSError(28, "No space left on device")
+
+                m.setattr(_sharded, "write", fail)
+            if 3 <= step <= 5:
+                with pytest.raises(OSError, match="No space left"):
+                    run.step()
+            else:
+                run.step()
+    good = [p.name[-1] for p in sorted(tmp_path.iterdir()) if (p / ".manifest.tape").exists()]
+    assert good == ["2", "6"]
