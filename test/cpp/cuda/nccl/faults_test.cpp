@@ -128,6 +128,7 @@ TEST_CASE("NCCL: what it has not is told at once", "[cuda][nccl]") {
 }
 
 TEST_CASE("NCCL: a missing library is one sentence", "[cuda][nccl]") {
+  tapegrad_cuda_init();  // which registers the double, if nobody has yet
   cuda::nccl_api::use_nccl([](std::string& why) -> const cuda::nccl_api::Functions* {
     why = "NCCL cannot be loaded: no such file";
     return nullptr;
