@@ -36,10 +36,15 @@ struct Rank {
   Device device() const { return {DeviceType::CUDA, static_cast<int8_t>(rank)}; }
 };
 
+// Registers the devices, and with them the double, once.
+inline int devices() {
+  static const int count = tapegrad_cuda_init();
+  return count;
+}
+
 // What each rank ended with: empty when all went well.
 inline std::vector<std::string> run_ranks(int size, const std::function<void(Rank)>& body, int64_t timeout = 20'000) {
-  static const int devices = tapegrad_cuda_init();
-  REQUIRE(devices >= size);
+  REQUIRE(devices() >= size);
   const std::shared_ptr<distributed::Store> store = distributed::make_hash_store();
   std::vector<std::string> texts(static_cast<size_t>(size));
   std::vector<std::thread> threads;
