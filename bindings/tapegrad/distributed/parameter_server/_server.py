@@ -1,0 +1,274 @@
+"""One shard: holds parameters, takes gradients, applies the optimizer. A thread per connection; the state is under one lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import time
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+
+from ... import bfloat16, float16, float32, float64, no_grad, serialization, sparse_coo_tensor
+from ...nn import Parameter
+from ._messages import KEY, MOST_BYTES, decode, encode, joined, limited
+
+__all__ = ["ParameterServer"]
+
+_DTYPES = {"bfloat16": bfloat16, "float16": float16, "float32": float32, "float64": float64}
+_SLICE = 0.05  # seconds between two looks at whether a worker that waits is still there
+_HANDSHAKE = 10.0  # seconds that a connection has to show the secret
+
+
+class ParameterServer:
+    """A shard of a parameter server.
+
+    Args:
+        store: the store of the job; servers put their addresses there, and the secret of the job.
+        optimizer: a function that makes the optimizer of a list of parameters. Tables get sparse gradients: optim.SGD, Adagrad and
+            SparseAdam take them.
+        workers: how many workers there are, numbered from 0.
+        shard, shards: the number of this server, and how many there are. Parameters go to shards by name, rows of tables by number.
+        first: synchronous training: the first so many gradients of a step make the step (their mean, added in the order of workers);
+            gradients that come later are dropped. None: asynchronous, each gradient is applied when it comes.
+        staleness: asynchronous training: how many pushes a worker may be ahead of the slowest one that is alive before its pull waits.
+        folder: where the shard is saved every `save_every` steps (`shard-<k>.tape`, complete or not at all) and loaded from at the start.
+        address: where to listen.
+        timeout: seconds that a worker's call may wait.
+
+    Raises ValueError for numbers that do not fit. A worker that dies or leaves is no longer waited for; where fewer than `first` are left,
+    those that wait get an error.
+    """
+
+    def __init__(self, store, optimizer, *, workers: int, shard: int = 0, shards: int = 1, first: int | None = None,
+                 staleness: int | None = None, folder=None, save_every: int = 100, address: str = "127.0.0.1", timeout: float = 60.0) -> None:
+        if not 0 <= shard < shards or workers < 1 or save_every < 1:
+            raise ValueError(f"ParameterServer: shard {shard} of {shards}, {workers} workers, save_every={save_every} do not fit")
+        if first is not None and (not 1 <= first <= workers or staleness is not None):
+            raise ValueError(f"ParameterServer: first must be 1 to {workers}, without staleness: got {first} and staleness={staleness}")
+        if staleness is not None and staleness < 0:
+            raise ValueError(f"ParameterServer: staleness must not be negative: got {staleness}")
+        self.workers, self.shard, self.shards, self.first, self.staleness, self.timeout = workers, shard, shards, first, staleness, timeout
+        self.path = None if folder is None else os.path.join(os.fspath(folder), f"shard-{shard:04}.tape")
+        self.save_every, self._make_optimizer = save_every, optimizer
+        self.parameters: dict = {}
+        self.version = 0  # steps that were taken
+        self.dropped = 0  # gradients that came too late
+        self.recorded: list = []  # workers whose gradients made the last step
+        self._optimizer, self._saved_optimizer = None, None
+        self._changed = threading.Condition()  # an RLock's: state_dict() is called inside, too
+        self._alive: dict = {}  # worker -> pushes
+        self._came: set = set()
+        self._step: dict = {}  # worker -> its gradients for the step that is being collected
+        if self.path is not None:
+            os.makedirs(os.fspath(folder), exist_ok=True)
+            if os.path.exists(self.path):
+                self.load_state_dict(serialization.load(self.path))
+        mine = secrets.token_hex(32)
+        self._secret = store.compare_set(f"{KEY}/secret", "", mine) or mine.encode()
+        self._listener = Listener((address, 0), backlog=max(16, 2 * workers))
+        self._ends = threading.Event()
+        host, port = self._listener.address
+        store.set(f"{KEY}/{shard}", f"{host} {port} {shards} {workers}")
+
+    # State.
+    def state_dict(self) -> dict:
+        """Values, the optimizer's state and the number of steps."""
+        with self._changed:
+            optimizer = self._optimizer.state_dict() if self._optimizer is not None else self._saved_optimizer
+            return {"parameters": {k: p.detach().clone() for k, p in self.parameters.items()}, "optimizer": optimizer, "version": self.version}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Takes over a state; before workers come."""
+        self.parameters = {k: Parameter(v) for k, v in state["parameters"].items()}
+        self.version, self._optimizer, self._saved_optimizer = state["version"], None, state["optimizer"]
+
+    # Connections.
+    def serve(self) -> None:
+        """Serves until all workers have come and left (or died), or close() is called. Ctrl-C ends it."""
+        accepting = threading.Thread(target=self._accept, daemon=True)
+        accepting.start()
+        try:
+            while not self._ends.wait(_SLICE):
+                with self._changed:
+                    if len(self._came) == self.workers and not self._alive:
+                        break
+        finally:
+            self.close()
+            if self.path is not None and self.version:
+                serialization.save(self.state_dict(), self.path)
+
+    def close(self) -> None:
+        """Ends serve(). Workers that call after it are told that the shard has gone."""
+        self._ends.set()
+        with contextlib.suppress(OSError):
+            self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._ends.is_set():
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                if self._ends.is_set():
+                    return
+                time.sleep(_SLICE)  # no descriptors left
+                continue
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: Connection) -> None:
+        worker = None
+        try:
+            # Who does not show the secret in time is let go; nobody else waits for that.
+            with limited(connection, _HANDSHAKE):
+                deliver_challenge(connection, self._secret)
+                answer_challenge(connection, self._secret)
+            while not self._ends.is_set():
+                if not connection.poll(_SLICE):
+                    continue
+                with limited(connection, self.timeout):
+                    head, tensors = decode(connection.recv_bytes(MOST_BYTES))
+                if head.get("op") == "hello":
+                    worker = self._hello(head, worker)
+                elif worker is None:
+                    raise ValueError("a worker says who it is first")
+                try:
+                    answer = self._answer(head, tensors, worker, connection)
+                except (ValueError, RuntimeError, TypeError, KeyError, TimeoutError, NotImplementedError) as error:
+                    answer = encode({"error": f"{type(error).__name__}: {error}"})
+                with limited(connection, self.timeout):
+                    connection.send_bytes(answer)
+                if head.get("op") == "leave":
+                    return
+        except (OSError, EOFError, ValueError, TypeError, RecursionError, AuthenticationError):  # dead, a stranger, or damaged bytes
+            return
+        finally:
+            if worker is not None:
+                with self._changed:
+                    self._alive.pop(worker, None)
+                    self._take_step()
+                    self._changed.notify_all()
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def _hello(self, head: dict, before):
+        worker = head.get("worker")
+        with self._changed:
+            if before is not None or type(worker) is not int or not 0 <= worker < self.workers or worker in self._alive:
+                raise ValueError(f"there is a worker {worker} already, or there are not so many")
+            # One that comes anew goes on where the slowest is.
+            self._alive[worker] = min(self._alive.values(), default=0) if worker in self._came else 0
+            self._came.add(worker)
+        return worker
+
+    def _wait(self, connection: Connection, ready, what: str) -> None:
+        deadline = time.monotonic() + self.timeout
+        while not ready():
+            if self.first is not None and len(self._came) == self.workers and len(self._alive) < self.first:
+                raise RuntimeError(f"shard {self.shard}: {len(self._alive)} workers are left, and a step takes {self.first}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"shard {self.shard}: {what} within {self.timeout:g} s")
+            self._changed.wait(_SLICE)
+            if connection.poll(0):  # the worker asks for one thing at a time: it has gone
+                raise EOFError
+            if self._ends.is_set():
+                raise EOFError
+
+    # What workers ask for.
+    def _answer(self, head: dict, tensors: list, worker: int, connection: Connection) -> bytes:
+        op = head["op"]
+        with self._changed, no_grad():
+            if op == "declare":
+                self._declare(head["names"], tensors)
+            elif op == "pull":
+                return self._pull(head, tensors, worker, connection)
+            elif op == "push":
+                return self._push(head, tensors, worker)
+            elif op not in ("hello", "leave"):
+                raise ValueError(f"unknown question {op!r}")
+        return encode({"version": self.version, "shards": self.shards})
+
+    def _declare(self, names: list, tensors: list) -> None:
+        for name, value in zip(names, tensors, strict=True):
+            known = self.parameters.get(name)
+            if known is not None and (known.shape != value.shape or known.dtype != value.dtype):
+                raise ValueError(f"{name!r} has shape {list(value.shape)} of {value.dtype} here, and is {list(known.shape)} of {known.dtype}")
+            if known is None:
+                if self._optimizer is not None:
+                    raise ValueError(f"{name!r} was not declared before the first step")
+                self.parameters[name] = Parameter(value.clone())
+        self._changed.notify_all()
+
+    def _pull(self, head: dict, tensors: list, worker: int, connection: Connection) -> bytes:
+        if self.first is not None:
+            self._wait(connection, lambda: self.version >= head["at_least"], f"step {head['at_least']} was not complete")
+        elif self.staleness is not None:
+            self._wait(connection, lambda: self._alive[worker] - min(self._alive.values()) <= self.staleness
+                       and (len(self._came) == self.workers or self._alive[worker] <= self.staleness),
+                       f"the slowest worker did not come to {self._alive[worker] - self.staleness} pushes")
+        values, rows = [], iter(tensors)
+        for name, of_rows in head["names"]:
+            value = self.parameters[name].detach()
+            value = value[next(rows)] if of_rows else value
+            values.append(value.to(transfer_dtype(head["dtype"])) if head.get("dtype") and value.is_floating_point() else value)
+        return encode({"version": self.version}, values)
+
+    def _push(self, head: dict, tensors: list, worker: int) -> bytes:
+        grads, parts = {}, iter(tensors)
+        for name, of_rows in head["names"]:
+            p, first = self.parameters[name], next(parts)
+            if not of_rows:
+                if first.shape != p.shape:
+                    raise ValueError(f"the gradient of {name!r} has shape {list(first.shape)}: expected {list(p.shape)}")
+                grads[name] = first.to(p.dtype)
+                continue
+            rows = next(parts)
+            if rows.shape != (*first.shape, *p.shape[1:]) or first.dim() != 1 or first.numel() and not 0 <= int(first.min()) <= int(first.max()) < len(p):
+                raise ValueError(f"the rows of {name!r} do not fit {list(p.shape)}")
+            grads[name] = (first, rows.to(p.dtype))
+        taken = True
+        if self.first is None:
+            self._alive[worker] += 1
+            self._apply({worker: grads})
+        elif head["version"] != self.version or worker in self._step:
+            taken, self.dropped = False, self.dropped + 1
+        else:
+            self._step[worker] = grads
+            self._take_step()
+        self._changed.notify_all()
+        return encode({"version": self.version, "taken": taken})
+
+    def _take_step(self) -> None:
+        if self.first is not None and len(self._step) >= self.first:
+            with no_grad():
+                self._apply(self._step)
+            self._step = {}
+
+    def _apply(self, by_worker: dict) -> None:
+        """One step of the optimizer: the mean over workers."""
+        if self._optimizer is None:
+            self._optimizer = self._make_optimizer(list(self.parameters.values()))
+            if self._saved_optimizer is not None:
+                self._optimizer.load_state_dict(self._saved_optimizer)
+        self.recorded = sorted(by_worker)
+        count = len(self.recorded)
+        for name, p in self.parameters.items():
+            parts = [by_worker[w][name] for w in self.recorded if name in by_worker[w]]
+            if not parts:
+                p.grad = None
+                continue
+            total = joined(parts)
+            if isinstance(total, tuple):
+                total = sparse_coo_tensor(total[0].unsqueeze(0), total[1], p.shape).coalesce()
+            p.grad = total if count == 1 else total / count
+        self._optimizer.step()
+        self.version += 1
+        if self.path is not None and self.version % self.save_every == 0:
+            serialization.save(self.state_dict(), self.path)
+
+
+def transfer_dtype(name: str):
+    """A floating-point dtype by its name."""
+    if name not in _DTYPES:
+        raise ValueError(f"values cannot be sent as {name!r}")
+    return _DTYPES[name]
