@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 _ROOT = __name__.partition(".")[0]
+_FOLDER = os.path.dirname(__file__) + os.sep
 _NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot map", "cannot allocate")  # what the dynamic linker says
 
 
 def _lacks_memory(error, outer) -> bool:
-    """Whether an ImportError began with a library for which there is no memory; `outer` was raised before the import."""
+    """Whether an import failed for want of memory; `outer` was raised before it. Where Python cannot read a compiled file, it compiles
+    the source, and takes what it cannot read of that for bad syntax."""
     while error is not None and error is not outer:
+        if isinstance(error, SyntaxError) and (error.filename or "").startswith(_FOLDER):
+            return True
         if isinstance(error, MemoryError) or isinstance(error, ImportError) and any(text in str(error) for text in _NO_MEMORY):
             return True
         error = error.__cause__ or error.__context__
@@ -29,6 +34,6 @@ def load(name: str):
         for module in sorted(m for m in list(sys.modules) if m.startswith(f"{_ROOT}.")):
             if module.rpartition(".")[0] not in sys.modules:
                 del sys.modules[module]
-        if isinstance(error, ImportError) and _lacks_memory(error, outer):
+        if isinstance(error, (ImportError, SyntaxError)) and _lacks_memory(error, outer):
             raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
         raise

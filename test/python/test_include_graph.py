@@ -16,7 +16,7 @@ BELOW = {
     "nn": {"c10", "aten", "autograd"},
     "multiprocessing": {"c10", "aten", "autograd"},
     "distributed": {"c10", "aten", "autograd", "multiprocessing"},
-    "cuda": {"c10", "aten"},
+    "cuda": {"c10", "aten", "distributed"},  # whose engine for devices it has
     "bindings": {"c10", "aten", "autograd", "nn", "multiprocessing", "distributed", "cuda"},
 }
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}

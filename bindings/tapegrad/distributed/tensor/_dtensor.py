@@ -73,7 +73,7 @@ class DTensor(Tensor):
 
         return {key: shown(value) for key, value in state.items()} if isinstance(state, dict) else state
 
-    def _own_state(self, value: Tensor, of_parts: bool) -> Tensor:
+    def _own_state(self, value: Tensor, of_parts: bool = True) -> Tensor:
         if not isinstance(value, DTensor) and tuple(value.shape) == tuple(self.shape) != self._spec.local_shape():
             value = wrap(value.detach(), self._spec.with_placements([Replicate()] * self.device_mesh.ndim))
         if not isinstance(value, DTensor) or not of_parts:
