@@ -64,3 +64,17 @@ def test_the_notebook_runs(tmp_path):
     printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     accuracy = re.search(r"held-out accuracy: (0\.\d{4})", printed)
     assert accuracy and float(accuracy[1]) > 0.97
+
+
+def test_parameter_server(example, tmp_path, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    module = example("parameter_server")
+
+    def run(name, *more):
+        return module.main(["--steps", "120", "--images", "2000", "--lr", "0.02", "--quiet", "--checkpoint", str(tmp_path / name), *more])
+
+    assert run("whole") > 0.75  # 0.1 by chance
+    run("parts", "--stop-after", "50")
+    run("parts", "--resume")
+    files = [tmp_path / name / "shard-0000.tape" for name in ("whole", "parts")]
+    assert files[0].read_bytes() == files[1].read_bytes()
