@@ -7,6 +7,7 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 
@@ -32,7 +33,8 @@ class ParameterServer:
         shard, shards: the number of this server, and how many there are. Parameters go to shards by name, rows of tables by number.
         first: synchronous training: the first so many gradients of a step make the step (their mean, added in the order of workers);
             gradients that come later are dropped. None: asynchronous, each gradient is applied when it comes.
-        staleness: asynchronous training: how many pushes a worker may be ahead of the slowest one that is alive before its pull waits.
+        staleness: asynchronous training: how many pushes a worker may be ahead of the slowest one that is alive before its pull waits. One
+            that is stopped but not dead holds the others up to `timeout`.
         folder: where the shard is saved every `save_every` steps (`shard-<k>.tape`, complete or not at all) and loaded from at the start.
         address: where to listen.
         timeout: seconds that a worker's call may wait.
@@ -55,6 +57,7 @@ class ParameterServer:
         self.parameters: dict = {}
         self.version = 0  # steps that were taken
         self.dropped = 0  # gradients that came too late
+        self._broken = ""  # why no step can be taken any more
         self.recorded: list = []  # workers whose gradients made the last step
         self._optimizer, self._saved_optimizer = None, None
         self._changed = threading.Condition()  # an RLock's: state_dict() is called inside, too
@@ -134,7 +137,9 @@ class ParameterServer:
                     raise ValueError("a worker says who it is first")
                 try:
                     answer = self._answer(head, tensors, worker, connection)
-                except (ValueError, RuntimeError, TypeError, KeyError, TimeoutError, NotImplementedError) as error:
+                except (OSError, EOFError):
+                    raise
+                except Exception as error:  # of whatever the optimizer raises, too
                     answer = encode({"error": f"{type(error).__name__}: {error}"})
                 with limited(connection, self.timeout):
                     connection.send_bytes(answer)
@@ -146,7 +151,6 @@ class ParameterServer:
             if worker is not None:
                 with self._changed:
                     self._alive.pop(worker, None)
-                    self._take_step()
                     self._changed.notify_all()
             with contextlib.suppress(OSError):
                 connection.close()
@@ -166,8 +170,10 @@ class ParameterServer:
         while not ready():
             if self.first is not None and len(self._came) == self.workers and len(self._alive) < self.first:
                 raise RuntimeError(f"shard {self.shard}: {len(self._alive)} workers are left, and a step takes {self.first}")
+            if self._broken:
+                raise RuntimeError(self._broken)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"shard {self.shard}: {what} within {self.timeout:g} s")
+                raise RuntimeError(f"shard {self.shard}: {what} within {self.timeout:g} s")
             self._changed.wait(_SLICE)
             if connection.poll(0):  # the worker asks for one thing at a time: it has gone
                 raise EOFError
@@ -178,6 +184,8 @@ class ParameterServer:
     def _answer(self, head: dict, tensors: list, worker: int, connection: Connection) -> bytes:
         op = head["op"]
         with self._changed, no_grad():
+            if self._broken and op != "leave":
+                raise RuntimeError(self._broken)
             if op == "declare":
                 self._declare(head["names"], tensors)
             elif op == "pull":
@@ -240,9 +248,9 @@ class ParameterServer:
 
     def _take_step(self) -> None:
         if self.first is not None and len(self._step) >= self.first:
+            grads, self._step = self._step, {}
             with no_grad():
-                self._apply(self._step)
-            self._step = {}
+                self._apply(grads)
 
     def _apply(self, by_worker: dict) -> None:
         """One step of the optimizer: the mean over workers."""
@@ -261,10 +269,18 @@ class ParameterServer:
             if isinstance(total, tuple):
                 total = sparse_coo_tensor(total[0].unsqueeze(0), total[1], p.shape).coalesce()
             p.grad = total if count == 1 else total / count
-        self._optimizer.step()
+        try:
+            self._optimizer.step()
+        except Exception as error:  # some parameters may have made the step: nobody goes on from there
+            self._broken = f"shard {self.shard}: the optimizer failed: {type(error).__name__}: {error}"
+            self._changed.notify_all()
+            raise
         self.version += 1
         if self.path is not None and self.version % self.save_every == 0:
-            serialization.save(self.state_dict(), self.path)
+            try:
+                serialization.save(self.state_dict(), self.path)
+            except OSError as error:  # a disk that is full now need not be at the end
+                warnings.warn(f"parameter server: shard {self.shard} could not be saved: {error}", stacklevel=2)
 
 
 def transfer_dtype(name: str):

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+import warnings
 
 import pytest
 import tapegrad as tg
@@ -341,3 +342,72 @@ def test_too_few_workers_are_left():
         with pytest.raises(RuntimeError, match="1 workers are left, and a step takes 2"):
             clients[0].pull()
         clients[0].close()
+
+
+class Failing(optim.SGD):
+    def step(self, closure=None):
+        raise ArithmeticError("not today")
+
+
+@pytest.mark.parametrize("options", [{"first": 2}, {"staleness": 0}], ids=["synchronous", "asynchronous"])
+def test_an_optimizer_that_fails_is_told_to_all(options):
+    store = dist.HashStore()
+    server = ParameterServer(store, lambda ps: Failing(ps, lr=0.1), workers=2, timeout=20, **options)
+    serving = threading.Thread(target=server.serve)
+    serving.start()
+    said = []
+    clients = [ParameterClient(store, w, model()) for w in range(2)]
+    grads = {"2.weight": tg.ones(6, 8, dtype=tg.float64)}
+    for client in clients:
+        client.pull()
+    for act in (lambda: clients[0].push(grads), clients[0].pull, lambda: clients[1].push(grads), clients[1].pull):
+        if options == {"first": 2} and len(said) == 1:
+            waiting = threading.Thread(target=lambda: said.append(raised(clients[0].pull)))
+            waiting.start()
+            said.append("waits")
+        else:
+            said.append(raised(act))
+    if options == {"first": 2}:
+        waiting.join(10)
+    assert all("the optimizer failed: ArithmeticError: not today" in s or "ArithmeticError: not today" in s for s in said if s not in ("", "waits")), said
+    assert sum("not today" in s for s in said) >= 3, said
+    for client in clients:
+        client.close()
+    serving.join(10)
+    assert not serving.is_alive()
+
+
+def raised(f) -> str:
+    try:
+        f()
+    except (RuntimeError, dist.DistBackendError) as error:
+        return str(error)
+    return ""
+
+
+def test_a_disk_that_is_full_in_the_middle(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with served(workers=1, first=1, folder=tmp_path, save_every=1) as (store, (server,)):
+        with ParameterClient(store, 0, net := model()) as client, monkeypatch.context() as m, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            m.setattr("tapegrad.serialization.save", full)
+            for _ in range(2):
+                client.pull()
+                net.zero_grad()
+                loss_of(net, 0).backward()
+                assert client.push() == [True]
+        assert server.version == 2
+    assert (tmp_path / "shard-0000.tape").exists()
+
+
+def test_who_waits_too_long_is_told_and_goes_on():
+    with served(workers=2, staleness=0, timeout=0.5) as (store, _):
+        fast, slow = ParameterClient(store, 0, net := model()), ParameterClient(store, 1, model())
+        fast.push({k: tg.zeros_like(p) for k, p in net.named_parameters()})
+        with pytest.raises(RuntimeError, match=r"the slowest worker did not come to 1 pushes within 0.5 s"):
+            fast.pull()
+        slow.close()
+        fast.pull()
+        fast.close()
