@@ -73,6 +73,7 @@ class Processes {
       const pid_t pid = fork();
       if (pid == 0) {
         alarm(100);  // nothing of a test outlives it
+        setsid();    // a group with a stopped member gets SIGHUP when a shell in front of it ends
         close(ends[0]);
         const std::string text =
             text_of([&] { body(*make(place_of(make_file_store(folder_ + "/store", size), r, size))); });
