@@ -13,9 +13,11 @@ _NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot map", "
 
 def _lacks_memory(error, outer) -> bool:
     """Whether an import failed for want of memory; `outer` was raised before it. Where Python cannot read a compiled file, it compiles
-    the source, and takes what it cannot read of that for bad syntax."""
+    the source, and takes what it cannot read of that for bad syntax; where it has none for the frame of a call, some versions raise nothing."""
     while error is not None and error is not outer:
         if isinstance(error, SyntaxError) and (error.filename or "").startswith(_FOLDER):
+            return True
+        if isinstance(error, SystemError) and "exception set" in str(error):
             return True
         if isinstance(error, MemoryError) or isinstance(error, ImportError) and any(text in str(error) for text in _NO_MEMORY):
             return True
@@ -34,6 +36,6 @@ def load(name: str):
         for module in sorted(m for m in list(sys.modules) if m.startswith(f"{_ROOT}.")):
             if module.rpartition(".")[0] not in sys.modules:
                 del sys.modules[module]
-        if isinstance(error, (ImportError, SyntaxError)) and _lacks_memory(error, outer):
+        if isinstance(error, (ImportError, SyntaxError, SystemError)) and _lacks_memory(error, outer):
             raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
         raise

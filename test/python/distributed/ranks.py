@@ -210,4 +210,9 @@ def _run(job: dict) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run(pickle.loads(Path(sys.argv[1]).read_bytes())))
+    code = _run(pickle.loads(Path(sys.argv[1]).read_bytes()))
+    if "torch" in sys.modules:  # its threads sometimes abort the interpreter's end: "terminate called without an active exception"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -40,11 +40,12 @@ PARTS = {"nn.functional.conv2d(x, w)": "conv2d", "linalg.eig(m)": "eig", "optim.
          "vmap(lambda a: a.sum())(x)": "vmap", "checkpoint": "checkpoint"}
 
 
-@pytest.mark.parametrize("call", PARTS, ids=PARTS.values())
-def test_parts_that_are_loaded_when_memory_is_scarce(call):
+@pytest.mark.parametrize(("call", "shifts"), [*((call, [0]) for call in PARTS), ("multiprocessing", range(192_000, 320_000, 8_192))],
+                         ids=[*PARTS.values(), "multiprocessing at many limits"])
+def test_parts_that_are_loaded_when_memory_is_scarce(call, shifts):
     """Never an ImportError, which would say that something is missing; the part is whole when there is memory again."""
     program = textwrap.dedent(f"""
-        import resource
+        import resource, sys
         import tapegrad as tg
         x, w, m = tg.randn(2, 3, 8, 8), tg.randn(4, 3, 3, 3), tg.randn(30, 30)
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -53,14 +54,15 @@ def test_parts_that_are_loaded_when_memory_is_scarce(call):
             return tg.{call}
         for left in (100_000, 400_000, 1_000_000, 3_000_000, 6_000_000):
             try:
-                call(used + left)
+                call(used + left + int(sys.argv[1]))
             except (tg.OutOfMemoryError, MemoryError):
                 pass
         call(resource.RLIM_INFINITY)
     """)
     # Its files are compiled before: without memory Python's compiler says "invalid syntax" of what it has not read.
-    for code in (f"import tapegrad as tg\nx, w, m = tg.ones(1, 1, 8, 8), tg.ones(1, 1, 3, 3), tg.eye(3)\ntg.{call}", program):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    compiles = f"import tapegrad as tg\nx, w, m = tg.ones(1, 1, 8, 8), tg.ones(1, 1, 3, 3), tg.eye(3)\ntg.{call}"
+    for code, shift in [(compiles, 0), *((program, shift) for shift in shifts)]:
+        done = subprocess.run([sys.executable, "-c", code, str(shift)], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-2000:]}"
 
 
