@@ -9,15 +9,16 @@ import sys
 _ROOT = __name__.partition(".")[0]
 _FOLDER = os.path.dirname(__file__) + os.sep
 _NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot map", "cannot allocate")  # what the dynamic linker says
+# Bytes that must be free for an import to begin: without memory Python 3.11 itself dies of SIGSEGV or calls functions with arguments of
+# others. The largest part takes 24 MB; beyond 32 MB glibc does not raise its threshold for mmap when a block is given back.
+_NEEDED = 40 << 20
 
 
 def _lacks_memory(error, outer) -> bool:
     """Whether an import failed for want of memory; `outer` was raised before it. Where Python cannot read a compiled file, it compiles
-    the source, and takes what it cannot read of that for bad syntax; where it has none for the frame of a call, some versions raise nothing."""
+    the source, and takes what it cannot read of that for bad syntax."""
     while error is not None and error is not outer:
         if isinstance(error, SyntaxError) and (error.filename or "").startswith(_FOLDER):
-            return True
-        if isinstance(error, SystemError) and "exception set" in str(error):
             return True
         if isinstance(error, MemoryError) or isinstance(error, ImportError) and any(text in str(error) for text in _NO_MEMORY):
             return True
@@ -30,12 +31,14 @@ def load(name: str):
     is OutOfMemoryError, and not an ImportError, which would say that it is missing."""
     outer = sys.exc_info()[1]
     try:
+        if name not in sys.modules:
+            bytes(_NEEDED)  # addresses only, no page is touched
         return importlib.import_module(name)
     except BaseException as error:
         # The parts of a package that failed: a later import of it would find them without their package.
         for module in sorted(m for m in list(sys.modules) if m.startswith(f"{_ROOT}.")):
             if module.rpartition(".")[0] not in sys.modules:
                 del sys.modules[module]
-        if isinstance(error, (ImportError, SyntaxError, SystemError)) and _lacks_memory(error, outer):
+        if isinstance(error, (ImportError, SyntaxError, MemoryError)) and _lacks_memory(error, outer):
             raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
         raise
