@@ -3,6 +3,7 @@
 #pragma once
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,8 +73,9 @@ class Processes {
       if (pipe(ends) != 0) throw std::runtime_error("pipe");
       const pid_t pid = fork();
       if (pid == 0) {
-        alarm(100);  // nothing of a test outlives it
-        setsid();    // a group with a stopped member gets SIGHUP when a shell in front of it ends
+        alarm(100);  // nothing of a test outlives it, also what is stopped
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setsid();  // a group with a stopped member gets SIGHUP when a shell in front of it ends
         close(ends[0]);
         const std::string text =
             text_of([&] { body(*make(place_of(make_file_store(folder_ + "/store", size), r, size))); });

@@ -163,9 +163,14 @@ def _become_rank(job: dict, output_path: Path, environment: dict) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _end_at_once(code)
+
+
+def _end_at_once(code: int) -> None:
+    """Ends this process without the interpreter's end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _find(file: str, qualname: str):
@@ -211,8 +216,6 @@ def _run(job: dict) -> int:
 
 if __name__ == "__main__":
     code = _run(pickle.loads(Path(sys.argv[1]).read_bytes()))
-    if "torch" in sys.modules:  # its threads sometimes abort the interpreter's end: "terminate called without an active exception"
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    if "torch" in sys.modules:  # its threads sometimes abort the interpreter's end, also where tapegrad is not imported
+        _end_at_once(code)
     sys.exit(code)
