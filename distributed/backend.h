@@ -95,6 +95,7 @@ struct BackendPlace {
   int rank = 0, size = 1;
   std::shared_ptr<Failure> failure;
   Milliseconds timeout{};
+  std::function<void()> check;  // to be called while waiting for others to come; throws where one of them will not
 };
 // Ranks of one machine and user, through shared memory (backend_shared.cpp).
 TG_API std::unique_ptr<Backend> make_shared_backend(const BackendPlace& place);
@@ -106,9 +107,6 @@ TG_API std::unique_ptr<Backend> make_gloo_backend(const BackendPlace& place);
 // Ranks that mpirun or srun has started, through their MPI; a library of ours, too (distributed/mpi/).
 TG_API std::unique_ptr<Backend> make_mpi_backend(const BackendPlace& place);
 TG_API bool engine_is_available(const char* name) noexcept;  // "gloo", "mpi": whether its library can be opened
-// Whether all ranks of the place run on this machine, in name spaces and as a user that can share memory: exchanged
-// through the store, the same answer on all ranks.
-TG_API bool all_on_this_machine(const BackendPlace& place);
 
 // out = in[0] op in[1] op ...; `out` may be one of them. 16-bit numbers are summed in float32 and rounded once.
 // bool: Sum and Max are "or", Product and Min "and". Error(Value) for what has no meaning (bits of floating-point

@@ -1,12 +1,6 @@
-// Ranks that are processes of one machine: they share memory through the arenas of multiprocessing/. And the question
-// whether all ranks of a group are such.
-#include <sys/utsname.h>
-#include <unistd.h>
-
-#include <cstdlib>
+// Ranks that are processes of one machine: they share memory through the arenas of multiprocessing/.
 #include <cstring>
 
-#include "tapegrad/c10/proc_file.h"
 #include "tapegrad/distributed/local/local_backend.h"
 #include "tapegrad/multiprocessing/exchange.h"
 
@@ -48,29 +42,6 @@ class ArenaMemory final : public CommonMemory {
   }
 };
 
-// What processes that share memory have in common: the machine and its start, the user, and the name spaces in which
-// processes, abstract sockets and users are named. Empty where memory cannot be shared.
-std::string machine() {
-  const char* wish = std::getenv("TAPEGRAD_SHARED_MEMORY");
-  if (wish != nullptr && std::strcmp(wish, "0") == 0) return {};
-  const detail::ProcFile boot("/proc/sys/kernel/random/boot_id");
-  utsname names{};
-  if (!boot.ok() || uname(&names) != 0) return {};
-  std::string text = fmt::format("{}|{}|{}", boot.text(), names.nodename, geteuid());
-  for (const char* space : {"net", "pid", "user"}) {
-    char link[64];
-    const ssize_t n = readlink(fmt::format("/proc/self/ns/{}", space).c_str(), link, sizeof(link));
-    if (n <= 0) return {};
-    text.append("|").append(link, static_cast<size_t>(n));
-  }
-  try {
-    (void)shared::exchange().allocate(1);
-  } catch (const std::exception&) {  // no memory files or no sockets in this container
-    return {};
-  }
-  return text;
-}
-
 }  // namespace
 
 CommonMemory& memory_of_processes() {
@@ -79,27 +50,6 @@ CommonMemory& memory_of_processes() {
 }
 
 }  // namespace local
-
-bool all_on_this_machine(const BackendPlace& place) {
-  std::vector<std::string> keys;
-  for (int r = 0; r < place.size; ++r) keys.push_back(fmt::format("machine/{}", r));
-  place.store->set(keys[static_cast<size_t>(place.rank)], local::machine());
-  try {
-    place.store->wait(keys, place.timeout);
-  } catch (const DistError& e) {
-    if (e.part() != DistError::Part::Store) throw;
-    std::vector<int> missing;
-    for (int r = 0; r < place.size; ++r)
-      if (!place.store->check({keys[static_cast<size_t>(r)]})) missing.push_back(r);
-    if (missing.empty()) throw;
-    fail(DistError::Part::Store, "process group: {} of {} ranks did not come within {:.3g} s: {}", missing.size(),
-         place.size, static_cast<double>(place.timeout.count()) / 1000, rank_list(missing));
-  }
-  const std::vector<std::string> all = place.store->multi_get(keys);
-  for (const std::string& one : all)
-    if (one.empty() || one != all.front()) return false;
-  return place.size <= local::kMostRanks;
-}
 
 std::unique_ptr<Backend> make_shared_backend(const BackendPlace& place) {
   return std::make_unique<local::LocalBackend>("shared", local::memory_of_processes(), place);

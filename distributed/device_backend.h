@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/storage.h"
 #include "tapegrad/distributed/backend.h"
 
@@ -70,14 +71,24 @@ class TG_API DeviceBackend {
   virtual void abort(const std::string& why) noexcept = 0;
 };
 
+enum class Kind : uint8_t;  // group.h
+
 // What the device's library registers.
 struct DeviceEngine {
   std::string (*why_not)() = nullptr;  // one sentence; "" where it can be used
   std::unique_ptr<DeviceBackend> (*make)(DevicePlace) = nullptr;
+  // A collective among devices of this process: in[i] and out[i] are device i's (cuda/nccl/local.h).
+  void (*among_devices)(Kind kind, const std::vector<Tensor>& in, const std::vector<Tensor>& out, Reduce reduce,
+                        int root) = nullptr;
 };
 TG_API void set_device_engine(const DeviceEngine* engine);
 // Both load the device's library.
 TG_API std::string device_engine_why_not();
 TG_API std::unique_ptr<DeviceBackend> make_device_backend(DevicePlace place);  // DistError(Backend) with that sentence
+// Collectives that cuda.nccl asks for, one thread for all devices: in[i] and out[i] are on device i; Reduce has the
+// root's output alone, Broadcast none. On the devices' current streams. Error(Value), Error(Type) before anything is
+// written.
+TG_API void among_devices(Kind kind, const std::vector<Tensor>& in, const std::vector<Tensor>& out, Reduce reduce,
+                          int root);
 
 }  // namespace tapegrad::distributed

@@ -1,5 +1,6 @@
 #include "tapegrad/distributed/wait.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "tapegrad/c10/parallel.h"
@@ -44,6 +45,14 @@ void Wait::poll(Clock::time_point since, const std::function<std::vector<int>()>
   if (now >= deadline)
     fail(DistError::Part::Backend, "{}: timed out after {:.1f} s of waiting for {}", what, seconds,
          describe(missing()));
+  if (ask) {
+    if (asked == Clock::time_point{}) asked = now;
+    if (now - asked >= pause) {
+      ask(missing());
+      asked = Clock::now();
+      pause = std::min(pause * 2, std::chrono::milliseconds(8000));
+    }
+  }
   const double patient = std::chrono::duration<double>(patience).count();
   if (patient > 0 && seconds >= told + patient) {
     told = seconds;

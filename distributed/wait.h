@@ -47,6 +47,8 @@ struct Wait {
   // After so long, and each time as long again, a line on the error stream says which ranks have not come.
   std::chrono::milliseconds patience{10'000};
   std::function<std::string(const std::vector<int>&)> describe = rank_list;  // with the lines at which they are
+  // Asked about those who have not come, after half a second and then less and less often. May throw.
+  std::function<void(const std::vector<int>&)> ask;
   std::string what;  // "all_reduce #12 (train.py:31)", for messages
 
   // To be called every 1 to 50 ms while waiting. Throws DistError(Backend) at the deadline and when the group has
@@ -54,6 +56,8 @@ struct Wait {
   TG_API void poll(Clock::time_point since, const std::function<std::vector<int>()>& missing) const;
 
   mutable double told = 0;  // seconds of waiting after which that line was last written
+  mutable Clock::time_point asked{};
+  mutable std::chrono::milliseconds pause{500};
 };
 
 }  // namespace tapegrad::distributed

@@ -1,5 +1,6 @@
 #include "tapegrad/distributed/watch.h"
 
+#include <cstdlib>
 #include <map>
 #include <thread>
 
@@ -67,6 +68,10 @@ struct Watch::State {
   }
 
   void run() noexcept {
+    try {
+      reading->set_at_end("gone", fmt::format("{} ", rank));
+    } catch (const std::exception&) {  // the store has gone, as the next call will tell
+    }
     for (int64_t number = 1;; ++number) {
       try {
         const std::string note = reading->get(note_key(rank, number), kLong);
@@ -137,6 +142,21 @@ void Watch::failed(const std::string& why) noexcept { state_->broadcast("failed 
 void Watch::left() noexcept {
   state_->broadcast(
       fmt::format("left rank {} has left: its process has ended or has destroyed the group", state_->rank));
+}
+
+std::vector<int> Watch::gone() noexcept try {
+  std::vector<int> ranks;
+  if (!state_->writing->check({"gone"})) return ranks;
+  const std::string text = state_->writing->get("gone");
+  for (const char* at = text.c_str(); *at != '\0';) {
+    char* end = nullptr;
+    ranks.push_back(static_cast<int>(std::strtol(at, &end, 10)));
+    if (end == at) break;
+    at = *end == ' ' ? end + 1 : end;
+  }
+  return ranks;
+} catch (const std::exception&) {
+  return {};
 }
 
 std::string Watch::where(int rank, Milliseconds limit) noexcept try {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tapegrad/distributed/store/store.h"
 #include "tapegrad/distributed/wait.h"
@@ -34,6 +35,9 @@ class TG_API Watch {
   // Tells all other ranks. The first call of either counts; neither throws nor waits longer than a second or two.
   void failed(const std::string& why) noexcept;
   void left() noexcept;
+  // Ranks whose processes have ended or whose connection to the store has, as far as the store tells (a TCP server of
+  // ours). Empty where it does not answer.
+  std::vector<int> gone() noexcept;
   // The line at which another rank is; empty when it does not answer in time.
   std::string where(int rank, Milliseconds limit) noexcept;
 

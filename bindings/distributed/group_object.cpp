@@ -7,6 +7,7 @@
 #include "tapegrad/bindings/distributed/objects.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/parallel.h"
+#include "tapegrad/distributed/meeting.h"
 
 namespace tapegrad::python {
 
@@ -114,13 +115,16 @@ PyMethodDef work_methods[] = {
 
 // --- groups ---
 
-std::unique_ptr<distributed::Backend> make_engine(const std::string& engine, const distributed::BackendPlace& place) {
-  if (engine == "threads") return make_thread_backend(place);
+std::unique_ptr<distributed::Backend> make_engine(const std::string& engine, const distributed::BackendPlace& own,
+                                                  const distributed::GroupOptions& options) {
+  if (engine == "threads") return make_thread_backend(own);
+  const distributed::Meeting meeting(own, options.watch, options.world_ranks);
+  const distributed::BackendPlace& place = meeting.place();
   if (engine == "shared") return make_shared_backend(place);
   if (engine == "gloo") return make_gloo_backend(place);
   if (engine == "mpi") return make_mpi_backend(place);
   TG_CHECK(engine == "auto", Value, "group: the engine must be auto, shared, gloo, mpi or threads: got {}", engine);
-  return all_on_this_machine(place) ? make_shared_backend(place) : make_gloo_backend(place);
+  return meeting.all_share_memory() ? make_shared_backend(place) : make_gloo_backend(place);
 }
 
 PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -161,7 +165,7 @@ PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
         watch->add([failure = place.failure](const std::string& why, Milliseconds grace) { failure->set(why, grace); });
     std::unique_ptr<distributed::Backend> backend;
     try {
-      backend = make_engine(kind, place);
+      backend = make_engine(kind, place, options);
     } catch (const std::exception& e) {
       watch->forget(listener);
       watch->failed(fmt::format("rank {} could not join the group: {}", rank, e.what()));
@@ -319,7 +323,22 @@ PyObject* nccl_why_not(PyObject*, PyObject*) {
   TG_PY_CATCH
 }
 
+// _nccl_among_devices(kind, inputs, outputs, reduce, root): cuda.nccl's collectives, among devices of this process.
+PyObject* nccl_among_devices(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  int kind, reduce, root;
+  PyObject *inputs, *outputs;
+  if (!PyArg_ParseTuple(args, "iOOii:_nccl_among_devices", &kind, &inputs, &outputs, &reduce, &root)) return nullptr;
+  const std::vector<Tensor> in = to_tensors(inputs, {"nccl", "inputs"}), out = to_tensors(outputs, {"nccl", "outputs"});
+  const BlockingRegion others_run;
+  distributed::among_devices(static_cast<distributed::Kind>(kind), in, out, static_cast<distributed::Reduce>(reduce),
+                             root);
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 PyMethodDef functions[] = {
+    {"_nccl_among_devices", nccl_among_devices, METH_VARARGS, nullptr},
     {"_nccl_why_not", nccl_why_not, METH_NOARGS, nullptr},
     {"_set_where", set_where, METH_O, nullptr},
     {"_engine_is_available", engine_is_available, METH_O, nullptr},

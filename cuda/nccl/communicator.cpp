@@ -74,6 +74,11 @@ void Communicator::call(const char* name, const distributed::Wait& wait, const M
   await(name, wait, missing);
 }
 
+Result Communicator::give(const std::function<Result(Handle)>& f) {
+  const std::lock_guard lock(mutex_);
+  return handle_ == nullptr ? kInvalidUsage : f(handle_);
+}
+
 void Communicator::await(const char* name, const distributed::Wait& wait, const Missing& missing) {
   const auto since = distributed::Clock::now();
   for (int64_t pause = 50;; pause = std::min<int64_t>(pause * 2, 2000)) {

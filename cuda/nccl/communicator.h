@@ -17,6 +17,22 @@ namespace tapegrad::cuda::nccl_api {
 
 inline bool is_failure(Result r) { return r != kSuccess && r != kInProgress; }
 
+// Several functions as one, between ncclGroupStart and ncclGroupEnd.
+template <class F>
+Result grouped(const Functions& api, F&& f) {
+  const Result started = api.group_start();
+  if (is_failure(started)) return started;
+  Result inside = kSuccess;
+  try {
+    inside = f();
+  } catch (...) {
+    (void)api.group_end();
+    throw;
+  }
+  const Result ended = api.group_end();
+  return is_failure(inside) ? inside : ended;
+}
+
 class Communicator {
  public:
   // Starts to connect, on the device; await() tells when it is done.
@@ -36,15 +52,8 @@ class Communicator {
   void call(const char* name, const distributed::Wait& wait, const Missing& missing,
             const std::function<Result(Handle)>& f);
   void await(const char* name, const distributed::Wait& wait, const Missing& missing);
-  // Several functions as one, between ncclGroupStart and ncclGroupEnd.
-  template <class F>
-  Result grouped(F&& f) const {
-    const Result started = api_.group_start();
-    if (is_failure(started)) return started;
-    const Result inside = f();
-    const Result ended = api_.group_end();
-    return is_failure(inside) ? inside : ended;
-  }
+  // f(handle) alone: within a group of calls, whose end is awaited.
+  Result give(const std::function<Result(Handle)>& f);
 
   std::string failure();  // what NCCL tells of the work that it was given; "" where all is well
   void abort() noexcept;

@@ -5,6 +5,7 @@
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/nccl/communicator.h"
+#include "tapegrad/cuda/nccl/local.h"
 #include "tapegrad/cuda/nccl/types.h"
 #include "tapegrad/cuda/nccl/watchdog.h"
 #include "tapegrad/cuda/runtime/event.h"
@@ -156,7 +157,7 @@ class Queue final : public DeviceQueue {
   template <class F>
   void group(const char* name, const Wait& wait, F&& f) {
     call(name, wait, [&](Handle h) {
-      return c_.grouped([&] {
+      return grouped(api_, [&] {
         Result first = kSuccess;
         f(h, [&first](Result r) {
           if (!is_failure(first)) first = r;
@@ -279,7 +280,7 @@ std::unique_ptr<DeviceBackend> make(DevicePlace place) {
 }  // namespace
 
 void use_nccl(Finder f) {
-  static constexpr distributed::DeviceEngine engine{why_not, make};
+  static constexpr distributed::DeviceEngine engine{why_not, make, among_devices};
   finder.store(f, std::memory_order_release);
   distributed::set_device_engine(f == nullptr ? nullptr : &engine);
 }

@@ -167,6 +167,7 @@ void Area::meet(const BackendPlace& place) {
   wait.may_be_interrupted = true;
   wait.what = "process group";
   auto missing = [&] {
+    if (place.check) place.check();
     std::vector<int> ranks;
     for (int r = 0; r < size_; ++r)
       if (at(r).mark.load() == 0) ranks.push_back(r);

@@ -54,6 +54,7 @@ void Store::barrier(const std::string& key, int64_t world_size, std::optional<Mi
   wait({key + "/last_member"}, limit);
 }
 
+void Store::set_at_end(const std::string&, const std::string&) {}
 void Store::queue_push(const std::string&, const std::string&) { no_queues(); }
 std::optional<std::string> Store::queue_pop(const std::string&, bool) { no_queues(); }
 int64_t Store::queue_len(const std::string&) { no_queues(); }
@@ -217,11 +218,12 @@ class HashStore final : public StoreBase<Store> {
 
 class PrefixStore final : public Store {
  public:
-  PrefixStore(std::string prefix, std::shared_ptr<Store> store)
-      : prefix_(std::move(prefix) + "/"), store_(std::move(store)) {}
+  PrefixStore(std::string prefix, std::shared_ptr<Store> store, std::function<void()> check)
+      : prefix_(std::move(prefix) + "/"), store_(std::move(store)), check_(std::move(check)) {}
 
   void set(const std::string& key, const std::string& value) override { store_->set(prefix_ + key, value); }
   std::string get(const std::string& key, std::optional<Milliseconds> limit) override {
+    if (check_) wait({key}, limit);
     return store_->get(prefix_ + key, limit);
   }
   int64_t add(const std::string& key, int64_t amount) override { return store_->add(prefix_ + key, amount); }
@@ -230,7 +232,24 @@ class PrefixStore final : public Store {
   }
   bool check(const std::vector<std::string>& keys) override { return store_->check(prefixed(keys)); }
   void wait(const std::vector<std::string>& keys, std::optional<Milliseconds> limit) override {
-    store_->wait(prefixed(keys), limit);
+    if (!check_) return store_->wait(prefixed(keys), limit);
+    constexpr Milliseconds kPart{250};
+    const Milliseconds all = limit.value_or(timeout());
+    const Clock::time_point deadline = deadline_in(all);
+    std::vector<std::string> missing = prefixed(keys);
+    for (;;) {
+      const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
+      try {
+        return store_->wait(missing, std::clamp(left, Milliseconds(0), kPart));
+      } catch (const DistError& e) {
+        if (e.part() != DistError::Part::Store) throw;
+      }
+      check_();
+      if (left > kPart) continue;
+      std::erase_if(missing, [this](const std::string& key) { return store_->check({key}); });
+      if (missing.empty()) return;
+      fail(DistError::Part::Store, "wait: timed out after {}: no value for {}", text_of(all), key_list(missing));
+    }
   }
   bool delete_key(const std::string& key) override { return store_->delete_key(prefix_ + key); }
   int64_t num_keys() override { return store_->num_keys(); }  // of the whole store, as PyTorch's
@@ -257,9 +276,12 @@ class PrefixStore final : public Store {
     return store_->queue_pop(prefix_ + key, wait);
   }
   int64_t queue_len(const std::string& key) override { return store_->queue_len(prefix_ + key); }
+  void set_at_end(const std::string& key, const std::string& value) override {
+    store_->set_at_end(prefix_ + key, value);
+  }
   void close(const std::string& why) noexcept override { store_->close(why); }
   std::shared_ptr<Store> clone() override {
-    return std::make_shared<PrefixStore>(prefix_.substr(0, prefix_.size() - 1), store_->clone());
+    return std::make_shared<PrefixStore>(prefix_.substr(0, prefix_.size() - 1), store_->clone(), check_);
   }
   Milliseconds timeout() const override { return store_->timeout(); }
   void set_timeout(Milliseconds limit) override { store_->set_timeout(limit); }
@@ -274,6 +296,7 @@ class PrefixStore final : public Store {
 
   const std::string prefix_;
   const std::shared_ptr<Store> store_;
+  const std::function<void()> check_;
 };
 
 }  // namespace
@@ -282,9 +305,10 @@ std::shared_ptr<Store> make_hash_store() {
   return std::make_shared<HashStore>(std::make_shared<HashTable>(), TcpStoreOptions().timeout);
 }
 
-std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared_ptr<Store> store) {
+std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared_ptr<Store> store,
+                                         std::function<void()> check) {
   TG_CHECK(store != nullptr, Value, "PrefixStore: there is no store under it");
-  return std::make_shared<PrefixStore>(std::move(prefix), std::move(store));
+  return std::make_shared<PrefixStore>(std::move(prefix), std::move(store), std::move(check));
 }
 
 }  // namespace tapegrad::distributed

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class TG_API Store {
   virtual void queue_push(const std::string& key, const std::string& value);
   virtual std::optional<std::string> queue_pop(const std::string& key, bool wait);
   virtual int64_t queue_len(const std::string& key);
+  // By a TCP server of ours: the value is appended to the key when the connection ends on which this was called, in
+  // order or not. For an object that one thread uses, which has one connection. Other stores do nothing.
+  virtual void set_at_end(const std::string& key, const std::string& value);
   // All threads that wait in this object end with DistError(Store, why), now and later: how a process that leaves, or
   // whose group has failed, gets its own threads back. The store's other clients notice nothing.
   virtual void close(const std::string& why) noexcept = 0;
@@ -58,8 +62,10 @@ class TG_API Store {
 
 // Keys of one process, for threads as ranks and for tests.
 TG_API std::shared_ptr<Store> make_hash_store();
-// Keys of another store behind "prefix/". Its close() closes that store, its clone() makes a clone of it.
-TG_API std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared_ptr<Store> store);
+// Keys of another store behind "prefix/". Its close() closes that store, its clone() makes a clone of it. `check`, if
+// given, is called four times a second while get() and wait() of this object wait; what it throws ends them.
+TG_API std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared_ptr<Store> store,
+                                                std::function<void()> check = {});
 // A file that all processes can open (a local or a network file system with locks). `world_size` <= 0: not known.
 TG_API std::shared_ptr<Store> make_file_store(std::string path, int64_t world_size);
 

@@ -45,6 +45,7 @@ struct Client {
   std::string nonces;                       // the client's, then ours
   std::list<Client*>::iterator greeting;    // in State::greeting unless Known
   Clock::time_point greeted_by;
+  std::vector<std::pair<std::string, std::string>> at_end;  // appended when it has gone
 };
 
 }  // namespace
@@ -140,7 +141,12 @@ struct TcpServer::State {
   void drop(Client& client) noexcept {
     forget_wait(client);
     if (client.stage != Client::Stage::Known) greeting.erase(client.greeting);
+    const auto at_end = std::move(client.at_end);
     clients.erase(&client);
+    try {
+      for (const auto& [key, value] : at_end) append(key, value);
+    } catch (...) {  // no memory, or more than a value may have
+    }
   }
 
   void forget_wait(Client& client) noexcept {
@@ -262,6 +268,12 @@ struct TcpServer::State {
         out.append(bytes.substr(fields[0].begin, fields[0].size));
         return;
       case Command::Set:
+        if (std::string key = text(0); key.ends_with(wire::kAtEnd)) {
+          if (client.at_end.size() == wire::kMostAtEnd) throw Nonsense();
+          key.resize(key.size() - wire::kAtEnd.size());
+          client.at_end.emplace_back(std::move(key), text(1));
+          return;
+        }
         keys.set(text(0), text(1));
         return arrived(text(0));
       case Command::CompareSet:
@@ -291,12 +303,8 @@ struct TcpServer::State {
         return wire::put<int64_t>(out, keys.size());
       case Command::DeleteKey:
         return wire::put<int64_t>(out, keys.erase(text(0)) ? 1 : 0);
-      case Command::Append: {
-        const std::string* old = keys.find(text(0));
-        if (old != nullptr && old->size() + fields[1].size > wire::kMostValueBytes) throw Nonsense();
-        keys.append(text(0), bytes.substr(fields[1].begin, fields[1].size));
-        return arrived(text(0));
-      }
+      case Command::Append:
+        return append(text(0), text(1));
       case Command::MultiGet:
         for (size_t i = 0; i < fields.size(); ++i) {
           const std::string* value = keys.find(text(i));
@@ -335,6 +343,13 @@ struct TcpServer::State {
         return wire::put(out, wire::kArrived);
       }
     }
+  }
+
+  void append(const std::string& key, const std::string& value) {
+    const std::string* old = keys.find(key);
+    if (old != nullptr && old->size() + value.size() > wire::kMostValueBytes) throw Nonsense();
+    keys.append(key, value);
+    arrived(key);
   }
 
   void await(Client& client, Waiters& table, std::string key) {

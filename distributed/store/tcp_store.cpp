@@ -66,6 +66,9 @@ class TcpStoreClient final : public StoreBase<TcpStore> {
     put_value(request, "set", value);
     acknowledged("set", std::move(request));
   }
+  void set_at_end(const std::string& key, const std::string& value) override {
+    set(key + std::string(wire::kAtEnd), value);
+  }
   void append(const std::string& key, const std::string& value) override {
     std::string request = begin(Command::Append, "append", key);
     put_value(request, "append", value);

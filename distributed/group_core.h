@@ -1,0 +1,72 @@
+// What the collectives and the messages of a group share: its engines, who its ranks are, and how a failure of one ends
+// the waiting of all. Owned by the group (group.cpp); any thread.
+#pragma once
+
+#include "tapegrad/distributed/group.h"
+
+namespace tapegrad::distributed {
+
+// What raises on all ranks alike and leaves the group as it was.
+struct Disagreement {
+  std::exception_ptr error;
+};
+
+struct GroupCore {
+  GroupCore(BackendPlace p, std::unique_ptr<Backend> b, GroupOptions o)
+      : place(std::move(p)), backend(std::move(b)), options(std::move(o)) {}
+
+  BackendPlace place;
+  std::unique_ptr<Backend> backend;
+  GroupOptions options;
+  std::mutex mutex;
+  std::unique_ptr<DeviceBackend> device;  // made by the first call that needs it; guarded by the mutex
+
+  int world_rank(int r) const { return options.world_ranks.empty() ? r : options.world_ranks[static_cast<size_t>(r)]; }
+
+  // `interruptible`: on the caller's own thread.
+  Wait wait_of(const Call& call, const std::string& what, bool interruptible);
+  std::string title(const char* op, uint64_t n, const std::string& line) const;
+
+  // A rank that ends the group waits until what it sent was received (Messages::flush), and begins nothing more: who
+  // waits for it for another reason longer than `grace` raises.
+  void tell_of_own_end();
+  bool is_ending(int r);
+  // (`any`: where all of those that it waits for do so).
+  std::function<void(const std::vector<int>&)> look_for_ends(const std::string& what, Milliseconds grace,
+                                                             bool any = false);
+
+  // Everybody learns of it, here and elsewhere, and leaves.
+  void give_up(const std::string& why) noexcept;
+  DeviceBackend* device_or_null() {
+    const std::lock_guard lock(mutex);
+    return device.get();
+  }
+  // Where the data of a call lies for its engine: on the device where there is an engine for it.
+  Device place_of(const Call& call);
+
+  template <class F>
+  void carry_out(Work& work, F&& f) noexcept {
+    std::exception_ptr failed;
+    int source = -1;
+    try {
+      place.failure->raise_if_set();
+      source = f();
+    } catch (const Disagreement& d) {
+      failed = d.error;
+    } catch (const std::exception& e) {
+      failed = std::current_exception();
+      if (!place.failure->is_set()) give_up(e.what());
+    } catch (...) {
+      failed = std::current_exception();
+      give_up("an unknown exception");
+    }
+    work.finish(failed, source);
+  }
+
+ private:
+  std::string end_key(int r) const { return fmt::format("ends/{}", world_rank(r)); }
+  Store& asking();
+  std::shared_ptr<Store> asking_;  // with a short timeout: its server may be the one that is waited for
+};
+
+}  // namespace tapegrad::distributed

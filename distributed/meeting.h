@@ -1,0 +1,31 @@
+// How the ranks of a group come together: each tells the others, through the group's store, on which machine it runs
+// and as which process, and waits for all. A rank that dies before the engine has connected all is noticed: by its
+// process where it runs on this machine, else by its connection to the store (Store::set_at_end), so that nobody waits
+// to the time limit for it. Thread rules: as the place's store.
+#pragma once
+
+#include <memory>
+
+#include "tapegrad/distributed/backend.h"
+#include "tapegrad/distributed/watch.h"
+
+namespace tapegrad::distributed {
+
+class TG_API Meeting {
+ public:
+  // Waits for all ranks: DistError(Store) names those that do not come within the place's timeout. `watch`: of the job,
+  // or null; `world_ranks`: of each rank of the group in it, empty where they are the same.
+  Meeting(const BackendPlace& place, std::shared_ptr<Watch> watch = {}, std::vector<int> world_ranks = {});
+  ~Meeting();
+
+  // Whether all ranks run on this machine, in name spaces and as a user that can share memory: the same on all ranks.
+  bool all_share_memory() const noexcept;
+  // What an engine connects the ranks with: the place, whose store and check() end their waiting where a rank has died.
+  const BackendPlace& place() const noexcept;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tapegrad::distributed
