@@ -11,7 +11,7 @@
 namespace tapegrad::distributed {
 
 // Messages to or from one rank. Small ones that are sent are copied and wait here for their receiver, not in the call.
-struct Lane : Queue {
+struct Lane : JobQueue {
   static constexpr size_t kMostOfOne = size_t{256} << 10, kMostKept = size_t{1} << 20;
   std::atomic<size_t> kept{0};  // bytes
 };
