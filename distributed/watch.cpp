@@ -68,10 +68,6 @@ struct Watch::State {
   }
 
   void run() noexcept {
-    try {
-      reading->set_at_end("gone", fmt::format("{} ", rank));
-    } catch (const std::exception&) {  // the store has gone, as the next call will tell
-    }
     for (int64_t number = 1;; ++number) {
       try {
         const std::string note = reading->get(note_key(rank, number), kLong);
@@ -103,6 +99,7 @@ Watch::Watch(const std::shared_ptr<Store>& store, int rank, int size) : state_(s
   state_->writing->set_timeout(Milliseconds(2000));
   state_->rank = rank;
   state_->size = size;
+  state_->reading->set_at_end("gone", fmt::format("{} ", rank));  // before anybody hears of this rank
   state_->thread = std::thread([state = state_] { state->run(); });
 }
 
