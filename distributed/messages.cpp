@@ -194,7 +194,7 @@ void Messages::flush(Milliseconds limit) {
   };
   std::vector<int> ranks;
   try {
-    if (used) core_.tell_of_own_end();
+    if (used && !late) core_.tell_of_own_end();
     double told = 0;
     while (!left.empty()) {
       if (ranks.empty())

@@ -1,6 +1,7 @@
 #include "tapegrad/distributed/watch.h"
 
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -30,6 +31,7 @@ struct Watch::State {
   std::mutex mutex;  // guards what follows; taken while a callback runs, so that forget() waits for it
   std::map<uint64_t, OnFailure> listeners;
   uint64_t next = 1;
+  std::atomic<bool> silent{false};  // the store did not answer the last question
   bool known = false, told = false, ends = false;
   std::string why;
   Milliseconds grace{};
@@ -44,15 +46,24 @@ struct Watch::State {
     for (auto& [number, f] : listeners) f(why, grace);
   }
 
-  void broadcast(const std::string& note) noexcept try {
+  // On a thread of its own: who fails goes on where the store's server is the one that does not answer.
+  static void broadcast(const std::shared_ptr<State>& state, const std::string& note) noexcept try {
     {
-      const std::lock_guard lock(mutex);
-      if (told || generation != fork_generation()) return;
-      told = true;
+      const std::lock_guard lock(state->mutex);
+      if (state->told || state->generation != fork_generation()) return;
+      state->told = true;
     }
-    for (int r = 0; r < size; ++r)
-      if (r != rank) send_note(*writing, r, note);
-  } catch (const std::exception&) {  // the store has gone: its other clients see that themselves
+    auto done = std::make_shared<std::promise<void>>();
+    std::thread([state, note, done] {
+      try {
+        for (int r = 0; r < state->size; ++r)
+          if (r != state->rank) send_note(*state->writing, r, note);
+      } catch (const std::exception&) {  // the store has gone: its other clients see that themselves
+      }
+      done->set_value();
+    }).detach();
+    done->get_future().wait_for(state->silent ? Milliseconds(200) : Milliseconds(2000));
+  } catch (const std::exception&) {  // no memory, no thread: those who wait reach their limit
   }
 
   void answer(const std::string& question) {
@@ -96,7 +107,7 @@ struct Watch::State {
 Watch::Watch(const std::shared_ptr<Store>& store, int rank, int size) : state_(std::make_shared<State>()) {
   state_->reading = store->clone();
   state_->writing = store->clone();
-  state_->writing->set_timeout(Milliseconds(2000));
+  state_->writing->set_timeout(Milliseconds(1000));
   state_->rank = rank;
   state_->size = size;
   state_->reading->set_at_end("gone", fmt::format("{} ", rank));  // before anybody hears of this rank
@@ -134,11 +145,11 @@ void Watch::forget(uint64_t number) {
   state_->listeners.erase(number);
 }
 
-void Watch::failed(const std::string& why) noexcept { state_->broadcast("failed " + why); }
+void Watch::failed(const std::string& why) noexcept { State::broadcast(state_, "failed " + why); }
 
 void Watch::left() noexcept {
-  state_->broadcast(
-      fmt::format("left rank {} has left: its process has ended or has destroyed the group", state_->rank));
+  State::broadcast(
+      state_, fmt::format("left rank {} has left: its process has ended or has destroyed the group", state_->rank));
 }
 
 std::vector<int> Watch::gone() noexcept try {
@@ -160,7 +171,11 @@ std::string Watch::where(int rank, Milliseconds limit) noexcept try {
   Store& store = *state_->writing;
   const std::string key = fmt::format("where/{}/{}", rank, store.add(fmt::format("wheres/{}", rank), 1));
   send_note(store, rank, "where " + key);
+  state_->silent = false;
   return store.get(key, limit);
+} catch (const DistError& error) {
+  state_->silent = error.part() == DistError::Part::Network;
+  return "";
 } catch (const std::exception&) {
   return "";
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -97,3 +98,35 @@ def test_a_rank_that_ends_with_an_untaken_message_holds_nobody_to_the_limit(envi
     else:
         assert "rank 0 has ended the group" in said
         assert "messages to rank 1 were sent and not received" in outcomes[0].output
+
+
+def wait_for_a_stopped_rank(rank, n, port, folder):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=n, timeout=timedelta(seconds=3))
+    dist.barrier()
+    open(f"{folder}/{rank}", "w").close()
+    if rank == 0:
+        time.sleep(30)
+    began = time.monotonic()
+    try:
+        dist.recv(tg.ones(1_000_000), 0)
+    except dist.DistError as error:
+        said = str(error)
+    with contextlib.suppress(dist.DistError):
+        dist.destroy_process_group()
+    return said, time.monotonic() - began
+
+
+@pytest.mark.parametrize("environment", [{}, {"TAPEGRAD_SHARED_MEMORY": "0"}], ids=["shared", "gloo"])
+def test_a_stopped_rank_that_serves_the_store_holds_others_little_beyond_the_limit(environment, tmp_path):
+    def stop(ranks):
+        while len(os.listdir(tmp_path)) < 2 and not any(r.poll() for r in ranks):
+            time.sleep(0.01)
+        ranks[0].send_signal(signal.SIGSTOP)
+        while not ranks[1].poll() and time.monotonic() - began < 40:
+            time.sleep(0.01)
+        ranks[0].send_signal(signal.SIGKILL)
+
+    began = time.monotonic()
+    outcomes = run_ranks(2, wait_for_a_stopped_rank, free_port(), str(tmp_path), world=False, meanwhile=stop, environment=environment)
+    said, seconds = outcomes[1].result
+    assert "timed out after 3" in said and "rank 0" in said and seconds < 3 + 2.5, (said, seconds)
