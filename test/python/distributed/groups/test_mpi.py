@@ -93,7 +93,7 @@ def test_a_program_that_ends_without_leaving(tmp_path):
     assert (code, out) == (0, ["0 done", "1 done"]), err
 
 
-@pytest.mark.parametrize("what, said", [("time.sleep(4)", r"timed out after 1\.\d s of waiting for rank 1 \(rank 1 is at .*script\.py"),
+@pytest.mark.parametrize("what, said", [("time.sleep(8)", r"timed out after 4\.\d s of waiting for rank 1 \(rank 1 is at .*script\.py"),
                                         ("raise KeyError('mine')", "rank 1 failed: an exception that nobody caught")])
 def test_a_rank_that_does_not_come(tmp_path, what, said):
     code, out, err = mpirun(tmp_path, 2, f"""
@@ -103,8 +103,8 @@ def test_a_rank_that_does_not_come(tmp_path, what, said):
         try:
             dist.all_reduce(tg.ones(100_000))
         except dist.DistBackendError as error:
-            say(time.monotonic() - began < 3, str(error).splitlines()[0])
-    """, 1.5)
+            say(time.monotonic() - began < 6, str(error).splitlines()[0])
+    """, 4)  # the ranks meet within that, too, on a busy machine
     assert code != 0 and re.search("^True .*" + said, out[-1]), (out, err)
 
 
