@@ -447,3 +447,51 @@ TEST_CASE("a server waits for all its clients", "[distributed]") {
   CHECK(server->list_keys().empty());
   other.join();
 }
+
+TEST_CASE("what a client left for its end is appended when it has gone, in order or killed", "[distributed]") {
+  auto server = make_tcp_store(options_of(true, 0));
+  server->set_timeout(Milliseconds(3000));
+  {
+    auto client = make_tcp_store(options_of(false, server->port()));
+    client->set_at_end("gone", "1 ");
+    client->set("other", "here");
+    REQUIRE(!server->check({"gone"}));
+    std::thread waits([&] { REQUIRE(server->get("gone") == "1 "); });  // who waits for it hears of it
+    std::this_thread::sleep_for(Milliseconds(50));
+    client.reset();
+    waits.join();
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    auto client = make_tcp_store(options_of(false, server->port()));
+    make_prefix_store("world", client)->set_at_end("gone", "2 ");
+    client->set("ready", "1");
+    pause();
+  }
+  server->wait({"ready"});
+  kill(child, SIGKILL);
+  REQUIRE(server->get("world/gone") == "2 ");
+  waitpid(child, nullptr, 0);
+  auto client = make_tcp_store(options_of(false, server->port()));
+  for (size_t i = 0; i < wire::kMostAtEnd; ++i) client->set_at_end("many", std::string(1000, 'x'));
+  REQUIRE_THROWS_AS(client->set_at_end("many", "x"), DistError);  // one more costs the connection
+  REQUIRE(server->get("many").size() == 1000 * wire::kMostAtEnd);
+  server->set("full", std::string(wire::kMostValueBytes, 'y'));
+  make_tcp_store(options_of(false, server->port()))->set_at_end("full", "z");  // no room: nothing happens
+  make_tcp_store(options_of(false, server->port()))->set_at_end("last", "z");
+  REQUIRE(server->get("last") == "z");
+  REQUIRE(server->get("full").size() == wire::kMostValueBytes);
+}
+
+TEST_CASE("what looks after a wait may end it", "[distributed]") {
+  int asked = 0;
+  const auto store = make_prefix_store("a", make_hash_store(), [&] {
+    if (++asked == 2) throw Error(ErrorKind::Runtime, "enough");
+  });
+  store->set("there", "1");
+  REQUIRE(store->get("there") == "1");
+  REQUIRE(asked == 0);
+  REQUIRE_THROWS_WITH(store->wait({"there", "missing"}, Milliseconds(20)), Catch::Contains("after 20 ms: no value for a/missing"));
+  REQUIRE(asked == 1);
+  REQUIRE_THROWS_WITH(store->get("missing", Milliseconds(5000)), "enough");
+}
