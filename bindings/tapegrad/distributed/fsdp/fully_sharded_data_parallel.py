@@ -7,6 +7,8 @@ import contextlib
 from ... import no_grad
 from ...nn import Module
 from .. import distributed_c10d as dist
+from ..tensor import DTensor
+from ..tensor._dtensor import local_of
 from ._api import *  # noqa: F403
 from ._api import (
     FullOptimStateDictConfig,
@@ -18,8 +20,9 @@ from ._api import (
     ShardingStrategy,
     StateDictType,
 )
-from ._fully_shard import fully_shard, groups_of
-from ._units import ShardedParameter, cut, gather_whole, units_of
+from ._fully_shard import device_type_of, fully_shard
+from ._pieces import hybrid_mesh, mesh_of
+from ._units import units_of
 
 __all__ = ["FullyShardedDataParallel"]
 
@@ -48,21 +51,24 @@ class FullyShardedDataParallel(Module):
             for m in module.modules():
                 if any(p.is_meta for p in m.parameters(recurse=False)):
                     param_init_fn(m)
-        group, replicas = groups_of(process_group if process_group is not None else device_mesh)
+        strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
+        hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+        given, device_type = process_group if process_group is not None else device_mesh, device_type_of(module)
+        mesh = hybrid_mesh(device_type) if hybrid and given is None else mesh_of(given, device_type)
+        group, replicas = mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if mesh.ndim == 2 else None
         if sync_module_states:
             with no_grad():
                 for t in [*module.parameters(), *module.buffers()]:
-                    if not isinstance(t, ShardedParameter) and all(t is not p for p in ignored):
+                    if not isinstance(t, DTensor) and all(t is not p for p in ignored):
                         dist.broadcast(t, group=group, group_src=0)
                         if replicas is not None:
                             dist.broadcast(t, group=replicas, group_src=0)
-        strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
-        if (strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)) != (replicas is not None):
-            raise ValueError(f"FullyShardedDataParallel: hybrid strategies, and only they, take process_group=(shards, copies) or a "
-                             f"device_mesh of two dimensions: got {strategy}")
+        if hybrid != (replicas is not None):
+            raise ValueError("FullyShardedDataParallel: hybrid strategies, and only they, take process_group=(shards, copies) or a "
+                             f"device_mesh of two dimensions: got {strategy} and {mesh}")
         if ignored and strategy is ShardingStrategy.NO_SHARD:
             raise NotImplementedError("FullyShardedDataParallel: ignored parameters are not supported with NO_SHARD")
-        options = {"process_group": (group, replicas), "sharding_strategy": strategy, "mixed_precision": mixed_precision,
+        options = {"device_mesh": mesh, "sharding_strategy": strategy, "mixed_precision": mixed_precision,
                    "ignored_states": ignored or None}
         if auto_wrap_policy is not None:
             from .wrap import _wrap_children
@@ -77,7 +83,7 @@ class FullyShardedDataParallel(Module):
         self.process_group, self.sharding_strategy = group, strategy
         if strategy is not ShardingStrategy.NO_SHARD:
             frees = strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)
-            fully_shard(module, mesh=(group, replicas), reshard_after_forward=frees, mp_policy=policy, ignored_params=set(ignored))
+            fully_shard(module, mesh=mesh, reshard_after_forward=frees, mp_policy=policy, ignored_params=set(ignored))
         else:
             from ...nn.parallel import DistributedDataParallel
 
@@ -138,13 +144,12 @@ class FullyShardedDataParallel(Module):
     def summon_full_params(module, recurse: bool = True, writeback: bool = True, rank0_only: bool = False, offload_to_cpu: bool = False,
                            with_grads: bool = False):
         """Inside, the module has whole parameters; what is written to them is kept where writeback is set."""
-        from ...nn import Parameter
-
         units = units_of(module)
         with no_grad():
             for u in units:
+                u.to_pieces()
                 for s in u.slots:
-                    s.put(Parameter(gather_whole(s.piece.data, s.full_shape, u.group), s.piece.requires_grad))
+                    s.put(s.leaf(s.gather_alone()))
         try:
             yield
         finally:
@@ -153,7 +158,8 @@ class FullyShardedDataParallel(Module):
                     for s in u.slots:
                         m, name = s.places[0]
                         if writeback:
-                            s.piece.copy_(cut(m._parameters[name], u.group))
+                            now = m._parameters[name]
+                            s.local.copy_(s.cut(local_of(now).detach() if s.inner else now.detach()))
                         s.put(s.piece)
 
     # --- states ---
@@ -187,11 +193,13 @@ class FullyShardedDataParallel(Module):
         keep = not (full and getattr(self._state_config, "rank0_only", False) and dist.get_rank(self.process_group) != 0)
         for key in list(raw):
             value = raw.pop(key)
-            if isinstance(value, ShardedParameter):
-                value = value.full_tensor() if full else value if keep_vars else value.detach()
-            elif not keep_vars and hasattr(value, "detach"):
+            if not keep_vars and hasattr(value, "detach"):
                 value = value.detach()
+            if full and isinstance(value, DTensor):
+                value = value.full_tensor()
             if keep:
+                if full and getattr(self._state_config, "offload_to_cpu", False) and hasattr(value, "cpu"):
+                    value = value.cpu()
                 raw[key.replace(_OWN, "")] = value
         return raw
 
@@ -214,9 +222,8 @@ class FullyShardedDataParallel(Module):
             values = state["state"].get(i)
             if values is None:
                 continue
-            if full and isinstance(p, ShardedParameter):
-                values = {k: gather_whole(v, p.full_shape, p.process_group) if getattr(v, "shape", ()) == p.shape and v.dim() else v
-                          for k, v in values.items()}
+            if full and isinstance(p, DTensor):
+                values = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in p._shared_state(values).items()}
             if keep:
                 result["state"][names[id(p)]] = values
         at = 0
@@ -237,8 +244,7 @@ class FullyShardedDataParallel(Module):
         for i, p in enumerate(params):
             values = optim_state_dict["state"].get(names[id(p)])
             if values is not None:
-                state[i] = {k: cut(v, p.process_group) if isinstance(p, ShardedParameter) and tuple(getattr(v, "shape", ())) == p.full_shape
-                            and v.dim() else v for k, v in values.items()}
+                state[i] = values  # of which the optimizer keeps its part
         groups, at = [], 0
         for g, own in zip(optim_state_dict["param_groups"], optim.param_groups, strict=True):
             n = len(own["params"])

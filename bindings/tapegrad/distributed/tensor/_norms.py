@@ -7,7 +7,7 @@ import math
 from ... import as_tensor, float32, float64, no_grad, promote_types, tensor
 from ...linalg import vector_norm
 from .. import distributed_c10d as c10d
-from .._placements import Partial, Replicate, Shard
+from .._placements import CUTS, Partial, Replicate
 from ._dtensor import DTensor, local_of
 
 __all__ = ["total_norm"]
@@ -25,7 +25,7 @@ def total_norm(tensors: list, norm_type: float):
         for t in tensors:
             if any(isinstance(p, Partial) for p in t.placements):
                 t = t.redistribute(placements=[Replicate() if isinstance(p, Partial) else p for p in t.placements])
-            cut = tuple(i for i, p in enumerate(t.placements) if isinstance(p, Shard))
+            cut = tuple(i for i, p in enumerate(t.placements) if isinstance(p, CUTS))
             groups.setdefault((t.device_mesh, cut), []).append(local_of(t).detach())
         totals = [_of_parts(mesh, cut, parts, norm_type) for (mesh, cut), parts in groups.items()]
         dtype = tensors[0].dtype

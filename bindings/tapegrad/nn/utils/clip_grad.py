@@ -52,10 +52,6 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach: bool
             grad.mul_(factor.to(grad.device))
 
 
-def _is_shared_out(t) -> bool:
-    return hasattr(t, "full_shape") or hasattr(t, "device_mesh")
-
-
 def _check_finite(total, norm_type: float) -> None:
     if not math.isfinite(total.item()):
         raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot "
@@ -64,28 +60,12 @@ def _check_finite(total, norm_type: float) -> None:
 
 
 def _norm_over_ranks_of(tensors: list, norm_type: float):
-    """The norm of DTensors and plain tensors, the tensors themselves."""
+    """The norm of DTensors and plain tensors together."""
     from ...distributed.tensor._norms import total_norm
 
     whole = [t for t in tensors if not hasattr(t, "device_mesh")]
     total = total_norm([t for t in tensors if hasattr(t, "device_mesh")], norm_type)
     return _norm(stack([total, get_total_norm(whole, norm_type).to(total.dtype)]), norm_type) if whole else total
-
-
-def _norm_over_ranks(parameters: list, norm_type: float):
-    """The norm where parameters are shared out among ranks (distributed.fsdp, distributed.tensor); else None."""
-    if not any(map(_is_shared_out, parameters)):
-        return None
-    totals = []
-    cut = [p for p in parameters if hasattr(p, "full_shape")]
-    if cut:
-        from ...distributed.fsdp._units import sharded_norm
-
-        totals.append(sharded_norm(cut, norm_type))
-    others = [p.grad for p in parameters if p.grad is not None and not hasattr(p, "full_shape")]
-    if others:
-        totals.append(get_total_norm(others, norm_type))
-    return totals[0] if len(totals) == 1 else _norm(stack([t.to(totals[0].dtype) for t in totals]), norm_type) if totals else tensor(0.0)
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
@@ -95,11 +75,7 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     if not parameters:
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
     grads = [p.grad for p in parameters if p.grad is not None]
-    total = _norm_over_ranks(parameters, float(norm_type))
-    if total is None:
-        total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
-    elif error_if_nonfinite:
-        _check_finite(total, float(norm_type))
+    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, float(max_norm), total, foreach)
     return total
 

@@ -99,7 +99,7 @@ class CheckpointWrapper(ActivationWrapper):
         inner = self._checkpoint_wrapped_module
         modules = list(inner.modules())
         holders = {id(u): u for m in modules for u in [m.__dict__.get("_fsdp_holder")] if u is not None and u.whole is None
-                   and not any(u.module is other for other in modules)}
+                   and not any(own is other for own in u.modules for other in modules)}
         with contextlib.ExitStack() as stack:
             for unit in holders.values():
                 stack.enter_context(unit.standing())
