@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 
 from ... import accelerator, is_grad_enabled, no_grad
 from ...autograd.graph import saved_tensors_hooks
 from ...nn import Module
-from ...utils import _pytree
+from ...utils.checkpoint import inside
+from ..utils import _cast_floats, _cast_forward_inputs
 from ._api import MixedPrecisionPolicy, OffloadPolicy
 from ._pieces import mesh_of
 from ._units import Unit, units_of
@@ -17,28 +19,21 @@ __all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_
 _PLAIN = MixedPrecisionPolicy()
 
 
-def _cast(value, dtype):
-    return _pytree.tree_map(lambda x: x.to(dtype) if hasattr(x, "is_floating_point") and x.is_floating_point() else x, value)
-
-
 def _run(unit: Unit, forward, args, kwargs):
     policy = unit.policy
-    if policy.param_dtype is not None and policy.cast_forward_inputs:
-        args, kwargs = _cast(args, policy.param_dtype), _cast(kwargs, policy.param_dtype)
+    if policy.cast_forward_inputs:
+        args, kwargs = _cast_forward_inputs(policy.param_dtype, *args, **kwargs)
     unit.enter_forward()
     unit.depth += 1  # a method may call another one
     recorded = is_grad_enabled()
     try:
-        if recorded and unit.frees:
-            with saved_tensors_hooks(unit.pack, unit.unpack):
-                result = forward(*args, **kwargs)
-        else:
+        with inside(unit.standing), saved_tensors_hooks(unit.pack, unit.unpack) if recorded and unit.frees else nullcontext():
             result = forward(*args, **kwargs)
     finally:
         unit.depth -= 1
         if unit.depth == 0:
             unit.leave_forward(recorded)
-    return _cast(result, policy.output_dtype) if policy.output_dtype is not None else result
+    return _cast_floats(policy.output_dtype, result)
 
 
 class UnshardHandle:

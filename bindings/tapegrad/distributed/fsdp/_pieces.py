@@ -13,7 +13,7 @@ from ..device_mesh import DeviceMesh, init_device_mesh
 from ..tensor._dtensor import DTensor, _parameter, local_of, raw
 from ..tensor._spec import Spec, bounds, settled
 
-__all__ = ["Slot", "gradient_of", "hybrid_mesh", "mesh_of", "part_of", "set_gradient"]
+__all__ = ["Slot", "gradient_of", "hybrid_mesh", "mesh_of", "part_of", "set_gradient", "without_wrappers"]
 
 _meshes: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of groups, so that equal arguments give one mesh
 
@@ -73,6 +73,11 @@ def part_of(mesh: DeviceMesh, size: int):
             raise NotImplementedError(f"fully_shard: reshard_after_forward={size} over {mesh}, whose ranks do not lie evenly, is not supported")
         known[size] = mesh._make_group(((size, step),), f"reshard_{size}")
     return known[size]
+
+
+def without_wrappers(name: str) -> str:
+    """A parameter's name as it is in states: without the wrappers of FullyShardedDataParallel and of activation checkpointing."""
+    return name.replace("_fsdp_wrapped_module.", "").replace("_checkpoint_wrapped_module.", "")
 
 
 def gradient_of(t: Tensor) -> Tensor | None:

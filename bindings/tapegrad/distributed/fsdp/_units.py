@@ -23,7 +23,7 @@ from ...nn import Module, Parameter
 from .. import distributed_c10d as dist
 from .._placements import CUTS
 from ..tensor._dtensor import DTensor, local_of, raw, wrap
-from ._pieces import Slot, gradient_of, part_of, set_gradient
+from ._pieces import Slot, gradient_of, part_of, set_gradient, without_wrappers
 
 __all__ = ["Unit", "units_of"]
 
@@ -76,9 +76,6 @@ class Unit:
         found = _places(modules, inner, mesh, ignored)
         placements = [placement_fn(p) if placement_fn is not None else None for p, _ in found]
         self.slots = [Slot(p, where, mesh, placement) for (p, where), placement in zip(found, placements, strict=True)]
-        for _, where in found:
-            for m, _ in where:
-                m.__dict__["_fsdp_holder"] = self  # for who finds a piece in the module
         self.whole: list | None = None     # leaves that stand in the modules during forward
         self.values: list | None = None    # whole values in memory, for forward or for backward
         self._of: list = []                # states of the pieces of which they are
@@ -96,7 +93,7 @@ class Unit:
         for unit in inner:
             unit.root = self.root
         for module in modules:
-            names = {id(m): name + "." if name else "" for name, m in module.named_modules()}
+            names = {id(m): without_wrappers(name + ".") if name else "" for name, m in module.named_modules()}
             module._register_state_dict_hook(lambda _, state, prefix, *rest, names=names: self._keep_pieces(state, prefix, names))
             module.register_load_state_dict_pre_hook(lambda _, state, prefix, *rest, names=names: self._cut_whole_values(state, prefix, names))
             module.register_load_state_dict_post_hook(lambda *_: self.refresh())
@@ -266,7 +263,7 @@ class Unit:
                 part = local_of(leaf).detach() if slot.inner else leaf.data
                 if part.numel():
                     with raw():
-                        Tensor.data.__set__(leaf, part.new_empty(1).expand(part.shape))
+                        Tensor.data.__set__(leaf, part.new_empty(()).expand(part.shape))
         self.whole = None
         if self.frees or self.size == 1:
             self.free()
@@ -274,12 +271,18 @@ class Unit:
     @contextlib.contextmanager
     def standing(self):
         """Inside, whole parameters are in the modules again: for a part of the forward pass that backward repeats."""
+        if self.whole is not None:
+            yield
+            return
         values = self.gather()
         self.root.begin_next(self, -1)
-        self._leaves(values)
+        self.whole = self._leaves(values)
+        self.depth += 1
         try:
             yield
         finally:
+            self.depth -= 1
+            self.whole = None
             for slot in self.slots:
                 slot.put(slot.piece)
 

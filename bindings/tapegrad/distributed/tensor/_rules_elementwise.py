@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import Tensor, broadcast_shapes
-from .._placements import CUTS, Partial, Replicate, Shard
+from .._placements import CUTS, Partial, Replicate
 from ._dtensor import DTensor, raw, wrap
 from ._spec import Spec, settled
 from ._table import argument, dims_of, in_place, leaves_of, prepare, replicated, rule, structured
