@@ -8,6 +8,7 @@ from ... import Tensor, empty, no_grad, zeros_like
 from ...nn import Parameter
 from ...utils import _pytree
 from .._placements import Replicate
+from ..fsdp._pieces import without_wrappers
 from ..fsdp._units import units_of
 from ..tensor import DTensor
 from ..tensor._dtensor import wrap
@@ -15,8 +16,6 @@ from ..tensor._moves import move_plainly
 
 __all__ = ["StateDictOptions", "get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict",
            "set_optimizer_state_dict", "set_state_dict"]
-
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
 
 
 @dataclass
@@ -54,8 +53,7 @@ def _entries(model) -> list:
         tensors = [*module._parameters.items(), *((n, b) for n, b in module._buffers.items() if n not in module._non_persistent_buffers_set)]
         for own, tensor in tensors:
             name = f"{path}.{own}" if path else own
-            for wrapper in _WRAPPERS:
-                name = name.replace(wrapper, "")
+            name = without_wrappers(name)
             if isinstance(model, DistributedDataParallel):
                 name = name.removeprefix("module.")
             if tensor is not None:
@@ -172,8 +170,6 @@ def set_model_state_dict(model, model_state_dict: dict, *, options: StateDictOpt
                 value = value.to(dtype=target.dtype, device=_device(target), copy=True)
                 alive[id(target)] = Parameter(value, target.requires_grad) if isinstance(target, Parameter) else value
             (module._parameters if key in module._parameters else module._buffers)[key] = alive[id(target)]
-    for unit in units_of(model):
-        unit.refresh()
     return _IncompatibleKeys(missing, unexpected)
 
 
