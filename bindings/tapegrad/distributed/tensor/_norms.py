@@ -8,9 +8,9 @@ from ... import as_tensor, float32, float64, no_grad, promote_types, tensor
 from ...linalg import vector_norm
 from .. import distributed_c10d as c10d
 from .._placements import CUTS, Partial, Replicate
-from ._dtensor import DTensor, local_of
+from ._dtensor import local_of
 
-__all__ = ["total_norm"]
+__all__ = ["largest_over", "total_norm"]
 
 
 def total_norm(tensors: list, norm_type: float):
@@ -53,6 +53,9 @@ def _of_parts(mesh, cut: tuple, parts: list, norm_type: float) -> float:
     return math.nan if is_nan else found
 
 
-def are_distributed(tensors) -> bool:
-    """Whether some of them are DTensors."""
-    return any(isinstance(t, DTensor) for t in tensors)
+def largest_over(meshes, value) -> None:
+    """A plain tensor becomes, in place, the largest of all ranks of some meshes; every one of these must call it."""
+    for mesh in meshes:
+        for i in range(mesh.ndim):
+            if mesh.size(i) > 1:
+                c10d.all_reduce(value, c10d.ReduceOp.MAX, group=mesh.get_group(i))

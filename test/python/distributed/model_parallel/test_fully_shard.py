@@ -394,3 +394,36 @@ def changed_while_whole(rank: int, n: int):
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_module_whose_parameters_are_whole_takes_states_and_casts(n):
     assert all(results(run_ranks(n, changed_while_whole, start="fork")))
+
+
+def scaled(rank: int, n: int, kind: str):
+    """One rank's piece of a gradient is infinite in the second step."""
+    from tapegrad.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    net = FSDP.fully_shard(tied())
+    optimizer = tg.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+    scaler = (ShardedGradScaler if kind == "ShardedGradScaler" else tg.amp.GradScaler)("cpu", init_scale=8.0)
+    scales = []
+    for step in range(3):
+        optimizer.zero_grad()
+        x = rows(step, rank, n)
+        scaler.scale((net(x) - x).pow(2).mean()).backward()
+        if step == 1 and rank == n - 1:
+            net.block[0].weight.grad.to_local().fill_(float("inf"))
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return whole(net), scales
+
+
+@pytest.mark.parametrize("kind", ["GradScaler", "ShardedGradScaler"])
+def test_all_ranks_leave_a_step_out_where_one_finds_an_infinite_gradient(kind):
+    alone = tied()
+    optimizer = tg.optim.SGD([p for p in alone.parameters() if p.requires_grad], lr=0.1)
+    for step in (0, 2):
+        optimizer.zero_grad()
+        (alone(rows(step)) - rows(step)).pow(2).mean().backward()
+        optimizer.step()
+    for found, scales in results(run_ranks(2, scaled, kind, start="fork")):
+        assert scales == [8.0, 4.0, 4.0]
+        same(found, whole(alone))
