@@ -29,6 +29,7 @@ class ShardedEmbedding(Module):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, process_group=None, average: bool = True, dtype=None) -> None:
         super().__init__()
+        self._cuts_itself = True  # fully_shard leaves it alone
         if num_embeddings < 1 or embedding_dim < 1:
             raise ValueError(f"ShardedEmbedding: sizes must be positive: got {num_embeddings} and {embedding_dim}")
         self.num_embeddings, self.embedding_dim, self.average = num_embeddings, embedding_dim, average

@@ -21,7 +21,6 @@ from ... import Tensor, empty, no_grad, zeros
 from ... import autograd as _autograd
 from ...nn import Module, Parameter
 from .. import distributed_c10d as dist
-from .._placements import CUTS
 from ..tensor._dtensor import DTensor, local_of, raw, wrap
 from ._pieces import Slot, gradient_of, part_of, set_gradient, without_wrappers
 
@@ -37,8 +36,8 @@ class _Note:
 
 
 def _places(modules: list, inner: list, mesh, ignored) -> list:
-    """(parameter, all (module, name) where it stands) of what no inner unit has, is not left out, and is not cut among the same ranks by
-    the module itself. Raises ValueError for a parameter that an inner unit has cut, too."""
+    """(parameter, all (module, name) where it stands) of what no inner unit has, is not left out, and is not cut by the module itself
+    (ShardedEmbedding). Raises ValueError for a parameter that an inner unit has cut, too, or that lies over the same ranks already."""
     left_out = {id(p) for p in ignored}
     pieces = {id(s.piece) for u in inner for s in u.slots}
     originals = {id(p) for u in inner for s in u.slots if (p := s.original()) is not None}
@@ -46,16 +45,14 @@ def _places(modules: list, inner: list, mesh, ignored) -> list:
     places: dict = {}
     for m in dict.fromkeys(m for module in modules for m in module.modules()):
         for name, p in m._parameters.items():
-            if p is None or id(p) in left_out or id(p) in pieces:
+            if p is None or id(p) in left_out or id(p) in pieces or getattr(m, "_cuts_itself", False):
                 continue
             if id(p) in originals:
                 raise ValueError(f"fully_shard: {name!r} of {type(m).__name__} is shared with a parameter that another unit has\n"
                                  "use fully_shard([module_a, module_b]) to place both in one unit, or shard only a module around them")
             if isinstance(p, DTensor) and len(group & set(p.device_mesh.mesh.flatten().tolist())) > 1:
-                if any(isinstance(q, CUTS) for q in p.placements):
-                    continue  # ShardedEmbedding's weight
                 raise ValueError(f"fully_shard: {name!r} of {type(m).__name__} is a DTensor over the same ranks already: it lies as {p.placements} over "
-                                 f"{p.device_mesh}")
+                                 f"{p.device_mesh}\npass the mesh of the other ranks: mesh=mesh['dp']")
             places.setdefault(id(p), (p, []))[1].append((m, name))
     return list(places.values())
 
@@ -239,6 +236,7 @@ class Unit:
             if leaf.requires_grad:
                 leaf.register_post_accumulate_grad_hook(_Arrived(self, i))
             leaves.append(leaf)
+        for slot, leaf in zip(self.slots, leaves, strict=True):  # all of them or, where memory was scarce, none
             slot.put(leaf)
         return leaves
 

@@ -258,6 +258,16 @@ def refused(rank: int, n: int):
         both.set_modules_to_forward_prefetch([nn.Linear(1, 1)])
     with pytest.raises(ValueError, match="should be a bool"):
         both.set_reshard_after_forward(2)
+    import tapegrad.distributed.tensor.parallel as tp
+    from tapegrad.distributed.embedding import ShardedEmbedding
+
+    with pytest.raises(ValueError, match="is a DTensor over the same ranks already: it lies as"):
+        FSDP.fully_shard(tp.parallelize_module(nn.Linear(4, 4), dist.init_device_mesh("cpu", (n,)), tp.ColwiseParallel()))
+    with pytest.raises(ValueError, match="needs a mesh that was cut from the same mesh"):
+        FSDP.fully_shard(tp.parallelize_module(nn.Linear(4, 4), dist.init_device_mesh("cpu", (n, 1), mesh_dim_names=("a", "b"))["b"], tp.ColwiseParallel()))
+    table = ShardedEmbedding(5, 4)
+    weight = table.weight
+    assert FSDP.fully_shard(nn.Sequential(table, nn.Linear(4, 4)))[0].weight is weight
     part = FSDP.fully_shard(nn.Sequential(nn.Linear(2, 2), nn.Tanh()))[:1]
     assert type(part) is nn.Sequential
     replaced = FSDP.fully_shard(nn.Linear(4, 4))
