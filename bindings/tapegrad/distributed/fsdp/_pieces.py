@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import OrderedDict
 
 from ... import Tensor, no_grad
 from ...nn import Parameter
+from ...utils.hooks import RemovableHandle
 from .. import distributed_c10d as dist
 from .._placements import Replicate, Shard, _StridedShard
 from ..device_mesh import DeviceMesh, init_device_mesh
@@ -127,6 +129,7 @@ class Slot:
         for name, value in vars(parameter).items():
             if name != "_spec":
                 setattr(self.piece, name, value)
+        self._take_hooks()
         self.put(self.piece)
 
     def put(self, parameter) -> None:
@@ -147,7 +150,19 @@ class Slot:
                                    f"{list(self.spec.shape)} that lies as {self.spec.placements}: got {type(now).__name__} of shape "
                                    f"{list(now.shape) if now is not None else None}\nuse distribute_tensor, or load_state_dict without assign")
             self.piece = now if isinstance(now, Parameter) else now._as_parameter(now.requires_grad)
+            self._take_hooks()
             self.put(self.piece)
+
+    def _take_hooks(self) -> None:
+        """The tape never comes to a piece: hooks that wait for its gradient are called here."""
+        self.hooks: OrderedDict = OrderedDict()
+
+        def register(hook):
+            handle = RemovableHandle(self.hooks)
+            self.hooks[handle.id] = hook
+            return handle
+
+        self.piece.register_post_accumulate_grad_hook = register
 
     def state(self) -> tuple:
         """Changes when the piece's values do."""
@@ -198,6 +213,8 @@ class Slot:
         grad = grad.movedim(0, self.dim).contiguous() if self.dim else grad.reshape(local_of(self.piece).shape)
         old = gradient_of(self.piece)
         set_gradient(self.piece, grad.clone() if old is None else old + grad)
+        for hook in list(self.hooks.values()):
+            hook(self.piece)
 
     def gather_alone(self) -> Tensor:
         """The whole of this parameter; every rank of the group must call it."""

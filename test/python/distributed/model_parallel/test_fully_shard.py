@@ -437,3 +437,41 @@ def test_all_ranks_leave_a_step_out_where_one_finds_an_infinite_gradient(kind):
     for found, scales in results(run_ranks(2, scaled, kind, start="fork")):
         assert scales == [8.0, 4.0, 4.0]
         same(found, whole(alone))
+
+
+def stepping_in_backward(rank: int, n: int):
+    """Each parameter's optimizer steps when its gradient is there, and frees it."""
+    net = tied()
+    FSDP.fully_shard(net.block)
+    FSDP.fully_shard(net)
+    handles = []
+    for p in net.parameters():
+        if p.requires_grad:
+            optimizer = tg.optim.SGD([p], lr=0.1)
+
+            def hook(q, optimizer=optimizer, p=p):
+                assert q is p and isinstance(q.grad, DTensor)
+                optimizer.step()
+                optimizer.zero_grad()
+
+            handles.append(p.register_post_accumulate_grad_hook(hook))
+    for step in range(3):
+        x = rows(step, rank, n)
+        (net(x) - x).pow(2).mean().backward()
+        assert all(p.grad is None for p in net.parameters())
+    for handle in handles:
+        handle.remove()
+    net(rows(0)).sum().backward()
+    assert all(p.grad is not None for p in net.parameters() if p.requires_grad)
+    return whole(net)
+
+
+def test_optimizers_that_step_in_the_midst_of_backward():
+    alone = tied()
+    optimizer = tg.optim.SGD([p for p in alone.parameters() if p.requires_grad], lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        (alone(rows(step)) - rows(step)).pow(2).mean().backward()
+        optimizer.step()
+    for found in results(run_ranks(2, stepping_in_backward, start="fork")):
+        same(found, whole(alone))
