@@ -209,8 +209,9 @@ class Slot:
     def take(self, memory: Tensor, at: int) -> None:
         """The piece's gradient, added to what it has."""
         n = self.here[1] - self.here[0]
-        grad = memory[at:at + n * self.row_numel].reshape(n, *self.rows[1:]).to(self.piece.dtype)
-        grad = grad.movedim(0, self.dim).contiguous() if self.dim else grad.reshape(local_of(self.piece).shape)
+        piece = local_of(self.piece)
+        grad = memory[at:at + n * self.row_numel].reshape(n, *self.rows[1:]).to(piece.dtype)
+        grad = grad.movedim(0, self.dim).contiguous() if self.dim else grad.reshape(piece.shape)
         old = gradient_of(self.piece)
         set_gradient(self.piece, grad.clone() if old is None else old + grad)
         for hook in list(self.hooks.values()):

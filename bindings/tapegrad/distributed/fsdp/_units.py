@@ -75,6 +75,7 @@ class Unit:
         self.slots = [Slot(p, where, mesh, placement) for (p, where), placement in zip(found, placements, strict=True)]
         self.whole: list | None = None     # leaves that stand in the modules during forward
         self.values: list | None = None    # whole values in memory, for forward or for backward
+        self._memory: dict = {}            # index by storage
         self._of: list = []                # states of the pieces of which they are
         self._kept: list | None = None     # this rank's share of them between forward and backward
         self._coming = None                # (work, memory) of a gathering that has begun
@@ -147,7 +148,8 @@ class Unit:
     # --- gathering ---
 
     def _states(self) -> list:
-        return [slot.state() for slot in self.slots]
+        with raw():  # once, since asking a DTensor costs microseconds
+            return [slot.state() for slot in self.slots]
 
     def _drop_old(self) -> None:
         """Forgets whole values, also those on their way, of pieces that have changed since."""
@@ -168,29 +170,32 @@ class Unit:
         self._drop_old()
         if self.values is not None or self._coming is not None or not self.slots:
             return
+        with raw(), no_grad():
+            self._begin_gathering()
+
+    def _begin_gathering(self) -> None:
         on_meta = [name for s in self.slots if s.piece.is_meta for _, name in s.places[:1]]
         if on_meta:
             raise RuntimeError("FSDP parameters should be materialized from meta device before training, but the following were still on meta device: "
                                f"{on_meta}\nFor example, call module.to_empty(device) to materialize to device and call module.reset_parameters() on "
                                "each module to initialize values.")
-        with no_grad():
-            self._coming = []
-            if self._kept is not None:
-                for mine, indices in self._kept:
-                    self._coming.append(self._begin(mine, mine.new_empty((self.size, mine.shape[1])), self.part, indices))
-                return
-            self._of = self._states()
-            by_dtype: dict = {}
-            for i, slot in enumerate(self.slots):
-                by_dtype.setdefault(self.policy.param_dtype or slot.piece.dtype, []).append(i)
-            for dtype, indices in by_dtype.items():
-                slots = [self.slots[i] for i in indices]
-                mine = zeros(sum(s.numel for s in slots), dtype=dtype, device=slots[0].piece.device)
-                at = 0
-                for s in slots:
-                    s.pack(mine, at)
-                    at += s.numel
-                self._coming.append(self._begin(mine, empty((self.size, mine.numel()), dtype=dtype, device=mine.device), self.group, indices))
+        self._coming = []
+        if self._kept is not None:
+            for mine, indices in self._kept:
+                self._coming.append(self._begin(mine, mine.new_empty((self.size, mine.shape[1])), self.part, indices))
+            return
+        self._of = self._states()
+        by_dtype: dict = {}
+        for i, slot in enumerate(self.slots):
+            by_dtype.setdefault(self.policy.param_dtype or slot.piece.dtype, []).append(i)
+        for dtype, indices in by_dtype.items():
+            slots = [self.slots[i] for i in indices]
+            mine = zeros(sum(s.numel for s in slots), dtype=dtype, device=slots[0].piece.device)
+            at = 0
+            for s in slots:
+                s.pack(mine, at)
+                at += s.numel
+            self._coming.append(self._begin(mine, empty((self.size, mine.numel()), dtype=dtype, device=mine.device), self.group, indices))
 
     @staticmethod
     def _begin(mine: Tensor, memory: Tensor, group, indices: list) -> tuple:
@@ -219,7 +224,7 @@ class Unit:
             if self.part is not None and self._kept is None:
                 self._kept = kept
             self._coming = None
-            self.values = values
+            self.values, self._memory = values, {value._storage_id(): i for i, value in enumerate(values) if value.numel()}
         return self.values
 
     def free(self) -> None:
@@ -231,11 +236,12 @@ class Unit:
     def _leaves(self, values: list) -> list:
         """Whole leaves, which stand in the modules from now on and take part in the tape."""
         leaves = []
-        for i, (slot, value) in enumerate(zip(self.slots, values, strict=True)):
-            leaf = slot.leaf(value)
-            if leaf.requires_grad:
-                leaf.register_post_accumulate_grad_hook(_Arrived(self, i))
-            leaves.append(leaf)
+        with raw():
+            for i, (slot, value) in enumerate(zip(self.slots, values, strict=True)):
+                leaf = slot.leaf(value)
+                if leaf.requires_grad:
+                    leaf.register_post_accumulate_grad_hook(_Arrived(self, i))
+                leaves.append(leaf)
         for slot, leaf in zip(self.slots, leaves, strict=True):  # all of them or, where memory was scarce, none
             slot.put(leaf)
         return leaves
@@ -252,15 +258,15 @@ class Unit:
         """Pieces into the modules again."""
         if self.whole is None:
             return
-        if recorded:
-            self._expected = {i for i, slot in enumerate(self.slots) if slot.piece.requires_grad}
-        for slot, leaf in zip(self.slots, self.whole, strict=True):
-            slot.put(slot.piece)
-            if self.frees:
-                # The tape keeps the leaf: its memory shrinks to one element that stands for all.
-                part = local_of(leaf).detach() if slot.inner else leaf.data
-                if part.numel():
-                    with raw():
+        with raw():
+            if recorded:
+                self._expected = {i for i, slot in enumerate(self.slots) if slot.piece.requires_grad}
+            for slot, leaf in zip(self.slots, self.whole, strict=True):
+                slot.put(slot.piece)
+                if self.frees:
+                    # The tape keeps the leaf: its memory shrinks to one element that stands for all.
+                    part = local_of(leaf).detach() if slot.inner else leaf.data
+                    if part.numel():
                         Tensor.data.__set__(leaf, part.new_empty(()).expand(part.shape))
         self.whole = None
         if self.frees or self.size == 1:
@@ -289,11 +295,8 @@ class Unit:
         if self.values is None or not self.frees:
             return tensor
         tensor = local_of(tensor) if isinstance(tensor, DTensor) else tensor
-        address = tensor.untyped_storage().data_ptr()
-        for i, value in enumerate(self.values):
-            if value.untyped_storage().data_ptr() == address and value.dtype == tensor.dtype:
-                return _Note(self, i, tensor)
-        return tensor
+        i = self._memory.get(tensor._storage_id())
+        return tensor if i is None or self.values[i].dtype != tensor.dtype else _Note(self, i, tensor)
 
     def unpack(self, saved) -> Tensor:
         """What the tape saved."""

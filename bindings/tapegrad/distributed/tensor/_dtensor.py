@@ -140,7 +140,10 @@ class DTensor(Tensor):
         """The gradient, which lies as the tensor does (a Partial's is whole on each rank)."""
         with raw():
             local = Tensor.grad.__get__(self)
-        return None if local is None else wrap(local, self._spec.with_placements(gradient_placements(self.placements)))
+        if local is None:
+            return None
+        placements = gradient_placements(self._spec.placements)
+        return wrap(local, self._spec if placements is self._spec.placements else self._spec.with_placements(placements))
 
     @grad.setter
     def grad(self, value) -> None:

@@ -207,6 +207,8 @@ def _linear(op: str) -> None:
 
 def gradient_placements(placements) -> tuple:
     """How the gradient of a part lies."""
+    if not any(isinstance(p, Partial) for p in placements):
+        return tuple(placements)
     return tuple(Replicate() if isinstance(p, Partial) else p for p in placements)
 
 

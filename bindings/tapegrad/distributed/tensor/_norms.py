@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from ... import as_tensor, float32, float64, no_grad, promote_types, tensor
@@ -21,16 +22,18 @@ def total_norm(tensors: list, norm_type: float):
     if norm_type < 0 or norm_type == 0:
         raise ValueError(f"the norm of order {norm_type} of tensors that several processes hold is not supported: expected one above 0")
     groups: dict = {}  # tensors that the same ranks share are added up together
+    dtypes: dict = {}
     with no_grad():
         for t in tensors:
-            if any(isinstance(p, Partial) for p in t.placements):
-                t = t.redistribute(placements=[Replicate() if isinstance(p, Partial) else p for p in t.placements])
-            cut = tuple(i for i, p in enumerate(t.placements) if isinstance(p, CUTS))
-            groups.setdefault((t.device_mesh, cut), []).append(local_of(t).detach())
+            spec = t._spec
+            if any(isinstance(p, Partial) for p in spec.placements):
+                t = t.redistribute(placements=[Replicate() if isinstance(p, Partial) else p for p in spec.placements])
+            cut = tuple(i for i, p in enumerate(spec.placements) if isinstance(p, CUTS))
+            part = local_of(t).detach()
+            dtypes[part.dtype] = None
+            groups.setdefault((spec.mesh, cut), []).append(part)
         totals = [_of_parts(mesh, cut, parts, norm_type) for (mesh, cut), parts in groups.items()]
-        dtype = tensors[0].dtype
-        for t in tensors:
-            dtype = promote_types(dtype, t.dtype)
+        dtype = functools.reduce(promote_types, dtypes)
         total = max(totals, key=lambda x: math.inf if math.isnan(x) else x) if norm_type == math.inf else sum(totals) ** (1.0 / norm_type)
         return tensor(total, dtype=float64).to(dtype if dtype.is_floating_point else float32).to(tensors[0].device)
 

@@ -42,14 +42,16 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
 
 def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach: bool | None = None) -> None:
     """Scales the gradients by max_norm / total_norm where that is below 1."""
-    grads = [p.grad for p in _tensors(parameters) if p.grad is not None]
+    grads = [g for p in _tensors(parameters) if (g := p.grad) is not None]
     if not grads:
         return
     with no_grad():
         # Multiplying by 1 in the usual case is cheaper than asking a device for the norm.
-        factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+        whole = total_norm.full_tensor() if hasattr(total_norm, "device_mesh") else total_norm
+        factor = (max_norm / (whole + 1e-6)).clamp(max=1.0)
         for grad in grads:
-            grad.mul_(factor.to(grad.device))
+            part = grad.to_local() if hasattr(grad, "device_mesh") else grad
+            part.mul_(factor.to(part.device))
 
 
 def _check_finite(total, norm_type: float) -> None:
@@ -74,7 +76,7 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     parameters = _tensors(parameters)
     if not parameters:
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
-    grads = [p.grad for p in parameters if p.grad is not None]
+    grads = [g for p in parameters if (g := p.grad) is not None]
     total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, float(max_norm), total, foreach)
     return total
