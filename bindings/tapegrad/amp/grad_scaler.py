@@ -103,6 +103,7 @@ class GradScaler:
 
     def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16: bool) -> dict:
         by_device: dict = {}
+        meshes: dict = {}  # of gradients whose parts lie with several ranks
         for group in optimizer.param_groups:
             for param in group["params"]:
                 grad = param.grad
@@ -113,11 +114,18 @@ class GradScaler:
                 if grad.is_sparse:
                     param.grad = grad = grad.coalesce()
                 values = grad._values() if grad.is_sparse else grad
+                if hasattr(grad, "device_mesh"):
+                    meshes[grad.device_mesh] = None
                 by_device.setdefault(values.device, []).append(values)
         found = {}
         for device, grads in by_device.items():  # one pass over all gradients of a device, which nobody waits for
             found[device] = found_inf.clone().to(device)
             _C._unscale(grads, found[device], inv_scale.to(device))
+        if meshes:
+            from ..distributed.tensor._norms import largest_over
+
+            for flag in found.values():
+                largest_over(meshes, flag)
         return found
 
     def unscale_(self, optimizer) -> None:

@@ -71,7 +71,7 @@ class Shard(Placement):
 
 
 class _StridedShard(Placement):
-    """Slices of dimension `dim` that were cut `split_factor` times before."""
+    """Slices of dimension `dim` that later dimensions of the mesh have cut before, into `split_factor` slices: fully_shard over tensor parallel."""
 
     __slots__ = ("dim", "split_factor")
 
@@ -84,6 +84,9 @@ class _StridedShard(Placement):
 
     def __str__(self) -> str:
         return f"_S({self.dim}, {self.split_factor})"
+
+
+CUTS = (Shard, _StridedShard)  # placements of which each rank has a slice
 
 
 class Partial(Placement):

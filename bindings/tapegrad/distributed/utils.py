@@ -1,6 +1,9 @@
-"""What libraries use of PyTorch's helpers for distributed modules: all ranks get one rank's parameters and buffers."""
+"""What libraries use of PyTorch's helpers for distributed modules: all ranks get one rank's parameters and buffers; inputs are cast."""
 
 from __future__ import annotations
+
+from .. import Tensor
+from ..utils._pytree import tree_map
 
 
 def _sync_module_states(module, process_group, broadcast_bucket_size: int, src: int, params_and_buffers_to_ignore,
@@ -26,3 +29,15 @@ def _verify_param_shape_across_processes(process_group, tensors, logger=None) ->
     from ..nn.parallel._agreement import check_same_model
 
     check_same_model([(f"tensor {i}", t) for i, t in enumerate(tensors)], process_group)
+
+
+def _cast_floats(dtype, value):
+    """The value with its floating tensors, also those in lists and dictionaries, in another dtype; None: as it is."""
+    if dtype is None:
+        return value
+    return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, value)
+
+
+def _cast_forward_inputs(dtype, *args, **kwargs) -> tuple:
+    """Arguments and keywords with their floating tensors in another dtype; None: as they are."""
+    return _cast_floats(dtype, args), _cast_floats(dtype, kwargs)

@@ -19,6 +19,10 @@ def _orthogonalized(matrix, coefficients: tuple[float, float, float], steps: int
     if len(coefficients) != 3:
         raise ValueError("Coefficients must be a tuple of exactly 3 values")
     a, b, c = coefficients
+    if hasattr(matrix, "device_mesh"):  # parts with several ranks: the whole once, rather than an exchange and a rounding in each product
+        from ..distributed._placements import Replicate
+
+        matrix = matrix.redistribute(placements=[Replicate()] * matrix.device_mesh.ndim)
     tall = matrix.size(0) > matrix.size(1)
     x = matrix.to(bfloat16, copy=True)
     x = x.T if tall else x

@@ -199,10 +199,6 @@ class Optimizer:
                 raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(p).__name__}")
             if not (p.is_leaf or p.retains_grad):
                 raise ValueError("can't optimize a non-leaf Tensor")
-            if not self._steps_on_parts and getattr(p, "_is_part", False):
-                raise NotImplementedError(f"{type(self).__name__}: its step needs whole parameters, and here each rank has a piece of them "
-                                          "(fully_shard)\nuse an optimizer that treats each element alone, such as AdamW, or "
-                                          "distributed.optim.ZeroRedundancyOptimizer")
         for key, default in self.defaults.items():
             if default is required and key not in param_group:
                 raise ValueError(f"parameter group didn't specify a value of required optimization parameter {key}")

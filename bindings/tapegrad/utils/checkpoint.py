@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 
 from .. import _C
@@ -15,6 +16,7 @@ __all__ = ["CheckpointError", "CheckpointFunction", "DefaultDeviceType", "check_
            "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
            "set_device_states"]
 
+_here = threading.local()
 _debug_enabled: bool | None = None
 _early_stop_enabled: bool | None = None
 
@@ -103,18 +105,31 @@ def noop_context_fn():
     return contextlib.nullcontext(), contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def inside(context):
+    """Inside, functions that are checkpointed have context() around their second run, too: for modules whose parameters are there only in
+    their forward pass (distributed.fsdp, DistributedDataParallel in mixed precision)."""
+    contexts = _here.__dict__.setdefault("contexts", [])
+    contexts.append(context)
+    try:
+        yield
+    finally:
+        contexts.pop()
+
+
 class _Surroundings:
-    """The state of the generator and of autocast at the time of the forward pass."""
+    """The state of the generator and of autocast at the time of the forward pass, and what it was inside of."""
 
     def __init__(self, preserve_rng_state: bool, args) -> None:
         self.rng = get_rng_state() if preserve_rng_state else None
         self.devices, self.states = get_device_states(*args) if preserve_rng_state else ([], [])
         self.casts = [(device, _C._autocast_enabled(device), _C._autocast_dtype(device)) for device in ("cpu", "cuda")]
         self.cache = _C._autocast_cache_enabled()
+        self.contexts = tuple(_here.__dict__.get("contexts", ()))
 
     @contextlib.contextmanager
     def again(self):
-        """Inside, both are as they were; afterwards as they are now."""
+        """Inside, all is as it was, with gradients on; afterwards as it is now."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(fork_rng(devices=self.devices, enabled=self.rng is not None))
             if self.rng is not None:
@@ -122,6 +137,11 @@ class _Surroundings:
                 set_device_states(self.devices, self.states)
             for device, enabled, dtype in self.casts:
                 stack.enter_context(autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.cache))
+            stack.enter_context(enable_grad())
+            for context in self.contexts:
+                if context not in _here.__dict__.get("contexts", ()):
+                    stack.enter_context(inside(context))
+                    stack.enter_context(context())
             yield
 
 
@@ -147,7 +167,7 @@ class CheckpointFunction(Function):
         inputs = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             inputs[place] = tensor
-        with ctx.surroundings.again(), enable_grad():
+        with ctx.surroundings.again():
             detached = detach_variable(tuple(inputs))
             outputs = ctx.run_function(*detached)
         outputs = (outputs,) if isinstance(outputs, _C.Tensor) else outputs
@@ -228,7 +248,7 @@ class _Frame:
         def give(index):
             return found[index]
 
-        with contextlib.suppress(_Stop), self.surroundings.again(), enable_grad(), self.context, \
+        with contextlib.suppress(_Stop), self.surroundings.again(), self.context, \
                 graph.saved_tensors_hooks(keep, give):
             self.function(*args, **self.kwargs)
         self.compare(found)

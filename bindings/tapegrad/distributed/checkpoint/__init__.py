@@ -27,7 +27,7 @@ from .state_dict import (
     set_state_dict,
 )
 
-__all__ = ["CheckpointException", "Checkpoints", "FileSystemReader", "FileSystemWriter", "StateDictOptions", "Stateful", "async_save", "get_model_state_dict",
+__all__ = ["CheckpointException", "Checkpoints", "DefaultLoadPlanner", "DefaultSavePlanner", "FileSystemReader", "FileSystemWriter", "StateDictOptions", "Stateful", "async_save", "get_model_state_dict",
            "get_optimizer_state_dict", "get_state_dict", "load", "load_state_dict", "save", "save_state_dict", "set_model_state_dict",
            "set_optimizer_state_dict", "set_state_dict"]
 
@@ -60,6 +60,28 @@ class FileSystemReader:
         self.path = path
 
 
+class DefaultSavePlanner:
+    """The way in which checkpoints are written; PyTorch's options make no difference."""
+
+    def __init__(self, flatten_state_dict: bool = True, flatten_sharded_tensors: bool = True, dedup_replicated_tensors=None,
+                 dedup_save_to_lowest_rank: bool = False, enable_plan_caching: bool = False):
+        pass
+
+
+class DefaultLoadPlanner:
+    """The way in which checkpoints are read. allow_partial_load: entries that were not saved stay as they are."""
+
+    def __init__(self, flatten_state_dict: bool = True, flatten_sharded_tensors: bool = True, allow_partial_load: bool = False):
+        self.allow_partial_load = allow_partial_load
+
+
+def _check_planner(planner, kind: type, what: str) -> None:
+    """Raises NotImplementedError for planners of the program's own, which would not be asked."""
+    if planner is not None and type(planner) is not kind:
+        raise NotImplementedError(f"checkpoint.{what}: planners of one's own are not supported: expected None or a {kind.__name__}: got "
+                                  f"{type(planner).__name__}")
+
+
 def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, process_group=None, no_dist: bool = False,
          use_collectives: bool = True) -> None:
     """Saves a nested dictionary of tensors, plain values and objects with state_dict(). Every rank must call it.
@@ -67,25 +89,28 @@ def save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=None, p
     When it returns, the checkpoint is complete on the disk; until then the folder's former one stays.
     Raises FileError on all ranks where one cannot write.
     """
+    _check_planner(planner, DefaultSavePlanner, "save")
     _sharded.write(state_dict, _sharded._path(checkpoint_id, storage_writer), process_group)
 
 
 def load(state_dict, *, checkpoint_id=None, storage_reader=None, planner=None, process_group=None, no_dist: bool = False) -> None:
     """Loads into the tensors and objects of a nested dictionary, in place. Every rank must call it.
 
-    Raises RuntimeError for entries that were not saved, ValueError for other shapes, FileError where nothing complete is there.
+    Raises RuntimeError for entries that were not saved (but with DefaultLoadPlanner(allow_partial_load=True)), ValueError for other shapes,
+    FileError where nothing complete is there.
     """
-    _sharded.read(state_dict, _sharded._path(checkpoint_id, storage_reader), process_group)
+    _check_planner(planner, DefaultLoadPlanner, "load")
+    _sharded.read(state_dict, _sharded._path(checkpoint_id, storage_reader), process_group, not getattr(planner, "allow_partial_load", False))
 
 
 def save_state_dict(state_dict, storage_writer, process_group=None, coordinator_rank: int = 0, no_dist: bool = False, planner=None) -> None:
     """save by its old name."""
-    save(state_dict, storage_writer=storage_writer, process_group=process_group)
+    save(state_dict, storage_writer=storage_writer, planner=planner, process_group=process_group)
 
 
 def load_state_dict(state_dict, storage_reader, process_group=None, coordinator_rank: int = 0, no_dist: bool = False, planner=None) -> None:
     """load by its old name."""
-    load(state_dict, storage_reader=storage_reader, process_group=process_group)
+    load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group)
 
 
 _groups: dict = {}  # of saves in the background, by the group whose ranks they are
@@ -124,8 +149,7 @@ def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=N
 
 
 _WHY = "checkpoints have one form here: a folder that save() and load() know"
-for _name in ("DefaultLoadPlanner DefaultSavePlanner HuggingFaceStorageReader HuggingFaceStorageWriter LoadPlanner SavePlanner StorageReader "
-              "StorageWriter _EmptyStateDictLoadPlanner").split():
+for _name in "HuggingFaceStorageReader HuggingFaceStorageWriter LoadPlanner SavePlanner StorageReader StorageWriter _EmptyStateDictLoadPlanner".split():
     globals()[_name] = missing_class(f"distributed.checkpoint.{_name}", _WHY)
 for _name in "_load_state_dict dcp_to_torch_save load_sharded_optimizer_state_dict torch_save_to_dcp".split():
     globals()[_name] = missing_function(f"distributed.checkpoint.{_name}", _WHY)

@@ -3,7 +3,7 @@
     .manifest.tape              which tensors there are, their shapes, and which rows of them lie in which file; plain values
     rank-0003.<save>.tape       what rank 3 wrote
 
-Every rank writes its pieces of tensors that are cut among the ranks (ShardedParameter and its states) and its share of those that all ranks
+Every rank writes its pieces of tensors that are cut by rows among the ranks (DTensors: parameters of fully_shard, their states) and its share of those that all ranks
 have whole; rank 0 writes the manifest last. Each file appears complete or not at all, and the manifest names the files of one save, so that
 an interrupted save leaves the one before. Loading needs neither as many ranks nor the same cut: each rank reads the rows that it wants.
 """
@@ -14,13 +14,13 @@ import contextlib
 import os
 import secrets
 import zlib
+from typing import NamedTuple
 
 from ... import Tensor, empty, no_grad, serialization
 from ..._files.errors import FileError
 from ..._files.lazy import LazyFile
 from .. import distributed_c10d as dist
-from .._placements import Shard
-from ..fsdp._units import ShardedParameter, piece_rows
+from .._placements import CUTS, Partial
 from ..tensor import DTensor
 from ..tensor._utils import compute_local_shape_and_global_offset
 
@@ -28,27 +28,22 @@ MANIFEST = ".manifest.tape"
 _FORMAT = "tapegrad.distributed.checkpoint"
 
 
-class Cut:
-    """A tensor of which this rank has some rows: its piece, the whole shape and the group among whose ranks it is cut."""
+class Cut(NamedTuple):
+    """A tensor of which this rank has some rows: its piece, the whole shape, and the first and the last row (exclusive) of the piece."""
 
-    def __init__(self, piece: Tensor, full_shape: tuple, group):
-        self.piece, self.full_shape, self.group = piece, tuple(full_shape), group
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """First and last row (exclusive) of the piece."""
-        return piece_rows((self.full_shape or (1,))[0], self.group.rank(), self.group.size())
+    piece: Tensor
+    full_shape: tuple
+    rows: tuple[int, int]
 
 
 def as_cut(value) -> Cut | None:
     """The Cut that a value is, or None."""
-    if isinstance(value, Cut):
-        return value
-    if isinstance(value, ShardedParameter):
-        return Cut(value.data, value.full_shape, value.process_group)
-    if isinstance(value, DTensor) and value.device_mesh.ndim == 1 and value.placements == (Shard(0),):
-        return Cut(value.to_local().detach(), tuple(value.shape), value.device_mesh.get_group())
-    return None
+    if not isinstance(value, DTensor) or any(isinstance(p, Partial) for p in value.placements):
+        return None
+    if {p.dim for p in value.placements if isinstance(p, CUTS)} != {0}:
+        return None
+    shape, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
+    return Cut(value.to_local().detach(), tuple(value.shape), (offset[0], offset[0] + shape[0]))
 
 
 def _whole(value):
@@ -127,12 +122,8 @@ def snapshot(state) -> dict:
     copies = {}
     with no_grad():
         for name, value in flatten(state).items():
-            part = as_cut(value)
-            if part is not None:
-                copies[name] = Cut(part.piece.detach().clone(), part.full_shape, part.group)
-            else:
-                value = _whole(value)
-                copies[name] = value.detach().clone() if isinstance(value, Tensor) else value
+            value = value if as_cut(value) is not None else _whole(value)
+            copies[name] = value.detach().clone() if isinstance(value, Tensor) else value
     return copies
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ... import Tensor, no_grad
-from ..fsdp._units import ShardedParameter, cut, gather_whole
+from ... import Tensor, empty, no_grad, zeros_like
+from ...nn import Parameter
+from ...utils import _pytree
+from .._placements import Replicate
+from ..fsdp._pieces import without_wrappers
+from ..fsdp._units import units_of
 from ..tensor import DTensor
 from ..tensor._dtensor import wrap
-from ._sharded import Cut
+from ..tensor._moves import move_plainly
 
 __all__ = ["StateDictOptions", "get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict",
            "set_optimizer_state_dict", "set_state_dict"]
-
-_WRAPPERS = ("_fsdp_wrapped_module.", "module.")
 
 
 @dataclass
 class StateDictOptions:
     """full_state_dict: whole tensors instead of this rank's pieces; with cpu_offload, on rank 0 only. broadcast_from_rank0: the others may
-    pass empty dictionaries when setting. strict: names must fit."""
+    pass empty dictionaries when setting whole tensors. strict: names must fit."""
 
     full_state_dict: bool = False
     cpu_offload: bool = False
@@ -31,11 +33,39 @@ class StateDictOptions:
     dsd_fqn_modifiers: str = "_fqn_modifiers"
 
 
-def _name(name: str, model) -> str:
+def _checked(options: StateDictOptions | None) -> StateDictOptions:
+    options = options or StateDictOptions()
+    if options.broadcast_from_rank0 and not options.full_state_dict:
+        raise ValueError("full_state_dict must be True when broadcast_from_rank0 is True.")
+    if options.flatten_optimizer_state_dict:
+        raise NotImplementedError("StateDictOptions: flatten_optimizer_state_dict is not supported")
+    return options
+
+
+def _entries(model) -> list:
+    """(name without wrappers, tensor, module, its name there) of all parameters and of the buffers that are saved; shared ones at each place."""
     from ...nn.parallel import DistributedDataParallel
 
-    name = name.replace("_fsdp_wrapped_module.", "")
-    return name.removeprefix("module.") if isinstance(model, DistributedDataParallel) else name
+    for unit in units_of(model):
+        unit.to_pieces()
+    found = []
+    for path, module in model.named_modules(remove_duplicate=False):
+        tensors = [*module._parameters.items(), *((n, b) for n, b in module._buffers.items() if n not in module._non_persistent_buffers_set)]
+        for own, tensor in tensors:
+            name = f"{path}.{own}" if path else own
+            name = without_wrappers(name)
+            if isinstance(model, DistributedDataParallel):
+                name = name.removeprefix("module.")
+            if tensor is not None:
+                found.append((name, tensor, module, own))
+    return found
+
+
+def _names(model) -> dict:
+    names: dict = {}
+    for name, tensor, *_ in _entries(model):
+        names.setdefault(id(tensor), name)
+    return names
 
 
 def _others_get_nothing(options: StateDictOptions) -> bool:
@@ -44,77 +74,114 @@ def _others_get_nothing(options: StateDictOptions) -> bool:
     return options.full_state_dict and options.cpu_offload and dist.is_initialized() and dist.get_rank() != 0
 
 
-def _given(value, like, full: bool):
-    """A value of a parameter's state as it is given out."""
+def _given(value, options: StateDictOptions):
+    """A value as it is given out."""
     if not isinstance(value, Tensor):
         return value
-    if isinstance(like, ShardedParameter) and tuple(value.shape) == tuple(like.shape):
-        if full:
-            return gather_whole(value, like.full_shape, like.process_group)
-        return Cut(value.detach(), like.full_shape, like.process_group)
-    if isinstance(like, DTensor):
-        value = like._shared_state({"": value})[""]
-        return value.detach().full_tensor() if full and isinstance(value, DTensor) else value.detach()
-    return value.detach()
+    value = value.detach()
+    if options.full_state_dict and isinstance(value, DTensor):
+        value = value.full_tensor()
+    return value.cpu() if options.cpu_offload and not _others_get_nothing(options) else value
 
 
 def get_model_state_dict(model, *, submodules=None, options: StateDictOptions | None = None) -> dict:
     """Parameters and buffers by name. With full_state_dict every rank must call it."""
-    options = options or StateDictOptions()
-    result = {}
-    kept = {id(t) for t in [*model.buffers()]}
-    persistent = set(_raw_state(model))
-    for name, value in [*model.named_parameters(), *model.named_buffers()]:
-        if name not in persistent or (options.ignore_frozen_params and id(value) not in kept and not value.requires_grad):
+    options, result, given = _checked(options), {}, {}
+    for name, value, *_ in _entries(model):
+        if options.ignore_frozen_params and isinstance(value, Parameter) and not value.requires_grad:
             continue
-        given = _given(value, value, options.full_state_dict)
+        if id(value) not in given:
+            given[id(value)] = _given(value, options)
         if not _others_get_nothing(options):
-            result[_name(name, model)] = given
+            result[name] = given[id(value)]
     return result
 
 
-def _raw_state(model) -> dict:
-    from ...nn import Module
-
-    return Module.state_dict(model, keep_vars=True)
+_COMES = "tensor of rank 0: shape, dtype"
 
 
-def _from_rank0(state: dict, options: StateDictOptions) -> dict:
-    from .. import distributed_c10d as dist
+class _FromRank0:
+    """A state of which rank 0 sends the tensors, one by one: all ranks ask for them in one order."""
 
-    if not options.broadcast_from_rank0 or not dist.is_initialized() or dist.get_world_size() == 1:
-        return state
-    box = [state if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(box)
-    return box[0]
+    def __init__(self, state: dict, options: StateDictOptions):
+        from .. import distributed_c10d as dist
+
+        self._rank = dist.get_rank() if options.broadcast_from_rank0 and dist.is_initialized() and dist.get_world_size() > 1 else None
+        self.state = state
+        if self._rank is None:
+            return
+        box = [None]
+        if self._rank == 0:
+            box = [_pytree.tree_map(lambda x: {_COMES: (tuple(x.shape), x.dtype)} if isinstance(x, Tensor) else x, _plain_dicts(state))]
+        dist.broadcast_object_list(box)
+        if self._rank:
+            self.state = box[0]
+
+    def here(self, value, like: Tensor):
+        """A value on this rank."""
+        from .. import distributed_c10d as dist
+
+        if self._rank == 0 and isinstance(value, Tensor):
+            value = value.detach().to(_device(like)).contiguous()
+            dist.broadcast(value, 0)
+        elif isinstance(value, dict) and _COMES in value:
+            shape, dtype = value[_COMES]
+            value = empty(shape, dtype=dtype, device=_device(like))
+            dist.broadcast(value, 0)
+        return value
+
+
+def _plain_dicts(value):
+    if isinstance(value, dict):
+        return {k: _plain_dicts(v) for k, v in value.items()}
+    return [_plain_dicts(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _device(like: Tensor):
+    if like.is_meta:
+        return like.device_mesh.device_type if isinstance(like, DTensor) else "cpu"
+    return like.device
 
 
 def set_model_state_dict(model, model_state_dict: dict, *, options: StateDictOptions | None = None):
-    """Takes whole tensors or this rank's pieces. Gives what load_state_dict gives: missing and unexpected names."""
+    """Takes whole tensors or this rank's pieces; parameters without values, on the device meta, come to life.
+
+    Gives what load_state_dict gives: missing and unexpected names. Raises RuntimeError for these where options.strict says so, ValueError
+    for other shapes.
+    """
     from ...nn._state import _IncompatibleKeys
 
-    options = options or StateDictOptions()
-    state = dict(_from_rank0(model_state_dict, options))
-    own = {_name(n, model): t for n, t in [*model.named_parameters(), *model.named_buffers()] if n in _raw_state(model)}
-    missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
+    options = _checked(options)
+    source, own = _FromRank0(model_state_dict, options), _entries(model)
+    names = {name for name, *_ in own}
+    missing, unexpected = [n for n, *_ in own if n not in source.state], [n for n in source.state if n not in names]
     if options.strict and (missing or unexpected):
         raise RuntimeError(f"set_model_state_dict: missing: {', '.join(missing[:8]) or 'none'}; unexpected: {', '.join(unexpected[:8]) or 'none'}")
+    alive: dict = {}  # what took the place of tensors without values
     with no_grad():
-        for name, target in own.items():
-            if name in state:
-                target.copy_(_piece(state[name], target, name))
+        for name, target, module, key in own:
+            if name not in source.state:
+                continue
+            value = _piece(source.here(source.state[name], target), target, name)
+            if not target.is_meta:
+                target.copy_(value)
+                continue
+            if id(target) not in alive:
+                value = value.to(dtype=target.dtype, device=_device(target), copy=True)
+                alive[id(target)] = Parameter(value, target.requires_grad) if isinstance(target, Parameter) else value
+            (module._parameters if key in module._parameters else module._buffers)[key] = alive[id(target)]
     return _IncompatibleKeys(missing, unexpected)
 
 
 def _piece(value, target, name: str):
-    if isinstance(value, Cut):
-        value = value.piece
-    elif isinstance(target, ShardedParameter) and not isinstance(value, ShardedParameter) and tuple(value.shape) == target.full_shape:
-        value = cut(value, target.process_group)
-    elif isinstance(target, DTensor) and not isinstance(value, DTensor):
-        value = wrap(target._own_state(value), target._spec)
+    """A value as one that lies as target does."""
     if tuple(value.shape) != tuple(target.shape):
         raise ValueError(f"set_state_dict: {name!r} has shape {list(value.shape)}, expected {list(target.shape)}")
+    if isinstance(target, DTensor) and not isinstance(value, DTensor):
+        spec = target._spec
+        value = value.detach().to(_device(target))
+        part = move_plainly(value, spec.with_placements([Replicate()] * spec.mesh.ndim), spec.placements)
+        return wrap(part.clone() if part is value else part, spec)
     return value
 
 
@@ -124,15 +191,14 @@ def _list(optimizers) -> list:
 
 def get_optimizer_state_dict(model, optimizers, *, submodules=None, options: StateDictOptions | None = None) -> dict:
     """{"state": by parameter name, "param_groups": with names}. With full_state_dict every rank must call it."""
-    options = options or StateDictOptions()
-    names = {id(p): _name(n, model) for n, p in model.named_parameters()}
+    options, names = _checked(options), _names(model)
     result: dict = {"state": {}, "param_groups": []}
     for optimizer in _list(optimizers):
         for group in optimizer.param_groups:
             for p in group["params"]:
                 state = optimizer.state.get(p)
                 if state:
-                    given = {k: _given(v, p, options.full_state_dict) if isinstance(v, Tensor) and v.dim() else v for k, v in state.items()}
+                    given = {k: _given(v, options) for k, v in (p._shared_state(state) if isinstance(p, DTensor) else state).items()}
                     if not _others_get_nothing(options):
                         result["state"][names[id(p)]] = given
             result["param_groups"].append({**{k: v for k, v in group.items() if k != "params"}, "params": [names[id(p)] for p in group["params"]]})
@@ -148,7 +214,7 @@ def init_states(optimizer) -> None:
     with no_grad():
         values = [(p, p.detach().clone()) for g in optimizer.param_groups for p in g["params"] if p.requires_grad]
         for p, _ in values:
-            p.grad = p.new_zeros(p.shape)
+            p.grad = zeros_like(p)
         for g in optimizer.param_groups:
             g["lr"] = 0.0
         optimizer.step()
@@ -161,9 +227,8 @@ def init_states(optimizer) -> None:
 
 def set_optimizer_state_dict(model, optimizers, optim_state_dict: dict, *, options: StateDictOptions | None = None) -> None:
     """Takes what get_optimizer_state_dict gave, whole or in pieces."""
-    options = options or StateDictOptions()
-    saved = _from_rank0(optim_state_dict, options)
-    names = {id(p): _name(n, model) for n, p in model.named_parameters()}
+    source, names = _FromRank0(optim_state_dict, _checked(options)), _names(model)
+    saved = source.state
     by_names = {tuple(g["params"]): g for g in saved["param_groups"]}
     for optimizer in _list(optimizers):
         local, groups, at = {}, [], 0
@@ -174,8 +239,8 @@ def set_optimizer_state_dict(model, optimizers, optim_state_dict: dict, *, optio
             for i, p in enumerate(group["params"], at):
                 state = saved["state"].get(names[id(p)])
                 if state is not None:
-                    local[i] = {k: _piece(v, p, names[id(p)]) if isinstance(v, Cut) or (isinstance(v, Tensor) and v.dim()) else v
-                                for k, v in state.items()}
+                    here = ((k, source.here(v, p)) for k, v in state.items())
+                    local[i] = {k: _piece(v, p, names[id(p)]) if isinstance(v, Tensor) and v.dim() and v.shape == p.shape else v for k, v in here}
             n = len(group["params"])
             groups.append({**{k: v for k, v in by_names[of_group].items() if k != "params"}, "params": list(range(at, at + n))})
             at += n

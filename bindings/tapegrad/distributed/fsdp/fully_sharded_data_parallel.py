@@ -7,6 +7,8 @@ import contextlib
 from ... import no_grad
 from ...nn import Module
 from .. import distributed_c10d as dist
+from ..tensor import DTensor
+from ..tensor._dtensor import local_of
 from ._api import *  # noqa: F403
 from ._api import (
     FullOptimStateDictConfig,
@@ -18,8 +20,9 @@ from ._api import (
     ShardingStrategy,
     StateDictType,
 )
-from ._fully_shard import fully_shard, groups_of
-from ._units import ShardedParameter, cut, gather_whole, units_of
+from ._fully_shard import device_type_of, fully_shard
+from ._pieces import hybrid_mesh, mesh_of, without_wrappers
+from ._units import units_of
 
 __all__ = ["FullyShardedDataParallel"]
 
@@ -27,6 +30,22 @@ _OWN = "_fsdp_wrapped_module."  # in names of a wrapper's parameters; names of s
 _CONFIGS = {StateDictType.FULL_STATE_DICT: (FullStateDictConfig, FullOptimStateDictConfig),
             StateDictType.LOCAL_STATE_DICT: (LocalStateDictConfig, ShardedOptimStateDictConfig),
             StateDictType.SHARDED_STATE_DICT: (ShardedStateDictConfig, ShardedOptimStateDictConfig)}
+
+
+def _replicated(module, group, policy: MixedPrecisionPolicy, ignored: list):
+    """The module with copies of its parameters on all ranks, but for those that are left out or that wrappers inside have; None where there
+    is nothing to do."""
+    from ...nn.parallel.distributed import DistributedDataParallel, _MixedPrecision
+
+    left_out = {id(t) for t in ignored} | {id(t) for m in FullyShardedDataParallel.fsdp_modules(module) for t in [*m.parameters(), *m.buffers()]}
+    named = [*module.named_parameters(), *module.named_buffers()]
+    names = [n for n, t in named if id(t) in left_out]
+    low = policy.param_dtype or policy.reduce_dtype
+    if (group.size() == 1 and low is None) or not any(t.requires_grad for _, t in named if id(t) not in left_out):
+        return None
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, names)
+    return DistributedDataParallel(module, process_group=group,
+                                   mixed_precision=_MixedPrecision(policy.param_dtype, policy.reduce_dtype) if low is not None else None)
 
 
 class FullyShardedDataParallel(Module):
@@ -48,21 +67,22 @@ class FullyShardedDataParallel(Module):
             for m in module.modules():
                 if any(p.is_meta for p in m.parameters(recurse=False)):
                     param_init_fn(m)
-        group, replicas = groups_of(process_group if process_group is not None else device_mesh)
+        strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
+        hybrid = strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+        given, device_type = process_group if process_group is not None else device_mesh, device_type_of(module)
+        mesh = hybrid_mesh(device_type) if hybrid and given is None else mesh_of(given, device_type)
+        group, replicas = mesh.get_group(mesh.ndim - 1), mesh.get_group(0) if mesh.ndim == 2 else None
         if sync_module_states:
             with no_grad():
                 for t in [*module.parameters(), *module.buffers()]:
-                    if not isinstance(t, ShardedParameter) and all(t is not p for p in ignored):
+                    if not isinstance(t, DTensor) and all(t is not p for p in ignored):
                         dist.broadcast(t, group=group, group_src=0)
                         if replicas is not None:
                             dist.broadcast(t, group=replicas, group_src=0)
-        strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
-        if (strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)) != (replicas is not None):
-            raise ValueError(f"FullyShardedDataParallel: hybrid strategies, and only they, take process_group=(shards, copies) or a "
-                             f"device_mesh of two dimensions: got {strategy}")
-        if ignored and strategy is ShardingStrategy.NO_SHARD:
-            raise NotImplementedError("FullyShardedDataParallel: ignored parameters are not supported with NO_SHARD")
-        options = {"process_group": (group, replicas), "sharding_strategy": strategy, "mixed_precision": mixed_precision,
+        if hybrid != (replicas is not None):
+            raise ValueError("FullyShardedDataParallel: hybrid strategies, and only they, take process_group=(shards, copies) or a "
+                             f"device_mesh of two dimensions: got {strategy} and {mesh}")
+        options = {"device_mesh": mesh, "sharding_strategy": strategy, "mixed_precision": mixed_precision,
                    "ignored_states": ignored or None}
         if auto_wrap_policy is not None:
             from .wrap import _wrap_children
@@ -77,13 +97,12 @@ class FullyShardedDataParallel(Module):
         self.process_group, self.sharding_strategy = group, strategy
         if strategy is not ShardingStrategy.NO_SHARD:
             frees = strategy in (ShardingStrategy.FULL_SHARD, ShardingStrategy.HYBRID_SHARD)
-            fully_shard(module, mesh=(group, replicas), reshard_after_forward=frees, mp_policy=policy, ignored_params=set(ignored))
+            fully_shard(module, mesh=mesh, reshard_after_forward=frees, mp_policy=policy, ignored_params=set(ignored))
         else:
-            from ...nn.parallel import DistributedDataParallel
-
-            if group.size() > 1 and any(p.requires_grad for p in module.parameters()):
-                self.__dict__["_replicated"] = DistributedDataParallel(module, process_group=group)
+            self.__dict__["_replicated"] = _replicated(module, group, policy, ignored)
         self._fsdp_wrapped_module = module
+        self._register_state_dict_hook(self._finish_state)
+        self.register_load_state_dict_pre_hook(self._add_own_name)
         self._state_type, self._state_config, self._optim_config = StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()
 
     @property
@@ -122,7 +141,11 @@ class FullyShardedDataParallel(Module):
         for u in units:
             u.syncs = False
         try:
-            yield
+            with contextlib.ExitStack() as stack:
+                for m in self.modules():
+                    if m.__dict__.get("_replicated") is not None:
+                        stack.enter_context(m.__dict__["_replicated"].no_sync())
+                yield
         finally:
             for u, syncs in zip(units, before, strict=True):
                 u.syncs = syncs
@@ -138,13 +161,12 @@ class FullyShardedDataParallel(Module):
     def summon_full_params(module, recurse: bool = True, writeback: bool = True, rank0_only: bool = False, offload_to_cpu: bool = False,
                            with_grads: bool = False):
         """Inside, the module has whole parameters; what is written to them is kept where writeback is set."""
-        from ...nn import Parameter
-
         units = units_of(module)
         with no_grad():
             for u in units:
+                u.to_pieces()
                 for s in u.slots:
-                    s.put(Parameter(gather_whole(s.piece.data, s.full_shape, u.group), s.piece.requires_grad))
+                    s.put(s.leaf(s.gather_alone()))
         try:
             yield
         finally:
@@ -153,7 +175,8 @@ class FullyShardedDataParallel(Module):
                     for s in u.slots:
                         m, name = s.places[0]
                         if writeback:
-                            s.piece.copy_(cut(m._parameters[name], u.group))
+                            now = m._parameters[name]
+                            s.local.copy_(s.cut(local_of(now).detach() if s.inner else now.detach()))
                         s.put(s.piece)
 
     # --- states ---
@@ -180,43 +203,44 @@ class FullyShardedDataParallel(Module):
             for m, (kind, config, optim_config) in zip(wrappers, before, strict=True):
                 m._state_type, m._state_config, m._optim_config = kind, config, optim_config
 
-    def state_dict(self, *args, prefix: str = "", keep_vars: bool = False, **kwargs):
-        """Names without the wrappers' own; values whole or pieces, as the state dict type says. Whole: every rank must call it."""
-        raw = super().state_dict(*args, prefix=prefix, keep_vars=True, **kwargs)
+    def _finish_state(self, module, state, prefix, metadata) -> None:
+        """Names without the wrapper's own; values whole or pieces, as the state dict type says. Whole: every rank must call it."""
         full = self._state_type is StateDictType.FULL_STATE_DICT
-        keep = not (full and getattr(self._state_config, "rank0_only", False) and dist.get_rank(self.process_group) != 0)
-        for key in list(raw):
-            value = raw.pop(key)
-            if isinstance(value, ShardedParameter):
-                value = value.full_tensor() if full else value if keep_vars else value.detach()
-            elif not keep_vars and hasattr(value, "detach"):
-                value = value.detach()
-            if keep:
-                raw[key.replace(_OWN, "")] = value
-        return raw
+        drop = full and getattr(self._state_config, "rank0_only", False) and dist.get_rank(self.process_group) != 0
+        for key in [k for k in state if k.startswith(prefix)]:
+            value = state.pop(key)
+            if full and isinstance(value, DTensor):
+                value = value.detach().full_tensor()
+            if full and getattr(self._state_config, "offload_to_cpu", False) and hasattr(value, "cpu"):
+                value = value.cpu()
+            if not drop:
+                state[prefix + key[len(prefix):].removeprefix(_OWN)] = value
 
-    def load_state_dict(self, state_dict, strict: bool = True, assign: bool = False):
-        """Takes whole values (of which each rank keeps its piece) or pieces."""
-        own = {key.replace(_OWN, ""): key for key in super().state_dict(keep_vars=True)}
-        return super().load_state_dict({own.get(key, key): value for key, value in state_dict.items()}, strict, assign)
+    @staticmethod
+    def _add_own_name(module, state, prefix, *rest) -> None:
+        for key in [k for k in state if k.startswith(prefix) and not k.startswith(prefix + _OWN)]:
+            state[prefix + _OWN + key[len(prefix):]] = state.pop(key)
 
     @staticmethod
     def optim_state_dict(model, optim, optim_state_dict=None, group=None) -> dict:
         """The optimizer's state by parameter names, whole where the model's state dict type is. Every rank must call it."""
-        state = optim_state_dict if optim_state_dict is not None else optim.state_dict()
         wrappers = FullyShardedDataParallel.fsdp_modules(model)
         full = not wrappers or wrappers[0]._state_type is StateDictType.FULL_STATE_DICT
         keep = not (full and wrappers and getattr(wrappers[0]._optim_config, "rank0_only", False) and dist.get_rank(wrappers[0].process_group))
-        names = {id(p): n.replace(_OWN, "") for n, p in model.named_parameters()}
+        return FullyShardedDataParallel._states_by_name(model, optim, optim_state_dict, full, keep)
+
+    @staticmethod
+    def _states_by_name(model, optim, state, full: bool, keep: bool) -> dict:
+        state = state if state is not None else optim.state_dict()
+        names = {id(p): without_wrappers(n) for n, p in model.named_parameters()}
         params = [p for g in optim.param_groups for p in g["params"]]
         result: dict = {"state": {}, "param_groups": []}
         for i, p in enumerate(params):
             values = state["state"].get(i)
             if values is None:
                 continue
-            if full and isinstance(p, ShardedParameter):
-                values = {k: gather_whole(v, p.full_shape, p.process_group) if getattr(v, "shape", ()) == p.shape and v.dim() else v
-                          for k, v in values.items()}
+            if full and isinstance(p, DTensor):
+                values = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in p._shared_state(values).items()}
             if keep:
                 result["state"][names[id(p)]] = values
         at = 0
@@ -226,19 +250,48 @@ class FullyShardedDataParallel(Module):
             at += n
         return result
 
-    full_optim_state_dict = optim_state_dict
+    @staticmethod
+    def full_optim_state_dict(model, optim, optim_input=None, rank0_only: bool = True, group=None) -> dict:
+        """The whole state by parameter names, on rank 0 only where said; the others get an empty dictionary. Every rank must call it."""
+        mine = not rank0_only or dist.get_rank(group) == 0
+        state = FullyShardedDataParallel._states_by_name(model, optim, None, True, mine)
+        return state if mine else {}
+
+    @staticmethod
+    def sharded_optim_state_dict(model, optim, group=None) -> dict:
+        """This rank's pieces of the state by parameter names."""
+        return FullyShardedDataParallel._states_by_name(model, optim, None, False, True)
+
+    @staticmethod
+    def scatter_full_optim_state_dict(full_optim_state_dict, model, optim_input=None, optim=None, group=None) -> dict:
+        """What optim.load_state_dict takes, from the whole state that rank 0 has; the others pass anything. Every rank must call it.
+
+        Without optim, its parameters are those of the model, in order. Tensors come whole to each rank, which keeps its part of each.
+        """
+        from ...optim import SGD
+        from ..checkpoint.state_dict import StateDictOptions, _FromRank0, _piece
+
+        source = _FromRank0(full_optim_state_dict, StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+        states, own = source.state["state"], {without_wrappers(n): p for n, p in model.named_parameters()}
+
+        def part(name: str, value):
+            value, p = source.here(value, own[name]), own[name]
+            return _piece(value, p, name) if getattr(value, "shape", None) == p.shape and value.dim() else value
+
+        parts = {name: {k: part(name, v) for k, v in states[name].items()} for name in own if name in states}
+        optim = optim if optim is not None else SGD(model.parameters(), lr=1.0)
+        return FullyShardedDataParallel.optim_state_dict_to_load(model, optim, {**source.state, "state": parts})
 
     @staticmethod
     def optim_state_dict_to_load(model, optim, optim_state_dict, is_named_optimizer=False, load_directly=False, group=None) -> dict:
         """What optim.load_state_dict takes, from what optim_state_dict gave."""
-        names = {id(p): n.replace(_OWN, "") for n, p in model.named_parameters()}
+        names = {id(p): without_wrappers(n) for n, p in model.named_parameters()}
         params = [p for g in optim.param_groups for p in g["params"]]
         state: dict = {}
         for i, p in enumerate(params):
             values = optim_state_dict["state"].get(names[id(p)])
             if values is not None:
-                state[i] = {k: cut(v, p.process_group) if isinstance(p, ShardedParameter) and tuple(getattr(v, "shape", ())) == p.full_shape
-                            and v.dim() else v for k, v in values.items()}
+                state[i] = values  # of which the optimizer keeps its part
         groups, at = [], 0
         for g, own in zip(optim_state_dict["param_groups"], optim.param_groups, strict=True):
             n = len(own["params"])

@@ -64,13 +64,13 @@ class CustomPolicy:
 
 def _wrap_children(module, policy, wrapper) -> int:
     """Wraps inner modules that the policy names, the innermost first. Gives the number of parameters in units of their own."""
-    from ._units import ShardedParameter
+    from ..tensor import DTensor
 
     wrapped = 0
     if isinstance(policy, (set, frozenset)):
         policy = ModuleWrapPolicy(policy)
     for name, child in list(module.named_children()):
-        total = sum(p.numel() for p in child.parameters() if not isinstance(p, ShardedParameter))
+        total = sum(p.numel() for p in child.parameters() if not isinstance(p, DTensor))
         if not policy(module=child, recurse=True, nonwrapped_numel=total):
             inner = 0
         else:

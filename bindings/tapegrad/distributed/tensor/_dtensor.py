@@ -10,7 +10,7 @@ import copy
 from ... import _C, Size, Tensor, no_grad
 from ...nn import Parameter
 from .. import device_mesh as _meshes
-from .._placements import Partial, Replicate, Shard
+from .._placements import CUTS, Partial, Replicate, Shard, _StridedShard
 from ._moves import gradient_placements, move, move_gradient, move_plainly
 from ._spec import Spec, contiguous_stride, normalized
 
@@ -140,7 +140,10 @@ class DTensor(Tensor):
         """The gradient, which lies as the tensor does (a Partial's is whole on each rank)."""
         with raw():
             local = Tensor.grad.__get__(self)
-        return None if local is None else wrap(local, self._spec.with_placements(gradient_placements(self.placements)))
+        if local is None:
+            return None
+        placements = gradient_placements(self._spec.placements)
+        return wrap(local, self._spec if placements is self._spec.placements else self._spec.with_placements(placements))
 
     @grad.setter
     def grad(self, value) -> None:
@@ -224,7 +227,7 @@ class DTensor(Tensor):
         if shape is None:
             whole = list(local_tensor.shape)
             for i, p in enumerate(placements):
-                if isinstance(p, Shard):
+                if isinstance(p, CUTS):
                     whole[p.dim] *= mesh.size(i)
             shape = whole
         spec = Spec(mesh, placements, shape)
@@ -292,7 +295,7 @@ def rebuild(is_parameter: bool, local, device_type: str, ranks: list, names, pla
 
     Raises ValueError where the part is not one of such a DTensor on this rank.
     """
-    kinds = {kind.__name__: kind for kind in (Replicate, Shard, Partial)}
+    kinds = {kind.__name__: kind for kind in (Replicate, Shard, Partial, _StridedShard)}
     placements = normalized([kinds[name](*fields) for name, *fields in placements], mesh := _meshes.DeviceMesh(
         device_type, ranks, mesh_dim_names=names), len(shape), "DTensor")
     spec = Spec(mesh, placements, shape)
@@ -312,7 +315,7 @@ def _checked(local, spec: Spec):
             group = spec.mesh.get_group(i)
             shapes: list = [None] * group.size()
             c10d.all_gather_object(shapes, (tuple(local.shape), str(local.dtype)), group=group)
-            if not isinstance(p, Shard) and len(set(shapes)) > 1:
+            if not isinstance(p, CUTS) and len(set(shapes)) > 1:
                 raise ValueError(f"DTensor.from_local: parts that lie as {p!r} must have one shape and dtype: got {shapes} along dimension {i} "
                                  "of the mesh")
             if isinstance(p, Replicate) and group.size() > 1:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from ... import cat, no_grad, ones_like, zeros_like
 from ...autograd import Function
 from .. import distributed_c10d as c10d
-from .._placements import Partial, Replicate, Shard
-from ._spec import bounds
+from .._placements import CUTS, Partial, Replicate
+from ._spec import bounds, cut_order
 
 __all__ = ["add_up_gradients", "gradient_placements", "move", "move_gradient"]
 
@@ -207,6 +207,8 @@ def _linear(op: str) -> None:
 
 def gradient_placements(placements) -> tuple:
     """How the gradient of a part lies."""
+    if not any(isinstance(p, Partial) for p in placements):
+        return tuple(placements)
     return tuple(Replicate() if isinstance(p, Partial) else p for p in placements)
 
 
@@ -226,30 +228,31 @@ def move_gradient(x, spec, given, wanted):
 def _before(spec, current: list, i: int, dim: int) -> int:
     """The rows of dimension `dim` that the ranks along mesh dimension i have together."""
     coordinate, n = spec.mesh.get_coordinate(), spec.shape[dim]
-    for j in range(i):
-        if current[j] == Shard(dim):
+    order = cut_order(current)
+    for j in order[:order.index(i)]:
+        if isinstance(current[j], CUTS) and current[j].dim == dim:
             first, last = bounds(n, spec.mesh.size(j), coordinate[j])
             n = last - first
     return n
 
 
 def _step(x, spec, current: list, i: int, to):
-    """One dimension of the mesh; no later one cuts the same dimension of the tensor."""
+    """One dimension of the mesh; none that cuts later cuts the same dimension of the tensor."""
     at, group = current[i], spec.mesh.get_group(i)
-    if isinstance(at, Shard):
+    if isinstance(at, CUTS):
         rows = _before(spec, current, i, at.dim)
     current[i] = to
     if group.size() == 1:
         return x
-    if isinstance(at, Shard) and isinstance(to, Shard):
+    if isinstance(at, CUTS) and isinstance(to, CUTS):
         return _Exchange.apply(x, group, at.dim, rows, to.dim)
-    if isinstance(at, Partial) and isinstance(to, Shard):
+    if isinstance(at, Partial) and isinstance(to, CUTS):
         return _ReduceAndCut.apply(x, group, to.dim, at.reduce_op)
-    if isinstance(at, Shard):
+    if isinstance(at, CUTS):
         x = _Gather.apply(x, group, at.dim, rows)
     elif isinstance(at, Partial):
         x = _Reduce.apply(x, group, at.reduce_op)
-    if isinstance(to, Shard):
+    if isinstance(to, CUTS):
         return _Cut.apply(x, group, to.dim)
     return _Summand.apply(x, group, to.reduce_op) if isinstance(to, Partial) else x
 
@@ -264,8 +267,8 @@ def move(x, spec, placements):
     ndim = len(current)
 
     def alone(i: int) -> bool:
-        cuts = {p.dim for p in (current[i], wanted[i]) if isinstance(p, Shard)}
-        return not any(isinstance(p, Shard) and p.dim in cuts for j in range(ndim) if j != i for p in (current[j], wanted[j]))
+        cuts = {p.dim for p in (current[i], wanted[i]) if isinstance(p, CUTS)}
+        return not any(isinstance(p, CUTS) and p.dim in cuts for j in range(ndim) if j != i for p in (current[j], wanted[j]))
 
     for i in range(ndim):
         if current[i] != wanted[i] and alone(i):
@@ -274,11 +277,11 @@ def move(x, spec, placements):
     touched: set = set()
     for i in range(ndim):
         if current[i] != wanted[i]:
-            touched |= {p.dim for p in (current[i], wanted[i]) if isinstance(p, Shard)}
-    for i in reversed(range(ndim)):
-        if current[i] != wanted[i] or (isinstance(current[i], Shard) and current[i].dim in touched):
+            touched |= {p.dim for p in (current[i], wanted[i]) if isinstance(p, CUTS)}
+    for i in reversed(cut_order(current)):
+        if current[i] != wanted[i] or (isinstance(current[i], CUTS) and current[i].dim in touched):
             x = _step(x, spec, current, i, Replicate())
-    for i in range(ndim):
+    for i in cut_order(wanted):
         if current[i] != wanted[i]:
             x = _step(x, spec, current, i, wanted[i])
     return x

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from ... import as_tensor, float32, float64, no_grad, promote_types, tensor
 from ...linalg import vector_norm
 from .. import distributed_c10d as c10d
-from .._placements import Partial, Replicate, Shard
-from ._dtensor import DTensor, local_of
+from .._placements import CUTS, Partial, Replicate
+from ._dtensor import local_of
 
-__all__ = ["total_norm"]
+__all__ = ["largest_over", "total_norm"]
 
 
 def total_norm(tensors: list, norm_type: float):
@@ -21,16 +22,18 @@ def total_norm(tensors: list, norm_type: float):
     if norm_type < 0 or norm_type == 0:
         raise ValueError(f"the norm of order {norm_type} of tensors that several processes hold is not supported: expected one above 0")
     groups: dict = {}  # tensors that the same ranks share are added up together
+    dtypes: dict = {}
     with no_grad():
         for t in tensors:
-            if any(isinstance(p, Partial) for p in t.placements):
-                t = t.redistribute(placements=[Replicate() if isinstance(p, Partial) else p for p in t.placements])
-            cut = tuple(i for i, p in enumerate(t.placements) if isinstance(p, Shard))
-            groups.setdefault((t.device_mesh, cut), []).append(local_of(t).detach())
+            spec = t._spec
+            if any(isinstance(p, Partial) for p in spec.placements):
+                t = t.redistribute(placements=[Replicate() if isinstance(p, Partial) else p for p in spec.placements])
+            cut = tuple(i for i, p in enumerate(spec.placements) if isinstance(p, CUTS))
+            part = local_of(t).detach()
+            dtypes[part.dtype] = None
+            groups.setdefault((spec.mesh, cut), []).append(part)
         totals = [_of_parts(mesh, cut, parts, norm_type) for (mesh, cut), parts in groups.items()]
-        dtype = tensors[0].dtype
-        for t in tensors:
-            dtype = promote_types(dtype, t.dtype)
+        dtype = functools.reduce(promote_types, dtypes)
         total = max(totals, key=lambda x: math.inf if math.isnan(x) else x) if norm_type == math.inf else sum(totals) ** (1.0 / norm_type)
         return tensor(total, dtype=float64).to(dtype if dtype.is_floating_point else float32).to(tensors[0].device)
 
@@ -53,6 +56,9 @@ def _of_parts(mesh, cut: tuple, parts: list, norm_type: float) -> float:
     return math.nan if is_nan else found
 
 
-def are_distributed(tensors) -> bool:
-    """Whether some of them are DTensors."""
-    return any(isinstance(t, DTensor) for t in tensors)
+def largest_over(meshes, value) -> None:
+    """A plain tensor becomes, in place, the largest of all ranks of some meshes; every one of these must call it."""
+    for mesh in meshes:
+        for i in range(mesh.ndim):
+            if mesh.size(i) > 1:
+                c10d.all_reduce(value, c10d.ReduceOp.MAX, group=mesh.get_group(i))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ... import Tensor, broadcast_shapes
-from .._placements import Partial, Replicate, Shard
+from .._placements import CUTS, Partial, Replicate
 from ._dtensor import DTensor, raw, wrap
-from ._spec import Spec
+from ._spec import Spec, settled
 from ._table import argument, dims_of, in_place, leaves_of, prepare, replicated, rule, structured
 
 _BINARY = "add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow float_power atan2 arctan2 hypot maximum minimum fmax " \
@@ -56,29 +56,29 @@ def _target(name: str, args, kwargs, tensors: list, shape) -> list:
         chosen = Replicate()
         if name in _FILLS:
             p = tensors[0].placements[i]
-            chosen = p if isinstance(p, Shard) else chosen
+            chosen = p if isinstance(p, CUTS) else chosen
         elif _stays_partial(name, args, kwargs, tensors, i):
             chosen = tensors[0].placements[i]
         else:
             for t in by_size:
                 p = t.placements[i]
-                if isinstance(p, Shard):
+                if isinstance(p, CUTS):
                     d = p.dim + len(shape) - t.ndim
                     if t.shape[p.dim] == shape[d]:
-                        chosen = Shard(d)
+                        chosen = type(p)(d, *p._fields()[1:])
                         break
         result.append(chosen)
-    return result
+    return list(settled(result, mesh))
 
 
 def _wanted(t: DTensor, target, shape) -> tuple[list, list]:
     """How an argument must lie for a result that lies as target, and the mesh's dimensions that share it for several parts."""
     placements, shared = [], []
     for i, p in enumerate(target):
-        if isinstance(p, Shard):
+        if isinstance(p, CUTS):
             d = p.dim - (len(shape) - t.ndim)
             if d >= 0 and t.shape[d] == shape[p.dim]:
-                placements.append(Shard(d))
+                placements.append(type(p)(d, *p._fields()[1:]))
             else:
                 placements.append(Replicate())
                 shared.append(i)
@@ -160,9 +160,9 @@ def total(func, name, args, kwargs):
     placements, target = [], []
     place = _kept(dims, keepdim)
     for p in t.placements:
-        if isinstance(p, Shard):
+        if isinstance(p, CUTS):
             placements.append(p)
-            target.append(Partial() if p.dim in dims else Shard(place(p.dim)))
+            target.append(Partial() if p.dim in dims else type(p)(place(p.dim), *p._fields()[1:]))
         else:
             p = p if _sums(p) and (dtype is None or dtype == t.dtype) else Replicate()
             placements.append(p)
@@ -170,7 +170,7 @@ def total(func, name, args, kwargs):
     summed = [p for p in target if isinstance(p, Partial)]
     if len({p.reduce_op for p in summed}) > 1:  # a sum of averages
         placements = [Replicate() if _sums(p) else p for p in placements]
-        target = [Replicate() if _sums(p) and not isinstance(q, Shard) else p for p, q in zip(target, placements, strict=True)]
+        target = [Replicate() if _sums(p) and not isinstance(q, CUTS) else p for p, q in zip(target, placements, strict=True)]
     local = prepare(t, placements)
     sorted_dims = sorted(dims)
     shape = [1 if d in dims else n for d, n in enumerate(t.shape) if keepdim or d not in dims]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ... import Size
-from .._placements import Partial, Placement, Replicate, Shard, _StridedShard
+from .._placements import CUTS, Partial, Placement, Replicate, Shard, _StridedShard
 
-__all__ = ["Spec", "bounds", "compute_local_shape_and_global_offset", "contiguous_stride", "normalized"]
+__all__ = ["Spec", "bounds", "compute_local_shape_and_global_offset", "contiguous_stride", "cut_order", "normalized", "settled"]
 
 
 def bounds(n: int, size: int, index: int) -> tuple[int, int]:
@@ -29,16 +29,35 @@ def normalized(placements, mesh, dims: int, who: str) -> tuple:
     if len(reductions) > 1 and not reductions <= {"sum", "avg"}:
         raise ValueError(f"{who}: Mixing different Partial reduce types is not supported: got {placements}")
     for i, p in enumerate(placements):
-        if isinstance(p, _StridedShard):
-            raise NotImplementedError(f"{who}: {p!r} is not supported: expected Shard, Replicate or Partial")
         if not isinstance(p, Placement):
             raise TypeError(f"{who}: expected placements: got {type(p).__name__}")
-        if isinstance(p, Shard):
+        if isinstance(p, CUTS):
             if not -dims <= p.dim < dims:
                 raise IndexError(f"{who}: {p!r} of a tensor of {dims} dimensions")
-            if p.dim < 0:
-                placements[i] = Shard(p.dim + dims)
+            d, *factor = p._fields()
+            placements[i] = Shard(d % dims) if factor in ([], [1]) else _StridedShard(d % dims, *factor)
+    for p, q in zip(placements, settled(placements, mesh), strict=True):
+        if p != q:
+            raise NotImplementedError(f"{who}: {p!r} is not supported where the later dimensions of {mesh} make it {q!r}")
     return tuple(placements)
+
+
+def settled(placements, mesh) -> tuple:
+    """The placements with the number of slices that each _StridedShard is inside of: Shard where that is one."""
+    result = list(placements)
+    for i, p in enumerate(result):
+        if isinstance(p, _StridedShard):
+            factor = 1
+            for j in range(i + 1, len(result)):
+                factor *= mesh.size(j) if isinstance(result[j], CUTS) and result[j].dim == p.dim else 1
+            result[i] = _StridedShard(p.dim, factor) if factor > 1 else Shard(p.dim)
+    return tuple(result)
+
+
+def cut_order(placements) -> list:
+    """The dimensions of the mesh in the order in which they cut: from the first on, those of a _StridedShard after all others, from the last on."""
+    late = [i for i, p in enumerate(placements) if isinstance(p, _StridedShard)]
+    return [i for i in range(len(placements)) if i not in late] + late[::-1]
 
 
 def contiguous_stride(shape) -> tuple:
@@ -83,8 +102,9 @@ def local_shape_and_offset(shape, mesh, placements) -> tuple[tuple, tuple]:
     if coordinate is None:
         return (0,), ()
     local, offset = list(shape), [0] * len(shape)
-    for i, p in enumerate(placements):
-        if isinstance(p, Shard):
+    for i in cut_order(placements):
+        p = placements[i]
+        if isinstance(p, CUTS):
             first, last = bounds(local[p.dim], mesh.size(i), coordinate[i])
             offset[p.dim] = offset[p.dim] + first if last > first else shape[p.dim]
             local[p.dim] = last - first

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from ... import Tensor
 from ...utils import _pytree
-from .._placements import Partial, Replicate, Shard
+from .._placements import CUTS, Partial, Replicate
 from ._dtensor import DTensor, local_of, wrap
 from ._moves import add_up_gradients, move
-from ._spec import Spec
+from ._spec import Spec, settled
 
 RULES: dict = {}
 # Operators whose results share memory with their argument.
@@ -83,7 +83,8 @@ def structured(func, name: str, t: DTensor, touched, place, args, kwargs, linear
     place: dimension of t -> dimension of the result. linear: a sum's parts may stay parts.
     """
     placements = tuple(Replicate() if (isinstance(p, Partial) and not (linear and p.reduce_op in ("sum", "avg")))
-                       or (isinstance(p, Shard) and p.dim in touched) else p for p in t.placements)
+                       or (isinstance(p, CUTS) and p.dim in touched) else p for p in t.placements)
+    placements = settled(placements, t.device_mesh)
     out = func(prepare(t, placements), *args, **kwargs)
     copied = getattr(t, "_copy_of_view", None) or (name if placements != t.placements and name in VIEWS else None)
 
@@ -92,10 +93,10 @@ def structured(func, name: str, t: DTensor, touched, place, args, kwargs, linear
             return local
         shape, now = list(local.shape), []
         for p in placements:
-            if isinstance(p, Shard):
+            if isinstance(p, CUTS):
                 d = place(p.dim)
                 shape[d] = t.shape[p.dim]
-                p = Shard(d)
+                p = type(p)(d, *p._fields()[1:])
             now.append(p)
         result = wrap(local, Spec(t.device_mesh, now, shape))
         if copied and name in VIEWS:

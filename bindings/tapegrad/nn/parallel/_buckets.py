@@ -52,6 +52,18 @@ def _weakly(method):
     return call
 
 
+class _InAnotherDtype:
+    """A reduction of a bucket's copy."""
+
+    def __init__(self, work, sent, buffer):
+        self._work, self._sent, self._buffer = work, sent, buffer
+
+    def wait(self):
+        """Until the bucket has the result."""
+        self._work.wait()
+        self._buffer.copy_(self._sent)
+
+
 class GradientSync:
     """The gradients of some parameters, made equal on all ranks of a group while they are computed."""
 
@@ -59,6 +71,7 @@ class GradientSync:
         self.group, self.names, self.parameters = group, [n for n, _ in named], [p for _, p in named]
         self.sparse, self.caps, self.average, self.warn_unused = sparse, caps, average, warn_unused
         self.hook = None  # (state, callable)
+        self.dtype = None  # of the sums over the ranks; None: the gradients' own
         self.divisor = None  # how many ranks still have input, when not all (join)
         self.samples = 0  # of this rank's forward passes since the last synchronisation
         self.begun, self.steps, self.waited, self.rebuilt = 0, 0, 0.0, False
@@ -105,10 +118,12 @@ class GradientSync:
         from ...distributed.distributed_c10d._process_group import ALL_REDUCE, _reduction
 
         if self.hook is None:
+            sent = buffer if self.dtype is None else buffer.to(self.dtype)
             if getattr(self.group, "_engine", None) is None:
-                return all_reduce(buffer, self._reduction(), group=self.group, async_op=True)
-            # Numbered, so that ranks of which one has left a backward early notice it.
-            return self.group._run(ALL_REDUCE, [], [buffer], reduction=_reduction(self._reduction()), tag=self.begun << 16 | index + 1)
+                work = all_reduce(sent, self._reduction(), group=self.group, async_op=True)
+            else:  # Numbered, so that ranks of which one has left a backward early notice it.
+                work = self.group._run(ALL_REDUCE, [], [sent], reduction=_reduction(self._reduction()), tag=self.begun << 16 | index + 1)
+            return work if sent is buffer else _InAnotherDtype(work, sent, buffer)
         state, hook = self.hook
         params = [self.parameters[i] for i in self.buckets[index]]
         with no_grad(), deferring():

@@ -20,11 +20,9 @@ from ...distributed.algorithms.join import Join, Joinable, JoinHook
 from ..module import Module
 from . import _agreement
 from ._buckets import _FIRST_BYTES, GradientSync
+from ._mixed_precision import LowPrecision, _MixedPrecision  # noqa: F401  the second by PyTorch's path
 
 __all__ = ["DistributedDataParallel"]
-
-_MISSING = "no data-parallel training in mixed precision of its own: use autocast, or a model in that precision"
-
 
 def _tensors_of(value, found: list) -> list:
     """The tensors in a result: in lists, tuples, dictionaries, dataclasses."""
@@ -70,6 +68,8 @@ class DistributedDataParallel(Module, Joinable):
     it); parameters that a rank does not use count as zero there, with either value of `find_unused_parameters`: False warns once and
     names them. Every backward through a result is reduced, a second one through a retained graph, too.
 
+    mixed_precision: a `_MixedPrecision(param_dtype, reduce_dtype, buffer_dtype)` of `nn.parallel.distributed`: parameters and inputs are cast for
+        the forward pass, gradients for the sums over the ranks, buffers once. Parameters and their gradients keep their dtype.
     average: "ranks"; "samples" weights each rank's gradients by its number of samples (the first dimension of its first input, summed over
         the forward passes since the last reduction), so that with losses that are means N processes do what one would with all samples;
         or a function of the inputs that gives that number.
@@ -94,8 +94,6 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
         if (delay_all_reduce_named_params is None) != (param_to_hook_all_reduce is None):
             raise ValueError("delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time.")
-        if mixed_precision is not None:
-            raise NotImplementedError(f"DistributedDataParallel: {_MISSING}")
         if not callable(average) and average not in ("ranks", "samples"):
             raise ValueError(f"DistributedDataParallel: average must be 'ranks', 'samples' or a function: got {average!r}")
         from ...distributed.distributed_c10d import _get_default_group
@@ -123,6 +121,8 @@ class DistributedDataParallel(Module, Joinable):
         self._average, self._check_drift, self._report_stragglers = average, check_drift, report_stragglers
         self.static_graph = False
         self._hook_of_gradients = self._hook_of_buffers = None
+        self.mixed_precision = mixed_precision
+        self._low = None if mixed_precision is None else LowPrecision(module, mixed_precision, self.parameters_to_ignore)
         self._build()
         if init_sync and self.process_group.size() > 1:
             _agreement.check_same_model([(n, p) for n, p in named if p.requires_grad], self.process_group)
@@ -166,6 +166,7 @@ class DistributedDataParallel(Module, Joinable):
             self._sync = GradientSync(self.process_group, self._named, [id(p) in sparse_weights for _, p in self._named], self._caps,
                                       "ranks" if self._average == "ranks" else "samples", not self.find_unused_parameters)
             self._sync.hook = self._hook_of_gradients
+            self._sync.dtype = getattr(self.mixed_precision, "reduce_dtype", None)
             if self.static_graph:
                 self._sync.native.learn()
             if self._report_stragglers and self.process_group.size() > 1:
@@ -191,12 +192,12 @@ class DistributedDataParallel(Module, Joinable):
         if self._delayed is not None and is_grad_enabled():
             self._delayed.before_forward()
         if self._sync is None:
-            return self.module(*inputs, **kwargs)
+            return (self._low or self.module)(*inputs, **kwargs)
         recorded = is_grad_enabled()
         self._before(recorded and self.require_backward_grad_sync)
         if self._average != "ranks" and recorded:
             self._sync.samples += (self._average if callable(self._average) else _number_of_samples)(*inputs, **kwargs)
-        result = self.module(*inputs, **kwargs)
+        result = (self._low or self.module)(*inputs, **kwargs)
         if recorded and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self._sync.native.expect(True)

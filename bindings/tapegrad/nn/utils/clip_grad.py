@@ -42,18 +42,16 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
 
 def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach: bool | None = None) -> None:
     """Scales the gradients by max_norm / total_norm where that is below 1."""
-    grads = [p.grad for p in _tensors(parameters) if p.grad is not None]
+    grads = [g for p in _tensors(parameters) if (g := p.grad) is not None]
     if not grads:
         return
     with no_grad():
         # Multiplying by 1 in the usual case is cheaper than asking a device for the norm.
-        factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+        whole = total_norm.full_tensor() if hasattr(total_norm, "device_mesh") else total_norm
+        factor = (max_norm / (whole + 1e-6)).clamp(max=1.0)
         for grad in grads:
-            grad.mul_(factor.to(grad.device))
-
-
-def _is_shared_out(t) -> bool:
-    return hasattr(t, "full_shape") or hasattr(t, "device_mesh")
+            part = grad.to_local() if hasattr(grad, "device_mesh") else grad
+            part.mul_(factor.to(part.device))
 
 
 def _check_finite(total, norm_type: float) -> None:
@@ -64,28 +62,12 @@ def _check_finite(total, norm_type: float) -> None:
 
 
 def _norm_over_ranks_of(tensors: list, norm_type: float):
-    """The norm of DTensors and plain tensors, the tensors themselves."""
+    """The norm of DTensors and plain tensors together."""
     from ...distributed.tensor._norms import total_norm
 
     whole = [t for t in tensors if not hasattr(t, "device_mesh")]
     total = total_norm([t for t in tensors if hasattr(t, "device_mesh")], norm_type)
     return _norm(stack([total, get_total_norm(whole, norm_type).to(total.dtype)]), norm_type) if whole else total
-
-
-def _norm_over_ranks(parameters: list, norm_type: float):
-    """The norm where parameters are shared out among ranks (distributed.fsdp, distributed.tensor); else None."""
-    if not any(map(_is_shared_out, parameters)):
-        return None
-    totals = []
-    cut = [p for p in parameters if hasattr(p, "full_shape")]
-    if cut:
-        from ...distributed.fsdp._units import sharded_norm
-
-        totals.append(sharded_norm(cut, norm_type))
-    others = [p.grad for p in parameters if p.grad is not None and not hasattr(p, "full_shape")]
-    if others:
-        totals.append(get_total_norm(others, norm_type))
-    return totals[0] if len(totals) == 1 else _norm(stack([t.to(totals[0].dtype) for t in totals]), norm_type) if totals else tensor(0.0)
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
@@ -94,12 +76,8 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     parameters = _tensors(parameters)
     if not parameters:
         warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
-    grads = [p.grad for p in parameters if p.grad is not None]
-    total = _norm_over_ranks(parameters, float(norm_type))
-    if total is None:
-        total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
-    elif error_if_nonfinite:
-        _check_finite(total, float(norm_type))
+    grads = [g for p in parameters if (g := p.grad) is not None]
+    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, float(max_norm), total, foreach)
     return total
 

@@ -398,7 +398,6 @@ def test_arguments(world_of_one):
             (dict(average="all"), ValueError, "average must be 'ranks', 'samples' or a function: got 'all'"),
             (dict(device_ids=[0, 1]), ValueError, "device_ids can only be None or contain a single element."),
             (dict(device_ids=[0]), ValueError, "device_ids and output_device arguments only work with"),
-            (dict(mixed_precision=object()), NotImplementedError, "no data-parallel training in mixed precision of its own"),
             (dict(param_to_hook_all_reduce=1), ValueError, "need to be set at the same time")]:
         with pytest.raises(kind, match=text):
             DistributedDataParallel(nn.Linear(1, 1), **wrong)

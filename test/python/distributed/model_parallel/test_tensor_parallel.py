@@ -216,7 +216,7 @@ def smaller_things(rank, size):
     sharded = tg.distributed.fsdp.fully_shard(nn.Linear(3, 5))
     sharded(tg.ones(2, 3)).sum().backward()
     if rank == 0:
-        next(sharded.parameters()).grad.fill_(float("inf"))
+        next(sharded.parameters()).grad.to_local().fill_(float("inf"))
     with pytest.raises(RuntimeError, match="is non-finite, so it cannot be clipped"):
         nn.utils.clip_grad_norm_(sharded.parameters(), 1.0, error_if_nonfinite=True)
 

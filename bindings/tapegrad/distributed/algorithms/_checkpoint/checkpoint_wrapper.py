@@ -6,7 +6,6 @@ of a pipeline: what the forward pass gathers or reduces is gathered or reduced a
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import functools
 
@@ -91,19 +90,9 @@ class CheckpointWrapper(ActivationWrapper):
         """The module's result."""
         if self.checkpoint_impl is CheckpointImpl.REENTRANT and kwargs:
             names, n = list(kwargs), len(args)  # that way takes no keywords
-            return self.checkpoint_fn(lambda *given: self._run(*given[:n], **dict(zip(names, given[n:], strict=True))), *args, *kwargs.values())
-        return self.checkpoint_fn(self._run, *args, **kwargs)
-
-    def _run(self, *args, **kwargs):
-        """The module's result, in the forward pass and again in backward: then units of fsdp around it have put their pieces back."""
-        inner = self._checkpoint_wrapped_module
-        modules = list(inner.modules())
-        holders = {id(u): u for m in modules for u in [m.__dict__.get("_fsdp_holder")] if u is not None and u.whole is None
-                   and not any(u.module is other for other in modules)}
-        with contextlib.ExitStack() as stack:
-            for unit in holders.values():
-                stack.enter_context(unit.standing())
-            return inner(*args, **kwargs)
+            inner = self._checkpoint_wrapped_module
+            return self.checkpoint_fn(lambda *given: inner(*given[:n], **dict(zip(names, given[n:], strict=True))), *args, *kwargs.values())
+        return self.checkpoint_fn(self._checkpoint_wrapped_module, *args, **kwargs)
 
 
 def offload_wrapper(module) -> OffloadWrapper:
