@@ -80,6 +80,8 @@ def main():
     text += profiling.table(profiled) if profiled else ""
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / "-".join([datetime.date.today().isoformat(), "cpu", *filter(None, [options.name])])
+    if not options.groups or "distributed" in options.groups:
+        text += distributed.appendix(libs, stem)
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     stem.with_suffix(".md").write_text(f"# Benchmarks of {datetime.date.today().isoformat()}\n\n`{command}` (`make bench` without arguments)\n\n" + text)
     if "torch" in libs and 0 < len(done) <= 300:  # more bars than that are no picture
