@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import weakref
+from datetime import timedelta
 
 import pytest
 import tapegrad as tg
@@ -48,7 +49,7 @@ def stopped_in_the_middle(rank, size, path, steps):
 def continue_when_others_are_done(path):
     def meanwhile(ranks):
         store = dist.FileStore(path, 5)
-        store.wait(["over2", "over3"])
+        store.wait(["over2", "over3"], timedelta(seconds=30))
         ranks[1].send_signal(signal.SIGCONT)
 
     return meanwhile
@@ -136,7 +137,6 @@ def test_a_client_that_nobody_holds_ends_its_thread():
 def test_an_answer_that_nobody_read_is_not_taken_for_a_later_one():
     with served(2, workers=2, staleness=0, patience=None) as (store, _):
         client, other = ParameterClient(store, 0, net := model()), ParameterClient(store, 1, model())
-        client.push({k: tg.zeros_like(p) for k, p in net.named_parameters()})
         hear = client._hear
 
         def interrupted(shard):

@@ -116,6 +116,7 @@ def test_the_newest_common_step_stays_when_one_shard_cannot_save(tmp_path):
 def test_another_number_of_shards_is_refused(tmp_path):
     train(tmp_path, 2)
     server = ParameterServer(dist.HashStore(), adagrad, workers=1, folder=tmp_path)
+    server.close()  # serves nobody
     with pytest.raises(ValueError, match="the state of a shard of 2 does not fit one of 1"):
         server.serve()
 
