@@ -81,17 +81,22 @@ def run_job(folder: str, options, chance: random.Random | None) -> tuple[str, in
     environment = {**os.environ, MARK: str(os.getpid()), "TMPDIR": options.temporary}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     kills, began = 0, time.monotonic()
-    while process.poll() is None:
-        time.sleep(chance.uniform(0.5, 4) if chance else 0.1)
-        if time.monotonic() - began > 600:
-            raise SystemExit(f"soak: a job has not ended after 600 s and {kills} kills")
-        ranks = [p for p in descendants(process.pid) if is_rank(p)]
-        if chance and ranks and process.poll() is None:
-            try:
-                os.kill(chance.choice(ranks), signal.SIGSTOP if chance.random() < 0.1 else signal.SIGKILL)
-                kills += 1
-            except ProcessLookupError:
-                pass
+    try:
+        while process.poll() is None:
+            time.sleep(chance.uniform(0.5, 4) if chance else 0.1)
+            if time.monotonic() - began > 600:
+                raise SystemExit(f"soak: a job has not ended after 600 s and {kills} kills")
+            ranks = [p for p in descendants(process.pid) if is_rank(p)]
+            if chance and ranks and process.poll() is None:
+                try:
+                    os.kill(chance.choice(ranks), signal.SIGSTOP if chance.random() < 0.1 else signal.SIGKILL)
+                    kills += 1
+                except ProcessLookupError:
+                    pass
+    finally:
+        if process.poll() is None:
+            process.terminate()  # it ends its ranks
+            process.wait()
     ends = [line for line in process.stdout.read().splitlines() if line.startswith("END")]
     process.stdout.close()
     if process.returncode or len(set(ends)) != 1:  # twice where a rank was killed behind its last line
