@@ -17,6 +17,7 @@ from . import (
     families,
     files,
     fourier,
+    harness,
     importing,
     layers,
     linalg,
@@ -53,8 +54,10 @@ def main():
     parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--best", action="store_true", help="the least time of the rounds instead of the median, on a machine that does other things, too")
     parser.add_argument("--name", default="", help="goes into the names of the files")
     options = parser.parse_args()
+    harness.BEST = options.best
     libs = libraries()
     if options.groups == ["cuda"]:  # another device, another table
         cuda.main(libs, options.rounds, options.out, lambda text: fnmatch.fnmatchcase(text, options.only), options.name)
