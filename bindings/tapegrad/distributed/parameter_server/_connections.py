@@ -26,6 +26,7 @@ def watched(connection) -> None:
     """The connection ends when the other machine has not answered for 25 s, as the store's do. Small messages go at once."""
     with socket.socket(fileno=os.dup(connection.fileno())) as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (("TCP_NODELAY", 1), ("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000)):
+        options = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+        for name, value in options.items():
             if hasattr(socket, name):
                 s.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

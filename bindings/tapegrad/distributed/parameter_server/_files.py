@@ -41,8 +41,8 @@ class ShardFiles:
         self._untidy = True
 
     def tidy(self) -> None:
-        """Removes files that nobody will want: older than the newest step that all have, and not of the last ones. Asks the store, so not to
-        be called while workers are kept waiting."""
+        """Removes files that nobody will want: older than the newest step that all have, and not of the last ones. Asks the store, so it is
+        not to be called while workers wait."""
         if not self._untidy:
             return
         self._untidy = False
@@ -62,8 +62,8 @@ class ShardFiles:
         return set.intersection(*({int(step) for step in self.store.get(key).split()[1:]} for key in keys))
 
     def resume(self) -> dict | None:
-        """The state of the newest step that all shards can read; None, and no file is left, where nothing was ever saved by all. Waits for all
-        shards. Raises RuntimeError where there is something and no such step."""
+        """The state of the newest step that all shards can read; None, and no file is left, where nothing was ever saved by all. Waits for
+        all shards. Raises RuntimeError where there is something and no such step."""
         mine = self.steps()
         self.store.set(f"{KEY}/found/{self.shard}", " ".join(["steps", *map(str, mine)]))
         found = [[int(step) for step in self.store.get(f"{KEY}/found/{k}").split()[1:]] for k in range(self.shards)]
@@ -78,9 +78,9 @@ class ShardFiles:
                 break
             state = None
             warnings.warn(f"parameter server: step {step} cannot be read, and the one before it is taken: {bad}", stacklevel=3)
-        if state is None and any(len(steps) > 1 for steps in found) or state is None and all(found):  # else a job was killed while it first saved
-            raise RuntimeError("parameter server: there is no step that all shards have saved: " + "; ".join(
-                f"shard {k} has {', '.join(map(str, steps)) or 'none'}" for k, steps in enumerate(found)) + "\nremove the files to begin anew")
+        if state is None and (all(found) or any(len(steps) > 1 for steps in found)):  # else a job was killed while it first saved
+            had = "; ".join(f"shard {k} has {', '.join(map(str, steps)) or 'none'}" for k, steps in enumerate(found))
+            raise RuntimeError(f"parameter server: there is no step that all shards have saved: {had}\nremove the files to begin anew")
         for step in mine:
             if step > agreed:  # of what will be done again: the other shards' may not be of the same past
                 self._remove(step)

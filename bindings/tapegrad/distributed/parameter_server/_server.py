@@ -54,7 +54,8 @@ class ParameterServer:
                  staleness: int | None = None, patience: float | None = 10.0, folder=None, save_every: int = 100, keep: int = 3,
                  address: str = "127.0.0.1", timeout: float = 60.0, table_optimizer=None) -> None:
         if not 0 <= shard < shards or workers < 1 or save_every < 1 or keep < 1:
-            raise ValueError(f"ParameterServer: shard {shard} of {shards}, {workers} workers, save_every={save_every}, keep={keep} do not fit")
+            raise ValueError(f"ParameterServer: shard {shard} of {shards}, {workers} workers, save_every={save_every}, keep={keep} do not "
+                             "fit")
         if first is not None and (not 1 <= first <= workers or staleness is not None):
             raise ValueError(f"ParameterServer: first must be 1 to {workers}, without staleness: got {first} and staleness={staleness}")
         if staleness is not None and staleness < 0:
@@ -247,7 +248,8 @@ class ParameterServer:
         for name, value in zip(names, tensors, strict=True):
             known = self.parameters.get(name)
             if known is not None and (name in tables) != (name in self.tables):
-                raise ValueError(f"{name!r} is {'a table' if name in tables else 'no table'} here, and is {'one' if name in self.tables else 'none'}")
+                words = ("a table here, and is none", "no table here, and is one")
+                raise ValueError(f"{name!r} is {words[name in self.tables]}")
             if known is not None and (known.shape != value.shape or known.dtype != value.dtype):
                 raise ValueError(f"{name!r} has shape {list(value.shape)} of {value.dtype} here, and is {list(known.shape)} of {known.dtype}")
             if known is None:
