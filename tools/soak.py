@@ -83,7 +83,7 @@ def run_job(folder: str, options, chance: random.Random | None) -> tuple[str, in
     kills, began = 0, time.monotonic()
     try:
         while process.poll() is None:
-            time.sleep(chance.uniform(0.5, 4) if chance else 0.1)
+            time.sleep(chance.uniform(0.5, 4) * (1 + kills / 20) if chance else 0.1)  # on a busy machine a start takes longer than that
             if time.monotonic() - began > 600:
                 raise SystemExit(f"soak: a job has not ended after 600 s and {kills} kills")
             ranks = [p for p in descendants(process.pid) if is_rank(p)]

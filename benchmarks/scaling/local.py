@@ -62,14 +62,14 @@ def measure(workers: int, nbytes: int) -> float:
     return statistics.mean(json.loads(text) for text in said[:workers])
 
 
-def measure_all(rounds: int = 5, workers=(1, 2, 3)) -> dict[int, dict[int, float]]:
-    """{workers: {bytes: seconds}}: medians of rounds in which all follow one another."""
+def measure_all(rounds: int, workers=(1, 2, 3)) -> dict[int, dict[int, float]]:
+    """{workers: {bytes: seconds}}: the least of rounds in which all follow one another, since the machine may do other things, too."""
     found: dict = {w: {n: [] for n in SIZES.values()} for w in workers}
     for _ in range(rounds):
         for w in workers:
             for n in SIZES.values():
                 found[w][n].append(measure(w, n))
-    return {w: {n: statistics.median(seconds) for n, seconds in by_size.items()} for w, by_size in found.items()}
+    return {w: {n: min(seconds) for n, seconds in by_size.items()} for w, by_size in found.items()}
 
 
 def fit(measured: dict[int, dict[int, float]], cores: int) -> Cluster:
@@ -91,7 +91,7 @@ def fit(measured: dict[int, dict[int, float]], cores: int) -> Cluster:
     return best
 
 
-def compare(rounds: int = 5) -> dict:
+def compare(rounds: int = 4) -> dict:
     """Measured, fitted and predicted null steps."""
     cores = len(os.sched_getaffinity(0))
     measured = measure_all(rounds)
