@@ -138,7 +138,8 @@ class ParameterClient:
                         failed = failed or error
             finally:
                 for shard in self._asked:  # nobody will read what these answer: a later call must not take it for its own
-                    self._connections[shard].close()
+                    with self._sending[shard]:
+                        self._connections[shard].close()
                 self._asked.clear()
         if failed is not None:
             raise failed
