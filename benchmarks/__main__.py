@@ -17,6 +17,7 @@ from . import (
     families,
     files,
     fourier,
+    harness,
     importing,
     layers,
     linalg,
@@ -53,8 +54,10 @@ def main():
     parser.add_argument("--only", default="*", help='only the cases whose "group: name" matches, such as "*: sum*"; nothing is written')
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--best", action="store_true", help="the least time of the rounds instead of the median, on a machine that does other things, too")
     parser.add_argument("--name", default="", help="goes into the names of the files")
     options = parser.parse_args()
+    harness.BEST = options.best
     libs = libraries()
     if options.groups == ["cuda"]:  # another device, another table
         cuda.main(libs, options.rounds, options.out, lambda text: fnmatch.fnmatchcase(text, options.only), options.name)
@@ -80,6 +83,8 @@ def main():
     text += profiling.table(profiled) if profiled else ""
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / "-".join([datetime.date.today().isoformat(), "cpu", *filter(None, [options.name])])
+    if not options.groups or "distributed" in options.groups:
+        text += distributed.appendix(libs, stem)
     command = " ".join(["python -m benchmarks", *sys.argv[1:]])
     stem.with_suffix(".md").write_text(f"# Benchmarks of {datetime.date.today().isoformat()}\n\n`{command}` (`make bench` without arguments)\n\n" + text)
     if "torch" in libs and 0 < len(done) <= 300:  # more bars than that are no picture

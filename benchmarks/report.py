@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
+from . import harness
 from .harness import Case, duration, geometric_mean
 
 
@@ -32,7 +33,7 @@ def table(cases: list[Case], versions: dict[str, str], threads: int) -> str:
     """Markdown: a summary per group, then every case."""
     peers = [n for n in versions if n != "tapegrad"]
     lines = [f"Processor: {processor()}, {threads} threads. " + ", ".join(f"{n} {v}" for n, v in versions.items()) + ".", "",
-             "Medians of alternating rounds; a ratio above 1 means that tapegrad is faster.", "", "| group | " + " | ".join(f"against {p} (geometric mean)" for p in peers) + " |",
+             f"{'The least times' if harness.BEST else 'Medians'} of alternating rounds; a ratio above 1 means that tapegrad is faster.", "", "| group | " + " | ".join(f"against {p} (geometric mean)" for p in peers) + " |",
              "| --- |" + " --- |" * len(peers)]
     for group, members in groups(cases).items():
         cells = []

@@ -15,6 +15,8 @@ import tempfile
 import time
 from datetime import timedelta
 
+MARK = "TAPEGRAD_SOAK"  # in the environment of all that it starts
+
 
 def job(folder: str, steps: int) -> None:
     """One rank: a network that is cut among the ranks on random digits, saved every 10 steps."""
@@ -76,19 +78,25 @@ def run_job(folder: str, options, chance: random.Random | None) -> tuple[str, in
     """The last line of a job and the number of kills; with `chance` ranks are killed, or stopped so that their group gives up."""
     command = [sys.executable, "-m", "tapegrad.distributed.run", "--nproc-per-node", str(options.ranks), "--max-restarts", "10000", __file__,
                "--job", folder, "--steps", str(options.steps)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    environment = {**os.environ, MARK: str(os.getpid()), "TMPDIR": options.temporary}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     kills, began = 0, time.monotonic()
-    while process.poll() is None:
-        time.sleep(chance.uniform(0.5, 4) if chance else 0.1)
-        if time.monotonic() - began > 600:
-            raise SystemExit(f"soak: a job has not ended after 600 s and {kills} kills")
-        ranks = [p for p in descendants(process.pid) if is_rank(p)]
-        if chance and ranks and process.poll() is None:
-            try:
-                os.kill(chance.choice(ranks), signal.SIGSTOP if chance.random() < 0.1 else signal.SIGKILL)
-                kills += 1
-            except ProcessLookupError:
-                pass
+    try:
+        while process.poll() is None:
+            time.sleep(chance.uniform(0.5, 4) * (1 + kills / 20) if chance else 0.1)  # on a busy machine a start takes longer than that
+            if time.monotonic() - began > 600:
+                raise SystemExit(f"soak: a job has not ended after 600 s and {kills} kills")
+            ranks = [p for p in descendants(process.pid) if is_rank(p)]
+            if chance and ranks and process.poll() is None:
+                try:
+                    os.kill(chance.choice(ranks), signal.SIGSTOP if chance.random() < 0.1 else signal.SIGKILL)
+                    kills += 1
+                except ProcessLookupError:
+                    pass
+    finally:
+        if process.poll() is None:
+            process.terminate()  # it ends its ranks
+            process.wait()
     ends = [line for line in process.stdout.read().splitlines() if line.startswith("END")]
     process.stdout.close()
     if process.returncode or len(set(ends)) != 1:  # twice where a rank was killed behind its last line
@@ -96,18 +104,44 @@ def run_job(folder: str, options, chance: random.Random | None) -> tuple[str, in
     return ends[0], kills
 
 
-def left_behind() -> dict:
-    return {"processes": sorted(descendants(os.getpid())), "shared memory": sorted(os.listdir("/dev/shm")), "descriptors": len(os.listdir("/proc/self/fd"))}
+def of_this_soak() -> list[int]:
+    """All processes that it has started, also those whose parents have ended."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if f"{MARK}={os.getpid()}".encode() in file.read().split(b"\0"):
+                        found.append(int(entry))
+            except OSError:
+                continue
+    return sorted(set(found) | set(descendants(os.getpid())))
 
 
-def stays(before: dict) -> dict:
-    """What was not there before and is there for a minute: other programs' shared memory comes and goes."""
+def used_files() -> set:
+    """The names in /dev/shm that some process has mapped: what other programs make there is theirs."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/maps") as file:
+                    found.update(line.split(None, 5)[5].strip().removeprefix("/dev/shm/") for line in file if "/dev/shm/" in line)
+            except OSError:
+                continue
+    return found
+
+
+def left_behind(temporary: str) -> dict:
+    return {"processes": of_this_soak(), "shared memory": sorted(set(os.listdir("/dev/shm")) - used_files()), "files": sorted(os.listdir(temporary)),
+            "descriptors": list(range(len(os.listdir("/proc/self/fd"))))}
+
+
+def stays(before: dict, temporary: str) -> dict:
+    """What was not there before and is there for a minute: what has just ended may take a moment to go."""
     new, until = None, time.monotonic() + 60
     while new is None or any(new.values()) and time.monotonic() < until:
         time.sleep(0.5)
-        now = left_behind()
-        found = {"processes": set(now["processes"]), "shared memory": set(now["shared memory"]) - set(before["shared memory"]),
-                 "descriptors": set(range(before["descriptors"], now["descriptors"]))}
+        found = {kind: set(names) - set(before[kind]) for kind, names in left_behind(temporary).items()}
         new = found if new is None else {kind: names & found[kind] for kind, names in new.items()}
     return {kind: sorted(names) for kind, names in new.items() if names}
 
@@ -123,16 +157,16 @@ def main() -> None:
     if options.job:
         return job(options.job, options.steps)
     chance, began, jobs, kills = random.Random(options.seed), time.monotonic(), 0, 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as options.temporary:
         undisturbed, _ = run_job(os.path.join(folder, "undisturbed"), options, None)
-        before = left_behind()
+        before = left_behind(options.temporary)
         while time.monotonic() - began < 60 * options.minutes:
             end, killed = run_job(os.path.join(folder, str(jobs)), options, chance)
             jobs, kills = jobs + 1, kills + killed
             print(f"{time.monotonic() - began:6.0f} s: job {jobs} ended after {killed} kills: {'the same bits' if end == undisturbed else 'OTHER BITS'}", flush=True)
             if end != undisturbed:
                 raise SystemExit(f"soak: {end}, undisturbed {undisturbed}")
-            if left := stays(before):
+            if left := stays(before, options.temporary):
                 raise SystemExit(f"soak: left behind: {left}")
     print(f"{jobs} jobs, {kills} kills, {time.monotonic() - began:.0f} s: all ended with the bits of an undisturbed one, nothing is left behind")
 

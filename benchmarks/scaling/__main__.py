@@ -1,4 +1,5 @@
-"""`python -m benchmarks.scaling [--out FOLDER]`: measures 2 to 4 ranks here, simulates the rest, writes numbers (JSON) and a picture."""
+"""`python -m benchmarks.scaling [--out FOLDER]`: measures 2 to 4 ranks and parameter servers of 1 to 3 workers here, simulates the rest, writes
+numbers (JSON) and a picture. `--local`: only the parameter servers, printed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import os
 from pathlib import Path
 
 from ..report import processor
-from . import backup, engines
+from . import backup, engines, local
 from .parameter_server import Cluster, step_time
 
 WORKERS = (1, 2, 5, 10, 25, 50, 100)
@@ -79,14 +80,18 @@ def plot(result: dict, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/scaling"))
+    parser.add_argument("--local", action="store_true")
     options = parser.parse_args()
+    if options.local:
+        print(json.dumps({"processor": processor(), **local.compare()}, indent=1))
+        return
     cores = len(os.sched_getaffinity(0))
     measured = {ranks: engines.measure(ranks) for ranks in (2, 3, 4)}
     costs = engines.fit({ranks: measured[ranks] for ranks in (2, 4)}, cores)
     check = {n: engines.call_time(costs, 3, n, cores) / seconds for n, seconds in measured[3].items()}
     result = {"processor": processor(), "cores": cores, "measured all_reduce (s)": measured, "costs": vars(costs),
               "3 ranks, predicted / measured": check, "workers": WORKERS, "null steps": null_steps(), "paper": PAPER,
-              "backup workers": backup_workers(), "number of hosts": HOSTS, "hosts": hosts(costs, 1.25e9)}
+              "backup workers": backup_workers(), "parameter servers here": local.compare(), "number of hosts": HOSTS, "hosts": hosts(costs, 1.25e9)}
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / datetime.date.today().isoformat()
     stem.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")

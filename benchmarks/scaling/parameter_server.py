@@ -3,6 +3,9 @@
 Machines 0 .. servers-1 hold a part of the model each. A step of a worker: a request to each server, the part's bytes back, the worker's
 own time, a gradient of as many bytes to each server. A server gives the parameters of the next step when it has the gradients of
 `needed` workers; later ones of that step are dropped.
+
+With `cores` all of them are processes of one machine: there is no link, bytes cost processor time, and processes that want to work share the
+cores (local.py). A processor's time is moved through two "links" of the network then: the process's own, of one second a second, and the machine's.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ class Cluster:
     request: float = 0.0  # of a server's processor, for each request or gradient
     fixed: float = 0.0  # of a worker, for each step
     servers: int = 16
+    byte: float = 0.0  # of a server's processor, for each byte of a part that it sends or gets
+    step_byte: float = 0.0  # of a server's processor, for each byte of its part when a step is made
+    worker_byte: float = 0.0  # of a worker's processor, for each byte of the model in each step
+    cores: int | None = None  # that all processes share; None: machines of their own
 
 
 def step_time(cluster: Cluster, workers: int, model_bytes: float, compute=None, needed: int | None = None, steps: int = 3, failed=()) -> float:
@@ -34,7 +41,11 @@ def step_time(cluster: Cluster, workers: int, model_bytes: float, compute=None, 
     if not 1 <= needed <= alive:
         raise ValueError(f"step_time: the number of gradients that make a step must be between 1 and {alive}: got {needed}")
     n, part = cluster.servers, model_bytes / cluster.servers
-    net = Network(n + workers, cluster.rate, cluster.latency)
+    host = n + workers
+    if cluster.cores:
+        net, moved = Network(host + 1, [1.0] * host + [float(cluster.cores)]), 0.0
+    else:
+        net, moved = Network(host, cluster.rate, cluster.latency), part
     net.failed = {n + w for w in failed}
     version = [0] * n  # of each server's part
     come = [0] * n  # gradients of that version
@@ -42,24 +53,33 @@ def step_time(cluster: Cluster, workers: int, model_bytes: float, compute=None, 
     finished = {}  # version: when all servers had it
     state = [{"step": 0, "have": 0} for _ in range(workers)]
 
+    def work(machine, seconds, call):
+        """call() when the machine's processor has worked for so long."""
+        if cluster.cores:
+            net.send(machine, host, seconds, call)
+        elif machine < n:
+            net.work(machine, seconds, call)
+        else:
+            net.after(seconds, call)
+
     def ask(w, server, step):
         def serve():
             if version[server] < step:
                 waiting[server].append(serve)
             else:
-                net.work(server, cluster.request, lambda: net.send(server, n + w, part, lambda: arrived(w, step)))
+                work(server, cluster.request + cluster.byte * part, lambda: net.send(server, n + w, moved, lambda: arrived(w, step)))
         net.send(n + w, server, 0, serve)
 
     def arrived(w, step):
         state[w]["have"] += 1
         if state[w]["have"] == n:
             state[w]["have"] = 0
-            net.after(cluster.fixed + (compute(w, step) if compute else 0.0), lambda: push(w, step))
+            work(n + w, cluster.fixed + cluster.worker_byte * model_bytes + (compute(w, step) if compute else 0.0), lambda: push(w, step))
 
     def push(w, step):
         # A worker that is late by whole steps goes on with the newest parameters.
         for server in range(n):
-            net.send(n + w, server, part, lambda server=server: net.work(server, cluster.request, lambda: take(server, step)))
+            net.send(n + w, server, moved, lambda server=server: work(server, cluster.request + cluster.byte * part, lambda: take(server, step)))
         then = max(step + 1, min(version))
         if then < steps:
             state[w]["step"] = then
@@ -70,8 +90,10 @@ def step_time(cluster: Cluster, workers: int, model_bytes: float, compute=None, 
         if step != version[server]:
             return
         come[server] += 1
-        if come[server] < needed:
-            return
+        if come[server] == needed:
+            work(server, cluster.step_byte * part, lambda: made(server))
+
+    def made(server):
         come[server] = 0
         version[server] += 1
         if min(version) == version[server]:

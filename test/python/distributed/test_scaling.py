@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3]))
 from benchmarks.scaling import __main__ as figures  # noqa: E402
-from benchmarks.scaling import backup, engines  # noqa: E402
+from benchmarks.scaling import backup, engines, local  # noqa: E402
 from benchmarks.scaling.network import Network, fair_rates  # noqa: E402
 from benchmarks.scaling.parameter_server import Cluster, step_time  # noqa: E402
 
@@ -50,6 +50,31 @@ def test_a_step_is_bound_by_links(workers):
 def test_what_is_calculated_and_requests_add_up():
     cluster = Cluster(rate=1e9, latency=0.01, request=0.001, fixed=0.1, servers=1)
     assert step_time(cluster, 1, 1e8, compute=lambda worker, step: 0.2) == pytest.approx(0.1 + 0.1 + 0.1 + 0.2 + 2 * 0.01 + 2 * 0.001)
+
+
+def test_processes_of_one_machine_share_its_cores():
+    cluster = Cluster(rate=1.0, servers=1, request=0.001, fixed=0.01, byte=1e-9, step_byte=2e-9, worker_byte=4e-9, cores=1)
+    server, worker, step = 2 * (0.001 + 0.1), 0.01 + 0.4, 0.2
+    for workers in (1, 2, 5):  # one core: everything one after the other, whoever does it
+        assert step_time(cluster, workers, 1e8) == pytest.approx(workers * (server + worker) + step, rel=1e-6)
+    many = Cluster(**{**vars(cluster), "cores": 64})  # each process has its own, and the server is the narrow place
+    assert step_time(many, 1, 1e8) == pytest.approx(server + worker + step, rel=1e-6)
+    assert 5 * server + step < step_time(many, 5, 1e8) <= 5 * server + step + worker + 1e-6
+
+
+def test_late_gradients_do_not_count_for_the_next_step():
+    cluster = Cluster(rate=1.0, servers=1, step_byte=1e-8, worker_byte=1e-9, cores=8)
+    slow = lambda worker, step: 0.5 if worker == 2 else 0.0  # noqa: E731
+    assert step_time(cluster, 3, 1e8, compute=slow, needed=2) == pytest.approx(0.1 + 1.0, rel=1e-6)  # it comes while the step is made
+
+
+@pytest.mark.long
+def test_costs_of_a_parameter_server_are_found_again():
+    made = Cluster(rate=1.0, servers=1, cores=2, request=3e-4, fixed=1e-3, byte=2e-9, step_byte=1e-9, worker_byte=4e-9)
+    times = {w: {n: step_time(made, w, n, steps=4) for n in local.SIZES.values()} for w in (1, 2, 3)}
+    found = local.fit({w: times[w] for w in (1, 2)}, 2)
+    for n, seconds in times[3].items():
+        assert step_time(found, 3, n, steps=4) == pytest.approx(seconds, rel=0.1)
 
 
 def test_backup_workers_cover_for_slow_and_failed_ones():

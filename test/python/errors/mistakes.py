@@ -363,7 +363,9 @@ def page() -> str:
              "Errors are raised before anything is written: `op: what is wrong: the values`, and what to do on a second line. Classes are",
              "PyTorch's for the same mistake. A misspelt argument, function or module is answered with the name that resembles it; for methods and",
              "attributes of tensors and modules Python itself says so when it shows the error.", "",
-             "This page is written from `test/python/errors/mistakes.py`, and each message is tested."]
+             "This page is written from `test/python/errors/mistakes.py`, and each message is tested.", "",
+             ", ".join(f"[{s}](#{s.lower().replace(',', '').replace(' ', '-')})" for s in dict.fromkeys(m.section for m in MISTAKES)) + "; and what each",
+             "rank prints when one of many processes fails: [Failures](distributed.md#failures)."]
     section = None
     for m in MISTAKES:
         if m.section != section:

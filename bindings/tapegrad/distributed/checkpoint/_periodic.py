@@ -93,10 +93,11 @@ class Checkpoints:
             _sharded._together(write_own, self.group, size, "write its state")
             model, optimizers = get_state_dict(self.model, self.optimizers)
             _sharded.write({"model": model, "optimizers": optimizers, "steps": self.steps}, path, self.group)  # its manifest makes it complete
-        except BaseException:
+        except (OSError, serialization.FileError):  # a full disk. Where another rank has died it may have written the manifest before
             with contextlib.suppress(OSError):  # the last rank removes the folder, too
-                os.unlink(self._own_file(path, rank))
-                os.rmdir(path)
+                if not os.path.exists(os.path.join(path, _sharded.MANIFEST)):
+                    os.unlink(self._own_file(path, rank))
+                    os.rmdir(path)
             raise
         if rank == 0:
             folders = self.folders()
@@ -123,7 +124,7 @@ class Checkpoints:
                 model, optimizers = get_state_dict(self.model, self.optimizers)
                 state = {"model": model, "optimizers": optimizers, "steps": 0}
                 _sharded.read(state, path, self.group)
-            except serialization.FileError as error:
+            except (OSError, serialization.FileError) as error:
                 if rank == 0:
                     warnings.warn(f"checkpoint: {path} cannot be read, and the one before it is taken: {error}", stacklevel=2)
                 continue

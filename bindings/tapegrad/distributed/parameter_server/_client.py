@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 import time
+import weakref
 import zlib
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, answer_challenge, deliver_challenge
 
 from ... import Tensor, arange, no_grad
+from ._connections import key_of, refused, watched
 from ._messages import KEY, MOST_BYTES, decode, encode, gone, limited, rows_of
 
 __all__ = ["ParameterClient"]
@@ -28,8 +31,9 @@ class ParameterClient:
         dtype: how floating-point values and gradients travel; None: as they are.
         timeout: seconds that a call may take.
 
-    One thread uses a client at a time. Raises DistBackendError where a shard has gone or does not answer in time, RuntimeError with what a
-    shard refuses.
+    One thread uses a client at a time; another, of its own, tells servers that wait for the slowest worker that this one is there. Raises
+    DistBackendError where a shard has gone or does not answer in time, RuntimeError with what a shard refuses. A call that is interrupted
+    ends the connections whose answer it did not read: make another client to go on.
     """
 
     def __init__(self, store, worker: int, model, *, tables=None, dtype=None, timeout: float = 70.0) -> None:
@@ -46,25 +50,36 @@ class ParameterClient:
         self._cast = dtype
         self._lock = threading.Lock()
         store.wait([f"{KEY}/secret", f"{KEY}/0"])
-        secret = store.get(f"{KEY}/secret")
+        key = key_of(store.get(f"{KEY}/secret"))
         self.shards = int(store.get(f"{KEY}/0").split()[2])
         self._connections: list = []
+        self._sending = [threading.Lock() for _ in range(self.shards)]
+        self._asked: set = set()  # shards that owe an answer
+        self._beating, self._leaves = None, threading.Event()
         try:
             for shard in range(self.shards):
                 host, port, *_ = store.get(f"{KEY}/{shard}").decode().split()
                 try:
                     connection = Client((host, int(port)))
                     self._connections.append(connection)
+                    watched(connection)
                     with limited(connection, timeout):
-                        answer_challenge(connection, secret)
-                        deliver_challenge(connection, secret)
-                except (OSError, EOFError, AuthenticationError) as error:
+                        answer_challenge(connection, key)
+                        deliver_challenge(connection, key)
+                except AuthenticationError as error:
+                    raise refused(shard) from error
+                except (OSError, EOFError) as error:
                     raise gone(shard, error) from error
-            self._versions = [self._call(s, {"op": "hello", "worker": worker})[0]["version"] for s in range(self.shards)]
+            said = [self._call(s, {"op": "hello", "worker": worker})[0] for s in range(self.shards)]
+            self._versions = [head["version"] for head in said]
             self._at_least = [0] * self.shards
+            if patience := min((head["patience"] for head in said if head["patience"] is not None), default=None):
+                self._beating = threading.Thread(target=_beat, args=(weakref.ref(self), self._leaves, patience / 5), daemon=True)
+                self._beating.start()
             for shard in range(self.shards):
                 names = [name for name, _ in self._names(shard)]
-                self._call(shard, {"op": "declare", "names": names}, [self._piece(name, shard).detach() for name in names])
+                self._call(shard, {"op": "declare", "names": names, "tables": sorted(self.tables.intersection(names))},
+                           [self._piece(name, shard).detach() for name in names])
         except BaseException:
             self.close()
             raise
@@ -82,9 +97,11 @@ class ParameterClient:
 
     # Talking.
     def _ask(self, shard: int, head: dict, tensors=()) -> None:
+        message = encode(head, tensors)
         try:
-            with limited(self._connections[shard], self.timeout):
-                self._connections[shard].send_bytes(encode(head, tensors))
+            with self._sending[shard], limited(self._connections[shard], self.timeout):
+                self._asked.add(shard)
+                self._connections[shard].send_bytes(message)
         except (OSError, EOFError) as error:
             raise gone(shard, error) from error
 
@@ -96,6 +113,7 @@ class ParameterClient:
                     raise gone(shard, f"no answer within {self.timeout:g} s")
             with limited(connection, self.timeout):
                 head, tensors = decode(connection.recv_bytes(MOST_BYTES))
+            self._asked.discard(shard)
         except (OSError, EOFError, ValueError) as error:
             raise gone(shard, error) from error
         if "error" in head:
@@ -108,18 +126,37 @@ class ParameterClient:
 
     def _all(self, questions: list) -> list:
         """Answers of all shards, which work at once. All are heard, so that the connections can go on after an error."""
+        answers, failed = [], None
         with self._lock:
-            for shard, question in enumerate(questions):
-                self._ask(shard, *question)
-            answers, failed = [], None
-            for shard in range(len(questions)):
-                try:
-                    answers.append(self._hear(shard))
-                except RuntimeError as error:
-                    failed = failed or error
-            if failed is not None:
-                raise failed
-            return answers
+            try:
+                for shard, question in enumerate(questions):
+                    self._ask(shard, *question)
+                for shard in range(len(questions)):
+                    try:
+                        answers.append(self._hear(shard))
+                    except RuntimeError as error:
+                        failed = failed or error
+            finally:
+                for shard in self._asked:  # nobody will read what these answer: a later call must not take it for its own
+                    with self._sending[shard]:
+                        self._connections[shard].close()
+                self._asked.clear()
+        if failed is not None:
+            raise failed
+        return answers
+
+    def _tell(self) -> None:
+        """Tells all shards that do not answer a question just now that this worker is there."""
+        for shard, connection in enumerate(self._connections):
+            if not self._sending[shard].acquire(blocking=False):
+                continue
+            try:
+                if shard not in self._asked and select.select([], [connection], [], 0)[1]:
+                    connection.send_bytes(encode({"op": "beat"}))
+            except (OSError, ValueError):  # it has gone: the next call says so
+                continue
+            finally:
+                self._sending[shard].release()
 
     # Training.
     @no_grad()
@@ -180,6 +217,9 @@ class ParameterClient:
 
     def close(self) -> None:
         """Leaves: servers no longer wait for this worker."""
+        self._leaves.set()
+        if self._beating is not None:
+            self._beating.join()
         for shard, connection in enumerate(self._connections):
             with contextlib.suppress(Exception):
                 self._call(shard, {"op": "leave"})
@@ -193,3 +233,8 @@ class ParameterClient:
         self.close()
 
 
+def _beat(client, leaves: threading.Event, every: float) -> None:
+    """Every so many seconds, until the client leaves or nobody holds it any more."""
+    while not leaves.wait(every) and (there := client()) is not None:
+        there._tell()
+        del there

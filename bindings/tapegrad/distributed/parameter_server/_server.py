@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import math
 import secrets
 import threading
 import time
@@ -11,8 +11,10 @@ import warnings
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 
-from ... import bfloat16, float16, float32, float64, no_grad, serialization, sparse_coo_tensor
+from ... import bfloat16, float16, float32, float64, no_grad, sparse_coo_tensor
 from ...nn import Parameter
+from ._connections import key_of, watched
+from ._files import ShardFiles
 from ._messages import KEY, MOST_BYTES, decode, encode, joined, limited
 
 __all__ = ["ParameterServer"]
@@ -28,14 +30,19 @@ class ParameterServer:
     Args:
         store: the store of the job; servers put their addresses there, and the secret of the job.
         optimizer: a function that makes the optimizer of a list of parameters. Tables get sparse gradients: optim.SGD, Adagrad and
-            SparseAdam take them.
+            SparseAdam take them, and change only rows that have one.
+        table_optimizer: the same for the tables, where they have another than the other parameters.
         workers: how many workers there are, numbered from 0.
         shard, shards: the number of this server, and how many there are. Parameters go to shards by name, rows of tables by number.
         first: synchronous training: the first so many gradients of a step make the step (their mean, added in the order of workers);
             gradients that come later are dropped. None: asynchronous, each gradient is applied when it comes.
-        staleness: asynchronous training: how many pushes a worker may be ahead of the slowest one that is alive before its pull waits. One
-            that is stopped but not dead holds the others up to `timeout`.
-        folder: where the shard is saved every `save_every` steps (`shard-<k>.tape`, complete or not at all) and loaded from at the start.
+        staleness: asynchronous training: how many pushes a worker may be ahead of the slowest one before its pull waits.
+        patience: seconds after which a worker that is not heard of (stopped, behind a link that is cut) no longer counts for that bound.
+            Workers tell that they are there while they compute, so it has to be longer than a message travels, not than a step takes.
+            When one comes back and the others are ahead by more than the bound, it goes on where the slowest of them is, and gradients of
+            values that it had before are dropped. None: everyone counts until the connection ends.
+        folder: where the shard is saved every `save_every` steps and at the end, complete or not at all; the last `keep` stay, and the newest
+            that all shards have. serve() goes on from that one: all shards are started together, and files of later steps are removed.
         address: where to listen.
         timeout: seconds that a worker's call may wait.
 
@@ -44,32 +51,37 @@ class ParameterServer:
     """
 
     def __init__(self, store, optimizer, *, workers: int, shard: int = 0, shards: int = 1, first: int | None = None,
-                 staleness: int | None = None, folder=None, save_every: int = 100, address: str = "127.0.0.1", timeout: float = 60.0) -> None:
-        if not 0 <= shard < shards or workers < 1 or save_every < 1:
-            raise ValueError(f"ParameterServer: shard {shard} of {shards}, {workers} workers, save_every={save_every} do not fit")
+                 staleness: int | None = None, patience: float | None = 10.0, folder=None, save_every: int = 100, keep: int = 3,
+                 address: str = "127.0.0.1", timeout: float = 60.0, table_optimizer=None) -> None:
+        if not 0 <= shard < shards or workers < 1 or save_every < 1 or keep < 1:
+            raise ValueError(f"ParameterServer: shard {shard} of {shards}, {workers} workers, save_every={save_every}, keep={keep} do not "
+                             "fit")
         if first is not None and (not 1 <= first <= workers or staleness is not None):
             raise ValueError(f"ParameterServer: first must be 1 to {workers}, without staleness: got {first} and staleness={staleness}")
         if staleness is not None and staleness < 0:
             raise ValueError(f"ParameterServer: staleness must not be negative: got {staleness}")
+        if patience is not None and not patience > 0:
+            raise ValueError(f"ParameterServer: patience must be a number of seconds above 0, or None: got {patience}")
         self.workers, self.shard, self.shards, self.first, self.staleness, self.timeout = workers, shard, shards, first, staleness, timeout
-        self.path = None if folder is None else os.path.join(os.fspath(folder), f"shard-{shard:04}.tape")
-        self.save_every, self._make_optimizer = save_every, optimizer
+        self.patience, self.save_every = patience, save_every
+        self._files = None if folder is None else ShardFiles(folder, shard, shards, keep, store)
+        self._make = {"optimizer": optimizer} if table_optimizer is None else {"optimizer": optimizer, "table_optimizer": table_optimizer}
         self.parameters: dict = {}
+        self.tables: set = set()  # names of the parameters of which this shard has rows
         self.version = 0  # steps that were taken
         self.dropped = 0  # gradients that came too late
         self._broken = ""  # why no step can be taken any more
         self.recorded: list = []  # workers whose gradients made the last step
-        self._optimizer, self._saved_optimizer = None, None
+        self._optimizers: dict | None = None  # made by the first step
+        self._saved: dict = {}  # their states that were loaded
         self._changed = threading.Condition()  # an RLock's: state_dict() is called inside, too
         self._alive: dict = {}  # worker -> pushes
+        self._heard: dict = {}  # worker -> when; math.inf while it is answered
+        self._outdated: set = set()  # workers whose values are older than the bound allows
         self._came: set = set()
         self._step: dict = {}  # worker -> its gradients for the step that is being collected
-        if self.path is not None:
-            os.makedirs(os.fspath(folder), exist_ok=True)
-            if os.path.exists(self.path):
-                self.load_state_dict(serialization.load(self.path))
         mine = secrets.token_hex(32)
-        self._secret = store.compare_set(f"{KEY}/secret", "", mine) or mine.encode()
+        self._key = key_of(store.compare_set(f"{KEY}/secret", "", mine) or mine.encode())
         self._listener = Listener((address, 0), backlog=max(16, 2 * workers))
         self._ends = threading.Event()
         host, port = self._listener.address
@@ -77,30 +89,40 @@ class ParameterServer:
 
     # State.
     def state_dict(self) -> dict:
-        """Values, the optimizer's state and the number of steps."""
+        """Values, the optimizers' states and the number of steps."""
         with self._changed:
-            optimizer = self._optimizer.state_dict() if self._optimizer is not None else self._saved_optimizer
-            return {"parameters": {k: p.detach().clone() for k, p in self.parameters.items()}, "optimizer": optimizer, "version": self.version}
+            made = self._saved if self._optimizers is None else {k: o.state_dict() for k, o in self._optimizers.items()}
+            return {"parameters": {k: p.detach().clone() for k, p in self.parameters.items()}, "tables": sorted(self.tables),
+                    "optimizer": made.get("optimizer"), "table_optimizer": made.get("table_optimizer"), "version": self.version,
+                    "shards": self.shards}
 
     def load_state_dict(self, state: dict) -> None:
-        """Takes over a state; before workers come."""
-        self.parameters = {k: Parameter(v) for k, v in state["parameters"].items()}
-        self.version, self._optimizer, self._saved_optimizer = state["version"], None, state["optimizer"]
+        """Takes over a state; before workers come. Raises ValueError for one of another number of shards."""
+        if state["shards"] != self.shards:
+            raise ValueError(f"parameter server: the state of a shard of {state['shards']} does not fit one of {self.shards}")
+        self.parameters, self.tables = {k: Parameter(v) for k, v in state["parameters"].items()}, set(state["tables"])
+        self.version, self._optimizers = state["version"], None
+        self._saved = {k: state[k] for k in ("optimizer", "table_optimizer") if state[k] is not None}
 
     # Connections.
     def serve(self) -> None:
-        """Serves until all workers have come and left (or died), or close() is called. Ctrl-C ends it."""
-        accepting = threading.Thread(target=self._accept, daemon=True)
-        accepting.start()
+        """Goes on from what is saved in the folder, and serves until all workers have come and left (or died), or close() is called. Ctrl-C
+        ends it. Raises RuntimeError where something is saved and there is no step that all shards can read."""
         try:
+            if self._files is not None and (state := self._files.resume()) is not None:
+                self.load_state_dict(state)
+            threading.Thread(target=self._accept, daemon=True).start()
             while not self._ends.wait(_SLICE):
+                if self._files is not None:
+                    self._files.tidy()
                 with self._changed:
                     if len(self._came) == self.workers and not self._alive:
                         break
         finally:
             self.close()
-            if self.path is not None and self.version:
-                serialization.save(self.state_dict(), self.path)
+            with self._changed:
+                if self._files is not None and self.version and not self._broken:
+                    self._files.save(self.version, self.state_dict())
 
     def close(self) -> None:
         """Ends serve(). Workers that call after it are told that the shard has gone."""
@@ -123,9 +145,10 @@ class ParameterServer:
         worker = None
         try:
             # Who does not show the secret in time is let go; nobody else waits for that.
+            watched(connection)
             with limited(connection, _HANDSHAKE):
-                deliver_challenge(connection, self._secret)
-                answer_challenge(connection, self._secret)
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
             while not self._ends.is_set():
                 if not connection.poll(_SLICE):
                     continue
@@ -135,12 +158,17 @@ class ParameterServer:
                     worker = self._hello(head, worker)
                 elif worker is None:
                     raise ValueError("a worker says who it is first")
+                self._hear(worker)
+                if head.get("op") == "beat":  # it computes, and wants no answer
+                    self._heard[worker] = time.monotonic()
+                    continue
                 try:
                     answer = self._answer(head, tensors, worker, connection)
                 except (OSError, EOFError):
                     raise
                 except Exception as error:  # of whatever the optimizer raises, too
                     answer = encode({"error": f"{type(error).__name__}: {error}"})
+                self._heard[worker] = time.monotonic()  # one that is stopped may not read it
                 with limited(connection, self.timeout):
                     connection.send_bytes(answer)
                 if head.get("op") == "leave":
@@ -161,9 +189,29 @@ class ParameterServer:
             if before is not None or type(worker) is not int or not 0 <= worker < self.workers or worker in self._alive:
                 raise ValueError(f"there is a worker {worker} already, or there are not so many")
             # One that comes anew goes on where the slowest is.
-            self._alive[worker] = min(self._alive.values(), default=0) if worker in self._came else 0
+            self._alive[worker] = min(self._counted(), default=0) if worker in self._came else 0
+            self._heard[worker] = time.monotonic()
+            self._outdated.discard(worker)
             self._came.add(worker)
         return worker
+
+    # Who is there.
+    def _counted(self, but=None) -> list:
+        """The pushes of all workers that have been heard of lately."""
+        since = -math.inf if self.patience is None else time.monotonic() - self.patience
+        return [pushes for worker, pushes in self._alive.items() if worker != but and self._heard[worker] >= since]
+
+    def _hear(self, worker: int) -> None:
+        """The worker has said something, perhaps for the first time after a long while."""
+        before, self._heard[worker] = self._heard[worker], math.inf
+        if self.staleness is None or self.patience is None or time.monotonic() - before <= self.patience:
+            return
+        with self._changed:
+            slowest = min(self._counted(but=worker), default=0)
+            if slowest > self._alive[worker] + self.staleness + 1:  # further ahead than anyone can be of one that counts
+                self._alive[worker] = slowest
+                self._outdated.add(worker)
+            self._changed.notify_all()
 
     def _wait(self, connection: Connection, ready, what: str) -> None:
         deadline = time.monotonic() + self.timeout
@@ -187,33 +235,39 @@ class ParameterServer:
             if self._broken and op != "leave":
                 raise RuntimeError(self._broken)
             if op == "declare":
-                self._declare(head["names"], tensors)
+                self._declare(head["names"], tensors, head["tables"])
             elif op == "pull":
                 return self._pull(head, tensors, worker, connection)
             elif op == "push":
                 return self._push(head, tensors, worker)
             elif op not in ("hello", "leave"):
                 raise ValueError(f"unknown question {op!r}")
-        return encode({"version": self.version, "shards": self.shards})
+        return encode({"version": self.version, "shards": self.shards, "patience": self.patience if self.staleness is not None else None})
 
-    def _declare(self, names: list, tensors: list) -> None:
+    def _declare(self, names: list, tensors: list, tables: list) -> None:
         for name, value in zip(names, tensors, strict=True):
             known = self.parameters.get(name)
+            if known is not None and (name in tables) != (name in self.tables):
+                words = ("a table here, and is none", "no table here, and is one")
+                raise ValueError(f"{name!r} is {words[name in self.tables]}")
             if known is not None and (known.shape != value.shape or known.dtype != value.dtype):
                 raise ValueError(f"{name!r} has shape {list(value.shape)} of {value.dtype} here, and is {list(known.shape)} of {known.dtype}")
             if known is None:
-                if self._optimizer is not None:
+                if self._optimizers is not None:
                     raise ValueError(f"{name!r} was not declared before the first step")
                 self.parameters[name] = Parameter(value.clone())
+                if name in tables:
+                    self.tables.add(name)
         self._changed.notify_all()
 
     def _pull(self, head: dict, tensors: list, worker: int, connection: Connection) -> bytes:
         if self.first is not None:
             self._wait(connection, lambda: self.version >= head["at_least"], f"step {head['at_least']} was not complete")
         elif self.staleness is not None:
-            self._wait(connection, lambda: self._alive[worker] - min(self._alive.values()) <= self.staleness
+            self._wait(connection, lambda: self._alive[worker] - min(self._counted()) <= self.staleness
                        and (len(self._came) == self.workers or self._alive[worker] <= self.staleness),
                        f"the slowest worker did not come to {self._alive[worker] - self.staleness} pushes")
+        self._outdated.discard(worker)
         values, rows = [], iter(tensors)
         for name, of_rows in head["names"]:
             value = self.parameters[name].detach()
@@ -235,10 +289,10 @@ class ParameterServer:
                 raise ValueError(f"the rows of {name!r} do not fit {list(p.shape)}")
             grads[name] = (first, rows.to(p.dtype))
         taken = True
-        if self.first is None:
+        if self.first is None and worker not in self._outdated:
             self._alive[worker] += 1
             self._apply({worker: grads})
-        elif head["version"] != self.version or worker in self._step:
+        elif self.first is None or head["version"] != self.version or worker in self._step:
             taken, self.dropped = False, self.dropped + 1
         else:
             self._step[worker] = grads
@@ -254,10 +308,8 @@ class ParameterServer:
 
     def _apply(self, by_worker: dict) -> None:
         """One step of the optimizer: the mean over workers."""
-        if self._optimizer is None:
-            self._optimizer = self._make_optimizer(list(self.parameters.values()))
-            if self._saved_optimizer is not None:
-                self._optimizer.load_state_dict(self._saved_optimizer)
+        if self._optimizers is None:
+            self._optimizers = self._made_optimizers()
         self.recorded = sorted(by_worker)
         count = len(self.recorded)
         for name, p in self.parameters.items():
@@ -270,17 +322,28 @@ class ParameterServer:
                 total = sparse_coo_tensor(total[0].unsqueeze(0), total[1], p.shape).coalesce()
             p.grad = total if count == 1 else total / count
         try:
-            self._optimizer.step()
+            for optimizer in self._optimizers.values():
+                optimizer.step()
         except Exception as error:  # some parameters may have made the step: nobody goes on from there
             self._broken = f"shard {self.shard}: the optimizer failed: {type(error).__name__}: {error}"
             self._changed.notify_all()
             raise
         self.version += 1
-        if self.path is not None and self.version % self.save_every == 0:
+        if self._files is not None and self.version % self.save_every == 0:
             try:
-                serialization.save(self.state_dict(), self.path)
+                self._files.save(self.version, self.state_dict())
             except OSError as error:  # a disk that is full now need not be at the end
                 warnings.warn(f"parameter server: shard {self.shard} could not be saved: {error}", stacklevel=2)
+
+    def _made_optimizers(self) -> dict:
+        made = {}
+        for kind, make in self._make.items():
+            mine = [p for name, p in self.parameters.items() if len(self._make) == 1 or (name in self.tables) == (kind == "table_optimizer")]
+            if mine:  # a shard may have none
+                made[kind] = make(mine)
+                if kind in self._saved:
+                    made[kind].load_state_dict(self._saved[kind])
+        return made
 
 
 def transfer_dtype(name: str):

@@ -11,9 +11,9 @@ import time
 
 import pytest
 import tapegrad as tg
+from distributed.machines import needs_namespaces, run, two_machines
 from distributed.ranks import results, run_ranks
 
-SPACES = ("tapegradtest0", "tapegradtest1")
 RANK = """
 import os, sys, time, datetime
 import tapegrad as tg, tapegrad.distributed as dist
@@ -35,51 +35,22 @@ os._exit(3)  # the store's server is beyond the cut
 """
 
 
-def run(*args) -> None:
-    subprocess.run(args, check=True, capture_output=True)
-
-
-@contextlib.contextmanager
-def two_machines():
-    """Namespaces with a link between them."""
-    try:
-        for name in SPACES:
-            run("ip", "netns", "add", name)
-        run("ip", "link", "add", "tgtest", "netns", SPACES[0], "type", "veth", "peer", "name", "tgtest", "netns", SPACES[1])
-        for i, name in enumerate(SPACES):
-            run("ip", "-n", name, "addr", "add", f"10.213.48.{i + 1}/24", "dev", "tgtest")
-            run("ip", "-n", name, "link", "set", "lo", "up")
-            run("ip", "-n", name, "link", "set", "tgtest", "up")
-        yield
-    finally:
-        for name in SPACES:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-def _why_no_namespaces() -> str:
-    if os.geteuid() or not shutil.which("ip"):
-        return "network namespaces need root and `ip`"
-    made = subprocess.run(["ip", "netns", "add", "tapegradprobe"], capture_output=True, check=False).returncode == 0
-    subprocess.run(["ip", "netns", "del", "tapegradprobe"], capture_output=True, check=False)
-    return "" if made else "network namespaces cannot be made here"
-
-
 @pytest.mark.long
-@pytest.mark.skipif(bool(_why_no_namespaces()), reason=_why_no_namespaces())
+@needs_namespaces
 @pytest.mark.skipif(not tg.distributed.is_gloo_available(), reason="gloo is not installed")
 def test_a_link_that_is_cut(tmp_path):
     (tmp_path / "rank.py").write_text(RANK)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1",
                    "GLOO_SOCKET_IFNAME": "tgtest", "TAPEGRAD_DISTRIBUTED_ENGINE": "gloo"}
-    with two_machines():
-        ranks = [subprocess.Popen(["ip", "netns", "exec", SPACES[r], sys.executable, str(tmp_path / "rank.py"), str(r)], env=environment,
+    with two_machines("tgtest", "10.213.48") as spaces:
+        ranks = [subprocess.Popen(["ip", "netns", "exec", spaces[r], sys.executable, str(tmp_path / "rank.py"), str(r)], env=environment,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(2)]
         try:
             for p in ranks:
                 first = p.stdout.readline()
                 assert first == "ready\n", first + p.stderr.read()
             time.sleep(0.3)
-            run("ip", "-n", SPACES[1], "link", "set", "tgtest", "down")
+            run("ip", "-n", spaces[1], "link", "set", "tgtest", "down")
             cut = time.monotonic()
             for r, p in enumerate(ranks):
                 said, errors = p.communicate(timeout=30)

@@ -183,3 +183,46 @@ def test_saves_that_fail_do_not_push_out_good_ones(tmp_path, monkeypatch):
                 run.step()
     good = [p.name[-1] for p in sorted(tmp_path.iterdir()) if (p / ".manifest.tape").exists()]
     assert good == ["2", "6"]
+
+
+def save_without_an_end(rank: int, n: int, folder: str):
+    """Rank 0 writes the manifest of step 4; the other one hears of its death then. What both resume from afterwards."""
+    from tapegrad.distributed.checkpoint import _sharded
+
+    *_, run = make(folder, "sharded")
+    run.steps = 2
+    run.save()
+    run.steps = 4
+    write = _sharded.write
+
+    def interrupted(*args):
+        write(*args)
+        if rank == 1:
+            raise tg.distributed.DistBackendError("rank 0 has died")
+
+    _sharded.write = interrupted
+    try:
+        run.save()
+    except tg.distributed.DistBackendError:
+        pass
+    finally:
+        _sharded.write = write
+    tg.distributed.barrier()
+    *_, again = make(folder, "sharded")
+    again.resume()
+    first = again.steps
+    if rank == 1:  # as if the disk had lost it
+        os.unlink(again._own_file(os.path.join(folder, "step-000000004"), 1))
+    tg.distributed.barrier()
+    *_, again = make(folder, "sharded")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        again.resume()
+    return first, again.steps, [str(w.message) for w in said]
+
+
+def test_a_rank_that_dies_behind_the_manifest_leaves_a_checkpoint_for_all(tmp_path):
+    (first, then, said), (other, others, nothing) = results(run_ranks(2, save_without_an_end, str(tmp_path)))
+    assert first == other == 4
+    assert then == others == 2 and not nothing
+    assert len(said) == 1 and "step-000000004 cannot be read, and the one before it is taken: checkpoint: rank 1 could not read its state" in said[0]
