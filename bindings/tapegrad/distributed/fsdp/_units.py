@@ -91,7 +91,9 @@ class Unit:
         for unit in inner:
             unit.root = self.root
         for module in modules:
-            names = {id(m): without_wrappers(name + ".") if name else "" for name, m in module.named_modules()}
+            names: dict = {}  # of a module that stands at several places, all of them
+            for name, m in module.named_modules(remove_duplicate=False):
+                names.setdefault(id(m), []).append(without_wrappers(name + ".") if name else "")
             module._register_state_dict_hook(lambda _, state, prefix, *rest, names=names: self._keep_pieces(state, prefix, names))
             module.register_load_state_dict_pre_hook(lambda _, state, prefix, *rest, names=names: self._cut_whole_values(state, prefix, names))
             module.register_load_state_dict_post_hook(lambda *_: self.refresh())
@@ -128,7 +130,7 @@ class Unit:
 
     def _own(self, prefix: str, names: dict):
         """(name in a state of a module, slot), once for each place where a parameter stands."""
-        return [(prefix + names[id(m)] + name, slot) for slot in self.slots for m, name in slot.places if id(m) in names]
+        return [(prefix + place + name, slot) for slot in self.slots for m, name in slot.places for place in names.get(id(m), ())]
 
     def _keep_pieces(self, state, prefix, names) -> None:
         """A state has pieces, also while whole parameters stand in the modules."""

@@ -386,6 +386,22 @@ def test_a_model_cut_in_two_ways_trains_as_in_one_process(tmp_path):
         np.testing.assert_allclose(found_norms, norms, rtol=1e-9)
 
 
+def at_two_places(rank: int, n: int):
+    layer = nn.Linear(4, 4)
+    net = FSDP.fully_shard(nn.ModuleDict({"a": layer, "b": layer}))
+    state = {k: tg.full(v.shape, 2.0) for k, v in net.state_dict().items()}
+    assert len(state) == 4
+    net.load_state_dict(state)
+    found = checkpoint.get_model_state_dict(net, options=checkpoint.StateDictOptions(full_state_dict=True))
+    net.unshard()
+    assert all(isinstance(v, DTensor) for v in net.state_dict().values())
+    return {k: v.tolist() for k, v in found.items()} == {k: v.tolist() for k, v in state.items()}
+
+
+def test_a_module_at_two_places_has_both_names_in_states():
+    assert all(results(run_ranks(2, at_two_places, start="fork")))
+
+
 def changed_while_whole(rank: int, n: int):
     net = FSDP.fully_shard(tied())
     expected = {k: v.full_tensor() * 2 for k, v in net.state_dict().items()}
