@@ -283,11 +283,13 @@ class GlooBackend final : public PairwiseBackend {
         std::random_device random;
         store->set("secret", fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random()));
       }
-      const std::string secret = store->get("secret", limit);
+      // Rank 0 sets it once it has connected; where a stray connection kept it from that, all try again.
+      const Milliseconds patience = std::min(limit, Milliseconds(5000 + 100 * size()));
+      const std::string secret = store->get("secret", patience);
       Wait wait;
       wait.what = "gloo";
       wait.failure = place.failure.get();
-      wait.deadline = Clock::now() + std::min(limit, Milliseconds(5000 + 100 * size()));
+      wait.deadline = Clock::now() + patience;
       wait.patience = Milliseconds(0);
       std::vector<char> all(secret.size() * ranks());
       exchange(secret.data(), secret.size(), all.data(), wait);
