@@ -68,7 +68,7 @@ void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
   Header& h = p.header;
   h.number = ++number;
   Wait wait = wait_of(p.call, title(name_of(h.kind), h.number, p.call.line), interruptible);
-  wait.ask = look_for_ends(wait.what, kGraceOfEnds);
+  wait.ask = [this](const Wait& w, const std::vector<int>& missing) { look_for_ends(w, missing, kGraceOfEnds); };
   char* to = mine.data() + sizeof(Header);
   if (h.payload <= most_inline && !h.on_device) {
     if (h.kind == Kind::AllReduce || h.kind == Kind::Reduce || h.kind == Kind::Broadcast) {

@@ -1,6 +1,5 @@
 #include "tapegrad/distributed/group_core.h"
 
-#include <map>
 #include <new>
 
 namespace tapegrad::distributed {
@@ -41,23 +40,23 @@ Store& GroupCore::asking() {
 void GroupCore::tell_of_own_end() { asking().set(end_key(place.rank), "1"); }
 bool GroupCore::is_ending(int r) { return asking().check({end_key(r)}); }
 
-std::function<void(const std::vector<int>&)> GroupCore::look_for_ends(const std::string& what, Milliseconds grace,
-                                                                    bool any) {
-  return [this, what, grace, any, seen = std::map<int, Clock::time_point>()](const std::vector<int>& missing) mutable {
-    for (const int r : missing) {
-      try {
-        if (!seen.contains(r) && is_ending(r)) seen.emplace(r, Clock::now());
-      } catch (const DistError&) {  // no answer: who waits is told by the watch where the store has gone
-        return;
-      }
-      const bool over = seen.contains(r) && Clock::now() - seen[r] >= grace;
-      if (any && !over) return;
-      if (over && (!any || r == missing.back()))
-        fail(DistError::Part::Backend,
-             "{}: rank {} has ended the group and waits for what it sent to be received: it takes part in nothing more",
-             what, r);
+void GroupCore::look_for_ends(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any) {
+  for (const int r : missing) {
+    bool over = false;
+    try {
+      const auto now = Clock::now();
+      const bool ends = is_ending(r);
+      const std::lock_guard lock(mutex);
+      over = ends && now - ending_.try_emplace(r, now).first->second >= grace;
+    } catch (const DistError&) {  // no answer: who waits is told by the watch where the store has gone
+      return;
     }
-  };
+    if (any && !over) return;
+    if (over && (!any || r == missing.back()))
+      fail(DistError::Part::Backend,
+           "{}: rank {} has ended the group and waits for what it sent to be received: it takes part in nothing more",
+           wait.what, r);
+  }
 }
 
 void GroupCore::give_up(const std::string& why) noexcept {

@@ -2,6 +2,8 @@
 // the waiting of all. Owned by the group (group.cpp); any thread.
 #pragma once
 
+#include <map>
+
 #include "tapegrad/distributed/group.h"
 
 namespace tapegrad::distributed {
@@ -32,8 +34,7 @@ struct GroupCore {
   void tell_of_own_end();
   bool is_ending(int r);
   // (`any`: where all of those that it waits for do so).
-  std::function<void(const std::vector<int>&)> look_for_ends(const std::string& what, Milliseconds grace,
-                                                             bool any = false);
+  void look_for_ends(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any = false);
 
   // Everybody learns of it, here and elsewhere, and leaves.
   void give_up(const std::string& why) noexcept;
@@ -66,7 +67,8 @@ struct GroupCore {
  private:
   std::string end_key(int r) const { return fmt::format("ends/{}", world_rank(r)); }
   Store& asking();
-  std::shared_ptr<Store> asking_;  // with a short timeout: its server may be the one that is waited for
+  std::map<int, Clock::time_point> ending_;  // since when that is known of a rank; guarded by the mutex
+  std::shared_ptr<Store> asking_;            // with a short timeout: its server may be the one that is waited for
 };
 
 }  // namespace tapegrad::distributed

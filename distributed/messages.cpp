@@ -162,7 +162,9 @@ std::shared_ptr<Work> Messages::start(Call call, bool here) {
             return -1;
           }
           receives_.await_turn(ticket, w);
-          w.ask = core_.look_for_ends(w.what, kGraceOfEnds, call.root < 0);
+          w.ask = [this, any = call.root < 0](const Wait& waits, const std::vector<int>& missing) {
+            core_.look_for_ends(waits, missing, kGraceOfEnds, any);
+          };
           return recv(call, piece, target, *rest, after, w);
         });
       },

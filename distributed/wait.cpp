@@ -48,7 +48,7 @@ void Wait::poll(Clock::time_point since, const std::function<std::vector<int>()>
   if (ask) {
     if (asked == Clock::time_point{}) asked = now;
     if (now - asked >= pause) {
-      ask(missing());
+      ask(*this, missing());
       asked = Clock::now();
       pause = std::min(pause * 2, std::chrono::milliseconds(8000));
     }

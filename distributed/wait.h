@@ -48,7 +48,7 @@ struct Wait {
   std::chrono::milliseconds patience{10'000};
   std::function<std::string(const std::vector<int>&)> describe = rank_list;  // with the lines at which they are
   // Asked about those who have not come, after half a second and then less and less often. May throw.
-  std::function<void(const std::vector<int>&)> ask;
+  std::function<void(const Wait&, const std::vector<int>&)> ask;
   std::string what;  // "all_reduce #12 (train.py:31)", for messages
 
   // To be called every 1 to 50 ms while waiting. Throws DistError(Backend) at the deadline and when the group has
