@@ -7,10 +7,10 @@ import threading
 import time
 import zlib
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, answer_challenge, deliver_challenge
 
 from ... import Tensor, arange, no_grad
-from ._messages import KEY, MOST_BYTES, decode, encode, gone, limited, rows_of
+from .._wire import connect, limited
+from ._messages import KEY, MOST_BYTES, decode, encode, gone, rows_of
 
 __all__ = ["ParameterClient"]
 
@@ -53,11 +53,7 @@ class ParameterClient:
             for shard in range(self.shards):
                 host, port, *_ = store.get(f"{KEY}/{shard}").decode().split()
                 try:
-                    connection = Client((host, int(port)))
-                    self._connections.append(connection)
-                    with limited(connection, timeout):
-                        answer_challenge(connection, secret)
-                        deliver_challenge(connection, secret)
+                    self._connections.append(connect((host, int(port)), secret, timeout))
                 except (OSError, EOFError, AuthenticationError) as error:
                     raise gone(shard, error) from error
             self._versions = [self._call(s, {"op": "hello", "worker": worker})[0]["version"] for s in range(self.shards)]

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import threading
 import time
 import warnings
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, Listener
 
 from ... import bfloat16, float16, float32, float64, no_grad, serialization, sparse_coo_tensor
 from ...nn import Parameter
-from ._messages import KEY, MOST_BYTES, decode, encode, joined, limited
+from .._wire import limited, secret_of, welcome
+from ._messages import KEY, MOST_BYTES, decode, encode, joined
 
 __all__ = ["ParameterServer"]
 
 _DTYPES = {"bfloat16": bfloat16, "float16": float16, "float32": float32, "float64": float64}
 _SLICE = 0.05  # seconds between two looks at whether a worker that waits is still there
-_HANDSHAKE = 10.0  # seconds that a connection has to show the secret
 
 
 class ParameterServer:
@@ -68,8 +67,7 @@ class ParameterServer:
             os.makedirs(os.fspath(folder), exist_ok=True)
             if os.path.exists(self.path):
                 self.load_state_dict(serialization.load(self.path))
-        mine = secrets.token_hex(32)
-        self._secret = store.compare_set(f"{KEY}/secret", "", mine) or mine.encode()
+        self._secret = secret_of(store, f"{KEY}/secret")
         self._listener = Listener((address, 0), backlog=max(16, 2 * workers))
         self._ends = threading.Event()
         host, port = self._listener.address
@@ -123,9 +121,7 @@ class ParameterServer:
         worker = None
         try:
             # Who does not show the secret in time is let go; nobody else waits for that.
-            with limited(connection, _HANDSHAKE):
-                deliver_challenge(connection, self._secret)
-                answer_challenge(connection, self._secret)
+            welcome(connection, self._secret)
             while not self._ends.is_set():
                 if not connection.poll(_SLICE):
                     continue
