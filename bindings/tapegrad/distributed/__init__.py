@@ -22,8 +22,8 @@ from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 from .distributed_c10d._rendezvous import register_rendezvous_handler, rendezvous
 
 _make_all()
-_LAZY = frozenset(("_functional_collectives", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "parameter_server",
-                   "pipelining", "run",
+_LAZY = frozenset(("_functional_collectives", "autograd", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "parameter_server",
+                   "pipelining", "rpc", "run",
                    "tensor"))
 
 

@@ -17,9 +17,6 @@ _WHY = "remote calls are not there yet"
 # Classes and functions by path.
 _PATHS = {
     "_composable.replicate": ("", "replicate"),
-    "autograd": ("context", "backward get_gradients"),
-    "rpc": ("RRef TensorPipeRpcBackendOptions WorkerInfo", "get_worker_info init_rpc remote rpc_async rpc_sync shutdown"),
-    "rpc.functions": ("", "async_execution"),
 }
 # Paths that hold what another one holds.
 _ALSO = {"algorithms.ddp_comm_hooks.default": None}
