@@ -28,6 +28,7 @@ __all__ = ["Context", "Contexts", "current", "entered"]
 
 _OWN_NUMBERS = 4096  # numbers of nodes that each thread leaves to gates
 _local = threading.local()
+_in_grad = threading.Lock()  # of passes that use leaves' `.grad`
 _anchor = empty((), requires_grad=True)  # lets nodes of received tensors be reached
 
 
@@ -67,6 +68,7 @@ class Context:
         self.workers: set = set()  # those that messages were exchanged with
         self.sends: dict = {}  # message -> (worker, tensors, time)
         self.received = 0
+        self.reduces = False  # a forward pass of DistributedDataParallel belongs to it
         self.grads: dict = {}
         self.passes: dict = {}
         self.lock = threading.Lock()
@@ -198,7 +200,7 @@ class Pass:
             groups = [gates]
         else:  # nodes older than the first call of their thread that belonged to a context: one message after the other, the newest first
             groups = [[], *([gate] for gate in gates)]
-        leaves = [*self.leaves, _anchor]
+        leaves = (*self.leaves, _anchor)
         before, _local.run = getattr(_local, "run", None), self
         try:
             for i, group in enumerate(groups):
@@ -209,12 +211,29 @@ class Pass:
                         self.wait(message)
                 tokens = [*(roots if i == 0 else ()), *self._tokens(group)]
                 if tokens:
-                    grads = _autograd.grad(tuple(tokens), tuple(leaves), (None,) * len(tokens), retain_graph or bool(rest), False, True)
-                    self.context.add_grads(self.leaves, grads[:-1])
+                    keep = retain_graph or bool(rest)
+                    if self.context.reduces:
+                        grads = self._reduced(tokens, keep)
+                    else:
+                        grads = _autograd.grad(tuple(tokens), leaves, (None,) * len(tokens), keep, False, True)[:-1]
+                    self.context.add_grads(self.leaves, grads)
                 for place in [p for p in self._outbox if p[3] > self._later]:
                     self._send(place[1], place[2], self._outbox.pop(place))
         finally:
             _local.run = before
+
+    def _reduced(self, tokens: list, keep: bool) -> list:
+        """The gradients of leaves some of which DistributedDataParallel reduces, which it does as they come into `.grad`."""
+        with _in_grad:
+            before = [leaf.grad for leaf in self.leaves]
+            try:
+                for leaf in self.leaves:
+                    leaf.grad = None
+                _autograd.run_backward(tuple(tokens), (None,) * len(tokens), (), keep, False)
+                return [leaf.grad for leaf in self.leaves]
+            finally:
+                for leaf, grad in zip(self.leaves, before, strict=True):
+                    leaf.grad = grad
 
     def _tokens(self, group: list) -> list:
         tokens: list = []

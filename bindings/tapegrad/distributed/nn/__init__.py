@@ -5,7 +5,7 @@ from . import functional
 from .functional import *  # noqa: F403
 from .functional import __all__ as _names
 
-__all__ = [*_names, "RemoteModule", "functional"]  # noqa: F822  the first is loaded when it is asked for
+__all__ = [*_names, "RemoteModule", "functional"]  # noqa: F405, F822  it is loaded when it is asked for
 
 
 def __getattr__(name: str):

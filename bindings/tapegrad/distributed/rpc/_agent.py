@@ -155,6 +155,9 @@ class Agent:
             self._wake.set()
         try:
             self.connections[to].send(pieces, limit)
+        except TimeoutError:  # it may still arrive, and be answered
+            if self._pending.pop(number, None) is not None:
+                future.set_exception(_too_late(what, self.workers[to].name, limit))
         except OSError as error:
             self._pending.pop(number, None)
             self._count(-1, 0)
@@ -316,10 +319,10 @@ class Agent:
 
     def _answer(self, source: int, number: int, result, error, context, entry) -> None:
         if entry is not None:  # the value stays here; what went wrong is told to those who ask for it
-            if error is None:
-                entry.future.set_result(result)
-            else:
+            if error is not None:
                 entry.fail(error, self._told(error))
+            elif not entry.future.done():  # it has failed where the worker that asked was lost before
+                entry.future.set_result(result)
             result = error = None
         self._reply(source, number, result, error, context)
 
@@ -480,6 +483,8 @@ class Agent:
         before, pause = None, 0.0005
         for round_ in itertools.count():
             while self._pending or self.pool.users:
+                for source in self.lost:  # it will not come
+                    raise self.gone(source)
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"shutdown: calls are still under way after {timeout:g} s")
                 time.sleep(pause)
@@ -556,12 +561,12 @@ class _Join:
     def _tell(self, came: dict, result, error) -> None:
         agent = self._agent
         told = None if error is None else [name_of(RuntimeError), str(error)]
-        for source, (number, _, _) in came.items():
-            def tell(source=source, number=number):
-                agent._reply(source, number, result, error, told=told)
+        def tell():  # this worker last, which then closes its connections
+            for source in sorted(came, key=lambda rank: (rank == agent.id, rank)):
+                agent._reply(source, came[source][0], result, error, told=told)
                 agent._count(0, -1)
 
-            agent.pool.run(tell)
+        agent.pool.run(tell)
 
 
 def _outcome(future: Future) -> tuple:

@@ -23,8 +23,8 @@ _MOST_HEAD = 1 << 28
 _MOST_BYTES = 1 << 42
 _BUFFER = 1 << 16
 _PIECES = 512  # of memory in one call of the system, which takes 1024
-_STUCK = 60.0  # seconds without a byte taken after which the other side is given up, at least
-_SMALL = 1 << 18  # bytes that the main thread sends itself
+_STUCK = 60.0  # seconds without a byte taken after which the other side is given up
+_SMALL = 1 << 18  # bytes that a thread sends itself
 
 
 class Damaged(Exception):
@@ -93,35 +93,35 @@ class Connection:
             self._thread.join(seconds)
 
     # Sending.
-    def send(self, pieces: list, patience: float = 0.0) -> None:
-        """Sends a message; OSError where the other side has gone, or takes nothing for so many seconds (a minute at least).
+    def send(self, pieces: list, limit: float = 0.0) -> None:
+        """Sends a message. OSError where the other side has gone, or takes nothing for a minute; TimeoutError where it has not taken all after
+        `limit` seconds (0: as long as it takes), while it goes on.
 
-        A thread in which Ctrl-C is heard sends small messages only: one that is cut off in the middle would end the connection."""
-        size = sum(map(len, pieces))
-        if size > _SMALL and threading.current_thread() is threading.main_thread():
-            _in_a_thread(lambda: self._send(pieces, patience))
+        Large messages have a thread of their own where there is a limit, and where Ctrl-C is heard, which would cut them off in the middle."""
+        if sum(map(len, pieces)) > _SMALL and (limit or threading.current_thread() is threading.main_thread()):
+            _in_a_thread(lambda: self._send(pieces), limit)
         else:
-            self._send(pieces, patience)
+            self._send(pieces)
 
-    def _send(self, pieces: list, patience: float) -> None:
+    def _send(self, pieces: list) -> None:
         with self._lock:
             if self.ended is not None:
                 raise OSError(self.ended)
             try:
-                self._send_all(pieces, max(patience, _STUCK))
+                self._send_all(pieces)
             except BaseException as error:
                 # Ctrl-C within these lines: nobody knows how much was sent.
                 self.end(f"the connection broke: {error or type(error).__name__}")
                 raise
 
-    def _send_all(self, pieces: list, patience: float) -> None:
+    def _send_all(self, pieces: list) -> None:
         left, since = list(pieces), time.monotonic()
         while left:
             try:
                 sent = self._socket.sendmsg(left[:_PIECES])
             except (BlockingIOError, InterruptedError):
-                if time.monotonic() - since > patience:
-                    raise TimeoutError(f"it took no byte for {patience:g} s") from None
+                if time.monotonic() - since > _STUCK:
+                    raise OSError(f"it took no byte for {_STUCK:g} s") from None
                 continue
             since = time.monotonic()
             done = 0
@@ -221,7 +221,7 @@ class Loopback:
     def __init__(self, on_message) -> None:
         self._on_message = on_message
 
-    def send(self, pieces: list, patience: float = 0.0) -> None:
+    def send(self, pieces: list, limit: float = 0.0) -> None:
         header, *memories = pieces
         kind, length, call, size = _HEADER.unpack_from(header)
         head, tensors, targets = unpacked(header[_HEADER.size:], size)
@@ -239,8 +239,8 @@ class Loopback:
         pass
 
 
-def _in_a_thread(function) -> None:
-    """Runs a function in a thread, and waits in this one, in which Ctrl-C is heard; the function goes on then."""
+def _in_a_thread(function, limit: float) -> None:
+    """Runs a function in a thread and waits for it, with a limit, in this one, in which Ctrl-C is heard; the function goes on in either case."""
     failed: list = []
 
     def run():
@@ -251,6 +251,8 @@ def _in_a_thread(function) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
+    thread.join(limit or None)
+    if thread.is_alive():
+        raise TimeoutError
     if failed:
         raise failed[0]

@@ -6,6 +6,7 @@ What the library does itself never waits for a function of the program, so that 
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import deque
 
 __all__ = ["Pool"]
@@ -67,14 +68,15 @@ class Pool:
         while True:
             try:
                 task()
-            finally:
-                task = None
-                with self._lock:
-                    self.users -= 1
-                    if self._waiting and not self._closed:
-                        task = self._waiting.popleft()
-                    else:
-                        self._running -= 1
+            except BaseException:  # a fault of this library's: those that wait for the thread get it
+                traceback.print_exc()
+            task = None
+            with self._lock:
+                self.users -= 1
+                if self._waiting and not self._closed:
+                    task = self._waiting.popleft()
+                else:
+                    self._running -= 1
             if task is None:
                 return
 

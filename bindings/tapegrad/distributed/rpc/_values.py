@@ -7,6 +7,7 @@ run what the caller names, so workers have to trust each other.
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import functools
 import importlib
@@ -14,7 +15,7 @@ import pickle
 import sys
 import types
 
-from ... import Tensor, empty_strided, frombuffer, from_numpy, uint8
+from ... import Tensor, empty_strided, from_numpy, frombuffer, uint8
 from ..._files import objects, tree
 from ..._files.container import _describe
 from ..._files.container_reader import checked_sparse
@@ -25,6 +26,8 @@ __all__ = ["Reader", "Writer", "find", "name_of"]
 
 _CALLABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, functools._lru_cache_wrapper)
 _PLAIN = (int, str, bool, type(None))
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_EMPTY = (list, tuple, dict)
 _ROOT = __package__.partition(".")[0]
 _MAINS = ("__main__", "__mp_main__")  # the second is the main program in processes that multiprocessing starts afresh
 _names: dict = {}  # functions and classes whose names were looked up
@@ -105,11 +108,15 @@ class Writer(tree.Encoder):
         self.inside = 0  # how many objects of classes this value is a part of
 
     def encode(self, value, path: str = ""):
-        kind = type(value)
+        kind = type(value)  # what most calls consist of comes first
         if kind in _PLAIN:
             return value
-        if kind is list:
-            return self.container(value, path) if value else []
+        if kind is Tensor:
+            return self.tensor(value, path)
+        if kind in _FUNCTIONS and value in _names:
+            return {"$named": _names[value]}
+        if kind in _EMPTY and not value:
+            return {"$t": []} if kind is tuple else [] if kind is list else {}
         if kind in (bytes, bytearray) and len(value) > 4096:
             return {"$raw": self._add(frombuffer(bytearray(value), dtype=uint8), False), "kind": kind.__name__}
         return super().encode(value, path)
@@ -183,6 +190,9 @@ class Reader(tree.Decoder):
     def __init__(self, agent, source: int, tensors: list) -> None:
         self.agent, self.source, self.tensors = agent, source, tensors
 
+    def decode(self, data):
+        return data if type(data) in _PLAIN else super().decode(data)
+
     @functools.cached_property
     def policy(self):
         return objects.Policy(weights_only=False)  # modules that the program has imported
@@ -249,6 +259,15 @@ class Reader(tree.Decoder):
         if not (isinstance(kind, type) and issubclass(kind, tuple)):
             raise FileError(f"rpc: {value[0]} is no kind of tuple")
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
+
+    def read_object(self, value, data):
+        if type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is str:
+            if value[0] in _MAINS:
+                value = [next((m for m in _MAINS if m in sys.modules), value[0]), value[1]]
+            elif value[0] not in sys.modules:  # the policy knows classes that were imported
+                with contextlib.suppress(ImportError):
+                    _module(value[0])
+        return super().read_object(value, data)
 
     def read_pickle(self, value, data):
         if not _objects._allowed:

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import threading
+import time
 from datetime import timedelta
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Listener
@@ -103,7 +104,7 @@ def _meet(store, name: str, rank: int, size: int, options, limit: float) -> Agen
     store.set_timeout(timedelta(seconds=min(limit, 1e9)))
     secret = _wire.secret_of(store, "secret")
     listener = Listener((_address(store), 0), backlog=max(16, 2 * size)) if size > 1 else None
-    accepting = None
+    accepting = _Accepting(listener, secret, rank, size)
     try:
         maps = {to: [[str(a), str(b)] for a, b in places.items()] for to, places in options.device_maps.items()}
         store.set(str(rank), json.dumps([name, *(listener.address if listener else ("", 0)), maps]))
@@ -123,52 +124,47 @@ def _meet(store, name: str, rank: int, size: int, options, limit: float) -> Agen
             raise ValueError(f"Node {name} has invalid target node names in its device maps: {', '.join(unknown)}")
         workers = [WorkerInfo(one, r) for r, one in enumerate(names)]
         agent = Agent(workers[rank], workers, options, {r: dict(other[3].get(name, ())) for r, other in enumerate(others)})
+        for other, connection in {**_connected(others, rank, secret, limit), **accepting.all(limit)}.items():
+            agent.connections[other] = Connection(connection, functools.partial(agent.on_message, other), functools.partial(agent.on_end, other))
         agent.connections[rank] = Loopback(functools.partial(agent.on_message, rank))
-        accepting = _Accepting(agent, listener, secret, size)
-        accepting.connect(others, limit)
-        accepting.wait(limit)
         return agent
     finally:
-        if accepting is not None:
-            accepting.end()
-        if listener is not None:
-            listener.close()
+        accepting.end()
+
+
+def _connected(others: list, rank: int, secret: bytes, limit: float) -> dict:
+    """Connections to the workers of lower rank, by rank."""
+    made = {}
+    for other in range(rank):
+        name, host, port, _ = others[other]
+        try:
+            made[other] = _wire.connect((host, port), secret, min(limit, 3600))
+            with _wire.limited(made[other], min(limit, 3600)):
+                made[other].send_bytes(str(rank).encode())
+                made[other].recv_bytes(16)
+        except (OSError, EOFError, AuthenticationError) as error:
+            raise RuntimeError(f"init_rpc: {name} (rank {other}) has gone: {error or 'the connection was closed'}") from error
+    return made
 
 
 class _Accepting:
-    """Connections while workers find each other. Each that comes shows the secret in a thread of its own: strangers hold nobody up."""
+    """Connections of workers of higher rank. Each that comes shows the secret in a thread of its own: strangers hold nobody up."""
 
-    def __init__(self, agent: Agent, listener, secret: bytes, size: int) -> None:
-        self._agent, self._listener, self._secret = agent, listener, secret
+    def __init__(self, listener, secret: bytes, rank: int, size: int) -> None:
+        self._listener, self._secret, self._rank, self._size = listener, secret, rank, size
         self._changed = threading.Condition()
-        self._wanted = set(range(agent.id + 1, size))
+        self._came: dict = {}
         self._over = False
-        if self._wanted:
+        if rank + 1 < size:
             threading.Thread(target=self._accept, daemon=True).start()
-
-    def _take(self, connection, rank: int) -> None:
-        agent = self._agent
-        agent.connections[rank] = Connection(connection, functools.partial(agent.on_message, rank), functools.partial(agent.on_end, rank))
-
-    def connect(self, others: list, limit: float) -> None:
-        for rank in range(self._agent.id):
-            _, host, port, _ = others[rank]
-            try:
-                connection = _wire.connect((host, port), self._secret, min(limit, 3600))
-                connection.send_bytes(str(self._agent.id).encode())
-                connection.recv_bytes(16)
-            except (OSError, EOFError, AuthenticationError) as error:
-                raise RuntimeError(f"init_rpc: {others[rank][0]} (rank {rank}) has gone: {error or 'the connection was closed'}") from error
-            self._take(connection, rank)
 
     def _accept(self) -> None:
         while not self._over:
             try:
                 connection = self._listener.accept()
             except OSError:
-                if self._over:
-                    return
-                threading.Event().wait(0.05)  # no descriptors left
+                if not self._over:
+                    time.sleep(0.05)  # no descriptors left
                 continue
             threading.Thread(target=self._welcome, args=(connection,), daemon=True).start()
 
@@ -178,27 +174,34 @@ class _Accepting:
             with _wire.limited(connection, _wire.HANDSHAKE):
                 rank = int(connection.recv_bytes(16))
                 with self._changed:
-                    if rank not in self._wanted or self._over:
+                    if not self._rank < rank < self._size or rank in self._came or self._over:
                         raise ValueError(rank)
-                    self._wanted.discard(rank)
-                    connection.send_bytes(b"ok")
-                    self._take(connection, rank)
+                    connection.send_bytes(b"welcome")
+                    self._came[rank] = connection
                     self._changed.notify_all()
         except (OSError, EOFError, AuthenticationError, ValueError, TypeError):  # a stranger, or one that has died
             with contextlib.suppress(OSError):
                 connection.close()
 
-    def wait(self, limit: float) -> None:
+    def all(self, limit: float) -> dict:
+        """The connections by rank, once all are there."""
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._wanted, min(limit, 1e6)):
-                raise RuntimeError(f"init_rpc: ranks {', '.join(map(str, sorted(self._wanted)))} did not connect within {limit:g} s")
+            if not self._changed.wait_for(lambda: len(self._came) == self._size - 1 - self._rank, min(limit, 1e6)):
+                missing = set(range(self._rank + 1, self._size)) - set(self._came)
+                raise RuntimeError(f"init_rpc: ranks {', '.join(map(str, sorted(missing)))} did not connect within {limit:g} s")
+            came, self._came = self._came, {}
+            self._over = True
+            return came
 
     def end(self) -> None:
         with self._changed:
             self._over = True
+            for connection in self._came.values():
+                connection.close()
         if self._listener is not None:
-            with contextlib.suppress(OSError), socket.create_connection(self._listener.address, 1):  # wakes who accepts up
+            with contextlib.suppress(OSError), socket.create_connection(self._listener.address, 1):  # wakes up who accepts
                 pass
+            self._listener.close()
 
 
 # The end.

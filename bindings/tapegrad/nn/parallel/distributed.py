@@ -11,6 +11,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import sys
 import time
 import warnings
 import weakref
@@ -23,6 +24,7 @@ from ._buckets import _FIRST_BYTES, GradientSync
 
 __all__ = ["DistributedDataParallel"]
 
+_CONTEXTS = f"{__name__.partition('.')[0]}.distributed.autograd._contexts"  # loaded where there are backward passes over several workers
 _MISSING = "no data-parallel training in mixed precision of its own: use autocast, or a model in that precision"
 
 
@@ -208,6 +210,9 @@ class DistributedDataParallel(Module, Joinable):
         if recorded and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self._sync.native.expect(True)
+            contexts = sys.modules.get(_CONTEXTS)
+            if contexts is not None and contexts.current() is not None:
+                contexts.current().reduces = True
             self._sync.native.watch([result] if type(result) is Tensor else _tensors_of(result, []))
         else:
             self.require_forward_param_sync = False
