@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-
 BEST = False  # the least of all rounds counts, not their median: on a machine that does other things, too
 
 

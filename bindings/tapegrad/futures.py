@@ -40,6 +40,10 @@ class Future:
             self._value, self._error = value, error
             self._done.set()
             callbacks, self._callbacks = self._callbacks, []
+        if callbacks:
+            self._run_callbacks(callbacks)
+
+    def _run_callbacks(self, callbacks: list) -> None:
         for callback in callbacks:
             callback(self)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from .._lazy import load as _load
 from . import (
-    algorithms,  # noqa: F401  what is not there yet is added to it
+    algorithms,  # noqa: F401
     constants,
     device_mesh,
     distributed_c10d,
 )
-from ._not_yet import make_all as _make_all
+from ._older_paths import make_all as _make_all
 from .device_mesh import DeviceMesh, init_device_mesh
 from .distributed_c10d import *  # noqa: F403
 from .distributed_c10d import __all__ as _names
@@ -22,9 +22,8 @@ from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 from .distributed_c10d._rendezvous import register_rendezvous_handler, rendezvous
 
 _make_all()
-_LAZY = frozenset(("_functional_collectives", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim", "parameter_server",
-                   "pipelining", "run",
-                   "tensor"))
+_LAZY = frozenset(("_composable", "_functional_collectives", "autograd", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim",
+                   "parameter_server", "pipelining", "rpc", "run", "tensor"))
 
 
 def __getattr__(name: str):

@@ -36,6 +36,13 @@ def allow_pickle(allowed: bool = True) -> bool:
     return before
 
 
+def refused(op: str, obj, error) -> TypeError:
+    """Why an object is not sent; `error`: what its writer said."""
+    kind = type(obj)
+    detail = str(error).partition("\n")[0].removeprefix("save: ")
+    return TypeError(f"{op}: cannot send an object of class {kind.__module__}.{kind.__qualname__} as plain data: {detail}\n{_SWITCH}")
+
+
 def _to_bytes(obj, op: str) -> bytearray:
     file = io.BytesIO(_PLAIN)
     file.seek(1)
@@ -43,10 +50,7 @@ def _to_bytes(obj, op: str) -> bytearray:
         container.write(obj, file)
     except (TypeError, ValueError) as error:
         if not _allowed:
-            kind = type(obj)
-            detail = str(error).partition("\n")[0].removeprefix("save: ")
-            raise TypeError(f"{op}: cannot send an object of class {kind.__module__}.{kind.__qualname__} as plain data: {detail}\n"
-                            f"{_SWITCH}") from None
+            raise refused(op, obj, error) from None
         return bytearray(_PICKLED + pickle.dumps(obj))
     return bytearray(file.getbuffer())
 

@@ -9,11 +9,10 @@ import time
 import weakref
 import zlib
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, answer_challenge, deliver_challenge
 
 from ... import Tensor, arange, no_grad
-from ._connections import key_of, refused, watched
-from ._messages import KEY, MOST_BYTES, decode, encode, gone, limited, rows_of
+from .._wire import connect, limited, with_token
+from ._messages import KEY, MOST_BYTES, decode, encode, gone, refused, rows_of
 
 __all__ = ["ParameterClient"]
 
@@ -50,7 +49,7 @@ class ParameterClient:
         self._cast = dtype
         self._lock = threading.Lock()
         store.wait([f"{KEY}/secret", f"{KEY}/0"])
-        key = key_of(store.get(f"{KEY}/secret"))
+        key = with_token(store.get(f"{KEY}/secret"))
         self.shards = int(store.get(f"{KEY}/0").split()[2])
         self._connections: list = []
         self._sending = [threading.Lock() for _ in range(self.shards)]
@@ -60,12 +59,7 @@ class ParameterClient:
             for shard in range(self.shards):
                 host, port, *_ = store.get(f"{KEY}/{shard}").decode().split()
                 try:
-                    connection = Client((host, int(port)))
-                    self._connections.append(connection)
-                    watched(connection)
-                    with limited(connection, timeout):
-                        answer_challenge(connection, key)
-                        deliver_challenge(connection, key)
+                    self._connections.append(connect((host, int(port)), key, timeout))
                 except AuthenticationError as error:
                     raise refused(shard) from error
                 except (OSError, EOFError) as error:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-import secrets
 import threading
 import time
 import warnings
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection, Listener
 
 from ... import bfloat16, float16, float32, float64, no_grad, sparse_coo_tensor
 from ...nn import Parameter
-from ._connections import key_of, watched
+from .._wire import limited, secret_of, welcome
 from ._files import ShardFiles
-from ._messages import KEY, MOST_BYTES, decode, encode, joined, limited
+from ._messages import KEY, MOST_BYTES, decode, encode, joined
 
 __all__ = ["ParameterServer"]
 
 _DTYPES = {"bfloat16": bfloat16, "float16": float16, "float32": float32, "float64": float64}
 _SLICE = 0.05  # seconds between two looks at whether a worker that waits is still there
-_HANDSHAKE = 10.0  # seconds that a connection has to show the secret
 
 
 class ParameterServer:
@@ -80,8 +78,7 @@ class ParameterServer:
         self._outdated: set = set()  # workers whose values are older than the bound allows
         self._came: set = set()
         self._step: dict = {}  # worker -> its gradients for the step that is being collected
-        mine = secrets.token_hex(32)
-        self._key = key_of(store.compare_set(f"{KEY}/secret", "", mine) or mine.encode())
+        self._key = secret_of(store, f"{KEY}/secret")
         self._listener = Listener((address, 0), backlog=max(16, 2 * workers))
         self._ends = threading.Event()
         host, port = self._listener.address
@@ -145,10 +142,7 @@ class ParameterServer:
         worker = None
         try:
             # Who does not show the secret in time is let go; nobody else waits for that.
-            watched(connection)
-            with limited(connection, _HANDSHAKE):
-                deliver_challenge(connection, self._key)
-                answer_challenge(connection, self._key)
+            welcome(connection, self._key)
             while not self._ends.is_set():
                 if not connection.poll(_SLICE):
                     continue

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import sys
 import time
 import warnings
 import weakref
@@ -23,6 +24,9 @@ from ._buckets import _FIRST_BYTES, GradientSync
 from ._mixed_precision import LowPrecision, _MixedPrecision  # noqa: F401  the second by PyTorch's path
 
 __all__ = ["DistributedDataParallel"]
+
+_CONTEXTS = f"{__name__.partition('.')[0]}.distributed.autograd._contexts"  # loaded where there are backward passes over several workers
+
 
 def _tensors_of(value, found: list) -> list:
     """The tensors in a result: in lists, tuples, dictionaries, dataclasses."""
@@ -185,22 +189,33 @@ class DistributedDataParallel(Module, Joinable):
     # One step.
     def forward(self, *inputs, **kwargs):
         """module(*inputs, **kwargs)."""
+        inputs, kwargs, recorded = self._enter_forward(inputs, kwargs)
+        return self._leave_forward((self._low or self.module)(*inputs, **kwargs), recorded)
+
+    def _enter_forward(self, inputs: tuple, kwargs: dict) -> tuple:
+        """What happens before the module's own forward pass: its arguments, and whether it is recorded."""
         if self.device_ids:
             from .scatter_gather import scatter_kwargs
 
             (inputs,), (kwargs,) = scatter_kwargs(inputs, kwargs, self.device_ids)
-        if self._delayed is not None and is_grad_enabled():
-            self._delayed.before_forward()
-        if self._sync is None:
-            return (self._low or self.module)(*inputs, **kwargs)
         recorded = is_grad_enabled()
-        self._before(recorded and self.require_backward_grad_sync)
-        if self._average != "ranks" and recorded:
-            self._sync.samples += (self._average if callable(self._average) else _number_of_samples)(*inputs, **kwargs)
-        result = (self._low or self.module)(*inputs, **kwargs)
+        if self._delayed is not None and recorded:
+            self._delayed.before_forward()
+        if self._sync is not None:
+            self._before(recorded and self.require_backward_grad_sync)
+            if self._average != "ranks" and recorded:
+                self._sync.samples += (self._average if callable(self._average) else _number_of_samples)(*inputs, **kwargs)
+        return inputs, kwargs, recorded
+
+    def _leave_forward(self, result, recorded: bool):
+        if self._sync is None:
+            return result
         if recorded and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self._sync.native.expect(True)
+            contexts = sys.modules.get(_CONTEXTS)
+            if contexts is not None and contexts.current() is not None:
+                contexts.current().reduces = True
             self._sync.native.watch([result] if type(result) is Tensor else _tensors_of(result, []))
         else:
             self.require_forward_param_sync = False

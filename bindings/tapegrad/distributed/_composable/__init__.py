@@ -1,0 +1,7 @@
+"""What changes a module in its place instead of wrapping it."""
+
+from .. import fsdp  # noqa: F401
+from ..fsdp import fully_shard
+from .replicate import replicate
+
+__all__ = ["fully_shard", "replicate"]
