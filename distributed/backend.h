@@ -1,5 +1,5 @@
 // An engine that carries bytes between the ranks of a group: shared memory, gloo, MPI, threads of one process. (Memory
-// of devices has an interface of its own, device_backend.h.) The group (group.h) checks arguments, makes tensors
+// of devices has an interface of its own, device_backend.h.) The group (group/) checks arguments, makes tensors
 // contiguous and compares what all ranks ask for before it calls an engine, so that an engine only moves and reduces
 // bytes.
 //

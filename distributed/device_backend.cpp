@@ -5,7 +5,7 @@
 
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/c10/device_interface.h"
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::distributed {
 

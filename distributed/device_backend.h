@@ -71,7 +71,7 @@ class TG_API DeviceBackend {
   virtual void abort(const std::string& why) noexcept = 0;
 };
 
-enum class Kind : uint8_t;  // group.h
+enum class Kind : uint8_t;  // group/group.h
 
 // What the device's library registers.
 struct DeviceEngine {

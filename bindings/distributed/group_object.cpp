@@ -141,7 +141,7 @@ PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   TG_CHECK(size >= 1 && rank >= 0 && rank < size, Value, "group: there is no rank {} among {}", rank, size);
   TG_CHECK(parent == Py_None || Py_TYPE(parent) == group_type, Type, "group: the parent must be a group");
-  distributed::BackendPlace place{store_of(store), rank, size, std::make_shared<distributed::Failure>(),
+  distributed::BackendPlace place{store_of(store),       rank, size, std::make_shared<distributed::Failure>(),
                                   Milliseconds(timeout), {}};
   distributed::GroupOptions options;
   if (parent != Py_None) options.name = name;  // messages name no group where it is the whole job

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tapegrad/bindings/errors.h"
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::python {
 

@@ -7,7 +7,7 @@
 #include "tapegrad/cuda/nccl/communicator.h"
 #include "tapegrad/cuda/nccl/local.h"
 #include "tapegrad/cuda/nccl/types.h"
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::cuda::nccl_api {
 
@@ -54,8 +54,8 @@ const Clique& clique_of(const Functions& api, const std::vector<int>& devices, c
 
 }  // namespace
 
-void among_devices(Kind kind, const std::vector<Tensor>& in, const std::vector<Tensor>& out,
-                   distributed::Reduce reduce, int root) {
+void among_devices(Kind kind, const std::vector<Tensor>& in, const std::vector<Tensor>& out, distributed::Reduce reduce,
+                   int root) {
   const char* const op = name_of(kind);
   const Functions& api = functions(op);
   std::vector<int> devices;

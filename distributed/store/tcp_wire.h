@@ -54,9 +54,11 @@ inline constexpr uint64_t kMostKeyBytes = 8 * 1024;
 inline constexpr uint64_t kMostKeys = 128 * 1024;
 inline constexpr uint64_t kMostValueBytes = 8 * 1024 * 1024;
 
-// A SET of "key" + kAtEnd asks our server to append the value to "key" when the connection ends. For PyTorch's it is one
-// more key.
-inline constexpr std::string_view kAtEnd("\x01""at_end");
+// A SET of "key" + kAtEnd asks our server to append the value to "key" when the connection ends. For PyTorch's it is
+// one more key.
+inline constexpr std::string_view kAtEnd(
+    "\x01"
+    "at_end");
 inline constexpr size_t kMostAtEnd = 16;  // of a connection
 
 inline constexpr std::string_view kHello("\xF0tgtoken1", 9);

@@ -14,7 +14,7 @@ __all__ = ["SUM", "all_gather", "all_reduce", "broadcast", "is_available", "redu
 
 SUM = 0  # other reductions: 1 product, 2 maximum, 3 minimum, as NCCL counts them
 _REDUCTIONS = (0, 1, 3, 2)  # of distributed/backend.h
-_BROADCAST, _ALL_REDUCE, _REDUCE, _ALL_GATHER, _REDUCE_SCATTER = 1, 2, 3, 4, 7  # of distributed/group.h
+_BROADCAST, _ALL_REDUCE, _REDUCE, _ALL_GATHER, _REDUCE_SCATTER = 1, 2, 3, 4, 7  # of distributed/group/group.h
 
 
 def is_available(tensors=()) -> bool:

@@ -85,7 +85,8 @@ TEST_CASE("ranks see whether they are on one machine", "[distributed]") {
     std::vector<std::thread> threads;
     std::atomic<int> yes{0};
     setenv("TAPEGRAD_SHARED_MEMORY", wish, 1);
-    for (int r = 0; r < 3; ++r) threads.emplace_back([&, r] { yes += Meeting(place_of(store, r, 3)).all_share_memory(); });
+    for (int r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] { yes += Meeting(place_of(store, r, 3)).all_share_memory(); });
     for (auto& t : threads) t.join();
     unsetenv("TAPEGRAD_SHARED_MEMORY");
     REQUIRE(yes == (*wish == '1' ? 3 : 0));

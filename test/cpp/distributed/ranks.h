@@ -38,7 +38,8 @@ using Maker = std::unique_ptr<Backend> (*)(const BackendPlace&);
 using Body = std::function<void(Backend&)>;
 
 inline BackendPlace place_of(std::shared_ptr<Store> store, int rank, int size, double seconds = 60) {
-  return {std::move(store), rank, size, std::make_shared<Failure>(), Milliseconds(static_cast<int64_t>(seconds * 1e3)), {}};
+  return {
+      std::move(store), rank, size, std::make_shared<Failure>(), Milliseconds(static_cast<int64_t>(seconds * 1e3)), {}};
 }
 
 inline std::string text_of(const std::function<void()>& f) {

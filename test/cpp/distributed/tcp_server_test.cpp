@@ -491,7 +491,8 @@ TEST_CASE("what looks after a wait may end it", "[distributed]") {
   store->set("there", "1");
   REQUIRE(store->get("there") == "1");
   REQUIRE(asked == 0);
-  REQUIRE_THROWS_WITH(store->wait({"there", "missing"}, Milliseconds(20)), Catch::Contains("after 20 ms: no value for a/missing"));
+  REQUIRE_THROWS_WITH(store->wait({"there", "missing"}, Milliseconds(20)),
+                      Catch::Contains("after 20 ms: no value for a/missing"));
   REQUIRE(asked == 1);
   REQUIRE_THROWS_WITH(store->get("missing", Milliseconds(5000)), "enough");
 }

@@ -16,7 +16,7 @@ from ._work import EngineWork, Work, WorkOfMany, _milliseconds
 
 __all__ = ["ProcessGroup"]
 
-# Of distributed/group.h.
+# Of distributed/group/group.h.
 BARRIER, BROADCAST, ALL_REDUCE, REDUCE, ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER, ALL_TO_ALL, SEND, RECV = range(11)
 _NAMES = ("barrier", "broadcast", "all_reduce", "reduce", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "send", "recv")
 _REDUCTIONS = {RedOpType.SUM: 0, RedOpType.AVG: 0, RedOpType.PREMUL_SUM: 0, RedOpType.PRODUCT: 1, RedOpType.MIN: 2, RedOpType.MAX: 3,

@@ -17,7 +17,7 @@
 #include "tapegrad/cuda/runtime/stream.h"
 #include "tapegrad/cuda/simulated/simulated_driver.h"
 #include "tapegrad/cuda/simulated/simulated_nccl.h"
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 namespace nccl_test {
 

@@ -1,4 +1,4 @@
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,8 +9,8 @@
 #include "tapegrad/c10/fork.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"
-#include "tapegrad/distributed/call.h"
-#include "tapegrad/distributed/messages.h"
+#include "tapegrad/distributed/group/call.h"
+#include "tapegrad/distributed/group/messages.h"
 
 namespace tapegrad::distributed {
 

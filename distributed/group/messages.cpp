@@ -1,4 +1,4 @@
-#include "tapegrad/distributed/messages.h"
+#include "tapegrad/distributed/group/messages.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"
-#include "tapegrad/distributed/call.h"
+#include "tapegrad/distributed/group/call.h"
 
 namespace tapegrad::distributed {
 
@@ -57,7 +57,8 @@ void Messages::send(const Call& call, const Tensor& t, Work& work, const std::sh
     if (n == 0) return;
     DeviceJob job = job_of_message(t, core_.place.rank, call.root, call.tag, true, after);
     job.share = [&](void* id, size_t size) { core_.backend->send({id, size}, call.root, 2 * call.tag + 1, wait); };
-    work.set_end(core_.device_or_null()->run(job, wait, [&](DeviceQueue& queue) { queue.send({t.data_ptr(), n}, 1, wait); }));
+    work.set_end(
+        core_.device_or_null()->run(job, wait, [&](DeviceQueue& queue) { queue.send({t.data_ptr(), n}, 1, wait); }));
     return;
   }
   if (n > MessageHeader::kInline) core_.backend->send({t.data_ptr(), n}, call.root, 2 * call.tag + 1, wait);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::distributed {
 

@@ -1,4 +1,4 @@
-#include "tapegrad/distributed/group_core.h"
+#include "tapegrad/distributed/group/group_core.h"
 
 #include <new>
 
@@ -24,8 +24,8 @@ Wait GroupCore::wait_of(const Call& call, const std::string& what, bool interrup
 }
 
 std::string GroupCore::title(const char* op, uint64_t n, const std::string& line) const {
-  return fmt::format("{}{}{}{}", op, n ? fmt::format(" #{}", n) : "",
-                     options.name.empty() ? "" : " of " + options.name, line.empty() ? "" : " (" + line + ")");
+  return fmt::format("{}{}{}{}", op, n ? fmt::format(" #{}", n) : "", options.name.empty() ? "" : " of " + options.name,
+                     line.empty() ? "" : " (" + line + ")");
 }
 
 Store& GroupCore::asking() {

@@ -17,8 +17,8 @@
 
 #include "tapegrad/distributed/backend.h"
 #include "tapegrad/distributed/device_backend.h"
+#include "tapegrad/distributed/group/work.h"
 #include "tapegrad/distributed/watch.h"
-#include "tapegrad/distributed/work.h"
 
 namespace tapegrad::distributed {
 

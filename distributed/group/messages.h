@@ -5,8 +5,8 @@
 #include <atomic>
 #include <map>
 
-#include "tapegrad/distributed/group_core.h"
-#include "tapegrad/distributed/job_queue.h"
+#include "tapegrad/distributed/group/group_core.h"
+#include "tapegrad/distributed/group/job_queue.h"
 
 namespace tapegrad::distributed {
 

@@ -1,4 +1,4 @@
-#include "tapegrad/distributed/work.h"
+#include "tapegrad/distributed/group/work.h"
 
 #include "tapegrad/c10/parallel.h"
 

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "tapegrad/distributed/group.h"
+#include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::distributed {
 

@@ -1,4 +1,4 @@
-#include "tapegrad/distributed/call.h"
+#include "tapegrad/distributed/group/call.h"
 
 #include <algorithm>
 #include <cstring>
