@@ -12,7 +12,7 @@ import tapegrad
 from .. import _C, Tensor, empty, empty_strided, no_grad
 from .container import DTYPES, MOST_HEADER, VERSION, table_checksum
 from .errors import FileError, UnknownFormat, damaged
-from .objects import dtype_named, numpy_dtype
+from .objects import check_attribute, dtype_named, numpy_dtype
 from .source import Checks
 from .steps import checksum
 from .tree import Decoder
@@ -20,6 +20,25 @@ from .tree import Decoder
 ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "C64": 8,
              "U64": 8, "U32": 4, "U16": 2, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1}
 MOST_REPEATED = 1 << 32  # elements of a tensor that shows the same memory several times
+
+
+def described(t: Tensor, data: dict, decode):
+    """The tensor as what `container._describe` told of it: a parameter, a buffer, with a gradient, with attributes."""
+    wanted = bool(data.get("requires_grad"))
+    if data.get("parameter"):
+        from ..nn.parameter import Parameter
+
+        t = Parameter(t, requires_grad=wanted)
+    elif "buffer" in data:
+        from ..nn.parameter import Buffer
+
+        t = Buffer(t, persistent=bool(data["buffer"]))
+    elif wanted:
+        t.requires_grad_()
+    for key, attribute in data.get("attributes", ()):
+        check_attribute(key)
+        t.__dict__[key] = decode(attribute)
+    return t
 
 
 class Header:
@@ -256,22 +275,7 @@ class TreeReader(Decoder):
         return self.made[value]
 
     def _finish(self, t, data: dict):
-        wanted = bool(data.get("requires_grad"))
-        if data.get("parameter"):
-            from ..nn.parameter import Parameter
-
-            t = Parameter(t, requires_grad=wanted)
-        elif "buffer" in data:
-            from ..nn.parameter import Buffer
-
-            t = Buffer(t, persistent=bool(data["buffer"]))
-        elif wanted:
-            t.requires_grad_()
-        for key, attribute in data.get("attributes", ()):
-            if not isinstance(key, str) or key.startswith("__"):
-                raise FileError("load: a tensor has an attribute without a name")
-            t.__dict__[key] = self.decode(attribute)
-        return t
+        return described(t, data, self.decode)
 
     def read_meta(self, value, data):
         dtype, shape, stride = value

@@ -6,6 +6,8 @@ answer (`later`), in order, so that neither a reader nor a destructor ever waits
 
 from __future__ import annotations
 
+import collections
+import functools
 import itertools
 import queue
 import threading
@@ -94,6 +96,7 @@ class Agent:
         self.closed = False
         self.asked = self.answered = 0  # calls that were sent, and that were answered here
         self._counting = threading.Lock()
+        self._users: collections.Counter = collections.Counter()  # functions that run or wait to run, by caller
         self._pending: dict = {}
         self._numbers = itertools.count(1)
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
@@ -174,6 +177,29 @@ class Agent:
             self.asked += asked
             self.answered += answered
 
+    def _run_user(self, source: int, task) -> None:
+        """Has a function of a caller run."""
+        def run():
+            try:
+                task()
+            finally:
+                with self._counting:
+                    self._users[source] -= 1
+
+        with self._counting:
+            self._users[source] += 1
+        try:
+            self.pool.run_user(run)
+        except BaseException:
+            with self._counting:
+                self._users[source] -= 1
+            raise
+
+    def _is_busy(self) -> bool:
+        """Whether a call of this worker is under way, or a function runs for a caller that is still there."""
+        with self._counting:
+            return bool(self._pending) or any(n for source, n in self._users.items() if source not in self.lost)
+
     def _written(self, kind: int, to: int, value, answered: bool, context, extra, number):
         """(writer, pieces of the message, number of the call)."""
         writer = Writer(self, to, answered)
@@ -235,11 +261,11 @@ class Agent:
             call = self._pending.pop(number, None)
             self._finish(call, source, kind, tree, attached, tensors)
         elif kind == m.CALL:
-            self.pool.run_user(lambda: self._run(source, number, tree, attached, tensors, None))
+            self._run_user(source, lambda: self._run(source, number, tree, attached, tensors, None))
         elif kind == m.REMOTE:
             created, fork = extra
             entry = self.rrefs.adopt(tuple(created), None if fork is None else tuple(fork), source)
-            self.pool.run_user(lambda: self._run(source, number, tree, attached, tensors, entry))
+            self._run_user(source, lambda: self._run(source, number, tree, attached, tensors, entry))
         elif kind == m.FETCH:
             self._fetch(source, number, tuple(tree), attached)
         elif kind in (m.VISIT, m.RUN):
@@ -291,8 +317,8 @@ class Agent:
                     if rref._entry is None:
                         raise RuntimeError(f"rpc: {self.me} does not own {rref!r}")
                     if not rref._entry.future.done():  # whoever waits for it takes no thread
-                        rref._entry.future.add_done_callback(lambda _: self.pool.run_user(
-                            lambda: self._apply(source, number, lambda: getattr(rref.local_value(), name), args, kwargs, context, entry)))
+                        rref._entry.future.add_done_callback(lambda _: self._run_user(
+                            source, lambda: self._apply(source, number, lambda: getattr(rref.local_value(), name), args, kwargs, context, entry)))
                         return
                     function = getattr(rref.local_value(), name)
         except BaseException as error:
@@ -474,17 +500,15 @@ class Agent:
                 call.future.set_exception(error)
         self.contexts.worker_gone(source, error)
         self.rrefs.worker_gone(source, error, [name_of(RuntimeError), str(error)])
-        self._join.gone(source, error)
+        self._join.gone(source)
 
     def join(self, timeout: float) -> None:
-        """Waits until all workers have come here, and nothing is under way any more. RuntimeError after `timeout` seconds (0: never), or
-        where a worker has gone."""
+        """Waits until all workers that are there have come here, and nothing is under way any more. RuntimeError after `timeout` seconds
+        (0: never), and, when it is so, where a worker has gone: until then the others work together on."""
         deadline = time.monotonic() + timeout if timeout else float("inf")
         before, pause = None, 0.0005
         for round_ in itertools.count():
-            while self._pending or self.pool.users:
-                for source in self.lost:  # it will not come
-                    raise self.gone(source)
+            while self._is_busy():
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"shutdown: calls are still under way after {timeout:g} s")
                 time.sleep(pause)
@@ -492,11 +516,13 @@ class Agent:
             left = 0 if deadline == float("inf") else max(0.001, deadline - time.monotonic())
             future = self.call(m.JOIN, 0, [round_, self.asked, self.answered], left, "shutdown")
             self._count(-1, 0)  # these are no calls of the program
-            totals = future.wait()
+            *totals, lost = future.wait()
             # Nothing happened between two rounds, in which all workers were idle: nothing can happen any more.
-            if totals == before and totals[0] == totals[1]:
-                return
+            if totals == before and (lost or totals[0] == totals[1]):
+                break
             before = totals
+        for source in lost:  # as rank 0 has told: others may have ended by now, in order
+            raise self.gone(source)
 
     def close(self) -> None:
         """Ends all connections and threads; functions that run go on."""
@@ -530,43 +556,40 @@ class Agent:
 
 
 class _Join:
-    """Rank 0: who has come to shutdown. In each round all say how many calls they have sent and answered, and get the sums."""
+    """Rank 0: who has come to shutdown. In each round all that are there say how many calls they have sent and answered, and get the sums,
+    and who is lost."""
 
     def __init__(self, agent) -> None:
         self._agent, self._lock, self._rounds = agent, threading.Lock(), {}
-        self._failed = None
 
     def came(self, source: int, number: int, round_: int, asked: int, answered: int) -> None:
         with self._lock:
-            failed = self._failed
-            came = self._rounds.setdefault(round_, {})
-            came[source] = (number, asked, answered)
-            complete = len(came) == len(self._agent.workers)
-            if complete or failed is not None:
-                del self._rounds[round_]
-        if failed is not None:
-            self._tell(came, None, failed)
-        elif complete:
-            self._tell(came, [sum(c[1] for c in came.values()), sum(c[2] for c in came.values())], None)
+            self._rounds.setdefault(round_, {})[source] = (number, asked, answered)
+        self._look()
 
-    def gone(self, source: int, error: Exception) -> None:
+    def gone(self, source: int) -> None:
+        if self._agent.id != 0:
+            return
         with self._lock:
-            if self._agent.id != 0 or not self._rounds and self._failed is not None:
-                return
-            self._failed = self._failed or error
-            waiting, self._rounds = self._rounds, {}
-        for came in waiting.values():
-            self._tell(came, None, error)
+            for came in self._rounds.values():
+                came.pop(source, None)
+        self._look()
 
-    def _tell(self, came: dict, result, error) -> None:
+    def _look(self) -> None:
+        """Answers rounds to which all have come."""
         agent = self._agent
-        told = None if error is None else [name_of(RuntimeError), str(error)]
-        def tell():  # this worker last, which then closes its connections
-            for source in sorted(came, key=lambda rank: (rank == agent.id, rank)):
-                agent._reply(source, came[source][0], result, error, told=told)
-                agent._count(0, -1)
+        with self._lock:
+            there = {w.id for w in agent.workers} - agent.lost.keys()
+            complete = [self._rounds.pop(r) for r in [*self._rounds] if there <= self._rounds[r].keys()]
+        for came in complete:
+            result = [sum(c[1] for c in came.values()), sum(c[2] for c in came.values()), [*agent.lost]]
+            agent.pool.run(functools.partial(self._tell, came, result))
 
-        agent.pool.run(tell)
+    def _tell(self, came: dict, result: list) -> None:
+        agent = self._agent
+        for source in sorted(came, key=lambda rank: (rank == agent.id, rank)):  # this worker last, which then closes its connections
+            agent._reply(source, came[source][0], result, None)
+            agent._count(0, -1)
 
 
 def _outcome(future: Future) -> tuple:

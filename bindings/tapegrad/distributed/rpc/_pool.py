@@ -31,7 +31,6 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list = []  # the last one to become idle runs next: its memory is in the cache
         self._waiting: deque = deque()
-        self.users = 0  # functions of callers that run or wait
         self._running = 0
         self._closed = False
 
@@ -51,7 +50,6 @@ class Pool:
 
     def run_user(self, task) -> None:
         with self._lock:
-            self.users += 1
             if self._running >= self._limit:
                 self._waiting.append(task)
                 return
@@ -60,7 +58,6 @@ class Pool:
             self.run(lambda: self._run_users(task))
         except BaseException:
             with self._lock:
-                self.users -= 1
                 self._running -= 1
             raise
 
@@ -72,7 +69,6 @@ class Pool:
                 traceback.print_exc()
             task = None
             with self._lock:
-                self.users -= 1
                 if self._waiting and not self._closed:
                     task = self._waiting.popleft()
                 else:

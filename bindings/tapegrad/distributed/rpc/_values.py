@@ -18,7 +18,7 @@ import types
 from ... import Tensor, empty_strided, from_numpy, frombuffer, uint8
 from ..._files import objects, tree
 from ..._files.container import _describe
-from ..._files.container_reader import checked_sparse
+from ..._files.container_reader import checked_sparse, described
 from ..._files.errors import FileError
 from ..distributed_c10d import _objects
 
@@ -203,23 +203,10 @@ class Reader(tree.Decoder):
         return self.tensors[number]
 
     def _finish(self, t, data):
-        from ...nn.parameter import Buffer, Parameter
-
         if "device" in data:
             t = t.to(data["device"])
-        if t.grad_fn is not None:
-            return t  # what it was on the other side does not matter to the tape here
-        wanted = bool(data.get("requires_grad"))
-        if data.get("parameter"):
-            t = Parameter(t, requires_grad=wanted)
-        elif "buffer" in data:
-            t = Buffer(t, persistent=bool(data["buffer"]))
-        elif wanted:
-            t.requires_grad_()
-        for key, attribute in data.get("attributes", ()):
-            objects.check_attribute(key)
-            t.__dict__[key] = self.decode(attribute)
-        return t
+        # Where it has come from the tape, what it was on the other side does not matter here.
+        return t if t.grad_fn is not None else described(t, data, self.decode)
 
     def read_tensor(self, value, data):
         t = self._at(value)

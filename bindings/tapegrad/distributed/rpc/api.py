@@ -206,8 +206,8 @@ class _Accepting:
 
 # The end.
 def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -> None:
-    """Ends this worker. graceful: waits until all workers have come here and no call is under way; RuntimeError where that takes longer than
-    `timeout` seconds (0: never) or a worker has gone; this worker ends then, too. Otherwise ends at once, for itself."""
+    """Ends this worker. graceful: waits until all workers that are there have come here and no call is under way; RuntimeError where that takes
+    longer than `timeout` seconds (0: never), and then where a worker has gone; this worker ends in any case. Otherwise ends at once, for itself."""
     agent = _get_current_rpc_agent()
     try:
         if graceful:
