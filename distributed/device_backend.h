@@ -85,6 +85,7 @@ TG_API void set_device_engine(const DeviceEngine* engine);
 // Both load the device's library.
 TG_API std::string device_engine_why_not();
 TG_API std::unique_ptr<DeviceBackend> make_device_backend(DevicePlace place);  // DistError(Backend) with that sentence
+TG_API const DeviceEngine& device_engine();                                    // the same
 // Collectives that cuda.nccl asks for, one thread for all devices: in[i] and out[i] are on device i; Reduce has the
 // root's output alone, Broadcast none. On the devices' current streams. Error(Value), Error(Type) before anything is
 // written.

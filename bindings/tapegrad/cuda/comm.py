@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ._core import device_index
+from ._core import device_index, why
 
 __all__ = ["broadcast", "broadcast_coalesced", "gather", "reduce_add", "reduce_add_coalesced", "scatter"]
 
 
 def _places(op: str, devices) -> list:
-    from .. import device
+    from .. import _C, device
 
+    if _C._cuda_device_count() == 0:
+        raise RuntimeError(why(f"cuda.{op}"))
     if not devices:
         raise ValueError(f"{op}: at least one device is needed")
     return [device("cuda", device_index(d, op)) for d in devices]

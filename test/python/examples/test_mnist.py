@@ -76,5 +76,5 @@ def test_parameter_server(example, tmp_path, monkeypatch):
     assert run("whole") > 0.75  # 0.1 by chance
     run("parts", "--stop-after", "50")
     run("parts", "--resume")
-    files = [tmp_path / name / "shard-0000.tape" for name in ("whole", "parts")]
+    files = [tmp_path / name / "shard-0000.step-000000120.tape" for name in ("whole", "parts")]
     assert files[0].read_bytes() == files[1].read_bytes()
