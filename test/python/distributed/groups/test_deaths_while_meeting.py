@@ -56,7 +56,8 @@ def free_port():
 
 
 @pytest.mark.parametrize("engine, dies_at, late, soon", [
-    ("auto", "machine/1", 5, 4), ("auto", "machine/2", 0, 4), ("gloo", "gloo/0/here/0", 0, 16), ("gloo", "machine/1", 5, 4)])
+    ("auto", "machine/2", 0, 4), ("gloo", "gloo/0/here/0", 0, 16), pytest.param("auto", "machine/1", 5, 4, marks=pytest.mark.long),
+    pytest.param("gloo", "machine/1", 5, 4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_a_rank_that_dies_while_ranks_meet(kind, engine, dies_at, late, soon, tmp_path):
     place = str(free_port()) if kind == "tcp" else str(tmp_path / "store")
@@ -88,7 +89,7 @@ def leave_with_a_message(rank, n, waits_in):
 
 
 @pytest.mark.parametrize("environment", [{}, {"TAPEGRAD_SHARED_MEMORY": "0"}], ids=["shared", "gloo"])
-@pytest.mark.parametrize("waits_in", ["all_reduce", "recv", "recv from any"])
+@pytest.mark.parametrize("waits_in", ["all_reduce", pytest.param("recv", marks=pytest.mark.long), pytest.param("recv from any", marks=pytest.mark.long)])
 def test_a_rank_that_ends_with_an_untaken_message_holds_nobody_to_the_limit(environment, waits_in):
     outcomes = run_ranks(2, leave_with_a_message, waits_in, environment=environment, timeout=60, limit=LIMIT)
     left, (said, seconds) = results(outcomes)
