@@ -80,7 +80,7 @@ Meeting::Meeting(const BackendPlace& place, std::shared_ptr<Watch> watch, std::v
   s.world_ranks = std::move(world_ranks);
   s.failure = place.failure;
   s.place = place;
-  // Owned by the store, which the engine may keep.
+  // Weak: an engine may keep the store for longer than the meeting lasts.
   s.place.check = [state = std::weak_ptr(state_)] {
     if (const auto it = state.lock()) it->check();
   };
