@@ -3,6 +3,9 @@
 // exchange of results, so that all engines made of it give the same bits. For engines between machines (gloo/, mpi/).
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "tapegrad/distributed/backend.h"
 
 namespace tapegrad::distributed {
@@ -22,13 +25,26 @@ class TG_API PairwiseBackend : public Backend {
   void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override;
 
  protected:
+  // Pieces that are under way. One that ends before it is finished is given up; all ranks start theirs in one order.
+  class Swap {
+   public:
+    virtual ~Swap() = default;
+    virtual void finish() = 0;
+  };
   size_t ranks() const noexcept { return static_cast<size_t>(size()); }
 
  private:
-  // in[r] to rank r and out[r] from it, for all other ranks at once; nothing where a size is 0.
-  virtual void swap(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) = 0;
-  // And this rank's own piece.
+  // in[r] to rank r and out[r] from it, for all other ranks at once; nothing where a size is 0. `wait` outlives it.
+  virtual std::unique_ptr<Swap> start(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) = 0;
+  // And this rank's own piece, to the end.
   void swap_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait);
+  // What this rank sums: in[rank], and of each other rank a piece that comes to `come`.
+  struct Terms {
+    std::vector<const void*> terms;  // by rank
+    std::unique_ptr<Swap> swap;
+  };
+  Terms collect(std::span<const void* const> in, std::span<const int64_t> numel, char* come, DType dtype,
+                const Wait& wait);
 };
 
 }  // namespace tapegrad::distributed

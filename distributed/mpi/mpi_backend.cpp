@@ -135,10 +135,10 @@ class MpiBackend final : public PairwiseBackend {
 
   // Sends and receives that are under way. Those that are left when it ends are cancelled; where MPI does not let them
   // go, it is called no more in this process.
-  class Requests {
+  class Requests final : public Swap {
    public:
     Requests(MpiBackend& backend, const Wait& wait) : backend_(backend), wait_(wait) {}
-    ~Requests() { cancel(); }
+    ~Requests() override { cancel(); }
 
     void send(ConstBytes data, int peer, int tag) {
       pieces(
@@ -158,7 +158,7 @@ class MpiBackend final : public PairwiseBackend {
           },
           peer, true);
     }
-    void finish() {
+    void finish() override {
       const auto since = Clock::now();
       std::string failed;
       for (Pause pause;; pause()) {
@@ -234,16 +234,16 @@ class MpiBackend final : public PairwiseBackend {
     std::vector<Open> open_;
   };
 
-  void swap(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override {
-    Requests requests(*this, wait);
+  std::unique_ptr<Swap> start(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override {
+    auto requests = std::make_unique<Requests>(*this, wait);
     const auto me = static_cast<size_t>(rank());
     for (size_t i = 1; i < ranks(); ++i)
       if (const size_t from = (me + ranks() - i) % ranks(); out[from].nbytes != 0)
-        requests.recv(out[from], static_cast<int>(from), kSwapTag);
+        requests->recv(out[from], static_cast<int>(from), kSwapTag);
     for (size_t i = 1; i < ranks(); ++i)
       if (const size_t to = (me + i) % ranks(); in[to].nbytes != 0)
-        requests.send(in[to], static_cast<int>(to), kSwapTag);
-    requests.finish();
+        requests->send(in[to], static_cast<int>(to), kSwapTag);
+    return requests;
   }
 
   void check_lost(const Wait& wait) const {

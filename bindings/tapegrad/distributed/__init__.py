@@ -7,12 +7,7 @@ backend's name and needs neither; every collective then has the result that it h
 from __future__ import annotations
 
 from .._lazy import load as _load
-from . import (
-    algorithms,  # noqa: F401
-    constants,
-    device_mesh,
-    distributed_c10d,
-)
+from . import constants, device_mesh, distributed_c10d
 from ._older_paths import make_all as _make_all
 from .device_mesh import DeviceMesh, init_device_mesh
 from .distributed_c10d import *  # noqa: F403
@@ -22,7 +17,7 @@ from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 from .distributed_c10d._rendezvous import register_rendezvous_handler, rendezvous
 
 _make_all()
-_LAZY = frozenset(("_composable", "_functional_collectives", "autograd", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim",
+_LAZY = frozenset(("_composable", "_functional_collectives", "algorithms", "autograd", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim",
                    "parameter_server", "pipelining", "rpc", "run", "tensor"))
 
 

@@ -89,6 +89,7 @@ def test_backup_workers_cover_for_slow_and_failed_ones():
     assert backup.step_times(5, 2, even, steps=10).tolist() == [1.0] * 10 and backup.gain(5, 0, even, steps=10) == 1
 
 
+@pytest.mark.long
 def test_the_paper_s_figures():
     # Fitted to one worker and to the scalar of a hundred; the others are predictions.
     steps = figures.null_steps()

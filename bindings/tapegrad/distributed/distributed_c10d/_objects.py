@@ -13,7 +13,6 @@ import pickle
 
 from ... import empty, frombuffer, int64, uint8
 from ... import tensor as make_tensor
-from ..._files import container
 from . import _collectives as c
 from ._collectives import _check_list_of_root
 from ._point_to_point import _check_not_self, irecv, recv, send
@@ -44,6 +43,8 @@ def refused(op: str, obj, error) -> TypeError:
 
 
 def _to_bytes(obj, op: str) -> bytearray:
+    from ..._files import container
+
     file = io.BytesIO(_PLAIN)
     file.seek(1)
     try:

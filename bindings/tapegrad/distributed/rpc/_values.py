@@ -61,7 +61,7 @@ def _module(name: str):
             place = getattr(place, part, None)
         if isinstance(place, types.ModuleType):
             return place
-    return sys.modules.get(name) or importlib.import_module(name)
+    return importlib.import_module(name)  # and not sys.modules, where another thread's import may be half done
 
 
 def _leads_back(module: str, name: str, value) -> bool:

@@ -213,9 +213,9 @@ class DistributedDataParallel(Module, Joinable):
         if recorded and self.require_backward_grad_sync:
             self.require_forward_param_sync = True
             self._sync.native.expect(True)
-            contexts = sys.modules.get(_CONTEXTS)
-            if contexts is not None and contexts.current() is not None:
-                contexts.current().reduces = True
+            current = getattr(sys.modules.get(_CONTEXTS), "current", None)  # None, too, where another thread is importing it
+            if current is not None and current() is not None:
+                current().reduces = True
             self._sync.native.watch([result] if type(result) is Tensor else _tensors_of(result, []))
         else:
             self.require_forward_param_sync = False

@@ -96,6 +96,7 @@ def exact_steps(rank, size):
     return state(ddp)
 
 
+@pytest.mark.long
 def test_exact_sums_give_the_same_bits():
     expected = exact_steps(0, 0)
     for size in (2, 4):

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
 from distributed.ranks import results, run_ranks
@@ -53,6 +54,7 @@ def in_backward(folder, act):
     return run_ranks(2, train, str(folder), start="fork", timeout=40, meanwhile=meanwhile), acted[0]
 
 
+@pytest.mark.long
 def test_ctrl_c_while_backward_waits_for_a_slow_rank(tmp_path):
     outcomes, acted = in_backward(tmp_path, lambda ranks: ranks[0].send_signal(signal.SIGINT))
     said, when = outcomes[0].result

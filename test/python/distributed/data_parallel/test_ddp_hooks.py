@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
 from distributed.data_parallel.ddp_scenarios import batch, fill, grads, library, mlp, state
@@ -50,6 +51,7 @@ def feedback(rank, size, dtype):
     return sums
 
 
+@pytest.mark.long
 def test_error_feedback_loses_nothing_in_the_long_run():
     for dtype, unit in (("bfloat16", 2.0**-8), ("float16", 2.0**-11)):
         for exact, rounded, fed_back in results(run_ranks(2, feedback, dtype)):
@@ -113,6 +115,7 @@ def power_training(rank, size, hook, warm):
     return losses, state(ddp)
 
 
+@pytest.mark.long
 def test_power_sgd_trains():
     for hook, warm in (("powerSGD_hook", True), ("powerSGD_hook", False), ("batched_powerSGD_hook", True)):
         (losses, a), (_, b) = results(run_ranks(2, power_training, hook, warm))

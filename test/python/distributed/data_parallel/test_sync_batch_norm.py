@@ -63,6 +63,7 @@ def types(rank, size, dtype):
     return str(out.dtype), str(x.grad.dtype), made(x).shape
 
 
+@pytest.mark.long
 def test_types():
     for dtype in ("float16", "bfloat16", "float64"):
         for out, grad, shape in results(run_ranks(2, types, dtype)):

@@ -58,7 +58,7 @@ def free_port():
 
 
 @pytest.mark.parametrize("engine, dies_at, late, soon", [
-    ("auto", "machine/2", 0, 4), ("gloo", "gloo/0/here/0", 0, 16), pytest.param("auto", "machine/1", 5, 4, marks=pytest.mark.long),
+    ("auto", "machine/2", 0, 4), pytest.param("gloo", "gloo/0/here/0", 0, 16, marks=pytest.mark.long), pytest.param("auto", "machine/1", 5, 4, marks=pytest.mark.long),
     pytest.param("gloo", "machine/1", 5, 4, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_a_rank_that_dies_while_ranks_meet(kind, engine, dies_at, late, soon, tmp_path):
@@ -90,7 +90,8 @@ def leave_with_a_message(rank, n, waits_in):
     return "nothing", 0
 
 
-@pytest.mark.parametrize("environment", [{}, {"TAPEGRAD_SHARED_MEMORY": "0"}], ids=["shared", "gloo"])
+@pytest.mark.parametrize("environment", [pytest.param({}, id="shared"),
+                                         pytest.param({"TAPEGRAD_SHARED_MEMORY": "0"}, id="gloo", marks=pytest.mark.long)])
 @pytest.mark.parametrize("waits_in", ["all_reduce", pytest.param("recv", marks=pytest.mark.long), pytest.param("recv from any", marks=pytest.mark.long)])
 def test_a_rank_that_ends_with_an_untaken_message_holds_nobody_to_the_limit(environment, waits_in):
     outcomes = run_ranks(2, leave_with_a_message, waits_in, environment=environment, timeout=60, limit=LIMIT)
@@ -119,7 +120,8 @@ def wait_for_a_stopped_rank(rank, n, port, folder):
     return said, time.monotonic() - began
 
 
-@pytest.mark.parametrize("environment", [{}, {"TAPEGRAD_SHARED_MEMORY": "0"}], ids=["shared", "gloo"])
+@pytest.mark.parametrize("environment", [pytest.param({}, id="shared"),
+                                         pytest.param({"TAPEGRAD_SHARED_MEMORY": "0"}, id="gloo", marks=pytest.mark.long)])
 def test_a_stopped_rank_that_serves_the_store_holds_others_little_beyond_the_limit(environment, tmp_path):
     def stop(ranks):
         while len(os.listdir(tmp_path)) < 2 and not any(r.poll() for r in ranks):

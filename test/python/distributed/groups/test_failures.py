@@ -106,7 +106,7 @@ def wait_for_ever(rank, n, folder):
     with open(f"{folder}/{rank}", "w"):
         pass
     if rank == 1:
-        time.sleep(6)
+        time.sleep(4)
     try:
         dist.all_reduce(tg.ones(3))
     except (dist.DistError, KeyboardInterrupt) as error:
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_a_collective(tmp_path):
 
 def come_late(rank, n):
     if rank == 2:
-        time.sleep(3)
+        time.sleep(2)
         return "late"
     began = time.monotonic()
     said = text_of(lambda: dist.monitored_barrier(timeout=timedelta(seconds=1)))
@@ -167,6 +167,7 @@ def time_out(rank, n):
     return first, work.is_completed(), text_of(work.wait), work.is_success(), type(work.exception()).__name__, text_of(work.get_future().wait)
 
 
+@pytest.mark.long
 def test_asynchronous_calls_end_with_the_group_s_limit():
     first, done, second, success, kind, third = run_ranks(2, time_out, start="fork", timeout=30, limit=2)[0].result
     assert first == "DistBackendError: Work.wait: Operation timed out! It is not done after 50 ms" and not done

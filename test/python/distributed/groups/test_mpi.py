@@ -93,7 +93,7 @@ def test_a_program_that_ends_without_leaving(tmp_path):
     assert (code, out) == (0, ["0 done", "1 done"]), err
 
 
-@pytest.mark.parametrize("what, said", [("time.sleep(8)", r"timed out after 4\.\d s of waiting for rank 1 \(rank 1 is at .*script\.py"),
+@pytest.mark.parametrize("what, said", [pytest.param("time.sleep(8)", r"timed out after 4\.\d s of waiting for rank 1 \(rank 1 is at .*script\.py", marks=pytest.mark.long),
                                         ("raise KeyError('mine')", "rank 1 failed: an exception that nobody caught")])
 def test_a_rank_that_does_not_come(tmp_path, what, said):
     code, out, err = mpirun(tmp_path, 2, f"""

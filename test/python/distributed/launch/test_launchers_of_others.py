@@ -36,6 +36,7 @@ def same_script(tmp_path, *command, **variables) -> None:
     assert done.returncode == 0 and sorted(re.findall("rank .*", done.stdout)) == EXPECTED, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_torchrun(tmp_path):
     pytest.importorskip("torch.distributed.run")
     same_script(tmp_path, sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--")

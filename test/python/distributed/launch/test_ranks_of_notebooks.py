@@ -95,6 +95,7 @@ def example(arguments, folder, launcher=()):
                        launcher=launcher)
 
 
+@pytest.mark.long
 def test_a_model_that_is_cut_trains_alone_and_on_two_and_goes_on(tmp_path):
     launchers = [(), ("-m", "tapegrad.distributed.run", "--nproc-per-node", "2")]
     small = ("--steps", 12, "--layers", 2, "--width", 32, "--length", 32, "--lr", 0.01)
@@ -112,6 +113,7 @@ def test_a_model_that_is_cut_trains_alone_and_on_two_and_goes_on(tmp_path):
     assert abs(float(run((), "fewer", "--resume")) - float(two)) < 1e-3
 
 
+@pytest.mark.long
 def test_the_example_trains_alone_and_on_two_and_goes_on(tmp_path):
     import tapegrad as tg
 

@@ -163,7 +163,8 @@ def test_a_way_of_one_s_own():
             dist.register_rendezvous_handler(name, handler)
 
 
-@pytest.mark.parametrize("options", [["--standalone"], ["--master-port", "0"], ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]])
+@pytest.mark.parametrize("options", [["--standalone"], pytest.param(["--master-port", "0"], marks=pytest.mark.long),
+                                     pytest.param(["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"], marks=pytest.mark.long)])
 def test_a_script_under_torch_s_own_torchrun(options, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent("""

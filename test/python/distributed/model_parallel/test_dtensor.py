@@ -204,6 +204,7 @@ def beside_torch(rank, size, store):
     return [(i, a, b) for i, (a, b) in enumerate(zip(mine, his, strict=True)) if repr(a) != repr(b)]
 
 
+@pytest.mark.long
 def test_as_torch_says(tmp_path):
     for different in results(run_ranks_with_torch(2, beside_torch, str(tmp_path / 'store'))):
         assert not different

@@ -109,7 +109,7 @@ def check_optimizers(rank, size, shape):
     return wrong
 
 
-@pytest.mark.parametrize(("size", "shape"), [(2, (2,)), (3, (3,)), pytest.param(4, (2, 2), marks=pytest.mark.long)])
+@pytest.mark.parametrize(("size", "shape"), [(2, (2,)), pytest.param(3, (3,), marks=pytest.mark.long), pytest.param(4, (2, 2), marks=pytest.mark.long)])
 @pytest.mark.parametrize("check", [check_modules, check_optimizers])
 def test_modules_and_optimizers(size, shape, check):
     assert results(run_ranks(size, check, shape, start="fork", timeout=120)) == [[]] * size

@@ -58,6 +58,7 @@ def train(rank: int, n: int, folder: str, kind: str, until: int):
     return losses, {k: v.tolist() for k, v in whole.items()}, [str(w.message) for w in said if "checkpoint" in str(w.message)], values
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sharded", "replicated"])
 def test_a_job_goes_on_with_the_same_bits(tmp_path, kind):
     undisturbed = results(run_ranks(2, train, str(tmp_path / "a"), kind, 9))
@@ -149,6 +150,7 @@ def healthy(rank: int, n: int, folder: str):
     return said.getvalue().splitlines()
 
 
+@pytest.mark.long
 def test_how_it_goes_is_told_by_each_rank(tmp_path):
     for rank, lines in enumerate(results(run_ranks(2, healthy, str(tmp_path)))):
         assert 1 <= len(lines) <= 12

@@ -147,6 +147,7 @@ def train_beside_torch(rank, size, store):
     return different
 
 
+@pytest.mark.long
 def test_losses_are_torch_s(tmp_path):
     for different in results(run_ranks_with_torch(2, train_beside_torch, str(tmp_path / "store"))):
         assert not different

@@ -55,6 +55,7 @@ def continue_when_others_are_done(path):
     return meanwhile
 
 
+@pytest.mark.long
 def test_a_worker_that_is_stopped_is_soon_not_waited_for(tmp_path):
     path = str(tmp_path / "store")
     (version, dropped), stopped, *others = results(run_ranks(4, stopped_in_the_middle, path, 20, world=False, timeout=60,

@@ -249,7 +249,7 @@ def continue_later(store_path):
     return meanwhile
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop"])
+@pytest.mark.parametrize("fault", ["kill", pytest.param("stop", marks=pytest.mark.long)])
 def test_a_worker_that_dies_or_stops_does_not_stop_the_job(fault, tmp_path):
     path = str(tmp_path / "store")
     outcomes = run_ranks(4, rank_of_job, path, 2, 12, fault, world=False, timeout=60, meanwhile=continue_later(path) if fault == "stop" else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import sys
 import threading
 import time
 
@@ -16,6 +17,7 @@ from distributed.rpc import workers as w
 from distributed.rpc.workers import run_workers, working
 from tapegrad import nn
 from tapegrad.distributed import rpc
+from tapegrad.distributed.rpc._values import find
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -217,6 +219,17 @@ def test_shutdown_with_a_limit(tmp_path):
     with working(0, 1, str(tmp_path / "again")):
         done = rpc.rpc_async("w0", w.waits, args=(0.1,))
     assert done.done() and done.wait() == 0.1  # shutdown has waited for it
+
+
+def test_functions_of_a_module_that_another_thread_is_importing(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "imported_slowly.py").write_text("import time\ntime.sleep(0.3)\ndef f(): pass\n")
+    thread = threading.Thread(target=find, args=("imported_slowly", "f"))
+    thread.start()
+    while "imported_slowly" not in sys.modules:
+        time.sleep(0.001)
+    assert find("imported_slowly", "f").__name__ == "f"
+    thread.join()
 
 
 def scenario_between_workers():
