@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/checked_int.h"

@@ -1,6 +1,7 @@
 // Tensor: the handle that everybody passes around, one pointer wide. Copying it shares the tensor; an
-// undefined tensor (default constructed) stands for an absent optional one. Operators are free functions
-// and methods, both generated from the op table; this header holds what is not an operator.
+// undefined tensor (default constructed) stands for an absent optional one. Operators are methods, declared here and
+// generated from the op table, and free functions, each in the header of its family: functions_<family>.h, or all in
+// functions.h. A file includes what it calls, so that a new row compiles few files again.
 #pragma once
 
 #include <optional>
@@ -104,7 +105,8 @@ class TG_API Operand {
   Operand(Tensor&& t) : tensor_(std::move(t)) {}
   Operand(const Scalar& s) : tensor_(wrap(s)) {}
   template <class T>
-  requires(std::is_arithmetic_v<T>) Operand(T value) : tensor_(wrap(Scalar(value))) {}
+    requires(std::is_arithmetic_v<T>)
+  Operand(T value) : tensor_(wrap(Scalar(value))) {}
   operator const Tensor&() const noexcept { return tensor_; }
   const Tensor& tensor() const noexcept { return tensor_; }
 
@@ -153,5 +155,4 @@ TG_API void set_default_device(Device d);
 
 }  // namespace tapegrad
 
-#include "tapegrad/aten/functions.h"  // generated: every operator as a free function
 #include "tapegrad/aten/operators.h"

@@ -1,5 +1,7 @@
 #include "tapegrad/autograd/accumulate.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 
 namespace tapegrad::autograd {

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/c10/available_memory.h"
 

@@ -4,6 +4,11 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_sort.h"
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
 #include "tapegrad/c10/available_memory.h"

@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/generated_support.h"
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/meta.h"
 
 namespace tapegrad::autograd {

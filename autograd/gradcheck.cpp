@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/autograd/engine.h"
 
 namespace tapegrad::autograd {

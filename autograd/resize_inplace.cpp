@@ -2,6 +2,7 @@
 #include "tapegrad/autograd/resize_inplace.h"
 
 #include "tapegrad/aten/copy/resize.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/node.h"
 
 namespace tapegrad::autograd {

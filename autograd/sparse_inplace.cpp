@@ -1,4 +1,6 @@
 // In-place operators of which a tensor is sparse.
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/sparse/operators.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/node.h"

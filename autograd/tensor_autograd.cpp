@@ -1,5 +1,7 @@
 // The autograd methods of Tensor (aten/tensor.h).
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/autograd/node.h"

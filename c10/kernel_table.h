@@ -1,6 +1,7 @@
-// kernel_table[op][device]: an untyped function pointer per operator and device. The generator gives each
-// operator its OpId and fills the CPU column with the functions of the best instruction set; the CUDA library
-// fills its column when it is loaded. A missing kernel is an empty slot, and the error says so.
+// The kernel table: one entry per operator, with an untyped function per type of device. The generator defines the
+// entries, each beside its operator's functions; the CPU's kernel is there from the start (that of the best instruction
+// set), the CUDA library sets its own when it is loaded. A missing kernel is null, and the error says so. Entries are
+// not changed afterwards: any thread may read them.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +10,22 @@
 
 namespace tapegrad {
 
-using OpId = uint16_t;
 using AnyKernel = void (*)();
+namespace batch {
+enum class Rule : uint8_t;  // aten/batch/call.h
+}
 
-// Sized by the generated code; see kernel_slots().
-struct KernelSlots {
-  AnyKernel device[kNumDeviceTypes];
+struct OperatorEntry {
+  const char* name;
+  batch::Rule batch_rule;  // how a call with batched tensors is made
+  AnyKernel kernels[kNumDeviceTypes];
 };
-TG_API extern KernelSlots* const kernel_table;
-TG_API extern const char* const* const op_names;
-TG_API extern const OpId num_ops;
 
-[[noreturn]] TG_API TG_COLD void throw_no_kernel(OpId op, Device device);
+[[noreturn]] TG_API TG_COLD void throw_no_kernel(const OperatorEntry& op, Device device);
 
 template <class Fn>
-inline Fn kernel_for(OpId op, Device device) {
-  AnyKernel k = kernel_table[op].device[static_cast<int>(device.type)];
+inline Fn kernel_for(const OperatorEntry& op, Device device) {
+  AnyKernel k = op.kernels[static_cast<int>(device.type)];
   if (TG_UNLIKELY(k == nullptr)) throw_no_kernel(op, device);
   return reinterpret_cast<Fn>(k);
 }
@@ -34,4 +35,26 @@ enum class Isa : uint8_t { Generic, Avx2, Avx512 };
 TG_API Isa cpu_isa();
 TG_API const char* isa_name(Isa isa);
 
+// The kernel of the best instruction set that this processor has and that the library was built for.
+AnyKernel best_kernel(AnyKernel generic, AnyKernel avx2, AnyKernel avx512);
+
 }  // namespace tapegrad
+
+// TG_BEST_KERNEL(f): the best of cpu::generic::f, cpu::avx2::f and cpu::avx512::f, inside of namespace tapegrad.
+#define TG_KERNEL_OF(isa, f) reinterpret_cast<::tapegrad::AnyKernel>(&cpu::isa::f)
+#ifdef TG_HAVE_ISA_GENERIC
+#define TG_KERNEL_OF_GENERIC(f) TG_KERNEL_OF(generic, f)
+#else
+#define TG_KERNEL_OF_GENERIC(f) nullptr
+#endif
+#ifdef TG_HAVE_ISA_AVX2
+#define TG_KERNEL_OF_AVX2(f) TG_KERNEL_OF(avx2, f)
+#else
+#define TG_KERNEL_OF_AVX2(f) nullptr
+#endif
+#ifdef TG_HAVE_ISA_AVX512
+#define TG_KERNEL_OF_AVX512(f) TG_KERNEL_OF(avx512, f)
+#else
+#define TG_KERNEL_OF_AVX512(f) nullptr
+#endif
+#define TG_BEST_KERNEL(f) ::tapegrad::best_kernel(TG_KERNEL_OF_GENERIC(f), TG_KERNEL_OF_AVX2(f), TG_KERNEL_OF_AVX512(f))

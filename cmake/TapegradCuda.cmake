@@ -192,9 +192,12 @@ if(TG_CUDA_SIMULATED)
   endif()
   target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS} ${simulated_level})
   tg_precompile(tapegrad_cuda_sim tapegrad/cuda/kernels.h tapegrad/cuda/launch/loops.h tapegrad/cuda/pointwise/rows.h ${functors})
-  # They define what a header declares in another way.
-  set_source_files_properties(cuda/kernel_table.cpp cuda/pointwise/simulated_math.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  # It defines what a header declares in another way.
+  set_source_files_properties(cuda/pointwise/simulated_math.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(tapegrad_cuda_sim PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS})
+  if(NOT TG_SANITIZE)  # a kernel that is missing or misspelt is an error here, and not when the library is loaded
+    target_link_options(tapegrad_cuda_sim PRIVATE -Wl,--no-undefined)
+  endif()
   set_target_properties(tapegrad_cuda_sim PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib" BUILD_RPATH "$ORIGIN")
 endif()

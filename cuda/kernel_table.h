@@ -9,6 +9,3 @@ namespace tapegrad::cuda {
 TG_API void fill_kernel_table();
 
 }  // namespace tapegrad::cuda
-
-// The operators of the table without a CUDA kernel, one per line. For the test that there are none.
-extern "C" TG_API const char* tapegrad_cuda_missing_kernels();

@@ -3,6 +3,12 @@
 #include <cmath>
 #include <limits>
 
+#include "tapegrad/aten/functions_attention.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_random.h"
 #include "tapegrad/nn/init.h"
 
 namespace tapegrad::nn {

@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "tapegrad/aten/functions_index.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::nn {

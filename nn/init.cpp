@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_decompose.h"
+#include "tapegrad/aten/functions_random.h"
 #include "tapegrad/c10/generator.h"
 #include "tapegrad/c10/modes.h"
 

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/functions_conv.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_norm.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_rnn.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::nn {

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::nn {
@@ -53,7 +54,7 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
     return module;
   }
   template <class Holder>
-  requires requires { typename Holder::ImplType; }
+    requires requires { typename Holder::ImplType; }
   Holder register_module(const std::string& name, Holder holder) {
     add_module(name, holder.ptr());
     return holder;
@@ -144,7 +145,7 @@ std::ostream& operator<<(std::ostream& out, const ModuleHolder<Impl>& holder) {
    public:                                                                                                       \
     using ::tapegrad::nn::ModuleHolder<Name##Impl>::ModuleHolder;                                                \
     template <class... Args>                                                                                     \
-    requires std::constructible_from<Name##Impl, Args...>                                                        \
+      requires std::constructible_from<Name##Impl, Args...>                                                      \
     explicit Name(Args&&... args)                                                                                \
         : ::tapegrad::nn::ModuleHolder<Name##Impl>(std::make_shared<Name##Impl>(std::forward<Args>(args)...)) {} \
   }

@@ -3,6 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_loss.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_softmax.h"
 #include "tapegrad/nn/layer_support.h"
 
 namespace tapegrad::nn {

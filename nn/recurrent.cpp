@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_rnn.h"
 #include "tapegrad/nn/init.h"
 #include "tapegrad/nn/layer_support.h"
 

@@ -2,6 +2,10 @@
 
 #include <limits>
 
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_random.h"
 #include "tapegrad/nn/init.h"
 
 namespace tapegrad::nn {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tapegrad/aten/attention/plain.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_attention.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/modes.h"

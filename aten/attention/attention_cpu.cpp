@@ -10,7 +10,6 @@
 #include "tapegrad/aten/attention/sizes.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/outputs.h"
-#include "tapegrad/aten/kernels_attention.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"

@@ -1,6 +1,7 @@
 // What is added to the scores of attention or hides them. Compiled per instruction set, and for devices.
 #pragma once
 
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -6,6 +6,7 @@
 
 #include "tapegrad/aten/batch/all_levels.h"
 #include "tapegrad/aten/batch/tape_below.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/modes.h"
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/modes.h"
 
@@ -22,9 +26,9 @@ Tensor padded(const Tensor& t, int64_t ndim) {
 
 }  // namespace
 
-Call::Call(OpId op, std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists,
-           Generator* generator)
-    : op_(op), rule_(rules[op]), level_(highest_level(tensors, lists)), generator_(generator) {
+Call::Call(const OperatorEntry& op, std::initializer_list<const Tensor*> tensors,
+           std::initializer_list<TensorSpan> lists, Generator* generator)
+    : op_(op), rule_(op.batch_rule), level_(highest_level(tensors, lists)), generator_(generator) {
   if (rule_ == Rule::Random || rule_ == Rule::RandomLoop) {
     is_batched_ = level_ == depth();
     level_ = depth();
@@ -58,8 +62,7 @@ int64_t Call::dim(int64_t d) const {
   if (!led_ || rule_ == Rule::Merge) return d;
   if (whole_) return 1;
   const int64_t least = std::max<int64_t>(ndim_, 1) + (rule_ == Rule::FirstNew || rule_ == Rule::AllNew ? 1 : 0);
-  TG_CHECK(d >= -least, Index, "{}: dimension out of range: expected {} to {}, got {}", op_names[op_], -least,
-           least - 1, d);
+  TG_CHECK(d >= -least, Index, "{}: dimension out of range: expected {} to {}, got {}", op_.name, -least, least - 1, d);
   return d < 0 ? d : d + 1;
 }
 
@@ -215,7 +218,7 @@ std::vector<Tensor> Call::run(const Step& step) {
         fmt::format("{}: vmap: a tensor that is the same in all samples cannot be written to with values "
                     "that differ between them\nuse the out-of-place operator, or make the tensor from one "
                     "that vmap maps over (new_zeros, clone)",
-                    op_names[op_]));
+                    op_.name));
   bool fits;
   {
     Below below(level_);
@@ -260,7 +263,7 @@ std::vector<Tensor> Call::run_once(const Step& step, bool has_dim) {
 
 std::vector<Tensor> Call::loop(const Step& step, Generator* rewind) {
   const int64_t n = level(level_).size;
-  TG_CHECK(n > 0, Runtime, "{}: vmap: has to run once per sample, and there are none", op_names[op_]);
+  TG_CHECK(n > 0, Runtime, "{}: vmap: has to run once per sample, and there are none", op_.name);
   led_ = false;
   std::vector<std::vector<Tensor>> rows;  // of each result
   {
@@ -275,16 +278,16 @@ std::vector<Tensor> Call::loop(const Step& step, Generator* rewind) {
       std::vector<Tensor> results = step();
       if (i == 0) rows.resize(results.size());
       TG_CHECK(results.size() == rows.size(), Runtime, "{}: vmap: samples give different numbers of tensors: {} and {}",
-               op_names[op_], rows.size(), results.size());
+               op_.name, rows.size(), results.size());
       for (size_t k = 0; k < results.size(); ++k) {
         TG_CHECK(i == 0 || results[k].defined() == rows[k][0].defined(), Runtime,
-                 "{}: vmap: only some of the samples have a result", op_names[op_]);
+                 "{}: vmap: only some of the samples have a result", op_.name);
         if (i > 0 && results[k].defined() && results[k].sizes() != rows[k][0].sizes())
           throw NeedsValues(
               ErrorKind::Runtime,
               fmt::format("{}: vmap: the results of samples have different sizes: {} and {}\nwhat depends "
                           "on values in its size cannot be mapped over",
-                          op_names[op_], format_ints(rows[k][0].sizes()), format_ints(results[k].sizes())));
+                          op_.name, format_ints(rows[k][0].sizes()), format_ints(results[k].sizes())));
         rows[k].push_back(std::move(results[k]));
       }
     }
@@ -301,7 +304,7 @@ std::vector<Tensor> Call::run_random(const Step& step) {
   TG_CHECK(here.randomness != Randomness::Error, Runtime,
            "{}: vmap: a random operation in randomness mode 'error'\n"
            "call vmap with randomness='same' or 'different', or draw the numbers outside",
-           op_names[op_]);
+           op_.name);
   if (here.randomness == Randomness::Same) {
     if (!any_has_dim()) return run_once(step, false);
     const Device device = tensors_.empty() ? Device() : tensors_[0].device();
@@ -310,7 +313,7 @@ std::vector<Tensor> Call::run_random(const Step& step) {
   TG_CHECK(!writes_ || has_dim_[0], Runtime,
            "{}: vmap: different randomness in place of a tensor that is the same in all samples\n"
            "write to a tensor made from one that vmap maps over",
-           op_names[op_]);
+           op_.name);
   if (rule_ == Rule::RandomLoop) return loop(step);
   {
     Below below(level_);

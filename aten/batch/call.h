@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/c10/generator.h"
 #include "tapegrad/c10/kernel_table.h"
 #include "tapegrad/c10/memory_format.h"
@@ -33,7 +34,6 @@ enum class Rule : uint8_t {
   RandomLoop,  // likewise, once per sample
   Parts,       // a composite: its parts are calls of their own; once per sample when it asks for values
 };
-TG_API extern const Rule* const rules;  // by OpId, generated
 
 // Whether a tensor among these is batched; called only under kModeBatch.
 inline bool any(std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists = {}) noexcept {
@@ -46,8 +46,8 @@ inline bool any(std::initializer_list<const Tensor*> tensors, std::initializer_l
 }
 class TG_API Call {
  public:
-  Call(OpId op, std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists = {},
-       Generator* generator = nullptr);
+  Call(const OperatorEntry& op, std::initializer_list<const Tensor*> tensors,
+       std::initializer_list<TensorSpan> lists = {}, Generator* generator = nullptr);
 
   struct Dims {
     DimVector values;
@@ -135,7 +135,7 @@ class TG_API Call {
   int64_t ndim_of(const Tensor& t, bool has_dim) const { return t.ndim() - (has_dim ? 1 : 0); }  // of one sample
   Tensor led(const Tensor& t, bool has_dim) const;  // with samples in front, expanded where it has none
 
-  OpId op_;
+  const OperatorEntry& op_;
   Rule rule_;
   int level_;
   std::vector<Tensor> tensors_;  // below the level

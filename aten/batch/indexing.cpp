@@ -2,6 +2,14 @@
 
 #include "tapegrad/aten/batch/part.h"
 #include "tapegrad/aten/batch/rules.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 
 namespace tapegrad::batch {
 namespace {

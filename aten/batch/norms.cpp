@@ -1,5 +1,7 @@
 #include "tapegrad/aten/batch/part.h"
 #include "tapegrad/aten/batch/rules.h"
+#include "tapegrad/aten/functions_norm.h"
+#include "tapegrad/aten/functions_view.h"
 
 namespace tapegrad::batch {
 

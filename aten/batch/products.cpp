@@ -2,6 +2,11 @@
 
 #include "tapegrad/aten/batch/part.h"
 #include "tapegrad/aten/batch/rules.h"
+#include "tapegrad/aten/functions_conv.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 
 namespace tapegrad::batch {
 namespace {

@@ -2,6 +2,7 @@
 // asked).
 #pragma once
 
+#include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::batch {

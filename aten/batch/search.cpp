@@ -3,6 +3,7 @@
 
 #include "tapegrad/aten/batch/part.h"
 #include "tapegrad/aten/batch/rules.h"
+#include "tapegrad/aten/functions.h"
 
 namespace tapegrad::batch {
 namespace {

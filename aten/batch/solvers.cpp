@@ -2,6 +2,8 @@
 // sides become more columns of it.
 #include "tapegrad/aten/batch/part.h"
 #include "tapegrad/aten/batch/rules.h"
+#include "tapegrad/aten/functions_solve.h"
+#include "tapegrad/aten/functions_view.h"
 
 namespace tapegrad::batch {
 namespace {

@@ -1,4 +1,12 @@
 // Differences and integrals along a dimension.
+#include "tapegrad/aten/functions_calculus.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_scan.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_calculus.h"
 
 namespace tapegrad::composite {

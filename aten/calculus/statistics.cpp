@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_calculus.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"

@@ -1,5 +1,9 @@
 // conv1d, conv2d, conv3d and the transposed ones in terms of `_conv` and `_conv_grad_input`: unbatched
 // inputs, 'same' and 'valid', output_padding, the bias of transposed convolutions.
+#include "tapegrad/aten/functions_conv.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/checked_int.h"

@@ -3,7 +3,6 @@
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/onednn.h"
 #include "tapegrad/aten/iterate/outputs.h"
-#include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"

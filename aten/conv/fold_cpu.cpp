@@ -1,7 +1,6 @@
 // Images to columns of patches and back, a plane at a time.
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/fold.h"
-#include "tapegrad/aten/kernels_fold.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -2,6 +2,8 @@
 #include "tapegrad/aten/conv/fold.h"
 
 #include "tapegrad/aten/conv/window_numbers.h"
+#include "tapegrad/aten/functions_fold.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_fold.h"
 
 namespace tapegrad {

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "tapegrad/aten/conv/onednn_plan.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::onednn {

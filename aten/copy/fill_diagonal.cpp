@@ -1,3 +1,5 @@
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_copy.h"
 
 namespace tapegrad::composite {

@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"

@@ -1,4 +1,5 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/kernels_copy.h"
 
 namespace tapegrad::composite {

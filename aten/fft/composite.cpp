@@ -1,6 +1,11 @@
 // The transforms of tapegrad.fft around the three kernels: lengths, dimensions, normalisation, conjugates.
 #include <cmath>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_fft.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
 

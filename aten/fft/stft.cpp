@@ -1,6 +1,13 @@
 // The short-time Fourier transform and its inverse.
 #include <cmath>
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_fft.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
 

@@ -1,5 +1,7 @@
 // Kernels of windows and frequencies. Values are computed in double and rounded once.
 #include "tapegrad/aten/fft/window_values.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_fft.h"
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/typed.h"

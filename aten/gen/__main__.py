@@ -10,60 +10,58 @@ import sys
 from pathlib import Path
 
 from . import emit_api, emit_batch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
-from .cpp import HEAD, chunks, families
+from .cpp import HEAD, chunks, families, function_includes
 from .emit_nn import emit_nn
 from .model import Op, RowError, load_table
 
 
-def _restore_lines(text: str, path: str) -> str:
-    """Replaces `#line @` by the place where the generated text goes on."""
-    lines = text.split("\n")
-    for i, line in enumerate(lines):
-        if line == "#line @":
-            lines[i] = f'#line {i + 2} "{path}"'
-    return "\n".join(lines)
-
-
-def _operator_file(family: str, ops: list[Op], source_root: str) -> str:
-    nodes, public, raw, batched = [], [], [], []
+def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], table: list[Op]) -> str:
+    entries, loops, nodes, public, raw, batched = [], [], [], [], [], []
     for op in ops:
+        here = f"// {family}.toml: {op.name}"
+        public += [here, *methods.get(op.name, [])]
         if op.kind == "overload":
             continue
-        here = f"// {op.where}: {op.name}"
+        entries.append(emit_kernels.emit_entry(op))
+        loops += emit_kernels.emit_loop_declarations(op)
         batched += emit_batch.emit_declarations(op)
         raw += [here, *emit_raw.emit_raw(op)]
         if emit_tape.has_node(op):
-            nodes += [here, *emit_tape.emit_node(op, source_root)]
-        public += [here, *emit_tape.emit_public(op)]
+            nodes += [here, *emit_tape.emit_node(op)]
+        public += emit_tape.emit_public(op)
     rules = ['#include "tapegrad/aten/batch/rules.h"'] if any((emit_batch.expression(op) or "").startswith("batch::") for op in ops) else []
     rules += ['#include "tapegrad/c10/default_generators.h"'] if any(op.is_random for op in ops) else []
-    return "\n".join([
-        HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', *rules, '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
-        '#include "tapegrad/aten/iterate/reduce.h"', '#include "tapegrad/aten/sparse/operators.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
-        '#include "tapegrad/autograd/autocast.h"', '#include "tapegrad/autograd/formulas/all.h"', '#include "tapegrad/autograd/generated_support.h"',
-        '#include "tapegrad/c10/modes.h"', "", "namespace tapegrad {", "", "namespace raw {", "namespace batched {", "namespace {",
+    body = [
+        "", "namespace tapegrad {", "", *loops, "namespace entries {", *entries, "}  // namespace entries", "",
+        "namespace raw {", "namespace batched {", "namespace {",
         *batched, "}  // namespace", "}  // namespace batched", *raw, "}  // namespace raw", "",
-        "using namespace autograd;", "namespace {", *nodes, "}  // namespace", "", *public, "", "}  // namespace tapegrad", ""])
+        "using namespace autograd;", "namespace {", *nodes, "}  // namespace", "", *public, "", "}  // namespace tapegrad", ""]
+    return "\n".join([
+        HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', *rules,
+        *function_includes("\n".join(body), table, family), '#include "tapegrad/aten/iterate/outputs.h"',
+        '#include "tapegrad/aten/iterate/pointwise.h"', '#include "tapegrad/aten/iterate/reduce.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
+        '#include "tapegrad/aten/sparse/operators.h"', '#include "tapegrad/autograd/autocast.h"', '#include "tapegrad/autograd/formulas/all.h"',
+        '#include "tapegrad/autograd/generated_support.h"', '#include "tapegrad/c10/modes.h"', *body])
 
 
 def outputs(ops: list[Op], ops_folder: Path):
     """(path relative to --out, text) of everything but the layers."""
     root = ops_folder.parent.parent
-    yield "tapegrad/aten/functions.h", emit_api.emit_functions(ops)
-    yield "tapegrad/aten/tensor_methods.inc", emit_api.emit_methods(ops)
     by_name = {op.name: op for op in ops}
+    methods = emit_api.method_bodies(ops)
+    yield "tapegrad/aten/tensor_methods.inc", emit_api.emit_methods(ops)
+    yield "tapegrad/aten/functions.h", "\n".join(
+        [HEAD + "// Every operator as a function.\n#pragma once", *(f'#include "tapegrad/aten/functions_{f}.h"' for f in families(ops)), ""])
     formula_headers = sorted(p.name for p in (root / "autograd" / "formulas").glob("*.h"))
     yield "tapegrad/autograd/formulas/all.h", "\n".join(
         [HEAD + "#pragma once", *(f'#include "tapegrad/autograd/formulas/{h}"' for h in formula_headers if h != "all.h"), ""])
     for family, members in families(ops).items():
+        yield f"tapegrad/aten/functions_{family}.h", emit_api.emit_functions(family, members, by_name)
         yield f"tapegrad/aten/kernels_{family}.h", emit_kernels.emit_declarations(family, members)
-        for number, part in enumerate(chunks(members, 8)):
-            path = f"src/ops_{family}_{number}.cpp"
-            yield path, _restore_lines(_operator_file(family, part, ops_folder.as_posix()), path)
-        yield f"bindings/py_{family}.cpp", emit_python.emit_family(family, members, by_name)
-    yield "src/kernel_table.cpp", emit_kernels.emit_table(ops)
+        for name, part in chunks(members, 8):
+            yield f"src/ops_{family}_{name}.cpp", _operator_file(family, part, methods, ops)
+        yield f"bindings/py_{family}.cpp", emit_python.emit_family(family, members, ops)
     yield "tapegrad/cuda/kernel_list.inc", emit_kernels.emit_cuda_list(ops)
-    yield "src/batch_rules.cpp", emit_batch.emit_rules(ops)
     yield from emit_kernels.emit_loops(ops, root / "aten" / "functors")
     yield "bindings/registry.cpp", emit_python.emit_registry(ops)
     yield from emit_text.emit_stubs(ops)

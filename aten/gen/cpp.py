@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 
 from .cpp_types import RETURN_SCALARS, cpp_default
 from .model import Arg, Op
@@ -80,8 +81,16 @@ def out_args(op: Op) -> list[str]:
     return [f"out_{n}" for n in op.output_names]
 
 
-def chunks(items, size):
-    return [items[i:i + size] for i in range(0, len(items), size)]
+def chunks(rows: list, size: int) -> list[tuple[str, list]]:
+    """Files of about `size` rows, with what their names end in. Where one begins is decided by the names of its rows: one row more changes one
+    file, and not those behind it."""
+    result: list[tuple[str, list]] = []
+    for row in rows:
+        begins = zlib.crc32(row.name.encode()) % size == 0
+        if not result or len(result[-1][1]) == 2 * size or begins and len(result[-1][1]) > 1:
+            result.append((row.name.strip("_"), []))
+        result[-1][1].append(row)
+    return result
 
 
 def families(ops):
@@ -89,3 +98,12 @@ def families(ops):
     for op in ops:
         result.setdefault(op.family, []).append(op)
     return result
+
+
+def function_includes(text: str, ops: list[Op], *families_too: str) -> list[str]:
+    """The headers of the operators that C++ text calls as functions."""
+    functions = {op.name + end: op.family for op in ops for end in ("", "_", "_out")}
+    text = re.sub(r'"(?:\\.|[^"\\])*"', "", text)
+    words = re.findall(r"(?<![.>\w:])(?:tapegrad::)?(?:raw::)?(\w+)\(", text) + re.findall(r"[?:] (\w+)\b", text)  # calls, and functions that are passed on
+    called = {functions[word] for word in words if word in functions}
+    return [f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(called.union(families_too))]

@@ -1,4 +1,4 @@
-"""The C++ front: `functions.h` (free functions, `raw::` ones, method bodies) and `tensor_methods.inc`."""
+"""The C++ functions of each family (`functions_<family>.h`: public ones and `raw::` ones) and the methods of Tensor."""
 
 from __future__ import annotations
 
@@ -72,6 +72,15 @@ def emit_methods(ops: list[Op]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def method_bodies(ops: list[Op]) -> dict[str, list[str]]:
+    """By row: the definitions of the methods that come of it."""
+    bodies: dict[str, list[str]] = {}
+    for op, (name, result, rest, target) in all_methods(ops):
+        bodies.setdefault(op.name, []).append(f"{_method_head(name, result, rest, False, 'Tensor::')} "
+                                              f"{{ return tapegrad::{target}({join_params('*this', names(rest))}); }}")
+    return bodies
+
+
 def _told_apart(args, others):
     """The arguments without the defaults that would let a call mean one of the others, too."""
     needed = -1
@@ -81,26 +90,24 @@ def _told_apart(args, others):
     return [dataclasses.replace(a, default=None) if i <= needed else a for i, a in enumerate(args)]
 
 
-def emit_functions(ops: list[Op]) -> str:
-    by_name = {op.name: op for op in ops}
-    public, raw, methods = [], [], []
+def emit_functions(family: str, ops: list[Op], by_name) -> str:
+    public, raw, families = [], [], set()
     for op in ops:
-        if op.kind == "overload":
-            targets = [by_name[o] for o in op.get("overloads")]
-            for i, target in enumerate(targets):
-                if target.name != op.name:
-                    result = "const Tensor&" if target.is_inplace_only else return_type(target)
-                    args = _told_apart(target.args, [t.args for t in targets[:i]])
-                    public.append(f"inline {result} {op.name}({params(args, True)}) "
-                                  f"{{ return {target.name}({names(target.args)}); }}")
+        if op.kind != "overload":
+            public += _declarations(op, default=True)
+            raw += _declarations(op, default=True)
             continue
-        public += _declarations(op, default=True)
-        raw += _declarations(op, default=True)
-    for _, (name, result, rest, target) in all_methods(ops):
-        methods.append(f"inline {_method_head(name, result, rest, False, 'Tensor::')} "
-                       f"{{ return tapegrad::{target}({join_params('*this', names(rest))}); }}")
+        targets = [by_name[o] for o in op.get("overloads")]
+        for i, target in enumerate(targets):
+            if target.name != op.name:
+                families.add(target.family)
+                result = "const Tensor&" if target.is_inplace_only else return_type(target)
+                args = _told_apart(target.args, [t.args for t in targets[:i]])
+                public.append(f"inline {result} {op.name}({params(args, True)}) {{ return {target.name}({names(target.args)}); }}")
     return "\n".join([
         HEAD + "#pragma once", "", "#include <limits>", "#include <tuple>", "#include <vector>", "",
+        *(f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(families - {family})),
         "#include \"tapegrad/aten/tensor.h\"", "#include \"tapegrad/c10/generator.h\"", "", "namespace tapegrad {", "",
         "// With checks and tape.", *public, "", "// Without tape: what kernels and shape functions call.", "namespace raw {", *raw,
-        "}  // namespace raw", "", *methods, "", "}  // namespace tapegrad", ""])
+        "}  // namespace raw", "", "}  // namespace tapegrad", ""])
+

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cpp import HEAD, join_params, names, params, return_type
+from .cpp import join_params, names, params, return_type
 from .model import Op
 
 RULES = {"loop": "Loop", "broadcast": "Broadcast", "first": "First", "first new": "FirstNew", "all": "All", "all new": "AllNew",
@@ -14,13 +14,6 @@ SIZES = {"size", "sizes", "input_size"}
 
 def rule_of(op: Op) -> str:
     return op.get("batch") or BY_KIND.get(op.kind, "loop")
-
-
-def emit_rules(ops: list[Op]) -> str:
-    lines = [HEAD, '#include "tapegrad/aten/batch/call.h"', "", "namespace tapegrad::batch {", "namespace {", "constexpr Rule table[] = {"]
-    lines += [f"    Rule::{RULES.get(rule_of(op), 'Loop')},  // {op.name}" for op in ops]
-    lines += ["    Rule::Loop};", "}  // namespace", "const Rule* const rules = table;", "}  // namespace tapegrad::batch", ""]
-    return "\n".join(lines)
 
 
 def _single(op: Op):
@@ -70,7 +63,7 @@ def _call_line(op: Op, rename=None) -> str:
     end = ""
     if generators:
         end = (", {}" if not _lists(op) else "") + f", {generators[0]}.get()"
-    return f"  batch::Call call({op.index}, {tensors_and_lists(op, rename)}{end});"
+    return f"  batch::Call call(entries::{op.name}, {tensors_and_lists(op, rename)}{end});"
 
 
 def _condition(op: Op, rename=None) -> str:

@@ -1,9 +1,10 @@
-"""Kernels: declarations of what rows name, the kernel table, and the generated typed loops per instruction set."""
+"""Kernels: declarations of what rows name, the entries of the kernel table, and the generated typed loops per instruction set."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from . import emit_batch
 from .cpp import HEAD, chunks, families, params, return_type
 from .emit_raw import dtype_mask, kernel_type
 from .model import Op
@@ -63,36 +64,19 @@ def _symbol(op: Op) -> str | None:
     return op.get("cpu")
 
 
-def emit_table(ops: list[Op]) -> str:
-    with_kernel = [op for op in ops if op.has_kernel]
-    lines = [HEAD, '#include "tapegrad/c10/kernel_table.h"', '#include "tapegrad/aten/iterate/pointwise.h"',
-             '#include "tapegrad/aten/iterate/reduce.h"']
-    lines += [f'#include "tapegrad/aten/kernels_{f}.h"' for f in families(ops)]
-    lines += ["", "namespace tapegrad {"]
-    for isa in ISAS:
-        lines += [f"#ifdef TG_HAVE_ISA_{isa.upper()}", f"namespace cpu::{isa} {{"]
-        for op in with_kernel:
-            if op.kind in ("pointwise", "reduce"):
-                lines.append(f"void {_symbol(op)}(const {op.kind}::Iterator& it);")
-        lines += ["}", "#endif"]
-    lines += ["namespace {", f"KernelSlots slots[{len(ops) + 1}];"]
-    for isa in ISAS:
-        lines += [f"#ifdef TG_HAVE_ISA_{isa.upper()}", f"void fill_{isa}() {{", f"  using namespace cpu::{isa};"]
-        for op in with_kernel:
-            if not op.get("cpu_once"):
-                lines.append(f"  slots[{op.index}].device[0] = reinterpret_cast<AnyKernel>(&cpu::{isa}::{_symbol(op)});")
-        lines += ["}", "#endif"]
-    lines += ["KernelSlots* fill_table() {", "  [[maybe_unused]] const Isa isa = cpu_isa();", "#ifdef TG_HAVE_ISA_GENERIC",
-              "  fill_generic();", "#endif", "#ifdef TG_HAVE_ISA_AVX2", "  if (isa >= Isa::Avx2) fill_avx2();", "#endif",
-              "#ifdef TG_HAVE_ISA_AVX512", "  if (isa >= Isa::Avx512) fill_avx512();", "#endif"]
-    for op in with_kernel:
-        if op.get("cpu_once"):
-            lines.append(f"  slots[{op.index}].device[0] = reinterpret_cast<AnyKernel>(&cpu::{op.get('cpu_once')});")
-    lines += ["  return slots;", "}", "const char* const names[] = {"]
-    lines += [f'    "{op.name}",' for op in ops]
-    lines += ["    nullptr};", "}  // namespace", "", "KernelSlots* const kernel_table = fill_table();",
-              "const char* const* const op_names = names;", f"const OpId num_ops = {len(ops)};", "", "}  // namespace tapegrad", ""]
-    return "\n".join(lines)
+def emit_loop_declarations(op: Op) -> list[str]:
+    """Of the generated loops, for the file that refers to them."""
+    isas = ISAS if op.kind in ("pointwise", "reduce") else ()
+    return [f"namespace cpu::{isa} {{ void {_symbol(op)}(const {op.kind}::Iterator& it); }}" for isa in isas]
+
+
+def emit_entry(op: Op) -> str:
+    """The operator's entry of the kernel table."""
+    once = f"reinterpret_cast<AnyKernel>(&cpu::{op.get('cpu_once')})"
+    cpu = once if op.get("cpu_once") else f"TG_BEST_KERNEL({_symbol(op)})" if op.has_kernel else "nullptr"
+    cuda = f", {cpu}" if op.get("any_device") else ""
+    rule = emit_batch.RULES.get(emit_batch.rule_of(op), "Loop")
+    return f'TG_API OperatorEntry {op.name}{{"{op.name}", batch::Rule::{rule}, {{{cpu}{cuda}}}}};'
 
 
 def _fields(op: Op) -> str:
@@ -120,21 +104,21 @@ def emit_loops(ops: list[Op], functor_folder: Path):
     headers = sorted(p.name for p in functor_folder.glob("*.h")) if functor_folder.is_dir() else []
     for kind, rows, skip, cuda in (("pointwise", "rows.h", "reduce", 12), ("reduce", "reduce_rows.h", "-", 4)):
         for family, members in families([op for op in ops if op.kind == kind]).items():
-            for space, room, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", 5), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
-                for number, part in enumerate(chunks(members, chunk)):
-                    lines = [HEAD, f'#include "tapegrad/{room}{rows}"']
+            for space, folder, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", 5), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
+                for name, part in chunks(members, chunk):
+                    lines = [HEAD, f'#include "tapegrad/{folder}{rows}"']
                     lines += [f'#include "tapegrad/aten/functors/{h}"' for h in headers if not h.startswith(skip)]
                     lines += ["", f"namespace tapegrad::{space} {{", *(line for op in part for line in _loop(op)), "}", ""]
-                    yield f"src/{kind}_{family}_{number}{end}", "\n".join(lines)
+                    yield f"src/{kind}_{family}_{name}{end}", "\n".join(lines)
 
 
 def emit_cuda_list(ops: list[Op]) -> str:
-    """What cuda/kernels.h declares and fills the table with: of a written kernel its name and type."""
+    """What cuda/kernel_table.cpp declares and fills the table with: of a written kernel its name and type."""
     lines = [HEAD]
-    for op in [op for op in ops if op.has_kernel]:
+    for op in [op for op in ops if op.has_kernel and not op.get("any_device")]:
         if op.kind in ("pointwise", "reduce"):
-            lines.append(f"TG_ITERATED({op.index}, {_symbol(op)}, {op.kind})")
+            lines.append(f"TG_ITERATED({op.name}, {_symbol(op)}, {op.kind})")
             continue
         name = (op.get("cpu") or op.get("cpu_once")).removesuffix("_cpu") + "_cuda"
-        lines.append(f"TG_WRITTEN({op.index}, {name}, {kernel_type(op)})")
+        lines.append(f"TG_WRITTEN({op.name}, {name}, {kernel_type(op)})")
     return "\n".join([*lines, ""])

@@ -11,7 +11,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from .cpp import chunks
+from .cpp import chunks, function_includes
 from .cpp_types import cpp_default
 from .emit_nn_model import Argument, Layer
 from .emit_nn_translate import Cpp, Scope, format_pieces
@@ -29,6 +29,7 @@ class Support:
 
     def __init__(self, ops, header: Path):
         by_name = {op.name: op for op in ops}
+        self.table = ops
         self.operators = {op.name for op in ops} | {op.name + "_" for op in ops if op.has_inplace}
         self.order = {}
         for op in ops:
@@ -221,8 +222,8 @@ def cpp_files(layers: list[Layer], support: Support):
         HEAD + "#pragma once", "", "#include <optional>", "#include <string>", "#include <tuple>", "#include <vector>", "",
         *(f'#include "tapegrad/nn/{name}.h"' for name in includes), "", "namespace tapegrad::nn {", "",
         *declarations, "}  // namespace tapegrad::nn", ""])
-    for number, part in enumerate(chunks(layers, 30)):
+    for name, part in chunks(layers, 30):
         body = [line for layer in part for line in Emitter(layer, support).lines()]
-        yield f"src/nn_layers_{number}.cpp", "\n".join([
-            HEAD + '#include <cmath>', "", '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
+        yield f"src/nn_layers_{name}.cpp", "\n".join([
+            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), support.table), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
             '#include "tapegrad/nn/layers.h"', "", "namespace tapegrad::nn {", "", *body, "}  // namespace tapegrad::nn", ""])

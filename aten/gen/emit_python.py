@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cpp import HEAD, families
+from .cpp import HEAD, families, function_includes
 from .cpp_types import cpp_default, fixed_length
 from .model import Arg, Op
 
@@ -223,10 +223,10 @@ def _entry_row(python: str, function: str, doc: str) -> str:
     return f'    {{"{python}", as_method({function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
 
 
-def emit_family(family: str, ops: list[Op], by_name) -> str:
+def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
+    by_name = {op.name: op for op in table}
     pinned = ['#include "tapegrad/c10/pinned_scope.h"'] if any(("pin_memory", "Bool") in _extra_args(op) for op in ops) else []
-    lines = [HEAD, '#include "tapegrad/bindings/args.h"', '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, "",
-             "namespace tapegrad::python {", "namespace {", "",
+    lines = ["", "namespace tapegrad::python {", "namespace {", "",
              "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
              "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]
     tables: dict[str, list[str]] = {}
@@ -288,7 +288,8 @@ def emit_family(family: str, ops: list[Op], by_name) -> str:
                       f"  if (!return_type_{op.name} || PyModule_AddObjectRef(module, \"{public}\", "
                       f"reinterpret_cast<PyObject*>(return_type_{op.name})) < 0)", "    return false;"]
     lines += ["  return true;", "}", "", "}  // namespace tapegrad::python", ""]
-    return "\n".join(lines)
+    return "\n".join([HEAD, *function_includes("\n".join(lines), table, family), '#include "tapegrad/bindings/args.h"',
+                      '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, *lines])
 
 
 def emit_registry(ops: list[Op]) -> str:

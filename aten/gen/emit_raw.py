@@ -57,7 +57,7 @@ def _pointwise(op: Op) -> list[str]:
     first = op.tensor_args[0].name
     inputs = [f"&{a.name}.tensor()" if a.type == "Tensor|Scalar" else f"&{a.name}" for a in op.tensor_args]
     lines = [
-        f'static const pointwise::Op k_{op.name}{{"{op.shown}", {op.index}, '
+        f'static const pointwise::Op k_{op.name}{{"{op.shown}", &entries::{op.name}, '
         f"pointwise::Promotion::{PROMOTIONS[op.get('promotion', 'promote')]}, "
         f"pointwise::Result::{POINTWISE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}, "
         f"{str(any(a.type == 'Scalar' for a in op.args)).lower()}, {str(op.get('numbers') == 'fit').lower()}}};",
@@ -81,7 +81,7 @@ def _pointwise(op: Op) -> list[str]:
 def _reduce(op: Op) -> list[str]:
     by_name = {a.name: a for a in op.args}
     lines = [
-        f'static const reduce::Op k_{op.name}{{"{op.shown}", {op.index}, '
+        f'static const reduce::Op k_{op.name}{{"{op.shown}", &entries::{op.name}, '
         f"reduce::Result::{REDUCE_RESULTS[op.get('result', 'compute')]}, {dtype_mask(op):#x}, "
         f"{'true' if op.get('empty') else 'false'}}};",
     ]
@@ -163,7 +163,7 @@ def _call(op: Op, device: str, values: list[str], outs: list[str], numel: str) -
         lines.append(f"  const PhiloxState state = {_generator(op, device)}.next(static_cast<uint64_t>({numel}));")
         values = [*values, "state"]
     result = "return " if op.get("dynamic") else ""
-    lines.append(f"  {result}kernel_for<{kernel_type(op).replace('(', '(*)(', 1)}>({op.index}, {device})({', '.join(values + outs)});")
+    lines.append(f"  {result}kernel_for<{kernel_type(op).replace('(', '(*)(', 1)}>(entries::{op.name}, {device})({', '.join(values + outs)});")
     return lines
 
 

@@ -51,28 +51,26 @@ def _local(saved: Saved) -> str:
     return f"const auto& {saved.name} = {saved.member};"
 
 
-def _formula_lines(op: Op, formula: Formula, source: str) -> list[str]:
+def _formula_lines(op: Op, formula: Formula) -> list[str]:
     lines = []
     condition = " || ".join(_needs(op, t) for t in formula.targets)
     lines.append(f"  if ({condition}) {{")
     lines += [f"    [[maybe_unused]] {_local(s)}" for s in formula.saved]
-    file, line = source.rsplit(":", 1)
-    here = [f'#line {line} "{file}"']
     if len(formula.targets) > 1:
         mask = ", ".join(_needs(op, t) for t in formula.targets)
         lines.append(f"    [[maybe_unused]] const std::array<bool, {len(formula.targets)}> mask{{{mask}}};")
-        lines += [*here, f"    auto gradients_ = {formula.expression};", "#line @"]
+        lines += [f"    auto gradients_ = {formula.expression};"]
         for k, t in enumerate(formula.targets):
             lines.append(f"    if ({_needs(op, t)}) input_grads_[{_first(op, t)}] = std::get<{k}>(std::move(gradients_));")
     elif op.tensor_args[formula.targets[0]].is_list:
-        lines += [*here, f"    std::vector<Tensor> gradients_ = {formula.expression};", "#line @"]
+        lines += [f"    std::vector<Tensor> gradients_ = {formula.expression};"]
         lines.append(f"    move_into(input_grads_, {_first(op, formula.targets[0])}, std::move(gradients_));")
     else:
         index = _first(op, formula.targets[0])
         expression = formula.expression
         if op.kind == "pointwise":
             expression = f"reduce_to({expression}, input_meta({index}))"
-        lines += [*here, f"    input_grads_[{index}] = {expression};", "#line @"]
+        lines += [f"    input_grads_[{index}] = {expression};"]
     return [*lines, "  }"]
 
 
@@ -90,7 +88,7 @@ def _gradient_locals(op: Op, formulas: list[Formula]) -> list[str]:
     return lines
 
 
-def emit_node(op: Op, source_root: str) -> list[str]:
+def emit_node(op: Op) -> list[str]:
     formulas, members = analyse(op)
     node = node_type(op)
     lines = [f"struct {node} final : GeneratedNode {{"]
@@ -107,7 +105,7 @@ def emit_node(op: Op, source_root: str) -> list[str]:
               f"GradList {node}::apply([[maybe_unused]] GradList grads_in) {{", "  GradList input_grads_(edges.size());"]
     lines += _gradient_locals(op, formulas)
     for formula in formulas:
-        lines += _formula_lines(op, formula, f"{source_root}/{op.where}")
+        lines += _formula_lines(op, formula)
     return [*lines, "  return input_grads_;", "}"]
 
 

@@ -27,7 +27,7 @@ DTYPE_GROUPS = {
 }
 KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
-    "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "cuda", "contiguous", "dynamic",
+    "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
     "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
     "out_dtype", "apart", "numbers",
 }
@@ -67,7 +67,6 @@ class Op:
     args: list[Arg]
     returns: list[tuple[str, str]]  # (type, name)
     row: dict
-    index: int = 0
     grads: list[tuple[list[str], str]] = field(default_factory=list)  # (argument names, expression)
 
     def get(self, key, default=None):
@@ -336,6 +335,4 @@ def load_table(folder: Path) -> list[Op]:
                 errors.append(f"{folder}/{op.where}: {op.name}: overload '{other}' is not a row")
     if errors:
         raise RowError("\n".join(errors))
-    for index, op in enumerate(ops):
-        op.index = index
     return ops

@@ -1,5 +1,4 @@
 // Sums, means and maxima of bags of rows, without the rows themselves in memory.
-#include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

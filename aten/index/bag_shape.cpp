@@ -1,4 +1,5 @@
 // Bags of embeddings: checks, results, and the public function.
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/modes.h"

@@ -6,6 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/serial_for.h"
 

@@ -5,8 +5,6 @@
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
-#include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -78,9 +76,10 @@ void write_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows)
 template <class T>
 struct AddTo {
   void operator()(T& to, const T* from) const { to = add_values(seen(to), seen(*from)); }
-  void run(T* to, const T* from, int64_t n) const requires is_half_type<T> {
-    blocks::map(
-        n, to, [](float a, float b) { return a + b; }, to, from);
+  void run(T* to, const T* from, int64_t n) const
+    requires is_half_type<T>
+  {
+    blocks::map(n, to, [](float a, float b) { return a + b; }, to, from);
   }
 };
 
@@ -217,8 +216,7 @@ void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_w
         if (seen[static_cast<size_t>(row)] == 1)
           std::copy_n(from, n, result + row * width + first);
         else
-          blocks::map(
-              n, sum, [](float a, float b) { return a + b; }, sum, from);
+          blocks::map(n, sum, [](float a, float b) { return a + b; }, sum, from);
       }
       for (int64_t r = 0; r < num_weights; ++r) {
         const int64_t times = seen[static_cast<size_t>(r)];
@@ -227,8 +225,7 @@ void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_w
         if (r == padding_idx || times == 0)
           std::fill_n(to, n, T(0.0F));
         else if (scale_grad_by_freq && times > 1)
-          blocks::map(
-              n, to, [scale = static_cast<float>(times)](float x) { return x / scale; }, sum);
+          blocks::map(n, to, [scale = static_cast<float>(times)](float x) { return x / scale; }, sum);
         else if (times > 1)
           blocks::copy(n, to, sum);
       }

@@ -1,6 +1,14 @@
 // Index operators that are made of others.
 #include <functional>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"

@@ -1,5 +1,9 @@
 #include "tapegrad/aten/index/index_plan.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_view.h"
+
 namespace tapegrad {
 
 IndexPlan plan_index(const Tensor& input, TensorSpan indices, const char* op) {

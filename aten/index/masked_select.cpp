@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/parallel.h"

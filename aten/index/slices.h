@@ -1,6 +1,8 @@
 // Comparing the slices of a tensor along one dimension, as unique does; for host and device.
 #pragma once
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_index.h"
 
 namespace tapegrad {

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/view/geometry.h"
 

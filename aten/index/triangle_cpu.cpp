@@ -1,7 +1,5 @@
 #include <cstring>
 
-#include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {

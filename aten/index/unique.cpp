@@ -5,6 +5,10 @@
 #include <utility>
 
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_sort.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/sort/unsigned_order.h"

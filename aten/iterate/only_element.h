@@ -1,6 +1,7 @@
 // Operators that order elements take a tensor without dimensions of any dtype: its one element is in order.
 #pragma once
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad {

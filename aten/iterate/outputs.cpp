@@ -1,5 +1,7 @@
 #include "tapegrad/aten/iterate/outputs.h"
 
+#include "tapegrad/aten/functions_copy.h"
+
 #include <cstdint>
 
 namespace tapegrad {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/layout.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/iterate/promotion.h"
@@ -97,7 +98,7 @@ void run_kernel(const Op& op, Iterator& it) {
   // Operands of a dtype that is only stored are seen as those of the dtype with its bits.
   for (int i = 0; i <= it.num_inputs; ++i)
     if (bits_dtype(it.dtype[i]) == it.compute) it.dtype[i] = it.compute;
-  kernel_for<Kernel>(op.id, it.device)(it);
+  kernel_for<Kernel>(*op.entry, it.device)(it);
 }
 
 // Operands that need no look at single dimensions: the first one with dimensions sets the shape, all others

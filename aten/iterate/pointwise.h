@@ -24,7 +24,7 @@ enum class Result : uint8_t {
 // What a row says, as a constant that the generator emits.
 struct Op {
   const char* name;
-  OpId id;
+  const OperatorEntry* entry;
   Promotion promotion;
   Result result;
   // Bit i: compute dtype i (enum DType) has a kernel, or, if it is only stored, works by the kernel of its bits_dtype.

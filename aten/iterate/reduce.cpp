@@ -136,7 +136,7 @@ Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, st
     it.output = static_cast<char*>(target.data_ptr());
     for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];
     fill_iterator(it, input, mask);
-    kernel_for<Kernel>(op.id, input.device())(it);
+    kernel_for<Kernel>(*op.entry, input.device())(it);
   }
   if (out.defined()) finish_out(out, target);
   return out.defined() ? out : target;

@@ -20,7 +20,7 @@ enum class Result : uint8_t {
 
 struct Op {
   const char* name;
-  OpId id;
+  const OperatorEntry* entry;
   Result result;
   uint16_t dtypes;     // bit i: compute dtype i has a kernel
   bool empty_allowed;  // has an identity: sum of nothing is 0, max of nothing raises

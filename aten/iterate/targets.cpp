@@ -1,5 +1,7 @@
 #include "tapegrad/aten/iterate/targets.h"
 
+#include "tapegrad/aten/functions_pointwise.h"
+
 namespace tapegrad {
 namespace {
 

@@ -1,4 +1,8 @@
 // Joining operators that are made of cat and views.
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_join.h"
 #include "tapegrad/c10/parallel.h"
 

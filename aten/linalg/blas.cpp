@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/openblas.h"
 #include "tapegrad/aten/linalg/openblas_scratch.h"
 

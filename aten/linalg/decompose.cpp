@@ -1,4 +1,6 @@
 // Kernels of the factorisations: each matrix of a batch is copied into the result by columns and factored there.
+#include "tapegrad/aten/functions_decompose.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_decompose.h"
 #include "tapegrad/aten/linalg/lapack.h"
 #include "tapegrad/aten/linalg/matrices.h"

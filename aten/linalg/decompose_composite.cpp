@@ -1,4 +1,5 @@
 // Public forms of the factorisations around their kernels.
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_decompose.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/c10/modes.h"

@@ -1,6 +1,12 @@
 // Distances between all pairs of two sets of points, in memory that follows the result, not points times coordinates.
 #include <algorithm>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/c10/modes.h"
 

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "tapegrad/aten/iterate/blocks.h"
-#include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/linalg/distance_steps.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"

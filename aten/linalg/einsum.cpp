@@ -5,6 +5,10 @@
 #include <array>
 #include <string>
 
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/tensor.h"
 

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tapegrad/aten/functions_decompose.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/openblas.h"
 #include "tapegrad/aten/linalg/openblas_scratch.h"
 

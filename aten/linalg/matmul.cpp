@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/linalg/factor.h"
 #include "tapegrad/aten/tensor.h"

@@ -1,6 +1,7 @@
 #include "tapegrad/aten/linalg/matrices.h"
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/linalg/blas.h"
 
 namespace tapegrad {

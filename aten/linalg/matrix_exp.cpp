@@ -1,4 +1,7 @@
 // The exponential of a matrix by Padé approximants with scaling and squaring (pade.h).
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_solve.h"
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/aten/linalg/pade.h"

@@ -1,4 +1,5 @@
 // Norms of matrices, condition numbers, and small products.
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_matrix.h"
 #include "tapegrad/aten/kernels_reduce.h"
 #include "tapegrad/aten/linalg/matrices.h"

@@ -1,5 +1,4 @@
 // Kernels of the matrix products; the work is gemm's.
-#include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"

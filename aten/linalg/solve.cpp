@@ -1,4 +1,5 @@
 // Kernels of inverses, determinants and solvers.
+#include "tapegrad/aten/functions_solve.h"
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/aten/linalg/parallel_factor.h"

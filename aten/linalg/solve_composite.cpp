@@ -1,4 +1,5 @@
 // Public forms of inverses, determinants and solvers around their kernels: vectors, the right-hand side, errors.
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/c10/modes.h"

@@ -1,4 +1,5 @@
 // Shapes and checks of inverses, determinants and solvers.
+#include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/matrices.h"

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tapegrad/aten/functions_decompose.h"
 #include "tapegrad/aten/linalg/lapack.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -1,4 +1,11 @@
 // Losses of probabilities and class labels.
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_loss.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_softmax.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/c10/modes.h"

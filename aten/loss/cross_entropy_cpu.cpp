@@ -4,7 +4,6 @@
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks.h"
-#include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/label.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -20,8 +19,7 @@ void exponentials(const T* x, int64_t n, C shift, F&& use) {
   C block[kBlock];
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t length = std::min(kBlock, n - first);
-    blocks::map(
-        length, block, [shift](C value) { return math::exp(value - shift); }, x + first);
+    blocks::map(length, block, [shift](C value) { return math::exp(value - shift); }, x + first);
     use(block, first, length);
   }
 }
@@ -114,8 +112,7 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
             const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
             C at_target = 0;
             exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
-              blocks::map(
-                  length, result + first, [factor](C e) { return e * factor; }, p);
+              blocks::map(length, result + first, [factor](C e) { return e * factor; }, p);
               if (t >= first && t < first + length) at_target = p[t - first];
             });
             result[t] = T((at_target - C(1)) * factor);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/serial_for.h"
 

@@ -1,5 +1,11 @@
 // Connectionist temporal classification: checks, and the public functions.
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_loss.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/c10/modes.h"

@@ -1,4 +1,5 @@
 // Losses of margins and distances.
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/c10/modes.h"

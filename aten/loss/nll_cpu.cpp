@@ -1,6 +1,5 @@
 #include <cstring>
 
-#include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/label.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -1,5 +1,7 @@
 #include "tapegrad/aten/loss/reduction.h"
 
+#include "tapegrad/aten/functions_reduce.h"
+
 namespace tapegrad {
 
 Reduction parse_reduction(std::string_view text, const char* op) {

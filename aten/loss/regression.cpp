@@ -2,6 +2,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_loss.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/c10/modes.h"

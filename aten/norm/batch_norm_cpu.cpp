@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tapegrad/aten/iterate/blocks.h"
-#include "tapegrad/aten/kernels_norm.h"
 #include "tapegrad/aten/norm/lane_sums.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"

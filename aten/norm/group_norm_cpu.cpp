@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tapegrad/aten/iterate/blocks.h"
-#include "tapegrad/aten/kernels_norm.h"
 #include "tapegrad/aten/norm/lane_sums.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
@@ -60,10 +59,7 @@ void forward(const Layout& m, const T* input, const std::vector<compute_t<T>>& w
       const T* x = input + r * n;
       T* y = output + r * n;
       C mean = 0;
-      if (center)
-        mean = static_cast<C>(lane_sum<C>(
-                                  n, [](C v) { return v; }, x) /
-                              static_cast<double>(n));
+      if (center) mean = static_cast<C>(lane_sum<C>(n, [](C v) { return v; }, x) / static_cast<double>(n));
       auto squared = [mean](C v) { return (v - mean) * (v - mean); };
       C rstd = static_cast<C>(1.0 / std::sqrt(lane_sum<C>(n, squared, x) / static_cast<double>(n) + eps));
       means[r] = mean;
@@ -73,22 +69,17 @@ void forward(const Layout& m, const T* input, const std::vector<compute_t<T>>& w
       const C* b = bias.empty() ? nullptr : bias.data() + at;
       if (m.spatial == 1) {
         if (w && b)
-          blocks::map(
-              n, y, [=](C v, C scale, C shift) { return (v - mean) * rstd * scale + shift; }, x, w, b);
+          blocks::map(n, y, [=](C v, C scale, C shift) { return (v - mean) * rstd * scale + shift; }, x, w, b);
         else if (w)
-          blocks::map(
-              n, y, [=](C v, C scale) { return (v - mean) * rstd * scale; }, x, w);
+          blocks::map(n, y, [=](C v, C scale) { return (v - mean) * rstd * scale; }, x, w);
         else if (b)
-          blocks::map(
-              n, y, [=](C v, C shift) { return (v - mean) * rstd + shift; }, x, b);
+          blocks::map(n, y, [=](C v, C shift) { return (v - mean) * rstd + shift; }, x, b);
         else
-          blocks::map(
-              n, y, [=](C v) { return (v - mean) * rstd; }, x);
+          blocks::map(n, y, [=](C v) { return (v - mean) * rstd; }, x);
       } else {
         for (int64_t c = 0; c < m.channels; ++c) {
           C scale = w ? rstd * w[c] : rstd, shift = b ? b[c] : C(0);
-          blocks::map(
-              m.spatial, y + c * m.spatial, [=](C v) { return (v - mean) * scale + shift; }, x + c * m.spatial);
+          blocks::map(m.spatial, y + c * m.spatial, [=](C v) { return (v - mean) * scale + shift; }, x + c * m.spatial);
         }
       }
     }
@@ -118,8 +109,7 @@ struct Backward {
             n, [](C gi, C wi, C) { return gi * wi; }, [=](C gi, C wi, C xi) { return gi * wi * (xi - mean); }, a, b, g,
             w, x);
       } else {
-        lane_sums<C>(
-            n, [](C gi, C) { return gi; }, [=](C gi, C xi) { return gi * (xi - mean); }, a, b, g, x);
+        lane_sums<C>(n, [](C gi, C) { return gi; }, [=](C gi, C xi) { return gi * (xi - mean); }, a, b, g, x);
       }
       auto add = [=](int64_t i, C gi, C xi) {
         sum_gx[at + i] += gi * (xi - mean) * rstd;
@@ -143,11 +133,9 @@ struct Backward {
     C slope = static_cast<C>(b / count * rd * rd * rd);
     if (s == 1) {
       if (w)
-        blocks::map(
-            n, out, [=](C gi, C wi, C xi) { return gi * wi * rstd - shift - (xi - mean) * slope; }, g, w, x);
+        blocks::map(n, out, [=](C gi, C wi, C xi) { return gi * wi * rstd - shift - (xi - mean) * slope; }, g, w, x);
       else
-        blocks::map(
-            n, out, [=](C gi, C xi) { return gi * rstd - shift - (xi - mean) * slope; }, g, x);
+        blocks::map(n, out, [=](C gi, C xi) { return gi * rstd - shift - (xi - mean) * slope; }, g, x);
     } else {
       for (int64_t c = 0; c < m.channels; ++c) {
         C scale = w ? rstd * w[c] : rstd;

@@ -1,6 +1,13 @@
 // The public normalisations in terms of the two kernels: sums over the batch, and sums over groups of one sample.
 #include <limits>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_norm.h"
+#include "tapegrad/aten/functions_pad.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_pool.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_norm.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/modes.h"

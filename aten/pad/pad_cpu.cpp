@@ -3,7 +3,6 @@
 #include <cstring>
 #include <vector>
 
-#include "tapegrad/aten/kernels_pad.h"
 #include "tapegrad/aten/pad/source.h"
 #include "tapegrad/aten/pad/value.h"
 #include "tapegrad/aten/typed.h"

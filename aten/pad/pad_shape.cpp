@@ -1,6 +1,7 @@
 // Shapes and checks of padding. `pad` lists (before, after) from the last dimension backwards, as PyTorch's.
 #include <algorithm>
 
+#include "tapegrad/aten/functions_pad.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_pad.h"
 #include "tapegrad/aten/tensor.h"

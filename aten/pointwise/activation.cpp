@@ -1,4 +1,6 @@
 // Activations made of other operators; see aten/ops/activation.toml.
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_maths.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::composite {

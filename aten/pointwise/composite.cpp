@@ -1,4 +1,6 @@
 // Pointwise operators that choose among others; see aten/ops/pointwise.toml and compare.toml.
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functors/arithmetic.h"
 #include "tapegrad/aten/iterate/limits.h"
 #include "tapegrad/aten/tensor.h"

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "tapegrad/aten/kernels_pointwise.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

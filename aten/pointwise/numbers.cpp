@@ -1,6 +1,7 @@
 // Pointwise operators made of others: powers in double, neighbours, complex numbers from their parts.
 #include <cmath>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_maths.h"
 #include "tapegrad/aten/kernels_pointwise.h"
 #include "tapegrad/aten/kernels_special.h"

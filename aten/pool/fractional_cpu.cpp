@@ -1,6 +1,5 @@
 // Fractional maximum pooling: windows of one size at places that a random number per plane and dimension decides
 // (Graham, Fractional max-pooling, 2014).
-#include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/fractional.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/serial_for.h"

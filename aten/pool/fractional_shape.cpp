@@ -1,6 +1,9 @@
 // Fractional maximum pooling: checks, and the public functions.
 #include <cmath>
 
+#include "tapegrad/aten/functions_pool.h"
+#include "tapegrad/aten/functions_random.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/tensor.h"
 

@@ -2,7 +2,6 @@
 #include <cstring>
 #include <limits>
 
-#include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/serial_for.h"

@@ -2,6 +2,10 @@
 #include <cmath>
 #include <limits>
 
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_pool.h"
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/tensor.h"

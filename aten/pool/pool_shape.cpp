@@ -1,5 +1,6 @@
 // Shapes and checks of pooling.
 #include "tapegrad/aten/conv/window_numbers.h"
+#include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/tensor.h"

@@ -3,6 +3,7 @@
 // transformed at once by a plain loop. Compiled per instruction set.
 #pragma once
 
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/tensor.h"
@@ -82,15 +83,13 @@ TG_INLINE void fill_draws(const Sink<T>& out, int64_t numel, PhiloxState state, 
 // out[i] = f(uniform in [0, 1)).
 template <class T, class F>
 void fill_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F f) {
-  fill_draws(
-      out, numel, state, [](auto word) { return philox_uniform(word); }, f);
+  fill_draws(out, numel, state, [](auto word) { return philox_uniform(word); }, f);
 }
 
 // out[i] = f(uniform in (0, 1)).
 template <class T, class F>
 void fill_open_uniform(const Sink<T>& out, int64_t numel, PhiloxState state, F f) {
-  fill_draws(
-      out, numel, state, [](auto word) { return open_uniform(word); }, f);
+  fill_draws(out, numel, state, [](auto word) { return open_uniform(word); }, f);
 }
 
 // out[i] = f(standard normal).

@@ -6,8 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/c10/serial_for.h"
 

@@ -1,8 +1,6 @@
 // Continuous distributions and the creation operators that use them.
 #include <cmath>
 
-#include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/aten/typed.h"

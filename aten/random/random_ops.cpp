@@ -1,6 +1,13 @@
 // Random operators that are made of others.
 #include <cmath>
 
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_random.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/c10/modes.h"
 

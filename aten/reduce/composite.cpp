@@ -2,6 +2,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_reduce.h"
 
 namespace tapegrad::composite {

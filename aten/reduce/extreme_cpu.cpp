@@ -10,7 +10,6 @@
 #include "tapegrad/aten/functors/reduce.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/reduce_rows.h"
-#include "tapegrad/aten/kernels_reduce.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_rnn.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/c10/modes.h"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/aten/rnn/library.h"
 #include "tapegrad/aten/tensor.h"

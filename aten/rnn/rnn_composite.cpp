@@ -1,4 +1,5 @@
 // Recurrent cells: layers of a single step.
+#include "tapegrad/aten/functions_rnn.h"
 #include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/aten/rnn/layer.h"

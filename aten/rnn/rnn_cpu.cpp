@@ -1,7 +1,6 @@
 // The pointwise parts of recurrent cells. A row of gates is a few vectors side by side; every loop runs over one
 // vector's elements in the compute type.
 #include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

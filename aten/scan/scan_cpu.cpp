@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/iterate/only_element.h"
-#include "tapegrad/aten/kernels_scan.h"
 #include "tapegrad/aten/scan/lanes.h"
 
 namespace tapegrad::cpu::TG_ISA {

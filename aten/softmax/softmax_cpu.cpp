@@ -10,7 +10,6 @@
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/blocks.h"
-#include "tapegrad/aten/kernels_softmax.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -161,11 +160,9 @@ template <bool kLog, class C, class T>
   const C sum = fold(lanes, [](C a, C b) { return a + b; });
   const C total = kLog ? math::log(sum) : C(1) / sum;
   if constexpr (kLog)
-    blocks::map(
-        n, o, [=](C value) { return value - top - total; }, x);
+    blocks::map(n, o, [=](C value) { return value - top - total; }, x);
   else
-    blocks::map(
-        n, o, [=](C e) { return e * total; }, kept);
+    blocks::map(n, o, [=](C e) { return e * total; }, kept);
 }
 
 template <bool kLog, class C>

@@ -1,6 +1,5 @@
 // One element of each row by its rank: kthvalue, median, nanmedian; and mode.
 #include "tapegrad/aten/iterate/only_element.h"
-#include "tapegrad/aten/kernels_sort.h"
 #include "tapegrad/aten/sort/rank.h"
 
 namespace tapegrad::cpu::TG_ISA {

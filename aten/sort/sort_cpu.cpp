@@ -1,6 +1,5 @@
 // sort, argsort and topk.
 #include "tapegrad/aten/iterate/only_element.h"
-#include "tapegrad/aten/kernels_sort.h"
 #include "tapegrad/aten/sort/rank.h"
 #include "tapegrad/aten/sort/unsigned_order.h"
 

@@ -1,6 +1,14 @@
 // Quantiles, from sorted rows.
 #include <cmath>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_sort.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_sort.h"
 #include "tapegrad/c10/modes.h"
 

@@ -2,6 +2,8 @@
 // turned over. So the kernels of the signed dtypes sort them. Owns nothing; any thread.
 #pragma once
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::unsigned_order {

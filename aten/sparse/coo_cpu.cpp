@@ -1,5 +1,4 @@
 // Products of sparse and dense matrices, shared out to threads by columns: entries of one row may be anywhere.
-#include "tapegrad/aten/kernels_sparse.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

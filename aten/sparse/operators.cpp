@@ -1,5 +1,13 @@
 #include "tapegrad/aten/sparse/operators.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_sparse.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_sparse.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 

@@ -1,6 +1,11 @@
 // What operators do when one of their tensors is sparse: the rows with `sparse = true` call these.
 #pragma once
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad {

@@ -1,5 +1,4 @@
 // Sampling at given positions and its gradients.
-#include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/grid_taps.h"
 #include "tapegrad/c10/serial_for.h"

@@ -3,6 +3,13 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pool.h"
+#include "tapegrad/aten/functions_upsample.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/tensor.h"
 

@@ -2,7 +2,6 @@
 // input's width first, with their weights; the buffer is then resampled along the row.
 #include <cstring>
 
-#include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/bytes.h"
 #include "tapegrad/aten/upsample/taps.h"

@@ -1,5 +1,4 @@
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {

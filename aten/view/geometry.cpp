@@ -1,5 +1,6 @@
 #include "tapegrad/aten/view/geometry.h"
 
+#include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/c10/allocator.h"
 #include "tapegrad/c10/checked_int.h"
 

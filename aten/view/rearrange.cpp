@@ -1,6 +1,9 @@
 // Operators that rearrange elements, as copies between views: copy_ is where the time goes.
 #include <cstring>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/c10/parallel.h"
 

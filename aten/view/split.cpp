@@ -1,4 +1,6 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/parallel.h"

@@ -1,4 +1,8 @@
 // View operators that are made of others.
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
 

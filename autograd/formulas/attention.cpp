@@ -1,6 +1,12 @@
 #include "tapegrad/autograd/formulas/attention.h"
 
 #include "tapegrad/aten/attention/plain.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_random.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/reverse.h"
 
 namespace tapegrad {

@@ -1,5 +1,10 @@
 #include "tapegrad/autograd/formulas/conv.h"
 
+#include "tapegrad/aten/functions_conv.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
+
 namespace tapegrad {
 
 Tensor conv_grad_bias(const Tensor& grad) {

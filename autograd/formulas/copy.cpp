@@ -1,5 +1,13 @@
 #include "tapegrad/autograd/formulas/copy.h"
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_scan.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/node.h"
 
 namespace tapegrad {

@@ -1,5 +1,11 @@
 #include "tapegrad/autograd/formulas/fft.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_fft.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
+
 namespace tapegrad {
 namespace {
 

@@ -2,6 +2,14 @@
 // them.
 #include <array>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/formulas/upsample.h"
 #include "tapegrad/c10/modes.h"

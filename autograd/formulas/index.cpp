@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/formulas/index.h"
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/c10/modes.h"

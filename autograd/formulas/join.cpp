@@ -1,5 +1,9 @@
 #include "tapegrad/autograd/formulas/join.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_view.h"
+
 namespace tapegrad {
 
 namespace {

@@ -3,6 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/reduce.h"
 #include "tapegrad/c10/modes.h"
 

@@ -1,5 +1,10 @@
 #include "tapegrad/autograd/formulas/loss.h"
 
+#include "tapegrad/aten/functions_loss.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_softmax.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::autograd {

@@ -1,5 +1,9 @@
 #include "tapegrad/autograd/formulas/norm.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/reverse.h"
 
 namespace tapegrad {

@@ -1,5 +1,13 @@
 #include "tapegrad/autograd/formulas/pointwise.h"
 
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_special.h"
+#include "tapegrad/aten/functions_view.h"
+
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,14 @@
 #include "tapegrad/autograd/formulas/reduce.h"
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_scan.h"
+#include "tapegrad/aten/functions_view.h"
+
 #include <cmath>
 
 namespace tapegrad::autograd {

@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/formulas/reverse.h"
 
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/c10/modes.h"
 

@@ -1,5 +1,9 @@
 #include "tapegrad/autograd/formulas/rnn.h"
 
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/reverse.h"
 
 namespace tapegrad {

@@ -1,5 +1,12 @@
 #include "tapegrad/autograd/formulas/rnn_layer.h"
 
+#include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_rnn.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/autograd/formulas/reverse.h"
 #include "tapegrad/c10/modes.h"

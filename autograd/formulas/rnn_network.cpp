@@ -1,6 +1,8 @@
 #include "tapegrad/autograd/formulas/rnn_network.h"
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_rnn.h"
 #include "tapegrad/aten/rnn/library.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/formulas/reverse.h"

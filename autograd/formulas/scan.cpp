@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::autograd {

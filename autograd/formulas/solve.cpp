@@ -1,5 +1,6 @@
 #include "tapegrad/autograd/formulas/solve.h"
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/autograd/formulas/decompose.h"
 #include "tapegrad/autograd/formulas/linalg.h"
 #include "tapegrad/c10/modes.h"

@@ -1,5 +1,9 @@
 #include "tapegrad/autograd/formulas/sort.h"
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_view.h"
+
 namespace tapegrad {
 
 Tensor chosen_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& indices, bool reduced) {

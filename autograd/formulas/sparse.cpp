@@ -1,5 +1,9 @@
 #include "tapegrad/autograd/formulas/sparse.h"
 
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/linalg.h"
 
 namespace tapegrad {

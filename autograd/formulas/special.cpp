@@ -1,5 +1,9 @@
 #include "tapegrad/autograd/formulas/special.h"
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_special.h"
+
 namespace tapegrad::autograd {
 
 Tensor no_gradient(std::string_view op, std::string_view argument) {

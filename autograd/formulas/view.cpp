@@ -1,5 +1,12 @@
 #include "tapegrad/autograd/formulas/view.h"
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_solve.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/autograd/node.h"

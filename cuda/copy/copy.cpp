@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/copy/across.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/cast.h"
 #include "tapegrad/aten/iterate/layout.h"
 #include "tapegrad/aten/iterate/outputs.h"

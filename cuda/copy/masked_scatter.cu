@@ -1,5 +1,7 @@
 // masked_scatter: the place of an element in the source is the number of true ones before it, a prefix sum of the mask.
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/cuda/copy/copy.h"

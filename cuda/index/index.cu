@@ -1,5 +1,6 @@
 // Indexing with lists of places: index, index_put, index_select, index_add, index_copy, index_fill, take, put,
 // embedding.
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/iterate/cast.h"

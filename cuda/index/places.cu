@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/sort/device_sort.h"
 

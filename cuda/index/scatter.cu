@@ -1,5 +1,6 @@
 // gather and the scatters: an index per element along one dimension. Writing is deterministic, as in places.h: the
 // elements are sorted by where they go.
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/places.h"
@@ -194,9 +195,8 @@ void scatter_value_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& i
                                std::string_view reduce, const Tensor& out) {
   const TensorTargets t(out, dim, index, "scatter");
   start_from(input, out);
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    write<T>(t, {}, value.to<T>(), out, steps::Reduce<T>{kind_of(reduce), false, {}});
-  });
+  dispatch_dtype(out.dtype(),
+                 [&]<class T>() { write<T>(t, {}, value.to<T>(), out, steps::Reduce<T>{kind_of(reduce), false, {}}); });
 }
 void scatter_reduce_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src,
                          std::string_view reduce, bool include_self, const Tensor& out) {

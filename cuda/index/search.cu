@@ -3,6 +3,9 @@
 
 #include <cmath>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/index/count.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"

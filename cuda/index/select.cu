@@ -1,6 +1,8 @@
 // Results whose size the values decide: nonzero and masked_select. Positions come from prefix sums; the size is a value
 // that the host waits for.
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"

@@ -1,5 +1,6 @@
 // Least squares: by QR for matrices of full rank (gels), else by singular values, of which those below rcond times the
 // largest count as zero (gelsd, gelss, and gelsy, whose rank and solution are the same).
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/linalg/spectral.h"

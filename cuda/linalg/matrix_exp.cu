@@ -1,6 +1,7 @@
 // The exponential of matrices by Padé approximants with scaling and squaring (aten/linalg/pade.h): a block of threads
 // for each small matrix, with its own degree; larger ones by products of the whole batch, all of the degree that the
 // largest needs, for which the host waits once.
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/linalg/pade.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"

@@ -1,4 +1,5 @@
 // QR factors and products of reflections: a block of threads per matrix.
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/linalg/block_lu.h"

@@ -1,4 +1,5 @@
 // LU and Cholesky factors, inverses, determinants and solutions of linear equations: a block of threads per matrix.
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/value_fault.h"
 #include "tapegrad/cuda/linalg/block_lu.h"

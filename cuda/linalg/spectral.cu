@@ -1,5 +1,8 @@
 #include "tapegrad/cuda/linalg/spectral.h"
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/cuda/copy/copy.h"
 
 namespace tapegrad::cuda {

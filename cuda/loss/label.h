@@ -2,6 +2,7 @@
 // sums of losses.
 #pragma once
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/cuda/launch/faults.h"
 #include "tapegrad/cuda/launch/loops.h"
 

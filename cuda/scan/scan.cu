@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/only_element.h"

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"

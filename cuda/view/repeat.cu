@@ -1,5 +1,6 @@
 // The indices of repeat_interleave: each element of the result finds its number among the sums of the repeats. Without
 // output_size their total is a value that the host waits for.
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/index/search.h"
 #include "tapegrad/cuda/index/last_sum.h"
 #include "tapegrad/cuda/kernels.h"

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "tapegrad/aten/functions.h"
+
 namespace tg = tapegrad;
 namespace nn = tapegrad::nn;
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "tapegrad/aten/create/from_blob.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/index/subscript.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/autograd/engine.h"

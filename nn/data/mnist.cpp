@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::datasets {

@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"

@@ -4,6 +4,8 @@
 
 #include <unordered_set>
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::optim {

@@ -3,6 +3,11 @@
 // train quickly.
 #include <algorithm>
 
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::nn {

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_join.h"
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::nn::utils {

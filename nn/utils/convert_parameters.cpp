@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "tapegrad/aten/functions_join.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::nn::utils {

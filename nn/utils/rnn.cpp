@@ -1,5 +1,9 @@
 #include "tapegrad/nn/utils/rnn.h"
 
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_sort.h"
+
 #include <algorithm>
 
 namespace tapegrad::nn::utils {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "autograd/helpers.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/autograd/function.h"
 
 namespace tapegrad::autograd {

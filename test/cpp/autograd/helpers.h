@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "autograd/helpers.h"
+#include "tapegrad/aten/functions.h"
 
 namespace tapegrad::autograd {
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/c10/philox_fill.h"
 
 using namespace tapegrad;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "distributed/ranks.h"
+#include "tapegrad/aten/functions.h"
 
 namespace tapegrad::distributed::test {
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
 namespace tapegrad::nn {

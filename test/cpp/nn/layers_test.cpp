@@ -2,6 +2,7 @@
 // the Python classes of the same rows are compared with PyTorch's in test/python/nn.
 #include <catch2/catch.hpp>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
 namespace tapegrad::nn {

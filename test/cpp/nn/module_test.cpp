@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
 namespace tapegrad::nn {

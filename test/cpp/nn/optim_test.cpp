@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
 namespace tapegrad::optim {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
 namespace tapegrad::nn {
@@ -84,18 +85,12 @@ TEST_CASE("recurrent networks for Python", "[.python]") {
   const auto rnn = [](const RNN& m, const Given& in) { return flat(m(in["x"], in["h"])); };
   const auto gru = [](const GRU& m, const Given& in) { return flat(m(in["x"], in["h"])); };
   const auto lstm = [](const LSTM& m, const Given& in) { return flat(m(in["x"], state_in(in))); };
-  peer<RNN>(
-      "rnn", [] { return RNN(4, 3); }, rnn);
-  peer<RNN>(
-      "rnn_relu", [] { return RNN(RNNOptions(4, 3).nonlinearity("relu").num_layers(2).bias(false)); }, rnn);
-  peer<GRU>(
-      "gru", [] { return GRU(GRUOptions(4, 3).num_layers(2).bidirectional(true).dropout(0.5)); }, gru);
-  peer<LSTM>(
-      "lstm", [] { return LSTM(LSTMOptions(4, 3).num_layers(2).bidirectional(true).batch_first(true)); }, lstm);
-  peer<LSTM>(
-      "lstm_unbatched", [] { return LSTM(4, 3); }, lstm);
-  peer<LSTM>(
-      "lstm_proj", [] { return LSTM(LSTMOptions(4, 5).proj_size(2)); }, lstm);
+  peer<RNN>("rnn", [] { return RNN(4, 3); }, rnn);
+  peer<RNN>("rnn_relu", [] { return RNN(RNNOptions(4, 3).nonlinearity("relu").num_layers(2).bias(false)); }, rnn);
+  peer<GRU>("gru", [] { return GRU(GRUOptions(4, 3).num_layers(2).bidirectional(true).dropout(0.5)); }, gru);
+  peer<LSTM>("lstm", [] { return LSTM(LSTMOptions(4, 3).num_layers(2).bidirectional(true).batch_first(true)); }, lstm);
+  peer<LSTM>("lstm_unbatched", [] { return LSTM(4, 3); }, lstm);
+  peer<LSTM>("lstm_proj", [] { return LSTM(LSTMOptions(4, 5).proj_size(2)); }, lstm);
   peer<LSTM>(
       "lstm_packed", [] { return LSTM(LSTMOptions(4, 3).bidirectional(true)); },
       [](const LSTM& m, const Given& in) {
@@ -122,8 +117,7 @@ TEST_CASE("transformers for Python", "[.python]") {
     const Tensor x = in["x"];
     return known(flat(m(x, x, x, in["padding"], false, in["mask"])));
   };
-  peer<MultiheadAttention>(
-      "mha", [] { return MultiheadAttention(8, 2); }, attention);
+  peer<MultiheadAttention>("mha", [] { return MultiheadAttention(8, 2); }, attention);
   peer<MultiheadAttention>(
       "mha_self", [] { return MultiheadAttention(MultiheadAttentionOptions(8, 2).batch_first(true)); }, self_attention);
   peer<MultiheadAttention>(
@@ -198,10 +192,7 @@ TEST_CASE("other layers for Python", "[.python]") {
       [] { return LinearCrossEntropyLoss(LinearCrossEntropyLossOptions(4, 5).bias(true).label_smoothing(0.1)); },
       [](const LinearCrossEntropyLoss& m, const Given& in) { return std::vector<Tensor>{m(in["x"], in["target"])}; });
   peer<AdaptiveLogSoftmaxWithLoss>(
-      "adaptive_softmax",
-      [] {
-        return AdaptiveLogSoftmaxWithLoss(8, 12, std::vector<int64_t>{3, 7});
-      },
+      "adaptive_softmax", [] { return AdaptiveLogSoftmaxWithLoss(8, 12, std::vector<int64_t>{3, 7}); },
       [](const AdaptiveLogSoftmaxWithLoss& m, const Given& in) {
         const auto [output, loss] = m(in["x"], in["target"]);
         return std::vector<Tensor>{output, loss, m->log_prob(in["x"]), m->predict(in["x"])};
@@ -217,9 +208,8 @@ TEST_CASE("other layers for Python", "[.python]") {
     return net;
   };
   unary<Sequential>("lazy", lazy);
-  unary<Sequential>("lazy_loaded", [] {
-    return Sequential{LazyConv1d(4, 3), LazyBatchNorm1d(), LazyConvTranspose1d(3, 2)};
-  });
+  unary<Sequential>("lazy_loaded",
+                    [] { return Sequential{LazyConv1d(4, 3), LazyBatchNorm1d(), LazyConvTranspose1d(3, 2)}; });
   peer<Sequential>(
       "containers",
       [] {

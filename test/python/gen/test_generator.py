@@ -1,15 +1,19 @@
 """The generator: rows that are wrong are reported with file, line and what was expected; rows that are right give
 the text under golden/; a change of one row changes few files."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import tapegrad
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parent / "golden"
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+import new_row  # noqa: E402
 
 from aten.gen.__main__ import outputs  # noqa: E402
 from aten.gen.formulas import analyse  # noqa: E402
@@ -106,13 +110,29 @@ def test_a_question_about_the_shape_saves_the_shape(tmp_path):
     assert saved["end"] == "meta" and saved["input"] == "tensor"
 
 
-def test_a_change_of_one_row_changes_few_files(tmp_path):
+def test_a_change_of_one_row_changes_one_file(tmp_path):
     text = "".join(GOOD.replace("lerp", f"op{i}") for i in range(40))
     before = dict(outputs(table(tmp_path, text), tmp_path / "aten" / "ops"))
     changed = text.replace('name = "op7"', 'name = "op7"', 1).replace("grad * (1 - weight)", "grad - grad * weight", 1)
     after = dict(outputs(table(tmp_path, changed), tmp_path / "aten" / "ops"))
     different = {p for p in before if before[p] != after[p] and p.endswith((".cpp", ".h", ".inc"))}
     assert len(different) == 1 and different.pop().startswith("src/ops_demo_")
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_new_row_rewrites_few_files(at_end):
+    changed = new_row.rewritten(at_end)
+    assert len(changed) <= 6, sorted(changed)
+    assert not any(re.match(r"src/(pointwise|reduce)_", path) for path in changed), sorted(changed)
+
+
+def test_a_new_row_compiles_few_files_again():
+    build = Path(tapegrad._C.__file__).absolute().parents[2]
+    if not (build / ".ninja_deps").exists():
+        pytest.skip("the library was not built here")
+    again = new_row.compiled_again(build, new_row.rewritten())
+    assert 0 < len(again) <= 60, sorted(again)
+    assert not [target for target in again if re.search(r"_cpu\.cpp|\.cu\b", target)], sorted(again)
 
 
 @pytest.mark.parametrize("kind", sorted(p.stem for p in GOLDEN.glob("*.toml")))
@@ -124,7 +144,7 @@ def test_golden_text(tmp_path, kind):
 
 def golden_text(folder: Path, kind: str) -> str:
     ops = table(folder, (GOLDEN / f"{kind}.toml").read_text(), f"{kind}.toml")
-    wanted = ("src/ops_", "bindings/py_", "src/pointwise", "src/reduce", "tapegrad/aten/kernels_", "tapegrad/aten/functions.h")
+    wanted = ("src/ops_", "bindings/py_", "src/pointwise", "src/reduce", "tapegrad/aten/kernels_", "tapegrad/aten/functions_")
     parts = []
     for path, text in outputs(ops, folder / "aten" / "ops"):
         if path.startswith(wanted):

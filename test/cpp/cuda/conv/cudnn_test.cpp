@@ -4,6 +4,7 @@
 #include <random>
 
 #include "cuda/cudnn/double.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/cudnn_switches.h"

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/c10/half.h"
 #include "tapegrad/cuda/cudnn/api.h"
 

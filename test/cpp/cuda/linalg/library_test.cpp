@@ -1,5 +1,6 @@
 // What a library of matrix products is told, and that it is asked first.
 #include "tapegrad/cuda/linalg/library.h"
+#include "tapegrad/aten/functions.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,5 +1,6 @@
 // Collectives of device tensors give what the same calls give on the host, and wait for streams as they should.
 #include "cuda/nccl/groups.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/cuda/runtime/event.h"
 
 using namespace nccl_test;

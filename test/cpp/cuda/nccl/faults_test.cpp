@@ -1,5 +1,6 @@
 // What goes wrong over NCCL is told on all ranks, in time; no communicator is left and none is used after its end.
 #include "cuda/nccl/groups.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/c10/error.h"
 
 using namespace nccl_test;

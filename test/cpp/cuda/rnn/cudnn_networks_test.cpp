@@ -5,6 +5,7 @@
 
 #include "cuda/rnn/cudnn_networks_double.h"
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/functions.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/c10/default_generators.h"
 #include "tapegrad/c10/device_interface.h"

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tapegrad/aten/functions.h"
+
 namespace plain_network {
 
 enum Cell : int { kRelu, kTanh, kLstm, kGru };
