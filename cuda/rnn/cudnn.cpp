@@ -37,7 +37,7 @@ const Functions& api() { return *find(); }
 void check(int status, const char* call) { cudnn_calls::check(api(), status, call); }
 
 // It said that it does not do this; other failures are raised.
-bool is_no(const Refusal& refusal) {
+bool is_unsupported(const Refusal& refusal) {
   return category(refusal.status) == kBadParameters || category(refusal.status) == kNotSupported;
 }
 
@@ -215,7 +215,7 @@ class Networks {
     try {
       plan = make(stream, c, way);
     } catch (const Refusal& refusal) {
-      if (!is_no(refusal)) throw;
+      if (!is_unsupported(refusal)) throw;
       plan = nullptr;
     }
     const std::lock_guard lock(mutex_);
@@ -250,7 +250,7 @@ class Networks {
     try {
       f();
     } catch (const Refusal& refusal) {
-      if (!is_no(refusal)) throw;
+      if (!is_unsupported(refusal)) throw;
       const std::lock_guard lock(mutex_);
       plans_.put(key_of(c, way), nullptr);
       throw Refused(fmt::format("rnn: cuDNN does not compute this network: {}: {}", refusal.call, refusal.message));
@@ -330,7 +330,7 @@ class Networks {
           best_time = time;
         }
       } catch (const Refusal& refusal) {
-        if (!is_no(refusal)) throw;
+        if (!is_unsupported(refusal)) throw;
       }
     }
     const std::lock_guard lock(mutex_);
