@@ -77,11 +77,11 @@ class Messages {
   bool on_own_thread() const;
 
  private:
-  struct Way {
+  struct LaneKey {
     int peer;
     bool sends;
     uint64_t tag;  // of receives: those of other tags do not wait for each other, except where there are many
-    auto operator<=>(const Way&) const = default;
+    auto operator<=>(const LaneKey&) const = default;
   };
   static constexpr uint64_t kMostLanes = 16;  // of a peer: each may have a thread
 
@@ -94,7 +94,7 @@ class Messages {
 
   GroupCore& core_;
   std::mutex mutex_;  // guards the map; a lane stays where it is
-  std::map<Way, Lane> lanes_;
+  std::map<LaneKey, Lane> lanes_;
   ReceiveOrder receives_;
 };
 
