@@ -84,7 +84,7 @@ void bytes_to_half(To* to, const From* __restrict from, int64_t n) {
     many = std::min(kStage, n - i);
     for (int64_t l = 0; l < many; ++l) stage[l] = static_cast<float>(from[i + l]);
     int64_t l = 0;
-    for (; l + blocks::kWidth <= many; l += blocks::kWidth) sixteen::store_two(stage + l, to + i + l);
+    for (; l + blocks::kWidth <= many; l += blocks::kWidth) half_blocks::store_two(stage + l, to + i + l);
     for (; l < many; ++l) to[i + l] = To(stage[l]);
   }
 }
@@ -95,7 +95,7 @@ void half_to_bytes(To* __restrict to, const From* from, int64_t n) {
   for (int64_t i = 0, many; i < n; i += many) {
     many = std::min(kStage, n - i);
     int64_t l = 0;
-    for (; l + sixteen::kBlock <= many; l += sixteen::kBlock) sixteen::load(from + i + l, stage + l);
+    for (; l + half_blocks::kBlock <= many; l += half_blocks::kBlock) half_blocks::load(from + i + l, stage + l);
     for (; l < many; ++l) stage[l] = static_cast<float>(from[i + l]);
     for (l = 0; l < many; ++l) to[i + l] = convert_value<To>(stage[l]);
   }

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/c10/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA::blocks {
 
 // Two blocks; above 16, up to which g++ unrolls a loop before it would vectorise it.
-inline constexpr int64_t kWidth = 2 * sixteen::kBlock;
+inline constexpr int64_t kWidth = 2 * half_blocks::kBlock;
 
 template <class... T>
 inline constexpr bool any_half = (is_half_type<T> || ...);
@@ -28,7 +28,7 @@ template <class T>
 struct Loaded<T, true> {
   alignas(64) float at[kWidth];
   TG_INLINE explicit Loaded(const T* p) {
-    for (int64_t l = 0; l < kWidth; l += sixteen::kBlock) sixteen::load(p + l, at + l);
+    for (int64_t l = 0; l < kWidth; l += half_blocks::kBlock) half_blocks::load(p + l, at + l);
   }
 };
 
@@ -56,7 +56,7 @@ TG_INLINE void map_block(Out* out, F&& f, const In*... in) {
   alignas(64) compute_t<Out> y[kWidth];
   each([&](int64_t l, auto... x) { y[l] = f(x...); }, in...);
   if constexpr (is_half_type<Out>)
-    sixteen::store_two(y, out);
+    half_blocks::store_two(y, out);
   else
     std::copy_n(y, kWidth, out);
 }

@@ -16,7 +16,7 @@
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/iterate/reduce_iterator.h"
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::reduce {
@@ -149,7 +149,7 @@ struct OnePass {
   template <int kCount>
   TG_INLINE static bool all_joined(const float* four) {
     bool all = true;
-    for (int l = 0; l < kCount; l += sixteen::kBlock) all &= sixteen::within(four + l, F::kJoinedLeast, F::kJoinedMost);
+    for (int l = 0; l < kCount; l += half_blocks::kBlock) all &= half_blocks::within(four + l, F::kJoinedLeast, F::kJoinedMost);
     return all;
   }
   // Lane j of `kCount` takes eight elements, which `load(q, to)` gives for all lanes; four of them at a time lie in
@@ -172,12 +172,12 @@ struct OnePass {
                                   std::index_sequence<Q...>) {
     int64_t j = 0;
     if constexpr (kBlocks) {
-      for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
+      for (; j + half_blocks::kBlock <= n; j += half_blocks::kBlock) {
         if constexpr (sizeof...(Q) == 8) {
-          take_eight<sixteen::kBlock>(f, a + j, [&](int q, T* to) { sixteen::load(v + q * stride + j, to); });
+          take_eight<half_blocks::kBlock>(f, a + j, [&](int q, T* to) { half_blocks::load(v + q * stride + j, to); });
         } else {
-          take_block<sixteen::kBlock>(
-              f, a + j, [&](int q, T* to) { sixteen::load(v + q * stride + j, to); }, std::index_sequence<Q...>{});
+          take_block<half_blocks::kBlock>(
+              f, a + j, [&](int q, T* to) { half_blocks::load(v + q * stride + j, to); }, std::index_sequence<Q...>{});
         }
       }
     }
@@ -203,20 +203,20 @@ struct OnePass {
   // A row dealt out to the lanes: Q times kLanes elements; of every kLanes, lane l takes the one at place(l).
   static constexpr int place(int l) {
     if constexpr (kBlocks)
-      return sixteen::place_of(In{}, l);
+      return half_blocks::place_of(In{}, l);
     else
       return l;
   }
   template <size_t... Q>
   TG_INLINE static void take_lanes(const F& f, Acc* a, const stored_t<In>* v, std::index_sequence<Q...>) {
     if constexpr (kBlocks) {
-      take_block<kLanes>(f, a, [&](int q, T* to) { sixteen::deal(v + q * kLanes, to); }, std::index_sequence<Q...>{});
+      take_block<kLanes>(f, a, [&](int q, T* to) { half_blocks::load_deinterleaved(v + q * kLanes, to); }, std::index_sequence<Q...>{});
     } else {
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[static_cast<int>(Q) * kLanes + l])...);
     }
   }
-  TG_INLINE static void deal(const F& f, Acc* a, const stored_t<In>* v, int64_t n) {
+  TG_INLINE static void accumulate_row(const F& f, Acc* a, const stored_t<In>* v, int64_t n) {
     int64_t i = 0;
     const bool far = n >= kFarElements;
     auto fetch = [&](int64_t count) __attribute__((always_inline)) {  // a call that only prefetches is dropped by g++
@@ -226,7 +226,7 @@ struct OnePass {
     if constexpr (kEight)
       for (; i + 8 * kLanes <= n; i += 8 * kLanes) {
         fetch(8 * kLanes);
-        take_eight<kLanes>(f, a, [&](int q, T* to) { sixteen::deal(v + i + q * kLanes, to); });
+        take_eight<kLanes>(f, a, [&](int q, T* to) { half_blocks::load_deinterleaved(v + i + q * kLanes, to); });
       }
     constexpr int kTaken = sizeof(In) <= 4 ? 4 : 16 / sizeof(In);
     for (; i + kTaken * kLanes <= n; i += kTaken * kLanes) {
@@ -258,7 +258,7 @@ struct OnePass {
     const F f = *static_cast<const F*>(functor);
     Acc a[kLanes];
     std::copy_n(reinterpret_cast<Acc*>(acc), kLanes, a);
-    deal(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
+    accumulate_row(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
     std::copy_n(a, kLanes, reinterpret_cast<Acc*>(acc));
   }
   template <int N>
@@ -283,7 +283,7 @@ struct OnePass {
     for (int64_t i = 0; i < rows; ++i, x += stride) {
       Acc a[kLanes];
       std::fill_n(a, kLanes, f.identity());
-      deal(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
+      accumulate_row(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
       reinterpret_cast<Acc*>(acc)[i] = folded<kLanes>(f, a);
     }
   }
@@ -342,11 +342,11 @@ struct Centered {
   TG_INLINE static void each(const In* __restrict__ v, int64_t n, Take&& f) {
     int64_t j = 0;
     if constexpr (is_half_type<In>) {
-      for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
-        alignas(64) T value[sixteen::kBlock];
-        sixteen::load(v + j, value);
+      for (; j + half_blocks::kBlock <= n; j += half_blocks::kBlock) {
+        alignas(64) T value[half_blocks::kBlock];
+        half_blocks::load(v + j, value);
 #pragma GCC unroll 1
-        for (int l = 0; l < sixteen::kBlock; ++l) f(j + l, value[l]);
+        for (int l = 0; l < half_blocks::kBlock; ++l) f(j + l, value[l]);
       }
     }
 #pragma GCC ivdep
@@ -357,7 +357,7 @@ struct Centered {
   TG_INLINE static void each_lane(const In* __restrict__ v, Take&& f) {
     if constexpr (is_half_type<In>) {
       alignas(64) T value[kLanes];
-      sixteen::deal(v, value);
+      half_blocks::load_deinterleaved(v, value);
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) f(l, value[l]);
     } else {

@@ -15,7 +15,7 @@
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -97,7 +97,7 @@ __attribute__((flatten)) void loop(const void* functor, char* out, const char* c
 // it has.
 template <int N, class S, unsigned kConstants, class F>
 __attribute__((flatten)) void loop16(const void* functor, char* out, const char* const* in, int64_t n) {
-  static_assert(sixteen::kBlock == kLane);
+  static_assert(half_blocks::kBlock == kLane);
   const F fn = *static_cast<const F*>(functor);
   auto is_constant = [](int k) { return kConstants >> k & 1; };
   alignas(64) float numbers[N][kLane];
@@ -105,7 +105,7 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
     if (is_constant(k)) std::memcpy(numbers[k], in[k], sizeof numbers[k]);
   using R = std::decay_t<decltype(call<N>(fn, numbers, 0))>;
   auto elements = [&](int k, int64_t i) { return reinterpret_cast<const S*>(in[k]) + i; };
-  if constexpr (std::is_same_v<R, float> && sixteen::is_dealt<S>) {
+  if constexpr (std::is_same_v<R, float> && half_blocks::is_deinterleaved<S>) {
     S* o = reinterpret_cast<S*>(out);
     for (int64_t i = 0; i < n; i += 2 * kLane) {
       const bool both = i + kLane < n;
@@ -115,15 +115,15 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
           for (auto& half : x) std::memcpy(half[k], numbers[k], sizeof numbers[k]);
           continue;
         }
-        alignas(64) float dealt[2 * kLane];
-        sixteen::deal(elements(k, i), dealt, both);
-        for (int half = 0; half < 2; ++half) std::memcpy(x[half][k], dealt + half * kLane, sizeof x[half][k]);
+        alignas(64) float pair[2 * kLane];
+        half_blocks::load_deinterleaved(elements(k, i), pair, both);
+        for (int half = 0; half < 2; ++half) std::memcpy(x[half][k], pair + half * kLane, sizeof x[half][k]);
       }
       for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 1  // unrolled first, short loops are not vectorised
         for (int j = 0; j < kLane; ++j) y[half * kLane + j] = call<N>(fn, x[half], j);
       }
-      sixteen::store_dealt(y, o + i, both);
+      half_blocks::store_interleaved(y, o + i, both);
     }
   } else {
     using Y = std::conditional_t<std::is_same_v<R, bool>, int32_t, R>;
@@ -135,11 +135,11 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
         if (is_constant(k))
           std::memcpy(x[k], numbers[k], sizeof x[k]);
         else
-          sixteen::load(elements(k, i), x[k]);
+          half_blocks::load(elements(k, i), x[k]);
       }
 #pragma GCC unroll 1
       for (int j = 0; j < kLane; ++j) y[j] = call<N>(fn, x, j);
-      sixteen::store(y, o + i);
+      half_blocks::store(y, o + i);
     }
   }
 }
