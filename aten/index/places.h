@@ -70,7 +70,7 @@ class Places {
   }
 
   // Places [first, first + n) into `to`.
-  void work_out(int64_t* to, int64_t first, int64_t n) const {
+  void compute_offsets(int64_t* to, int64_t first, int64_t n) const {
     if (terms_.empty()) std::fill_n(to, n, int64_t{0});
     for (size_t k = 0; k < terms_.size(); ++k) {
       if (terms_[k].index.dtype() == DType::int32)
@@ -84,7 +84,7 @@ class Places {
     if (!memory_.defined()) {
       memory_ = empty_tensor({count_}, DType::int64);
       int64_t* to = static_cast<int64_t*>(memory_.data_ptr());
-      parallel_for(0, count_, 16384, [&](int64_t begin, int64_t end) { work_out(to + begin, begin, end - begin); });
+      parallel_for(0, count_, 16384, [&](int64_t begin, int64_t end) { compute_offsets(to + begin, begin, end - begin); });
     }
     return static_cast<const int64_t*>(memory_.data_ptr());
   }
@@ -193,7 +193,7 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
     int64_t o = begin / count, first = begin % count;
     while (begin < end) {
       const int64_t n = std::min({count - first, end - begin, all ? INT64_MAX : kBlock});
-      if (!all) places.work_out(block, first, n);
+      if (!all) places.compute_offsets(block, first, n);
       const int64_t* at = all ? all + first : block;
       const char* from = loop.base + loop.outer_offset(o);
       char* to = rows + begin * row_bytes;
