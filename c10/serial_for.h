@@ -16,13 +16,13 @@ namespace tapegrad {
 class WorkCount {
  public:
   void operator()(int64_t work = 1) {
-    if ((work_ += work) < kQuestion) return;
+    if ((work_ += work) < kWorkPerCheck) return;
     work_ = 0;
     check_interrupt();
   }
 
  private:
-  static constexpr int64_t kQuestion = 1 << 18;
+  static constexpr int64_t kWorkPerCheck = 1 << 18;
   int64_t work_ = 0;
 };
 
