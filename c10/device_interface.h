@@ -19,7 +19,7 @@ class TG_API DeviceInterface {
 
   // --- devices ---
   virtual int count() noexcept = 0;
-  virtual std::string why_none() = 0;  // one sentence; "" where there is a device
+  virtual std::string unavailable_reason() = 0;  // one sentence; "" where there is a device
   virtual bool simulated() const noexcept = 0;
   virtual bool initialized() const noexcept = 0;  // whether memory or streams of any device were asked for
   virtual int current() = 0;
