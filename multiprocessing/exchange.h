@@ -94,14 +94,14 @@ class TG_API Exchange {
     Ticket ticket;
     uint32_t entry;
   };
-  struct Half {  // one kind of own memory
+  struct Pool {  // one kind of own memory
     std::unique_ptr<ArenaSource> source;
     std::unique_ptr<CachingAllocator> allocator;
   };
 
   static void released(void* held, void* data, size_t nbytes) noexcept;
   void become_owner();
-  Half& half(bool read_only);
+  Pool& pool(bool read_only);
   void* allocate_bytes(size_t nbytes, bool read_only);
   uint32_t new_entry(void* data, size_t nbytes, bool read_only, Device device = {});
   Storage allocate_on(Device device, size_t nbytes);
@@ -128,7 +128,7 @@ class TG_API Exchange {
   uint64_t (*const budget_)() noexcept;
   mutable std::mutex mutex_;  // guards everything but the tickets
   std::unique_ptr<Ledger> ledger_;
-  Half halves_[2];
+  Pool pools_[2];
   std::unique_ptr<Service> service_;
   std::vector<Block> blocks_;  // by entry
   std::vector<uint32_t> free_entries_;
