@@ -49,7 +49,7 @@ struct TG_API ViewMeta final : AutogradMeta {
   // grad_fn is made anew. An address only: where grad_fn is set, it keeps this node alive.
   const Node* base_fn = nullptr;
   ViewOrigin origin = ViewOrigin::Ordinary;
-  bool asks = false;  // it was told itself to require a gradient
+  bool requires_grad = false;  // set on the view itself, not taken over from its base
 
   bool stale() const noexcept;
   // A view of a tensor that needs a gradient is not written to behind its back, even where it has no place on the tape.
