@@ -27,7 +27,7 @@
 #include "tapegrad/nn/init.h"
 #include "tapegrad/nn/layers.h"
 #include "tapegrad/nn/lazy.h"
-#include "tapegrad/nn/more_layers.h"
+#include "tapegrad/nn/handwritten_layers.h"
 #include "tapegrad/nn/optim/cycles.h"
 #include "tapegrad/nn/optim/optimizers.h"
 #include "tapegrad/nn/optim/schedules.h"
