@@ -84,7 +84,8 @@ class Places {
     if (!memory_.defined()) {
       memory_ = empty_tensor({count_}, DType::int64);
       int64_t* to = static_cast<int64_t*>(memory_.data_ptr());
-      parallel_for(0, count_, 16384, [&](int64_t begin, int64_t end) { compute_offsets(to + begin, begin, end - begin); });
+      parallel_for(0, count_, 16384,
+                   [&](int64_t begin, int64_t end) { compute_offsets(to + begin, begin, end - begin); });
     }
     return static_cast<const int64_t*>(memory_.data_ptr());
   }

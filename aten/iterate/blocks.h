@@ -88,8 +88,7 @@ TG_INLINE void map(int64_t n, Out* out, F f, const In*... in) {
 // The elements of `in`, converted.
 template <class Out, class In>
 TG_INLINE void copy(int64_t n, Out* out, const In* in) {
-  map(
-      n, out, [](auto x) { return static_cast<compute_t<Out>>(x); }, in);
+  map(n, out, [](auto x) { return static_cast<compute_t<Out>>(x); }, in);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA::blocks

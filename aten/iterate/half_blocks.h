@@ -16,8 +16,8 @@ namespace tapegrad::cpu::TG_ISA::half_blocks {
 
 inline constexpr int kBlock = 16;
 
-// Whether blocks of S are better read in twos by load_deinterleaved() and stored by store_interleaved(): the format is half a float, so
-// that the elements of even and of odd indices are floats but for a shift or a mask.
+// Whether blocks of S are better read in twos by load_deinterleaved() and stored by store_interleaved(): the format is
+// half a float, so that the elements of even and of odd indices are floats but for a shift or a mask.
 template <class S>
 inline constexpr bool is_deinterleaved = false;
 

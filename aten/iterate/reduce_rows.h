@@ -15,8 +15,8 @@
 
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
-#include "tapegrad/aten/iterate/reduce_iterator.h"
 #include "tapegrad/aten/iterate/half_blocks.h"
+#include "tapegrad/aten/iterate/reduce_iterator.h"
 #include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::reduce {
@@ -149,7 +149,8 @@ struct OnePass {
   template <int kCount>
   TG_INLINE static bool all_joined(const float* four) {
     bool all = true;
-    for (int l = 0; l < kCount; l += half_blocks::kBlock) all &= half_blocks::within(four + l, F::kJoinedLeast, F::kJoinedMost);
+    for (int l = 0; l < kCount; l += half_blocks::kBlock)
+      all &= half_blocks::within(four + l, F::kJoinedLeast, F::kJoinedMost);
     return all;
   }
   // Lane j of `kCount` takes eight elements, which `load(q, to)` gives for all lanes; four of them at a time lie in
@@ -210,7 +211,9 @@ struct OnePass {
   template <size_t... Q>
   TG_INLINE static void take_lanes(const F& f, Acc* a, const stored_t<In>* v, std::index_sequence<Q...>) {
     if constexpr (kBlocks) {
-      take_block<kLanes>(f, a, [&](int q, T* to) { half_blocks::load_deinterleaved(v + q * kLanes, to); }, std::index_sequence<Q...>{});
+      take_block<kLanes>(
+          f, a, [&](int q, T* to) { half_blocks::load_deinterleaved(v + q * kLanes, to); },
+          std::index_sequence<Q...>{});
     } else {
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[static_cast<int>(Q) * kLanes + l])...);

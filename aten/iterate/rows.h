@@ -14,8 +14,8 @@
 
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
-#include "tapegrad/aten/iterate/pointwise_iterator.h"
 #include "tapegrad/aten/iterate/half_blocks.h"
+#include "tapegrad/aten/iterate/pointwise_iterator.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -78,10 +78,10 @@ __version__ = _C.__version__
 globals().update((name, function) for name, function in _C._functions[""].items())
 
 from . import _tensor  # noqa: E402, F401
-from ._overloads import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
 from ._lazy import load as _load  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
+from ._overloads import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
 from ._root import *  # noqa: E402, F403
 from ._settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,

@@ -117,7 +117,7 @@ void run_kernels(const reduce::Iterator& given, const Kernels& kernels, const vo
 
   args.parts = strategy == Strategy::Column  ? parts_for(args.count, 64, args.outputs, 65536)
                : strategy == Strategy::Block ? parts_for(args.count, 8192, args.outputs, 512)
-                                   : 1;
+                                             : 1;
   args.part = divide_up(divide_up(std::max<int64_t>(args.count, 1), args.parts), kernels.pack) * kernels.pack;
   args.parts = divide_up(std::max<int64_t>(args.count, 1), args.part);
   const Workspace partial(args.parts > 1 ? static_cast<size_t>(args.parts * args.outputs * kernels.accumulator) : 0,

@@ -163,8 +163,7 @@ void launch_strategy(const void* functor, Strategy strategy, const Args& args, c
 
 template <class T, class F>
 void run(const reduce::Iterator& it, const F& functor) {
-  using E = std::conditional_t < requires { F::kCentered; }
-  , Centered<T, F>, Plain < T, F >> ;
+  using E = std::conditional_t<requires { F::kCentered; }, Centered<T, F>, Plain<T, F>>;
   using Acc = typename E::Acc;
   const E e{functor};
   using R = std::decay_t<decltype(e.finish(e.identity(), 0))>;

@@ -188,7 +188,8 @@ class Networks {
     run_or_disable(c, config, [&] { forward(stream, *plan, config.training, f); });
   }
 
-  void backward(const Stream& stream, const NetworkCall& c, const PlanConfig& config, size_t reserve, const Backward& b) {
+  void backward(const Stream& stream, const NetworkCall& c, const PlanConfig& config, size_t reserve,
+                const Backward& b) {
     const SharedPlan plan = require_plan(stream, c, config, reserve);
     run_or_disable(c, config, [&] { backward(stream, *plan, b); });
   }

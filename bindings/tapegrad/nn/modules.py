@@ -16,10 +16,10 @@ from . import (
     _upsampling,
     container,
     functional,
+    handwritten_layers,
     init,
     lazy,
     module,
-    handwritten_layers,
     recurrent,
     transformer,
 )
