@@ -50,7 +50,7 @@ class TG_API CachingAllocator final : public Allocator {
   int64_t thread_bytes() const noexcept override;
   std::string summary() const override;
 
-  // The size of the block that a request of `n` bytes occupies.
+  // The size of the block that a request of `nbytes` bytes occupies.
   static size_t block_size(size_t nbytes) noexcept;
   // Verifies the central pool's lists; throws Error(Internal). For tests.
   void check() const;

@@ -26,9 +26,9 @@ inline ConvertRow convert_row(DType to, DType from) {
   return convert_to_integers(to)[f];
 }
 
-// One value. Complex to real keeps the real part; everything to bool asks for "not zero" (NaN is not zero).
-// Values that the target cannot hold come out as the processor's conversion has them: small integer types take
-// the low bits of the 32-bit result, as vector instructions do.
+// One value. Complex to real keeps the real part; everything to bool means "not zero" (NaN is not zero). Values that
+// the target cannot hold are converted as the processor does: small integer types take the low bits of the 32-bit
+// result, as vector instructions do.
 template <class To, class From>
 inline To convert_value(From v) {
   if constexpr (std::is_same_v<To, From>) {
@@ -61,7 +61,8 @@ using BitsOf =
     std::conditional_t<kSize == 1, uint8_t,
                        std::conditional_t<kSize == 2, uint16_t, std::conditional_t<kSize == 4, uint32_t, uint64_t>>>;
 
-// Any byte but 0 is true, also one that was never written. On the bits of the two results, which g++ vectorises.
+// Any byte but 0 is true, uninitialised memory included. Selects between the bits of the two results, which g++
+// vectorises.
 template <class Bits>
 void convert_flags(Bits* __restrict to, const uint8_t* __restrict flags, int64_t n, Bits one) {
   for (int64_t i = 0; i < n; ++i) to[i] = flags[i] != 0 ? one : Bits(0);

@@ -1,9 +1,9 @@
-// Reading and writing at listed places of a tensor: what index, index_put, index_select, index_add, embedding and
-// their relatives have in common. Some dimensions of a tensor are replaced by a list of places (byte offsets,
-// checked beforehand); the dimensions before the list are called outer, those behind it inner. The other side, the
-// rows, is dense: [outer..., places, inner...]. Compiled per instruction set.
-// Writing goes through the places in order for each element of a row, so that with repeated places the last one
-// wins and sums are the same for any number of threads: work is shared out by outer and inner elements.
+// Reading and writing at listed places of a tensor: what index, index_put, index_select, index_add, embedding and their
+// relatives have in common. Some dimensions of a tensor are replaced by a list of places (byte offsets, checked
+// beforehand); the dimensions before the list are called outer, those behind it inner. The other side, the rows, is
+// dense: [outer..., places, inner...]. Compiled per instruction set. Writes go through the places in order for each
+// element of a row, so that with repeated places the last one wins and sums are the same for any number of threads:
+// threads divide the outer and inner elements, never the places.
 #pragma once
 
 #include <cstring>
@@ -24,8 +24,8 @@ namespace tapegrad::cpu::TG_ISA {
   TG_THROW(Index, "{}: index {} is out of bounds for dimension {} with size {}", op, index, dim, size);
 }
 
-// Raises for an index that is not in [low, size). A pass that only looks is vectorised: the sign bit
-// tells. The bad one is searched for when it is known to be there.
+// Raises for an index that is not in [low, size). The checking pass is vectorised (it accumulates sign bits); the bad
+// index is searched for only when there is one.
 template <class I>
 void check_indices(const I* p, int64_t n, int64_t low, int64_t size, int64_t dim, const char* op) {
   // From the back, so that the front is in the cache when it is used next.
@@ -44,8 +44,8 @@ void check_indices(const I* p, int64_t n, int64_t low, int64_t size, int64_t dim
   });
 }
 
-// A list of places: byte offsets that are sums over index tensors, all checked. They are worked out when they are asked
-// for, block by block, or once in memory from the caching allocator.
+// A list of places: byte offsets that are sums over index tensors, all checked. They are computed on demand, block by
+// block, or once into memory from the caching allocator.
 class Places {
  public:
   explicit Places(int64_t count) : count_(count) {}
@@ -62,7 +62,7 @@ class Places {
   }
 
   int64_t count() const { return count_; }
-  // Whether writing `out` could change what is yet to be worked out.
+  // Whether writing `out` could change offsets that are still to be computed.
   bool may_change_with(const Tensor& out) const {
     for (const Term& t : terms_)
       if (geometry::may_overlap(out, t.index) || out.data_ptr() == t.index.data_ptr()) return true;
@@ -112,8 +112,8 @@ class Places {
   int64_t count_;
 };
 
-// to[k] = the element at from + offsets[k] * scale. Four at a time and one by one: what processors call a gather is
-// slower than that.
+// to[k] = the element at from + offsets[k] * scale. Unrolled by four with scalar loads: the processors' gather
+// instructions are slower than that.
 template <class T>
 inline void gather_run(T* to, const char* from, const int64_t* offsets, int64_t scale, int64_t n) {
   auto at = [=](int64_t k) {
@@ -225,8 +225,8 @@ template <class T, class F>
 void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&& f) {
   const int64_t count = places.count(), inner = loop.inner.numel;
   if (count == 0 || inner == 0) return;
-  // Inner elements are cut into pieces of at least a cache line where the outer ones do not keep the threads busy. No
-  // element's sum depends on it.
+  // Inner elements are cut into pieces of at least a cache line if there are too few outer ones for all threads. Sums
+  // do not depend on it.
   const int64_t threads = get_num_threads(), per_piece = std::max<int64_t>(64 / static_cast<int64_t>(sizeof(T)), 16);
   const int64_t wanted =
       threads == 1 ? 1 : (4 * threads + loop.outer.numel - 1) / std::max<int64_t>(loop.outer.numel, 1);

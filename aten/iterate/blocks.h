@@ -1,7 +1,7 @@
 // Loops over rows of floating-point elements for kernels that are not one functor per element: norms, softmax, losses.
-// The elements may lie in memory in a 16-bit format; f sees them in the type that is computed in. Then kWidth of them
-// are converted at a time, in registers, so that a row is read and written once. Rows of float and double are plain
-// loops. Compiled per instruction set.
+// The elements may be stored in a 16-bit format; f gets them in the compute type. Then kWidth of them are converted at
+// a time, in registers, so that a row is read and written once. Rows of float and double are plain loops. Compiled per
+// instruction set.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline constexpr int64_t kWidth = 2 * half_blocks::kBlock;
 template <class... T>
 inline constexpr bool any_half = (is_half_type<T> || ...);
 
-// kWidth elements at p in the type that is computed in: themselves, or converted ones.
+// kWidth elements at p in the compute type: the elements themselves, or converted ones.
 template <class T, bool = is_half_type<T>>
 struct Loaded {
   const T* at;

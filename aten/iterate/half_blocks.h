@@ -1,7 +1,7 @@
 // Sixteen elements of a 16-bit format at a time, to and from float. The array between conversion and arithmetic is as
 // wide as the vectors of the instruction set, so that compilers keep it in registers: a loop over such blocks reads and
-// writes 16 bits per element and nothing else. What is true or false comes as 1 or 0. Rounds as Half and BFloat16 do;
-// NaNs of float16 keep their payload.
+// writes 16 bits per element and nothing else. Booleans are 1 or 0. Rounding is that of Half and BFloat16; NaNs of
+// float16 keep their payload.
 #pragma once
 
 #if defined(__AVX2__)
@@ -16,8 +16,9 @@ namespace tapegrad::cpu::TG_ISA::half_blocks {
 
 inline constexpr int kBlock = 16;
 
-// Whether blocks of S are better read in twos by load_deinterleaved() and stored by store_interleaved(): the format is
-// half a float, so that the elements of even and of odd indices are floats but for a shift or a mask.
+// Whether it is faster to read two blocks of S at once with load_deinterleaved() and to store them with
+// store_interleaved(): true for bfloat16 with AVX2 or AVX-512. It is the upper half of a float, so elements of even and
+// of odd indices become floats by one shift or one mask.
 template <class S>
 inline constexpr bool is_deinterleaved = false;
 
@@ -37,22 +38,22 @@ TG_INLINE void load(const BFloat16* from, float* to) {
   const __m512i words = _mm512_maskz_cvtepu16_epi32(kAll, bits_at(from));
   _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, words, 16)));
 }
-// Two blocks where the order of elements does not matter: those with even indices come first, which costs less. Or one
-// and zeros.
+// Loads two blocks, elements with even indices first and those with odd indices after them, which is cheaper than
+// keeping their order; for uses in which the order does not matter. Without `both`, one block and zeros.
 TG_INLINE void load_deinterleaved(const BFloat16* from, float* to, bool both = true) {
   const __m512i pairs = _mm512_maskz_loadu_epi64(both ? 0xff : 0x0f, from);
   _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, pairs, 16)));
   const __m512i odd = _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
   _mm512_storeu_ps(to + kBlock, _mm512_castsi512_ps(odd));
 }
-// Written out, since the instruction is in no ISA that files are compiled for. It takes subnormal numbers for zero.
+// In assembly, since no file is compiled for an ISA with this instruction. It treats subnormal numbers as zero.
 inline const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
 TG_INLINE __m256i converted(__m512 x) {
   __m256i bits;
   asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(x));
   return bits;
 }
-TG_INLINE __m256i first_half(__m512i bits) {  // by a way without undefined lanes
+TG_INLINE __m256i first_half(__m512i bits) {  // written so that no lanes are undefined
   __m256i half;
   std::memcpy(&half, &bits, sizeof half);
   return half;
@@ -74,8 +75,8 @@ TG_INLINE void store(const float* from, BFloat16* to) {
   const __m512 x = _mm512_loadu_ps(from);
   put_bits(to, has_bfloat16 && TG_LIKELY(subnormal(x) == 0) ? converted(x) : rounded(x));
 }
-// Two blocks by one instruction, unless there is none or a number is subnormal. One question for both: it costs as
-// much as four additions.
+// Two blocks by one instruction, unless it is not available or a number is subnormal. Both blocks share one test for
+// subnormals, which costs as much as four additions.
 TG_INLINE bool convert_two(__m512 low, __m512 high, __m512i* bits) {
   if (!has_bfloat16 || TG_UNLIKELY(!_kortestz_mask16_u8(subnormal(low), subnormal(high)))) return false;
   asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(*bits) : "v"(low), "v"(high));
@@ -210,7 +211,7 @@ TG_INLINE void store_two(const float* from, S* to) {
   store(from + kBlock, to + kBlock);
 }
 
-// Of two blocks that load_deinterleaved() gave, the index that element l had.
+// The original index of element l of two blocks that load_deinterleaved() returned.
 constexpr int place_of(BFloat16, int l) { return l % kBlock * 2 + l / kBlock; }
 constexpr int place_of(Half, int l) { return l; }
 TG_INLINE void load_deinterleaved(const Half* from, float* to) {

@@ -1,12 +1,12 @@
 // The typed side of pointwise kernels, included by the generated *_cpu.cpp files, once per instruction set.
 //
-// A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the
-// compiler vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of
-// float16 and one of bfloat16 (or, where it has a type Sixteen, that). Whatever is not such an array (another dtype,
-// strides, a broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion
-// functions that all functors share (convert_cpu.cpp). The loop only ever sees multiples of kLane elements: a rest goes
-// through a padded buffer, so an element meets the same vector instructions wherever it lies, and results have the same
-// bits for any layout and any split between threads.
+// A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the compiler
+// vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of float16 and
+// one of bfloat16 (or, where it has a type Sixteen, that). Whatever is not such an array (another dtype, strides, a
+// broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion functions that
+// all functors share (convert_cpu.cpp). The loop always gets multiples of kLane elements: a remainder goes through a
+// padded buffer, so every element is computed by the same vector instructions wherever it lies, and results have the
+// same bits for any layout and any split between threads.
 #pragma once
 
 #include <cstring>
@@ -31,9 +31,9 @@ using Loop = void (*)(const void* functor, char* out, const char* const* in, int
 // at least kLane copies of it in float.
 using Loop16 = Loop (*)(DType format, unsigned constants);
 
-// Runs a loop over all elements, in parallel when there are many. `cost`: how many times dearer an element is
-// than an addition, roughly; it sets how many elements are worth a thread;
-// `hint` is the memory of this functor's call site (c10/parallel.h).
+// Runs a loop over all elements, in parallel if there are many. `cost`: the approximate cost of an element in
+// additions, which determines how many elements are worth a thread; `hint`: the measured cost at this call site
+// (c10/parallel.h).
 void run_loop(const pointwise::Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost,
               detail::CostHint& hint);
 

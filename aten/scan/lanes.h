@@ -1,7 +1,7 @@
 // How a scan along one dimension reads and writes a contiguous tensor, seen as [outer, n, inner]. A line is one run of
-// n elements along the dimension; lines are independent of each other, so many of them are scanned side by side, each
-// in a lane of its own. Work goes in tiles of [steps][lanes] in the compute type: columns (inner > 1) are copied into
-// one, whole rows (inner = 1) are transposed. Compiled per instruction set.
+// n elements along the dimension; lines are independent of each other, so many of them are scanned at once, one per
+// lane. Work goes in tiles of [steps][lanes] in the compute type: columns (inner > 1) are copied into one, whole rows
+// (inner = 1) are transposed. Compiled per instruction set.
 #pragma once
 
 #include <algorithm>
