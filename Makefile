@@ -1,5 +1,6 @@
-# The front door. Every target installs what it misses (tools/setup.sh), so that `make demo` and `make test` work on
-# a fresh Debian or Ubuntu machine with Python 3.10+ and make; second runs find the stamps and start at once.
+# The commands of the project; `make help` lists them. Every target first installs what it needs (tools/setup.sh), so that
+# `make demo` and `make test` work on a fresh Debian or Ubuntu machine with Python 3.10+ and make. Later runs find the
+# stamps of the set-up and start at once.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +19,7 @@ demo:  ## train a small convolutional network on handwritten digits (ARGS="--res
 	@tools/build.sh cpu _C
 	@PYTHONPATH=build/python $(VENV)/bin/python examples/mnist.py $(ARGS)
 
-demo-gpt:  ## train a small GPT on Shakespeare, letter by letter, and let it write (ARGS="--resume" continues)
+demo-gpt:  ## train a small GPT on Shakespeare, character by character, and generate text (ARGS="--resume" continues)
 	@tools/setup.sh build demo
 	@tools/build.sh cpu _C
 	@PYTHONPATH=build/python $(VENV)/bin/python examples/gpt.py $(ARGS)

@@ -1,12 +1,12 @@
-// AccumulateGrad: the end of the tape at a leaf; it adds the gradient to the leaf's `.grad`. And the rules by
-// which gradients are added up without copies.
+// AccumulateGrad: the tape's node of a leaf, which adds the gradient to the leaf's `.grad`; and the rules by which
+// gradients are summed without copies.
 #pragma once
 
 #include "tapegrad/autograd/meta.h"
 
 namespace tapegrad::autograd {
 
-// Owns the leaf, which knows its accumulator only weakly: the tape keeps its leaves alive.
+// Owns the leaf, which refers to its accumulator only weakly: the tape keeps its leaves alive.
 struct AccumulateGrad final : Node {
   explicit AccumulateGrad(const Tensor& leaf);
   const char* name() const override { return "AccumulateGrad"; }
@@ -16,11 +16,11 @@ struct AccumulateGrad final : Node {
   Tensor variable;
 };
 
-// Whether nobody but the holder of this handle can see the tensor or its bytes, so that it may be written to.
+// Whether this handle is the only reference to the tensor and to its bytes, so that it may be written to.
 TG_API bool owned_alone(const Tensor& t) noexcept;
 
 // Makes a gradient fit the tensor it belongs to, input `index` of `node`: dimensions that broadcasting added are
-// summed, the dtype is converted. A shape that would have to be stretched is refused: it is a mistake of the node's.
+// summed, the dtype is converted. A gradient that would have to be broadcast is refused: the node computed it wrongly.
 TG_API TG_COLD Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index);
 
 // sum += grad for gradients in flight; either side's memory is used where it is owned alone and `reuse` is

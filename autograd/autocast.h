@@ -1,7 +1,8 @@
-// Autocast: inside, rows with the key `autocast` compute in another floating dtype than their arguments have. State is
-// per thread; kModeAutocast in the mode word says whether operators have to look. The rules are PyTorch's for the CPU:
-// doubles, integers and complex numbers are left alone; a leaf that needs a gradient is cast once and kept until the
-// outermost scope ends, so that a weight used twice is cast once and its gradient goes one way.
+// Autocast: within its scope, rows with the key `autocast` compute in another floating dtype than that of their
+// arguments. State is per thread; kModeAutocast in the mode word tells operators whether autocast is enabled. The rules
+// are PyTorch's for the CPU: doubles, integers and complex numbers are left alone; a leaf that needs a gradient is cast
+// once and kept until the outermost scope ends, so that a weight used twice is cast once and its gradient passes
+// through one cast.
 #pragma once
 
 #include <initializer_list>

@@ -1,7 +1,7 @@
-// Call sites: where in the user's program an operator was called, as a small id that is cheap to take (only
-// when a node is made or an in-place write happens) and is turned into `file:line` only for a message. The
-// Python bindings install `capture_site`; C++ callers get id 0 ("unknown"). A thread that runs backward is
-// not in the user's program: there, the site is that of the forward call whose node is running.
+// Call sites: where in the user's program an operator was called, as a small id that is cheap to take (only when a node
+// is made or an in-place write happens) and is turned into `file:line` only for a message. The Python bindings install
+// `capture_site`; C++ callers get id 0 ("unknown"). On a thread that runs backward, the site is that of the forward
+// call whose node is running.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ inline uint32_t current_site() noexcept {
   if (capture_site == nullptr) return 0;
   return TG_UNLIKELY(detail::fixed_site.active) ? detail::fixed_site.site : capture_site();
 }
-// The profiler's: the lines that lead here, from the innermost; 0 in backward, where the forward call has them.
+// For the profiler: the current call stack, innermost line first; 0 in backward, where the forward call has recorded
+// it.
 inline uint32_t current_stack() noexcept {
   return capture_stack == nullptr || detail::fixed_site.active ? 0 : capture_stack();
 }
@@ -35,8 +36,7 @@ TG_API std::string describe_site(uint32_t site);  // "" for 0
 // " at train.py:31", or "" for 0: how messages append a site.
 TG_API std::string at_site(uint32_t site);
 
-// Fixes the site of this thread for a scope, or gives it back to the program (user code called from
-// backward).
+// Fixes the site of this thread for a scope, or makes it follow the program again (user code called from backward).
 class SiteGuard {
  public:
   SiteGuard() noexcept : saved_(detail::fixed_site) { detail::fixed_site.active = false; }

@@ -1,7 +1,7 @@
-// The engine: micrograd's loop. Count how many gradients each node waits for, then take the newest ready
-// node, run it, add its results to the nodes that made its inputs. It runs on the calling thread, without
-// recursion; several threads may run over one graph at the same time, and a node may call backward itself. A
-// bindings layer calls it without the lock of its language; hooks take that lock where they need it.
+// The backward engine. It counts how many gradients each node waits for, then repeatedly takes the newest ready node,
+// runs it, and adds its results to the gradients of the nodes that made its inputs. It runs on the calling thread,
+// without recursion; several threads may run over one graph at the same time, and a node may call backward itself.
+// Bindings call it without the GIL (or the like); hooks acquire it where they need it.
 #pragma once
 
 #include "tapegrad/autograd/node.h"
@@ -15,7 +15,7 @@ struct BackwardOptions {
   bool allow_unused = false;
 };
 
-// Gradients of `roots`, weighted with `grads` (undefined or absent: one, for roots with one element). With
+// Computes the gradients of `roots`, weighted with `grads` (undefined or absent: one, for roots with one element). With
 // `inputs`, returns their gradients (accumulate false) or accumulates into those only.
 TG_API std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan inputs,
                                         const BackwardOptions& options);
@@ -30,7 +30,7 @@ TG_API bool backward_running() noexcept;
 TG_API Node* current_node() noexcept;
 // Whether the innermost backward of this thread writes into leaves' .grad; false in autograd.grad.
 TG_API bool accumulating() noexcept;
-// Whether what that node saved stays, for another backward through it.
+// Whether the saved tensors of that node are kept, for another backward through it.
 TG_API bool keeps_graph() noexcept;
 // Runs at the end of the outermost backward of this thread, unless that one fails.
 TG_API void queue_callback(std::function<void()> callback);

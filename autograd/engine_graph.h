@@ -1,6 +1,5 @@
-// What one run of the engine knows of the graph: a task per node reached from the roots, found in one
-// breadth-first pass. Memory is kept per thread and used again by the next run; nothing in here owns nodes
-// (the roots do).
+// The graph as seen by one run of the engine: a task per node reached from the roots, found in one breadth-first pass.
+// Memory is kept per thread and reused by the next run; nothing in here owns nodes (the roots do).
 #pragma once
 
 #include "tapegrad/autograd/accumulate.h"
@@ -61,7 +60,7 @@ struct Graph {
   void add_root(Node* node) { task_of(node); }
   // Follows the edges from the roots and counts what each node waits for.
   void explore();
-  // Of the tasks, leaves only those needed that lead to a captured one (or run themselves, as marked before).
+  // Marks as needed only the tasks that lead to a captured one (or are to run themselves, as marked before).
   void mark_needed();
   void clear() noexcept;
 
@@ -69,7 +68,7 @@ struct Graph {
   uint32_t task_of(Node* node);
 };
 
-// A graph of this thread's own for a scope; nested runs get another one.
+// A graph of this thread for a scope; nested runs get another one.
 class GraphScope {
  public:
   GraphScope();

@@ -29,8 +29,8 @@ using TensorList = std::vector<Tensor>;
 
 class TG_API FunctionContext {
  public:
-  // Inputs or outputs of forward that backward needs. Anything else would escape the version checks; keep it
-  // in `saved_data`.
+  // Inputs or outputs of forward that backward needs. Other tensors are not covered by the version checks; keep them in
+  // `saved_data`.
   void save_for_backward(TensorList tensors) { to_save_ = std::move(tensors); }
   // In backward only.
   TensorList saved_tensors() const;

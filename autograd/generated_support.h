@@ -1,4 +1,4 @@
-// What generated tape nodes are made of. Included by generated code only.
+// Support code of generated tape nodes. Included by generated code only.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace tapegrad::autograd {
 
-// A tensor's description, kept where a gradient asks for shape or dtype but not for values. It answers the same
-// questions as Tensor, so formulas need not know which of the two they got.
+// A tensor's metadata, saved in place of a tensor when a gradient needs shape or dtype but not values. It has the same
+// member functions as Tensor for these, so that formulas work with either.
 class TensorMeta {
  public:
   TensorMeta() = default;
@@ -52,7 +52,7 @@ inline std::vector<TensorMeta> metas_of(TensorSpan tensors) {
   return std::vector<TensorMeta>(tensors.begin(), tensors.end());
 }
 
-// For lists of tensors or of their descriptions alike.
+// For lists of tensors and of their metadata.
 template <class List>
 std::vector<DimVector> sizes_of(const List& list) {
   std::vector<DimVector> sizes;
@@ -73,7 +73,7 @@ struct GeneratedNode : Node {
       if (needs(i)) return true;
     return false;
   }
-  // What the input of edge i looked like: its node knows.
+  // The metadata of the input of edge i, taken from its node.
   const OutputMeta& input_meta(size_t i) const noexcept { return edges[i].node->outputs[edges[i].input]; }
   std::vector<Tensor> materialise(const GradList& grads) const {
     std::vector<Tensor> full;

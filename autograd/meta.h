@@ -1,5 +1,5 @@
-// AutogradMeta: what the tape knows of one tensor. Allocated when a tensor first takes part in a recording,
-// is asked to, or is a view.
+// AutogradMeta: the tape's metadata of one tensor. Allocated when a tensor first takes part in a recording, is set to
+// require a gradient, or is a view.
 //
 // Ownership: the TensorImpl owns its metadata, which owns the gradient and the node that made the tensor. A
 // leaf does not own its accumulator (that one owns the leaf). Threads: `grad` of a leaf is written under
@@ -39,7 +39,7 @@ struct TG_API AutogradMeta : AutogradMetaBase {
   static void operator delete(void* p, size_t n) noexcept;
 };
 
-// How a view came about, when in-place writes to it cannot be recorded.
+// How a view was created; for all but Ordinary, in-place writes to it cannot be recorded.
 enum class ViewOrigin : uint8_t { Ordinary, MultiOutput, NoGrad, Inference, CustomFunction };
 
 // The metadata of a view.
@@ -49,14 +49,15 @@ struct TG_API ViewMeta final : AutogradMeta {
   // grad_fn is made anew. An address only: where grad_fn is set, it keeps this node alive.
   const Node* base_fn = nullptr;
   ViewOrigin origin = ViewOrigin::Ordinary;
-  bool asks = false;  // it was told itself to require a gradient
+  bool requires_grad = false;  // set on the view itself, not taken over from its base
 
   bool stale() const noexcept;
-  // A view of a tensor that needs a gradient is not written to behind its back, even where it has no place on the tape.
+  // A view of a tensor that needs a gradient counts as needing one itself, even if it is not on the tape, so that
+  // writes to it are checked.
   bool view_needs_grad() const noexcept override { return base.impl()->needs_grad() || stale(); }
 };
 
-// The metadata, or null. `ensure_meta` makes it.
+// The metadata, or null. `ensure_meta` allocates it.
 inline AutogradMeta* meta(const Tensor& t) noexcept { return static_cast<AutogradMeta*>(t.impl()->autograd()); }
 inline ViewMeta* view_meta(const Tensor& t) noexcept {
   AutogradMeta* m = meta(t);

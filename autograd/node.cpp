@@ -80,7 +80,7 @@ Edge edge_of(const Tensor& t) {
   AutogradMeta* m = meta(t);
   if (TG_UNLIKELY(m->is_view && static_cast<ViewMeta*>(m)->stale())) grad_fn_of(t);
   if (m->grad_fn) return {m->grad_fn, m->output};
-  if (m->is_view && !static_cast<ViewMeta*>(m)->asks) return {};  // only its base needs one
+  if (m->is_view && !static_cast<ViewMeta*>(m)->requires_grad) return {};  // only its base needs one
   return {accumulator_of(t), 0};
 }
 

@@ -1,5 +1,5 @@
-// Node: one recorded operator of the tape. It knows the nodes that made its inputs (`edges`) and turns the
-// gradients of its outputs into those of its inputs. The tape is this graph of nodes; nothing else is kept.
+// Node: one recorded operator of the tape. It refers to the nodes that made its inputs (`edges`) and computes the
+// gradients of its inputs from those of its outputs. The tape is this graph of nodes; there is no other record.
 //
 // Ownership: a tensor owns the node that made it, a node owns the nodes of its inputs and what it saved.
 // Saved outputs are stored without their node (saved_tensor.h), so there is no cycle. Releasing a long chain
@@ -31,7 +31,7 @@ struct Edge {
   bool defined() const noexcept { return static_cast<bool>(node); }
 };
 
-// Gradients travel in this: entries may be undefined (no gradient).
+// A list of gradients: entries may be undefined (no gradient).
 using GradList = InlineVector<Tensor, 4>;
 
 // Hooks of a node and of the tensors it made. `tensor`, `retain` and `pre` see and may replace the gradients
@@ -51,7 +51,7 @@ struct NodeHooks {
   std::vector<std::pair<uint64_t, Post>> post;
 };
 
-// What a result looked like, so that its gradient can be checked and zeros made for it.
+// The metadata of an output, with which its gradient is checked and zeros are created for it.
 struct OutputMeta {
   DimVector sizes;
   DType dtype = DType::float32;
@@ -82,7 +82,7 @@ struct TG_API Node : intrusive_ptr_target {
   virtual void release_saved() noexcept {}
   // Drops everything it owns but edges and hooks; called once, when the last owner has gone.
   virtual void drop_contents() noexcept { release_saved(); }
-  // Shows what is saved, by name: for Python's collector and for `grad_fn._saved_NAME`.
+  // Visits the saved tensors by name: for Python's garbage collector and for `grad_fn._saved_NAME`.
   virtual void visit_saved(const SavedVisitor&) const {}
 
   bool needs(size_t i) const noexcept { return edges[i].defined(); }
@@ -114,7 +114,7 @@ struct TG_API Node : intrusive_ptr_target {
   Node* next_dying_ = nullptr;
 };
 
-// Holds a lock byte for a scope. Only for a few instructions: who waits, spins.
+// Holds a lock byte for a scope. Only for a few instructions, since waiting threads spin.
 class SpinGuard {
  public:
   explicit SpinGuard(std::atomic<bool>& locked) noexcept : locked_(locked) {
@@ -129,11 +129,11 @@ class SpinGuard {
   std::atomic<bool>& locked_;
 };
 
-// "exp" for ExpBackward0: how messages call a node.
+// The name of a node in messages: "exp" for ExpBackward0.
 TG_API std::string operator_of(const Node& node);
 
-// Appends the edge of an input of a node: its node, its accumulator (a leaf that asks for a gradient), or
-// none. For an in-place operator the first edge is that of the tensor written to.
+// Appends the edge of an input of a node: its node, its accumulator (a leaf that asks for a gradient), or none. For an
+// in-place operator the first edge is that of the target.
 TG_API Edge edge_of(const Tensor& t);
 TG_API void add_edge(Node& node, const Tensor& t);
 TG_API void add_edges(Node& node, TensorSpan tensors);
@@ -160,7 +160,7 @@ inline void check_inplace(const Tensor& self, const char* op, bool recording) {
   check_inplace_slow(self, op, recording);
 }
 TG_API void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node);
-// A write noticed by nobody else: bumps the version with the operator's name and the call site.
+// Records a write that is not tracked otherwise: bumps the version with the operator's name and the call site.
 inline void bump_version(const Tensor& self, const char* op) { self.impl()->bump_version(op, current_site()); }
 
 // Makes `view` a differentiable view of `base` (view rows do so through the generated wrapper).

@@ -1,10 +1,10 @@
-// The profiler's recorder: operators, nodes of backward, modules and annotations write when they begin and end.
+// The profiler's recorder: operators, nodes of backward, modules and annotations record when they begin and end.
 //
-// Every public operator tests one bit of the mode word (c10/modes.h), which it has loaded anyway; nothing else is paid
-// while no profiler runs. With the bit set it asks `enter()`, opens a Scope and calls itself: the second `enter()`,
-// that of the call inside, says no. One session at a time; it holds a log per thread that takes part (the one that
-// started it, and those that called `attach`). A log belongs to its thread, which writes without a lock; another thread
-// that stops the session reads what has been published (profiler_log.h).
+// Every public operator tests one bit of the mode word (c10/modes.h), which it has loaded anyway; there is no other
+// cost while no profiler runs. With the bit set it calls `enter()`, opens a Scope and calls itself: the second
+// `enter()`, that of the inner call, returns false. One session at a time; it holds a log per thread that takes part
+// (the one that started it, and those that called `attach`). A log belongs to its thread, which writes without a lock;
+// another thread that stops the session reads what has been published (profiler_log.h).
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,9 @@ struct Options {
   bool modules = false;
 };
 
-// What a thread wrote. `inputs` holds, per operator with shapes: the number of arguments, and for each its dtype and
-// number of dimensions and sizes; dtype -1 for what is neither tensor nor integers, -2 and a count before the tensors
-// of a list, -3 and a count before integers, -4 before an integer.
+// The record of one thread. `inputs` holds, per operator with shapes: the number of arguments, and for each its dtype
+// and number of dimensions and sizes; dtype -1 for what is neither tensor nor integers, -2 and a count before the
+// tensors of a list, -3 and a count before integers, -4 before an integer.
 struct ThreadRecord {
   uint64_t thread = 0;
   std::vector<Event> events;
@@ -61,7 +61,7 @@ struct ThreadRecord {
 
 // Raises when a session runs already.
 TG_API void start(const Options& options);
-// Ends the session: what its threads wrote so far. Raises when none runs.
+// Ends the session and returns the records of its threads. Raises when none runs.
 TG_API std::vector<std::shared_ptr<ThreadRecord>> stop();
 TG_API bool running() noexcept;
 // The calling thread takes part in the running session, if any.
@@ -84,7 +84,7 @@ struct Input {
   Input(const T&) noexcept {}
 };
 
-// Whether this call is to be recorded: true at the call from outside, false at the call that a Scope wraps.
+// Whether this call is to be recorded: true for the outer call, false for the call that a Scope wraps.
 TG_API bool enter() noexcept;
 
 class TG_API Scope {

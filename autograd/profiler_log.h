@@ -1,4 +1,4 @@
-// What one thread writes while a profiler runs: events and the shapes of their arguments, in blocks that never move.
+// The log of one thread while a profiler runs: events and the shapes of their arguments, in blocks that never move.
 //
 // The owner writes without a lock: it fills an event, then publishes the count. Another thread may read meanwhile (it
 // stops the session): it sees the events that are published, each either open (`end` is -1) or complete. Times are
@@ -115,7 +115,7 @@ class Log {
   uint32_t count_ = 0;
   EventBlock* last_events_ = nullptr;
   InputBlock* last_inputs_ = nullptr;
-  // Every description is kept once: what a training loop calls has the same shapes again and again.
+  // Every description is stored once: a training loop calls operators with the same shapes again and again.
   struct Noted {
     const int64_t* numbers = nullptr;
     uint32_t size = 0;
@@ -131,7 +131,7 @@ class Log {
     size_t size = 0;
     const char* kept = nullptr;
   };
-  std::array<Known, 64> known_{};  // by the address that was given; the text is compared, as addresses come again
+  std::array<Known, 64> known_{};  // by address; the text is compared, as addresses are reused
 
   // For readers, too.
   std::atomic<EventBlock*> first_events_{nullptr};

@@ -1,6 +1,6 @@
-// Where SavedTensor::release puts what it lets go while a node's lock is held: dropping a tensor may run
-// arbitrary code (a Python object's end), which must not happen under the lock. The engine empties it after
-// the lock.
+// Collects the tensors that SavedTensor::release gives up while a node's lock is held: destroying a tensor may run
+// arbitrary code (a Python object's finaliser), which must not happen under the lock. The engine empties it after
+// releasing the lock.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,8 @@
-// SavedTensor: a tensor kept by a node for its backward. It remembers the version that was saved; `unpack`
-// raises when the tensor was overwritten since (naming the line that saved it, and the operator and line that
-// wrote), or when the node has already been run and freed (naming the line that built it).
-// An output of the node itself is kept without its grad_fn, so that node and tensor do not own each other.
-// Saved-tensor hooks (pack, unpack) of the current thread apply.
-// Threads: unpack and Node::release_saved take the node's lock.
+// SavedTensor: a tensor kept by a node for its backward. It stores the version at the time of saving; `unpack` raises
+// when the tensor was overwritten since (naming the line that saved it, and the operator and line that wrote), or when
+// the node has already been run and freed (naming the line that built it). An output of the node itself is kept without
+// its grad_fn, so that node and tensor do not own each other. Saved-tensor hooks (pack, unpack) of the current thread
+// apply. Threads: unpack and Node::release_saved take the node's lock.
 #pragma once
 
 #include "tapegrad/autograd/node.h"
@@ -33,17 +32,17 @@ class TG_API SavedTensor {
     return *new (this) SavedTensor(std::move(o));
   }
 
-  // The tensor. `owner` is the node that saved it. Where gradients of gradients may be wanted (grad mode is
-  // on) an output comes with its place on the tape.
+  // The tensor. `owner` is the node that saved it. If grad mode is on (second derivatives may be needed), an output is
+  // returned with its grad_fn.
   Tensor unpack(Node& owner) const { return unpack(owner, grad_enabled()); }
   Tensor unpack(Node& owner, bool with_history) const;
-  // Whether something was saved and not released (an optional argument that was absent unpacks to undefined).
+  // Whether a tensor was saved and not released (an absent optional argument unpacks to undefined).
   bool defined() const noexcept { return state_ == State::Saved; }
   void release() noexcept;
   // For Python's collector: the tensor held, without checks; undefined when packed by hooks or released.
   const Tensor& held() const noexcept { return tensor_; }
   bool is_output() const noexcept { return is_output_; }
-  // What a pack hook returned, and what puts the tensor back on the tape. Null without hooks.
+  // The result of a pack hook, and what is needed to put the unpacked tensor back on the tape. Null without hooks.
   struct Packed {
     std::shared_ptr<SavedTensorHooks> hooks;
     std::shared_ptr<void> object;

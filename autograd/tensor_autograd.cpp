@@ -13,7 +13,7 @@ using autograd::meta;
 
 const Tensor& Tensor::set_requires_grad(bool value) const {
   autograd::ViewMeta* view = autograd::view_meta(*this);
-  if (value == impl_->needs_grad() && (value ? !view || view->asks || !is_leaf() : is_leaf())) return *this;
+  if (value == impl_->needs_grad() && (value ? !view || view->requires_grad || !is_leaf() : is_leaf())) return *this;
   if (!is_leaf()) {
     TG_THROW(Runtime, "requires_grad_: you can only change requires_grad flags of leaf variables\n{}",
              value ? "hint: the result of a recorded operator requires grad already"
@@ -22,7 +22,7 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
   TG_CHECK(
       !is_sparse() || !value, NotImplemented,
       "requires_grad_: a sparse tensor is no leaf of the tape\nlet the values that it is made of require a gradient");
-  if (view) view->asks = value;
+  if (view) view->requires_grad = value;
   if (!value) {
     if (view)
       impl_->set_needs_grad_of_view();

@@ -1,11 +1,11 @@
-// Views on the tape: how the history of a view is made anew after a write to its base, and how a write to a
-// view becomes history of its base. The rules are PyTorch's.
+// Views on the tape: how the history of a view is recreated after a write to its base, and how a write to a view
+// becomes part of the history of its base. The rules are PyTorch's.
 //
-// Note "Views and their base". Every view knows its base. A recorded in-place write to a view makes a
-// CopySlices node the base's new history: it copies the part of the gradient that the view covers, runs the
-// written operator's own node on it, and puts the result back. Views (the written one as well as all others)
-// notice at their next use that the base has another node than the one they account for, and take an
-// AsStrided node of the base for their history. A write to the base itself is noticed in the same way.
+// Note "Views and their base". Every view refers to its base. A recorded in-place write to a view makes a CopySlices
+// node the base's new history: it copies the part of the gradient that the view covers, runs the written operator's own
+// node on it, and puts the result back. All views (the written one included) detect at their next use that the base's
+// node has changed, and get an AsStrided node of the base as their new history. A write to the base itself is detected
+// in the same way.
 #pragma once
 
 #include "tapegrad/autograd/meta.h"
@@ -36,7 +36,7 @@ struct TG_API CopySlices final : Node {
   void release_saved() noexcept override;
   void drop_contents() noexcept override;
   void visit_saved(const SavedVisitor& visit) const override;
-  // The tensor written to as it stands on the tape now: for gradients of gradients.
+  // The written tensor with its current place on the tape: for second derivatives.
   Edge view_edge();
 
   Geometry base;

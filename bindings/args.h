@@ -13,10 +13,9 @@
 //     TG_PY_CATCH
 //   }
 //
-// A method passes its self, which becomes argument 0. Nothing is allocated on the way: slots are borrowed references
-// into the call's own arguments. Converters raise Error(Type) that names operator and argument; those with a default
-// give it for an absent argument (and, where the row's type has a `?`, for None).
-// Everything needs the GIL.
+// A method passes its self, which becomes argument 0. Nothing is allocated: slots are borrowed references into the
+// call's own arguments. Converters raise Error(Type) that names operator and argument; those with a default return it
+// for an absent argument (and for None, if the row's type has a `?`). Everything needs the GIL.
 #pragma once
 
 #include <optional>
@@ -66,14 +65,14 @@ struct Signature {
   PyObject** interned = nullptr;  // names as interned strings, made at the first call with a keyword
 };
 
-// Where a value comes from, for messages: "add(): argument 'other' (position 2) must be ...".
+// The origin of a value, for messages: "add(): argument 'other' (position 2) must be ...".
 struct Ctx {
   const char* op;
   const char* arg;
   int position = 0;  // from 1; 0: not shown
 };
 
-// What an argument `int[]?` gives; converts to OptionalInts, which looks into it.
+// The value of an argument `int[]?`; converts to OptionalInts, which refers to it.
 struct OptionalDims {
   DimVector values;
   bool present = false;
@@ -222,7 +221,7 @@ class Arguments : public ArgumentsBase {
   PyObject* storage_[N > 0 ? N : 1];
 };
 
-// Sets the TypeError of a call that fits none of the overloads: lists them, and what was given. Returns null.
+// Sets the TypeError of a call that matches none of the overloads: lists them and the given arguments. Returns null.
 TG_COLD PyObject* no_overload(const char* name, std::initializer_list<const Signature*> candidates, PyObject* self,
                               PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 

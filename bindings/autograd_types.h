@@ -2,8 +2,8 @@
 //
 // Ownership, so that Python's collector can follow it: a tensor's Python object owns the tensor, which owns its node; a
 // node owns its hooks' callables, the context of a custom Function, and what it saved. The Python object of a node owns
-// the node. None of these are Python references, so tensor and node objects report, when the collector asks, what
-// only they keep alive (autograd_gc.cpp).
+// the node. None of these are Python references, so tensor and node objects report to the garbage collector what only
+// they keep alive (autograd_gc.cpp).
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ struct NodePostHook {  // of a node: gradients of its inputs and outputs
   void operator()(autograd::GradList& inputs, const autograd::GradList& outputs) const;
 };
 
-// What Python gets for a hook; `remove()` takes the hook off.
+// The handle of a hook in Python; `remove()` removes the hook.
 PyObject* wrap_handle(autograd::HookHandle handle);
 
 // The Python object of a node.

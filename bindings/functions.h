@@ -25,9 +25,9 @@ extern PyMethodDef keyed_generator_functions[];  // of tapegrad._C itself (keyed
 extern PyMethodDef cuda_functions[];             // of tapegrad._C itself (cuda.cpp)
 extern PyMethodDef transform_functions[];        // autocast and vmap, of tapegrad._C itself (transforms.cpp)
 
-// Modes and hooks that the interpreter gives to the core: the GIL around long work, Ctrl-C, lines of calls.
+// Installs the interpreter's hooks in the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();
-// What libraries of devices may ask of Python: lines of the program, warnings, the collector (cuda.cpp).
+// Python's callbacks for device libraries: lines of the program, warnings, garbage collection (cuda.cpp).
 void init_device_hooks();
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();

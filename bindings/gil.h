@@ -1,9 +1,9 @@
-// The GIL. Every binding gives it away and takes it through here.
+// The GIL. All bindings release and acquire it through this header.
 //
 // A thread that takes the GIL while another one ends the interpreter does not get it. Python 3.14 and later let such a
-// thread wait for ever; before, it is ended with pthread_exit(), which unwinds its stack: destructors would touch
-// Python objects without the GIL, and a noexcept function or a `catch (...)` on the way ends the process. So these
-// threads wait for ever with every version: gil.cpp says how.
+// thread wait forever; earlier versions end it with pthread_exit(), which unwinds its stack: destructors would touch
+// Python objects without the GIL, and a noexcept function or a `catch (...)` on the stack ends the process. Here such
+// threads wait forever with every version: gil.cpp describes how.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -11,12 +11,13 @@
 
 namespace tapegrad::python {
 
-// Whether this thread holds the GIL. PyGILState_Check() says yes to all threads once there has been a subinterpreter.
+// Whether this thread holds the GIL. PyGILState_Check() returns 1 on all threads once there has been a subinterpreter.
 bool holds_gil() noexcept;
 
-// Null where the thread does not hold the GIL, or ends the interpreter: then nobody else may have it.
+// Releases the GIL. Null if the thread does not hold it, or is finalising the interpreter: then no other thread may get
+// it.
 PyThreadState* give_gil_away() noexcept;
-void take_gil_back(PyThreadState* state) noexcept;  // null: nothing was given away
+void take_gil_back(PyThreadState* state) noexcept;  // null: it was not released
 
 // Holds the GIL for a scope, from any thread.
 class GilGuard {
@@ -30,7 +31,7 @@ class GilGuard {
   PyGILState_STATE state_;
 };
 
-// Gives the GIL away for a scope, for work that touches no Python object.
+// Releases the GIL for a scope, for work that touches no Python object.
 class GilRelease {
  public:
   GilRelease() noexcept : state_(give_gil_away()) {}
@@ -42,8 +43,8 @@ class GilRelease {
   PyThreadState* state_;
 };
 
-// Calls f() with the GIL, from any thread: for the last owner of a Python object, who lets it go. Not once the
-// interpreter ends: its objects stay as they are.
+// Calls f() with the GIL, from any thread: for releasing the last reference to a Python object. Does nothing once the
+// interpreter is finalising: its objects are leaked then.
 bool interpreter_ends() noexcept;
 template <class F>
 void with_gil_while_it_lasts(F&& f) {

@@ -1,4 +1,4 @@
-// What a storage over memory of others keeps: the object that owns the memory, until the storage goes.
+// The object that owns the memory of a storage over foreign memory, kept until the storage is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct Held {
   Held* next = nullptr;
 };
 
-// The deleter of such a storage, which gets a Held. An owner may be the last owner of another such storage, and so on
-// (arrays over tensors over arrays): they go one after the other, not within each other.
+// The deleter of such a storage, which gets a Held. An owner may hold the last reference to another such storage, and
+// so on (arrays over tensors over arrays): they are destroyed iteratively, not recursively.
 void release_held(void* held, void*, size_t) noexcept;
 
 }  // namespace tapegrad::python

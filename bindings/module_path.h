@@ -1,5 +1,5 @@
-// Where in a tree of modules an operator refused its operands: a line at the end of the message such as
-// `in Classifier.body.2: Linear(in_features=9, out_features=2, bias=True)`. Costs nothing until an error is raised.
+// The path of the module in which an operator raised an error, as a line at the end of the message such as `in
+// Classifier.body.2: Linear(in_features=9, out_features=2, bias=True)`. Costs nothing until an error is raised.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace tapegrad::python {
 
-// Remembers the message of an error that C++ raised; only such errors are given a path.
+// Records the message of an error raised in C++; only such errors get a path.
 void remember_error(std::string_view message) noexcept;
 
-// To be called where `module`'s call comes back with an exception set: adds the module to the path.
+// To be called when `module`'s call returns with an exception set: adds the module to the path.
 TG_COLD void name_failed_module(PyObject* module, PyObject* children_key) noexcept;
 
 }  // namespace tapegrad::python

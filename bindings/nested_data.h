@@ -8,8 +8,8 @@
 
 namespace tapegrad::python {
 
-// The items of a list, tuple or other sequence, or of an iterable to its end, in a tuple. A sequence of the program's
-// is read by the length that it gives: iterating over it might never end.
+// The items of a list, tuple or other sequence, or all items of an iterable, as a tuple. A user-defined sequence is
+// read by its length, since iterating over it might never end.
 PyRef items_of(PyObject* o);
 
 // A new CPU tensor with the numbers of `data`: a number, a 0-dimensional tensor, or lists, tuples and arrays of such,

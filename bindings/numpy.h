@@ -15,9 +15,9 @@ Tensor tensor_from_array(PyObject* array, bool warn);
 PyRef array_from_tensor(PyObject* tensor);
 // The dtype of an array or NumPy scalar, or nothing when tensors have no such dtype.
 std::optional<DType> array_dtype(PyObject* o) noexcept;
-// What makes NumPy refuse to move an array's memory while a storage lies over it: NumPy counts neither buffers nor
-// capsules, but an array that somebody has a weak reference to cannot be resized, with refcheck=False either. Null for
-// what has no array's memory.
+// A guard that makes NumPy refuse to reallocate an array's memory while a storage refers to it: NumPy counts neither
+// buffers nor capsules, but an array with a weak reference cannot be resized, not even with refcheck=False. Null for
+// objects that have no array memory.
 PyRef resize_guard(PyObject* o);
 
 }  // namespace tapegrad::python

@@ -77,29 +77,29 @@ PyObject* hook_of(PyTypeObject* type) noexcept {
   return hook == disabled_impl ? nullptr : hook;
 }
 
-// Types that are met often and never ask.
-bool never_asks(PyTypeObject* type) noexcept {
+// Types that are met often and never override.
+bool never_overrides(PyTypeObject* type) noexcept {
   return type == &PyUnicode_Type || type == &PySlice_Type || type == &PyComplex_Type || type == &PyDict_Type ||
          type == &PyEllipsis_Type || type == tensor_type || type == parameter_type;
 }
 
-bool asks(PyObject* o) noexcept { return !never_asks(Py_TYPE(o)) && hook_of(Py_TYPE(o)) != nullptr; }
+bool type_overrides(PyObject* o) noexcept { return !never_overrides(Py_TYPE(o)) && hook_of(Py_TYPE(o)) != nullptr; }
 
 }  // namespace
 
 bool mode_is_on() noexcept { return state_now != kAllOff && had_modes && !modes().empty(); }
 
 bool overrides_slowly(PyObject* o) noexcept {
-  if (state_now != kOn || never_asks(Py_TYPE(o))) return false;
+  if (state_now != kOn || never_overrides(Py_TYPE(o))) return false;
   // The tensors of a list are arguments like any other.
   if (PyTuple_CheckExact(o)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); ++i)
-      if (asks(PyTuple_GET_ITEM(o, i))) return true;
+      if (type_overrides(PyTuple_GET_ITEM(o, i))) return true;
     return false;
   }
   if (PyList_CheckExact(o)) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(o); ++i)
-      if (asks(PyList_GET_ITEM(o, i))) return true;
+      if (type_overrides(PyList_GET_ITEM(o, i))) return true;
     return false;
   }
   return hook_of(Py_TYPE(o)) != nullptr;
@@ -129,7 +129,7 @@ class Relevant {
  private:
   void add_one(PyObject* o) {
     PyTypeObject* type = Py_TYPE(o);
-    if (state_now != kOn || !asks(o)) return;
+    if (state_now != kOn || !type_overrides(o)) return;
     auto place = all_.end();
     for (auto it = all_.begin(); it != all_.end(); ++it) {
       if (Py_TYPE(it->get()) == type) return;
@@ -507,7 +507,7 @@ bool has_override(PyObject* const* args, Py_ssize_t n) noexcept {
   if (override_modes != 0 && mode_is_on()) return true;
   if (state_now != kOn) return false;
   for (Py_ssize_t i = 0; i < n; ++i)
-    if (asks(args[i])) return true;
+    if (type_overrides(args[i])) return true;
   return false;
 }
 

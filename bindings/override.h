@@ -1,10 +1,9 @@
-// `__torch_function__`: types that take the place of operators for their own objects, as in PyTorch. An operator whose
-// arguments hold such an object, of a subclass of Tensor or of any other type, asks the type instead of running; and
-// while a TorchFunctionMode is on, every operator asks the mode first.
+// `__torch_function__`: types that override operators for their own objects, as in PyTorch. An operator with such an
+// object among its arguments, of a subclass of Tensor or of any other type, calls the type's `__torch_function__`
+// instead of running; while a TorchFunctionMode is active, every operator calls the mode first.
 //
-// What it costs a call without such an object: a comparison of types per argument, and a look at one number.
-// https://docs.pytorch.org/docs/stable/notes/extending.html#extending-torch-python-api
-// Everything needs the GIL.
+// Cost of a call without such an object: one type comparison per argument, and one load.
+// https://docs.pytorch.org/docs/stable/notes/extending.html#extending-torch-python-api Everything needs the GIL.
 #pragma once
 
 #include "tapegrad/bindings/tensor_object.h"
@@ -13,7 +12,7 @@ namespace tapegrad::python {
 
 extern int override_modes;  // modes that are on, of all threads
 
-// Whether the object's type is to be asked. For those whose type is none of the usual ones.
+// Whether the object's type overrides operators. For objects of uncommon types.
 TG_COLD bool overrides_slowly(PyObject* o) noexcept;
 TG_COLD bool mode_is_on() noexcept;
 
@@ -25,7 +24,7 @@ inline bool overrides(PyObject* o) noexcept {
   return overrides_slowly(o);
 }
 
-// Whether the call goes to somebody else. `self` may be null.
+// Whether an argument or a mode overrides the call. `self` may be null.
 inline bool overridden(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept {
   if (TG_UNLIKELY(override_modes != 0) && mode_is_on()) return true;
   if (self && overrides(self)) return true;
@@ -35,20 +34,20 @@ inline bool overridden(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
   return false;
 }
 
-// What the other one answers to the call of a function or method that `entry` implements, for which `overridden` said
-// yes. Null with an exception set.
+// The result of the override for a call of the function or method implemented by `entry`, after `overridden` returned
+// true. Null with an exception set.
 TG_COLD PyObject* call_overridden(PyCFunction entry, PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                   PyObject* kwnames) noexcept;
 // The same for a slot, by the name of its method: "__getitem__".
 TG_COLD PyObject* call_overridden_slot(const char* name, PyObject* self, PyObject* const* args,
                                        Py_ssize_t nargs) noexcept;
 
-// Hand-written methods and properties of Tensor, wrapped so that they ask, too. Both keep what they return.
+// Wraps hand-written methods and properties of Tensor so that they can be overridden, too. The results live forever.
 PyMethodDef overridable_method(const PyMethodDef& method);
 PyGetSetDef* overridable_properties(PyGetSetDef* properties);
 
 extern PyMethodDef tensor_override_methods[];  // Tensor.__torch_function__
-extern PyMethodDef override_functions[];       // of tapegrad._C itself: what tapegrad.overrides is made of
+extern PyMethodDef override_functions[];       // of tapegrad._C itself: the basis of tapegrad.overrides
 bool init_overrides(PyObject* module);         // after the types, before functions are called
 
 }  // namespace tapegrad::python

@@ -1,6 +1,6 @@
-// The program's own code, called by the core: hooks, custom Functions, signal handlers. The core works with modes of
-// its own (backward records nothing, an operator under autocast is not cast again); a signal handler that runs in its
-// midst gets those that the program itself has set on this thread.
+// User code called by the core: hooks, custom Functions, signal handlers. The core sets modes of its own (backward
+// records nothing, an operator under autocast is not cast again); a signal handler that runs in the middle of it gets
+// the modes that the program itself has set on this thread.
 #pragma once
 
 #include "tapegrad/aten/batch/all_levels.h"
@@ -13,10 +13,10 @@ namespace tapegrad::python {
 inline constexpr uint32_t kProgramModes = kModeGradMask | kModeAutocast | kModeBatch;
 extern constinit thread_local uint32_t program_modes;  // of these bits
 
-// After a function that Python called has changed some of these bits.
+// To be called after a function called by Python has changed some of these bits.
 inline void keep_modes(uint32_t changed) noexcept { program_modes = (program_modes & ~changed) | (modes() & changed); }
 
-// Holds the GIL, gives the lines of the program their own call sites, and takes back the grad mode that they leave.
+// Holds the GIL, lets lines of the program have their own call sites, and restores the grad mode afterwards.
 class ProgramScope {
  public:
   ProgramScope() noexcept = default;

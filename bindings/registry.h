@@ -1,5 +1,5 @@
-// What the generator hands to the module's initialisation: one table of methods and of functions per family,
-// collected in gen/bindings/registry.cpp. Tables end with an empty entry; all of it is static.
+// The generator's input to the module's initialisation: one table of methods and of functions per family, collected in
+// gen/bindings/registry.cpp. Tables end with an empty entry; all of it is static.
 #pragma once
 
 #include <span>

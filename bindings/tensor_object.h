@@ -1,8 +1,7 @@
-// The Python object of a tensor. One Python object per TensorImpl at a time (`x.grad is x.grad`): the TensorImpl
-// points to it through its slot. Usually the Python object owns the TensorImpl; when its last Python reference
-// goes while C++ still uses the tensor and it carries something to lose (attributes, weak references, a subclass),
-// ownership is turned round and the TensorImpl keeps the Python object alive, see tensor_object.cpp.
-// Everything here needs the GIL.
+// The Python object of a tensor. One Python object per TensorImpl at a time (`x.grad is x.grad`): the TensorImpl points
+// to it through its slot. Usually the Python object owns the TensorImpl; when its last Python reference goes while C++
+// still uses the tensor and it carries something to lose (attributes, weak references, a subclass), ownership is
+// reversed and the TensorImpl keeps the Python object alive, see tensor_object.cpp. Everything here needs the GIL.
 #pragma once
 
 #include <vector>
@@ -35,7 +34,7 @@ PyObject* wrap_as(PyTypeObject* type, Tensor tensor) noexcept;
 PyObject* wrap(std::vector<Tensor> tensors) noexcept;       // a tuple
 PyObject* wrap_list(std::vector<Tensor> tensors) noexcept;  // a list
 
-// For in-place methods: self again, without a look at the slot.
+// For in-place methods: returns self, without reading the slot.
 inline PyObject* return_self(PyObject* self) noexcept {
   Py_INCREF(self);
   return self;

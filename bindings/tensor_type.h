@@ -9,15 +9,15 @@
 
 namespace tapegrad::python {
 
-// Life (tensor_object.cpp).
+// Creation and destruction (tensor_object.cpp).
 void tensor_dealloc(PyObject* self) noexcept;
 void tensor_finalize(PyObject* self) noexcept;
 int tensor_traverse(PyObject* self, visitproc visit, void* arg);
 int tensor_clear(PyObject* self);
 void install_release_hook() noexcept;
 
-// The collector's way into the tape: the part of it that only this tensor keeps alive. Installed by the bindings of
-// autograd.
+// Lets the garbage collector traverse the part of the tape that only this tensor keeps alive. Installed by the bindings
+// of autograd.
 extern int (*traverse_tape)(const Tensor& tensor, visitproc visit, void* arg);
 extern void (*clear_tape)(const Tensor& tensor) noexcept;
 

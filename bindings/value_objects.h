@@ -40,7 +40,7 @@ PyObject* layout_object(Layout layout) noexcept;               // borrowed
 PyObject* memory_format_object(MemoryFormat format) noexcept;  // borrowed
 PyObject* wrap_generator(GeneratorPtr generator) noexcept;
 
-// What printed names start with ("tapegrad", or "torch" while tapegrad.compat is installed), and its setter for Python.
+// The prefix of printed names ("tapegrad", or "torch" while tapegrad.compat is installed), and its setter for Python.
 const std::string& root_name() noexcept;
 PyObject* set_root_name(PyObject*, PyObject* name);
 

@@ -1,7 +1,7 @@
-// The interface of everything that hands out tensor memory, and the CPU's instance of it.
-// Memory is sized on both ends: `deallocate` must be given the same number of bytes as `allocate`.
-// Thread rules: every function may be called from any thread; a block may be freed by another thread than
-// the one that asked for it. Ownership: the caller owns a block until it gives it back.
+// The interface of allocators of tensor memory, and the CPU's allocator. Deallocation is sized: `deallocate` must be
+// given the same number of bytes as `allocate`. Thread rules: every function may be called from any thread; a block may
+// be freed by a thread other than the one that allocated it. Ownership: the caller owns a block until it calls
+// `deallocate`.
 #pragma once
 
 #include <cstddef>
@@ -39,14 +39,14 @@ class TG_API Allocator {
   virtual void deallocate(void* p, size_t nbytes) noexcept = 0;
 
   virtual MemoryStats stats() const = 0;
-  // Makes the present counts the new peaks.
+  // Sets the peaks to the current counts.
   virtual void reset_peak() = 0;
-  // Returns what is free to the system: the caches of the calling thread and of the pools, not those of
-  // other threads (they are small and bounded).
+  // Returns free memory to the system: the caches of the calling thread and of the pools, not those of other threads
+  // (they are small and bounded).
   virtual void empty_cache() = 0;
   // Bytes that the calling thread allocated less those that it freed: differences say what happened in between.
   virtual int64_t thread_bytes() const noexcept { return 0; }
-  // A table of the numbers for people.
+  // The statistics as a human-readable table.
   virtual std::string summary() const = 0;
 };
 

@@ -1,6 +1,6 @@
-// Some libraries end the process when a small piece of memory is refused to them: the C library where a thread first
-// uses thread-local memory of a library or an object with a destructor, libgomp where it makes a team. What is here
-// asks for a larger piece first, gives it back, and throws std::bad_alloc where there is none. Any thread.
+// Some libraries end the process when a small allocation fails: the C library when a thread first uses a library's
+// thread-local memory or an object with a destructor, libgomp when it creates a team. The functions here allocate a
+// larger piece first, free it, and throw std::bad_alloc if that failed. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace tapegrad {
 
-// Throws std::bad_alloc where there are not so many bytes in one piece. 16 KiB take 50 ns, 128 and more 1 us.
+// Throws std::bad_alloc if that many contiguous bytes cannot be allocated. Costs 50 ns for 16 KiB, 1 us for 128 KiB and
+// more.
 TG_API void require_memory(size_t nbytes = 16 << 10);
 
-// A thread's first exception needs some bytes, too. They are got when it first calls us, from a reserve where there are
-// no others.
+// A thread's first exception allocates a few bytes, too. They are allocated when the thread first calls the library,
+// from a reserve if there is no other memory.
 namespace detail {
 extern TG_API constinit thread_local bool thread_prepared __attribute__((tls_model("initial-exec")));
 TG_API void prepare_thread_slowly() noexcept;

@@ -1,15 +1,14 @@
-// The central pool of the caching allocator: blocks of any size cut out of large segments, best fit, merged
-// with their free neighbours when they come back. Not thread-safe: the owner locks. Tested on a fake source.
+// The central pool of the caching allocator: blocks of any size cut out of large segments, best fit, merged with their
+// free neighbours when they are freed. Not thread-safe: the owner locks. Tested on a fake source.
 //
 // Rules:
 // - Sizes are multiples of kGranule. A block is cut from the smallest free block that is large enough.
-// - A request below kBigBlock never breaks up a wholly free big segment while memory can be reserved: small
-//   long-lived blocks inside it would keep the next large tensor from reusing its (already faulted in) pages.
-// - A big block is a multiple of kHugePage and has a segment of its own; smaller ones share segments that
-// grow with use.
-// - Free bytes beyond the limit go back: first wholly free segments, the longest idle first, then the pages
-// of
-//   large free blocks in segments that are in use (their addresses stay).
+// - A request below kBigBlock never splits a wholly free big segment while memory can be reserved: small long-lived
+//   blocks inside it would keep the next large tensor from reusing its (already faulted in) pages.
+// - A big block is a multiple of kHugePage and has a segment of its own; smaller ones share segments that grow with
+//   use.
+// - Free bytes beyond the limit go back to the system: first wholly free segments, longest idle first, then the pages
+//   of large free blocks in segments that are in use (their addresses stay reserved).
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,8 @@
 
 namespace tapegrad::detail {
 
-// A source with counters, shared by the pools of one allocator. It refuses what would not fit into memory.
+// A memory source with counters, shared by the pools of one allocator. It refuses requests that would not fit into
+// memory.
 class TG_API Reservoir {
  public:
   explicit Reservoir(MemorySource& source) : source_(source) {}
@@ -32,7 +32,7 @@ class TG_API Reservoir {
   void purge(void* p, size_t nbytes, size_t already) noexcept;
   // Purged pages that are about to be used again.
   void refill(size_t nbytes) noexcept;
-  // What a request can hope for now: the source's figure less what was promised but not yet touched.
+  // Bytes that can still be reserved now: the source's figure less what was reserved but not yet touched.
   uint64_t available() noexcept;
 
   uint64_t reserved = 0;

@@ -26,9 +26,9 @@ struct ThreadCache;
 }
 
 struct CachingAllocatorOptions {
-  // The most free memory that the central pools keep.
+  // Upper limit of the free memory that the central pools keep.
   uint64_t cache_limit = uint64_t{1} << 30;
-  // What messages call the memory.
+  // The name of this memory in messages.
   const char* name = "cpu";
 };
 
@@ -50,7 +50,7 @@ class TG_API CachingAllocator final : public Allocator {
   int64_t thread_bytes() const noexcept override;
   std::string summary() const override;
 
-  // The bytes that a request really takes.
+  // The size of the block that a request of `nbytes` bytes occupies.
   static size_t block_size(size_t nbytes) noexcept;
   // Verifies the central pool's lists; throws Error(Internal). For tests.
   void check() const;
@@ -75,7 +75,7 @@ class TG_API CachingAllocator final : public Allocator {
   detail::BlockPool blocks_;
   uint64_t num_retries_ = 0;
 
-  // Thread caches add what they counted; readers add what the caches have not handed over yet.
+  // Thread caches add their counts here; readers add the counts that the caches have not handed over yet.
   std::atomic<int64_t> live_{0};
   std::atomic<int64_t> peak_{0};
   std::atomic<uint64_t> ended_allocs_{0};  // of threads that are gone

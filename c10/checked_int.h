@@ -1,5 +1,5 @@
-// Arithmetic on sizes, strides and counts that a caller has given: it remembers that a result did not fit into 64 bits,
-// so that a formula is written as it is and asked once.
+// Integers with a sticky overflow flag, for arithmetic on sizes, strides and counts given by a caller: a formula is
+// written as usual and checked once at its end.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What a program asked of cuDNN (backends.cudnn and others), kept whether or not there is one. Any
-// thread.
+// The program's settings for cuDNN (backends.cudnn and others), kept whether or not cuDNN is available. Any thread.
 #pragma once
 
 #include "tapegrad/c10/macros.h"
@@ -7,13 +6,13 @@
 namespace tapegrad {
 
 enum class CudnnSwitch : int {
-  Enabled,         // ask it at all
-  Benchmark,       // measure its algorithms instead of asking its heuristics
-  BenchmarkLimit,  // how many of them; 0: all
+  Enabled,         // use cuDNN at all
+  Benchmark,       // measure its algorithms instead of using its heuristics
+  BenchmarkLimit,  // how many algorithms are measured; 0: all
   Deterministic,   // only algorithms that sum in the same order each time, when measuring, too
-  Reproducible,    // the same, asked for by use_deterministic_algorithms
+  Reproducible,    // the same, set by use_deterministic_algorithms
   AllowTF32,       // float32 operands may be rounded to TF32
-  Attention,       // attention, too (backends.cuda.enable_cudnn_sdp, nn.attention.sdpa_kernel)
+  Attention,       // use it for attention (backends.cuda.enable_cudnn_sdp, nn.attention.sdpa_kernel)
   Count
 };
 

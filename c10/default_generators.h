@@ -1,6 +1,6 @@
-// The generators of random operators that are given none: one for the CPU (generator.h) and one for each CUDA device.
-// All begin alike, so after one seed every device draws the same numbers; from there on each counts its own calls. A
-// thread with a generator of its own (thread_generator.h) uses that for all devices.
+// The default generators of random operators: one for the CPU (generator.h) and one per CUDA device. All start from the
+// same seed, so every device draws the same numbers; each then counts its own calls. A thread with a generator of its
+// own (thread_generator.h) uses that one for all devices.
 #pragma once
 
 #include "tapegrad/c10/device.h"
@@ -13,10 +13,11 @@ inline Generator& generator_or_default(const intrusive_ptr<Generator>& given, De
   return given ? *given : *default_generator_of(device);
 }
 
-// What random operators of a CUDA device use from here on. Any thread; calls that are drawing may use either.
+// Replaces the default generator of a CUDA device. Any thread; calls that are drawing meanwhile may use either
+// generator.
 TG_API void set_default_generator_of(Device device, intrusive_ptr<Generator> generator);
 
-// Seeds all that the calling thread uses.
+// Seeds all default generators that the calling thread uses.
 TG_API void manual_seed_all(uint64_t seed);
 
 }  // namespace tapegrad

@@ -1,7 +1,7 @@
-// Where a tensor lives: `cpu`, `cuda:N` or `meta` (shapes without data). A plain value.
-// Sparse tensors have a type of their own: they have no elements at an address, so no kernel may take them, and the
-// table of kernels has none for them. The index says where their parts are (aten/sparse/sparse_tensor.h). So it is with
-// the tensors that vmap hands out, whose index is the level of the vmap (aten/batch/batched_tensor.h).
+// Where a tensor lives: `cpu`, `cuda:N` or `meta` (shapes without data). A plain value. Sparse tensors have a device
+// type of their own: their elements do not lie at one address, so no kernel may take them, and the kernel table has
+// none for this type. The index tells where their parts are (aten/sparse/sparse_tensor.h). The same holds for batched
+// tensors of vmap, whose index is the level of the vmap (aten/batch/batched_tensor.h).
 #pragma once
 
 #include <cstdint>

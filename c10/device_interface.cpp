@@ -63,7 +63,7 @@ DeviceInterface* device_interface(DeviceType type) noexcept {
 }
 
 std::string device_why_not(DeviceType type) {
-  if (DeviceInterface* have = device_interface(type)) return have->why_none();
+  if (DeviceInterface* have = device_interface(type)) return have->unavailable_reason();
   if (type == DeviceType::Batched) return "it is over, and a tensor that was made inside it is used";
   return type == DeviceType::CUDA ? why_not : "nothing can be allocated there";
 }

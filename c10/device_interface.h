@@ -1,7 +1,7 @@
-// What the layers above ask of a device that a library of its own serves (libtapegrad_cuda): the library is loaded and
-// fills this in when the device is first asked for, so that nothing above links to it and `import tapegrad` loads
-// nothing. Handles of streams, events and graphs are the device's own pointers as numbers; stream 0 is the default one.
-// Failures are raised as Error. All functions from any thread.
+// The interface between the layers above and a device that is implemented by a separate library (libtapegrad_cuda). The
+// library is loaded, and registers its implementation, when the device is first used; nothing above links to it, and
+// `import tapegrad` does not load it. Handles of streams, events and graphs are the device's own pointers as numbers;
+// stream 0 is the default stream. Failures are raised as Error. All functions from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class TG_API DeviceInterface {
 
   // --- devices ---
   virtual int count() noexcept = 0;
-  virtual std::string why_none() = 0;  // one sentence; "" where there is a device
+  virtual std::string unavailable_reason() = 0;  // one sentence; "" where there is a device
   virtual bool simulated() const noexcept = 0;
   virtual bool initialized() const noexcept = 0;  // whether memory or streams of any device were asked for
   virtual int current() = 0;
@@ -67,24 +67,24 @@ class TG_API DeviceInterface {
   virtual void copy_to_shared(void* to, const StorageImpl& from) = 0;  // after all work of the device; waits
   // The handle of the memory around p, and where in it p lies.
   virtual uint64_t export_shared(int device, const void* p, unsigned char* handle) = 0;
-  // Records the event, which is made when it is 0, behind the current stream's work and what it stood for before. Where
-  // no event can be had, waits and returns 0.
+  // Records the event (created if it is 0) after the current stream's work and after whatever the event marked before.
+  // If no event can be created, waits and returns 0.
   virtual int64_t mark_sent(int device, int64_t event) = 0;
   virtual void* open_shared(int device, const unsigned char* handle, uint64_t offset) = 0;
-  // The current stream goes on when the sender's event has passed.
+  // Makes the current stream wait for the sender's event.
   virtual void await_sent(int device, const unsigned char* event) = 0;
-  // Waits for all work of this process on opened memory; false when that cannot be had.
+  // Waits for all work of this process on opened memory; false if that failed.
   virtual bool settle_shared(const void* p) noexcept = 0;
   virtual void close_shared(const void* p) noexcept = 0;
 
-  // --- host memory that the device reaches ---
+  // --- host memory that the device can access ---
   virtual Storage allocate_pinned(size_t nbytes) = 0;
   virtual bool is_pinned(const void* p) = 0;
   virtual void empty_pinned_cache() = 0;
   virtual void register_pinned(void* p, size_t nbytes) = 0;
   virtual void unregister_pinned(void* p) = 0;
 
-  // --- graphs; a pool is a number that keeps the memory of captures apart ---
+  // --- graphs; a pool is a number that separates the memory of captures ---
   virtual uint64_t new_pool() = 0;
   virtual void use_pool(int device, uint64_t pool, bool only_this_thread) = 0;  // until end_pool
   virtual void end_pool(int device, uint64_t pool) = 0;
@@ -100,25 +100,25 @@ class TG_API DeviceInterface {
   virtual void destroy_graph_exec(int64_t exec) noexcept = 0;
 
   // --- waiting and profiling ---
-  virtual void set_wait_mode(int mode) = 0;  // what host code that waits for a value does: 0 nothing, 1 warns, 2 raises
+  virtual void set_wait_mode(int mode) = 0;  // when host code waits for a value: 0 nothing, 1 warns, 2 raises
   virtual int wait_mode() const noexcept = 0;
   virtual void mark(int what, const char* text, uint64_t* id) = 0;  // nvtx: 0 mark, 1 push, 2 pop, 3 start, 4 end
   virtual void profiler(bool on) = 0;
 };
 
-// The library of a device type, loaded by the first call; null where there is none, and then `device_why_not` says why
-// in one sentence. Does not raise.
+// The interface of a device type, whose library the first call loads; null if there is none, and then `device_why_not`
+// gives the reason in one sentence. Does not raise.
 TG_API DeviceInterface* device_interface(DeviceType type) noexcept;
 TG_API std::string device_why_not(DeviceType type);
 // Whether a library has been loaded already.
 TG_API bool device_interface_loaded(DeviceType type) noexcept;
-// As device_interface, but raises that sentence, after `op`.
+// As device_interface, but raises Runtime with that reason instead of returning null.
 TG_API DeviceInterface& need_device(DeviceType type, const char* op);
-// What the library calls when it is loaded.
+// Called by the library when it is loaded.
 TG_API void set_device_interface(DeviceType type, DeviceInterface* interface);
 
-// What the layers above give the libraries: who calls (a call site, see autograd/call_site.h), ways to warn
-// and to free garbage.
+// Callbacks that the layers above give the libraries: the current call site (autograd/call_site.h), warnings, and
+// garbage collection.
 struct HostHooks {
   uint32_t (*site)() noexcept = nullptr;
   std::string (*describe_site)(uint32_t site) = nullptr;

@@ -32,8 +32,9 @@ using complex128_t = std::complex<double>;
   _(complex64, ::tapegrad::complex64_t) \
   _(complex128, ::tapegrad::complex128_t)
 
-// Those, and dtypes whose tensors are stored, moved, compared for equality and converted, as in PyTorch; a kernel for
-// each would make the library larger by a quarter. Behind the others: promotion and ranges go by the order of those.
+// In addition, dtypes whose tensors can only be stored, moved, compared for equality and converted, as in PyTorch;
+// kernels for them would make the library larger by a quarter. They come after the others, because promotion and ranges
+// depend on the order of those.
 #define TG_FORALL_STORED_DTYPES(_) \
   TG_FORALL_DTYPES(_)              \
   _(uint16, uint16_t)              \
@@ -72,7 +73,7 @@ inline constexpr bool is_half_type = std::is_same_v<T, Half> || std::is_same_v<T
 template <class T>
 inline constexpr bool is_floating_type = std::is_floating_point_v<T> || is_half_type<T>;
 
-// The type in which arithmetic on T happens: float for the 16-bit formats, T itself otherwise.
+// The type in which arithmetic on T is done: float for the 16-bit formats, T itself otherwise.
 template <class T>
 using compute_t = std::conditional_t<is_half_type<T>, float, T>;
 
@@ -87,7 +88,7 @@ constexpr size_t element_size(DType t) {
 
 constexpr bool is_complex(DType t) { return t == DType::complex64 || t == DType::complex128; }
 constexpr bool is_floating_point(DType t) { return t >= DType::float16 && t <= DType::float64; }
-// Stored and not computed with: uint16, uint32, uint64.
+// Storage-only dtypes: uint16, uint32, uint64.
 constexpr bool is_stored_only(DType t) { return t >= DType::uint16; }
 constexpr bool is_integral(DType t) {  // without bool
   return (t >= DType::uint8 && t <= DType::int64) || is_stored_only(t);
@@ -104,7 +105,7 @@ constexpr DType to_complex(DType t) {
   return is_complex(t) ? t : t == DType::float64 ? DType::complex128 : DType::complex64;
 }
 constexpr DType compute_dtype(DType t) { return is_half(t) ? DType::float32 : t; }
-// The dtype with kernels whose bits are those of t, for what only moves elements or looks at single bits.
+// The dtype with kernels that has the same width as t, for operations that only move elements or look at single bits.
 constexpr DType bits_dtype(DType t) {
   return t == DType::uint16 ? DType::int16 : t == DType::uint32 ? DType::int32 : t == DType::uint64 ? DType::int64 : t;
 }
@@ -117,15 +118,14 @@ TG_API DType promote_types(DType a, DType b);
 // float -> integer are refused, everything -> bool only from bool).
 TG_API bool can_cast(DType from, DType to);
 
-// What a kernel raises for a dtype that it was not compiled for. The operator that called it adds its name
-// (name_operator).
+// Raised by a kernel for a dtype that it was not compiled for. The calling operator adds its name (name_operator).
 struct TG_API NoKernelFor final : Error {
   explicit NoKernelFor(DType t);
 };
 [[noreturn]] TG_API TG_COLD void throw_no_kernel_for(DType t);
 [[noreturn]] TG_API TG_COLD void name_operator(const NoKernelFor& error, const char* op);
 
-// Calls f.template operator()<T>() with the C++ type of t. Raises NoKernelFor for what is only stored.
+// Calls f.template operator()<T>() with the C++ type of t. Raises NoKernelFor for storage-only dtypes.
 template <class F>
 decltype(auto) dispatch_dtype(DType t, F&& f) {
   switch (t) {
@@ -140,7 +140,7 @@ decltype(auto) dispatch_dtype(DType t, F&& f) {
   throw_no_kernel_for(t);
 }
 
-// The same for every dtype: for what looks at one element or is small.
+// The same for every dtype: for code that reads one element or is small.
 template <class F>
 decltype(auto) dispatch_stored(DType t, F&& f) {
   switch (t) {

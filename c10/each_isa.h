@@ -1,5 +1,6 @@
-// For functions that are compiled once per instruction set and are not kernels of the op table, whose slots the
-// generator fills: TG_EACH_ISA(f) is f(namespace, Isa) of each set that was built, from the plainest to the best.
+// For functions that are compiled once per instruction set but are not kernels of the op table (whose slots the
+// generator fills): TG_EACH_ISA(f) expands to f(namespace, Isa) for each instruction set that was built, from the most
+// basic to the best.
 #pragma once
 
 #include "tapegrad/c10/kernel_table.h"

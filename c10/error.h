@@ -37,7 +37,7 @@ class TG_API Error : public std::exception {
   const char* what() const noexcept override { return message_.c_str(); }
   ErrorKind kind() const noexcept { return kind_; }
   const std::string& message() const noexcept { return message_; }
-  // Puts the context of an outer layer (an operator's name, a module's path) before the message.
+  // Prefixes the message with the context of an outer layer (an operator's name, a module's path).
   void prepend(const std::string& text) { message_ = text + message_; }
 
  private:

@@ -1,7 +1,7 @@
-// What survives fork(): only the calling thread does, so a lock held by another thread stays locked forever
-// in the child and pool threads are gone. `fork_generation` tells a child apart from its parent in one load
-// (getpid is a system call); `ForkSafeLock` is a spin lock for sections of a few instructions that a child
-// finds open even where a thread that no longer exists had closed it.
+// Support for fork(). Only the calling thread survives it: a lock held by another thread would stay locked forever in
+// the child, and pool threads are gone. `fork_generation` distinguishes a child from its parent with one load (getpid
+// is a system call). `ForkSafeLock` is a spin lock for sections of a few instructions; in a child it is free even if a
+// thread that no longer exists held it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class ForkSafeLock {
     const uint32_t mine = fork_generation();
     uint32_t seen = 0;
     for (int tries = 0; !word_.compare_exchange_weak(seen, mine, std::memory_order_acquire); ++tries) {
-      // A holder of an older generation did not come along through fork: take the lock over from it.
+      // A holder of an older generation does not exist in this process: take the lock over from it.
       if (seen == mine) seen = 0;
       if (tries > 16) wait();
     }

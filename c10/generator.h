@@ -1,8 +1,8 @@
-// Generator: a seed and the number of the next random call. Each random operator takes one number with `next`
-// and computes all its elements from it (philox.h), so threads and devices need no state of their own.
-// Reference counted, as several tensors' operators may share one. Thread rules: all functions from any
-// thread; which of two threads that draw at the same time comes first is up to them. After fork parent and
-// child go on with equal states: whoever wants other numbers in the child seeds it.
+// Generator: a seed and the number of the next random call. Each random operator takes one number with `next` and
+// computes all its elements from it (philox.h), so threads and devices need no state of their own. Reference counted,
+// as several tensors' operators may share one. Thread rules: all functions from any thread; which of two threads that
+// draw at the same time comes first is up to them. After fork, parent and child continue with equal states; seed the
+// child if it should draw other numbers.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class TG_API Generator final : public intrusive_ptr_target {
 
   explicit Generator(uint64_t seed = kDefaultSeed) noexcept : seed_(seed) {}
 
-  // The same numbers from here on as any generator that was given this seed.
+  // Sets the seed and resets the call count, so that generators with the same seed draw the same numbers.
   void manual_seed(uint64_t seed) noexcept;
   // Seeds from the system's entropy and returns that seed.
   uint64_t seed();
@@ -32,7 +32,7 @@ class TG_API Generator final : public intrusive_ptr_target {
   // The numbers of one call that draws `n_elements` elements; a call that draws none leaves the state alone.
   // An operator that rejects and draws again takes `rounds` calls at once and uses offset, offset + 1, ...
   PhiloxState next(uint64_t n_elements, uint64_t rounds = 1) noexcept;
-  // How many calls there have been since the seed.
+  // The number of calls since the seed was set.
   uint64_t offset() const noexcept;
   void set_offset(uint64_t offset) noexcept;
 

@@ -38,29 +38,29 @@ class intrusive_ptr_target {
   template <class>
   friend class weak_intrusive_ptr;
 
-  // Both counts in one word, so that "nobody else knows this object" is one load: owners in the low half,
-  // weak references in the high one (all owners together hold one).
+  // Both counts in one word, so that "no other reference exists" is one load: owners in the low half, weak references
+  // in the high half (all owners together hold one).
   static constexpr uint64_t kOwner = 1;
   static constexpr uint64_t kWeak = uint64_t{1} << 32;
   static constexpr uint32_t owners(uint64_t n) { return static_cast<uint32_t>(n); }
 
   void retain() const noexcept { counts_.fetch_add(kOwner, std::memory_order_relaxed); }
-  // The first owner of a new object: nobody else can see it yet, so a plain store does.
+  // The first owner of a new object: no other thread can see it yet, so a plain store suffices.
   void retain_new() const noexcept {
     counts_.store(counts_.load(std::memory_order_relaxed) + kOwner, std::memory_order_relaxed);
   }
-  // Out of line, because every handle that goes out of scope would hold a copy: a quarter of the code of most files, and of
-  // the time to compile them.
+  // Out of line, because every handle that goes out of scope would hold a copy: a quarter of the code of most files,
+  // and of the time to compile them.
   TG_NOINLINE void release() const noexcept {
     auto* self = const_cast<intrusive_ptr_target*>(this);
     if (counts_.load(std::memory_order_acquire) == kWeak + kOwner) {
-      // The usual end: one owner, nobody watches, hence nobody to race with; no atomic operation is needed.
+      // The common case: one owner and no weak reference, so no other thread can race; no atomic operation is needed.
       counts_.store(kWeak, std::memory_order_relaxed);
     } else if (owners(counts_.fetch_sub(kOwner, std::memory_order_acq_rel)) != 1) {
       return;
     }
     self->release_resources();
-    // release_resources may have made weak references, to put the deletion off.
+    // release_resources may have created weak references, which defer the deletion.
     if (counts_.load(std::memory_order_acquire) == kWeak) {
       delete self;
     } else {
@@ -94,11 +94,11 @@ class intrusive_ptr {
   }
   intrusive_ptr(intrusive_ptr&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
   template <class U>
-  requires std::is_convertible_v<U*, T*> intrusive_ptr(const intrusive_ptr<U>& o)
-  noexcept : intrusive_ptr(static_cast<T*>(o.get())) {}
+    requires std::is_convertible_v<U*, T*>
+  intrusive_ptr(const intrusive_ptr<U>& o) noexcept : intrusive_ptr(static_cast<T*>(o.get())) {}
   template <class U>
-  requires std::is_convertible_v<U*, T*> intrusive_ptr(intrusive_ptr<U>&& o)
-  noexcept : p_(o.release()) {}
+    requires std::is_convertible_v<U*, T*>
+  intrusive_ptr(intrusive_ptr<U>&& o) noexcept : p_(o.release()) {}
   ~intrusive_ptr() { reset(); }
 
   intrusive_ptr& operator=(const intrusive_ptr& o) noexcept {
@@ -121,14 +121,14 @@ class intrusive_ptr {
   bool operator==(const intrusive_ptr& o) const noexcept { return p_ == o.p_; }
   uint32_t use_count() const noexcept { return p_ ? p_->use_count() : 0; }
 
-  // Gives the reference away without lowering the count; `reclaim` takes such a pointer back.
+  // Releases the pointer without lowering the count; `reclaim` takes such a pointer back.
   T* release() noexcept { return std::exchange(p_, nullptr); }
   static intrusive_ptr reclaim(T* p) noexcept {
     intrusive_ptr r;
     r.p_ = p;
     return r;
   }
-  // The first owner of an object that no other thread knows.
+  // The first owner of an object that no other thread can reach.
   static intrusive_ptr adopt_new(T* p) noexcept {
     static_cast<const intrusive_ptr_target*>(p)->retain_new();
     return reclaim(p);

@@ -1,5 +1,5 @@
-// Where libtapegrad itself was loaded from, with a slash at the end: libraries of ours that are opened when they are
-// first needed (CUDA, gloo) lie beside it. Empty where that is not known. Any thread.
+// The folder from which libtapegrad was loaded, with a slash at the end: tapegrad's libraries that are opened on first
+// use (CUDA, gloo) lie in it. Empty if unknown. Any thread.
 #pragma once
 
 #include <string>

@@ -16,14 +16,14 @@ class TG_API MemorySource {
   virtual ~MemorySource();
   // `nbytes` (a multiple of kHugePage) aligned to kHugePage, or null. Contents unspecified.
   virtual void* reserve(size_t nbytes) noexcept = 0;
-  // Takes back exactly what one `reserve` gave.
+  // Releases a range, exactly as one call of `reserve` returned it.
   virtual void release(void* p, size_t nbytes) noexcept = 0;
-  // Gives the pages back but keeps the addresses: the range may be used again, its contents are lost.
+  // Returns the pages to the system but keeps the addresses: the range may be used again, its contents are lost.
   virtual void purge(void* p, size_t nbytes) noexcept = 0;
   // Bytes that could be reserved and touched without driving the machine out of memory.
   virtual uint64_t available() noexcept = 0;
-  // Bytes of this process that are in memory, or UINT64_MAX where unknown. What was reserved and is not
-  // resident has yet to be taken from `available`.
+  // The resident size of this process in bytes, or UINT64_MAX if unknown. Memory that was reserved but is not resident
+  // yet still counts in `available`.
   virtual uint64_t resident() noexcept { return UINT64_MAX; }
 };
 

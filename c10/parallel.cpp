@@ -123,15 +123,15 @@ void run_shared(ThreadPool& pool, Job& job, int num_helpers, CostHint& hint) {
     hint.store(static_cast<uint32_t>(std::clamp(ps, 1.0, 4e9)), std::memory_order_relaxed);
   }
   // Helpers may be long in their last chunks.
-  bool (*const question)() = [] {
+  bool (*const must_stop)() = [] {
     try {
       return interrupted();
     } catch (...) {
       return true;
     }
   };
-  const bool asks = !stop && interrupt_hook.load(std::memory_order_relaxed) != nullptr;
-  stop |= pool.finish(job, chunk_ns, asks ? question : nullptr);
+  const bool interruptible = !stop && interrupt_hook.load(std::memory_order_relaxed) != nullptr;
+  stop |= pool.finish(job, chunk_ns, interruptible ? must_stop : nullptr);
   if (stop) throw_interrupt();
   if (job.error) std::rethrow_exception(job.error);
 }

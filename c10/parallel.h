@@ -1,16 +1,14 @@
-// parallel_for over a pool of threads, see thread_pool.h for how they are run.
-// - The range is cut into chunks whose borders depend on (begin, end, grain) only, and one thread walks
-// through
-//   the same chunks as many do: results are the same bits for any number of threads.
-// - `grain` is the least amount of work worth a thread of its own (about 10 us). At most size / grain threads
-//   take part; a range of at most one grain is one plain call.
-// - The caller works, too, and waits only for chunks that another thread has begun. Sleeping threads are
-// woken
-//   only where the remaining work pays for it.
-// - Calls from within a chunk run on the thread they are made on. The first exception (by chunk, not by time)
-//   is rethrown on the caller, the chunks behind it are dropped.
-// Thread rules: everything here from any thread, several parallel_for at once included. A child made by fork
-// starts a new pool when it needs one.
+// parallel_for over a pool of threads; thread_pool.h describes how they run.
+// - The range is cut into chunks whose borders depend on (begin, end, grain) only, and a single thread processes the
+//   same chunks as many threads would: results are the same bits for any number of threads.
+// - `grain` is the least amount of work worth a thread of its own (about 10 us). At most size / grain threads take
+//   part; a range of at most one grain is one plain call.
+// - The caller works, too, and waits only for chunks that another thread has begun. Sleeping threads are woken only
+//   where the remaining work justifies the cost.
+// - Calls from within a chunk run on the thread that makes them. The first exception (by chunk, not by time) is
+//   rethrown on the caller; the chunks after it are dropped.
+// Thread rules: everything here may be called from any thread, several parallel_for at once included. A child made by
+// fork starts a new pool when it needs one.
 #pragma once
 
 #include <atomic>
@@ -32,8 +30,8 @@ constexpr Split split_range(int64_t n, int64_t grain) noexcept {
   if (n <= 0) return {1, 0};
   if (grain < 1) grain = 1;
   if (n <= grain) return {n, 1};
-  // Finer than the grain, so that threads end together and a late one holds up little; few enough that
-  // the counting does not show. Long chunks are multiples of 64 to keep threads off each other's cache lines.
+  // Finer than the grain, so that threads finish together and a late one delays little; coarse enough that the
+  // bookkeeping costs nothing measurable. Long chunks are multiples of 64, so that threads do not share cache lines.
   int64_t chunk = n / 512 + (n % 512 != 0);
   if (chunk < grain / 4) chunk = grain / 4;
   if (chunk >= 1024) chunk = (chunk + 63) / 64 * 64;
@@ -46,24 +44,23 @@ TG_API int get_num_threads();
 TG_API void set_num_threads(int n);  // 1 to 1024, else Error(Value)
 TG_API bool in_parallel_region() noexcept;
 
-// Asked by the calling thread between chunks, at most every 20 ms; true drops the remaining chunks and throws
-// Error(Interrupt). Called within a BlockingRegion and possibly often, so it should look at a flag first.
+// Called by the calling thread between chunks, at most every 20 ms; true drops the remaining chunks and throws
+// Error(Interrupt). Runs within a BlockingRegion and possibly often, so it should test a flag first.
 using InterruptHook = bool (*)();
 extern TG_API std::atomic<InterruptHook> interrupt_hook;
-// For long loops that are not a parallel_for: the same question under the same clock; throws
-// Error(Interrupt).
+// For long loops that are not a parallel_for: calls the hook with the same rate limit; throws Error(Interrupt).
 TG_API void check_interrupt();
 
-// What a language binding does around work during which other threads should run (Python: drop the lock).
-// `release` returns what `acquire` needs, or null where the thread holds nothing; acquire is then not called.
+// Called by a language binding around work during which other threads should run (Python: release the GIL). `release`
+// returns the argument of `acquire`, or null if the thread holds nothing; acquire is then not called.
 struct BlockingHooks {
   void* (*release)() = nullptr;
   void (*acquire)(void*) = nullptr;
 };
 TG_API void set_blocking_hooks(BlockingHooks hooks) noexcept;  // once, while no other thread is at work
 
-// Opened by parallel_for for work that is shared or long; operators that call a library or wait open their
-// own. A region within a region does nothing.
+// Opened by parallel_for for work that is shared or long; operators that call a library or wait open their own. Nested
+// regions do nothing.
 class TG_API BlockingRegion {
  public:
   BlockingRegion() noexcept;
@@ -78,8 +75,8 @@ class TG_API BlockingRegion {
 
 namespace detail {
 
-// What one call site has learnt about its work: picoseconds per item, 0 when unknown. Only decides whether to
-// wake helpers at once; the results do not depend on it.
+// The measured cost of a call site's work in picoseconds per item, 0 if unknown. It only decides whether helpers are
+// woken at once; results do not depend on it.
 using CostHint = std::atomic<uint32_t>;
 using ChunkFunction = void (*)(void* context, int64_t begin, int64_t end, int64_t index);
 TG_API void parallel_run(int64_t begin, int64_t end, int64_t grain, ChunkFunction f, void* context, CostHint& hint);
@@ -114,8 +111,8 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, F&& f) {
       const_cast<void*>(static_cast<const void*>(&f)), hint);
 }
 
-// Calls f(p, begin, end) for each of `parts` equal parts of `n` items, side by side: for work that keeps something per
-// part. Results must not depend on how many there are.
+// Calls f(p, begin, end) for each of `parts` equal parts of `n` items, in parallel: for work with per-part state.
+// Results must not depend on the number of parts.
 template <class F>
 void for_parts(int64_t parts, int64_t n, F&& f) {
   parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {

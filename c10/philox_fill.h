@@ -93,8 +93,8 @@ static inline void philox_tile(uint32_t* words, uint64_t first_block, PhiloxStat
 
 #endif
 
-// Cuts [first, first + n) at multiples of Elements. Whole tiles are written in place; of the tiles at both
-// ends the part that is asked for is copied.
+// Cuts [first, first + n) at multiples of Elements. Whole tiles are written in place; of the tiles at both ends only
+// the requested part is copied.
 template <int Elements, class T, class MakeTile>
 static inline void philox_for_tiles(T* out, int64_t first, int64_t n, MakeTile make_tile) {
   const int64_t end = first + n;

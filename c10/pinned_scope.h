@@ -1,5 +1,5 @@
-// While one that is on lives, new memory of the CPU for the calling thread's tensors is pinned: devices copy from and
-// to it on their own. Raises Runtime where there is no CUDA device.
+// While an enabled scope is alive, new CPU memory for the calling thread's tensors is pinned, so that devices can copy
+// from and to it asynchronously. Raises Runtime if there is no CUDA device.
 #pragma once
 
 #include "tapegrad/c10/macros.h"
@@ -12,7 +12,7 @@ class TG_API PinnedScope {
   ~PinnedScope();
   PinnedScope(const PinnedScope&) = delete;
   PinnedScope& operator=(const PinnedScope&) = delete;
-  // Raises Runtime where it is on and what was made lies elsewhere.
+  // Raises Runtime if the scope is enabled and the new tensor does not lie in pinned memory.
   template <class T>
   void check(const T& made) const {
     if (TG_UNLIKELY(on_ && !made.is_cpu())) refuse();

@@ -1,5 +1,5 @@
-// Reading the small text files in which Linux reports memory, limits and quotas. No exceptions: what cannot
-// be read yields the caller's fallback. Stateless, any thread.
+// Reads the small text files in which Linux reports memory, limits and quotas. Does not throw: a value that cannot be
+// read yields the caller's fallback. Stateless, any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Long loops on one thread that an interrupt ends, the counterpart of parallel_for. Within a chunk of a parallel_for
-// they end, too, on whichever thread it runs.
+// Interruptible long loops on one thread, the counterpart of parallel_for. They can be used within a chunk of a
+// parallel_for, on whichever thread it runs.
 //
 // Thread rules: a WorkCount belongs to one thread.
 #pragma once
@@ -11,18 +11,18 @@
 
 namespace tapegrad {
 
-// Told of the work that is done, in elements or steps, asks about interrupts as often as it takes: about once in a
-// millisecond. For loops that are no plain range, and for what the standard library calls.
+// Counts work, in elements or steps, and checks for interrupts about once per millisecond of it. For loops that are not
+// a plain range, and for callbacks from the standard library.
 class WorkCount {
  public:
   void operator()(int64_t work = 1) {
-    if ((work_ += work) < kQuestion) return;
+    if ((work_ += work) < kWorkPerCheck) return;
     work_ = 0;
     check_interrupt();
   }
 
  private:
-  static constexpr int64_t kQuestion = 1 << 18;
+  static constexpr int64_t kWorkPerCheck = 1 << 18;
   int64_t work_ = 0;
 };
 

@@ -1,7 +1,6 @@
-// Small blocks of one size cut out of 64 KiB slabs, slabs out of 2 MiB chunks. A slab starts with its header
-// and is aligned to its size, so a block finds its slab by masking its address: freeing looks nothing up. An
-// empty slab may serve another size; an empty chunk is given back, except for one that is kept. Not
-// thread-safe: the owner locks.
+// Small blocks of one size are cut out of 64 KiB slabs, slabs out of 2 MiB chunks. A slab starts with its header and is
+// aligned to its size, so the slab of a block is found by masking its address, without a lookup. An empty slab may be
+// reused for another size; empty chunks are returned, except for one that is kept. Not thread-safe: the owner locks.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +31,7 @@ class SlabPool {
   // Gives back all empty chunks.
   void trim() noexcept;
 
-  uint64_t cached() const noexcept { return cached_; }  // bytes in blocks and slabs that nobody holds
+  uint64_t cached() const noexcept { return cached_; }  // bytes in free blocks and slabs
   size_t num_chunks() const noexcept { return chunks_.size(); }
 
  private:

@@ -86,7 +86,7 @@ class DimVector {
     std::rotate(begin() + at, end() - 1, end());
   }
   void erase(size_t at) {
-    if (size_ == 0) __builtin_unreachable();  // or the compiler reckons with 2^32 - 1 elements
+    if (size_ == 0) __builtin_unreachable();  // else the compiler assumes that size_ - 1 may be 2^32 - 1
     std::copy(begin() + at + 1, end(), begin() + at);
     --size_;
   }

@@ -1,7 +1,7 @@
 // Storage: the bytes that tensors are views of. It owns them through a deleter, so the bytes may come from an
-// allocator, from NumPy or from DLPack. The version counter lives here because all views of the same bytes
-// share it; it also remembers who wrote last, for the error that names reader and writer.
-// Reference counted; the bytes may be read and written by any thread, resizing needs exclusive use.
+// allocator, from NumPy or from DLPack. The version counter lives here because all views of the same bytes share it; it
+// also records the last writer, for the error that names reader and writer. Reference counted; the bytes may be read
+// and written by any thread, resizing needs exclusive use.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace tapegrad {
 
-// Who wrote: an interned operator name (static string) and a call-site id (see autograd/call_site.h).
+// The writer: an interned operator name (static string) and a call-site id (see autograd/call_site.h).
 struct Writer {
   const char* op = nullptr;
   uint32_t site = 0;
@@ -40,7 +40,7 @@ class TG_API StorageImpl final : public intrusive_ptr_target {
   size_t nbytes() const noexcept { return nbytes_; }
   Device device() const noexcept { return device_; }
   VersionCounter& version() noexcept { return version_; }
-  // Memory made by somebody else (NumPy, DLPack) cannot be resized.
+  // Memory owned by another library (NumPy, DLPack) cannot be resized.
   bool resizable() const noexcept { return resizable_; }
   void set_resizable(bool value) noexcept { resizable_ = value; }
   bool read_only() const noexcept { return read_only_; }
@@ -71,7 +71,7 @@ using Storage = intrusive_ptr<StorageImpl>;
 // New bytes on a device from its allocator. Meta storage has a size and no bytes.
 TG_API Storage allocate_storage(size_t nbytes, Device device);
 
-// A device type hangs its allocator in here (the CPU does so itself, CUDA when its library is loaded).
+// Registers the allocator of a device type (the CPU's at start-up, CUDA's when its library is loaded).
 using AllocateStorage = Storage (*)(size_t nbytes, Device device);
 TG_API void set_storage_allocator(DeviceType type, AllocateStorage allocate);
 

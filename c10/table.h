@@ -1,7 +1,7 @@
-// Table<T>: a std::vector whose memory comes from the CPU allocator. For tables of kernels whose length is a size that
-// the caller chose: what does not fit the machine is refused with the numbers, as a tensor of that size is, where
-// plain vectors would be given memory that is not there. `resize` leaves new elements unset: several threads write
-// them.
+// Table<T>: a std::vector whose memory comes from the CPU allocator. For tables in kernels whose length is a size
+// chosen by the caller: a table that does not fit into memory is refused with the numbers, like a tensor of that size,
+// whereas a plain vector would be given memory that is overcommitted. `resize` leaves new elements uninitialised, so
+// that several threads can write them.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
 // TensorImpl: what a tensor is. A view (sizes, strides, offset, dtype) of a storage, plus autograd metadata
 // that exists only where it is needed, plus a slot for the Python object so that identity holds.
 //
-// Ownership: handles (`Tensor`) own the TensorImpl, which owns its storage and its autograd metadata. The
-// Python object owns a TensorImpl; where the Python object must outlive its last Python reference (it carries
-// attributes, or is of a subclass) ownership is turned round, see bindings/tensor_type.cpp.
-// Threads: reading from many threads is safe; changing metadata needs exclusive use.
+// Ownership: handles (`Tensor`) own the TensorImpl, which owns its storage and its autograd metadata. The Python object
+// owns a TensorImpl; where the Python object must outlive its last Python reference (it carries attributes, or is of a
+// subclass) ownership is reversed, see bindings/tensor_type.cpp. Threads: reading from many threads is safe; changing
+// metadata needs exclusive use.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@
 
 namespace tapegrad {
 
-// Base of autograd::AutogradMeta; c10 knows only that it can be deleted and asked.
+// Base of autograd::AutogradMeta; c10 only deletes it and queries it.
 struct TG_API AutogradMetaBase {
   virtual ~AutogradMetaBase() = default;
-  // Whether a view that was made without the tape needs a gradient by now, because its base was written to.
+  // Whether a view created without the tape now needs a gradient because its base was written to.
   virtual bool view_needs_grad() const noexcept { return false; }
 };
 
@@ -57,7 +57,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   const Storage& storage() const noexcept { return storage_; }
   bool is_contiguous() const noexcept { return contiguous_; }
   bool is_contiguous(MemoryFormat format) const noexcept;
-  // No element is reached twice and there are no holes, in whatever order of dimensions.
+  // Whether no element is reached twice and there are no gaps, in any order of dimensions.
   bool is_non_overlapping_and_dense() const noexcept;
 
   // The address of the first element. Null when there is no data.
@@ -71,19 +71,19 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   void set_geometry(IntSpan sizes, IntSpan strides, int64_t offset);
   void set_storage(Storage storage, DType dtype);
 
-  // A number written as an operand (`x + 2`), which takes part in promotion only by its category.
+  // Wraps a number that was an operand (`x + 2`), which takes part in promotion only by its category.
   bool is_wrapped_number() const noexcept { return wrapped_number_; }
   void set_wrapped_number(bool value) noexcept { wrapped_number_ = value; }
 
-  // True when a gradient flows here: a leaf that asks for one, or the result of a recorded operator. A view made
-  // without the tape follows its base: each time, its metadata is asked.
+  // True if a gradient flows here: a leaf that requires one, or the result of a recorded operator. A view created
+  // without the tape follows its base, so its metadata is queried each time.
   bool needs_grad() const noexcept {
     if (TG_LIKELY(needs_grad_ != NeedsGrad::Ask)) return needs_grad_ == NeedsGrad::Yes;
     return autograd_->view_needs_grad();
   }
   void set_needs_grad(bool value) noexcept { needs_grad_ = value ? NeedsGrad::Yes : NeedsGrad::No; }
   void set_needs_grad_of_view() noexcept { needs_grad_ = NeedsGrad::Ask; }
-  // Made under inference_mode: never recorded, has no version.
+  // Created under inference_mode: never recorded, has no version counter.
   bool is_inference() const noexcept { return inference_; }
   void set_inference(bool value) noexcept { inference_ = value; }
 
@@ -107,7 +107,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
 
  protected:
   void release_resources() noexcept override;
-  void set_device(Device d) noexcept { device_ = d; }  // of a kind of tensor that no kernel may take
+  void set_device(Device d) noexcept { device_ = d; }  // for kinds of tensors that kernels cannot take
 
  private:
   enum class NeedsGrad : uint8_t { No, Yes, Ask };

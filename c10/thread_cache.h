@@ -16,7 +16,7 @@
 
 namespace tapegrad::detail {
 
-// A thread hands its counts over when they have moved this far, see MemoryStats.
+// A thread publishes its counts when they have changed by this much, see MemoryStats.
 inline constexpr int64_t kPublishBytes = 1 << 20;
 inline constexpr unsigned kNumBins = 49;
 inline constexpr unsigned kFirstMediumBin = 25;  // bins below hold blocks of slabs

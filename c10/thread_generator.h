@@ -1,5 +1,5 @@
-// A default generator for one thread alone: threads that load data draw from their own, so that the program's does not
-// depend on when they run. Operators without a generator of their own use it through default_cpu_generator().
+// A default generator for one thread: threads that load data draw from their own, so that the program's generator does
+// not depend on when they run. Operators that are given no generator use it through default_cpu_generator().
 #pragma once
 
 #include "tapegrad/c10/generator.h"

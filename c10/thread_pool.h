@@ -1,13 +1,15 @@
-// The threads behind parallel_for. A job lives on its caller's stack; helpers enter it under the pool's lock,
-// take chunks and leave. The caller takes chunks as well, then removes the job from the list (nobody can enter
-// after that) and waits for the helpers inside, so a thread that the system does not run delays nobody unless
-// it holds a chunk.
-// Each thread has a share of the chunks that lie side by side, the same one in job after job: what one operator
-// wrote lies in the cache of the processor where the next one reads it, and threads are not on neighbouring
-// lines. Who is through with his own takes from the end of the fullest one.
-// Idle helpers spin for a few times the cost of waking a thread, which is measured as it happens (2 us on
-// bare metal, 8 us on some virtual machines), then sleep on a futex. Threads are made when first needed and
-// never end; they take no signals.
+// The threads behind parallel_for. A job lives on its caller's stack; helpers enter it under the pool's lock, take
+// chunks and leave. The caller takes chunks as well, then removes the job from the list (no helper can enter after
+// that) and waits for the helpers inside, so a thread that the system does not schedule delays the job only if it holds
+// a chunk.
+//
+// Each thread has a share of adjacent chunks, the same one in job after job: what one operator wrote is in the cache of
+// the processor that reads it in the next one, and threads do not work on neighbouring cache lines. A thread that has
+// finished its own share takes chunks from the end of the fullest share.
+//
+// Idle helpers spin for a few times the cost of waking a thread, which is measured continuously (2 us on bare metal, 8
+// us on some virtual machines), then sleep on a futex. Threads are created on demand and never end; they block all
+// signals.
 #pragma once
 
 #include <atomic>
@@ -20,7 +22,7 @@
 namespace tapegrad::detail {
 
 struct Job {
-  static constexpr int kMaxShares = 16;  // beyond, threads have one in common
+  static constexpr int kMaxShares = 16;  // with more threads, some share one
 
   Job(ChunkFunction f, void* c, int64_t first, int64_t last, Split s, int num_threads);
 
@@ -37,7 +39,7 @@ struct Job {
   std::exception_ptr error;
   int64_t error_rank = INT64_MAX;
 
-  // The chunks that nobody has taken: the first in the lower half, the one behind the last in the upper half.
+  // The chunks not yet taken: the first in the lower half, one past the last in the upper half.
   struct alignas(64) Share {
     std::atomic<uint64_t> chunks;
   };
@@ -45,8 +47,8 @@ struct Job {
   alignas(64) std::atomic<int64_t> stop_at{INT64_MAX};  // chunks from here on are dropped
   alignas(64) std::atomic<uint32_t> helpers{0};         // inside now; the top bit is set while the caller sleeps
 
-  // Takes a chunk, of this share where it has any, and runs it. False when none is left. Errors are kept, the
-  // chunks behind are dropped then; of an interrupt, all.
+  // Takes a chunk, from this share if it has any, and runs it. False if none is left. An error is stored and drops the
+  // later chunks; an interrupt drops all.
   bool run_one(int share) noexcept;
   void drop_from(int64_t chunk) noexcept;
   int64_t left() const noexcept;
@@ -61,19 +63,19 @@ class ThreadPool {
   // The pool of this process; a forked child gets a new one.
   static ThreadPool& instance();
 
-  // Lets helpers see the job. Does not wake any.
+  // Makes the job visible to helpers. Does not wake any.
   void post(Job& job, int num_helpers);
-  // Wakes sleeping helpers if nobody who is awake is free to help. A woken helper wakes more where needed.
+  // Wakes sleeping helpers if no helper that is awake is idle. A woken helper wakes more where needed.
   void wake(int wanted) noexcept;
-  // Closes the job and waits until no helper is inside. `chunk_ns` is what a chunk takes on the caller. `interrupted`,
-  // which does not throw, is asked during a long wait; then all chunks are dropped, and the result is true.
+  // Closes the job and waits until no helper is inside. `chunk_ns` is the time of a chunk on the caller. `interrupted`,
+  // which does not throw, is polled during a long wait; if it returns true, all chunks are dropped and the result is
+  // true.
   bool finish(Job& job, int64_t chunk_ns, bool (*interrupted)());
 
-  // Below this much remaining work waking a helper costs more than it brings.
+  // Below this much remaining work, waking a helper costs more than it gains.
   int64_t worthwhile_ns() const noexcept { return 8 * wake_cost_ns_.load(std::memory_order_relaxed); }
-  // Set after helpers took far longer for a chunk than the caller does, twice within a short time: the
-  // processors are busy with something else, so for a while waiting for helpers would cost more than they
-  // give.
+  // Set after helpers took far longer for a chunk than the caller, twice within a short time: the processors are busy
+  // with other work, so for a while waiting for helpers would cost more than they contribute.
   bool crowded(int64_t now_ns) const noexcept { return now_ns < crowded_until_ns_.load(std::memory_order_relaxed); }
 
  private:
@@ -104,15 +106,15 @@ class ThreadPool {
 int64_t now_ns() noexcept;
 // True on the pool's own threads.
 bool is_pool_thread() noexcept;
-// The chunk that a thread is at work on; of no job: none.
+// The chunk that a thread is running; without a job: none.
 struct Chunk {
   const Job* job;
   int64_t index;
 };
 // Leaves this thread's chunk, by an exception, if it was dropped meanwhile.
 void leave_if_dropped();
-// For a scope this thread is at work on no chunk and in no region: what a signal's handler computes is not part of it,
-// and may be shared with helpers.
+// For its lifetime, this thread counts as outside of any chunk and region: what a signal handler computes is not part
+// of the interrupted chunk, and may be shared with helpers.
 class ChunkAside {
  public:
   ChunkAside() noexcept;

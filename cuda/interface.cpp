@@ -31,7 +31,7 @@ class Interface final : public DeviceInterface {
  public:
   // --- devices ---
   int count() noexcept override { return device_count(); }
-  std::string why_none() override { return device_count() > 0 ? "" : driver().why_no_device(); }
+  std::string unavailable_reason() override { return device_count() > 0 ? "" : driver().why_no_device(); }
   bool simulated() const noexcept override { return driver().simulated(); }
   bool initialized() const noexcept override { return devices_used(); }
   int current() override { return driver().current_device(); }

@@ -1,9 +1,9 @@
 // An engine for memory of devices: NCCL. It does not fit Backend (backend.h), which moves bytes of the host and blocks:
-// here a call is queued on a stream of the engine's own, behind a mark in the caller's stream, and gives a mark behind
-// it that other streams wait for; nobody on the host waits for data. The group compares what all ranks ask for through
-// its host engine first, and the ranks of a communicator find each other through it, too.
+// here a call is queued on a stream of the engine, after a mark in the caller's stream, and returns a mark of its end
+// on which other streams wait; the host does not wait for data. The group first verifies through its host engine that
+// all ranks make the same call; the ranks of a communicator also find each other through that engine.
 //
-// The engine is in the library of the device (cuda/nccl/), which registers it when it is loaded. Thread rules: run() of
+// The engine is part of the device's library (cuda/nccl/), which registers it when it is loaded. Thread rules: run() of
 // one communicator by one thread at a time; all else from any thread.
 #pragma once
 
@@ -18,11 +18,11 @@
 
 namespace tapegrad::distributed {
 
-// A place in a stream of a device.
+// A point in a stream of a device (like a CUDA event).
 class TG_API DeviceMark {
  public:
   virtual ~DeviceMark();
-  // The calling thread's current stream goes on behind it; the host does not wait. DistError when the group has failed.
+  // Makes the calling thread's current stream wait for it; the host does not wait. DistError if the group has failed.
   virtual void wait() = 0;
   virtual bool reached() = 0;
 };
@@ -39,41 +39,42 @@ struct DeviceJob {
   std::string members;  // which communicator of the group: empty for all ranks
   int rank = 0, size = 1;
   std::vector<int> others;                           // by their numbers in the group, for messages
-  std::function<void(void* bytes, size_t n)> share;  // bytes of its first rank to all; when the communicator is made
+  std::function<void(void* bytes, size_t n)> share;  // broadcasts bytes of its first rank; used when the communicator is created
   std::shared_ptr<DeviceMark> after;                 // what the work waits for
   std::vector<Storage> storages;                     // kept until the device is done
 };
 
 struct DevicePlace {
   std::shared_ptr<Failure> failure;
-  // Tells of a failure that the engine sees by itself, on a thread of its own: the group ends, here and elsewhere.
+  // Called on a thread of the engine when it detects a failure: the group then fails on all ranks.
   std::function<void(const std::string& why)> give_up;
 };
 
 class TG_API DeviceBackend {
  public:
   DeviceBackend() = default;
-  virtual ~DeviceBackend();  // gives up what is under way
+  virtual ~DeviceBackend();  // abandons work in progress
   DeviceBackend(const DeviceBackend&) = delete;
   DeviceBackend& operator=(const DeviceBackend&) = delete;
 
   virtual const char* name() const noexcept = 0;
-  // Error(Value), Error(Type) for reductions that the engine has not.
+  // Error(Value), Error(Type) for reductions that the engine does not support.
   virtual void check_reduce(const char* op, DType dtype, Reduce reduce) const = 0;
-  // Behind all that the calling thread's current stream has been given. Error(Runtime) during a capture.
+  // A mark after all work queued so far on the calling thread's current stream. Error(Runtime) during a capture.
   virtual std::shared_ptr<DeviceMark> mark(const char* op, Device device) = 0;
-  // Makes the communicator where it is not there, with its stream current runs `body`, which queues work on it, and
-  // marks the end. The host waits for other ranks' hosts, until the deadline; from then on the work's time counts.
+  // Creates the communicator if needed, runs `body`, which queues work, with the communicator's stream as the current
+  // one, and marks the end. The host waits for the other ranks' hosts until the deadline; then the time limit of the
+  // queued work begins.
   virtual std::shared_ptr<DeviceMark> run(const DeviceJob& job, const Wait& wait,
                                           const std::function<void(DeviceQueue&)>& body) = 0;
   virtual bool idle() = 0;
-  // Whoever waits in run() leaves, and the device gives up what was queued.
+  // Calls waiting in run() end, and the device abandons queued work.
   virtual void abort(const std::string& why) noexcept = 0;
 };
 
 enum class Kind : uint8_t;  // group/group.h
 
-// What the device's library registers.
+// Registered by the device's library.
 struct DeviceEngine {
   std::string (*why_not)() = nullptr;  // one sentence; "" where it can be used
   std::unique_ptr<DeviceBackend> (*make)(DevicePlace) = nullptr;

@@ -1,7 +1,7 @@
-// How the ranks of a group come together: each tells the others, through the group's store, on which machine it runs
-// and as which process, and waits for all. A rank that dies before the engine has connected all is noticed: by its
-// process where it runs on this machine, else by its connection to the store (Store::set_at_end), so that nobody waits
-// to the time limit for it. Thread rules: as the place's store.
+// The rendezvous of a group's ranks: each publishes its machine and process in the group's store and waits for all
+// others. The death of a rank before the engine has connected all is detected by its process if it runs on this
+// machine, else by its connection to the store (Store::set_at_end), so that the others do not wait until the time
+// limit. Thread rules: as the place's store.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ class TG_API Meeting {
 
   // Whether all ranks run on this machine, in name spaces and as a user that can share memory: the same on all ranks.
   bool all_share_memory() const noexcept;
-  // What an engine connects the ranks with: the place, whose store and check() end their waiting where a rank has died.
+  // The place from which an engine connects the ranks: waits on its store, and its check(), end if a rank has died.
   const BackendPlace& place() const noexcept;
 
  private:

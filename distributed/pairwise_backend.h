@@ -1,6 +1,6 @@
-// Collectives made of one thing that an engine can do: exchange a piece with every other rank. Each rank sends and
-// receives no more than it must: an all-reduce is an exchange of pieces, a sum in the order of the ranks, and an
-// exchange of results, so that all engines made of it give the same bits. For engines between machines (gloo/, mpi/).
+// Collectives built from a single primitive of an engine: exchanging a piece with every other rank. Each rank sends and
+// receives the minimum of data: an all-reduce is an exchange of pieces, a sum in the order of the ranks, and an
+// exchange of results, so that all engines based on it give the same bits. For engines between machines (gloo/, mpi/).
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@ class TG_API PairwiseBackend : public Backend {
   void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override;
 
  protected:
-  // Pieces that are under way. One that ends before it is finished is given up; all ranks start theirs in one order.
+  // An exchange in progress. It is abandoned if destroyed before it has finished; all ranks must start exchanges in the
+  // same order.
   class Swap {
    public:
     virtual ~Swap() = default;
@@ -36,7 +37,7 @@ class TG_API PairwiseBackend : public Backend {
  private:
   // in[r] to rank r and out[r] from it, for all other ranks at once; nothing where a size is 0. `wait` outlives it.
   virtual std::unique_ptr<Swap> start(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) = 0;
-  // And this rank's own piece, to the end.
+  // Also copies this rank's own piece, and waits for the end.
   void swap_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait);
   // What this rank sums: in[rank], and of each other rank a piece that comes to `come`.
   struct Terms {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/distributed/backend.h"
 
@@ -15,10 +15,10 @@ void reduce_rows(void* out, std::span<const void* const> in, int64_t numel, DTyp
 
 namespace {
 
-namespace sixteen = cpu::TG_ISA::sixteen;
+namespace half_blocks = cpu::TG_ISA::half_blocks;
 
 constexpr int64_t kBlock = 512;  // elements that are combined in the first-level cache
-static_assert(kBlock % sixteen::kBlock == 0);
+static_assert(kBlock % half_blocks::kBlock == 0);
 
 // Integers wrap: the arithmetic is that of unsigned numbers, which are never narrower than int.
 template <class T>
@@ -108,30 +108,30 @@ void reduce_as(T* out, std::span<const void* const> in, int64_t numel) {
 // 16-bit numbers: in float from the first row to the last, then rounded once.
 template <class F, class S>
 void reduce_sixteen(S* out, std::span<const void* const> in, int64_t numel) {
-  alignas(64) float block[kBlock], next[sixteen::kBlock];
-  alignas(64) S end[sixteen::kBlock] = {};
+  alignas(64) float block[kBlock], next[half_blocks::kBlock];
+  alignas(64) S end[half_blocks::kBlock] = {};
   auto load = [&](size_t r, int64_t at, float* to) {
     const S* from = row<S>(in, r) + at;
-    if (at + sixteen::kBlock > numel) {
+    if (at + half_blocks::kBlock > numel) {
       std::memcpy(end, from, static_cast<size_t>(numel - at) * sizeof(S));
       from = end;
     }
-    sixteen::load(from, to);
+    half_blocks::load(from, to);
   };
   for (int64_t first = 0; first < numel; first += kBlock) {
     const int64_t n = std::min(kBlock, numel - first);
-    for (int64_t i = 0; i < n; i += sixteen::kBlock) load(0, first + i, block + i);
+    for (int64_t i = 0; i < n; i += half_blocks::kBlock) load(0, first + i, block + i);
     for (size_t r = 1; r < in.size(); ++r) {
-      for (int64_t i = 0; i < n; i += sixteen::kBlock) {
+      for (int64_t i = 0; i < n; i += half_blocks::kBlock) {
         load(r, first + i, next);
-        for (int j = 0; j < sixteen::kBlock; ++j) block[i + j] = F::of(block[i + j], next[j]);
+        for (int j = 0; j < half_blocks::kBlock; ++j) block[i + j] = F::of(block[i + j], next[j]);
       }
     }
-    for (int64_t i = 0; i < n; i += sixteen::kBlock) {
-      if (n - i >= sixteen::kBlock) {
-        sixteen::store(block + i, out + first + i);
+    for (int64_t i = 0; i < n; i += half_blocks::kBlock) {
+      if (n - i >= half_blocks::kBlock) {
+        half_blocks::store(block + i, out + first + i);
       } else {
-        sixteen::store(block + i, end);
+        half_blocks::store(block + i, end);
         std::memcpy(out + first + i, end, static_cast<size_t>(n - i) * sizeof(S));
       }
     }

@@ -1,14 +1,14 @@
-// Buckets in which the gradients of a model are put together while backward goes on, so that each is reduced over the
-// ranks as soon as its last gradient is there. This part knows the tape: when a backward begins and ends, which
-// gradient arrived, which memory it lives in. What happens with a full bucket is the caller's
+// Buckets that collect the gradients of a model during backward, so that each bucket is reduced over the ranks as soon
+// as its last gradient has arrived. This class handles the tape: when a backward begins and ends, which gradient
+// arrived, and in which memory it lies. The caller defines what happens with a full bucket
 // (nn/parallel/distributed.py).
 //
 // Gradients are views of the buckets: a gradient that the tape made elsewhere is copied once, one that is accumulated
-// into stays where it is. Memory that somebody else still looks at (a gradient kept from an earlier step, a call that a
-// failed backward left behind) is left to them, and the bucket gets fresh memory.
+// into stays where it is. If memory is still referenced elsewhere (by a gradient kept from an earlier step, or a call
+// left over from a failed backward), it is left to that holder, and the bucket gets new memory.
 //
-// Ownership: owns the parameters' tensors, the buffers and its hooks, which know it weakly. Threads: one backward at a
-// time; a gradient that arrives on another thread meanwhile is an error. The lock is not held while `calls` run.
+// Ownership: owns the parameters' tensors, the buffers and its hooks, which refer to it weakly. Threads: one backward
+// at a time; a gradient that arrives on another thread meanwhile is an error. The lock is not held while `calls` run.
 #pragma once
 
 #include <functional>
@@ -40,14 +40,16 @@ class TG_API Reducer : public std::enable_shared_from_this<Reducer> {
   };
   void set_buckets(std::vector<Plan> plans);
 
-  // The next gradient of a parameter begins a reduced backward (false: does not).
+  // Sets whether the next gradient of a parameter begins a reduced backward.
   void expect(bool yes);
-  // Every later backward through these results of the model is a reduced one. Whether there was one on the tape.
+  // Makes every later backward through these results of the model a reduced one. Returns whether any of them is on the
+  // tape.
   bool watch(TensorSpan outputs);
   // The first reduced backward counts how often each gradient arrives; later ones wait for as many. For models that use
   // a parameter in several backward passes within one (activation checkpointing that is reentrant).
   void learn();
-  // Without effect on what has been given to `ready`: after a call of `ready` failed, and for those who leave.
+  // Stops reducing; buckets already passed to `ready` are not affected. For use after a call of `ready` failed, and
+  // when a rank leaves.
   void remove_hooks() noexcept;
 
   // Of a bucket, in the backward or after it: all gradients in one vector, and behind them one number per parameter: 1,

@@ -1,5 +1,5 @@
-// How long a rank waits for others, and what ends the waiting: the deadline, a failure that another rank has told of,
-// or Ctrl-C. Engines ask in their waiting loops; the group makes one for each call.
+// How long a rank waits for others, and what ends the wait: the deadline, a failure reported by another rank, or
+// Ctrl-C. Engines poll it in their waiting loops; the group creates one for each call.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ class TG_API Failure {
     const int64_t from = from_.load(std::memory_order_acquire);
     return from != kNever && Clock::now().time_since_epoch().count() >= from;
   }
-  // The first one stays. `grace`: it counts only after that time, for ranks that leave in order while others still read
-  // what they sent.
+  // Only the first failure counts. `grace`: it takes effect after that time, for ranks that leave in order while others
+  // still read what they sent.
   void set(const std::string& why, std::chrono::milliseconds grace = {}) noexcept;
   std::string why() const;
   void raise_if_set() const;  // DistError(Backend)
@@ -43,11 +43,11 @@ TG_API std::string rank_list(const std::vector<int>& ranks);
 struct Wait {
   Clock::time_point deadline = Clock::time_point::max();
   const Failure* failure = nullptr;
-  bool may_be_interrupted = false;  // the caller's own thread: Ctrl-C is asked about
-  // After so long, and each time as long again, a line on the error stream says which ranks have not come.
+  bool may_be_interrupted = false;  // the caller's own thread: checks for Ctrl-C
+  // After this time, and each time the same time again, a line on stderr names the missing ranks.
   std::chrono::milliseconds patience{10'000};
   std::function<std::string(const std::vector<int>&)> describe = rank_list;  // with the lines at which they are
-  // Asked about those who have not come, after half a second and then less and less often. May throw.
+  // Called with the missing ranks, after half a second and then at growing intervals. May throw.
   std::function<void(const Wait&, const std::vector<int>&)> ask;
   std::string what;  // "all_reduce #12 (train.py:31)", for messages
 

@@ -66,13 +66,13 @@ struct Watch::State {
   } catch (const std::exception&) {  // no memory, no thread: those who wait reach their limit
   }
 
-  void answer(const std::string& question) {
+  void answer(const std::string& key) {
     if (where_hook == nullptr) return;
     // The line is taken under the lock of the interpreter, which a long call may hold: not on the thread that hears
     // of failures.
-    std::thread([store = writing, question] {
+    std::thread([store = writing, key] {
       try {
-        store->set(question, where_hook());
+        store->set(key, where_hook());
       } catch (const std::exception&) {
       }
     }).detach();

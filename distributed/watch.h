@@ -1,10 +1,10 @@
-// Tells all ranks of a job of the first failure, and where the others are. Each rank's watch is a thread that waits in
-// the store for notes to this rank:
+// Propagates the first failure to all ranks of a job, and finds out where the others are. Each rank's watch is a thread
+// that waits in the store for notes to this rank:
 //   failed    a rank cannot go on (an exception, a death that it saw): the groups of this process fail at once
-//   left      a rank has ended in order: who still waits for it fails after a second
-//   where     another rank waits for this one and asks for its line: answered by a thread of its own
-// Notes are keys of the store, "note/<rank>/<number>"; a number is drawn by adding to "notes/<rank>".
-// One watch per rank, shared by all its groups. Thread rules: any thread.
+//   left      a rank has ended in order: calls that still wait for it fail after a second
+//   where     another rank waits for this one and requests its line: answered by a separate thread
+// Notes are keys of the store, "note/<rank>/<number>"; the number comes from adding to "notes/<rank>". One watch per
+// rank, shared by all its groups. Thread rules: any thread.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,8 @@ namespace tapegrad::distributed {
 
 class TG_API Watch {
  public:
-  // `store`: of the job; the watch makes connections of its own. Failures are told to all that are added.
+  // `store`: of the job; the watch makes connections of its own. Failures are reported to all callbacks that were
+  // added.
   Watch(const std::shared_ptr<Store>& store, int rank, int size);
   ~Watch();
   Watch(const Watch&) = delete;
@@ -32,11 +33,12 @@ class TG_API Watch {
   uint64_t add(OnFailure f);
   void forget(uint64_t number);
 
-  // Tells all other ranks. The first call of either counts; neither throws nor waits longer than a second or two.
+  // Reports to all other ranks. Only the first call of either function counts; neither throws nor waits longer than a
+  // second or two.
   void failed(const std::string& why) noexcept;
   void left() noexcept;
-  // Ranks whose processes have ended or whose connection to the store has, as far as the store tells (a TCP server of
-  // ours). Empty where it does not answer.
+  // Ranks whose process or connection to the store has ended, as reported by the store (tapegrad's TCP server). Empty
+  // if it does not answer.
   std::vector<int> gone() noexcept;
   // The line at which another rank is; empty when it does not answer in time.
   std::string where(int rank, Milliseconds limit) noexcept;
@@ -46,7 +48,7 @@ class TG_API Watch {
   std::shared_ptr<State> state_;
 };
 
-// Gives the line at which the program of this process is: of the main thread. Set by the bindings; may wait.
+// Returns the current line of this process's main thread. Set by the bindings; may wait.
 TG_API extern std::string (*where_hook)();
 
 }  // namespace tapegrad::distributed

@@ -1,7 +1,7 @@
-// Where the allocator of shared memory gets its memory from: arenas, files of 64 MiB and multiples, handed out in
-// pieces of 2 MiB. The block allocator of c10 cuts these up, so that size classes, slabs and the reuse of warm pages
-// are the ones that all CPU memory has. Thread rules: `reserve` and `release` are called under the allocator's lock;
-// `find` and `duplicate` from any thread.
+// The memory source of the shared-memory allocator: arenas, files of a multiple of 64 MiB, from which pieces of 2 MiB
+// are reserved. c10's block allocator divides these, so that size classes, slabs and the reuse of warm pages are the
+// same as for other CPU memory. Thread rules: `reserve` and `release` are called under the allocator's lock; `find` and
+// `duplicate` from any thread.
 #pragma once
 
 #include <map>
@@ -26,13 +26,13 @@ class TG_API ArenaSource final : public MemorySource {
     uint64_t offset = 0;
   };
 
-  // `read_only`: others can only read what lies in these arenas. `budget` says what may be reserved now.
+  // `read_only`: other processes can only read these arenas. `budget` returns how many bytes may be reserved now.
   ArenaSource(Ledger& ledger, bool read_only, uint64_t (*budget)() noexcept = shareable_memory);
   ~ArenaSource() override;
 
   void* reserve(size_t nbytes) noexcept override;
   void release(void* p, size_t nbytes) noexcept override;
-  // Pages stay: they have been promised, and a promise cannot be renewed on first touch.
+  // Pages are kept: they were reserved up front, and a page reserved again on first touch could fail.
   void purge(void*, size_t) noexcept override {}
   uint64_t available() noexcept override { return budget_(); }
 
@@ -43,10 +43,11 @@ class TG_API ArenaSource final : public MemorySource {
   bool read_only() const noexcept { return read_only_; }
   size_t num_arenas() const noexcept { return num_arenas_; }
   uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
-  // Why the last reserve gave nothing, and empty when memory was too little.
+  // Why the last reserve failed; empty if there was too little memory.
   std::string take_failure() noexcept { return std::exchange(failure_, {}); }
 
-  // After fork: the memory is the parent's. Calls visit(arena, epoch, base, nbytes) for each arena and forgets it.
+  // After fork, in the child: the memory belongs to the parent. Calls visit(arena, epoch, base, nbytes) for each arena
+  // and drops it.
   template <class Visit>
   void abandon(Visit visit) {
     for (auto& [base, arena] : arenas_) visit(arena->number, arena->epoch, base, arena->nbytes);

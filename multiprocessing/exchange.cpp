@@ -89,7 +89,7 @@ Exchange::Exchange(uint64_t (*budget)() noexcept) : budget_(budget) {}
 
 Exchange::~Exchange() {
   service_.reset();
-  for (Half& h : halves_) h.allocator.reset();
+  for (Pool& p : pools_) p.allocator.reset();
 }
 
 void Exchange::become_owner() {
@@ -98,8 +98,8 @@ void Exchange::become_owner() {
   std::unique_ptr<Ledger> ledger(Ledger::create(id));
   ServiceOffers offers;
   offers.arena = [this](uint32_t arena, uint32_t epoch, uint64_t& nbytes) {
-    for (Half& h : halves_)
-      if (Descriptor file = h.source->duplicate(arena, epoch, nbytes)) return file;
+    for (Pool& p : pools_)
+      if (Descriptor file = p.source->duplicate(arena, epoch, nbytes)) return file;
     return Descriptor();
   };
   offers.ticket = [this](uint32_t entry, uint32_t slot) {
@@ -108,24 +108,24 @@ void Exchange::become_owner() {
   };
   // The names that the service reads are in place before its thread starts.
   for (int k = 0; k < 2; ++k) {
-    halves_[k].source = std::make_unique<ArenaSource>(*ledger, k == 1, budget_);
-    halves_[k].allocator =
-        std::make_unique<CachingAllocator>(*halves_[k].source, CachingAllocatorOptions{cache_limit(), "shared"});
+    pools_[k].source = std::make_unique<ArenaSource>(*ledger, k == 1, budget_);
+    pools_[k].allocator =
+        std::make_unique<CachingAllocator>(*pools_[k].source, CachingAllocatorOptions{cache_limit(), "shared"});
   }
   ledger_ = std::move(ledger);
   try {
     service_ = std::make_unique<Service>(*ledger_, std::move(offers));
   } catch (...) {
-    for (Half& h : halves_) {
-      h.allocator.reset();
-      h.source.reset();
+    for (Pool& p : pools_) {
+      p.allocator.reset();
+      p.source.reset();
     }
     ledger_.reset();
     throw;
   }
 }
 
-Exchange::Half& Exchange::half(bool read_only) { return halves_[read_only ? 1 : 0]; }
+Exchange::Pool& Exchange::pool(bool read_only) { return pools_[read_only ? 1 : 0]; }
 
 bool Exchange::is_shared(const Storage& storage) const noexcept {
   std::lock_guard lock(mutex_);
@@ -141,21 +141,21 @@ void Exchange::make_room() {
 }
 
 void* Exchange::allocate_bytes(size_t nbytes, bool read_only) {
-  Half& h = half(read_only);
+  Pool& p = pool(read_only);
   make_room();
   if (nbytes >= kHugePage && !pending_.empty()) collect_locked(false);
   for (int attempt = 0;; ++attempt) {
     try {
-      return h.allocator->allocate(std::max<size_t>(nbytes, 1));
+      return p.allocator->allocate(std::max<size_t>(nbytes, 1));
     } catch (const Error& e) {
-      const std::string why = h.source->take_failure();
+      const std::string why = p.source->take_failure();
       if (attempt == 0) {
         collect_locked(true);
         continue;
       }
       if (why.empty()) throw;
       TG_THROW(OutOfMemory, "share_memory: no room for {} more ({} reserved, {} available): {}", format_bytes(nbytes),
-               format_bytes(h.source->reserved_bytes()), format_bytes(h.source->available()), why);
+               format_bytes(p.source->reserved_bytes()), format_bytes(p.source->available()), why);
     }
   }
 }
@@ -175,7 +175,7 @@ uint32_t Exchange::new_entry(void* data, size_t nbytes, bool read_only, Device d
   const uint32_t e = free_entries_.back();
   free_entries_.pop_back();
   if (device.is_cpu()) {  // of a device's memory the place is known when it is given
-    const auto place = half(read_only).source->find(data);
+    const auto place = pool(read_only).source->find(data);
     Handle h;
     h.entry = e;
     h.arena = place.arena;
@@ -222,7 +222,7 @@ Storage Exchange::allocate(size_t nbytes, bool read_only) {
   try {
     entry = new_entry(data, nbytes, read_only);
   } catch (...) {
-    half(read_only).allocator->deallocate(data, std::max<size_t>(nbytes, 1));
+    pool(read_only).allocator->deallocate(data, std::max<size_t>(nbytes, 1));
     throw;
   }
   return publish(hold_own(data, nbytes, entry), data, nbytes);
@@ -544,7 +544,7 @@ void Exchange::retire(uint32_t e) noexcept {
 }
 
 void Exchange::free_block(Block& b) noexcept {
-  if (b.device.is_cpu()) return half(b.read_only).allocator->deallocate(b.data, std::max<size_t>(b.nbytes, 1));
+  if (b.device.is_cpu()) return pool(b.read_only).allocator->deallocate(b.data, std::max<size_t>(b.nbytes, 1));
   if (DeviceInterface* lib = device_interface(b.device.type)) lib->free_shared(b.device.index, b.data, b.event);
 }
 
@@ -589,10 +589,10 @@ ExchangeStats Exchange::stats() {
   ExchangeStats s;
   if (ledger_) {
     s.id = ledger_->id();
-    for (Half& h : halves_) {
-      s.arenas += h.source->num_arenas();
-      s.reserved_bytes += h.source->reserved_bytes();
-      s.allocated_bytes += h.allocator->stats().allocated;
+    for (Pool& p : pools_) {
+      s.arenas += p.source->num_arenas();
+      s.reserved_bytes += p.source->reserved_bytes();
+      s.allocated_bytes += p.allocator->stats().allocated;
     }
     s.blocks = blocks_.size() - free_entries_.size();
     s.pending = pending_.size();
@@ -659,8 +659,8 @@ void Exchange::after_fork_in_child() noexcept {
     auto source = std::make_unique<Source>();
     source->id = ledger_->id();
     source->child_slot = child_slot_;
-    for (Half& h : halves_)
-      h.source->abandon([&](uint32_t arena, uint32_t epoch, char* base, uint64_t nbytes) {
+    for (Pool& p : pools_)
+      p.source->abandon([&](uint32_t arena, uint32_t epoch, char* base, uint64_t nbytes) {
         source->arenas[arena] = {epoch, base, nbytes, 0};
       });
     for (auto& [data, held] : by_address_) {
@@ -675,9 +675,9 @@ void Exchange::after_fork_in_child() noexcept {
     }
     service_->abandon();
     (void)service_.release();  // its thread is the parent's
-    for (Half& h : halves_) {
-      h.allocator.reset();
-      h.source.reset();
+    for (Pool& p : pools_) {
+      p.allocator.reset();
+      p.source.reset();
     }
     ledger_->close_file();
     source->ledger = std::move(ledger_);

@@ -1,15 +1,15 @@
-// Storages that several processes look into. The exchange of a process owns the arenas that it shares memory from,
-// keeps what it received from others, and turns storages into handles and back.
+// Storages that are shared between processes. The exchange of a process owns the arenas in which its shared memory
+// lies, keeps the blocks that it received from others, and converts storages to handles and back.
 //   share     moves the bytes of a storage into an arena; all views follow
-//   give      a handle to be sent; the block stays until the handle has been received or taken back
-//   receive   the storage behind a handle: the same one again while an earlier one is alive
-// A block goes back to its owner's allocator when no process holds it and no handle is on its way. Processes that die
-// let go of what they held; what the owner gave lives on in those who have it when the owner dies. A child made by fork
-// holds what its parent held, as one process more, and owns nothing.
-// Memory of a CUDA device passes in the same way, with the same ledger: its bytes are moved to where the device's
-// library can show them to others (c10/device_interface.h), a receiver's stream goes on behind the sender's work, and a
-// receiver lets go when its own work is done. A child made by fork cannot use it. Thread rules: everything from any
-// thread. Tests make several exchanges in one process; a program uses `exchange()`.
+//   give      creates a handle to be sent; the block stays until the handle is received or taken back
+//   receive   the storage of a handle: the same object while an earlier one is alive
+// A block returns to its owner's allocator when no process holds it and no handle is in transit. When a process dies,
+// its holds end; when the owner dies, blocks that others hold stay valid for them. A child made by fork is a further
+// holder of everything that its parent held, and owns nothing.
+// Memory of a CUDA device is shared in the same way, with the same ledger: its bytes are moved to memory that the
+// device's library can export (c10/device_interface.h), a receiver's stream waits for the sender's work, and a receiver
+// releases a block when its own work is done. A child made by fork cannot use it. Thread rules: everything from any
+// thread. Tests create several exchanges in one process; a program uses `exchange()`.
 #pragma once
 
 #include <atomic>
@@ -32,10 +32,10 @@ struct ExchangeStats {
   uint64_t arenas = 0;          // own ones
   uint64_t reserved_bytes = 0;  // in them
   uint64_t allocated_bytes = 0;
-  uint64_t blocks = 0;   // of ours that somebody holds or that are on their way
-  uint64_t pending = 0;  // of these, the ones that this process has dropped
-  uint64_t tickets = 0;  // handles on their way
-  uint64_t owners = 0;   // other processes that this one has memory of
+  uint64_t blocks = 0;   // of this process, held by a process or in transit
+  uint64_t pending = 0;  // of these, the ones that this process itself no longer holds
+  uint64_t tickets = 0;  // handles in transit
+  uint64_t owners = 0;   // other processes whose memory this one holds
   uint64_t received = 0;
   uint64_t mapped_arenas = 0;  // of others
 };
@@ -49,7 +49,7 @@ class TG_API Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   bool is_shared(const Storage& storage) const noexcept;
-  // Fresh bytes, unspecified. `read_only`: other processes can only read them.
+  // New memory with unspecified contents. `read_only`: other processes can only read it.
   Storage allocate(size_t nbytes, bool read_only = false);
   // The same storage with its bytes in an arena (of a device: in memory that can be opened elsewhere); another one
   // where foreign memory cannot be exchanged (NumPy, DLPack), the same one for the same foreign memory each time.
@@ -57,12 +57,12 @@ class TG_API Exchange {
 
   Handle give(const Storage& storage);
   Storage receive(const Handle& handle);
-  // For handles that nobody will receive. False when it was received or taken back before.
+  // For handles that will not be received. False if it was already received or taken back.
   bool take_back(const Handle& handle) noexcept;
   // Whether a handle given by this process has not been received yet.
   bool on_its_way(const Handle& handle) noexcept;
 
-  // Frees what others have let go of. Happens by itself, too.
+  // Frees blocks that other processes have released. Also happens automatically.
   void collect(bool thorough = true);
   ExchangeStats stats();
 
@@ -86,7 +86,7 @@ class TG_API Exchange {
   struct KeyHash {
     size_t operator()(const Key& k) const noexcept { return k.owner * 0x9E3779B97F4A7C15u + k.entry; }
   };
-  struct Local {  // what this process has of one block
+  struct Local {  // the storages of this process on one block
     uint32_t count = 0;
     weak_intrusive_ptr<StorageImpl> newest;
   };
@@ -94,14 +94,14 @@ class TG_API Exchange {
     Ticket ticket;
     uint32_t entry;
   };
-  struct Half {  // one kind of own memory
+  struct Pool {  // own memory: one pool for writable, one for read-only blocks
     std::unique_ptr<ArenaSource> source;
     std::unique_ptr<CachingAllocator> allocator;
   };
 
   static void released(void* held, void* data, size_t nbytes) noexcept;
   void become_owner();
-  Half& half(bool read_only);
+  Pool& pool(bool read_only);
   void* allocate_bytes(size_t nbytes, bool read_only);
   uint32_t new_entry(void* data, size_t nbytes, bool read_only, Device device = {});
   Storage allocate_on(Device device, size_t nbytes);
@@ -128,7 +128,7 @@ class TG_API Exchange {
   uint64_t (*const budget_)() noexcept;
   mutable std::mutex mutex_;  // guards everything but the tickets
   std::unique_ptr<Ledger> ledger_;
-  Half halves_[2];
+  Pool pools_[2];
   std::unique_ptr<Service> service_;
   std::vector<Block> blocks_;  // by entry
   std::vector<uint32_t> free_entries_;

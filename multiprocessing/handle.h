@@ -1,6 +1,6 @@
-// What travels between processes in place of a tensor's bytes: which block of which arena of which process. Plain data
-// of a fixed size. Nothing in it is trusted: its checksum tells what was damaged on the way, and what it says of the
-// block is compared with what the owner wrote into the ledger.
+// A handle is sent between processes in place of a tensor's bytes: it names a block of an arena of a process. Plain
+// data of a fixed size. It is not trusted: the checksum detects damage in transit, and its description of the block is
+// compared with the owner's entry in the ledger.
 #pragma once
 
 #include <cstddef>
@@ -38,13 +38,13 @@ struct Handle {
   size_t sent_bytes() const { return kind == HandleKind::Arena ? kArenaBytes : sizeof(Handle); }
   static constexpr size_t kArenaBytes = 64;
 
-  // The last thing that a sender does and the first that a receiver asks.
+  // `seal` is the sender's last step, `intact` the receiver's first.
   void seal() { checksum = sum(); }
   bool intact() const { return checksum == sum(); }
   bool operator==(const Handle&) const = default;
 
  private:
-  // Every step maps words one to one, so that no damage of a single word goes unseen before the last line.
+  // Every step is a bijection of words, so that damage to a single word is always detected up to the last line.
   uint32_t sum() const {
     Handle plain = *this;
     plain.checksum = 0;

@@ -1,12 +1,13 @@
-// The ledger: the page table of ownership that a process shares with those it gives memory to. One ledger per owner.
+// The ledger: the table of block ownership that a process shares with the receivers of its memory. One ledger per
+// owner.
 //   slots     one per process that holds anything: slot 0 is the owner, the last one pins for ever
 //   entries   one per block of memory: which slots hold it, where it lies, and a generation that tells a stale handle
-//   tickets   one per handle on its way, of one entry: live until the receiver has taken its place as a holder
-//   arenas    the epoch of each arena number, so that a number can be used again
-// Every process sets and clears its own bit only, so nothing has to be locked; what a process held that has died is
-// cleared by whoever notices. A block is free when it has no holder and no live ticket. The order that makes it safe:
-// a receiver first sets its bit and then takes the ticket, the owner looks at tickets first and then at bits.
-// Thread rules: everything from any thread and process, but for `create` and the members marked "owner".
+//   tickets   one per handle in transit, for one entry: live until the receiver is a holder
+//   arenas    the epoch of each arena number, so that numbers can be reused
+// Every process sets and clears its own bits only, so no lock is needed; the bits of a dead process are cleared by any
+// process that notices its death. A block is free when it has no holder and no live ticket. This is safe because a
+// receiver first sets its bit and then takes the ticket, whereas the owner reads tickets first and then bits. Thread
+// rules: everything from any thread and process, but for `create` and the members marked "owner".
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,7 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 struct LedgerEntry {
   std::atomic<uint64_t> holders[kSlots / 64];
   std::atomic<uint32_t> generation;
-  // The part of a handle that says what the block is, written by the owner.
+  // The part of a handle that describes the block, written by the owner.
   std::atomic<HandleKind> kind;
   std::atomic<uint8_t> device, read_only;
   std::atomic<uint32_t> arena, epoch;
@@ -36,7 +37,7 @@ struct LedgerEntry {
 };
 static_assert(sizeof(LedgerEntry) == 64);
 
-// Who a process is: its number and when it started, since numbers come back.
+// Identifies a process by its number and start time, since numbers are reused.
 using ProcessMark = uint64_t;
 TG_API ProcessMark mark_of(int pid) noexcept;  // 0 where there is no such process
 TG_API bool is_alive(ProcessMark mark) noexcept;
@@ -45,7 +46,7 @@ class TG_API Ledger {
  public:
   // Makes a ledger, with this process in slot 0.
   static Ledger* create(uint64_t id);
-  // Looks into one that was received. Error(Runtime) when it is not a ledger or not the expected one.
+  // Maps a received ledger. Error(Runtime) if it is not a ledger or not the expected one.
   static Ledger* open(Descriptor file, uint64_t id);
   ~Ledger();
   Ledger(const Ledger&) = delete;
@@ -57,15 +58,16 @@ class TG_API Ledger {
 
   // A free slot for a process, kNone when all are taken.
   uint32_t claim_slot(ProcessMark mark) noexcept;
-  // For a child that is about to be made; it says who it is in `arrive`. Without that it is cleared after half a
-  // minute.
+  // Reserves a slot for a child that is about to be forked, which identifies itself with `arrive`; otherwise the slot
+  // is cleared after half a minute.
   uint32_t reserve_slot() noexcept;
   void arrive(uint32_t slot, ProcessMark mark) noexcept;
   // Clears what dead processes held. Returns how many there were.
   int sweep_dead() noexcept;
   void sweep(uint32_t slot) noexcept;
 
-  // Owner: takes an entry out of use or makes more of them usable; Error when the table is full.
+  // Owner: makes `count` more entries or tickets usable; Error(Runtime) when the table is full, Error(OutOfMemory)
+  // without memory.
   void commit_entries(uint32_t count);
   void commit_tickets(uint32_t count);
 
@@ -75,7 +77,7 @@ class TG_API Ledger {
   void drop(uint32_t entry, uint32_t slot) noexcept;
   bool holds(uint32_t entry, uint32_t slot) const noexcept;
   bool held(uint32_t entry) const noexcept;
-  // What a handle says of the block of its entry: noted (owner), put into a handle, and compared.
+  // The block's description in its entry: written (owner), copied into a handle, and compared with a handle.
   void set_place(const Handle& handle) noexcept;
   void get_place(Handle& handle) const noexcept;
   bool is_place(const Handle& handle) const noexcept;

@@ -1,5 +1,5 @@
-// Children that end when their parent does, however it ends: also when it is killed, and also while the child is deep
-// in a call that lets no other code of it run.
+// Ends a child when its parent ends, even if the parent is killed, and even while the child is inside a call during
+// which no other code of it can run.
 #pragma once
 
 #include <sys/types.h>
@@ -8,8 +8,8 @@
 
 namespace tapegrad::shared {
 
-// From a thread of its own: waits for the end of process `parent`, then sends this process the signal, or ends it at
-// once when `signal` is 0. Returns at once; Error(Runtime) when no thread can be started.
+// Starts a thread that waits for the end of process `parent`, then sends this process the signal, or ends it at once if
+// `signal` is 0. Returns at once; Error(Runtime) if no thread can be started.
 TG_API void end_with(pid_t parent, int signal);
 
 }  // namespace tapegrad::shared

@@ -1,8 +1,8 @@
-// How a process gets at another one's arenas: it asks the owner over a unix socket, and the owner sends descriptors.
-// The address lies in the abstract name space, so no file is left behind, and only processes of the same user are
-// answered. One connection per peer, one message per ledger or arena; tensors themselves cost none. The owner's side
-// runs on a thread of its own that never waits for anybody; it also clears what dead peers held as soon as their pidfd
-// says so.
+// Gives other processes access to a process's arenas: a peer requests them over a unix socket, and the owner sends
+// descriptors. The address is in the abstract name space, so no file is left behind, and only processes of the same
+// user are answered. One connection per peer, one message per ledger or arena, none per tensor. The owner's side runs
+// on a thread of its own that never blocks on a peer; it also clears the holds of dead peers as soon as their pidfd
+// reports the death.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Ticket {
   uint32_t generation = 0;
 };
 
-// What the owner can be asked for. Called on the service's thread.
+// The requests that the owner answers. Called on the service's thread.
 struct ServiceOffers {
   std::function<Descriptor(uint32_t arena, uint32_t epoch, uint64_t& nbytes)> arena;
   std::function<Ticket(uint32_t entry, uint32_t slot)> ticket;
@@ -33,11 +33,11 @@ class TG_API Service {
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
-  // Around a fork, so that nothing is half done when the copy is made.
+  // Called around a fork, so that no operation is in progress when the process is copied.
   void pause() noexcept { busy_.lock(); }
   void go_on() noexcept { busy_.unlock(); }
-  // In a forked child, paused: the thread is the parent's, the descriptors are closed; the object may only be leaked
-  // after this.
+  // In a forked child, after pause(): the thread exists only in the parent, and the descriptors are closed here; the
+  // object may only be leaked after this.
   void abandon() noexcept;
 
  private:
@@ -57,7 +57,7 @@ class TG_API Service {
   std::thread thread_;
 };
 
-// The asking side. Errors name what happened: the owner has ended, does not answer, or has no descriptor left.
+// The client side. Errors name the cause: the owner has ended, does not answer, or has no descriptor left.
 class TG_API Connection {
  public:
   Connection() = default;
@@ -66,7 +66,7 @@ class TG_API Connection {
   Descriptor arena(uint32_t arena, uint32_t epoch, uint64_t& nbytes);
   Ticket ticket(uint32_t entry);
   bool connected() const noexcept { return static_cast<bool>(socket_); }
-  // Whether the other side has gone, as far as can be told without asking.
+  // Whether the other side has closed the connection, as far as is known without sending a request.
   bool ended() const noexcept;
   void close() noexcept { socket_.reset(); }
 

@@ -1,7 +1,7 @@
-// Memory without a name: a memfd, or an unnamed file in a folder where the system has no memfd or where a hard bound is
-// wanted (TAPEGRAD_SHARED_DIR, such as /dev/shm). Its size is fixed at once and sealed, so that nobody can cut it short
-// under a reader, and its pages are reserved before they are touched: a full file system or a spent commit limit is an
-// error here and never a SIGBUS later. A SharedFile owns its descriptor. No thread rules: one owner at a time.
+// Anonymous shared memory: a memfd, or an unnamed file in a folder if the system has no memfd or a hard limit is wanted
+// (TAPEGRAD_SHARED_DIR, such as /dev/shm). Its size is fixed at creation and sealed, so that no process can truncate it
+// while another one reads it. Pages are reserved before they are touched: a full file system or an exhausted commit
+// limit is an error here, never a later SIGBUS. A SharedFile owns its descriptor. No thread rules: one owner at a time.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,8 @@ class Descriptor {
 // `nbytes` of zeros behind a new descriptor, none of them reserved yet. On failure Error(Runtime) or
 // Error(OutOfMemory).
 TG_API Descriptor create_shared_file(size_t nbytes, const char* what);
-// Nobody can change the size any more. Memory that was mapped before stays writable after `against_writers`, later
-// mappings are read-only. Without memfd there are no seals, and files are private to those who were given them.
+// Seals the size. With `against_writers`, existing mappings stay writable and later ones are read-only. Without memfd
+// there are no seals, and a file is accessible only to processes that were given its descriptor.
 TG_API void seal_shared_file(const Descriptor& file, bool against_writers) noexcept;
 // Reserves the pages; false with errno when there are none left.
 TG_API bool commit_shared_file(const Descriptor& file, size_t offset, size_t nbytes) noexcept;
@@ -44,10 +44,10 @@ TG_API void punch_shared_file(const Descriptor& file, size_t offset, size_t nbyt
 TG_API void* map_shared_file(const Descriptor& file, size_t nbytes, bool writable, size_t align = 4096);
 
 // Bytes that may be reserved now: the memory that the machine and the control groups have left, less a reserve for
-// everybody else.
+// other processes.
 TG_API uint64_t shareable_memory() noexcept;
 
-// The last system error as text with what can be done about it: "no descriptor is left: the limit is 64 ...".
+// The last system error as text, with a remedy: "no descriptor is left: the limit is 64 ...".
 TG_API std::string explain_errno(int error);
 
 }  // namespace tapegrad::shared

@@ -34,7 +34,7 @@ class MultiheadAttentionOptions {
   TG_OPTION(MultiheadAttentionOptions, bool, batch_first);
 };
 
-// The weights, biases and numbers of one attention; what is undefined is absent.
+// The weights, biases and scalar parameters of one attention; undefined tensors are absent.
 struct AttentionWeights {
   Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight;  // the first, or the other three
   Tensor in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias;
@@ -43,9 +43,9 @@ struct AttentionWeights {
 // Attention of num_heads heads over query (L, N, E), key and value (S, N, E), or without N; returns the projected
 // result and the weights (undefined unless need_weights).
 //
-// Masks: key_padding_mask (N, S), attn_mask (L, S) or (N num_heads, L, S); true, or -inf, means not to be looked at.
-// is_causal is a hint that attn_mask is the causal mask. Without need_weights the attention works in tiles. Shapes that
-// do not go together raise Value or Runtime.
+// Masks: key_padding_mask (N, S), attn_mask (L, S) or (N num_heads, L, S); true, or -inf, hides a key. is_causal is a
+// hint that attn_mask is the causal mask. Without need_weights the tiled kernel is used. Mismatched shapes raise Value
+// or Runtime.
 TG_API std::tuple<Tensor, Tensor> multi_head_attention_forward(
     const Tensor& query, const Tensor& key, const Tensor& value, int64_t embed_dim, int64_t num_heads,
     const AttentionWeights& weights, bool add_zero_attn, double dropout_p, bool training,
@@ -59,7 +59,7 @@ TG_API Tensor canonical_mask(const Tensor& mask, const char* name, DType dtype);
 class TG_API MultiheadAttentionImpl : public Module {
  public:
   explicit MultiheadAttentionImpl(MultiheadAttentionOptions options);
-  void reset_parameters();  // those of its own; out_proj has done its own
+  void reset_parameters();  // its own parameters; out_proj initialises itself
   // The result and the weights, (N, L, S), (N, heads, L, S) where they are not averaged.
   std::tuple<Tensor, Tensor> forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                      const Tensor& key_padding_mask = {}, bool need_weights = true,

@@ -19,7 +19,7 @@ concept AnyHolder = requires(const H& h) {
   { h.ptr() } -> std::convertible_to<std::shared_ptr<Module>>;
 };
 
-// What the two containers of modules share: parts of known classes. Raises Type when the part is of another class.
+// Shared by ModuleList and ModuleDict: access to parts as a known class. Raises Type if the part is of another class.
 template <class M>
 M& part_as(Module& part) {
   M* found = dynamic_cast<M*>(&part);

@@ -5,7 +5,7 @@
 //   nn::save_tensors(optimizer.state_dict(), "optimizer.safetensors");
 //
 // A file is 8 bytes with the length of a header (little endian), the header (JSON: name -> dtype, shape, range of
-// bytes) and the bytes. Reading trusts nothing: every length is checked before memory is taken.
+// bytes) and the bytes. Reading does not trust the file: every length is checked before memory is allocated.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace tapegrad::nn {
 // leaves the old file. Raises Value for two equal names and for dtypes that the format lacks (complex128), Runtime when
 // it cannot write.
 TG_API void save_tensors(const NamedTensors& tensors, const std::string& path);
-// Raises Runtime for what is no such file or cut off.
+// Raises Runtime if the file is not in this format or truncated.
 TG_API NamedTensors load_tensors(const std::string& path);
 
 TG_API void save(const Module& module, const std::string& path);

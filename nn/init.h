@@ -12,8 +12,8 @@ namespace tapegrad::nn::init {
 
 enum class FanMode { in, out };
 
-// While one lives, the functions here leave tensors of this thread as they are: for modules whose values are put in
-// afterwards, from a file or another module.
+// While an instance exists, the functions here leave this thread's tensors unchanged: for modules whose values are
+// loaded afterwards, from a file or another module.
 class TG_API SkipGuard {
  public:
   SkipGuard();

@@ -1,5 +1,5 @@
-// What the generated layers (nn/*.toml) share: forward passes that a row cannot say, and the text of options. The
-// generator reads the names of the functions here: a row may call them.
+// Support code of the generated layers (nn/*.toml): forward passes that a row cannot express, and the text of options.
+// The generator reads the names of the functions here, which rows may call.
 #pragma once
 
 #include <fmt/format.h>
@@ -69,7 +69,7 @@ bool any_not_one(const IntArray<N>& values) {
 }
 
 Tensor scalar_int64(int64_t value);
-// A row that is counted from the end, from the front.
+// Converts an index that counts from the end to one from the front.
 std::optional<int64_t> row_from_front(std::optional<int64_t> row, int64_t rows);
 void zero_row_(const Tensor& weight, std::optional<int64_t> row);
 void reset_running_stats(const Tensor& mean, const Tensor& var, const Tensor& batches);

@@ -1,11 +1,11 @@
-// Layers that learn the number of their inputs from the first batch, or from the state that is loaded. Until then their
-// tensors have no elements and the options say 0; afterwards they are what their names say behind Lazy, and print so.
-// The tensors stay the same objects, so that an optimizer may be made before or after.
+// Layers that take the number of their inputs from the first batch or from a loaded state. Until then their tensors
+// have no elements and the option is 0; afterwards they behave and print as the class without Lazy. The tensors stay
+// the same objects, so that an optimizer may be created before or after.
 //
 //   const nn::Sequential net{nn::LazyConv2d(16, 3), nn::ReLU(), nn::Flatten(), nn::LazyLinear(10)};
 //   net(tapegrad::rand({1, 3, 28, 28}));
 //
-// Constructors take what those of the layer take, without the number of inputs. One thread at a time.
+// Constructors take the arguments of the layer's constructors, without the number of inputs. One thread at a time.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,7 @@ template <class Base, class LayerOptions, class Traits>
 class LazyImpl : public Base {
  public:
   using Options = LayerOptions;
-  // The guard lives until the layer is made: nothing is drawn for tensors that have no elements yet.
+  // The guard lives until the layer is constructed: no random numbers are drawn for tensors without elements.
   explicit LazyImpl(Options options, const init::SkipGuard& = init::SkipGuard())
       : Base((Traits::number(options, 0), std::move(options))) {}
 

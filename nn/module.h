@@ -1,8 +1,8 @@
 // Module: a part of a network, with named parameters (trained), buffers (kept but not trained) and submodules.
 //
-// A class derives from Module, registers what it owns in its constructor and has a member `forward` of whatever
-// arguments. Modules live in shared_ptr; ModuleHolder is a shared_ptr that is called like a function, so that
-// code reads as in Python:
+// A class derives from Module, registers its parameters, buffers and submodules in its constructor and has a member
+// `forward` with any arguments. Modules live in shared_ptr; ModuleHolder is a shared_ptr that is called like a
+// function, so that code reads as in Python:
 //
 //   struct NetImpl : nn::Module {
 //     nn::Linear first = register_module("first", nn::Linear(2, 8));
@@ -41,11 +41,11 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
 
   // The class's name as it is printed: without namespaces and the ending Impl.
   virtual std::string type_name() const;
-  // What stands between the brackets when it is printed.
+  // The text between the brackets when the module is printed.
   virtual std::string extra_repr() const { return ""; }
   virtual std::string repr() const;
 
-  // A registered name is not empty, has no dot and is given once. Undefined tensors stand for absent ones.
+  // A registered name must not be empty, contain a dot or be in use. Undefined tensors stand for absent ones.
   Tensor register_parameter(const std::string& name, Tensor tensor, bool requires_grad = true);
   Tensor register_buffer(const std::string& name, Tensor tensor);
   template <class M>
@@ -60,8 +60,8 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
     return holder;
   }
 
-  // In the order of registration, submodules behind the module's own. A tensor or module that is reached twice
-  // is listed once, under its first name.
+  // In the order of registration, submodules behind the module's own. A shared tensor or module is listed once, under
+  // its first name.
   std::vector<Tensor> parameters(bool recurse = true) const;
   NamedTensors named_parameters(bool recurse = true) const;
   std::vector<Tensor> buffers(bool recurse = true) const;
@@ -74,7 +74,7 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
   void eval() { train(false); }
   bool is_training() const noexcept { return training_; }
 
-  // Forgets the gradients, or fills them with zeros.
+  // Drops the gradients, or fills them with zeros.
   void zero_grad(bool set_to_none = true);
   void requires_grad_(bool value = true);
   void to(Device device);

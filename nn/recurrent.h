@@ -67,7 +67,7 @@ class LSTMOptions : public RecurrentOptions<LSTMOptions> {
   TG_OPTION(LSTMOptions, int64_t, proj_size);  // features of the projected h; 0: not projected
 };
 
-// Parameters by layer and direction, and what the three forward passes share.
+// Parameters by layer and direction, and shared code of the three forward passes.
 class TG_API RNNBaseImpl : public Module {
  public:
   void reset_parameters();  // uniform between -1 and 1 divided by the root of hidden_size

@@ -48,7 +48,7 @@ class TG_API SequentialImpl : public Module {
     add_module(name, module.module());
     steps_.push_back(std::move(module));
   }
-  // The modules of another one, behind those that are here.
+  // Appends the modules of another Sequential.
   void extend(const SequentialImpl& other) {
     for (const UnaryCall& step : std::vector<UnaryCall>(other.steps_)) push_back(step);
   }
@@ -82,7 +82,7 @@ class Sequential : public ModuleHolder<SequentialImpl> {
     (*this)->push_back(first);
     ((*this)->push_back(rest), ...);
   }
-  // Under names of one's own.
+  // With explicit names.
   explicit Sequential(std::initializer_list<std::pair<std::string, UnaryCall>> modules) : Sequential() {
     for (const auto& [name, module] : modules) (*this)->push_back(name, module);
   }

@@ -1,4 +1,4 @@
-// What a long short-term memory carries from step to step: (h, c).
+// The state of an LSTM: (h, c).
 #pragma once
 
 #include <tuple>

@@ -1,7 +1,7 @@
 // The transformer (Vaswani et al., 2017): layers of encoder and decoder, stacks of them, and both together.
 //
 // Tensors are (L, N, E), (N, L, E) with batch_first, or (L, E); masks as those of MultiheadAttention. Stacks hold
-// copies of the layer that they are given, under layers.0, layers.1, ... An is_causal that is absent is looked up in
+// copies of the layer that they are given, under layers.0, layers.1, ... If is_causal is absent, it is detected from
 // the mask.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tapegrad::nn {
 
-// What stands between the two linear layers: "relu", "gelu" (others raise Runtime) or a function.
+// The activation between the two linear layers: "relu", "gelu" (others raise Runtime) or a function.
 class TG_API Activation {
  public:
   Activation(const char* name) : Activation(std::string(name)) {}
@@ -220,7 +220,7 @@ class TG_API TransformerImpl : public Module {
                  const Tensor& tgt_key_padding_mask = {}, const Tensor& memory_key_padding_mask = {},
                  std::optional<bool> src_is_causal = {}, std::optional<bool> tgt_is_causal = {},
                  bool memory_is_causal = false);
-  // -inf above the diagonal, zero elsewhere: a step looks at no later one.
+  // -inf above the diagonal, zero elsewhere: a position does not attend to later ones.
   static Tensor generate_square_subsequent_mask(int64_t size);
   std::string type_name() const override { return "Transformer"; }
 

@@ -23,7 +23,7 @@ build=(cmake --build "$dir" -j "${JOBS:-$(nproc)}")
 [ $# = 0 ] || build+=(--target "$@")
 if [ -t 1 ]; then
   "${build[@]}"
-else  # nobody watches: the log, and what went wrong
+else  # not a terminal: write a log, and print only errors
   say "building $dir"
   "${build[@]}" > "$dir/build.log" 2>&1 || { grep -Ev '^\[[0-9]+/[0-9]+\] (Building|Linking)' "$dir/build.log" | head -150; exit 1; }
 fi

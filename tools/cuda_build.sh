@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles and links the CUDA library beside libtapegrad in build/, not optimised and for one architecture: what machines
-# without a GPU can check of it. A line where there is no CUDA 13 compiler. usage: tools/cuda_build.sh
+# Compiles and links the CUDA library beside libtapegrad in build/, not optimised and for one architecture: this much
+# can be checked on machines without a GPU. Prints one line where there is no CUDA 13 compiler. usage: tools/cuda_build.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make gpu-check`: everything there is to check on a machine with a GPU. Builds with CUDA for the card at hand, runs the C++
-# tests and the Python tests on the device, compute-sanitizer on a part, and times against the PyTorch that is found.
+# `make gpu-check`: all checks that need a machine with a GPU. Builds with CUDA for the installed card, runs the C++
+# tests and the Python tests on the device, compute-sanitizer on a part, and benchmarks against the installed PyTorch.
 #
 # usage: tools/gpu_check.sh [--only PART[,PART]] [--bring FOLDER] [ARGS of pytest]
 #   PART       build, cpp, python, sanitizer, bench

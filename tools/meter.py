@@ -59,10 +59,10 @@ def tracked_files(*suffixes):
         listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         paths = [ROOT / line for line in listed.splitlines()]
     except (OSError, subprocess.CalledProcessError):  # no git, or an unpacked source distribution
-        rooms = [
+        folders = [
             p for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith((".", "build-")) and p.name != "build"
         ]
-        paths = [p for room in rooms for p in room.rglob("*")]
+        paths = [p for folder in folders for p in folder.rglob("*")]
     return [p for p in paths if p.suffix in suffixes and p.is_file()]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torch is only compared against, in tests and benchmarks. A build of it that drags in gigabytes of GPU packages is not
-# worth that: then, and where there is none at all, one line says that the comparisons are skipped.
+# torch is needed only for comparisons in tests and benchmarks. A build that requires gigabytes of GPU packages is not
+# installed; then, and where no build is available, one line says that the comparisons are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what this machine misses. usage: tools/setup.sh GROUP...
+# Installs what is missing on this machine. usage: tools/setup.sh GROUP...
 # A group is "build" (compiler, libraries, what a build needs from PyPI) or an extra of pyproject.toml.
-# System packages come through apt where that is possible without a password, else the line to type is printed.
+# System packages are installed with apt where that is possible without a password; else the command is printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh

@@ -1,4 +1,5 @@
-// What is added to the scores of attention or hides them. Compiled per instruction set, and for devices.
+// Masks of attention: values added to the scores, or flags that hide them. Compiled per instruction set, and for
+// devices.
 #pragma once
 
 #include "tapegrad/aten/functions_reduce.h"
@@ -18,15 +19,15 @@ struct AttentionMask {
     boolean = mask.dtype() == DType::bool_;
     for (int d = 0; d < 4; ++d) stride[d] = mask.impl()->stride(d);
   }
-  // The element for a score of head `h`, counted over the batch.
+  // The element for a score of head `h`, where heads are numbered over the whole batch.
   TG_HD int64_t at(int64_t h, int64_t row, int64_t key) const {
     return h / heads * stride[0] + h % heads * stride[1] + row * stride[2] + key * stride[3];
   }
-  // How many keys the rows before `row_end` see at most.
+  // The largest number of keys that a row before `row_end` can attend to.
   TG_HD int64_t key_end(int64_t row_end, int64_t keys) const { return causal && row_end < keys ? row_end : keys; }
 };
 
-// Weights that are kept, times `scale`, or taken for zero: dropout.
+// Dropout of attention weights: kept weights are multiplied by `scale`, the others are zero.
 struct KeptWeights {
   AttentionMask mask;
   double scale;

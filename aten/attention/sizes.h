@@ -16,7 +16,7 @@ struct Sizes {
         keys(key.size(2)),
         width(query.size(3)),
         value_width(value.size(3)) {}
-  // Which head of key and value belongs to head `h` of the query, both counted over the batch.
+  // The head of key and value that belongs to head `h` of the query; both are numbered over the whole batch.
   TG_HD int64_t shared_head(int64_t h) const { return h / heads * shared + h % heads * shared / heads; }
   // The first of the query's heads that share head `hk`, and their number.
   TG_HD int64_t group() const { return heads / shared; }

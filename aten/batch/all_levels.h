@@ -1,11 +1,11 @@
-// The program's own view of vmap, from within an operator.
+// Makes all levels of vmap visible from within an operator, as they are to the program.
 #pragma once
 
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::batch {
 
-// Shows all levels for a scope, whichever of them an operator works below.
+// For its lifetime all levels are visible, whatever level the running operator works below.
 class TG_API AllLevels {
  public:
   AllLevels() noexcept;

@@ -1,8 +1,8 @@
 // Batched tensors: what vmap hands to the function it maps. A BatchedImpl has the sizes and strides of one sample over
 // the storage of all samples; its device is DeviceType::Batched, for which there are neither kernels nor an allocator,
-// so that what does not know of samples refuses it. Operators of the table know: while a vmap runs, the bit kModeBatch
-// of the mode word leads their raw:: functions to `Call` (call.h), which runs them once for all samples where the row's
-// rule says how, else once per sample.
+// so that code that is not aware of batching refuses it. Operators of the op table are aware: while a vmap runs, the
+// bit kModeBatch of the mode word makes their raw:: functions go through `Call` (call.h), which runs them once for all
+// samples if the row has a batching rule, else once per sample.
 //
 // Nested vmaps are levels, counted from 1. A tensor of level n stands for a tensor of levels below n, `physical`, whose
 // dimension 0 is that of the samples. The tape of a level is kept by its batched tensors; below, the physical tensors
@@ -22,7 +22,7 @@ enum class Randomness : uint8_t { Error, Same, Different };
 struct Level {
   int64_t size;  // number of samples
   Randomness randomness;
-  uint64_t id;    // no other level ever has it
+  uint64_t id;    // never reused by another level
   Device device;  // of its tensors: a CUDA device if one of them is there, else the CPU
 };
 
@@ -33,7 +33,7 @@ class TG_API BatchedImpl final : public TensorImpl {
   int level() const noexcept { return level_; }
   uint64_t id() const noexcept { return id_; }
   bool has_dim() const noexcept { return has_dim_; }
-  // After the geometry was changed in place.
+  // To be called after the geometry was changed in place.
   void set_physical(Tensor physical);
 
  protected:
@@ -46,10 +46,10 @@ class TG_API BatchedImpl final : public TensorImpl {
   bool has_dim_;
 };
 
-// How many levels operators see now; during the work below a level, only those below it.
+// The number of levels that operators see now; while code below a level runs, only the levels below it count.
 TG_API int depth() noexcept;
 TG_API const Level& level(int n);  // n counts from 1
-// Begins and ends a level. `leave` also ends levels that were begun since and never ended.
+// Enters and leaves a level. `leave` also ends inner levels that were entered since and not left.
 TG_API int enter(int64_t size, Randomness randomness);
 TG_API void leave(int level) noexcept;
 
@@ -63,13 +63,13 @@ TG_API std::pair<Tensor, bool> unwrap(const Tensor& t, int level);
 // The highest level among tensors, 0 for none. Raises Runtime for a tensor whose vmap is over.
 TG_API int highest_level(std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists = {});
 
-// What alias_tensor and detach are for batched tensors.
+// alias_tensor and detach for batched tensors.
 TG_API Tensor alias(const Tensor& base, const ViewSpec& view);
 TG_API Tensor detach(const Tensor& t);
-// Gives a batched tensor itself another geometry.
+// Changes the geometry of a batched tensor in place.
 TG_API void set_view_(const Tensor& self, const ViewSpec& view);
 
-// Runs what is inside with the levels below `level`.
+// For its lifetime, only the levels below `level` are visible.
 class TG_API Below {
  public:
   explicit Below(int level) noexcept;
@@ -88,7 +88,7 @@ inline std::optional<Device> host_device(std::optional<Device> d) noexcept {
   return d ? std::optional(host_device(*d)) : d;
 }
 
-// Raised where an operator asks a batched tensor for values: a composite operator is then run once per sample.
+// Raised when an operator reads values of a batched tensor: a composite operator is then run once per sample.
 class TG_API NeedsValues : public Error {
  public:
   using Error::Error;

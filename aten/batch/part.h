@@ -1,4 +1,4 @@
-// What rules of operators on batched tensors are made of: an argument below the level, and where its samples lie.
+// Building blocks of batching rules: an argument as it is below the level, and where its samples lie.
 #pragma once
 
 #include <algorithm>
@@ -86,7 +86,7 @@ inline Tensor unfolded(const Tensor& t, int64_t n, int64_t d) {
 
 inline void check_samples(const char* op, int64_t n) { TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op); }
 
-// Runs f below the level and gives its result to the level.
+// Runs f below the level and wraps its result as a tensor of the level.
 template <class F>
 Tensor at_level(int n, bool has_dim, F&& f) {
   Tensor result;
@@ -115,8 +115,8 @@ inline bool any_has_dim(std::initializer_list<const Part*> parts) {
   return false;
 }
 
-// Once per sample, below the level: f gets the arguments of a sample, results are stacked. For what no one call of all
-// samples does.
+// Calls f once per sample, below the level, with the arguments of that sample, and stacks the results. For operators
+// that no single call can compute for all samples.
 template <class Tuple, class F>
 Tuple each_sample(int64_t n, const std::vector<Part>& parts, F&& f) {
   std::vector<std::vector<Tensor>> rows(std::tuple_size_v<Tuple>);

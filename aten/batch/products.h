@@ -1,5 +1,5 @@
-// Rules of operators that one product of all samples does, on batched tensors (raw: the tape of their level is not
-// asked).
+// Batching rules of operators that are one product over all samples (raw: nothing is recorded on the tape of their
+// level).
 #pragma once
 
 #include "tapegrad/aten/functions_linalg.h"
@@ -10,7 +10,7 @@ namespace tapegrad::batch {
 // mm and bmm.
 TG_API Tensor matmul(const Tensor& a, const Tensor& b);
 TG_API Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias);
-// The three faces of convolution (autograd/formulas/conv.h). Where weights have samples, too, these become groups.
+// Convolution and its two gradients (autograd/formulas/conv.h). If the weights are batched, too, samples become groups.
 TG_API Tensor conv(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
                    IntSpan dilation, int64_t groups);
 TG_API Tensor conv_grad_input(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,

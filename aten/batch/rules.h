@@ -1,6 +1,6 @@
-// Rules of operators that more than one dimension of samples goes through at once: normalisation, indexing, searching,
-// solvers, recurrent layers, losses of labels; on batched tensors (raw: the tape of their level is not asked). As
-// products.h.
+// Batching rules of normalisation, indexing, searching, solvers, recurrent layers and losses of labels: each runs once
+// for all samples, by mapping the dimension of samples to a dimension that the operator already has. Raw, as in
+// products.h: nothing is recorded on the tape of their level.
 #pragma once
 
 #include <tuple>
@@ -73,7 +73,7 @@ TG_API std::tuple<Tensor, Tensor, Tensor> lstsq(const Tensor& A, const Tensor& B
                                                 std::string_view driver);
 TG_API Tensor pinv(const Tensor& A, const Tensor& atol, const Tensor& rtol, bool hermitian);
 
-// Recurrent layers (recurrent.cpp): with common weights samples are more sequences; else once per sample.
+// Recurrent layers (recurrent.cpp): with shared weights samples become further sequences; else once per sample.
 TG_API std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> rnn_layer(const Tensor& input, const Tensor& hx,
                                                                     const Tensor& cx, const Tensor& w_ih,
                                                                     const Tensor& w_hh, const Tensor& b_ih,

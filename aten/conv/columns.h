@@ -1,5 +1,5 @@
-// Moving between an image (channels x spatial) and the matrix of its patches: row (channel, kernel element),
-// column output element. Zero stands for what padding adds.
+// Moving between an image (channels x spatial) and the matrix of its patches: row (channel, kernel element), column
+// output element. Padding reads as zero.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void image_to_columns(const conv::Geometry& g, int64_t channels, const T* image,
   });
 }
 
-// Adds every patch back to where it came from; the image must hold zeros or a sum to be continued.
+// Adds every patch back to its place in the image, which must hold zeros or a partial sum.
 template <class T, class C = T>
 void add_columns_to_image(const conv::Geometry& g, int64_t channels, const C* columns, T* image) {
   int64_t s = g.stride[2];

@@ -24,7 +24,7 @@ struct Geometry {
     return static_cast<double>(n * out_spatial()) * static_cast<double>(oc) *
            static_cast<double>(ic / groups * kernel_spatial());
   }
-  // Whether `out` is what the floor formula gives (an output_padding beyond the stride is not).
+  // Whether `out` equals the floor formula (it does not with an output_padding beyond the stride).
   bool regular() const {
     for (int d = 0; d < 3; ++d)
       if ((in[d] + 2 * pad[d] - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1 != out[d]) return false;
@@ -32,7 +32,7 @@ struct Geometry {
   }
 };
 
-// From the sizes (N, C, spatial...) of what a convolution reads and writes and of its weight.
+// From the sizes (N, C, spatial...) of a convolution's input and output and of its weight.
 inline Geometry make_geometry(IntSpan input, IntSpan weight, IntSpan output, IntSpan stride, IntSpan padding,
                               IntSpan dilation, int64_t groups) {
   Geometry g;
@@ -55,7 +55,7 @@ inline Geometry make_geometry(IntSpan input, IntSpan weight, IntSpan output, Int
   return g;
 }
 
-// Whether a tensor lies in memory with its channels last and not in rows; devices compute in that layout then.
+// Whether a tensor is channels-last in memory and not also contiguous; devices then compute in that layout.
 inline bool channels_last(const Tensor& t) {
   return t.ndim() >= 4 && !t.is_contiguous() && t.impl()->is_contiguous(MemoryFormat::ChannelsLast);
 }

@@ -1,8 +1,8 @@
-// float32 convolutions by oneDNN. Each call is cut into pieces of images, bands and channels whose borders
-// depend on sizes only (pieces.h); a piece is one single-threaded oneDNN primitive on a thread of our own pool, with
-// its activations reordered to the blocked layout while they are in cache. So results have the same bits for any number
-// of threads, libgomp never starts a thread (nothing to survive a fork, nothing that spins), and no barrier waits for a
-// descheduled thread. Primitives are kept by shape in a bounded cache. Thread rules: any thread, several at once.
+// float32 convolutions by oneDNN. Each call is cut into pieces of images, bands and channels whose borders depend on
+// sizes only (pieces.h). A piece is one single-threaded oneDNN primitive that runs on a thread of tapegrad's pool, with
+// its activations reordered to the blocked layout while they are in cache. Therefore results have the same bits for any
+// number of threads, libgomp never starts a thread (none has to survive a fork, none spins), and no barrier waits for a
+// descheduled thread. Primitives are cached by shape, in a bounded cache. Thread rules: any thread, several at once.
 #pragma once
 
 #include "tapegrad/aten/conv/geometry.h"

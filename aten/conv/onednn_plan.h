@@ -9,9 +9,9 @@
 
 namespace tapegrad::onednn {
 
-// What a plan is made for: a piece of a convolution, `n` images, `ic` input and `oc` output channels of all
-// groups of the piece, a band of the image with paddings of its own on both sides; the strides are those of the whole
-// tensors (`ic_all`, `oc_all` channels of sizes `in_all`, `out_all`).
+// The key of a plan: a piece of a convolution, `n` images, `ic` input and `oc` output channels of all groups of the
+// piece, a band of the image with paddings of its own on both sides; the strides are those of the whole tensors
+// (`ic_all`, `oc_all` channels of sizes `in_all`, `out_all`).
 struct PlanKey {
   int64_t n, ic, oc, groups, ic_all, oc_all;
   int64_t in[3], out[3], in_all[3], out_all[3], kernel[3], stride[3], pad_left[3], pad_right[3], dilation[3];
@@ -21,10 +21,10 @@ struct PlanKey {
   bool operator==(const PlanKey&) const = default;
 };
 
-// An argument of the primitive: as the user has it and as the primitive wants it.
+// An argument of the primitive, in the user's layout and in the primitive's.
 struct PlanArg {
   dnnl::memory::desc user, inner;
-  dnnl::reorder reorder;  // user -> inner for what is read, inner -> user for what is written
+  dnnl::reorder reorder;  // user -> inner for inputs, inner -> user for outputs
   bool needs_reorder = false;
   size_t inner_bytes = 0;  // 0 without a reorder
 };
@@ -36,15 +36,15 @@ struct Plan {
   dnnl::memory::desc bias, scratchpad;
 };
 
-// The plan for a key, from the cache or made now; null when oneDNN has none. Plans are immutable.
+// The plan for a key, cached or newly built; null if oneDNN has no implementation. Plans are immutable.
 std::shared_ptr<const Plan> plan_for(const PlanKey& key);
 
 dnnl::engine& engine();
 // This thread's stream.
 dnnl::stream& stream();
 
-// oneDNN asks OpenMP how many threads there are, when a primitive is made and when it runs: one, for this
-// scope.
+// Sets OpenMP's number of threads to one for this scope: oneDNN queries it when a primitive is created and when it
+// runs.
 class OneThread {
  public:
   OneThread();

@@ -1,6 +1,6 @@
 // How oneDNN's convolutions are cut: into ranges of images, bands of one spatial dimension, and ranges of the channels
 // that are written. The borders depend on sizes only, never on the number of threads, so that results have the same
-// bits for any number; no piece runs for so long that Ctrl-C would have to wait for it. Plain values.
+// bits for any number; pieces are short enough that Ctrl-C need not interrupt one. Plain values.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,8 @@ namespace tapegrad::onednn {
 
 enum class Pass : uint8_t { Forward, GradInput, GradWeight };
 
-// A convolution of its own within a larger one: the outputs [out_first, out_first + out) of a dimension, from the
-// inputs [in_first, in_first + in) and what the paddings stand for. Of the gradient of the input: these inputs, from
-// all outputs that read them.
+// One dimension of a piece: the outputs [out_first, out_first + out), computed from the inputs [in_first, in_first +
+// in) and the padding. For the gradient of the input: these inputs, from all outputs that read them.
 struct Band {
   int64_t in_first, in, out_first, out, pad_left, pad_right;
 };
@@ -32,7 +31,7 @@ struct Pieces {
 
 Pieces cut(const conv::Geometry& g, Pass pass);
 
-// Of a gradient of the weight: how many sums there are over ranges of images and bands, which are added in the end.
+// For a gradient of the weight: the number of partial sums over ranges of images and bands, which are added at the end.
 int64_t partial_sums(const conv::Geometry& g, const Pieces& p);
 
 }  // namespace tapegrad::onednn

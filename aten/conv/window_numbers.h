@@ -1,5 +1,5 @@
-// The numbers that a window over an image is described by: kernel size, stride, padding, dilation. Kernels and
-// libraries count them in 32 bits.
+// The parameters of a window over an image: kernel size, stride, padding, dilation. Kernels and libraries hold them in
+// 32 bits.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

@@ -26,9 +26,9 @@ inline ConvertRow convert_row(DType to, DType from) {
   return convert_to_integers(to)[f];
 }
 
-// One value. Complex to real keeps the real part; everything to bool asks for "not zero" (NaN is not zero).
-// Values that the target cannot hold come out as the processor's conversion has them: small integer types take
-// the low bits of the 32-bit result, as vector instructions do.
+// One value. Complex to real keeps the real part; everything to bool means "not zero" (NaN is not zero). Values that
+// the target cannot hold are converted as the processor does: small integer types take the low bits of the 32-bit
+// result, as vector instructions do.
 template <class To, class From>
 inline To convert_value(From v) {
   if constexpr (std::is_same_v<To, From>) {
@@ -61,7 +61,8 @@ using BitsOf =
     std::conditional_t<kSize == 1, uint8_t,
                        std::conditional_t<kSize == 2, uint16_t, std::conditional_t<kSize == 4, uint32_t, uint64_t>>>;
 
-// Any byte but 0 is true, also one that was never written. On the bits of the two results, which g++ vectorises.
+// Any byte but 0 is true, uninitialised memory included. Selects between the bits of the two results, which g++
+// vectorises.
 template <class Bits>
 void convert_flags(Bits* __restrict to, const uint8_t* __restrict flags, int64_t n, Bits one) {
   for (int64_t i = 0; i < n; ++i) to[i] = flags[i] != 0 ? one : Bits(0);
@@ -84,7 +85,7 @@ void bytes_to_half(To* to, const From* __restrict from, int64_t n) {
     many = std::min(kStage, n - i);
     for (int64_t l = 0; l < many; ++l) stage[l] = static_cast<float>(from[i + l]);
     int64_t l = 0;
-    for (; l + blocks::kWidth <= many; l += blocks::kWidth) sixteen::store_two(stage + l, to + i + l);
+    for (; l + blocks::kWidth <= many; l += blocks::kWidth) half_blocks::store_two(stage + l, to + i + l);
     for (; l < many; ++l) to[i + l] = To(stage[l]);
   }
 }
@@ -95,7 +96,7 @@ void half_to_bytes(To* __restrict to, const From* from, int64_t n) {
   for (int64_t i = 0, many; i < n; i += many) {
     many = std::min(kStage, n - i);
     int64_t l = 0;
-    for (; l + sixteen::kBlock <= many; l += sixteen::kBlock) sixteen::load(from + i + l, stage + l);
+    for (; l + half_blocks::kBlock <= many; l += half_blocks::kBlock) half_blocks::load(from + i + l, stage + l);
     for (; l < many; ++l) stage[l] = static_cast<float>(from[i + l]);
     for (l = 0; l < many; ++l) to[i + l] = convert_value<To>(stage[l]);
   }

@@ -6,8 +6,8 @@
 
 namespace tapegrad {
 
-// The tensor itself, unless it is of bool and has such bytes: then a copy of zeros and ones. Of tensors on another
-// device, whose bytes are not asked for, always a copy.
+// The tensor itself, unless it is of bool and has such bytes: then a copy of zeros and ones. For tensors on other
+// devices, whose bytes are not read, always a copy.
 TG_API Tensor clean_flags(const Tensor& t);
 
 }  // namespace tapegrad

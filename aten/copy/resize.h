@@ -1,4 +1,4 @@
-// Operations on storages. A storage that a tensor sees never loses bytes (promise: no live view is left behind).
+// Operations on storages. A storage that a tensor refers to never shrinks, so that no live view points outside of it.
 // Needs exclusive use of the storage.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace tapegrad {
 // Shrinking is refused (Runtime) while anything but `storage` itself refers to the bytes.
 TG_API void resize_storage(const Storage& storage, size_t nbytes);
 
-// Exchanges the geometry of `self` for a dense one of `sizes`, growing the storage where needed.
+// Replaces the geometry of `self` by a contiguous one of `sizes`, growing the storage where needed.
 TG_API void resize_tensor(const Tensor& self, IntSpan sizes, std::optional<MemoryFormat> format, const char* op);
 
 }  // namespace tapegrad

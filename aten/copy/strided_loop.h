@@ -1,7 +1,7 @@
-// StridedLoop: several operands of one shape walked together, any strides. Dimensions of size 1 go, the others
+// StridedLoop: several operands of one shape walked together, any strides. Dimensions of size 1 are dropped, the others
 // are sorted so that the last one is the fastest of operand 0, and neighbours that lie in memory as one for every
-// operand are merged. A plain value on the stack; it borrows the operands' memory.
-// Its functions are always inlined or compiled per instruction set, as it is used by kernels.
+// operand are merged. A plain value on the stack; it borrows the operands' memory. Its functions are always inlined or
+// compiled per instruction set, as it is used by kernels.
 #pragma once
 
 #include <cstdlib>
@@ -91,7 +91,7 @@ struct StridedLoop {
       f(p, n);
       begin += n;
       if (begin >= end) return;
-      // To the start of the next run.
+      // Advances to the start of the next run.
       for (int i = 0; i < N; ++i) p[i] -= at[last] * strides[i][last];
       at[last] = 0;
       for (int d = last - 1; d >= 0; --d) {
@@ -113,7 +113,8 @@ struct StridedLoop {
     std::swap(shape[a], shape[b]);
     for (int i = 0; i < N; ++i) std::swap(strides[i][a], strides[i][b]);
   }
-  // Whether dimension a belongs outside of b: larger stride of the first operand that tells them apart.
+  // Whether dimension a is an outer one relative to b: it has the larger stride in the first operand whose strides
+  // differ.
   bool before(int a, int b) const {
     for (int i = 0; i < N; ++i) {
       int64_t sa = std::abs(strides[i][a]), sb = std::abs(strides[i][b]);

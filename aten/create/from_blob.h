@@ -1,5 +1,5 @@
-// Tensors over memory that somebody else made. The memory must outlive the tensor unless a deleter is given,
-// which runs once when the last tensor that sees it goes.
+// Tensors over memory of the caller. The memory must outlive the tensor unless a deleter is given, which runs once,
+// when the last tensor that refers to the memory is gone.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// How lengths of Fourier transforms are taken apart, and their roots of unity; shared by all devices.
+// Factorisation of the lengths of Fourier transforms, and their roots of unity; shared by all devices.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline std::vector<int64_t> radices_of(std::vector<int64_t> primes) {
   return radices;
 }
 
-// The smallest length of at least n that passes of radix 2, 3 and 5 do.
+// The smallest length of at least n whose prime factors are 2, 3 and 5.
 inline int64_t good_length(int64_t n) {
   int64_t best = 1;
   while (best < n) best *= 2;

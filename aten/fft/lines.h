@@ -1,7 +1,7 @@
-// Transforms of many lines of complex numbers that lie anywhere in memory. Lines go through the passes in groups of one
-// per lane; few long lines are split or convolved one by one (plan.h). Which way is taken, and which lines form a
-// group, depends on sizes only: the same bits for any number of threads. Inverse transforms exchange real and imaginary
-// parts on the way in and out. Reading and writing may be the same memory: a group is read before it is written.
+// Transforms of many lines of complex numbers with any strides. Lines go through the passes in groups of one line per
+// lane; few long lines are split or convolved one by one (plan.h). The choice of method and the grouping depend on
+// sizes only: the same bits for any number of threads. Inverse transforms exchange real and imaginary parts when
+// reading and writing. Reading and writing may be the same memory: a group is read before it is written.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-// Memory of one thread that is kept from call to call: pages fresh from the system cost more than a short transform.
+// Scratch memory of one thread, kept between calls: fresh pages from the system cost more than a short transform.
 template <class T>
 T* scratch(size_t count, int slot) {
   struct Free {
@@ -56,7 +56,7 @@ struct Side {
 template <class E, class Of>
 Side(E*, int64_t, Of) -> Side<E, Of>;
 
-// The lines of a group: their starts, and whether they lie side by side.
+// The lines of a group: their starts, and whether they are adjacent in memory.
 template <class E>
 struct Group {
   E* start[64];
@@ -149,7 +149,7 @@ inline int64_t group_grain(int64_t n, int lanes) {
   return std::max<int64_t>(1, 65536 / std::max<int64_t>(cost, 1));
 }
 
-// Lines that go one by one: many in parallel, few one after the other, each in parallel.
+// Lines that are transformed one by one: many lines in parallel, or few in turn, each by several threads.
 template <class F>
 void each_line(int64_t count, int64_t n, F&& f) {
   int64_t grain = count < 8 ? count : std::max<int64_t>(1, 8192 / n);
@@ -178,7 +178,7 @@ int64_t blocks_of(const fft::Plan<T>& plan) {
   return plan.smooth ? plan.n : plan.convolution->n;
 }
 
-// y = x * w, and conjugated roots for a second way through the same passes.
+// y = x * w, or with conjugated roots, for the second run through the same passes.
 template <class T>
 void multiply(Block<T>& x, std::complex<T> w) {
   for (int l = 0; l < kLanes<T>; ++l) {

@@ -1,12 +1,13 @@
-// What a Fourier transform of a given length needs to know: its passes and their roots of unity. Plans are made once
-// per length and kept; they are immutable and may be used by any number of threads at once. The method:
+// The plan of a Fourier transform of a given length: its passes and their roots of unity. Plans are built once per
+// length and cached; they are immutable and may be used by any number of threads at once. The method:
 // - lengths whose prime factors are at most kLargestRadix: Stockham's self-sorting passes of radix 4, 2, 3, 5 and odd
 //   primes (C. Van Loan, Computational frameworks for the fast Fourier transform, 1992, section 1.7);
 // - long ones of these as a matrix of n1 x n2 elements (the "four-step" transform, section 3.3), so that
 //   what is at work stays in the cache;
 // - other lengths as a convolution (L. I. Bluestein, 1970) of a length of the first kind.
 // Roots are computed in double from the nearest multiple of a quarter turn and rounded once; long tables of float ones
-// from products of two. Making a long plan takes longer than its use; threads share it, and Ctrl-C ends it.
+// from products of two. Building a long plan takes longer than using it; several threads build it, and Ctrl-C
+// interrupts it.
 #pragma once
 
 #include <complex>
@@ -51,7 +52,7 @@ struct Plan {
 template <class T>
 std::shared_ptr<const Plan<T>> plan_for(int64_t n);
 
-// exp(-2 pi i k / n) for k up to n / 2: what real transforms need beside a plan. Cached, thread-safe.
+// exp(-2 pi i k / n) for k up to n / 2, which real transforms need in addition to a plan. Cached, thread-safe.
 template <class T>
 std::shared_ptr<const std::vector<std::complex<T>>> half_circle(int64_t n);
 

@@ -8,9 +8,9 @@
 
 namespace tapegrad::fn {
 
-// The number with the larger real part stands out of the logarithm, so the imaginary part goes on from that number's
-// and is not brought back into (-pi, pi]: what is added term by term does not jump by 2 pi. A NaN in either part of
-// either number takes both parts of the result; of two log(0) the second is the result, whatever its angle.
+// The number with the larger real part is taken out of the logarithm, so the imaginary part continues from that
+// number's and is not reduced to (-pi, pi]: running sums do not jump by 2 pi. A NaN in either part of either number
+// takes both parts of the result; of two log(0) the second is the result, whatever its angle.
 template <class R>
 TG_HD std::complex<R> log_add_exp(std::complex<R> a, std::complex<R> b) {
   if (math::isnan(a) || math::isnan(b)) {

@@ -63,8 +63,8 @@ TG_VECTORISED float hypotf(float, float) noexcept;
 TG_VECTORISED double hypot(double, double) noexcept;
 }
 
-// In a functor of one float: what the CPU's loops over 16-bit numbers take instead, where the function itself is long
-// enough for conversion to show.
+// In a functor of one float: the functor that the CPU's loops over 16-bit numbers use instead, for functions that are
+// expensive compared with the conversion.
 #define TG_SIXTEEN(cost, result)                        \
   struct Sixteen {                                      \
     static constexpr int kCost = cost;                  \

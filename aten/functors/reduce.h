@@ -1,10 +1,11 @@
-// The parts of reductions. A functor has an accumulator type Acc, `identity()` (the value of nothing), `step` (takes
-// one element in), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result).
-// step and merge must not care about order beyond rounding. `join`, where there is one, makes one element of two, so
-// that step(a, join(x, y)) stands for step(step(a, x), y), `step4` is four steps for less than four, and `step4_half`
-// that for elements that float16 holds. `join4` makes one float of four elements, for step_joined to take in, that is
-// as good as four steps if it lies between kJoinedLeast and kJoinedMost, or if all four are zero. kOnlyNonzero: step
-// takes any type and asks no more than whether an element is zero. Fields are the row's further scalar arguments.
+// The parts of reductions. A functor has an accumulator type Acc, `identity()` (the accumulator of no elements), `step`
+// (adds one element), `merge` (joins two accumulators) and `finish` (accumulator and number of elements to result). The
+// result must not depend on the order of step and merge, except for rounding. `join`, where there is one, makes one
+// element of two, so that step(a, join(x, y)) stands for step(step(a, x), y), `step4` is four steps for less than four,
+// and `step4_half` that for elements that float16 holds. `join4` makes one float of four elements, for step_joined to
+// take in, that is as good as four steps if it lies between kJoinedLeast and kJoinedMost, or if all four are zero.
+// kOnlyNonzero: step takes any type and asks no more than whether an element is zero. Fields are the row's further
+// scalar arguments.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// What bincount takes, on any device; and counting by bincount and histc on the CPU.
+// Argument checks of bincount for all devices, and counting for bincount and histc on the CPU.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"
@@ -16,8 +16,8 @@ inline void check_bincount(const Tensor& input, const Tensor& weights, int64_t m
   TG_CHECK(!weights.defined() || !weights.is_complex(), Runtime, "bincount: not implemented for complex weights");
 }
 
-// Counts places in kInTurn tables in turn, of which one begins `pitch` behind the other, so that equal neighbours do
-// not wait for each other. always_inline: compiled for whoever calls it.
+// Counts places in kInTurn tables in turn, each `pitch` after the previous one, so that equal neighbouring values do
+// not depend on each other's store. always_inline: compiled for whoever calls it.
 inline constexpr int kInTurn = 4;
 template <class Count>
 TG_INLINE void count_in_turn(const int64_t* p, int64_t n, Count* tables, int64_t pitch) {

@@ -1,4 +1,4 @@
-// What an advanced index means for the shape of the result, shared by shape functions and kernels. Pure functions.
+// The shape of the result of advanced indexing, shared by shape functions and kernels. Pure functions.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

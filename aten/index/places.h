@@ -1,9 +1,9 @@
-// Reading and writing at listed places of a tensor: what index, index_put, index_select, index_add, embedding and
-// their relatives have in common. Some dimensions of a tensor are replaced by a list of places (byte offsets,
-// checked beforehand); the dimensions before the list are called outer, those behind it inner. The other side, the
-// rows, is dense: [outer..., places, inner...]. Compiled per instruction set.
-// Writing goes through the places in order for each element of a row, so that with repeated places the last one
-// wins and sums are the same for any number of threads: work is shared out by outer and inner elements.
+// Reading and writing at listed places of a tensor: what index, index_put, index_select, index_add, embedding and their
+// relatives have in common. Some dimensions of a tensor are replaced by a list of places (byte offsets, checked
+// beforehand); the dimensions before the list are called outer, those behind it inner. The other side, the rows, is
+// dense: [outer..., places, inner...]. Compiled per instruction set. Writes go through the places in order for each
+// element of a row, so that with repeated places the last one wins and sums are the same for any number of threads:
+// threads divide the outer and inner elements, never the places.
 #pragma once
 
 #include <cstring>
@@ -26,8 +26,8 @@ namespace tapegrad::cpu::TG_ISA {
   TG_THROW(Index, "{}: index {} is out of bounds for dimension {} with size {}", op, index, dim, size);
 }
 
-// Raises for an index that is not in [low, size). A pass that only looks is vectorised: the sign bit
-// tells. The bad one is searched for when it is known to be there.
+// Raises for an index that is not in [low, size). The checking pass is vectorised (it accumulates sign bits); the bad
+// index is searched for only when there is one.
 template <class I>
 void check_indices(const I* p, int64_t n, int64_t low, int64_t size, int64_t dim, const char* op) {
   // From the back, so that the front is in the cache when it is used next.
@@ -46,8 +46,8 @@ void check_indices(const I* p, int64_t n, int64_t low, int64_t size, int64_t dim
   });
 }
 
-// A list of places: byte offsets that are sums over index tensors, all checked. They are worked out when they are asked
-// for, block by block, or once in memory from the caching allocator.
+// A list of places: byte offsets that are sums over index tensors, all checked. They are computed on demand, block by
+// block, or once into memory from the caching allocator.
 class Places {
  public:
   explicit Places(int64_t count) : count_(count) {}
@@ -64,7 +64,7 @@ class Places {
   }
 
   int64_t count() const { return count_; }
-  // Whether writing `out` could change what is yet to be worked out.
+  // Whether writing `out` could change offsets that are still to be computed.
   bool may_change_with(const Tensor& out) const {
     for (const Term& t : terms_)
       if (geometry::may_overlap(out, t.index) || out.data_ptr() == t.index.data_ptr()) return true;
@@ -72,7 +72,7 @@ class Places {
   }
 
   // Places [first, first + n) into `to`.
-  void work_out(int64_t* to, int64_t first, int64_t n) const {
+  void compute_offsets(int64_t* to, int64_t first, int64_t n) const {
     if (terms_.empty()) std::fill_n(to, n, int64_t{0});
     for (size_t k = 0; k < terms_.size(); ++k) {
       if (terms_[k].index.dtype() == DType::int32)
@@ -86,7 +86,8 @@ class Places {
     if (!memory_.defined()) {
       memory_ = empty_tensor({count_}, DType::int64);
       int64_t* to = static_cast<int64_t*>(memory_.data_ptr());
-      parallel_for(0, count_, 16384, [&](int64_t begin, int64_t end) { work_out(to + begin, begin, end - begin); });
+      parallel_for(0, count_, 16384,
+                   [&](int64_t begin, int64_t end) { compute_offsets(to + begin, begin, end - begin); });
     }
     return static_cast<const int64_t*>(memory_.data_ptr());
   }
@@ -113,8 +114,8 @@ class Places {
   int64_t count_;
 };
 
-// to[k] = the element at from + offsets[k] * scale. Four at a time and one by one: what processors call a gather is
-// slower than that.
+// to[k] = the element at from + offsets[k] * scale. Unrolled by four with scalar loads: the processors' gather
+// instructions are slower than that.
 template <class T>
 inline void gather_run(T* to, const char* from, const int64_t* offsets, int64_t scale, int64_t n) {
   auto at = [=](int64_t k) {
@@ -195,7 +196,7 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
     int64_t o = begin / count, first = begin % count;
     while (begin < end) {
       const int64_t n = std::min({count - first, end - begin, all ? INT64_MAX : kBlock});
-      if (!all) places.work_out(block, first, n);
+      if (!all) places.compute_offsets(block, first, n);
       const int64_t* at = all ? all + first : block;
       const char* from = loop.base + loop.outer_offset(o);
       char* to = rows + begin * row_bytes;
@@ -226,8 +227,8 @@ template <class T, class F>
 void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&& f) {
   const int64_t count = places.count(), inner = loop.inner.numel;
   if (count == 0 || inner == 0) return;
-  // Inner elements are cut into pieces of at least a cache line where the outer ones do not keep the threads busy. No
-  // element's sum depends on it.
+  // Inner elements are cut into pieces of at least a cache line if there are too few outer ones for all threads. Sums
+  // do not depend on it.
   const int64_t threads = get_num_threads(), per_piece = std::max<int64_t>(64 / static_cast<int64_t>(sizeof(T)), 16);
   const int64_t wanted =
       threads == 1 ? 1 : (4 * threads + loop.outer.numel - 1) / std::max<int64_t>(loop.outer.numel, 1);

@@ -14,8 +14,7 @@ TG_HD inline bool less(T a, T b) {
     return a < b;
 }
 
-// The first number below n for which before(i) is false, or n; those for which it is true come first. No branch to
-// guess.
+// The first i below n for which before(i) is false, or n; before must be true for a prefix of the range. Branch-free.
 template <class F>
 TG_HD inline int64_t first_not(int64_t n, F&& before) {
   int64_t low = 0;

@@ -1,24 +1,24 @@
 // Loops over rows of floating-point elements for kernels that are not one functor per element: norms, softmax, losses.
-// The elements may lie in memory in a 16-bit format; f sees them in the type that is computed in. Then kWidth of them
-// are converted at a time, in registers, so that a row is read and written once. Rows of float and double are plain
-// loops. Compiled per instruction set.
+// The elements may be stored in a 16-bit format; f gets them in the compute type. Then kWidth of them are converted at
+// a time, in registers, so that a row is read and written once. Rows of float and double are plain loops. Compiled per
+// instruction set.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/c10/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA::blocks {
 
 // Two blocks; above 16, up to which g++ unrolls a loop before it would vectorise it.
-inline constexpr int64_t kWidth = 2 * sixteen::kBlock;
+inline constexpr int64_t kWidth = 2 * half_blocks::kBlock;
 
 template <class... T>
 inline constexpr bool any_half = (is_half_type<T> || ...);
 
-// kWidth elements at p in the type that is computed in: themselves, or converted ones.
+// kWidth elements at p in the compute type: the elements themselves, or converted ones.
 template <class T, bool = is_half_type<T>>
 struct Loaded {
   const T* at;
@@ -28,7 +28,7 @@ template <class T>
 struct Loaded<T, true> {
   alignas(64) float at[kWidth];
   TG_INLINE explicit Loaded(const T* p) {
-    for (int64_t l = 0; l < kWidth; l += sixteen::kBlock) sixteen::load(p + l, at + l);
+    for (int64_t l = 0; l < kWidth; l += half_blocks::kBlock) half_blocks::load(p + l, at + l);
   }
 };
 
@@ -56,7 +56,7 @@ TG_INLINE void map_block(Out* out, F&& f, const In*... in) {
   alignas(64) compute_t<Out> y[kWidth];
   each([&](int64_t l, auto... x) { y[l] = f(x...); }, in...);
   if constexpr (is_half_type<Out>)
-    sixteen::store_two(y, out);
+    half_blocks::store_two(y, out);
   else
     std::copy_n(y, kWidth, out);
 }
@@ -88,8 +88,7 @@ TG_INLINE void map(int64_t n, Out* out, F f, const In*... in) {
 // The elements of `in`, converted.
 template <class Out, class In>
 TG_INLINE void copy(int64_t n, Out* out, const In* in) {
-  map(
-      n, out, [](auto x) { return static_cast<compute_t<Out>>(x); }, in);
+  map(n, out, [](auto x) { return static_cast<compute_t<Out>>(x); }, in);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA::blocks

@@ -1,4 +1,4 @@
-// Conversion of one element between any two element types, as `to(dtype)` does it. Shared by host and device.
+// Conversion of one element between any two element types, as in `to(dtype)`. Shared by host and device.
 #pragma once
 
 #include <type_traits>
@@ -32,8 +32,8 @@ TG_HD inline To wrapped_unsigned(From v) {
   return static_cast<To>(static_cast<int64_t>(v));
 }
 
-// Anything to bool asks "is it not zero" (NaN is true); complex to real drops the imaginary part; floating to a
-// narrow integer goes through a wider one, so that values out of its range wrap as integers do.
+// Anything to bool means "not zero" (NaN is true); complex to real drops the imaginary part; floating to a narrow
+// integer goes through a wider one, so that values out of its range wrap as integers do.
 template <class To, class From>
 TG_HD inline To cast_element(From v) {
   if constexpr (std::is_same_v<To, From>) {

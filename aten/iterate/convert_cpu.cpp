@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tapegrad/aten/iterate/cast.h"
-#include "tapegrad/aten/iterate/sixteen.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -19,9 +19,9 @@ constexpr bool in_blocks =
 template <class To, class From>
 TG_INLINE void convert_block(const From* src, To* dst) {
   if constexpr (std::is_same_v<From, float>)
-    sixteen::store(src, dst);
+    half_blocks::store(src, dst);
   else
-    sixteen::load(src, dst);
+    half_blocks::load(src, dst);
 }
 
 template <class To, class From>
@@ -31,7 +31,7 @@ template <class To, class From>
   } else {
     int64_t i = 0;
     if constexpr (in_blocks<To, From>) {
-      constexpr int64_t kBlock = sixteen::kBlock;
+      constexpr int64_t kBlock = half_blocks::kBlock;
       for (; i + kBlock <= n; i += kBlock) convert_block(src + i, dst + i);
       if (i < n && n >= kBlock) {  // the last block looks at elements again
         convert_block(src + n - kBlock, dst + n - kBlock);

@@ -11,8 +11,8 @@ struct Layout {
   DimVector strides;  // in elements, of a fresh result; empty: contiguous
 };
 
-// The shape that all broadcast to. With `with_strides`, a fresh result keeps the operands' common dense order
-// of dimensions (channels_last, transposed), as PyTorch's does; the first operand that tells decides.
+// The shape that all broadcast to. With `with_strides`, a fresh result keeps the operands' common dense order of
+// dimensions (channels_last, transposed), as PyTorch's does; the first operand that determines an order decides.
 TG_API Layout broadcast_layout(std::span<const Tensor* const> inputs, const char* op, bool with_strides);
 
 // Fills shape and byte strides for walking all operands together: dimensions in the order of the first

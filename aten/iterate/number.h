@@ -1,5 +1,5 @@
-// Numbers of the caller that become elements: PyTorch's rule of which ones a dtype takes, the one place that knows it.
-// Thread rules: plain functions.
+// Conversion of the caller's numbers to elements: PyTorch's rule for which numbers a dtype accepts, defined here only.
+// Pure functions.
 #pragma once
 
 #include "tapegrad/c10/scalar.h"

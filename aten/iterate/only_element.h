@@ -1,4 +1,5 @@
-// Operators that order elements take a tensor without dimensions of any dtype: its one element is in order.
+// Operators that order elements accept a zero-dimensional tensor of any dtype, since its one element is always in
+// order.
 #pragma once
 
 #include "tapegrad/aten/functions_copy.h"
@@ -6,7 +7,7 @@
 
 namespace tapegrad {
 
-// Whether elements of this dtype have an order, or there are none (`may_be_empty`) or only one to bring into it.
+// Whether elements of this dtype have an order, or there are none (`may_be_empty`) or only one of them.
 inline void check_ordered(const Tensor& input, const char* op, bool may_be_empty = false) {
   TG_CHECK(!input.is_complex() || input.ndim() == 0 || (may_be_empty && input.numel() == 0), NotImplemented,
            "{}: complex numbers have no order: got {}", op, input.dtype());

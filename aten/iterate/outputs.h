@@ -1,5 +1,5 @@
-// What generated raw:: functions share: checks between arguments, and targets of `out=` and in-place forms.
-// Kernels only ever see fresh or exactly matching outputs; whatever else the caller gave is copied to at the end.
+// Shared code of the generated raw:: functions: checks between arguments, and targets of `out=` and in-place forms.
+// Kernels only get fresh or exactly matching outputs; for any other target, the result is copied to it at the end.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@ TG_API void check_same_device(const char* op, std::initializer_list<const Tensor
 
 TG_API Tensor contiguous_or_copy(const Tensor& t);
 
-// Where a kernel writes for `out=`: `out` itself when it matches the spec exactly and shares no memory with an
-// input, else a new tensor. Raises for an `out` of other sizes that is not empty-sized; checks the cast.
+// The tensor that a kernel writes to for `out=`: `out` itself if it matches the spec exactly and shares no memory with
+// an input, else a new tensor. Raises for an `out` of other sizes that is not empty-sized; checks the cast.
 TG_API Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
                          std::initializer_list<const Tensor*> inputs, TensorSpan more = {});
-// Copies to `out` what was computed elsewhere; resizes an empty-sized one.
+// Copies the result to `out` if it was computed in another tensor; resizes an empty-sized `out`.
 TG_API void finish_out(const Tensor& out, const Tensor& target);
 // out_target and finish_out for a result that exists already.
 TG_API void write_out(const char* op, const Tensor& out, const Tensor& result);

@@ -1,5 +1,5 @@
-// What a kernel of a pointwise operator gets. Apart from pointwise.h, so that kernel files do not depend on the
-// list of operators.
+// The argument of a pointwise kernel. Separate from pointwise.h, so that kernel files do not depend on the list of
+// operators.
 #pragma once
 
 #include "tapegrad/c10/device.h"

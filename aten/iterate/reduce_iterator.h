@@ -1,4 +1,4 @@
-// What a kernel of a reduction gets. Apart from reduce.h, so that kernel files do not depend on the list of
+// The argument of a reduction kernel. Separate from reduce.h, so that kernel files do not depend on the list of
 // operators.
 #pragma once
 

@@ -1,11 +1,11 @@
 // The typed side of reductions, included by the generated *_cpu.cpp files, once per instruction set.
 //
-// A reduction runs over blocks of accumulators, one per lane: either the lanes are outputs that lie side by side
-// (columns: the input is walked row by row), or they are partial results of one output (rows: a long row is dealt
-// out to kLanes lanes, which are merged at the end). Both are plain loops over contiguous input of the compute
-// type; anything else is staged through a buffer, as in rows.h. Accumulation is wider than the input (float sums
-// in double), so results are good to the last bits and need no compensation; no more than four elements, eight of 16
-// bits, are joined in float before (conversion is what a float sum waits for). All splits depend on sizes only.
+// A reduction runs over blocks of accumulators, one per lane: either the lanes are adjacent outputs (columns: the input
+// is read row by row), or they are partial results of one output (rows: a long row is distributed over kLanes lanes,
+// which are merged at the end). Both are plain loops over contiguous input of the compute type; anything else is staged
+// through a buffer, as in rows.h. Accumulation is wider than the input (float sums in double), so results are good to
+// the last bits and need no compensation; at most four elements, eight of 16 bits, are first added in float (conversion
+// to double is the bottleneck of a float sum). All splits depend on sizes only.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/reduce_iterator.h"
-#include "tapegrad/aten/iterate/sixteen.h"
 #include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::reduce {
@@ -27,19 +27,20 @@ namespace tapegrad::cpu::TG_ISA::reduce_rows {
 
 inline constexpr int kLanes = 32;   // partial results of one output
 inline constexpr int kBlock = 512;  // lanes per block; the planes of an accumulator are this far apart
-// In rows from this length on, lines are touched in the order of memory before lanes take them in another: the
-// processor's own prefetching follows that one only, and reads large tensors faster by a quarter to a half. Lanes take
-// eight lines at a time: with sixteen that gain is lost.
+// In rows from this length on, cache lines are prefetched in memory order before the lanes read them in another order:
+// the hardware prefetcher recognises only the former, which makes large tensors a quarter to a half faster. Lanes read
+// eight lines at a time: with sixteen the gain is lost.
 inline constexpr int64_t kFarElements = 2048;
 
-// What the engine (reduce_cpu.cpp) knows of a functor. `acc` points to a lane of a block; n lanes are meant.
+// The interface of a functor to the engine (reduce_cpu.cpp). `acc` points to a lane of a block; n lanes are meant.
 struct Loops {
   int passes;    // over the input
   int acc_size;  // bytes of one lane in one plane
   int planes;    // of a block: planes * kBlock * acc_size bytes
-  DType input;   // of the elements as the loops read them
-  DType result;  // of what finish writes
-  // Lanes before a pass. Pass 1 starts from what pass 0 gave: one lane of `before` per lane, or the same for all.
+  DType input;   // of the elements that the loops read
+  DType result;  // of the elements that finish writes
+  // Initialises lanes before a pass. Pass 1 starts from the result of pass 0: one lane of `before` per lane, or the
+  // same for all.
   void (*start)(const void* functor, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
                 int64_t count);
   // Lane j takes x[j] of `rows` rows, `stride` bytes apart.
@@ -60,7 +61,7 @@ void run_loops(const reduce::Iterator& it, const Loops& loops, const void* funct
 template <class T, class F, class In>
 struct OnePass {
   using Acc = typename F::Acc;
-  // Functors that ask only whether an element is zero see the bits but the sign's.
+  // Functors that only test whether an element is zero get its bits without the sign.
   static constexpr bool kBits = is_half_type<In> && requires { F::kOnlyNonzero; };
   static constexpr bool kBlocks = is_half_type<In> && !kBits;
   static constexpr bool kEight = kBlocks && requires(F f, T x) { f.join(x, x); };
@@ -113,8 +114,8 @@ struct OnePass {
       for (int l = 0; l < kCount; ++l) a[l] = take(f, a[l], x[Q][l]...);
     }
   }
-  // Four elements joined where that is as good, which is asked for all lanes at once; what a lane gets depends on its
-  // own elements all the same.
+  // Joins four elements where that is exact enough. The condition is tested for all lanes at once, but the result of a
+  // lane depends on its own elements only.
   template <int kCount, class Load>
   TG_INLINE static void take_joined(const F& f, Acc* a, Load& load) {
     alignas(64) float four[kCount];
@@ -149,7 +150,8 @@ struct OnePass {
   template <int kCount>
   TG_INLINE static bool all_joined(const float* four) {
     bool all = true;
-    for (int l = 0; l < kCount; l += sixteen::kBlock) all &= sixteen::within(four + l, F::kJoinedLeast, F::kJoinedMost);
+    for (int l = 0; l < kCount; l += half_blocks::kBlock)
+      all &= half_blocks::within(four + l, F::kJoinedLeast, F::kJoinedMost);
     return all;
   }
   // Lane j of `kCount` takes eight elements, which `load(q, to)` gives for all lanes; four of them at a time lie in
@@ -172,12 +174,12 @@ struct OnePass {
                                   std::index_sequence<Q...>) {
     int64_t j = 0;
     if constexpr (kBlocks) {
-      for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
+      for (; j + half_blocks::kBlock <= n; j += half_blocks::kBlock) {
         if constexpr (sizeof...(Q) == 8) {
-          take_eight<sixteen::kBlock>(f, a + j, [&](int q, T* to) { sixteen::load(v + q * stride + j, to); });
+          take_eight<half_blocks::kBlock>(f, a + j, [&](int q, T* to) { half_blocks::load(v + q * stride + j, to); });
         } else {
-          take_block<sixteen::kBlock>(
-              f, a + j, [&](int q, T* to) { sixteen::load(v + q * stride + j, to); }, std::index_sequence<Q...>{});
+          take_block<half_blocks::kBlock>(
+              f, a + j, [&](int q, T* to) { half_blocks::load(v + q * stride + j, to); }, std::index_sequence<Q...>{});
         }
       }
     }
@@ -200,23 +202,25 @@ struct OnePass {
     }
     if (i < rows) take_rows(f, a, row(i), step, n, std::make_index_sequence<1>{});
   }
-  // A row dealt out to the lanes: Q times kLanes elements; of every kLanes, lane l takes the one at place(l).
+  // Accumulates Q * kLanes elements of a row: of every kLanes elements, lane l takes the one at place(l).
   static constexpr int place(int l) {
     if constexpr (kBlocks)
-      return sixteen::place_of(In{}, l);
+      return half_blocks::place_of(In{}, l);
     else
       return l;
   }
   template <size_t... Q>
   TG_INLINE static void take_lanes(const F& f, Acc* a, const stored_t<In>* v, std::index_sequence<Q...>) {
     if constexpr (kBlocks) {
-      take_block<kLanes>(f, a, [&](int q, T* to) { sixteen::deal(v + q * kLanes, to); }, std::index_sequence<Q...>{});
+      take_block<kLanes>(
+          f, a, [&](int q, T* to) { half_blocks::load_deinterleaved(v + q * kLanes, to); },
+          std::index_sequence<Q...>{});
     } else {
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) a[l] = take(f, a[l], in(v[static_cast<int>(Q) * kLanes + l])...);
     }
   }
-  TG_INLINE static void deal(const F& f, Acc* a, const stored_t<In>* v, int64_t n) {
+  TG_INLINE static void accumulate_row(const F& f, Acc* a, const stored_t<In>* v, int64_t n) {
     int64_t i = 0;
     const bool far = n >= kFarElements;
     auto fetch = [&](int64_t count) __attribute__((always_inline)) {  // a call that only prefetches is dropped by g++
@@ -226,7 +230,7 @@ struct OnePass {
     if constexpr (kEight)
       for (; i + 8 * kLanes <= n; i += 8 * kLanes) {
         fetch(8 * kLanes);
-        take_eight<kLanes>(f, a, [&](int q, T* to) { sixteen::deal(v + i + q * kLanes, to); });
+        take_eight<kLanes>(f, a, [&](int q, T* to) { half_blocks::load_deinterleaved(v + i + q * kLanes, to); });
       }
     constexpr int kTaken = sizeof(In) <= 4 ? 4 : 16 / sizeof(In);
     for (; i + kTaken * kLanes <= n; i += kTaken * kLanes) {
@@ -246,7 +250,7 @@ struct OnePass {
       for (int l = 0; i + l < n; ++l) a[l] = f.step(a[l], in(v[i + l]));
       return;
     }
-    // The rest as a whole line: the other lanes look at elements that were taken already.
+    // The rest is read as a whole line; lanes whose elements were already accumulated keep their old value.
     const int64_t from = kLanes - (n - i);
     Acc t[kLanes];
     std::copy_n(a, kLanes, t);
@@ -258,7 +262,7 @@ struct OnePass {
     const F f = *static_cast<const F*>(functor);
     Acc a[kLanes];
     std::copy_n(reinterpret_cast<Acc*>(acc), kLanes, a);
-    deal(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
+    accumulate_row(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
     std::copy_n(a, kLanes, reinterpret_cast<Acc*>(acc));
   }
   template <int N>
@@ -283,7 +287,7 @@ struct OnePass {
     for (int64_t i = 0; i < rows; ++i, x += stride) {
       Acc a[kLanes];
       std::fill_n(a, kLanes, f.identity());
-      deal(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
+      accumulate_row(f, a, reinterpret_cast<const stored_t<In>*>(x), n);
       reinterpret_cast<Acc*>(acc)[i] = folded<kLanes>(f, a);
     }
   }
@@ -342,22 +346,22 @@ struct Centered {
   TG_INLINE static void each(const In* __restrict__ v, int64_t n, Take&& f) {
     int64_t j = 0;
     if constexpr (is_half_type<In>) {
-      for (; j + sixteen::kBlock <= n; j += sixteen::kBlock) {
-        alignas(64) T value[sixteen::kBlock];
-        sixteen::load(v + j, value);
+      for (; j + half_blocks::kBlock <= n; j += half_blocks::kBlock) {
+        alignas(64) T value[half_blocks::kBlock];
+        half_blocks::load(v + j, value);
 #pragma GCC unroll 1
-        for (int l = 0; l < sixteen::kBlock; ++l) f(j + l, value[l]);
+        for (int l = 0; l < half_blocks::kBlock; ++l) f(j + l, value[l]);
       }
     }
 #pragma GCC ivdep
     for (; j < n; ++j) f(j, static_cast<T>(v[j]));
   }
-  // Of kLanes values, in whichever order they are read fastest.
+  // Of kLanes values, in the order in which they are read fastest.
   template <class Take>
   TG_INLINE static void each_lane(const In* __restrict__ v, Take&& f) {
     if constexpr (is_half_type<In>) {
       alignas(64) T value[kLanes];
-      sixteen::deal(v, value);
+      half_blocks::load_deinterleaved(v, value);
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) f(l, value[l]);
     } else {

@@ -1,12 +1,12 @@
 // The typed side of pointwise kernels, included by the generated *_cpu.cpp files, once per instruction set.
 //
-// A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the
-// compiler vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of
-// float16 and one of bfloat16 (or, where it has a type Sixteen, that). Whatever is not such an array (another dtype,
-// strides, a broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion
-// functions that all functors share (convert_cpu.cpp). The loop only ever sees multiples of kLane elements: a rest goes
-// through a padded buffer, so an element meets the same vector instructions wherever it lies, and results have the same
-// bits for any layout and any split between threads.
+// A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the compiler
+// vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of float16 and
+// one of bfloat16 (or, where it has a type Sixteen, that). Whatever is not such an array (another dtype, strides, a
+// broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion functions that
+// all functors share (convert_cpu.cpp). The loop always gets multiples of kLane elements: a remainder goes through a
+// padded buffer, so every element is computed by the same vector instructions wherever it lies, and results have the
+// same bits for any layout and any split between threads.
 #pragma once
 
 #include <cstring>
@@ -14,8 +14,8 @@
 
 #include "tapegrad/aten/iterate/convert.h"
 #include "tapegrad/aten/iterate/dispatch.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
-#include "tapegrad/aten/iterate/sixteen.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -31,9 +31,9 @@ using Loop = void (*)(const void* functor, char* out, const char* const* in, int
 // at least kLane copies of it in float.
 using Loop16 = Loop (*)(DType format, unsigned constants);
 
-// Runs a loop over all elements, in parallel when there are many. `cost`: how many times dearer an element is
-// than an addition, roughly; it sets how many elements are worth a thread;
-// `hint` is the memory of this functor's call site (c10/parallel.h).
+// Runs a loop over all elements, in parallel if there are many. `cost`: the approximate cost of an element in
+// additions, which determines how many elements are worth a thread; `hint`: the measured cost at this call site
+// (c10/parallel.h).
 void run_loop(const pointwise::Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost,
               detail::CostHint& hint);
 
@@ -97,7 +97,7 @@ __attribute__((flatten)) void loop(const void* functor, char* out, const char* c
 // it has.
 template <int N, class S, unsigned kConstants, class F>
 __attribute__((flatten)) void loop16(const void* functor, char* out, const char* const* in, int64_t n) {
-  static_assert(sixteen::kBlock == kLane);
+  static_assert(half_blocks::kBlock == kLane);
   const F fn = *static_cast<const F*>(functor);
   auto is_constant = [](int k) { return kConstants >> k & 1; };
   alignas(64) float numbers[N][kLane];
@@ -105,7 +105,7 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
     if (is_constant(k)) std::memcpy(numbers[k], in[k], sizeof numbers[k]);
   using R = std::decay_t<decltype(call<N>(fn, numbers, 0))>;
   auto elements = [&](int k, int64_t i) { return reinterpret_cast<const S*>(in[k]) + i; };
-  if constexpr (std::is_same_v<R, float> && sixteen::is_dealt<S>) {
+  if constexpr (std::is_same_v<R, float> && half_blocks::is_deinterleaved<S>) {
     S* o = reinterpret_cast<S*>(out);
     for (int64_t i = 0; i < n; i += 2 * kLane) {
       const bool both = i + kLane < n;
@@ -115,15 +115,15 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
           for (auto& half : x) std::memcpy(half[k], numbers[k], sizeof numbers[k]);
           continue;
         }
-        alignas(64) float dealt[2 * kLane];
-        sixteen::deal(elements(k, i), dealt, both);
-        for (int half = 0; half < 2; ++half) std::memcpy(x[half][k], dealt + half * kLane, sizeof x[half][k]);
+        alignas(64) float pair[2 * kLane];
+        half_blocks::load_deinterleaved(elements(k, i), pair, both);
+        for (int half = 0; half < 2; ++half) std::memcpy(x[half][k], pair + half * kLane, sizeof x[half][k]);
       }
       for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 1  // unrolled first, short loops are not vectorised
         for (int j = 0; j < kLane; ++j) y[half * kLane + j] = call<N>(fn, x[half], j);
       }
-      sixteen::store_dealt(y, o + i, both);
+      half_blocks::store_interleaved(y, o + i, both);
     }
   } else {
     using Y = std::conditional_t<std::is_same_v<R, bool>, int32_t, R>;
@@ -135,11 +135,11 @@ __attribute__((flatten)) void loop16(const void* functor, char* out, const char*
         if (is_constant(k))
           std::memcpy(x[k], numbers[k], sizeof x[k]);
         else
-          sixteen::load(elements(k, i), x[k]);
+          half_blocks::load(elements(k, i), x[k]);
       }
 #pragma GCC unroll 1
       for (int j = 0; j < kLane; ++j) y[j] = call<N>(fn, x, j);
-      sixteen::store(y, o + i);
+      half_blocks::store(y, o + i);
     }
   }
 }

@@ -1,6 +1,6 @@
-// Elements as they lie in memory. Of bool any byte but 0 is true, also one that was never written, came from a file or
-// was written as another dtype (x.view(bool)). C++ may take a bool for 0 or 1, so that kernels read it as a byte.
-// Shared by host and device.
+// Elements as they are stored in memory. For bool, any byte but 0 is true, including bytes that are uninitialised, come
+// from a file or were written as another dtype (x.view(bool)). C++ compilers may assume that a bool is 0 or 1, so
+// kernels read it as a byte. Shared by host and device.
 #pragma once
 
 #include <cstdint>

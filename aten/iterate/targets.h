@@ -14,8 +14,8 @@ TG_API void check_target(const char* op, const Tensor& out, IntSpan sizes, DType
 // Gives `out` the sizes (new memory when they differ). After all checks.
 TG_API void prepare_target(const Tensor& out, IntSpan sizes, bool resize_out);
 
-// How source and target share memory: not at all or element by element (false), partly, which raises Runtime,
-// or interleaved in a way that is not worth deciding (true: read from a copy).
+// Overlap of source and target: false if they share no memory or exactly the same elements, Runtime if they overlap
+// partly, true if they are interleaved in a way that is too expensive to decide (then read from a copy).
 TG_API bool must_copy_source(const char* op, const Tensor& out, const Tensor& source);
 // A contiguous copy on the same device; no tape.
 TG_API Tensor dense_copy(const Tensor& t);

@@ -1,5 +1,5 @@
-// Where cat and stack put their tensors, for every device: `copy(part of the result, tensor)` is called for each in
-// order.
+// The placement of tensors by cat and stack, for every device: calls `copy(part of the result, tensor)` for each tensor
+// in order.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

@@ -1,5 +1,5 @@
-// What a p-norm does with the differences of two points' coordinates, one after the other: sum = step(sum, difference),
-// beginning with 0, and end(sum). For host and device.
+// The steps of a p-norm over the differences of two points' coordinates: sum = step(sum, difference), starting from 0,
+// then end(sum). For host and device.
 #pragma once
 
 #include <cmath>

@@ -5,7 +5,7 @@
 
 namespace tapegrad {
 
-// The number as one of the dtype: for integers without its fraction, as PyTorch's. Raises Runtime where it does not
+// The number converted to the dtype: for integers its fraction is dropped, as in PyTorch. Raises Runtime if it does not
 // fit.
 Scalar product_factor(const char* op, const char* name, const Scalar& value, DType dtype);
 

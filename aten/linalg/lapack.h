@@ -1,7 +1,7 @@
 // The LAPACK routines that kernels use, for float, double and their complex numbers: column-major, on the calling
-// thread only (blas.h says why). Each returns LAPACK's `info`: 0, or where it failed. Workspaces are asked for and
-// allocated inside. Sizes must fit the library's 32-bit integers: shape functions check that. Thread rules: any
-// thread, several at once.
+// thread only (blas.h says why). Each returns LAPACK's `info`: 0, or where it failed. Workspaces are sized and
+// allocated inside. Sizes must fit the library's 32-bit integers: shape functions check that. Thread rules: any thread,
+// several at once.
 #pragma once
 
 #include <cstdint>

@@ -85,9 +85,9 @@ void load_columns(const T* a, int64_t row, int64_t col, int64_t m, int64_t n, T*
   }
 }
 
-// Calls f(i) for each matrix of a batch, about `flops` operations each; in parallel where that pays. LAPACK runs on
-// the thread that calls it, so the threads do not multiply, and each matrix is one thread's: the same bits for any
-// number of them. Python runs meanwhile where the whole takes long.
+// Calls f(i) for each matrix of a batch, about `flops` operations each; in parallel where that is faster. LAPACK runs
+// on the calling thread and each matrix is processed by one thread: the same bits for any number of threads. Opens a
+// BlockingRegion if the whole takes long.
 template <class F>
 void for_each_matrix(int64_t count, double flops, F&& f) {
   std::optional<BlockingRegion> region;
@@ -130,8 +130,8 @@ bool all_finite(const T* a, int64_t m, int64_t n, int64_t ld) {
 // "batch element [1, 2]: ", or nothing for a single matrix.
 std::string batch_element(IntSpan batch, int64_t index);
 
-// What went wrong with the matrices of a batch, and with which one first. Kept, not thrown where it is found, so that
-// the error does not depend on timing.
+// The first failure in a batch of matrices. It is recorded, not thrown where it occurs, so that the error does not
+// depend on timing.
 class Failures {
  public:
   static constexpr int kNotFinite = -1000;  // a matrix with infinities or NaN; positive numbers are LAPACK's
@@ -139,7 +139,7 @@ class Failures {
   void note(int64_t matrix, int info) {
     if (TG_UNLIKELY(info != 0)) keep(matrix, info);
   }
-  // Raises LinAlg where there is one; {} in `what` stands for LAPACK's number.
+  // Raises LinAlg if there is one; {} in `what` is replaced by LAPACK's number.
   void check(const char* op, IntSpan batch, const char* what = "the algorithm did not converge: LAPACK says {}") const;
 
  private:
@@ -161,8 +161,8 @@ inline constexpr const char* kSingular = "the matrix is singular: diagonal eleme
 inline constexpr const char* kNotPositive =
     "the matrix is not positive definite: its leading minor of order {} is not positive";
 
-// What all operators of linear algebra ask of their arguments: a floating or complex dtype of at least 32 bits, two
-// dimensions, equal sizes of the last two.
+// Argument checks of all operators of linear algebra: a floating or complex dtype of at least 32 bits, two dimensions,
+// equal sizes of the last two.
 void check_matrix(const char* op, const Tensor& t, const char* name = "A");
 void check_square(const char* op, const Tensor& t, const char* name = "A");
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b);

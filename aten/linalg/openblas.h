@@ -1,7 +1,7 @@
-// The OpenBLAS library, opened by us rather than linked, because two of its choices are made while it is
-// loaded and only the environment decides them: how many threads it starts (none are wanted, see blas.h), and
-// which processor it takes itself for. It takes AMD's processors with AVX-512 for ones without: half the
-// speed (measured: 114 against 220 GFlop/s on a Zen 5).
+// The OpenBLAS library, loaded with dlopen rather than linked, because two settings are read from the environment while
+// it is loaded: the number of threads that it starts (none are wanted, see blas.h), and the processor type. By default
+// it treats AMD processors with AVX-512 as ones without, at half the speed (measured: 114 against 220 GFlop/s on a Zen
+// 5).
 #pragma once
 
 namespace tapegrad::blas {

@@ -1,7 +1,7 @@
-// OpenBLAS ends the process when it finds no memory for a buffer. It takes one of 32 MiB where as many calls are under
-// way as it has buffers, and keeps it for ever. So each thread that is going to call it sees to it first that there is
-// one buffer more, made or ready to be handed out when OpenBLAS asks for it, and that its thread-local variables are
-// there; without memory for them that thread gets an Error(OutOfMemory) and OpenBLAS is not called. Thread rules: any
+// OpenBLAS ends the process when it cannot allocate a buffer. It allocates one of 32 MiB, and keeps it forever, when
+// more calls run at once than it has buffers. Therefore each thread, before it calls OpenBLAS, makes sure that a spare
+// buffer exists, allocated by OpenBLAS or ready to be handed to it, and that its thread-local variables are allocated;
+// if there is no memory for them, the thread gets an Error(OutOfMemory) and OpenBLAS is not called. Thread rules: any
 // thread.
 #pragma once
 
@@ -19,7 +19,7 @@ inline void need_scratch() {
   if (TG_UNLIKELY(!detail::have_scratch)) detail::take_scratch();
 }
 
-// Puts ours in the place of the function that the opened library asks for memory. Once, before it is called.
+// Replaces the allocation function of the loaded library. Call once, before the library is used.
 void supply_scratch(void* library) noexcept;
 
 }  // namespace tapegrad::blas

@@ -1,8 +1,8 @@
 // Cholesky and LU factors and their solutions for one matrix over several threads. OpenBLAS runs on the calling thread
-// (blas.h), so large matrices are factored block by block here: a panel by LAPACK, what is right of it in pieces by
-// parallel_for. Blocks and pieces depend on sizes only: the same bits for any number of threads. Small matrices go to
-// LAPACK as they are, and so does everything within another parallel_for's chunk in effect. Column-major, as LAPACK;
-// results are LAPACK's infos.
+// (blas.h), so large matrices are factored block by block here: a panel by LAPACK, the part right of it in pieces by
+// parallel_for. Blocks and pieces depend on sizes only: the same bits for any number of threads. Small matrices are
+// passed to LAPACK whole; within a chunk of another parallel_for all pieces run on that chunk's thread. Column-major,
+// as LAPACK; results are LAPACK's infos.
 #pragma once
 
 #include "tapegrad/aten/linalg/lapack.h"
@@ -55,7 +55,7 @@ int parallel_potrf(char uplo, int64_t n, T* a, int64_t lda) {
       });
     }
   }
-  // What the updates wrote into the other triangle.
+  // Restores zeros in the other triangle, into which the updates wrote.
   for (int64_t j = 0; j < n; ++j) {
     if (uplo == 'L')
       std::fill(a + j * lda, a + j * lda + j, T(0));

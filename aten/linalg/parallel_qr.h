@@ -1,8 +1,9 @@
 // QR factors of one matrix over several threads. OpenBLAS runs on the calling thread (blas.h), and its own routines
 // spend most of their time in triangular products of thin matrices, so large matrices are factored in panels here: a
-// panel by halves down to a few columns, what is right of it in blocks of columns by parallel_for, with reflectors
-// gathered to I - V t V^H (Schreiber and Van Loan, 1989; panels by halves: Elmroth and Gustavson, 2000). All of it is
-// matrix products. Blocks depend on sizes only: the same bits for any number of threads. Column-major, as LAPACK.
+// panel recursively by halves down to a few columns, the part right of it in blocks of columns by parallel_for, with
+// reflectors combined into I - V t V^H (Schreiber and Van Loan, 1989; panels by halves: Elmroth and Gustavson, 2000).
+// All of it is matrix products. Blocks depend on sizes only: the same bits for any number of threads. Column-major, as
+// LAPACK.
 #pragma once
 
 #include <algorithm>

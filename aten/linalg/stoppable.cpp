@@ -21,7 +21,7 @@ namespace tapegrad::lapack::stoppable {
 namespace {
 
 constexpr double kLong = 5e8;  // operations: some 50 ms
-constexpr std::chrono::milliseconds kQuestion(20);
+constexpr std::chrono::milliseconds kPollInterval(20);
 
 struct Shared {
   std::mutex mutex;
@@ -35,7 +35,7 @@ struct Shared {
 std::atomic<int> left_behind{0};
 
 // A thread that still computes must not see the library's memory go away when the process ends.
-void leave_at_once(int status, void*) {
+void exit_immediately(int status, void*) {
   if (left_behind.load() == 0) return;
   std::fflush(nullptr);
   _exit(status);
@@ -48,7 +48,7 @@ bool worth_it(double flops) {
 }
 
 int run_apart(std::function<int()> function) {
-  static const int registered = on_exit(&leave_at_once, nullptr);
+  static const int registered = on_exit(&exit_immediately, nullptr);
   static_cast<void>(registered);
   auto shared = std::make_shared<Shared>();
   shared->run = std::move(function);
@@ -75,7 +75,7 @@ int run_apart(std::function<int()> function) {
   }
   std::unique_lock lock(shared->mutex);
   try {
-    while (!shared->changed.wait_for(lock, kQuestion, [&] { return shared->done; })) check_interrupt();
+    while (!shared->changed.wait_for(lock, kPollInterval, [&] { return shared->done; })) check_interrupt();
   } catch (...) {
     shared->abandoned = true;
     ++left_behind;

@@ -1,8 +1,8 @@
-// LAPACK routines that a Ctrl-C ends: nothing stops a call of the library, so a long one runs on a thread of its own,
-// on copies of its operands, and an interrupt leaves it behind. It then computes to its end for nobody, which costs a
-// processor but no answer: the caller's memory is written only when a call has come back. Without an interrupt hook
-// (a C++ program), on the pool's threads and for short calls the routine is called as it is. Arguments and results as
-// in lapack.h.
+// LAPACK routines that Ctrl-C can interrupt. A call of the library cannot be stopped, so a long one runs on a thread of
+// its own, on copies of its operands; an interrupt abandons that thread. It runs to completion and its result is
+// discarded, which wastes processor time but is harmless: the caller's memory is written only after a call has
+// returned. Without an interrupt hook (a C++ program), on the pool's threads and for short calls the routine is called
+// as it is. Arguments and results as in lapack.h.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace tapegrad::lapack::stoppable {
 
-// Whether a call of so many operations should run apart from this thread.
+// Whether a call of this many operations should run on a separate thread.
 bool worth_it(double flops);
-// Runs the function on a new thread and returns its result; an interrupt throws at once and leaves the thread behind.
+// Runs the function on a new thread and returns its result; an interrupt throws at once and abandons the thread.
 int run_apart(std::function<int()> function);
 
 template <class T>
@@ -63,7 +63,7 @@ inline double volume(int64_t m, int64_t n) {
   return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(std::min(m, n));
 }
 
-// Nearly all of it is matrix products, which take less than half of the time of other operations.
+// Nearly all operations are matrix products, which take less than half the time of others.
 inline double volume_of_products(int64_t m, int64_t n) { return 0.8 * volume(m, n); }
 
 template <class T>

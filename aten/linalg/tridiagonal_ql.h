@@ -11,8 +11,8 @@
 
 namespace tapegrad::ql {
 
-// The last row of the part that begins with row l and hangs together; l itself is an eigenvalue then. `eps` is that of
-// the matrix's type.
+// The last row of the unreduced block that begins with row l; l itself is an eigenvalue then. `eps` is that of the
+// matrix's type.
 TG_HD static inline int64_t end_of_part(int64_t l, int64_t n, const double* d, const double* e, double eps) {
   int64_t m = l;
   for (; m < n - 1; ++m)

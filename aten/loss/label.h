@@ -1,4 +1,4 @@
-// What the kernels over class labels share: reading a label as int64 with its check, and sums of losses that have
+// Shared code of the kernels over class labels: reading a label as int64 with its check, and sums of losses that have
 // the same bits for any number of threads. Included by kernel files only.
 #pragma once
 
@@ -42,7 +42,7 @@ C pairwise_sum(const C* p, size_t n) {
   return pairwise_sum(p, n / 2) + pairwise_sum(p + n / 2, n - n / 2);
 }
 
-// Writes losses as the reduction asks, and the sum of the weights.
+// Writes the losses, reduced as requested, and the sum of the weights.
 template <class T, class C>
 void write_reduced(const std::vector<C>& losses, const std::vector<C>& weights, int64_t reduction, const Tensor& out,
                    const Tensor& out_total) {

@@ -9,7 +9,7 @@ namespace tapegrad {
 
 enum class Reduction : int64_t { None = 0, Mean = 1, Sum = 2 };
 
-// ValueError for a word that is none of the three.
+// Raises Value for a word other than the three.
 Reduction parse_reduction(std::string_view text, const char* op);
 // The same with PyTorch's deprecated flags, which win when one is given.
 Reduction parse_reduction(std::string_view text, std::optional<bool> size_average, std::optional<bool> reduce,

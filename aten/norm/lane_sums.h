@@ -1,5 +1,5 @@
-// Sums over a line: sixteen chains of additions side by side, which the compiler turns into vectors, closed every
-// 4096 elements into a double, so that long lines lose nothing. The order depends on the length only.
+// Sums over a line: sixteen independent chains of additions, which the compiler vectorises, are added to a double every
+// 4096 elements, so that long lines lose no precision. The order depends on the length only.
 #pragma once
 
 #include <algorithm>

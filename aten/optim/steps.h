@@ -1,4 +1,4 @@
-// What the fused steps (nn/optim/fused.h) hand to the kernels of a device: raw runs of elements, all of one dtype.
+// The arguments of fused optimizer kernels (nn/optim/fused.h): raw runs of elements, all of one dtype.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ using RuleKernel = void (*)(int rule, DType, const RuleRun&);
 // That of the CPU at hand.
 TG_API RuleKernel cpu_steps();
 
-// One parameter's step whose constants the device computes, from numbers that it keeps: so that a recorded step goes on
-// counting when it is replayed.
+// One parameter's step whose constants the device computes, from numbers kept on the device: so that a recorded step
+// goes on counting when it is replayed.
 struct PlanRun {
   void* scalars[kMaxScalars];  // of the device, one element each; read, and written
   rules::Plan<double>* plan;   // written
@@ -37,10 +37,10 @@ struct PlanOptions {
   const double* tensors[kMaxOptions];  // of the device; null: the number holds
 };
 
-// How a device other than the CPU steps; its library hangs it in when it is loaded. Runs are of one device and may
-// differ in dtype; `operands` owns what they point to. Complex numbers are pairs of real ones. `plan` is called before
-// the step that reads what it writes. Both write nothing where `found_inf`, a float32 of the device or undefined, is
-// not 0 when they run.
+// The step on a device other than the CPU, registered by the device's library when it is loaded. Runs are of one device
+// and may differ in dtype; `operands` owns what they point to. Complex numbers are pairs of real ones. `plan` is called
+// before the step that reads what it writes. Both write nothing where `found_inf`, a float32 of the device or
+// undefined, is not 0 when they run.
 struct DeviceSteps {
   void (*plan)(int rule, std::span<const PlanRun> runs, const PlanOptions& options, std::span<const Tensor> operands,
                const Tensor& found_inf);

@@ -1,4 +1,4 @@
-// Where the elements of a padded line come from, and where an element of the line goes; for host and device.
+// Index mapping between a line and the padded line; for host and device.
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,7 @@ struct Rule {
   }
 };
 
-// A sum as the mean of `count` elements. The least integer by -1 is no number, and a trap on some processors.
+// A sum as the mean of `count` elements. The smallest integer divided by -1 overflows, and traps on some processors.
 template <class C>
 TG_HD C mean_of(C sum, int64_t count) {
   const C d = static_cast<C>(count);
@@ -97,7 +97,7 @@ inline int64_t rows_of_plane(const Windows& w) { return std::max<int64_t>(1, w.o
 
 // Calls f(plane, window in the first dimension, in the second, index of the first output element) for every row of the
 // output, in parallel: a single plane may be large, and between rows an interrupt ends the operator. `work` is that of
-// one row. Where a Scratch is named, f gets one that nobody else uses.
+// one row. If a Scratch type is given, f gets an instance that no other thread uses meanwhile.
 struct NoScratch {};
 template <class Scratch = NoScratch, class F>
 void for_rows(const Windows& w, int64_t work, F&& f) {

@@ -1,4 +1,4 @@
-// Ranges of random numbers, as the fills of every device draw from them.
+// Ranges of random integers and reals, shared by the fills of all devices.
 #pragma once
 
 #include <cmath>
@@ -45,8 +45,8 @@ struct Integers {
   uint64_t range;
 };
 
-// What is drawn for [low, high), so that a draw does not leave the range when it is rounded to a format: at the ends of
-// the range stand numbers of the format. A range of 0 means that there is none.
+// The range drawn for [low, high), such that a draw does not leave the range when it is rounded to a format: its ends
+// are numbers of the format. A range of 0 means that there is none.
 inline Integers integers_in(int64_t low, int64_t high, DType format) {
   const auto rounded = [format](int64_t x) {
     const float f = static_cast<float>(x);
@@ -76,7 +76,7 @@ inline Integers integers_from(int64_t low, DType format) {
   return integers_in(low, static_cast<int64_t>(exact_range(format)), format);
 }
 
-// What no draw from [a, b) may exceed, so that it is not b when it has been rounded to a format.
+// The upper limit of draws from [a, b), such that none becomes b when it is rounded to a format.
 template <class T>
 inline T last_of(T a, T b, DType format) {
   if (!(a < b)) return a;

@@ -58,7 +58,7 @@ TG_HD inline double poisson_of(double rate, DrawStream& stream) {
 
 // For p up to a half: sums of geometric waiting times where few successes are expected; else W. Hoermann, "The
 // generation of binomial random variates", J. Statistical Computation and Simulation 46 (1993), algorithm BTRS.
-TG_HD inline double few_or_half(double n, double p, DrawStream& stream) {
+TG_HD inline double binomial_small_p(double n, double p, DrawStream& stream) {
   if (n * p < 10) {
     const double scale = 1 / std::log1p(-p);
     double trials = 0, successes = 0;
@@ -86,7 +86,7 @@ TG_HD inline double few_or_half(double n, double p, DrawStream& stream) {
 TG_HD inline double binomial_of(double n, double p, DrawStream& stream) {
   if (n == 0 || p == 0) return 0;
   if (p == 1) return n;
-  return p <= 0.5 ? few_or_half(n, p, stream) : n - few_or_half(n, 1 - p, stream);
+  return p <= 0.5 ? binomial_small_p(n, p, stream) : n - binomial_small_p(n, 1 - p, stream);
 }
 
 TG_HD inline double normal_of(DrawStream& stream) {

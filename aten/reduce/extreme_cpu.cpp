@@ -39,7 +39,7 @@ template <class T, bool kMax, class S>
   using Loop = reduce_rows::OnePass<T, F, S>;
   T lanes[kLanes];
   std::fill_n(lanes, kLanes, F{}.identity());
-  Loop::deal(F{}, lanes, x, n);
+  Loop::accumulate_row(F{}, lanes, x, n);
   return Loop::template folded<kLanes>(F{}, lanes);
 }
 

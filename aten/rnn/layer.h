@@ -18,7 +18,7 @@ struct LayerResult {
 // One layer in one direction.
 LayerResult layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const LayerWeights& weights,
                   IntSpan batch_sizes, Cell cell, bool reverse);
-// Layers one upon the other: `weights` by layer and direction, states (layers * directions, N, H).
+// Stacked layers: `weights` by layer and direction, states (layers * directions, N, H).
 LayerResult layers(const Tensor& input, const Tensor& hx, const Tensor& cx, std::span<const LayerWeights> weights,
                    IntSpan batch_sizes, Cell cell, bool bidirectional);
 

@@ -1,6 +1,6 @@
 // A library of recurrent networks that a device may have (cuDNN; cuda/rnn/). Networks without dropout between their
-// layers are given to it as a whole; what it refuses is done layer by layer. The library of a device type hangs its
-// function in when it is loaded; on the CPU there is none. Any thread.
+// layers are passed to it as a whole; those that it refuses are computed layer by layer. The library of a device type
+// registers its function when it is loaded; on the CPU there is none. Any thread.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ TG_API std::vector<Piece> pieces_of(const NetworkSizes& sizes);
 TG_API Tensor joined_weights(std::span<const LayerWeights> weights);
 TG_API std::vector<LayerWeights> separate_weights(const Tensor& all, const NetworkSizes& sizes);
 
-// What the library is asked before anything is computed.
+// The description of a call, for which the library is queried before anything is computed.
 struct NetworkCall {
   NetworkSizes sizes;
   DType dtype;
@@ -46,14 +46,14 @@ struct NetworkCall {
   IntSpan batch_sizes;
   bool training;  // a gradient will be wanted
 };
-// How it would do it: a number of its own, and the bytes that it keeps for the gradient.
+// The library's choice of method: an opaque number, and the bytes that it saves for the gradient.
 struct Method {
   int64_t number, reserve;
 };
 using ChooseMethod = std::optional<Method> (*)(const NetworkCall& call);
 TG_API extern std::atomic<ChooseMethod> choose_method;  // null: no library
 
-// The library cannot do after all what it said it could. Nothing has been written.
+// Thrown if the library cannot compute a call that it had accepted. Nothing has been written.
 class TG_API Refused : public Error {
  public:
   explicit Refused(std::string message) : Error(ErrorKind::NotImplemented, std::move(message)) {}

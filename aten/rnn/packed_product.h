@@ -1,6 +1,7 @@
-// Products of few rows with one matrix that stays the same over many steps. The matrix is laid out once in panels as
-// wide as two vectors, so that a step streams through it; a library's product would lay it out anew in every step.
-// Each row of the result is summed in the same order however the rows are shared out. Compiled per instruction set.
+// Products of few rows with one matrix that stays the same over many steps. The matrix is packed once into panels as
+// wide as two vectors, so that a step streams through it; a library's product would repack it in every step. Each row
+// of the result is summed in the same order however the rows are distributed over threads. Compiled per instruction
+// set.
 #pragma once
 
 #include <algorithm>
@@ -140,11 +141,11 @@ void tall_product(int64_t m, int64_t k, int64_t n, const T* a, int64_t lda, Matr
   });
 }
 
-// How sequences are shared out to threads: chunks of this many. Few enough rows for several threads, enough of them
-// that a panel is used more than once where it has been loaded.
+// The number of sequences per chunk: few enough that several threads get work, enough that a loaded panel is used more
+// than once.
 inline int64_t sequences_per_chunk(int64_t sequences) { return std::clamp<int64_t>((sequences + 3) / 4, 8, 32); }
 
-// Steps from which on it pays to lay the matrix out.
+// The number of steps from which packing the matrix pays off.
 inline constexpr int64_t kPackedSteps = 4;
 
 }  // namespace tapegrad::cpu::TG_ISA

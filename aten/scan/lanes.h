@@ -1,7 +1,7 @@
 // How a scan along one dimension reads and writes a contiguous tensor, seen as [outer, n, inner]. A line is one run of
-// n elements along the dimension; lines are independent of each other, so many of them are scanned side by side, each
-// in a lane of its own. Work goes in tiles of [steps][lanes] in the compute type: columns (inner > 1) are copied into
-// one, whole rows (inner = 1) are transposed. Compiled per instruction set.
+// n elements along the dimension; lines are independent of each other, so many of them are scanned at once, one per
+// lane. Work goes in tiles of [steps][lanes] in the compute type: columns (inner > 1) are copied into one, whole rows
+// (inner = 1) are transposed. Compiled per instruction set.
 #pragma once
 
 #include <algorithm>
@@ -52,10 +52,10 @@ inline void turn_tile(B* to, int64_t to_stride, const B* from, int64_t from_stri
 
 // Lines of 16-bit numbers are transposed as 32-bit ones, in pairs of neighbours; a row of pairs is two rows of a tile.
 template <class T>
-inline constexpr bool kInPairs = sixteen::is_dealt<T>;
-inline void split_pairs(const BFloat16* pairs, float* rows) { sixteen::deal(pairs, rows); }
+inline constexpr bool kInPairs = half_blocks::is_deinterleaved<T>;
+inline void split_pairs(const BFloat16* pairs, float* rows) { half_blocks::load_deinterleaved(pairs, rows); }
 inline void join_pairs(const float* rows, BFloat16* pairs) {
-  if constexpr (kInPairs<BFloat16>) sixteen::store_dealt(rows, pairs, true);
+  if constexpr (kInPairs<BFloat16>) half_blocks::store_interleaved(rows, pairs, true);
 }
 #if defined(__AVX512F__)
 template <>
@@ -64,16 +64,16 @@ inline void split_pairs(const Half* pairs, float* rows) {
   const __m512i both = _mm512_loadu_si512(pairs);
   for (unsigned i = 0; i < 2; ++i) {
     const __m256i bits =
-        _mm512_maskz_cvtepi32_epi16(sixteen::kAll, _mm512_maskz_srli_epi32(sixteen::kAll, both, 16 * i));
-    _mm512_storeu_ps(rows + i * kLanes, _mm512_maskz_cvtph_ps(sixteen::kAll, bits));
+        _mm512_maskz_cvtepi32_epi16(half_blocks::kAll, _mm512_maskz_srli_epi32(half_blocks::kAll, both, 16 * i));
+    _mm512_storeu_ps(rows + i * kLanes, _mm512_maskz_cvtph_ps(half_blocks::kAll, bits));
   }
 }
 inline void join_pairs(const float* rows, Half* pairs) {
   auto words = [](const float* row) {
-    const __m256i bits = _mm512_maskz_cvtps_ph(sixteen::kAll, _mm512_loadu_ps(row), _MM_FROUND_TO_NEAREST_INT);
-    return _mm512_maskz_cvtepu16_epi32(sixteen::kAll, bits);
+    const __m256i bits = _mm512_maskz_cvtps_ph(half_blocks::kAll, _mm512_loadu_ps(row), _MM_FROUND_TO_NEAREST_INT);
+    return _mm512_maskz_cvtepu16_epi32(half_blocks::kAll, bits);
   };
-  const __m512i high = _mm512_maskz_slli_epi32(sixteen::kAll, words(rows + kLanes), 16);
+  const __m512i high = _mm512_maskz_slli_epi32(half_blocks::kAll, words(rows + kLanes), 16);
   _mm512_storeu_si512(pairs, _mm512_or_si512(words(rows), high));
 }
 #endif

@@ -1,5 +1,5 @@
-// Numbers of uint16, uint32 and uint64, which are only stored, as signed ones in the same order: with the highest bit
-// turned over. So the kernels of the signed dtypes sort them. Owns nothing; any thread.
+// Maps uint16, uint32 and uint64 to signed integers of the same order by flipping the highest bit, so that the kernels
+// of the signed dtypes can sort these storage-only dtypes. Any thread.
 #pragma once
 
 #include "tapegrad/aten/functions_compare.h"

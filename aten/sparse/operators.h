@@ -1,4 +1,4 @@
-// What operators do when one of their tensors is sparse: the rows with `sparse = true` call these.
+// Implementations of operators for sparse tensors, called by rows with `sparse = true`.
 #pragma once
 
 #include "tapegrad/aten/functions_copy.h"

@@ -1,10 +1,10 @@
 // Sparse tensors in coordinate form: `indices` (sparse dimensions, entries) of int64 and `values` (entries, dense
 // dimensions ...); everything else is zero, and entries at the same place add up. A SparseImpl has the sizes and the
-// dtype of the tensor it stands for, and no storage to speak of: its device is DeviceType::Sparse, for which there are
-// neither kernels nor an allocator, so that an operator that was not written for sparse tensors refuses them. Indices
-// and values are ordinary tensors on one device, and all work is done by operators on them: on the CPU, where the index
-// of the sparse tensor's device is 0, or on cuda:N, where it is 1 + N.
-// Indices are checked once, when a tensor is made. Immutable; the tensors it holds may be shared.
+// dtype of the tensor that it represents, and an empty storage. Its device is DeviceType::Sparse, for which there are
+// neither kernels nor an allocator, so that operators without sparse support refuse it. Indices and values are ordinary
+// tensors on one device, and all work is done by operators on them: on the CPU, where the index of the sparse tensor's
+// device is 0, or on cuda:N, where it is 1 + N. Indices are checked once, when a tensor is made. Immutable; the tensors
+// it holds may be shared.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ class TG_API SparseImpl final : public TensorImpl {
   bool coalesced_;  // sorted, and every place at most once
 };
 
-// Checks everything; raises Runtime. The values may be part of the tape. On a device nobody waits for what the indices
-// are: one that is out of bounds is raised as Index by the next wait.
+// Checks everything; raises Runtime. The values may be part of the tape. On a device the check does not synchronise: an
+// index out of bounds is raised as Index at the next synchronisation.
 TG_API Tensor make(const Tensor& indices, const Tensor& values, IntSpan sizes, bool coalesced);
 
 TG_API const SparseImpl& impl_of(const Tensor& t, const char* op);  // raises Runtime for a dense tensor
@@ -48,7 +48,7 @@ TG_API void check_same_device(const char* op, Device a, Device b);
 
 // Another tensor of the same entries.
 TG_API Tensor alias(const Tensor& t);
-// The same places with other values (entries, ...), which were found from those of t.
+// A tensor with the indices of t and other values (entries, ...).
 TG_API Tensor with_values(const Tensor& t, const Tensor& values);
 // Entries sorted by place, those of one place added.
 TG_API Tensor coalesce(const Tensor& t);
@@ -61,8 +61,8 @@ TG_API Tensor sum_of(const Tensor& a, const Tensor& b);
 // dense += alpha * t, touching only the places that t has.
 TG_API void add_to_(const Tensor& dense, const Tensor& t, const Scalar& alpha);
 
-// Records what is out of bounds in `indices` (sparse dimensions, entries), contiguous on a device other than the CPU,
-// whose library hangs it in when it is loaded.
+// Records indices out of bounds in `indices` (sparse dimensions, entries), contiguous on a device other than the CPU;
+// registered by the device's library when it is loaded.
 using CheckIndices = void (*)(const Tensor& indices, IntSpan sizes);
 TG_API extern std::atomic<CheckIndices> check_indices;
 

@@ -20,7 +20,7 @@ namespace tapegrad::resampling {
 
 enum class Mode { Nearest, NearestExact, Linear, Cubic, SmoothLinear, SmoothCubic, Lanczos };
 
-// Filters that are stretched over all input elements that an output element covers.
+// Antialiasing filters, widened to cover all input elements under an output element.
 constexpr bool is_smooth(Mode m) { return m >= Mode::SmoothLinear; }
 
 inline std::optional<Mode> mode_of(std::string_view name) {

@@ -25,7 +25,7 @@ TG_API SliceRange slice_range(int64_t size, std::optional<int64_t> start, std::o
 // An index in [0, size), negative ones counted from the end; raises Index.
 TG_API int64_t wrap_index(int64_t index, int64_t size, int64_t dim, const char* op);
 
-// Raises OutOfMemory where memory has no room for so many views of one tensor, before the first is made.
+// Raises OutOfMemory if there is not enough memory for that many views of one tensor, before the first one is created.
 TG_API void check_pieces(int64_t count, const char* op);
 
 // The dense strides that keep the order of dimensions of `t` (memory_format=preserve), else contiguous ones.

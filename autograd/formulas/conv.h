@@ -1,6 +1,5 @@
-// Gradients of convolutions. `_conv` (input, weight), `_conv_grad_input` (output, weight) and
-// `_conv_grad_weight` (output, input) are the three faces of one trilinear form, so the gradients of each are
-// the other two.
+// Gradients of convolutions. `_conv` (input, weight), `_conv_grad_input` (output, weight) and `_conv_grad_weight`
+// (output, input) are the three contractions of one trilinear form, so the gradients of each are the other two.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

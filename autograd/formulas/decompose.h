@@ -1,10 +1,9 @@
 // Gradients of the factorisations, for real and complex matrices. Written in tapegrad's own operators. Sources: M. B.
 // Giles, An extended collection of matrix derivative results for forward and reverse mode algorithmic differentiation
 // (2008); S. F. Walter and L. Lehmann, Algorithmic differentiation of linear algebra functions with application in
-// optimum experimental design (2010); J. Townsend, Differentiating the singular value decomposition (2016);
-// I. Murray, Differentiation of the Cholesky decomposition (2016).
-// A gradient that is not there (an undefined tensor) is left out of the sums, so that eigenvalues alone may be
-// differentiated where vectors are not unique.
+// optimum experimental design (2010); J. Townsend, Differentiating the singular value decomposition (2016); I. Murray,
+// Differentiation of the Cholesky decomposition (2016). Undefined gradients are left out of the sums, so that
+// eigenvalues alone may be differentiated where vectors are not unique.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"
@@ -22,7 +21,7 @@ Tensor svd_backward(const Tensor& grad_U, const Tensor& grad_S, const Tensor& gr
                     const Tensor& Vh);
 Tensor eigh_backward(const Tensor& grad_L, const Tensor& grad_V, const Tensor& L, const Tensor& V);
 Tensor eig_backward(const Tensor& grad_L, const Tensor& grad_V, const Tensor& L, const Tensor& V, DType dtype);
-// Raises: for operators whose derivative nobody has asked for yet.
+// Raises NotImplemented: for operators whose derivative is not implemented.
 [[noreturn]] Tensor no_derivative(const char* op);
 
 }  // namespace tapegrad

@@ -1,4 +1,4 @@
-// The gradient of a gradient that is not there.
+// The second derivative of ctc_loss, which is not implemented.
 #pragma once
 
 #include <tuple>

@@ -1,5 +1,5 @@
-// Gradients of gradients of fused kernels. The gradient of such a kernel is written once more in plain operators;
-// where it has to be differentiated itself, that expression is recorded and run backwards.
+// Second derivatives of fused kernels. The gradient of such a kernel has a second implementation in plain operators;
+// when the gradient itself has to be differentiated, that expression is recorded and differentiated.
 #pragma once
 
 #include <functional>

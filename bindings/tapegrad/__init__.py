@@ -78,10 +78,10 @@ __version__ = _C.__version__
 globals().update((name, function) for name, function in _C._functions[""].items())
 
 from . import _tensor  # noqa: E402, F401
-from ._forms import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
 from ._lazy import load as _load  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
+from ._overloads import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
 from ._root import *  # noqa: E402, F403
 from ._settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
@@ -126,7 +126,7 @@ _LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serializ
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
                                 "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
                                 "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state")}
-_RARE = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+_DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
                    "float8_e5m2fnuz", "float8_e8m0fnu", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "spmm",
                    "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
@@ -138,8 +138,8 @@ def __getattr__(name: str):
         value = getattr(_load(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     elif name in _LAZY:
         value = _load(f"{__name__}.{name}")
-    elif name in _RARE:
-        value = getattr(_load(f"{__name__}._rare"), name)
+    elif name in _DEFERRED:
+        value = getattr(_load(f"{__name__}._deferred"), name)
     elif name.startswith("_foreach_") and (made := _load(f"{__name__}._foreach").make(name)):
         value = made
     else:
@@ -151,7 +151,7 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), *_LAZY, *_LAZY_NAMES, *_RARE} - {"annotations"})
+    return sorted({*globals(), *_LAZY, *_LAZY_NAMES, *_DEFERRED} - {"annotations"})
 
 
 _C._whole = True  # an import that was interrupted before this line may be repeated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tapegrad
 
 from ._C import Tensor
-from ._forms import asks
+from ._overloads import overridable
 
 # N. Halko, P. G. Martinsson and J. A. Tropp, Finding structure with randomness: probabilistic algorithms for constructing
 # approximate matrix decompositions, SIAM Review 53 (2011).
@@ -20,7 +20,7 @@ def _range_of(A, q, niter):
     return X
 
 
-@asks
+@overridable
 def svd_lowrank(A, q=6, niter=2, M=None):
     """The q largest singular values of A - M and their vectors: (U, S, V), approximately (Halko et al., algorithm 5.1).
 
@@ -43,7 +43,7 @@ def svd_lowrank(A, q=6, niter=2, M=None):
     return Q @ U, S, Vh.mH
 
 
-@asks
+@overridable
 def pca_lowrank(A, q=None, center=True, niter=2):
     """The q principal components of A's rows: (U, S, V) of A with its columns' means taken off, approximately."""
     m, n = A.shape[-2:]
@@ -53,7 +53,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     return svd_lowrank(A, q, niter, M=A.mean(-2, keepdim=True) if center else None)
 
 
-@asks
+@overridable
 def lu(A, pivot=True, get_infos=False, out=None):
     """The factors of A = P L U in one tensor and the rows' exchanges, and with get_infos an info per matrix."""
     results = tapegrad.linalg.lu_factor_ex(A, pivot=pivot)  # with names, as PyTorch's are where there are three

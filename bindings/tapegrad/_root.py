@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import _C
-from ._forms import asks
+from ._overloads import overridable
 
 _ops = _C._functions[""]
 _nn = _C._functions["nn.functional"]
@@ -18,7 +18,7 @@ __all__ = []
 def _public(function):
     function.__module__ = "tapegrad"
     __all__.append(function.__name__)
-    return asks(function)
+    return overridable(function)
 
 
 def _method_as_function(name: str, doc: str) -> None:

@@ -384,9 +384,9 @@ def xpu(self, device=None, non_blocking=False, memory_format=None):
 
 def _removed(name: str):
     def method(self, *args, **kwargs):
-        from . import _rare
+        from . import _deferred
 
-        return getattr(_rare, name)(self, *args, **kwargs)
+        return getattr(_deferred, name)(self, *args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = "Removed, as in PyTorch; the error says what to use."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _C
-from ._forms import asks
+from ._overloads import overridable
 
 __all__ = ["unique", "unique_consecutive"]
 
@@ -17,7 +17,7 @@ def _wanted(results, return_inverse, return_counts):
     return (values, *((inverse,) if return_inverse else ()), *((counts,) if return_counts else ()))
 
 
-@asks
+@overridable
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """The different values in rising order; if asked for, also each element's place among them and how often each occurs.
 
@@ -26,7 +26,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     return _wanted(_private["_unique"](input, sorted, return_inverse, return_counts, dim), return_inverse, return_counts)
 
 
-@asks
+@overridable
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
     """The first of each run of equal values; if asked for, also each element's run and the lengths of the runs."""
     return _wanted(_private["_unique_consecutive"](input, return_inverse, return_counts, dim), return_inverse, return_counts)

@@ -232,7 +232,7 @@ Tensor with_readable_rows(const Tensor& t) {
 }
 
 // What the library is asked; without an address. Where there is a mask, it hides what lies right of the diagonal, too.
-AttentionForward question(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w) {
+AttentionForward describe_call(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w) {
   const Sizes z(query, key, value);
   AttentionForward a{.dtype = query.dtype(),
                      .sizes = z,
@@ -246,7 +246,7 @@ AttentionForward question(const Tensor& query, const Tensor& key, const Tensor& 
 // Try the library. False: nothing was done.
 bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& how, const Tensor& output,
                 const Tensor& logsumexp) {
-  AttentionForward a = question(query, key, value, how);
+  AttentionForward a = describe_call(query, key, value, how);
   if (!library_takes_attention(query.device().index, a, false)) return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value);
   const Work work(query.device(), {&q, &k, &v, &how.attn_mask, &how.kept, &output, &logsumexp});
@@ -260,7 +260,7 @@ bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, con
 bool grad_by_library(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
                      const Weighting& how, const Tensor& output, const Tensor& logsumexp, const Tensor& query_grad,
                      const Tensor& key_grad, const Tensor& value_grad) {
-  AttentionForward a = question(query, key, value, how);
+  AttentionForward a = describe_call(query, key, value, how);
   if (!library_takes_attention(query.device().index, a, true)) return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value),
                g = with_readable_rows(grad_output);

@@ -50,7 +50,7 @@ struct Refusal {
   const char* call;
   std::string message;
   // Not about the library (1000) or the device (5000): another engine, or our own kernel, may do it.
-  bool about_this_one() const { return category(status) >= kBadParameters && category(status) < kExecutionFailed; }
+  bool is_recoverable() const { return category(status) >= kBadParameters && category(status) < kExecutionFailed; }
 };
 
 inline void check(const Calls& api, int status, const char* call) {

@@ -112,7 +112,7 @@ class OnDevice {
       out.graph.emplace(out.parts.finish(handle_));
       out.configurations = configurations(*out.graph, task.dtype, choice);
     } catch (const Refusal& refusal) {
-      if (!refusal.about_this_one() || category(refusal.status) == kInternal) throw;
+      if (!refusal.is_recoverable() || category(refusal.status) == kInternal) throw;
     }
     return out;
   }
@@ -127,7 +127,7 @@ class OnDevice {
       if (workspace > kMostWorkspace) return nullptr;
       return std::make_shared<Plan>(Plan{std::move(configuration), std::move(plan), workspace});
     } catch (const Refusal& refusal) {
-      if (!refusal.about_this_one()) throw;
+      if (!refusal.is_recoverable()) throw;
       return nullptr;
     }
   }
@@ -149,7 +149,7 @@ class OnDevice {
       execute(stream, task, plan);
       return true;
     } catch (const Refusal& refusal) {
-      if (!refusal.about_this_one()) throw;
+      if (!refusal.is_recoverable()) throw;
       return false;
     }
   }
@@ -262,7 +262,7 @@ std::vector<Descriptor> configurations(const Descriptor& graph, DType dtype, con
     try {
       add_configurations(all, graph, mode, dtype, choice, device);
     } catch (const Refusal& refusal) {  // a mode may not know a graph that the other does
-      if (!refusal.about_this_one()) throw;
+      if (!refusal.is_recoverable()) throw;
     }
   }
   return all;

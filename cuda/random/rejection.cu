@@ -22,7 +22,7 @@ Tensor in_double(const Tensor& t, IntSpan sizes, Device device) {
 }
 
 // Bad arguments: the sentence is memory of the host, which kernels only hand on.
-struct Complaint {
+struct FaultReporter {
   FaultRecord* fault;
   const char* sentence;
   TG_DEVICE double operator()(double value) const {
@@ -33,10 +33,10 @@ struct Complaint {
 
 struct Poisson {
   const double* rate;
-  Complaint complain;
+  FaultReporter report;
   TG_DEVICE double operator()(int64_t i, draws::DrawStream& stream) const {
     const double r = rate[i];
-    return r >= 0 && r <= 1e300 ? draws::poisson_of(r, stream) : complain(r);
+    return r >= 0 && r <= 1e300 ? draws::poisson_of(r, stream) : report(r);
   }
 };
 struct Gamma {
@@ -50,7 +50,7 @@ struct Gamma {
 struct Binomial {
   const double* count;
   const double* prob;
-  Complaint bad_count, bad_prob;
+  FaultReporter bad_count, bad_prob;
   TG_DEVICE double operator()(int64_t i, draws::DrawStream& stream) const {
     const double n = count[i], p = prob[i];
     if (!(n >= 0 && n <= 9007199254740992.0 && n == std::floor(n))) return bad_count(n);
@@ -107,7 +107,7 @@ void draw_each(const Tensor& out, const DrawState& state, const Of& of) {
 
 void poisson_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
   const Tensor rates = in_double(input, input.sizes(), out.device());
-  const Complaint bad{fault_record(out.device().index), "poisson: rates must be finite and not negative"};
+  const FaultReporter bad{fault_record(out.device().index), "poisson: rates must be finite and not negative"};
   draw_each(out, draw_state(state, g, out.device()), Poisson{data_of<double>(rates), bad});
 }
 

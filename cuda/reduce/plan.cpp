@@ -109,21 +109,21 @@ void run_kernels(const reduce::Iterator& given, const Kernels& kernels, const vo
   args.packed = it.reduced_ndim == 1 && reduced_step == item && aligned;
 
   // Neighbouring threads should read neighbouring elements.
-  Way way;
+  Strategy strategy;
   if (it.outer_numel >= 32 && (std::abs(outer_step) < std::abs(reduced_step) || it.reduced_numel < 8))
-    way = Way::Column;
+    strategy = Strategy::Column;
   else
-    way = it.reduced_numel >= 2048 || it.outer_numel < 64 ? Way::Block : Way::Warp;
+    strategy = it.reduced_numel >= 2048 || it.outer_numel < 64 ? Strategy::Block : Strategy::Warp;
 
-  args.parts = way == Way::Column  ? parts_for(args.count, 64, args.outputs, 65536)
-               : way == Way::Block ? parts_for(args.count, 8192, args.outputs, 512)
-                                   : 1;
+  args.parts = strategy == Strategy::Column  ? parts_for(args.count, 64, args.outputs, 65536)
+               : strategy == Strategy::Block ? parts_for(args.count, 8192, args.outputs, 512)
+                                             : 1;
   args.part = divide_up(divide_up(std::max<int64_t>(args.count, 1), args.parts), kernels.pack) * kernels.pack;
   args.parts = divide_up(std::max<int64_t>(args.count, 1), args.part);
   const Workspace partial(args.parts > 1 ? static_cast<size_t>(args.parts * args.outputs * kernels.accumulator) : 0,
                           stream);
   args.partial = args.parts > 1 ? static_cast<char*>(partial.data()) : nullptr;
-  kernels.run(functor, way, args, stream);
+  kernels.run(functor, strategy, args, stream);
   if (!direct) {
     const auto out_item = static_cast<int64_t>(element_size(it.output_dtype));
     convert_strided(stream, 1, &it.outer_numel, it.output, it.output_dtype, &out_item, args.out, kernels.result,

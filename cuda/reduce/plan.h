@@ -47,10 +47,10 @@ struct Args {
   Stored stored, out_stored;
 };
 
-enum class Way : uint8_t { Column, Warp, Block };
+enum class Strategy : uint8_t { Column, Warp, Block };
 
 struct Kernels {
-  void (*run)(const void* functor, Way way, const Args& args, const Stream& stream);
+  void (*run)(const void* functor, Strategy strategy, const Args& args, const Stream& stream);
   int accumulator;  // bytes
   int pack;
   DType result;  // of finish

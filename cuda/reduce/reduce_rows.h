@@ -148,13 +148,13 @@ TG_KERNEL void merge_kernel(E e, Args args) {
 }
 
 template <class T, class E>
-void launch_way(const void* functor, Way way, const Args& args, const Stream& stream) {
+void launch_strategy(const void* functor, Strategy strategy, const Args& args, const Stream& stream) {
   const E& e = *static_cast<const E*>(functor);
   const int64_t parts = args.parts;
   const auto grid = [&](int64_t per_block) { return Grid(grid_for(args.outputs, per_block, 1 << 20).blocks, parts); };
-  if (way == Way::Column)
+  if (strategy == Strategy::Column)
     launch(stream, &column_kernel<T, E>, grid(kBlock), kBlock, e, args);
-  else if (way == Way::Warp)
+  else if (strategy == Strategy::Warp)
     launch_block(stream, &row_kernel<T, E, false>, grid(kBlock / kWarp), kBlock, 0, e, args);
   else
     launch_block(stream, &row_kernel<T, E, true>, grid(1), kBlock, 0, e, args);
@@ -163,12 +163,11 @@ void launch_way(const void* functor, Way way, const Args& args, const Stream& st
 
 template <class T, class F>
 void run(const reduce::Iterator& it, const F& functor) {
-  using E = std::conditional_t < requires { F::kCentered; }
-  , Centered<T, F>, Plain < T, F >> ;
+  using E = std::conditional_t<requires { F::kCentered; }, Centered<T, F>, Plain<T, F>>;
   using Acc = typename E::Acc;
   const E e{functor};
   using R = std::decay_t<decltype(e.finish(e.identity(), 0))>;
-  static constexpr Kernels kernels{&launch_way<T, E>, sizeof(Acc), rows::kPack<T>, dtype_of_v<R>};
+  static constexpr Kernels kernels{&launch_strategy<T, E>, sizeof(Acc), rows::kPack<T>, dtype_of_v<R>};
   run_kernels(it, kernels, &e);
 }
 

@@ -37,7 +37,7 @@ const Functions& api() { return *find(); }
 void check(int status, const char* call) { cudnn_calls::check(api(), status, call); }
 
 // It said that it does not do this; other failures are raised.
-bool is_no(const Refusal& refusal) {
+bool is_unsupported(const Refusal& refusal) {
   return category(refusal.status) == kBadParameters || category(refusal.status) == kNotSupported;
 }
 
@@ -74,15 +74,15 @@ struct Plan {
   size_t weight_bytes = 0, workspace[2] = {}, reserve = 0;  // workspace: by ForwardMode
   std::vector<Run> runs;
 
-  Plan(void* handle, const NetworkCall& call, const Way& way)
+  Plan(void* handle, const NetworkCall& call, const PlanConfig& config)
       : sizes(call.sizes), itemsize(static_cast<int64_t>(element_size(call.dtype))) {
     const NetworkSizes& s = sizes;
     const DataType dtype = data_type(call.dtype);
     const auto small = [](int64_t size) { return static_cast<int32_t>(size); };  // accepts() has looked
     check(api().set_dropout(no_dropout, handle, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
-    check(api().set_network(network, way.algorithm, cell_mode(s.cell), s.biases ? kDoubleBias : kNoBias,
+    check(api().set_network(network, config.algorithm, cell_mode(s.cell), s.biases ? kDoubleBias : kNoBias,
                             s.bidirectional ? kBothDirections : kOneDirection, kLinearInput, dtype,
-                            dtype == kDouble ? kDouble : kFloat, math_type(call.dtype, way.tf32), small(s.input),
+                            dtype == kDouble ? kDouble : kFloat, math_type(call.dtype, config.tf32), small(s.input),
                             small(s.hidden), small(s.state), small(s.layers), no_dropout, kUnpadded),
           "cudnnSetRNNDescriptor_v8");
     const std::vector<int> lengths = lengths_of(call.batch_sizes);
@@ -169,28 +169,29 @@ struct Backward {
 class Networks {
  public:
   std::optional<Method> choose(const Stream& stream, const NetworkCall& c) {
-    Way way{kStandard, c.dtype == DType::float32 && switched_on(CudnnSwitch::AllowTF32), c.training};
+    PlanConfig config{kStandard, c.dtype == DType::float32 && switched_on(CudnnSwitch::AllowTF32), c.training};
     const bool measured = switched_on(CudnnSwitch::Benchmark) && !switched_on(CudnnSwitch::Deterministic) &&
                           !switched_on(CudnnSwitch::Reproducible) && !captures(stream);
     SharedPlan plan;
     if (measured) {
-      way.algorithm = fastest(stream, c, way);
-      plan = find_or_make(stream, c, way);
-      if (plan == nullptr) way.algorithm = kStandard;
+      config.algorithm = fastest(stream, c, config);
+      plan = find_or_make(stream, c, config);
+      if (plan == nullptr) config.algorithm = kStandard;
     }
-    if (plan == nullptr) plan = find_or_make(stream, c, way);
+    if (plan == nullptr) plan = find_or_make(stream, c, config);
     if (plan == nullptr) return std::nullopt;
-    return Method{way.number(), c.training ? static_cast<int64_t>(plan->reserve) : 0};
+    return Method{config.number(), c.training ? static_cast<int64_t>(plan->reserve) : 0};
   }
 
-  void forward(const Stream& stream, const NetworkCall& c, const Way& way, size_t reserve, const Forward& f) {
-    const SharedPlan plan = agreed(stream, c, way, reserve);
-    forbidding(c, way, [&] { forward(stream, *plan, way.training, f); });
+  void forward(const Stream& stream, const NetworkCall& c, const PlanConfig& config, size_t reserve, const Forward& f) {
+    const SharedPlan plan = require_plan(stream, c, config, reserve);
+    run_or_disable(c, config, [&] { forward(stream, *plan, config.training, f); });
   }
 
-  void backward(const Stream& stream, const NetworkCall& c, const Way& way, size_t reserve, const Backward& b) {
-    const SharedPlan plan = agreed(stream, c, way, reserve);
-    forbidding(c, way, [&] { backward(stream, *plan, b); });
+  void backward(const Stream& stream, const NetworkCall& c, const PlanConfig& config, size_t reserve,
+                const Backward& b) {
+    const SharedPlan plan = require_plan(stream, c, config, reserve);
+    run_or_disable(c, config, [&] { backward(stream, *plan, b); });
   }
 
  private:
@@ -205,28 +206,28 @@ class Networks {
   }
 
   // Null where cuDNN cannot.
-  SharedPlan find_or_make(const Stream& stream, const NetworkCall& c, const Way& way) {
-    const Key key = key_of(c, way);
+  SharedPlan find_or_make(const Stream& stream, const NetworkCall& c, const PlanConfig& config) {
+    const Key key = key_of(c, config);
     {
       const std::lock_guard lock(mutex_);
       if (const SharedPlan* found = plans_.find(key)) return *found;
     }
     SharedPlan plan;
     try {
-      plan = make(stream, c, way);
+      plan = make(stream, c, config);
     } catch (const Refusal& refusal) {
-      if (!is_no(refusal)) throw;
+      if (!is_unsupported(refusal)) throw;
       plan = nullptr;
     }
     const std::lock_guard lock(mutex_);
     return plans_.put(key, plan);
   }
-  SharedPlan make(const Stream& stream, const NetworkCall& c, const Way& way) {
+  SharedPlan make(const Stream& stream, const NetworkCall& c, const PlanConfig& config) {
     SharedPlan plan;
     {
       const std::lock_guard lock(mutex_);
       const RelaxedCapture relaxed(api());
-      plan = std::make_shared<Plan>(handle(stream), c, way);
+      plan = std::make_shared<Plan>(handle(stream), c, config);
     }
     const Workspace weights(plan->weight_bytes, stream);
     const std::lock_guard lock(mutex_);
@@ -236,23 +237,23 @@ class Networks {
   }
 
   // The plan for what was chosen before. What was kept has its size, or it is not what this plan knows.
-  SharedPlan agreed(const Stream& stream, const NetworkCall& c, const Way& way, size_t reserve) {
-    SharedPlan plan = accepts(c) ? find_or_make(stream, c, way) : nullptr;
+  SharedPlan require_plan(const Stream& stream, const NetworkCall& c, const PlanConfig& config, size_t reserve) {
+    SharedPlan plan = accepts(c) ? find_or_make(stream, c, config) : nullptr;
     if (plan == nullptr) throw Refused("rnn: cuDNN does not compute this network");
-    const size_t expected = way.training ? plan->reserve : 0;
+    const size_t expected = config.training ? plan->reserve : 0;
     TG_CHECK(reserve == expected, Runtime, "rnn: cuDNN keeps {} bytes of this network: got {}", expected, reserve);
     return plan;
   }
 
   // Runs f; what cuDNN refuses only now, it is not asked for again.
   template <class F>
-  void forbidding(const NetworkCall& c, const Way& way, F&& f) {
+  void run_or_disable(const NetworkCall& c, const PlanConfig& config, F&& f) {
     try {
       f();
     } catch (const Refusal& refusal) {
-      if (!is_no(refusal)) throw;
+      if (!is_unsupported(refusal)) throw;
       const std::lock_guard lock(mutex_);
-      plans_.put(key_of(c, way), nullptr);
+      plans_.put(key_of(c, config), nullptr);
       throw Refused(fmt::format("rnn: cuDNN does not compute this network: {}: {}", refusal.call, refusal.message));
     }
   }
@@ -299,7 +300,7 @@ class Networks {
   }
 
   // The faster algorithm for a forward pass, measured on memory of any values.
-  Algorithm fastest(const Stream& stream, const NetworkCall& c, const Way& like) {
+  Algorithm fastest(const Stream& stream, const NetworkCall& c, const PlanConfig& like) {
     const Key key = key_of(c, {kStandard, like.tf32, false});
     {
       const std::lock_guard lock(mutex_);
@@ -330,7 +331,7 @@ class Networks {
           best_time = time;
         }
       } catch (const Refusal& refusal) {
-        if (!is_no(refusal)) throw;
+        if (!is_unsupported(refusal)) throw;
       }
     }
     const std::lock_guard lock(mutex_);
@@ -365,17 +366,17 @@ template <class F>
 void with_networks(const Tensor& input, const Tensor& hx, const Tensor& cx, IntSpan batch_sizes, int64_t cell,
                    bool biases, int64_t num_layers, bool bidirectional, int64_t method, F&& f) {
   TG_CHECK(find() != nullptr, NotImplemented, "rnn: there is no cuDNN: use rnn_layer");
-  TG_CHECK(Way::valid(method), Runtime, "rnn: cuDNN has no method {}", method);
-  const Way way = Way::of(method);
+  TG_CHECK(PlanConfig::valid(method), Runtime, "rnn: cuDNN has no method {}", method);
+  const PlanConfig config = PlanConfig::of(method);
   const int64_t state = hx.size(2);
   const NetworkCall call{{static_cast<Cell>(cell), biases, bidirectional, num_layers, input.size(1),
                           cx.defined() ? cx.size(2) : state, state},
                          input.dtype(),
                          input.device(),
                          batch_sizes,
-                         way.training};
+                         config.training};
   try {
-    f(networks_of(input.device().index), call, way);
+    f(networks_of(input.device().index), call, config);
   } catch (const Refusal& refusal) {
     raise(api(), refusal);
   }
@@ -401,8 +402,8 @@ void rnn_network_cuda(const Tensor& input, const Tensor& hx, const Tensor& cx, c
   const Forward f{pointer(input),  pointer(hx), pointer(cx), pointer(weights),
                   pointer(output), pointer(hy), pointer(cy), pointer(kept)};
   with_networks(input, hx, cx, batch_sizes, cell, biases, num_layers, bidirectional, method,
-                [&](Networks& networks, const NetworkCall& call, const Way& way) {
-                  networks.forward(work, call, way, static_cast<size_t>(reserve), f);
+                [&](Networks& networks, const NetworkCall& call, const PlanConfig& config) {
+                  networks.forward(work, call, config, static_cast<size_t>(reserve), f);
                 });
 }
 
@@ -420,10 +421,10 @@ void rnn_network_grad_cuda(const Tensor& grad_output, const Tensor& grad_hy, con
                    pointer(hx_grad), pointer(cx_grad), weights_wanted ? pointer(weights_grad) : nullptr,
                    pointer(kept)};
   with_networks(input, hx, cx, batch_sizes, cell, biases, num_layers, bidirectional, method,
-                [&](Networks& networks, const NetworkCall& call, const Way& way) {
-                  TG_CHECK(way.training, Runtime, "rnn: what cuDNN computed without a gradient has none: method {}",
+                [&](Networks& networks, const NetworkCall& call, const PlanConfig& config) {
+                  TG_CHECK(config.training, Runtime, "rnn: what cuDNN computed without a gradient has none: method {}",
                            method);
-                  networks.backward(work, call, way, static_cast<size_t>(kept.numel()), b);
+                  networks.backward(work, call, config, static_cast<size_t>(kept.numel()), b);
                 });
 }
 

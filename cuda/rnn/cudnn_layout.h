@@ -17,13 +17,13 @@ using tapegrad::rnn::NetworkSizes;
 
 // How it is computed: part of what the tape keeps, because what cuDNN keeps for the gradient depends on it. As a number
 // it is an argument of the row, so that anything may come back.
-struct Way {
+struct PlanConfig {
   Algorithm algorithm = kStandard;
   bool tf32 = false, training = false;
 
   int64_t number() const { return algorithm | (tf32 ? 2 : 0) | (training ? 4 : 0); }
   static bool valid(int64_t number) { return number >= 0 && number < 8; }
-  static Way of(int64_t number) {
+  static PlanConfig of(int64_t number) {
     return {(number & 1) != 0 ? kPersistStatic : kStandard, (number & 2) != 0, (number & 4) != 0};
   }
 };
@@ -106,15 +106,15 @@ inline int first_matrix(rnn::Part part, int64_t gates) {
   }
 }
 
-// All that descriptors depend on. The way is without `training`, of which they know nothing.
+// All that descriptors depend on. The config is without `training`, of which they know nothing.
 struct Key {
   std::vector<int64_t> numbers;
   auto operator<=>(const Key&) const = default;
 };
-inline Key key_of(const NetworkCall& c, const Way& way) {
+inline Key key_of(const NetworkCall& c, const PlanConfig& config) {
   const NetworkSizes& s = c.sizes;
   Key key{{static_cast<int64_t>(s.cell), s.biases, s.bidirectional, s.layers, s.input, s.hidden, s.state,
-           static_cast<int64_t>(c.dtype), Way{way.algorithm, way.tf32, false}.number()}};
+           static_cast<int64_t>(c.dtype), PlanConfig{config.algorithm, config.tf32, false}.number()}};
   key.numbers.insert(key.numbers.end(), c.batch_sizes.begin(), c.batch_sizes.end());
   return key;
 }

@@ -1,6 +1,5 @@
-// A collective call of one rank, made ready: arguments checked, tensors contiguous where the engine
-// wants them, and the header that
-// tells the other ranks what this one asks for. Owned by the group's queue; used by one thread at a time.
+// A prepared collective call of one rank: checked arguments, tensors made contiguous where the engine needs it, and the
+// header by which ranks compare their calls. Owned by the group's queue; used by one thread at a time.
 #pragma once
 
 #include <span>
@@ -11,7 +10,7 @@
 
 namespace tapegrad::distributed {
 
-// What travels ahead of each collective. Plain data of a fixed size, the same on all ranks' builds.
+// The header that ranks exchange before each collective. Plain data of a fixed size, the same on all ranks' builds.
 struct Header {
   static constexpr uint32_t kMagic = 0x32646774;
   uint32_t magic = kMagic;
@@ -45,7 +44,7 @@ struct Prepared {
   std::vector<ConstBytes> in_bytes;
   std::vector<Bytes> out_bytes;  // on the root only where there is one, but with sizes everywhere
 
-  // After the engine: the mean, and results into the caller's tensors.
+  // After the engine has run: computes the mean, and copies results into the caller's tensors.
   void finish(int ranks);
 
  private:
@@ -57,11 +56,11 @@ struct Prepared {
   bool written_ = true;  // this rank gets a result
 };
 
-// Raises for what this rank can see is wrong; nothing is written. Copies what is not contiguous, or not at `place`.
+// Raises for errors that this rank can detect alone; nothing is written then. Copies tensors that are not contiguous or
+// not at `place`.
 Prepared prepare(Call call, int rank, int size, Device place = {});
 
-// Raises Error(Runtime), on all ranks with the same text, where they do not ask for the same. headers[r * stride
-// bytes].
+// Raises Error(Runtime), on all ranks with the same text, if their calls do not match. headers[r * stride bytes].
 void check_agreement(const char* headers, size_t stride, int size);
 
 }  // namespace tapegrad::distributed

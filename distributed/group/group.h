@@ -1,13 +1,13 @@
-// Ranks that work together, and collectives among them on tensors.
+// A process group: a set of ranks, with collectives on tensors among them.
 //
 // Every collective begins with an exchange of headers: which call it is, its number, dtype, sizes, operator, and the
-// line of the program. Where ranks do not agree, all of them raise before data moves, with both sides in the message; a
-// call of few bytes travels with its header. A rank that does not come is named. The first failure of any rank (an
-// exception, a death, a timeout) reaches all others, which leave their calls; a group that has failed stays failed.
+// line of the program. If these do not match, all ranks raise before data moves, with both calls in the message. Small
+// data is sent together with the header. Missing ranks are named. The first failure of any rank (an exception, a death,
+// a timeout) is reported to all others, which leave their calls; a group that has failed stays failed.
 //
-// Calls of one group run in the order in which they were made: on the caller's thread where nothing is under way, the
-// call is not asynchronous and the engine can be interrupted, else on the group's own thread. Sends and receives run
-// beside them, in order for each (peer, direction). Thread rules: any thread; the order of calls must be the same on
+// Calls of one group run in the order in which they were made: on the caller's thread if no call is in progress, the
+// call is synchronous and the engine can be interrupted, else on the group's own thread. Sends and receives run
+// concurrently, in order for each (peer, direction). Thread rules: any thread; the order of calls must be the same on
 // all ranks, so two threads that call collectives need two groups.
 #pragma once
 
@@ -58,14 +58,14 @@ struct GroupOptions {
   std::vector<int> world_ranks;  // of each rank of the group in the job; empty: the same
   std::shared_ptr<Watch> watch;  // of the job
   Milliseconds timeout{1'800'000};
-  Milliseconds patience{10'000};  // after which missing ranks are told of; 0: never
+  Milliseconds patience{10'000};  // after which missing ranks are reported; 0: never
   bool device_engine = false;     // tensors of CUDA devices go through NCCL, else through copies on the host
 };
 
 class TG_API Group {
  public:
   Group(BackendPlace place, std::unique_ptr<Backend> backend, GroupOptions options);
-  ~Group();  // waits for nobody
+  ~Group();  // does not wait
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -74,16 +74,17 @@ class TG_API Group {
   const Backend& backend() const noexcept;
   bool has_device_engine() const noexcept;
 
-  // Starts the call. Error(Value), Error(Type) at once for what this rank can see is wrong. `wait`: the caller waits
-  // for the end anyway, so it may run here; the Work is done then.
+  // Starts the call. Error(Value), Error(Type) at once for errors that this rank can detect alone. `wait`: the caller
+  // waits for the end anyway, so the call may run on this thread; the Work is then done on return.
   std::shared_ptr<Work> run(Call call, bool wait);
 
-  // Ends the group: whoever waits in it, here and on the other ranks, raises `why`.
+  // Ends the group: calls that wait in it, on this rank and on the others, raise `why`.
   void abort(const std::string& why) noexcept;
-  // At the end of the process: waits so long, and until the group's own limit, for the receivers of what was sent.
+  // At the end of the process: waits up to `limit`, and at most the group's own timeout, until all sent data was
+  // received.
   void flush(Milliseconds limit);
-  // Waits for the calls that are under way until their deadline, and for the receivers of what was sent. The engine is
-  // not used any more then. Ctrl-C ends it with Error(Interrupt).
+  // Waits for calls in progress until their deadline, and until all sent data was received. The engine is not used
+  // after that. Ctrl-C ends it with Error(Interrupt).
   void close();
 
  private:

@@ -1,5 +1,5 @@
-// What the collectives and the messages of a group share: its engines, who its ranks are, and how a failure of one ends
-// the waiting of all. Owned by the group (group.cpp); any thread.
+// State shared by the collectives and the messages of a group: its engines, its ranks, and the propagation of failures
+// to all that wait. Owned by the group (group.cpp); any thread.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace tapegrad::distributed {
 
-// What raises on all ranks alike and leaves the group as it was.
+// An error that is raised on all ranks alike and leaves the group usable.
 struct Disagreement {
   std::exception_ptr error;
 };
@@ -29,20 +29,20 @@ struct GroupCore {
   Wait wait_of(const Call& call, const std::string& what, bool interruptible);
   std::string title(const char* op, uint64_t n, const std::string& line) const;
 
-  // A rank that ends the group waits until what it sent was received (Messages::flush), and begins nothing more: who
-  // waits for it for another reason longer than `grace` raises.
+  // A rank that ends the group waits until its sent data was received (Messages::flush), and starts nothing more: a
+  // rank that waits for it for another reason longer than `grace` raises.
   void tell_of_own_end();
   bool is_ending(int r);
   // (`any`: where all of those that it waits for do so).
   void look_for_ends(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any = false);
 
-  // Everybody learns of it, here and elsewhere, and leaves.
+  // Reports the failure to all waiting calls, on this rank and on the others, which then end.
   void give_up(const std::string& why) noexcept;
   DeviceBackend* device_or_null() {
     const std::lock_guard lock(mutex);
     return device.get();
   }
-  // Where the data of a call lies for its engine: on the device where there is an engine for it.
+  // Where the engine of a call reads its data: on the device if there is a device engine, else on the host.
   Device place_of(const Call& call);
 
   template <class F>
@@ -67,8 +67,8 @@ struct GroupCore {
  private:
   std::string end_key(int r) const { return fmt::format("ends/{}", world_rank(r)); }
   Store& asking();
-  std::map<int, Clock::time_point> ending_;  // since when that is known of a rank; guarded by the mutex
-  std::shared_ptr<Store> asking_;            // with a short timeout: its server may be the one that is waited for
+  std::map<int, Clock::time_point> ending_;  // when it became known that a rank is ending; guarded by the mutex
+  std::shared_ptr<Store> asking_;            // with a short timeout: its server may be the process that the group waits for
 };
 
 }  // namespace tapegrad::distributed

@@ -1,5 +1,5 @@
-// Jobs in order, on a thread of their own or, where nothing is under way, on the thread that brings one. The thread is
-// started by the first job that needs it. Thread rules: any thread; drain() and the destructor not from a job.
+// Runs jobs in order, on a thread of its own or, if no job is in progress, on the thread that submits one. The thread
+// is started by the first job that needs it. Thread rules: any thread; drain() and the destructor not from a job.
 #pragma once
 
 #include <condition_variable>
@@ -37,12 +37,12 @@ class JobQueue {
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     changed_.notify_all();
   }
-  // Waits so long for nothing to be under way; whether it is so.
+  // Waits up to `limit` until no job is in progress; returns whether that is so.
   bool idle_within(Milliseconds limit) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, [this] { return jobs_.empty() && !busy_; });
   }
-  // Waits until nothing is under way; the thread has ended then.
+  // Waits until no job is in progress; the thread has then ended.
   void drain() {
     {
       std::unique_lock lock(mutex_);

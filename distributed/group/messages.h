@@ -1,5 +1,5 @@
-// Sends and receives of a group. They run beside its collectives, in order for each (peer, direction, tag), each
-// direction of a peer on a queue of its own. Owned by the group; any thread.
+// Sends and receives of a group. They run concurrently with its collectives, in order for each (peer, direction, tag),
+// each direction of a peer on a queue of its own. Owned by the group; any thread.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,14 @@
 
 namespace tapegrad::distributed {
 
-// Messages to or from one rank. Small ones that are sent are copied and wait here for their receiver, not in the call.
+// Messages to or from one rank. Small sends are copied and wait here for their receiver, so that the call returns.
 struct Lane : JobQueue {
   static constexpr size_t kMostOfOne = size_t{256} << 10, kMostKept = size_t{1} << 20;
   std::atomic<size_t> kept{0};  // bytes
 };
 
-// Receives of one tag happen in the order in which they were asked for where one of them takes from any rank: it is a
-// receive from every peer. Other receives of different peers do not wait for each other.
+// Keeps receives of one tag in the order of their calls if one of them receives from any rank, since that one counts as
+// a receive from every peer. Other receives from different peers do not wait for each other.
 class ReceiveOrder {
  public:
   uint64_t enter(int peer, uint64_t tag) {
@@ -47,7 +47,7 @@ class ReceiveOrder {
     int peer;  // -1: any
   };
   static constexpr int kNobody = -2;
-  // Of the earlier receives that this one must let go first, the peer of the first.
+  // The peer of the first earlier receive that must complete before this one.
   int first(uint64_t ticket) const {
     const auto own =
         std::find_if(under_way_.begin(), under_way_.end(), [&](const Entry& e) { return e.ticket == ticket; });
@@ -69,23 +69,23 @@ class Messages {
 
   // `here`: the caller waits for the end anyway, and the engine can be interrupted.
   std::shared_ptr<Work> start(Call call, bool here);
-  // Waits so long, and until the receivers have all that was sent.
+  // Waits up to `limit` until all sent data was received.
   void flush(Milliseconds limit);
-  void await_receives();  // those that are under way; Ctrl-C ends it with Error(Interrupt)
+  void await_receives();  // those in progress; Ctrl-C ends it with Error(Interrupt)
   void drain();           // until no thread of a queue is left
   bool idle();
   bool on_own_thread() const;
 
  private:
-  struct Way {
+  struct LaneKey {
     int peer;
     bool sends;
-    uint64_t tag;  // of receives: those of other tags do not wait for each other, except where there are many
-    auto operator<=>(const Way&) const = default;
+    uint64_t tag;  // of receives: different tags do not wait for each other, unless there are more than kMostLanes
+    auto operator<=>(const LaneKey&) const = default;
   };
   static constexpr uint64_t kMostLanes = 16;  // of a peer: each may have a thread
 
-  // A rank that ends may have other messages on the way, before the one that is waited for.
+  // Messages of an ending rank may still be in transit before the awaited one.
   static constexpr Milliseconds kGraceOfEnds{5000};
 
   void send(const Call& call, const Tensor& t, Work& work, const std::shared_ptr<DeviceMark>& after, const Wait& wait);
@@ -94,7 +94,7 @@ class Messages {
 
   GroupCore& core_;
   std::mutex mutex_;  // guards the map; a lane stays where it is
-  std::map<Way, Lane> lanes_;
+  std::map<LaneKey, Lane> lanes_;
   ReceiveOrder receives_;
 };
 

@@ -1,5 +1,6 @@
-// A call of a collective: done, under way or failed. Owned by whoever holds it; any thread. Where its tensors are on a
-// device, wait() waits for the call to be queued there and lets the calling thread's current stream wait for the rest.
+// The state of a collective call: done, in progress or failed. Reference counted; any thread. Where its tensors are on
+// a device, wait() waits for the call to be queued there and lets the calling thread's current stream wait for the
+// rest.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +20,14 @@ namespace tapegrad::distributed {
 class TG_API Work {
  public:
   bool is_completed() const;
-  // Waits for the end; rethrows what the call ended with. False when `limit` is over (without a limit: the group's own
-  // deadline ends it). Ctrl-C ends the waiting with Error(Interrupt); the call goes on.
+  // Waits for the end and rethrows the call's exception. False if `limit` has passed (without a limit, the group's
+  // deadline ends the wait). Ctrl-C ends the wait with Error(Interrupt); the call goes on.
   bool wait(std::optional<std::chrono::milliseconds> limit = {});
   std::exception_ptr exception() const;  // null: none, or not done
   const std::vector<Tensor>& result() const noexcept { return result_; }
   int source() const;  // of a receive from any rank, once it is done
-  // Called once it is done, on the thread that ends it, or at once when it is done already. Must not throw.
+  // Registers a callback that is called when the work is done, on the thread that completes it, or at once if it is
+  // already done. It must not throw.
   void then(std::function<void()> f);
 
   void set_end(std::shared_ptr<DeviceMark> end);                     // on the device; by the group, before finish()

@@ -1,13 +1,12 @@
-// The memory in which the ranks of a group on one machine meet, and how they wait for each other in it.
-// Each rank has in it: a futex word on which all its threads sleep, its progress through the chunks of collectives, who
-// it is, and why it failed; two slots for small exchanges; kBuffers chunks for large data; and for each other rank the
-// pass of the channel of messages to it.
-// Others may be damaged: all offsets are computed here, from the number of ranks, and what is read from the memory is
-// compared before it is used.
+// The shared memory of the ranks of a group on one machine, and how they wait for each other in it. It holds, for each
+// rank: a futex word on which its threads sleep, its progress through the chunks of collectives, its process, and its
+// failure message; two slots for small exchanges; kBuffers chunks for large data; and for each other rank the pass of
+// the message channel to it. The contents are not trusted, since another process may be damaged: all offsets are
+// computed locally from the number of ranks, and values are validated before use.
 //
-// Waiting: whoever has written something that others may wait for notifies them; a rank spins for a while, then sleeps
-// on its futex in slices of kSlice, between which it looks for failures, deaths, deadlines and interrupts. A death is
-// told of by whoever waits for that rank, and to all others by the area's word of failure.
+// Waiting: a rank that writes something notifies the ranks that may wait for it. A waiting rank spins for a while, then
+// sleeps on its futex in slices of kSlice, between which it checks for failures, deaths, deadlines and interrupts. A
+// death is detected by a rank that waits for the dead one, and reported to all others through the area's failure word.
 // Thread rules: any thread.
 #pragma once
 
@@ -43,7 +42,7 @@ class Area {
     alignas(kLine) Number pass[kPassWords];
   };
 
-  // Collective: returns when all ranks are here. DistError where they do not come.
+  // Collective: returns when all ranks have arrived. DistError if some do not.
   Area(CommonMemory& memory, const BackendPlace& place);
   ~Area();
   Area(const Area&) = delete;
@@ -60,11 +59,11 @@ class Area {
   size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   Number& steps_done(int r) const noexcept { return at(r).steps_done; }
 
-  // After something was written that this rank (all ranks) may wait for.
+  // Call after writing something that that rank (all ranks) may wait for.
   void notify(int r) const noexcept;
   void notify_all() const noexcept;
 
-  // Returns when ready() is true, which is asked often and on this thread only. `missing` names the ranks that are
+  // Returns when ready() is true, which is polled often, on this thread only. `missing` returns the ranks that are
   // waited for. Throws DistError(Backend) where one of them has died or left (`any`: where all of them have left), and
   // where the group has failed.
   template <class Ready, class Missing>
@@ -79,9 +78,9 @@ class Area {
     sleep_until(wait, std::ref(ready), std::ref(missing), any);
   }
 
-  // Raises where one of these ranks has ended: of the failure that made it end, where there was one.
+  // Raises if one of these ranks has ended, with the failure that ended it if there was one.
   void raise_ended(const Wait& wait, const std::vector<int>& ranks, bool any) const;
-  // Why one of these ranks (`any`: all of them) will do nothing any more: it has died or left. Else empty.
+  // Why one of these ranks (`any`: all of them) can make no more progress: it has died or left. Else empty.
   std::string ended(const std::vector<int>& ranks, bool any) const;
 
   // At the beginning of each call: throws where the group has failed, or belongs to the process that this one was
@@ -91,9 +90,9 @@ class Area {
                     generation_ != fork_generation()))
       raise_failed(wait);
   }
-  // Tells the other ranks that this one has failed. The first rank that does so is heard.
+  // Reports to the other ranks that this one has failed. Only the first report counts.
   void tell(const char* why) noexcept;
-  // The same; those who wait in this process raise it, too.
+  // The same, and waiting calls of this process raise it, too.
   void abort(const std::string& why) noexcept;
 
  private:
@@ -105,7 +104,7 @@ class Area {
   struct Rank {
     alignas(kLine) Word wakeups, sleepers;
     alignas(kLine) Number steps_done;
-    alignas(kLine) Number mark;  // of its process; 0 until it is here
+    alignas(kLine) Number mark;  // of its process; 0 until it has arrived
     Word left;
     alignas(kLine) Number why[kWhyWords];
   };

@@ -1,11 +1,10 @@
-// Messages from one rank to another through a ring of bytes in common memory. The sender allocates it when it first
-// sends, and leaves its pass in the area. A message is a header and its bytes, each a multiple of kLine in the ring;
-// one that is longer than the ring streams through it.
-// The receiver compares tag and size before it takes any data, and answers each message by a number: a send ends when
-// its message was accepted and lies in the ring, so that both sides know where sizes differ. Messages with other tags
-// than the one that is asked for are taken out and kept, up to a bound, so that tags do not wait for each other.
-// Thread rules: a Sender is used by one thread at a time, a Receiver by several: a receive from any rank goes on beside
-// those of other tags.
+// Messages from one rank to another through a ring buffer in shared memory. The sender allocates it at its first send,
+// and puts its pass into the area. A message is a header and its bytes, each a multiple of kLine in the ring; one that
+// is longer than the ring streams through it. The receiver checks tag and size before it reads any data, and
+// acknowledges each message with a number: a send ends when its message is accepted and in the ring, so that both sides
+// detect different sizes. Messages with other tags than the requested one are taken out and stored, up to a limit, so
+// that tags do not wait for each other. Thread rules: a Sender is used by one thread at a time, a Receiver by several:
+// a receive from any rank runs concurrently with receives of other tags.
 #pragma once
 
 #include <deque>
@@ -56,7 +55,7 @@ class Receiver {
   Receiver(Area& area, int peer) : area_(area), peer_(peer) {}
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
-  // Whether a message has begun to arrive that was not taken out yet, or one of that tag is kept.
+  // Whether a message has begun to arrive that was not taken out yet, or one of that tag is stored.
   bool arriving(uint64_t tag, const Wait& wait);
   // Takes a message of that tag that has begun to arrive; false where there is none.
   bool try_receive(Bytes data, uint64_t tag, const Wait& wait);

@@ -1,7 +1,7 @@
-// Memory that several ranks of one machine see: arenas of multiprocessing/ where the ranks are processes, ordinary
-// memory where they are threads of one. A pass stands for a piece of it on the way to one other rank and is good for
-// one receipt; nothing in it is trusted. Pieces are owned by those who hold them: memory goes with the last of them,
-// also when the rank that allocated it has ended. Thread rules: any thread.
+// Memory shared by ranks of one machine: arenas of multiprocessing/ if the ranks are processes, ordinary memory if they
+// are threads of one process. A pass represents a piece in transit to one other rank and can be received once; its
+// contents are validated. Pieces are reference counted: memory is freed with the last holder, even after the rank that
+// allocated it has ended. Thread rules: any thread.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class CommonMemory {
   virtual Piece allocate(size_t nbytes) = 0;  // begins at a cache line; its bytes are unspecified
   virtual Pass give(const Piece& piece) = 0;
   virtual Piece receive(const Pass& pass) = 0;
-  virtual void take_back(const Pass& pass) noexcept = 0;  // where nobody has received it
+  virtual void take_back(const Pass& pass) noexcept = 0;  // for a pass that was not received
 };
 
 CommonMemory& memory_of_processes();

@@ -36,17 +36,17 @@ class LocalBackend final : public Backend {
  private:
   static constexpr int kAll = -1;
 
-  // A call's way through the chunks. In step t a rank fills its chunk t, combines the chunks t-1 of all where the call
-  // has that, and takes from what is complete then. Each function is given the index in the call and the step of the
-  // chunk. `combine` is there on all ranks or on none.
+  // The stages of a call over the chunks. In step t a rank fills its chunk t, combines the chunks t-1 of all ranks if
+  // the call has that stage, and drains completed chunks. Each function gets the index in the call and the step of the
+  // chunk. `combine` is set on all ranks or on none.
   struct Flow {
     using Part = std::function<void(size_t index, uint64_t step)>;
     size_t chunks = 0;
-    int source = kAll;  // who fills
+    int source = kAll;  // the rank that fills
     Part fill, combine, take;
   };
 
-  // A call that ends with an exception ends the group's work on all ranks.
+  // An exception in a call fails the group on all ranks.
   template <class F>
   auto guarded(const Wait& wait, F&& f) {
     area_.enter(wait);

@@ -1,5 +1,5 @@
-// Whether another process has ended: told by its pidfd, which is readable from then on, or by /proc where there is
-// none. One descriptor per process, however many groups it is in. Thread rules: any thread.
+// Detects that another process has ended, by its pidfd, which then becomes readable, or by /proc where there is no
+// pidfd. One descriptor per process, however many groups it is in. Thread rules: any thread.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Values and queues by key: what a hash store and the server of a TCP store keep. Without a lock: that is its owner's.
+// Values and queues by key: the data of a hash store and of a TCP store's server. Not thread-safe: the owner locks.
 #pragma once
 
 #include <cstdint>

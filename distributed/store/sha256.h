@@ -13,7 +13,7 @@ using Digest = std::array<uint8_t, 32>;
 
 TG_API Digest sha256(std::string_view data);
 TG_API Digest hmac_sha256(std::string_view key, std::string_view data);
-// In a time that does not depend on where they differ.
+// Compares in constant time, independent of where the arguments differ.
 bool same_digest(const uint8_t* a, const uint8_t* b) noexcept;
 
 }  // namespace tapegrad::distributed

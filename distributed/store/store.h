@@ -1,8 +1,8 @@
-// Keys and values that all processes of a job see: by which they find each other, and tell each other of failures.
-// Values are bytes; a store never looks into them and nothing of it is ever unpickled. All functions may be called from
-// any thread at once, also while another thread waits in get() or wait(), in the process that made the object: a forked
-// child gets DistError(Store). A limit of 0 asks once. Ctrl-C ends a waiting thread with Error(Interrupt).
-// Errors: DistError(Store) when a key does not come in time, DistError(Network) when the server has gone.
+// Key-value store shared by all processes of a job, through which they find each other and report failures. Values are
+// bytes, which the store never interprets; nothing in it is ever unpickled. All functions may be called from any thread
+// at once, also while another thread waits in get() or wait(), in the process that made the object: a forked child gets
+// DistError(Store). A limit of 0 tries once. Ctrl-C ends a waiting thread with Error(Interrupt). Errors:
+// DistError(Store) if a key is not set in time, DistError(Network) if the connection to the server is lost.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,11 @@ class TG_API Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits for the key. `limit`: the store's own timeout when it is not given.
   virtual std::string get(const std::string& key, std::optional<Milliseconds> limit = {}) = 0;
-  // A counter, 0 at first, kept as decimal text; gives its new value. DistError(Store) where the value is no number.
+  // Adds to a counter, initially 0 and stored as decimal text, and returns its new value. DistError(Store) if the value
+  // is not a number.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
-  // Writes `desired` where the value is `expected`, or where there is none and `expected` is empty. Gives the value
-  // that is there then; `expected` where there is none.
+  // Writes `desired` where the value is `expected`, or where there is none and `expected` is empty. Returns the value
+  // that the key has afterwards, or `expected` if it has none.
   virtual std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) = 0;
   virtual bool check(const std::vector<std::string>& keys) = 0;
   virtual void wait(const std::vector<std::string>& keys, std::optional<Milliseconds> limit = {}) = 0;
@@ -46,14 +47,13 @@ class TG_API Store {
   virtual void queue_push(const std::string& key, const std::string& value);
   virtual std::optional<std::string> queue_pop(const std::string& key, bool wait);
   virtual int64_t queue_len(const std::string& key);
-  // By a TCP server of ours: the value is appended to the key when the connection ends on which this was called, in
-  // order or not. For an object that one thread uses, which has one connection. Other stores do nothing.
+  // tapegrad's TCP server appends the value to the key when the connection on which this was called ends, orderly or
+  // not. For an object used by one thread, which has one connection. Other stores do nothing.
   virtual void set_at_end(const std::string& key, const std::string& value);
-  // All threads that wait in this object end with DistError(Store, why), now and later: how a process that leaves, or
-  // whose group has failed, gets its own threads back. The store's other clients notice nothing.
+  // Threads that wait in this object, now and later, end with DistError(Store, why): used by a process that leaves, or
+  // whose group has failed, to release its own threads. Other clients of the store are not affected.
   virtual void close(const std::string& why) noexcept = 0;
-  // Another object on the same store with a connection of its own, so that a long wait in one does not hold up the
-  // other.
+  // Another object on the same store with a connection of its own, so that a long wait in one does not delay the other.
   virtual std::shared_ptr<Store> clone() = 0;
 
   virtual Milliseconds timeout() const = 0;
@@ -75,7 +75,7 @@ struct TcpStoreOptions {
   bool is_server = false;  // serves the keys on a thread of its own, bound to `host` only, and is a client, too
   int64_t world_size = 0;  // with wait_for_workers: how many clients the server waits for
   bool wait_for_workers = false;
-  bool multi_tenant = false;  // a server that this process has at the same port serves again
+  bool multi_tenant = false;  // reuse a server of this process at the same port
   Milliseconds timeout{300'000};
   int listen_fd = -1;  // a socket that is bound and listens already
   std::string token;   // what clients must show (see tcp_store.h); empty: PyTorch's wire format as it is

@@ -1,4 +1,4 @@
-// What all stores share: their process, their timeout, and how a thread of theirs waits.
+// Common base of all stores: their process, their timeout, and how their threads wait.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@ Clock::time_point deadline_in(Milliseconds limit) noexcept;
 std::string text_of(Milliseconds limit);  // "300 ms", "12.5 s"
 // "a, b and 3 others"
 std::string key_list(const std::vector<std::string>& keys);
-// How long a thread sleeps before it asks about Ctrl-C and its deadline.
+// How long a thread sleeps before it checks for Ctrl-C and its deadline.
 inline constexpr Milliseconds kSlice{50};
 
-// What a store object is, beside its keys. close() may come from any thread at any time.
+// The state of a store object besides its keys. close() may be called from any thread at any time.
 class StoreState {
  protected:
   StoreState(const char* name, Milliseconds limit) : name_(name) { set_limit(limit); }

@@ -1,5 +1,6 @@
-// Where one command ends in the bytes that a client has sent so far, and where its fields are. Goes on where it stopped
-// when more bytes have come, so that a command that comes byte by byte costs no more time than one that comes at once.
+// Incremental parser of one command in the bytes that a client has sent so far: finds its end and its fields. It
+// resumes where it stopped when more bytes have arrived, so that a command received byte by byte takes no more time in
+// total than one received at once.
 #pragma once
 
 #include <string_view>

@@ -1,8 +1,9 @@
-// The server of a TCP store: one thread, which never waits for a client. A client that is slow, silent, or sends what
-// is no command costs what it has sent so far (a length is believed when the bytes are there) and loses its connection
-// alone. Until a client has shown what it is (tcp_wire.h) it may send a few bytes within ten seconds. A client that
-// does not read its answers is not read from. Clients that wait are entries in a table, and cost no time. Thread rules:
-// made and destroyed by any thread, also in a forked child, where it is empty.
+// The server of a TCP store: one thread, which never waits for a client. A slow, silent or invalid client costs only
+// the memory of the bytes that it has sent (nothing is allocated for an announced length until the bytes have arrived),
+// and only its own connection is closed. Until a client has authenticated (tcp_wire.h) it may send only a few bytes,
+// within ten seconds. The server does not read from a client that does not read its answers. Waiting clients are
+// entries in a table and cost no time. Thread rules: made and destroyed by any thread, also in a forked child, where it
+// is empty.
 #pragma once
 
 #include <cstdint>

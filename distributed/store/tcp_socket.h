@@ -1,6 +1,6 @@
-// TCP sockets of stores: none of them blocks, every wait has a deadline, can be woken and hears Ctrl-C. A descriptor is
-// closed in forked children at the fork: else a child would keep a server's port and its clients' connections alive
-// after the server's process was killed, and nobody would notice the death. Thread rules: one user at a time.
+// TCP sockets of stores: none of them blocks, every wait has a deadline, can be woken and ends on Ctrl-C. A descriptor
+// is closed in forked children at the fork: else a child would keep a server's port and its clients' connections open
+// after the server's process was killed, and its death would go unnoticed. Thread rules: one user at a time.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class OwnDescriptor {
   uint32_t generation_ = 0;
 };
 
-// Turns readable for good when it is woken.
+// Becomes, and stays, readable when it is woken.
 class Wakeup {
  public:
   Wakeup();
@@ -44,7 +44,7 @@ class Wakeup {
   OwnDescriptor event_;
 };
 
-// How long the thread that is in a call waits, and for what else.
+// The limits of a wait: its deadline and what else ends it.
 struct SocketWait {
   Clock::time_point deadline;
   const Wakeup* wakeup = nullptr;
@@ -53,12 +53,13 @@ enum class Ready : uint8_t { Yes, TimedOut, Woken };
 // Waits for poll events of a descriptor (-1: of none). Error(Interrupt) after Ctrl-C. Within a BlockingRegion.
 Ready wait_for(int fd, short events, const SocketWait& wait);
 
-// What came of a transfer. Lost: the other side has closed the connection or it broke; errno tells.
+// The result of a transfer. Lost: the peer closed the connection or it broke; see errno.
 enum class Transfer : uint8_t { Done, TimedOut, Woken, Lost };
 Transfer send_all(int fd, const void* data, size_t n, const SocketWait& wait);
 Transfer receive_all(int fd, void* data, size_t n, const SocketWait& wait);
 
-// One attempt. `problem` says why there is none: "connection refused". Empty when woken. `later`: it may work later.
+// Tries once to connect. On failure `problem` is the reason, such as "connection refused", or empty if woken; `later`:
+// a later attempt may succeed.
 OwnDescriptor connect_once(const std::string& host, uint16_t port, const SocketWait& wait, std::string& problem,
                            bool& later);
 // A socket that listens at one of the host's addresses and nowhere else (an IPv4 one first); port 0: a free one, which

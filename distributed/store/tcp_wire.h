@@ -1,16 +1,17 @@
-// The wire format of PyTorch 2's TCPStore, which is a client's and a server's of ours, too. Numbers are little-endian.
+// The wire format of PyTorch 2's TCPStore, which tapegrad's clients and servers use, too. Numbers are little-endian.
 //
 // A client sends commands: one byte, then its fields; keys and values are 64-bit lengths and bytes, lists a 64-bit
 // count and their items. The first command is VALIDATE with a magic number. SET, APPEND, MULTI_SET, QUEUE_PUSH and
 // VALIDATE have no answer: our client sends a PING behind them, so that a call returns when its value is there. Keys
 // are sent as "/key". WAIT is answered when all its keys are there; CANCEL_WAIT ends it, and is answered itself.
 //
-// Where the job has a token, a connection begins with an exchange that PyTorch does not know:
+// If the job has a token, a connection begins with an exchange that is not part of PyTorch's protocol:
 //   client: kHello, a nonce                                              (9 + 16 bytes)
 //   server: a nonce, HMAC(token, "server" + both nonces)                 (16 + 32 bytes)
 //   client: HMAC(token, "client" + both nonces)                          (32 bytes)
-// The server closes the connection of a client that does not know the token, and our client that of a server. What
-// follows is neither encrypted nor signed: the token keeps strangers out, not those who see the wire.
+// The server closes the connection of a client that does not know the token, and tapegrad's client does so with such a
+// server. The data that follows is neither encrypted nor signed: the token protects against unauthorised clients, not
+// against parties that can read or alter the traffic.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,7 @@ inline constexpr uint32_t kMagic = 0x3C85F7CE;
 inline constexpr uint8_t kReady = 0, kNotReady = 1;         // answers to CHECK
 inline constexpr uint8_t kArrived = 0, kWaitCancelled = 1;  // answers to WAIT, BARRIER and CANCEL_WAIT
 
-// No server takes more, and PyTorch's neither.
+// Neither tapegrad's nor PyTorch's server accepts more.
 inline constexpr uint64_t kMostKeyBytes = 8 * 1024;
 inline constexpr uint64_t kMostKeys = 128 * 1024;
 inline constexpr uint64_t kMostValueBytes = 8 * 1024 * 1024;
@@ -83,7 +84,7 @@ T take(const char* bytes) noexcept {
   return value;
 }
 
-// What one side of the token's exchange shows the other.
+// The proof of knowledge of the token that one side sends to the other.
 inline Digest proof(const std::string& token, std::string_view side, std::string_view of_client,
                     std::string_view of_server) {
   return hmac_sha256(token, std::string(side).append(of_client).append(of_server));

@@ -7,7 +7,7 @@
 
 namespace tapegrad::datasets {
 
-// The array in an idx file, as a tensor of its element type. Raises Runtime for what is no such file.
+// The array in an idx file, as a tensor of its element type. Raises Runtime if the file is not in this format.
 TG_API Tensor read_idx(const std::string& path);
 
 struct TG_API MNIST {
@@ -21,7 +21,7 @@ struct TG_API MNIST {
   MNIST(const std::string& folder, bool train);
 
   int64_t size() const { return images.size(0); }
-  // Ready for a network: float32 of (N, 1, 28, 28) with mean 0 and deviation 1.
+  // As input of a network: float32 of (N, 1, 28, 28) with mean 0 and standard deviation 1.
   Tensor normalized() const;
 };
 

@@ -1,5 +1,5 @@
-// Schedules that go up and down: CyclicLR and OneCycleLR. Both move the momentum the other way, which is the option
-// "momentum" of the groups, or the first of their "betas"; Value is raised where they have neither.
+// Schedules that go up and down: CyclicLR and OneCycleLR. Both move the momentum in the opposite direction: the option
+// "momentum" of the groups, or the first of their "betas". Value is raised if they have neither.
 #pragma once
 
 #include <optional>

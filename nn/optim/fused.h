@@ -1,6 +1,6 @@
-// Optimizer steps over many tensors at once. A step is one pass over all elements of all tensors: parameters,
-// gradients and state are read and written once, in one parallel_for whatever the number of tensors. The formulas
-// are in aten/optim/rules.h; here is how a step by one of them is made.
+// Optimizer steps over many tensors at once. A step is one pass over all elements of all tensors: parameters, gradients
+// and state are read and written once, in one parallel_for whatever the number of tensors. The formulas are in
+// aten/optim/rules.h; this header declares how a step is run.
 //
 // The functions take tensors as they are; parameter, gradient and state of one entry must agree in shape, dtype and
 // device. They write through data pointers, outside the tape, and bump the versions of what they write.
@@ -18,12 +18,12 @@ namespace tapegrad::nn {
 namespace rules = optim::rules;
 using optim::kMaxConstants, optim::kMaxOptions, optim::kMaxScalars, optim::kMaxStates;
 
-// What is known of a rule without its formulas.
+// The description of a rule without its formulas.
 struct Rule {
   const char* name;
   int index;  // in TG_OPTIM_RULES
   std::span<const rules::Option> options;
-  std::span<const char* const> scalars;                  // names; the first counts steps
+  std::span<const char* const> scalars;                  // names; the first is the step count
   rules::StateTensors (*states)(const double* options);  // what a group with these options keeps per parameter
   void (*prepare)(const double* options, rules::Scalars<double>&, rules::Plan<double>&);
 };
@@ -39,21 +39,22 @@ struct StepEntry {
   Tensor param, grad;
   Tensor states[kMaxStates];       // as many as `states(options)` says
   rules::Scalars<double> scalars;  // before the step; after it, what to keep
-  // Whether the parameter's device works out the constants of the step, so that recorded steps go on counting: from
-  // these tensors of one element (float32, or all float64), which it also writes, in place of the values above.
+  // Whether the parameter's device computes the constants of the step, so that recorded steps go on counting when they
+  // are replayed: it reads and updates these tensors of one element (all float32 or all float64) instead of the values
+  // above.
   bool planned = false;
   Tensor counts[kMaxScalars];
 };
 
 // One step of all entries. `options` in the rule's order. For planned entries an option may be a tensor of their
 // device, in `tensors` at its place; the others are undefined there. With `found_inf`, one float32 on each device of
-// the parameters, the step of a device leaves everything as it is where that is not 0, and the host does not know;
-// parameters are on CUDA then, and planned where the rule keeps numbers. Raises Runtime where they are not.
+// the parameters, the step of a device changes nothing if that is not 0, without the host knowing. The parameters must
+// then be on CUDA, and planned if the rule has scalars, else Runtime is raised.
 TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
                        std::span<StepEntry> entries, std::span<const Tensor> found_inf = {});
 
 // grads *= scale, and found = 1 where an element was infinite or NaN before, else as it was. All floating point; found
-// and scale have one element of float32; all on one device, which nobody waits for.
+// and scale have one element of float32; all on one device. Does not synchronise with the device.
 TG_API void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Tensor& scale);
 
 // The same step with tensor operators, recorded on the tape where it is on, so that a gradient flows through the step

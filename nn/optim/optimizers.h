@@ -14,7 +14,7 @@
 //   optimizer.param_groups()[1].set("weight_decay", 1e-4);
 //
 // An optimizer keeps handles of its parameters; those without a gradient are skipped. State (averages, momentum) is
-// made in the first step that needs it. One thread at a time.
+// created by the first step that needs it. One thread at a time.
 #pragma once
 
 #include <optional>
@@ -67,12 +67,12 @@ class TG_API Optimizer {
   std::span<ParamGroup> param_groups() noexcept { return groups_; }
   std::span<const ParamGroup> param_groups() const noexcept { return groups_; }
   // A group with the options that the constructor got; each class has one that takes its own options as well. Raises
-  // Value for parameters that are no leaves or in a group already.
+  // Value for parameters that are not leaves or are in a group already.
   void add_param_group(std::vector<Tensor> parameters) { add(std::move(parameters), defaults_); }
 
-  // The state by number of parameter: "3.exp_avg" is an average of the fourth, "3.step" its count of steps. What a
-  // parameter has no state of yet is left out; options are not in it. Loading copies; it raises Runtime, before
-  // anything is written, for names that this optimizer does not know and for other shapes.
+  // The state by number of parameter: "3.exp_avg" is an average of the fourth, "3.step" its count of steps. Parameters
+  // without state yet are left out, and options are not included. Loading copies; it raises Runtime, before anything is
+  // written, for unknown names and mismatched shapes.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 

@@ -1,13 +1,13 @@
 // Schedules of the learning rate. Each computes the rate of an epoch from the rate that a group had before the first
-// schedule changed it (in closed form, so that set_epoch resumes anywhere); `step()` goes on by one epoch. Making one
-// sets the rate of epoch 0.
+// schedule changed it (in closed form, so that set_epoch resumes anywhere); `step()` goes on by one epoch. The
+// constructor sets the rate of epoch 0.
 //
 //   optim::LinearLR warm_up(optimizer, 0.1, 1, 5);
 //   optim::CosineAnnealingLR cosine(optimizer, 95);
 //   optim::SequentialLR schedule(optimizer, {&warm_up, &cosine}, {5});
 //
-// A schedule refers to its optimizer (and to schedules that it is made of), which have to live as long. One thread at a
-// time. Wrong arguments raise Value.
+// A schedule refers to its optimizer (and to the schedules that it combines), which must outlive it. One thread at a
+// time. Invalid arguments raise Value.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ class TG_API LRScheduler {
   size_t groups() const noexcept { return optimizer_.param_groups().size(); }
   ParamGroup& group(size_t i) const { return optimizer_.param_groups()[i]; }
   static void set_rate(ParamGroup& group, double lr) { group.options_.front() = lr; }
-  // Makes `bases` what groups go back to; for schedules that know the rates themselves.
+  // Sets the base rates of the groups; for schedules that define the rates themselves.
   void set_bases(const std::vector<double>& bases);
 
  private:
@@ -207,8 +207,8 @@ struct ReduceLROnPlateauOptions {
   double eps = 1e-8;  // smaller changes of the rate are left out
 };
 
-// Times factor when a measure has not become better for more than `patience` epochs. No LRScheduler: its step takes the
-// measure.
+// Multiplies the rate by a factor when a metric has not improved for more than `patience` epochs. Not an LRScheduler:
+// its step takes the metric.
 class TG_API ReduceLROnPlateau {
  public:
   explicit ReduceLROnPlateau(Optimizer& optimizer, const ReduceLROnPlateauOptions& options = {});

@@ -27,8 +27,8 @@ struct TG_API PackedSequence {
 // The permutation that undoes the given one; undefined for none.
 TG_API Tensor invert_permutation(const Tensor& permutation);
 
-// Packs padded sequences of the given lengths. With enforce_sorted the lengths must not rise; else the sequences are
-// sorted, and come back in their order from pad_packed_sequence. Raises Runtime for lengths that do not fit.
+// Packs padded sequences of the given lengths. With enforce_sorted the lengths must not increase; else the sequences
+// are sorted, and pad_packed_sequence returns them in their original order. Raises Runtime for lengths that do not fit.
 TG_API PackedSequence pack_padded_sequence(const Tensor& input, const Tensor& lengths, bool batch_first = false,
                                            bool enforce_sorted = true);
 TG_API PackedSequence pack_padded_sequence(const Tensor& input, const std::vector<int64_t>& lengths,

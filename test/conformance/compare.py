@@ -100,11 +100,11 @@ def compare_values(got: np.ndarray, expected: np.ndarray, dtype: str, where="", 
         exact = as_numpy(precise)
         with np.errstate(all="ignore"):
             ours, theirs = np.abs(got - exact), np.abs(expected - exact)
-            room = 2 * theirs + tolerance * np.abs(exact) if tolerance else 0
+            tolerated = 2 * theirs + tolerance * np.abs(exact) if tolerance else 0
             finite = np.isfinite(theirs)
             if finite.any():
-                room = room + (theirs[finite].max() if tolerance else 0)
-            wrong &= ~(ours <= room)
+                tolerated = tolerated + (theirs[finite].max() if tolerance else 0)
+            wrong &= ~(ours <= tolerated)
         if not wrong.any():
             return
     index = np.unravel_index(np.argmax(wrong), wrong.shape) if wrong.ndim else ()

@@ -275,9 +275,9 @@ class Forms:
         results = tensors_of(plain)
         if not results or any(_sparse(r) or r.device.type == "meta" for r in results):
             raise Skip("no dense result")
-        rooms = [_room(r, kind) for r in results]
+        targets = [_target(r, kind) for r in results]
         pack = (lambda made: made[0]) if isinstance(plain, torch.Tensor) else type(plain) if type(plain) in (list, tuple) else tuple
-        theirs, mine = pack([r.clone() if kind != "strided" else _room(r, kind) for r in rooms]), pack([convert(r) for r in rooms])
+        theirs, mine = pack([r.clone() if kind != "strided" else _target(r, kind) for r in targets]), pack([convert(r) for r in targets])
         with _quiet():
             expected, _ = self.call_torch(self.info.op, out=theirs)
         got, _ = self.call_ours(self.operator.function, out=mine)
@@ -377,7 +377,7 @@ def _weights(t, seed: int):
     return torch.randn(t.shape, dtype=t.dtype, generator=torch.Generator().manual_seed(seed))
 
 
-def _room(result, kind):
+def _target(result, kind):
     """An output tensor for a result: of its shape and dtype, with gaps, empty (to be resized), or of another dtype."""
     shape, dtype = tuple(result.shape), result.dtype
     if kind == "strided":

@@ -217,9 +217,9 @@ class Converter:
         key = (storage.data_ptr(), size)
         if key not in self.storages:
             flat = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (size,), (1,))
-            room = tapegrad.empty(size, dtype=tapegrad.uint8)
-            room.numpy()[...] = flat.numpy()
-            self.storages[key] = (room, t)
+            buffer = tapegrad.empty(size, dtype=tapegrad.uint8)
+            buffer.numpy()[...] = flat.numpy()
+            self.storages[key] = (buffer, t)
         return self.storages[key][0]
 
 

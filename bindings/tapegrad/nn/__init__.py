@@ -9,8 +9,8 @@ from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Seq
 from .lazy import *  # noqa: F403
 from .lazy import __all__ as _lazy_names
 from .module import Module
-from .more_layers import *  # noqa: F403
-from .more_layers import __all__ as _more_names
+from .handwritten_layers import *  # noqa: F403
+from .handwritten_layers import __all__ as _handwritten_names
 from .parallel import DataParallel
 from .parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 from .recurrent import GRU, LSTM, RNN, RNNBase
@@ -47,7 +47,7 @@ def __getattr__(name: str):
     raise no_attribute(__name__, name, __all__)
 
 
-__all__ = [*_layer_names, *_lazy_names, *_more_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",
+__all__ = [*_layer_names, *_lazy_names, *_handwritten_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",
            "MultiheadAttention", "Parameter", "ParameterDict", "ParameterList", "RNN", "RNNBase", "RNNCellBase", "Sequential",
            "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
            "UninitializedBuffer", "UninitializedParameter", "UpsamplingBilinear2d", "UpsamplingNearest2d", "attention",

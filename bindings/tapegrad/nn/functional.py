@@ -6,7 +6,7 @@ import functools as _functools
 import warnings as _warnings
 
 from .._C import _functions
-from .._forms import asks as _asks
+from .._overloads import overridable as _overridable
 from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
 from ._multihead import multi_head_attention_forward  # noqa: F401
 
@@ -216,7 +216,7 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
 
 for _name, _function in list(globals().items()):
     if isinstance(_function, type(_reduction_of)) and not _name.startswith("_") and _name not in ("boolean_dispatch", "assert_int_or_pair"):
-        globals()[_name] = _asks(_function)
+        globals()[_name] = _overridable(_function)
 
 
 def __getattr__(name: str):

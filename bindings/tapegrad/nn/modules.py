@@ -16,10 +16,10 @@ from . import (
     _upsampling,
     container,
     functional,
+    handwritten_layers,
     init,
     lazy,
     module,
-    more_layers,
     recurrent,
     transformer,
 )
@@ -28,12 +28,12 @@ from .transformer import _activation
 
 __path__: list = []  # so that `import tapegrad.nn.modules.conv` asks for children
 
-_HAND_WRITTEN = (_upsampling, lazy, more_layers, recurrent, transformer)
+_HAND_WRITTEN = (_upsampling, lazy, handwritten_layers, recurrent, transformer)
 _ALL = {name: value for source in (container, _layers, *_HAND_WRITTEN) for name, value in vars(source).items()
         if isinstance(value, type) and issubclass(value, module.Module)}
 _ALL.update({name: getattr(_bases, name) for name in _bases.__all__ if isinstance(getattr(_bases, name), type)})
 globals().update(_ALL)
-LinearCrossEntropyOptions = more_layers.LinearCrossEntropyOptions
+LinearCrossEntropyOptions = handwritten_layers.LinearCrossEntropyOptions
 LazyModuleMixin = lazy.LazyModuleMixin
 Module = module.Module
 _EVERYWHERE = {"F": functional, "Module": Module, "Parameter": Parameter, "Tensor": _tuples.Tensor, "init": init}
@@ -88,7 +88,7 @@ def _make_all() -> None:
     vars(globals()["transformer"])["_get_activation_fn"] = _activation
     module._IncompatibleKeys, module._EXTRA_STATE_KEY_SUFFIX = _state._IncompatibleKeys, "_extra_state"
     _make("linear_cross_entropy_options", {"LinearCrossEntropyOptions": LinearCrossEntropyOptions})
-    container.Container = more_layers.Container
+    container.Container = handwritten_layers.Container
     for name, real in (("container", container), ("module", module), ("utils", _tuples)):
         sys.modules[f"{__name__}.{name}"] = real
         globals()[name] = real

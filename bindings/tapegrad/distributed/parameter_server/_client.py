@@ -118,14 +118,14 @@ class ParameterClient:
         self._ask(shard, head, tensors)
         return self._hear(shard)
 
-    def _all(self, questions: list) -> list:
+    def _all(self, requests: list) -> list:
         """Answers of all shards, which work at once. All are heard, so that the connections can go on after an error."""
         answers, failed = [], None
         with self._lock:
             try:
-                for shard, question in enumerate(questions):
-                    self._ask(shard, *question)
-                for shard in range(len(questions)):
+                for shard, request in enumerate(requests):
+                    self._ask(shard, *request)
+                for shard in range(len(requests)):
                     try:
                         answers.append(self._hear(shard))
                     except RuntimeError as error:
@@ -140,7 +140,7 @@ class ParameterClient:
         return answers
 
     def _tell(self) -> None:
-        """Tells all shards that do not answer a question just now that this worker is there."""
+        """Tells all shards that do not answer a request just now that this worker is there."""
         for shard, connection in enumerate(self._connections):
             if not self._sending[shard].acquire(blocking=False):
                 continue
@@ -158,7 +158,7 @@ class ParameterClient:
         """Copies the servers' values into the model; returns the shards' versions. rows: for tables, ids (any shape) of the rows that are
         needed; the others keep what they have. Waits where this worker is too far ahead, or its last step is not complete."""
         rows = {name: ids.reshape(-1).unique() for name, ids in (rows or {}).items()}
-        questions, wanted = [], []
+        requests, wanted = [], []
         for shard in range(self.shards):
             names, ids = self._names(shard), []
             for name, of_rows in names:
@@ -166,9 +166,9 @@ class ParameterClient:
                     mine = rows[name][rows[name] % self.shards == shard] if name in rows else arange(shard, len(self.parameters[name]), self.shards)
                     ids.append(mine)
             wanted.append(ids)
-            questions.append(({"op": "pull", "names": names, "at_least": self._at_least[shard], "dtype": self.dtype},
+            requests.append(({"op": "pull", "names": names, "at_least": self._at_least[shard], "dtype": self.dtype},
                               [i // self.shards for i in ids]))
-        for shard, (head, values) in enumerate(self._all(questions)):
+        for shard, (head, values) in enumerate(self._all(requests)):
             ids = iter(wanted[shard])
             for (name, of_rows), value in zip(self._names(shard), values, strict=True):
                 p = self.parameters[name].detach()
@@ -185,7 +185,7 @@ class ParameterClient:
         whether it took them; in synchronous training those that come too late are dropped."""
         grads = grads if grads is not None else {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
         cut = {name: rows_of(grad) for name, grad in grads.items() if name in self.tables}
-        questions = []
+        requests = []
         for shard in range(self.shards):
             names, tensors = [], []
             for name, of_rows in self._names(shard):
@@ -199,8 +199,8 @@ class ParameterClient:
                 else:
                     grad = grads[name]
                     tensors.append(self._small(grad.to_dense() if grad.is_sparse else grad))
-            questions.append(({"op": "push", "names": names, "version": self._versions[shard]}, tensors))
-        answers = self._all(questions)
+            requests.append(({"op": "push", "names": names, "version": self._versions[shard]}, tensors))
+        answers = self._all(requests)
         taken = [head["taken"] for head, _ in answers]
         for shard, (head, _) in enumerate(answers):
             self._at_least[shard] = self._versions[shard] + 1 if taken[shard] else head["version"]

@@ -67,14 +67,14 @@ class ShardFiles:
         mine = self.steps()
         self.store.set(f"{KEY}/found/{self.shard}", " ".join(["steps", *map(str, mine)]))
         found = [[int(step) for step in self.store.get(f"{KEY}/found/{k}").split()[1:]] for k in range(self.shards)]
-        state, agreed = None, 0
+        state, common_step = None, 0
         for step in sorted(set.intersection(*map(set, found)), reverse=True):
             state, problem = self._read(step)
             self.store.set(f"{KEY}/read/{step}/{self.shard}", problem or "well")
             problems = [self.store.get(f"{KEY}/read/{step}/{k}").decode() for k in range(self.shards)]
             bad = next((text for text in problems if text != "well"), "")
             if not bad:
-                agreed = step
+                common_step = step
                 break
             state = None
             warnings.warn(f"parameter server: step {step} cannot be read, and the one before it is taken: {bad}", stacklevel=3)
@@ -82,7 +82,7 @@ class ShardFiles:
             had = "; ".join(f"shard {k} has {', '.join(map(str, steps)) or 'none'}" for k, steps in enumerate(found))
             raise RuntimeError(f"parameter server: there is no step that all shards have saved: {had}\nremove the files to begin anew")
         for step in mine:
-            if step > agreed:  # of what will be done again: the other shards' may not be of the same past
+            if step > common_step:  # of what will be done again: the other shards' may not be of the same past
                 self._remove(step)
         self._untidy = True
         return state

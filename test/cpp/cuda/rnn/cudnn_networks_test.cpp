@@ -182,7 +182,7 @@ TEST_CASE("Weights that lie next to each other in both places are one run", "[cu
   CHECK(runs == std::vector<Run>{{0, 0, 6}, {6, 8, 4}, {12, 12, 1}});
 }
 
-TEST_CASE("Every size, length, dtype and way makes another key", "[cuda]") {
+TEST_CASE("Every size, length, dtype and configuration makes another key", "[cuda]") {
   std::set<Key> keys;
   size_t n = 0;
   const DimVector even{2, 2}, more{2, 2, 2}, falling{2, 1};
@@ -205,7 +205,7 @@ TEST_CASE("Every size, length, dtype and way makes another key", "[cuda]") {
             CHECK(key_of(call, {algorithm, tf32, true}) == key_of(call, {algorithm, tf32, false}));
           }
   CHECK(keys.size() == n);
-  for (int64_t number = 0; number < 8; ++number) CHECK(Way::of(number).number() == number);
+  for (int64_t number = 0; number < 8; ++number) CHECK(PlanConfig::of(number).number() == number);
 }
 
 TEST_CASE("Networks by cuDNN are what the layers compute, and so are their gradients", "[cuda]") {

@@ -7,7 +7,7 @@ import math
 
 from . import _C
 from ._absent import missing_class
-from ._forms import asks
+from ._overloads import overridable
 
 
 class _ForeignDType:
@@ -85,7 +85,7 @@ def get_device_module(device=None):
     return importlib.import_module(f"{__package__}.{name}")
 
 
-@asks
+@overridable
 def spmm(input, mat2):
     """The matrix product; the first matrix may be sparse."""
     from . import sparse
@@ -163,31 +163,31 @@ def _shape_as_tensor(input):
     return _C._functions[""]["tensor"](list(input.shape), dtype=_C.int64)
 
 
-@asks
+@overridable
 def sym_int(a) -> int:
     """The number cut to an int."""
     return math.floor(a) if a >= 0 else math.ceil(a)
 
 
-@asks
+@overridable
 def sym_float(a) -> float:
     """The number as a float."""
     return float(a)
 
 
-@asks
+@overridable
 def sym_not(a) -> bool:
     """not a."""
     return not a
 
 
-@asks
+@overridable
 def sym_max(a, b):
     """The larger number; a float if one is."""
     return float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
 
 
-@asks
+@overridable
 def sym_min(a, b):
     """The smaller number; a float if one is."""
     return float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
@@ -200,7 +200,7 @@ def sym_sum(args):
     return sum(args)
 
 
-@asks
+@overridable
 def sym_ite(b, t, f):
     """t if b else f."""
     return t if b else f

@@ -1,4 +1,4 @@
-#include "tapegrad/nn/more_layers.h"
+#include "tapegrad/nn/handwritten_layers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,20 +11,20 @@ _where = _rows["where"]
 _overridden, _ask = _C._has_torch_function_variadic, _C._handle_torch_function
 
 
-def asks(function):
+def overridable(function):
     """Makes a function written in Python ask its arguments' `__torch_function__`, as the rows of the op table do by themselves."""
-    def asking(*args, **kwargs):
+    def wrapper(*args, **kwargs):
         given = (*args, *kwargs.values()) if kwargs else args
         if _overridden(*given):
-            return _ask(asking, given, *args, **kwargs)
+            return _ask(wrapper, given, *args, **kwargs)
         return function(*args, **kwargs)
 
-    asking.__name__, asking.__qualname__, asking.__module__ = function.__name__, function.__qualname__, function.__module__
-    asking.__doc__, asking.__wrapped__ = function.__doc__, function
-    return asking
+    wrapper.__name__, wrapper.__qualname__, wrapper.__module__ = function.__name__, function.__qualname__, function.__module__
+    wrapper.__doc__, wrapper.__wrapped__ = function.__doc__, function
+    return wrapper
 
 
-@asks
+@overridable
 def nonzero(input, *, out=None, as_tuple=False):
     """The indices of the elements that are not zero, in order: one row each, or with `as_tuple` one vector per dimension."""
     if not as_tuple:
@@ -55,7 +55,7 @@ _method_split.__name__, _method_split.__qualname__, _method_split.__doc__ = "spl
 _C.Tensor.split = _method_split
 
 
-@asks
+@overridable
 def tensordot(a, b, dims=2, out=None):
     """Sum of products over dimensions of a and b.
 
@@ -86,13 +86,13 @@ def _atleast(name):
 
     atleast.__name__ = atleast.__qualname__ = name
     atleast.__doc__ = row.__doc__
-    return asks(atleast)
+    return overridable(atleast)
 
 
 atleast_1d, atleast_2d, atleast_3d = _atleast("atleast_1d"), _atleast("atleast_2d"), _atleast("atleast_3d")
 
 
-@asks
+@overridable
 def where(condition, *args, **kwargs):
     """where(condition, input, other): input where the condition holds, other elsewhere. where(condition): the indices where it holds,
     one tensor per dimension."""

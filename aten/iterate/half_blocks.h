@@ -1,7 +1,7 @@
 // Sixteen elements of a 16-bit format at a time, to and from float. The array between conversion and arithmetic is as
 // wide as the vectors of the instruction set, so that compilers keep it in registers: a loop over such blocks reads and
-// writes 16 bits per element and nothing else. What is true or false comes as 1 or 0. Rounds as Half and BFloat16 do;
-// NaNs of float16 keep their payload.
+// writes 16 bits per element and nothing else. Booleans are 1 or 0. Rounding is that of Half and BFloat16; NaNs of
+// float16 keep their payload.
 #pragma once
 
 #if defined(__AVX2__)
@@ -12,14 +12,15 @@
 
 #include "tapegrad/c10/half.h"
 
-namespace tapegrad::cpu::TG_ISA::sixteen {
+namespace tapegrad::cpu::TG_ISA::half_blocks {
 
 inline constexpr int kBlock = 16;
 
-// Whether blocks of S are better read in twos by deal() and stored by store_dealt(): the format is half a float, so
-// that the elements of even and of odd indices are floats but for a shift or a mask.
+// Whether it is faster to read two blocks of S at once with load_deinterleaved() and to store them with
+// store_interleaved(): true for bfloat16 with AVX2 or AVX-512. It is the upper half of a float, so elements of even and
+// of odd indices become floats by one shift or one mask.
 template <class S>
-inline constexpr bool is_dealt = false;
+inline constexpr bool is_deinterleaved = false;
 
 #if defined(__AVX512F__)
 // The masked forms: g++ 12 warns about the others, which leave what is masked out undefined.
@@ -37,22 +38,22 @@ TG_INLINE void load(const BFloat16* from, float* to) {
   const __m512i words = _mm512_maskz_cvtepu16_epi32(kAll, bits_at(from));
   _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, words, 16)));
 }
-// Two blocks where the order of elements does not matter: those with even indices come first, which costs less. Or one
-// and zeros.
-TG_INLINE void deal(const BFloat16* from, float* to, bool both = true) {
+// Loads two blocks, elements with even indices first and those with odd indices after them, which is cheaper than
+// keeping their order; for uses in which the order does not matter. Without `both`, one block and zeros.
+TG_INLINE void load_deinterleaved(const BFloat16* from, float* to, bool both = true) {
   const __m512i pairs = _mm512_maskz_loadu_epi64(both ? 0xff : 0x0f, from);
   _mm512_storeu_ps(to, _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, pairs, 16)));
   const __m512i odd = _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
   _mm512_storeu_ps(to + kBlock, _mm512_castsi512_ps(odd));
 }
-// Written out, since the instruction is in no ISA that files are compiled for. It takes subnormal numbers for zero.
+// In assembly, since no file is compiled for an ISA with this instruction. It treats subnormal numbers as zero.
 inline const bool has_bfloat16 = __builtin_cpu_supports("avx512bf16") != 0;
 TG_INLINE __m256i converted(__m512 x) {
   __m256i bits;
   asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(x));
   return bits;
 }
-TG_INLINE __m256i first_half(__m512i bits) {  // by a way without undefined lanes
+TG_INLINE __m256i first_half(__m512i bits) {  // written so that no lanes are undefined
   __m256i half;
   std::memcpy(&half, &bits, sizeof half);
   return half;
@@ -74,8 +75,8 @@ TG_INLINE void store(const float* from, BFloat16* to) {
   const __m512 x = _mm512_loadu_ps(from);
   put_bits(to, has_bfloat16 && TG_LIKELY(subnormal(x) == 0) ? converted(x) : rounded(x));
 }
-// Two blocks by one instruction, unless there is none or a number is subnormal. One question for both: it costs as
-// much as four additions.
+// Two blocks by one instruction, unless it is not available or a number is subnormal. Both blocks share one test for
+// subnormals, which costs as much as four additions.
 TG_INLINE bool convert_two(__m512 low, __m512 high, __m512i* bits) {
   if (!has_bfloat16 || TG_UNLIKELY(!_kortestz_mask16_u8(subnormal(low), subnormal(high)))) return false;
   asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(*bits) : "v"(low), "v"(high));
@@ -91,10 +92,10 @@ TG_INLINE void store_two(const float* from, BFloat16* to) {
     put_bits(to + kBlock, rounded(y));
   }
 }
-// What deal() gave.
+// What load_deinterleaved() gave.
 template <>
-inline constexpr bool is_dealt<BFloat16> = true;
-TG_INLINE void store_dealt(const float* from, BFloat16* to, bool both) {
+inline constexpr bool is_deinterleaved<BFloat16> = true;
+TG_INLINE void store_interleaved(const float* from, BFloat16* to, bool both) {
   constexpr short kInTurn[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512 even = _mm512_loadu_ps(from), odd = _mm512_loadu_ps(from + kBlock);
@@ -135,7 +136,7 @@ TG_INLINE void load(const BFloat16* from, float* to) {
   for (int i = 0; i < kBlock; i += 8)
     _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits_at(from + i)), 16)));
 }
-TG_INLINE void deal(const BFloat16* from, float* to, bool both = true) {
+TG_INLINE void load_deinterleaved(const BFloat16* from, float* to, bool both = true) {
   for (int i = 0; i < 2; ++i) {
     const auto* pairs_at = reinterpret_cast<const __m256i*>(from) + i;
     const __m256i pairs = i == 0 || both ? _mm256_loadu_si256(pairs_at) : _mm256_setzero_si256();
@@ -158,10 +159,10 @@ TG_INLINE void store(const float* from, BFloat16* to) {
   const __m256i packed = _mm256_packus_epi32(rounded(from), rounded(from + 8));  // quarters in the order 0 2 1 3
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
 }
-// What deal() gave.
+// What load_deinterleaved() gave.
 template <>
-inline constexpr bool is_dealt<BFloat16> = true;
-TG_INLINE void store_dealt(const float* from, BFloat16* to, bool both) {
+inline constexpr bool is_deinterleaved<BFloat16> = true;
+TG_INLINE void store_interleaved(const float* from, BFloat16* to, bool both) {
   for (int i = 0; i < (both ? 2 : 1); ++i) {
     const __m256i odd = rounded_words(from + kBlock + 8 * i);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + i, _mm256_blend_epi16(rounded(from + 8 * i), odd, 0xaa));
@@ -198,7 +199,7 @@ template <class S>
 void store(const float* from, S* to) {
   for (int i = 0; i < kBlock; ++i) to[i] = S(from[i]);
 }
-inline void deal(const BFloat16* from, float* to) {
+inline void load_deinterleaved(const BFloat16* from, float* to) {
   for (int i = 0; i < 2 * kBlock; ++i) to[i / 2 + i % 2 * kBlock] = static_cast<float>(from[i]);
 }
 #endif
@@ -210,12 +211,12 @@ TG_INLINE void store_two(const float* from, S* to) {
   store(from + kBlock, to + kBlock);
 }
 
-// Of two blocks that deal() gave, the index that element l had.
+// The original index of element l of two blocks that load_deinterleaved() returned.
 constexpr int place_of(BFloat16, int l) { return l % kBlock * 2 + l / kBlock; }
 constexpr int place_of(Half, int l) { return l; }
-TG_INLINE void deal(const Half* from, float* to) {
+TG_INLINE void load_deinterleaved(const Half* from, float* to) {
   load(from, to);
   load(from + kBlock, to + kBlock);
 }
 
-}  // namespace tapegrad::cpu::TG_ISA::sixteen
+}  // namespace tapegrad::cpu::TG_ISA::half_blocks

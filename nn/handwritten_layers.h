@@ -1,4 +1,4 @@
-// Layers by hand: those whose arguments, results or parts a row of nn/modules.toml cannot say.
+// Hand-written layers: those whose arguments, results or parts cannot be expressed by a row of nn/modules.toml.
 #pragma once
 
 #include <functional>
@@ -147,7 +147,7 @@ class AdaptiveLogSoftmaxWithLossOptions {
   TG_OPTION(AdaptiveLogSoftmaxWithLossOptions, bool, head_bias);
 };
 
-// Softmax over many classes in clusters, frequent classes first (Grave et al., 2017).
+// Adaptive softmax: many classes in clusters by frequency (Grave et al., 2017).
 class TG_API AdaptiveLogSoftmaxWithLossImpl : public Module {
  public:
   struct Result {
