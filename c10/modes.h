@@ -12,10 +12,8 @@ enum Mode : uint32_t {
   kModeNoGrad = 1u << 0,     // no_grad: nothing is recorded
   kModeInference = 1u << 1,  // inference_mode: results can never take part in a recording
   kModeAutocast = 1u << 2,   // operators marked so run in a lower precision
-  kModeCapture = 1u << 3,    // a step is being recorded for replay
-  kModeProfile = 1u << 4,    // operators report begin and end
-  kModeAnomaly = 1u << 5,    // nodes are checked for NaN in backward
-  kModeBatch = 1u << 6,      // a vmap runs: operators look for batched tensors
+  kModeProfile = 1u << 3,    // operators report begin and end
+  kModeBatch = 1u << 4,      // a vmap runs: operators look for batched tensors
   kModeGradMask = kModeNoGrad | kModeInference,
 };
 

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "tapegrad/aten/functions_random.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::nn::init {

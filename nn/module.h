@@ -23,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::nn {

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "tapegrad/aten/functions_sort.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/small_vector.h"
 

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/nn/attention.h"
 #include "tapegrad/nn/containers.h"
 #include "tapegrad/nn/sequential.h"

@@ -2,7 +2,6 @@
 // devices.
 #pragma once
 
-#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::cpu::TG_ISA {

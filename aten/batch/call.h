@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
-#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/c10/generator.h"
 #include "tapegrad/c10/kernel_table.h"
 #include "tapegrad/c10/memory_format.h"

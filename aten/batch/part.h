@@ -8,7 +8,6 @@
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_create.h"
-#include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_view.h"

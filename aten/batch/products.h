@@ -2,7 +2,6 @@
 // level).
 #pragma once
 
-#include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::batch {

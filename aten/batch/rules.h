@@ -5,12 +5,6 @@
 
 #include <tuple>
 
-#include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/functions_index.h"
-#include "tapegrad/aten/functions_loss.h"
-#include "tapegrad/aten/functions_norm.h"
-#include "tapegrad/aten/functions_solve.h"
-#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::batch {

@@ -8,7 +8,6 @@
 #include <new>
 
 #include "tapegrad/aten/fft/passes.h"
-#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/parallel.h"

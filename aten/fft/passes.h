@@ -4,7 +4,6 @@
 #pragma once
 
 #include "tapegrad/aten/fft/plan.h"
-#include "tapegrad/aten/functions_index.h"
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cpu::TG_ISA {

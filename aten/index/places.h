@@ -10,8 +10,6 @@
 #include <memory>
 
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/aten/functions_pointwise.h"
-#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/parallel.h"

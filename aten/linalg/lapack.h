@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "tapegrad/aten/functions_decompose.h"
 #include "tapegrad/c10/dtype.h"
 
 namespace tapegrad::lapack {

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "tapegrad/aten/functions_linalg.h"
-#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/parallel_factor.h"
 #include "tapegrad/aten/linalg/stoppable.h"
 

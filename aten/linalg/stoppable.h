@@ -12,7 +12,6 @@
 #include <tuple>
 #include <type_traits>
 
-#include "tapegrad/aten/functions_decompose.h"
 #include "tapegrad/aten/linalg/lapack.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -3,7 +3,6 @@
 // transformed at once by a plain loop. Compiled per instruction set.
 #pragma once
 
-#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/tensor.h"

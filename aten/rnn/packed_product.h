@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/parallel.h"

@@ -1,11 +1,6 @@
 // Implementations of operators for sparse tensors, called by rows with `sparse = true`.
 #pragma once
 
-#include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/functions_linalg.h"
-#include "tapegrad/aten/functions_pointwise.h"
-#include "tapegrad/aten/functions_reduce.h"
-#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad {

@@ -11,8 +11,6 @@
 #include <string_view>
 #include <type_traits>
 
-#include "tapegrad/aten/functions_linalg.h"
-#include "tapegrad/aten/functions_sort.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/c10/table.h"
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/parallel.h"

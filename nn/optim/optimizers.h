@@ -24,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::optim {

@@ -7,7 +7,6 @@
 #include <tuple>
 #include <vector>
 
-#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad::nn::utils {
