@@ -116,7 +116,7 @@ from .autograd import (  # noqa: E402
 )
 from .storage import *  # noqa: E402, F403
 
-_LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "func", "functional", "linalg",
+_LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "datasets", "fft", "func", "linalg",
                    "masked", "nn", "optim", "random", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
                    "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
                    "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))

@@ -50,31 +50,21 @@ def place_of(path: str) -> object:
         return getattr(place_of(parent), name)
 
 
-def _functions(names: str, result: str, value, doc: str) -> dict[str, Row]:
-    """Functions whose body is one expression of their parameters and `_value`."""
+def functions(result: str, names: str, doc: str) -> dict[str, Row]:
+    """Functions whose body is one expression: a constant, or one of the parameters. "f(x, y=1)" has parameters, "f" takes any."""
     def make(owner: str, name: str, parameters: str):
-        function = eval(f"lambda {parameters}: {result}", {"_value": value})  # as namedtuple makes its own: the signature is a real one
+        function = eval(f"lambda {parameters}: {result}", {})  # as namedtuple makes its own: the signature is a real one
         function.__name__ = function.__qualname__ = name
         function.__module__, function.__doc__ = owner, doc
         return function
 
-    found = re.findall(r"(\w+)(\(.*?\))?", names)
+    found = re.findall(r"(\w+)(\((?:[^()]|\(\))*\))?", names)
     return {name: Row(lambda owner, name=name, given=given[1:-1] if given else "*args, **kwargs": make(owner, name, given)) for name, given in found}
 
 
 def values(**named) -> dict[str, Row]:
     """Constants."""
     return {name: Row(lambda owner, value=value: value) for name, value in named.items()}
-
-
-def answers(value, names: str, doc: str) -> dict[str, Row]:
-    """Functions that return a constant. "f(x, y=1)" has parameters, "f" takes any."""
-    return _functions(names, "_value", value, doc)
-
-
-def gives_back(name: str, parameter: str, doc: str = "The function itself.") -> dict[str, Row]:
-    """A function that returns its argument, and so leaves as it is what it decorates."""
-    return _functions(f"{name}({parameter})", parameter, None, doc)
 
 
 def refused(names: str, why: str, error: type = NotImplementedError) -> dict[str, Row]:

@@ -6,19 +6,20 @@ importer.py makes the modules; kinds.py explains the rows. A row of a module tha
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
+import math
 import types
 
 from .kinds import (
     Everything,
     Module,
-    answers,
     borrowed,
     classes,
     dataclass,
     defined,
     enumeration,
-    gives_back,
+    functions,
     module,
     refused,
     subclasses,
@@ -34,15 +35,26 @@ _NO_COMPILER = "nothing is compiled: tapegrad runs eagerly"
 _NO_FAKES = 'there are no fake tensors: tensors on the device "meta" have shapes and no data'
 
 MODULES.update({
+    "compiler": module(
+        "What scripts ask of PyTorch's compiler. Operators here are compiled already: functions come back as they are.",
+        functions("False", "is_compiling() is_dynamo_compiling() is_exporting()", "Always false."),
+        functions("fn", "allow_in_graph(fn) assume_constant_result(fn)", "The function itself."),
+        functions("(lambda f: f) if fn is None else fn", "disable(fn=None, recursive=True, *, reason=None)",
+                  "The function itself; without one, a decorator that returns its function."),
+        functions("None", "reset()", "Nothing is kept that could be thrown away."),
+        functions("None", "cudagraph_mark_step_begin()", "Accepted; no graph is replayed."),
+        functions("[]", "list_backends(exclude_tags=())", "None."),
+        defined("set_stance")),
     "_dynamo": module(
         "PyTorch's compiler of byte code, as scripts steer it. Nothing is compiled: switches are kept, decorators give their function back.",
         borrowed("compiler", "allow_in_graph assume_constant_result disable is_compiling list_backends reset"),
-        defined("optimize run"),
-        gives_back("disallow_in_graph", "fn"),
-        answers(None, "graph_break(*args, **kwargs)", "There is no graph to break."),
-        answers(None, "mark_dynamic(t, index=None, *args, **kwargs) mark_static(t, index=None, *args, **kwargs) "
+        functions("lambda fn: fn", 'optimize(backend="inductor", *args, **options)', "A decorator that gives its function or module back."),
+        functions("(lambda f: f) if fn is None else fn", "run(fn=None)", "The function itself."),
+        functions("fn", "disallow_in_graph(fn)", "The function itself."),
+        functions("None", "graph_break(*args, **kwargs)", "There is no graph to break."),
+        functions("None", "mark_dynamic(t, index=None, *args, **kwargs) mark_static(t, index=None, *args, **kwargs) "
                       "maybe_mark_dynamic(t, index=None, *args, **kwargs)", "Accepted: any size may differ from call to call."),
-        answers(None, "mark_static_address(t, guard=False)", "Accepted: nothing is recorded whose memory would have to stay."),
+        functions("None", "mark_static_address(t, guard=False)", "Accepted: nothing is recorded whose memory would have to stay."),
         refused("explain", _NO_COMPILER),
         classes("OptimizedModule", "nothing is compiled: compile() gives the module itself back", bases="nn.Module")),
     "_dynamo.config": module(
@@ -53,11 +65,22 @@ MODULES.update({
         defined("patch")),
     "_dynamo.eval_frame": module(
         "What PyTorch's compiler makes of a module: never here, so that asking `isinstance(model, OptimizedModule)` says no.",
-        borrowed("_dynamo", "OptimizedModule"), answers(False, "is_dynamo_supported() is_inductor_supported()", "Always false.")),
+        borrowed("_dynamo", "OptimizedModule"), functions("False", "is_dynamo_supported() is_inductor_supported()", "Always false.")),
     "_dynamo._trace_wrapped_higher_order_op": module(
         "The one name of PyTorch's file of this name that libraries use.",
         subclasses("TransformGetItemToIndex", contextlib.nullcontext,
                    "A context in which `x[i]` takes tensors of one element as indices under vmap; they always are taken here.")),
+    "jit": module(
+        None, functions("False", "is_scripting() is_tracing() onednn_fusion_enabled()", "Always false."),
+        functions("fn", "export(fn) interface(fn) script_if_tracing(fn) script_method(fn) unused(fn) _overload(fn) _overload_method(fn) _script_if_tracing(fn)",
+                  "The function itself."),
+        functions("value", "Attribute(value, type=None)", "The value; its type would be the compiler's."),
+        functions("the_value", "annotate(the_type, the_value)", "The value."),
+        functions("None", "enable_onednn_fusion(enabled)", "Accepted."), functions("[]", "set_fusion_strategy(strategy)", "Accepted; nothing is fused."),
+        values(strict_fusion=contextlib.nullcontext), classes("ScriptFunction", "functions are not compiled"),
+        subclasses("Error", RuntimeError, "PyTorch's error of compiled code; never raised."),
+        subclasses("ScriptWarning", Warning, "PyTorch's warning of its compiler; never given."),
+        refused("export_opnames load save", "compiled programs are neither written nor read: keep the code, and save and load the state_dict")),
     "_inductor": module("PyTorch's generator of kernels, as scripts steer it: switches are kept and change nothing."),
     "_inductor.config": module(
         "Switches of PyTorch's generator of kernels, kept for scripts that set them.",
@@ -68,27 +91,27 @@ MODULES.update({
     "_subclasses": module('PyTorch\'s tensors without data for its compiler, by name: there are none here. Tensors on the device "meta" are without data.',
                           borrowed("_subclasses.fake_tensor", "FakeTensor FakeTensorMode")),
     "_subclasses.fake_tensor": module("Names of PyTorch's file of this name: asking whether a tensor is fake says no, making one says what to use.",
-                                      classes("FakeTensor FakeTensorMode", _NO_FAKES), answers(False, "is_fake(x)", "Always false.")),
+                                      classes("FakeTensor FakeTensorMode", _NO_FAKES), functions("False", "is_fake(x)", "Always false.")),
     "fx": module(
         "PyTorch's graphs of Python programs. tapegrad runs eagerly and records none: names can be imported, using them says so.",
         classes("Graph GraphModule Interpreter Node Proxy Tracer Transformer", _NO_GRAPHS),
         refused("replace_pattern symbolic_trace", _NO_GRAPHS),
-        gives_back("wrap", "fn_or_name", "Accepted, as a call or a decorator: functions that a tracer would leave alone."),
-        gives_back("has_side_effect", "fn", "Accepted: the function itself.")),
+        functions("fn_or_name", "wrap(fn_or_name)", "Accepted, as a call or a decorator: functions that a tracer would leave alone."),
+        functions("fn", "has_side_effect(fn)", "Accepted: the function itself.")),
     "fx.graph_module": module("What PyTorch keeps in fx/graph_module.py.", borrowed("fx", "GraphModule"), refused("_copy_attr", _NO_GRAPHS)),
     "fx.graph": module("What PyTorch keeps in fx/graph.py.", borrowed("fx", "Graph")),
     "fx.node": module("What PyTorch keeps in fx/node.py.", borrowed("fx", "Node"), values(Target=object, Argument=object), refused("map_arg", _NO_GRAPHS)),
     "fx.proxy": module("What PyTorch keeps in fx/proxy.py.", borrowed("fx", "Proxy TracerBase=Tracer"), classes("GraphAppendingTracer", _NO_GRAPHS)),
     "fx.interpreter": module("What PyTorch keeps in fx/interpreter.py.", borrowed("fx", "Interpreter Transformer")),
     "fx._symbolic_trace": module("What PyTorch keeps in fx/_symbolic_trace.py.", borrowed("fx", "Tracer symbolic_trace wrap"),
-                                 answers(False, "is_fx_tracing()", "Always false.")),
+                                 functions("False", "is_fx_tracing()", "Always false.")),
     "fx.experimental": module("What PyTorch keeps in fx/experimental."),
-    "fx.experimental.proxy_tensor": module("What PyTorch keeps in fx/experimental/proxy_tensor.py.", answers(None, "get_proxy_mode()", "Always None."),
+    "fx.experimental.proxy_tensor": module("What PyTorch keeps in fx/experimental/proxy_tensor.py.", functions("None", "get_proxy_mode()", "Always None."),
                                            refused("make_fx", _NO_GRAPHS)),
     "fx.experimental.symbolic_shapes": module(
         "What PyTorch keeps in fx/experimental/symbolic_shapes.py. Sizes are numbers here: what is asked of symbols is asked of them.",
         values(guard_or_false=bool, guard_or_true=bool, guard_size_oblivious=bool, statically_known_true=bool, hint_int=int),
-        answers(False, "is_symbolic(value)", "Always false."), values(free_symbols=lambda value: set(), free_unbacked_symbols=lambda value: set()),
+        functions("False", "is_symbolic(value)", "Always false."), functions("set()", "free_symbols(value) free_unbacked_symbols(value)", "None."),
         classes("GuardOnDataDependentSymNode", _NO_GRAPHS, bases=(RuntimeError,))),
 })
 
@@ -121,11 +144,11 @@ MODULES.update({
                       values(loaded_libraries=set()), unknown=f"classes: class '{{name}}' is not there: {_NO_LIBRARIES}"),
     "export": module(
         "Export of whole programs, which tapegrad does not do.", classes("Dim ExportedProgram", _NO_EXPORT),
-        refused("export export_for_training load save", _NO_EXPORT), answers(None, "register_dataclass(cls, *, serialized_type_name=None)", "Accepted: nothing is exported.")),
+        refused("export export_for_training load save", _NO_EXPORT), functions("None", "register_dataclass(cls, *, serialized_type_name=None)", "Accepted: nothing is exported.")),
     "onnx": module(
         "Export to ONNX, which tapegrad does not do. Names can be imported, exporting says what to do instead.",
         refused("dynamo_export export register_custom_op_symbolic unregister_custom_op_symbolic", _NO_ONNX), borrowed("onnx", "_export=export"),
-        answers(False, "is_in_onnx_export() is_onnxrt_backend_supported()", "Always false."),
+        functions("False", "is_in_onnx_export() is_onnxrt_backend_supported()", "Always false."),
         subclasses("ExportOptions", types.SimpleNamespace, "Options of dynamo_export, kept."),
         enumeration("TrainingMode", {"EVAL": 0, "PRESERVE": 1, "TRAINING": 2}, "The mode that a model would be exported in."),
         enumeration("OperatorExportTypes", {"ONNX": 0, "ONNX_ATEN": 1, "ONNX_ATEN_FALLBACK": 2, "ONNX_FALLTHROUGH": 3}, "How operators would be written."),
@@ -147,9 +170,9 @@ def _device(name: str, title: str) -> Module:
     why = f"{title} are not supported\nuse device='cpu', or ask tapegrad.{name}.is_available() first"
     return module(
         f"{title}, which are not supported: there are none, and using them says so.",
-        answers(False, "is_available is_bf16_supported is_built is_current_stream_capturing is_initialized", "False."),
-        answers(None, "clear_graph_cache empty_cache manual_seed manual_seed_all reset_peak_memory_stats seed seed_all", "Accepted: there is no such device."),
-        answers(0, "current_allocated_memory device_count driver_allocated_memory max_memory_allocated max_memory_reserved memory_allocated memory_reserved "
+        functions("False", "is_available is_bf16_supported is_built is_current_stream_capturing is_initialized", "False."),
+        functions("None", "clear_graph_cache empty_cache manual_seed manual_seed_all reset_peak_memory_stats seed seed_all", "Accepted: there is no such device."),
+        functions("0", "current_allocated_memory device_count driver_allocated_memory max_memory_allocated max_memory_reserved memory_allocated memory_reserved "
                    "recommended_max_memory", "0."),
         refused("current_device current_stream get_device_capability get_device_name get_device_properties get_rng_state mem_get_info set_device set_rng_state "
                 "set_stream stream synchronize", why, RuntimeError),
@@ -158,12 +181,12 @@ def _device(name: str, title: str) -> Module:
 
 MODULES.update({
     "mps": _device("mps", "Apple's GPUs"), "mtia": _device("mtia", "Meta's accelerators"), "xpu": _device("xpu", "Intel's GPUs"),
-    "backends.mkl": module("Intel's MKL, which is not used: matrix products are OpenBLAS's and oneDNN's.", answers(False, "is_available()", "False.")),
+    "backends.mkl": module("Intel's MKL, which is not used: matrix products are OpenBLAS's and oneDNN's.", functions("False", "is_available()", "False.")),
     "backends.mps": module("Apple's GPUs, which are not supported.",
-                           answers(False, "is_available() is_built() is_macos13_or_newer(minor=0) is_macos_or_newer(major, minor)", "False.")),
-    "backends.openmp": module("OpenMP, which only oneDNN uses.", answers(True, "is_available()", "True: oneDNN runs on it.")),
+                           functions("False", "is_available() is_built() is_macos13_or_newer(minor=0) is_macos_or_newer(major, minor)", "False.")),
+    "backends.openmp": module("OpenMP, which only oneDNN uses.", functions("True", "is_available()", "True: oneDNN runs on it.")),
     "backends.opt_einsum": module("The order of contractions in einsum: from left to right.", values(enabled=False, strategy=None),
-                                  answers(False, "is_available()", "False.")),
+                                  functions("False", "is_available()", "False.")),
     "numa": module("Names of PyTorch's binding of ranks to memory nodes."),
     "numa.binding": module(
         "How PyTorch's launcher binds ranks to memory nodes: values for programs that prepare them; our launcher does not bind.",
@@ -192,6 +215,11 @@ MODULES.update({
 # PyTorch's second, older or private paths of what the library has.
 
 MODULES.update({
+    "_six": module(
+        "`torch._six`, which PyTorch dropped in 2.0: what scripts from before still import from it.",
+        values(PY2=False, PY3=True, PY37=True, container_abcs=collections.abc, inf=math.inf, nan=math.nan, string_classes=(str, bytes), int_classes=int,
+               FileNotFoundError=FileNotFoundError, get_function_from_type=getattr, with_metaclass=type),
+        functions("isinstance(obj, tuple)", "istuple(obj)", "Whether an object is a tuple.")),
     "autograd.profiler_util": module("Events of profiles under the module name that scripts import them from.",
                                      borrowed("profiler._events", "EventList FunctionEvent FunctionEventAvg Interval")),
     "cpu.amp.autocast_mode": module("The autocast of this device type.", borrowed("cpu.amp", "autocast")),
@@ -212,6 +240,10 @@ MODULES.update({
                                         borrowed("distributed.tensor._spec", "compute_local_shape_and_global_offset")),
     "distributed.tensor.placement_types": module("The kinds of placement by PyTorch's path.",
                                                  borrowed("distributed._placements", "Partial Placement Replicate Shard _StridedShard")),
+    "functional": module(
+        "Functions of the root module, by the path under which PyTorch also has them.",
+        borrowed("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm "
+                     "split stft tensordot unique unique_consecutive unravel_index")),
     "utils.data._utils.fetch": module("How batches are made.", borrowed("utils.data.fetch", "Fetcher")),
     "utils.data._utils.worker": module("Which worker this is.", borrowed("utils.data.worker", "WorkerInfo get_worker_info")),
     "utils.dlpack": module("Tensors of other libraries over the same memory.", borrowed("", "from_dlpack to_dlpack")),
