@@ -61,7 +61,7 @@ def more_names(module: str, parts=()):
     return __getattr__, __dir__
 
 
-class _NamesOfTorch:
+class _TableFinder:
     """Finds the modules of compat/names.py, last of all: an import that finds a file does not come here."""
 
     @staticmethod
@@ -71,4 +71,4 @@ class _NamesOfTorch:
         return load(f"{_COMPAT}.importer").spec(name)
 
 
-sys.meta_path.append(_NamesOfTorch)
+sys.meta_path.append(_TableFinder)

@@ -11,7 +11,7 @@ import sys
 from .._hints import no_attribute
 from .._lazy import load, more_names
 from . import names
-from .kinds import Everything, Module, place_of
+from .kinds import Module, SecondPath, place_of
 
 _ROOT = __package__.partition(".")[0]
 
@@ -36,7 +36,7 @@ class _Loader:
             space.update((name, row.make(full)) for name, row in entry.rows.items() if not row.later)
             space["__all__"] = sorted(name for name in names_of(full) if not name.startswith("_"))
         else:
-            space["__doc__"] = f"PyTorch's second path of {_ROOT}.{entry.of}."
+            space["__doc__"] = f"{_ROOT}.{entry.of}, by a second path that PyTorch has for it."
         space["__getattr__"], space["__dir__"] = more_names(full)
 
 
@@ -56,7 +56,7 @@ def names_of(module: str) -> set[str]:
     entry = names.MODULES.get(path)
     below = f"{path}." if path else ""
     children = {name[len(below):] for name in names.MODULES if name.startswith(below) and "." not in name[len(below):]}
-    if isinstance(entry, Everything):
+    if isinstance(entry, SecondPath):
         return children | {name for name in dir(place_of(entry.of)) if not name.startswith("__")}
     return children | set(entry.rows if entry else ())
 
@@ -67,7 +67,7 @@ def get(module: str, name: str):
     below, entry = f"{path}.{name}" if path else name, names.MODULES.get(path)
     if below in names.MODULES:
         return load(f"{_ROOT}.{below}")
-    if isinstance(entry, Everything):
+    if isinstance(entry, SecondPath):
         return getattr(place_of(entry.of), name)
     if entry and name in entry.rows:
         return vars(owner).setdefault(name, entry.rows[name].make(module))

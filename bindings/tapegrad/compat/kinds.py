@@ -51,7 +51,7 @@ def place_of(path: str) -> object:
 
 
 def functions(result: str, names: str, doc: str) -> dict[str, Row]:
-    """Functions whose body is one expression: a constant, or one of the parameters. "f(x, y=1)" has parameters, "f" takes any."""
+    """Functions whose body is one expression, such as "False" or a parameter. "f(x, y=1)" has those parameters, "f" takes any."""
     def make(owner: str, name: str, parameters: str):
         function = eval(f"lambda {parameters}: {result}", {})  # as namedtuple makes its own: the signature is a real one
         function.__name__ = function.__qualname__ = name
@@ -134,7 +134,7 @@ def defined(names: str) -> dict[str, Row]:
     return {name: Row(lambda owner, name=name: make(owner, name)) for name in names.split()}
 
 
-class Everything(NamedTuple):
+class SecondPath(NamedTuple):
     """A second path of a whole module, which is loaded when a name is asked of it."""
 
     of: str

@@ -12,8 +12,8 @@ import math
 import types
 
 from .kinds import (
-    Everything,
     Module,
+    SecondPath,
     borrowed,
     classes,
     dataclass,
@@ -26,7 +26,7 @@ from .kinds import (
     values,
 )
 
-MODULES: dict[str, Module | Everything] = {}
+MODULES: dict[str, Module | SecondPath] = {}
 
 # Compilers: functions come back as they are, switches are kept.
 
@@ -53,7 +53,7 @@ MODULES.update({
         functions("fn", "disallow_in_graph(fn)", "The function itself."),
         functions("None", "graph_break(*args, **kwargs)", "There is no graph to break."),
         functions("None", "mark_dynamic(t, index=None, *args, **kwargs) mark_static(t, index=None, *args, **kwargs) "
-                      "maybe_mark_dynamic(t, index=None, *args, **kwargs)", "Accepted: any size may differ from call to call."),
+                          "maybe_mark_dynamic(t, index=None, *args, **kwargs)", "Accepted: any size may differ from call to call."),
         functions("None", "mark_static_address(t, guard=False)", "Accepted: nothing is recorded whose memory would have to stay."),
         refused("explain", _NO_COMPILER),
         classes("OptimizedModule", "nothing is compiled: compile() gives the module itself back", bases="nn.Module")),
@@ -144,7 +144,8 @@ MODULES.update({
                       values(loaded_libraries=set()), unknown=f"classes: class '{{name}}' is not there: {_NO_LIBRARIES}"),
     "export": module(
         "Export of whole programs, which tapegrad does not do.", classes("Dim ExportedProgram", _NO_EXPORT),
-        refused("export export_for_training load save", _NO_EXPORT), functions("None", "register_dataclass(cls, *, serialized_type_name=None)", "Accepted: nothing is exported.")),
+        refused("export export_for_training load save", _NO_EXPORT),
+        functions("None", "register_dataclass(cls, *, serialized_type_name=None)", "Accepted: nothing is exported.")),
     "onnx": module(
         "Export to ONNX, which tapegrad does not do. Names can be imported, exporting says what to do instead.",
         refused("dynamo_export export register_custom_op_symbolic unregister_custom_op_symbolic", _NO_ONNX), borrowed("onnx", "_export=export"),
@@ -173,7 +174,7 @@ def _device(name: str, title: str) -> Module:
         functions("False", "is_available is_bf16_supported is_built is_current_stream_capturing is_initialized", "False."),
         functions("None", "clear_graph_cache empty_cache manual_seed manual_seed_all reset_peak_memory_stats seed seed_all", "Accepted: there is no such device."),
         functions("0", "current_allocated_memory device_count driver_allocated_memory max_memory_allocated max_memory_reserved memory_allocated memory_reserved "
-                   "recommended_max_memory", "0."),
+                       "recommended_max_memory", "0."),
         refused("current_device current_stream get_device_capability get_device_name get_device_properties get_rng_state mem_get_info set_device set_rng_state "
                 "set_stream stream synchronize", why, RuntimeError),
         classes("Event Stream device", why, RuntimeError))
@@ -227,15 +228,15 @@ MODULES.update({
     "cuda.amp.autocast_mode": module("The autocast of this device type.", borrowed("cuda.amp", "autocast custom_bwd custom_fwd")),
     "cuda.amp.common": module("Whether mixed precision on GPUs is out of the question.", defined("amp_definitely_not_available")),
     "cuda.amp.grad_scaler": module("The GradScaler of this device type.", borrowed("cuda.amp", "GradScaler"), borrowed("amp.grad_scaler", "OptState")),
-    "distributed._composable.fsdp": Everything("distributed.fsdp"),
-    "distributed._tensor": Everything("distributed.tensor"),
-    "distributed._tensor.device_mesh": Everything("distributed.device_mesh"),
-    "distributed._tensor.experimental": Everything("distributed.tensor.experimental"),
-    "distributed._tensor.placement_types": Everything("distributed.tensor.placement_types"),
-    "distributed.algorithms.ddp_comm_hooks.default": Everything("distributed.algorithms.ddp_comm_hooks.default_hooks"),
-    **{f"distributed.checkpoint.{name}": Everything("distributed.checkpoint") for name in (
+    "distributed._composable.fsdp": SecondPath("distributed.fsdp"),
+    "distributed._tensor": SecondPath("distributed.tensor"),
+    "distributed._tensor.device_mesh": SecondPath("distributed.device_mesh"),
+    "distributed._tensor.experimental": SecondPath("distributed.tensor.experimental"),
+    "distributed._tensor.placement_types": SecondPath("distributed.tensor.placement_types"),
+    "distributed.algorithms.ddp_comm_hooks.default": SecondPath("distributed.algorithms.ddp_comm_hooks.default_hooks"),
+    **{f"distributed.checkpoint.{name}": SecondPath("distributed.checkpoint") for name in (
         "api", "default_planner", "filesystem", "format_utils", "hf_storage", "optimizer", "state_dict_loader", "state_dict_saver", "stateful")},
-    "distributed.fsdp.api": Everything("distributed.fsdp._api"),
+    "distributed.fsdp.api": SecondPath("distributed.fsdp._api"),
     "distributed.tensor._utils": module("Shapes and places of parts, by PyTorch's path.",
                                         borrowed("distributed.tensor._spec", "compute_local_shape_and_global_offset")),
     "distributed.tensor.placement_types": module("The kinds of placement by PyTorch's path.",

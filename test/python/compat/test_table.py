@@ -40,7 +40,7 @@ def test_a_module_of_the_table(path):
         assert set(getattr(module, "__all__", ())) <= set(star)
     if path != "classes":
         entry = names.MODULES[path]
-        with pytest.raises(AttributeError, match=f"^module '{f'tapegrad.{entry.of}' if isinstance(entry, kinds.Everything) else full}' has no attribute 'zzzz'"):
+        with pytest.raises(AttributeError, match=f"^module '{f'tapegrad.{entry.of}' if isinstance(entry, kinds.SecondPath) else full}' has no attribute 'zzzz'"):
             module.zzzz  # noqa: B018
     with pytest.raises(ModuleNotFoundError, match=f"^No module named '{full}.zzzz'"):
         importlib.import_module(f"{full}.zzzz")
@@ -86,7 +86,7 @@ def test_questions_are_answered_with_the_parameters_of_torch():
 
 def test_second_paths_give_the_same_objects():
     for path, entry in names.MODULES.items():
-        if isinstance(entry, kinds.Everything):
+        if isinstance(entry, kinds.SecondPath):
             real, second = kinds.place_of(entry.of), importlib.import_module(f"tapegrad.{path}")
             for name in dir(real):
                 if not name.startswith("__") and f"{path}.{name}" not in names.MODULES:
