@@ -79,6 +79,7 @@ globals().update((name, function) for name, function in _C._functions[""].items(
 
 from . import _tensor  # noqa: E402, F401
 from ._lazy import load as _load  # noqa: E402
+from ._lazy import more_names as _more_names  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._overloads import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
@@ -115,11 +116,10 @@ from .autograd import (  # noqa: E402
 )
 from .storage import *  # noqa: E402, F403
 
-_LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "compiler", "cpu", "cuda", "datasets", "fft", "func", "functional", "linalg", "masked", "nn", "optim",
-                   "random", "serialization",
-                   "signal", "sparse", "special", "torch_version", "utils", "version", "vision",
-                   "__config__", "__future__", "_dynamo", "_higher_order_ops", "_inductor", "_subclasses", "_utils", "accelerator", "ao", "classes", "distributed", "distributions", "export", "futures", "fx",
-                   "hub", "jit", "library", "mps", "multiprocessing", "mtia", "onnx", "ops", "overrides", "package", "profiler", "quantization", "testing", "types", "xpu"))
+_LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "datasets", "fft", "func", "linalg",
+                   "masked", "nn", "optim", "random", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
+                   "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
+                   "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
 _LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_strict", "summary": "_summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
@@ -132,26 +132,24 @@ _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Strea
                    "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 
+_others, _dir = _more_names(__name__, _LAZY)
+
 
 def __getattr__(name: str):
     if name in _LAZY_NAMES:
         value = getattr(_load(f"{__name__}.{_LAZY_NAMES[name]}"), name)
-    elif name in _LAZY:
-        value = _load(f"{__name__}.{name}")
     elif name in _DEFERRED:
         value = getattr(_load(f"{__name__}._deferred"), name)
     elif name.startswith("_foreach_") and (made := _load(f"{__name__}._foreach").make(name)):
         value = made
     else:
-        from ._hints import no_attribute
-
-        raise no_attribute(__name__, name, __dir__())
+        value = _others(name)
     globals()[name] = value
     return value
 
 
 def __dir__():
-    return sorted({*globals(), *_LAZY, *_LAZY_NAMES, *_DEFERRED} - {"annotations"})
+    return sorted({*_dir(), *_LAZY_NAMES, *_DEFERRED} - {"annotations"})
 
 
 _C._whole = True  # an import that was interrupted before this line may be repeated

@@ -7,6 +7,7 @@ import os
 import sys
 
 _ROOT = __name__.partition(".")[0]
+_COMPAT = f"{_ROOT}.compat"
 _FOLDER = os.path.dirname(__file__) + os.sep
 _NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot map", "cannot allocate")  # what the dynamic linker says
 # Bytes that must be free for an import to begin: without memory Python 3.11 itself dies of SIGSEGV or calls functions with arguments of
@@ -42,3 +43,32 @@ def load(name: str):
         if isinstance(error, (ImportError, SyntaxError, MemoryError)) and _lacks_memory(error, outer):
             raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
         raise
+
+
+def more_names(module: str, parts=()):
+    """`__getattr__` and `__dir__` of a module: `parts` are modules below it, loaded when they are asked for; compat/names.py has the others."""
+
+    def __getattr__(name: str):
+        if name in parts:
+            return load(f"{module}.{name}")
+        if name.startswith("__") and name != "__all__":
+            raise load(f"{_ROOT}._hints").no_attribute(module, name, ())
+        return load(f"{_COMPAT}.importer").get(module, name)
+
+    def __dir__():
+        return sorted({*vars(sys.modules[module]), *parts, *load(f"{_COMPAT}.importer").names_of(module)})
+
+    return __getattr__, __dir__
+
+
+class _TableFinder:
+    """Finds the modules of compat/names.py, last of all: an import that finds a file does not come here."""
+
+    @staticmethod
+    def find_spec(name: str, path=None, target=None):
+        if not name.startswith(f"{_ROOT}.") or name.startswith(_COMPAT):
+            return None
+        return load(f"{_COMPAT}.importer").spec(name)
+
+
+sys.meta_path.append(_TableFinder)

@@ -7,6 +7,7 @@ import threading as _threading
 from .. import _C
 from .._C import Tensor as _Tensor
 from .._C import _autograd
+from .._lazy import more_names as _more_names
 from . import anomaly_mode, function, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function
@@ -27,7 +28,7 @@ __all__ = [
     "is_inference_mode_enabled", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]
 
-_LAZY = ("forward_ad", "functional", "profiler", "profiler_util")
+__getattr__, __dir__ = _more_names(__name__, ("forward_ad", "functional", "profiler"))
 
 
 class _Runs(_threading.local):
@@ -42,16 +43,6 @@ _runs = _Runs()
 def _is_checkpoint_valid() -> bool:
     """Whether a run inside this backward would reach all leaves, as the reentrant form of checkpointing needs."""
     return _runs.partial == 0
-
-
-def __getattr__(name: str):
-    if name in _LAZY:
-        from .._lazy import load
-
-        return load(f"{__name__}.{name}")
-    from .._hints import no_attribute
-
-    raise no_attribute(__name__, name, [*__all__, *_LAZY])
 
 
 def _tensor_of(item, where: str) -> _Tensor:

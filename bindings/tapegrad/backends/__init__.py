@@ -6,17 +6,8 @@ and read back, and change nothing.
 
 from __future__ import annotations
 
-from .._lazy import load as _load
-from . import cpu, cuda, cudnn, mkl, mkldnn, mps, openmp
+from .._lazy import more_names as _more_names
+from . import cpu, cuda, cudnn, mkldnn
 
 __all__ = ["cpu", "cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp"]
-
-
-def __getattr__(name: str):
-    if name in ("opt_einsum", "quantized"):
-        module = _load(f"{__name__}.{name}")
-        globals()[name] = module
-        return module
-    from .._hints import no_attribute
-
-    raise no_attribute(__name__, name, __all__)
+__getattr__, __dir__ = _more_names(__name__)

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import sys
 
-from . import finder, native
-
 __all__ = ["install", "is_installed", "uninstall"]
 
-_found: finder.TorchFinder | None = None
+_found = None  # the finder.TorchFinder that is at work
 
 
 def is_installed() -> bool:
@@ -40,6 +38,7 @@ def install(vision: bool = True) -> None:
         raise RuntimeError("compat.install: PyTorch itself has been imported already: call install() before `import torch`")
     from .. import _C, _tensor, version
     from ..torch_version import TorchVersion, speaks
+    from . import finder, native
 
     root = sys.modules[__package__.partition(".")[0]]
     _found = finder.TorchFinder(vision and "torchvision" not in sys.modules)

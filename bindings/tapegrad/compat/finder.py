@@ -12,8 +12,8 @@ import importlib.util
 import sys
 
 _ROOT = __package__.partition(".")[0]
-# Where the rooms are called differently, the longest path first.
-_PLACES = {"torch._six": f"{_ROOT}.compat.six", "torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func"}
+# Packages of PyTorch, and which are theirs here.
+_PLACES = {"torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func"}
 
 
 class _SameModule:

@@ -7,8 +7,8 @@ backend's name and needs neither; every collective then has the result that it h
 from __future__ import annotations
 
 from .._lazy import load as _load
+from .._lazy import more_names as _more_names
 from . import constants, device_mesh, distributed_c10d
-from ._older_paths import make_all as _make_all
 from .device_mesh import DeviceMesh, init_device_mesh
 from .distributed_c10d import *  # noqa: F403
 from .distributed_c10d import __all__ as _names
@@ -16,19 +16,13 @@ from .distributed_c10d import _coalescing_manager, _make_nccl_premul_sum  # noqa
 from .distributed_c10d import _ReduceOpOld as reduce_op  # noqa: F401
 from .distributed_c10d._rendezvous import register_rendezvous_handler, rendezvous
 
-_make_all()
 _LAZY = frozenset(("_composable", "_functional_collectives", "algorithms", "autograd", "checkpoint", "elastic", "fsdp", "launch", "launcher", "nn", "optim",
                    "parameter_server", "pipelining", "rpc", "run", "tensor"))
+_others, __dir__ = _more_names(__name__, _LAZY)
 
 
 def __getattr__(name: str):
-    if name in _LAZY:
-        return _load(f"{__name__}.{name}")
-    if name == "notebook_launcher":
-        return _load(f"{__name__}._notebook").notebook_launcher
-    from .._hints import no_attribute
-
-    raise no_attribute(__name__, name, __all__)
+    return _load(f"{__name__}._notebook").notebook_launcher if name == "notebook_launcher" else _others(name)
 
 
 __all__ = [*_LAZY, *_names, "DeviceMesh", "constants", "device_mesh", "distributed_c10d", "init_device_mesh",

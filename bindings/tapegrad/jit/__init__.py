@@ -8,7 +8,7 @@ import warnings
 from typing import Final
 
 from .. import futures
-from .._absent import missing_function
+from .._lazy import more_names as _more_names
 from ..nn.module import Module
 from . import annotations
 
@@ -17,6 +17,7 @@ __all__ = ["Attribute", "CompilationUnit", "Error", "Final", "Future", "Recursiv
            "ignore", "interface", "is_scripting", "is_tracing", "isinstance", "load", "onednn_fusion_enabled",
            "optimize_for_inference", "optimized_execution", "save", "script", "script_if_tracing", "script_method",
            "set_fusion_strategy", "strict_fusion", "trace", "trace_module", "unused", "wait"]
+__getattr__, __dir__ = _more_names(__name__)
 
 _said = False
 
@@ -39,14 +40,9 @@ class ScriptModule(Module):
 
     def save(self, f, **kwargs):
         """Refused: there is no compiled program."""
+        from . import save
+
         save(self, f)
-
-
-class ScriptFunction:
-    """Refused: functions stay functions."""
-
-    def __init__(self, *args, **kwargs):
-        raise NotImplementedError("jit.ScriptFunction: functions are not compiled")
 
 
 class TracedModule(ScriptModule):
@@ -56,25 +52,12 @@ class TracedModule(ScriptModule):
 RecursiveScriptModule, TopLevelTracedModule = ScriptModule, TracedModule
 
 
-class ScriptWarning(Warning):
-    """PyTorch's warning of its compiler; never given."""
-
-
 class TracerWarning(Warning):
     """PyTorch's warning of its tracer; never given."""
 
     @staticmethod
     def ignore_lib_warnings():
         """Nothing to ignore."""
-
-
-class Error(RuntimeError):
-    """PyTorch's error of compiled code; never raised."""
-
-
-def Attribute(value, type=None):
-    """The value; its type would be the compiler's."""
-    return value
 
 
 class CompilationUnit:
@@ -120,37 +103,14 @@ def trace_module(mod, inputs, *args, **options):
     return mod
 
 
-def is_scripting() -> bool:
-    """Always false."""
-    return False
-
-
-def is_tracing() -> bool:
-    """Always false."""
-    return False
-
-
 def _same(fn):
     """The function itself."""
     return fn
 
 
-script_method = export = interface = script_if_tracing = _script_if_tracing = _overload = _overload_method = _same
-
-
 def ignore(drop=False, **kwargs):
     """As decorator, with or without arguments: the function itself."""
     return drop if callable(drop) else _same
-
-
-def unused(fn):
-    """The function itself."""
-    return fn
-
-
-def annotate(the_type, the_value):
-    """The value."""
-    return the_value
 
 
 def isinstance(obj, target_type) -> bool:
@@ -186,23 +146,6 @@ def fuser(name):
     yield
 
 
-strict_fusion = contextlib.nullcontext
-
-
-def set_fusion_strategy(strategy) -> list:
-    """Accepted; nothing is fused."""
-    return []
-
-
-def enable_onednn_fusion(enabled: bool) -> None:
-    """Accepted."""
-
-
-def onednn_fusion_enabled() -> bool:
-    """False."""
-    return False
-
-
 Future = futures.Future
 
 
@@ -216,12 +159,6 @@ def fork(func, *args, **kwargs) -> Future:
 def wait(future):
     """What a future of fork holds."""
     return future.wait()
-
-
-_PROGRAMS = "compiled programs are neither written nor read: keep the code, and save and load the state_dict"
-save = missing_function("jit.save", _PROGRAMS)
-load = missing_function("jit.load", _PROGRAMS)
-export_opnames = missing_function("jit.export_opnames", _PROGRAMS)
 
 
 def _flatten(nested):

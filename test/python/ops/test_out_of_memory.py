@@ -37,7 +37,7 @@ def test_threads_that_share_too_little(left):
 
 PARTS = {"nn.functional.conv2d(x, w)": "conv2d", "linalg.eig(m)": "eig", "optim.Adam": "optim", "distributions.Normal(0., 1.).sample()": "distributions",
          "multiprocessing": "multiprocessing", "utils.data.DataLoader": "data", "save({'x': x}, '/dev/null')": "save", "func.grad(lambda a: (a * a).sum())(x)": "func",
-         "vmap(lambda a: a.sum())(x)": "vmap", "checkpoint": "checkpoint"}
+         "vmap(lambda a: a.sum())(x)": "vmap", "checkpoint": "checkpoint", "fx.Graph": "fx", "_dynamo.OptimizedModule": "_dynamo"}
 
 
 @pytest.mark.parametrize(("call", "shifts"), [*((call, [0]) for call in PARTS), ("nn.functional.conv2d(x, w)", range(0, 1_000_000, 50_000)),

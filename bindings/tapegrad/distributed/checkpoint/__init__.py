@@ -13,7 +13,7 @@ import sys
 import threading
 from concurrent.futures import Future
 
-from ..._absent import missing_class, missing_function
+from ..._lazy import more_names as _more_names
 from .. import distributed_c10d as dist
 from . import _sharded
 from ._periodic import Checkpoints
@@ -148,10 +148,4 @@ def async_save(state_dict, *, checkpoint_id=None, storage_writer=None, planner=N
     return future
 
 
-_WHY = "checkpoints have one form here: a folder that save() and load() know"
-for _name in "HuggingFaceStorageReader HuggingFaceStorageWriter LoadPlanner SavePlanner StorageReader StorageWriter _EmptyStateDictLoadPlanner".split():
-    globals()[_name] = missing_class(f"distributed.checkpoint.{_name}", _WHY)
-for _name in "_load_state_dict dcp_to_torch_save load_sharded_optimizer_state_dict torch_save_to_dcp".split():
-    globals()[_name] = missing_function(f"distributed.checkpoint.{_name}", _WHY)
-for _name in "api default_planner filesystem format_utils hf_storage optimizer state_dict_loader state_dict_saver stateful".split():
-    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]  # PyTorch's paths of what is all in this one
+__getattr__, __dir__ = _more_names(__name__)

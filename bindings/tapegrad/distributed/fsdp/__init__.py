@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys as _sys
-
-from . import _api as api
+from ..._lazy import more_names as _more_names
 from . import wrap  # noqa: F401
 from ._api import *  # noqa: F403
 from ._api import __all__ as _api
@@ -12,4 +10,4 @@ from ._fully_shard import FSDPModule, UnshardHandle, fully_shard, register_fsdp_
 from .fully_sharded_data_parallel import FullyShardedDataParallel
 
 __all__ = [*_api, "FSDPModule", "FullyShardedDataParallel", "UnshardHandle", "fully_shard", "register_fsdp_forward_method"]
-_sys.modules[f"{__name__}.api"] = api
+__getattr__, __dir__ = _more_names(__name__)

@@ -7,22 +7,14 @@ from __future__ import annotations
 
 import enum
 
-from ..._absent import missing_class, missing_function
+from ..._lazy import more_names as _more_names
 from .schedules import Schedule1F1B, ScheduleGPipe
 from .stage import PipelineStage
 
 __all__ = ["Pipe", "PipelineStage", "Schedule1F1B", "ScheduleDualPipeV", "ScheduleGPipe", "ScheduleInterleaved1F1B",
            "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS", "ScheduleZBVZeroBubble", "SplitPoint", "build_stage", "pipe_split", "pipeline"]
 
-_NO_TRACING = "models are not traced: make each stage's module yourself and give it to PipelineStage"
-_ONE_STAGE = "several stages on one rank are not supported: use Schedule1F1B or ScheduleGPipe"
-
-Pipe = missing_class("distributed.pipelining.Pipe", _NO_TRACING)
-pipeline = missing_function("distributed.pipelining.pipeline", _NO_TRACING)
-build_stage = missing_function("distributed.pipelining.build_stage", _NO_TRACING)
-ScheduleInterleaved1F1B, ScheduleLoopedBFS, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble, ScheduleDualPipeV = (
-    missing_class(f"distributed.pipelining.{name}", _ONE_STAGE) for name in (
-        "ScheduleInterleaved1F1B", "ScheduleLoopedBFS", "ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble", "ScheduleDualPipeV"))
+__getattr__, __dir__ = _more_names(__name__)
 
 
 class SplitPoint(enum.Enum):

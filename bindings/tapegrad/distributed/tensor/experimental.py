@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 
-from ..._absent import missing_function
+from ..._lazy import more_names as _more_names
 from ...utils import _pytree
 from ._dispatch import implicit_replication
 from ._dtensor import DTensor
 
-__all__ = ["context_parallel", "implicit_replication", "local_map"]
-
-context_parallel = missing_function("distributed.tensor.experimental.context_parallel", "attention over a sequence that ranks share is not there yet")
+__all__ = ["context_parallel", "implicit_replication", "local_map"]  # noqa: F822  the first is in compat/names.py
+__getattr__, __dir__ = _more_names(__name__)
 
 
 def local_map(func=None, out_placements=None, in_placements=None, in_grad_placements=None, device_mesh=None, *, redistribute_inputs: bool = False):

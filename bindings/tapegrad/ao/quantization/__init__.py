@@ -1,5 +1,0 @@
-"""Quantised models, which tapegrad does not have. Names can be imported, using them says so."""
-
-from ..._quantized import members as _members
-
-globals().update(_members("ao.quantization"))

@@ -1,0 +1,252 @@
+"""Names of PyTorch that are here to be imported, to be asked or to refuse: modules by path, and what each of their names is.
+
+importer.py makes the modules; kinds.py explains the rows. A row of a module that is a file of its own (module(None, ...)) is found by its
+`__getattr__`, see `more_names` in _lazy.py. What does real work is no row: it is a module of the library.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import math
+import types
+
+from .kinds import (
+    Module,
+    SecondPath,
+    borrowed,
+    classes,
+    dataclass,
+    defined,
+    enumeration,
+    functions,
+    module,
+    refused,
+    subclasses,
+    values,
+)
+
+MODULES: dict[str, Module | SecondPath] = {}
+
+# Compilers: functions come back as they are, switches are kept.
+
+_NO_GRAPHS = "programs are not recorded as graphs: tapegrad runs eagerly"
+_NO_COMPILER = "nothing is compiled: tapegrad runs eagerly"
+_NO_FAKES = 'there are no fake tensors: tensors on the device "meta" have shapes and no data'
+
+MODULES.update({
+    "compiler": module(
+        "What scripts ask of PyTorch's compiler. Operators here are compiled already: functions come back as they are.",
+        functions("False", "is_compiling() is_dynamo_compiling() is_exporting()", "Always false."),
+        functions("fn", "allow_in_graph(fn) assume_constant_result(fn)", "The function itself."),
+        functions("(lambda f: f) if fn is None else fn", "disable(fn=None, recursive=True, *, reason=None)",
+                  "The function itself; without one, a decorator that returns its function."),
+        functions("None", "reset()", "Nothing is kept that could be thrown away."),
+        functions("None", "cudagraph_mark_step_begin()", "Accepted; no graph is replayed."),
+        functions("[]", "list_backends(exclude_tags=())", "None."),
+        defined("set_stance")),
+    "_dynamo": module(
+        "PyTorch's compiler of byte code, as scripts steer it. Nothing is compiled: switches are kept, decorators give their function back.",
+        borrowed("compiler", "allow_in_graph assume_constant_result disable is_compiling list_backends reset"),
+        functions("lambda fn: fn", 'optimize(backend="inductor", *args, **options)', "A decorator that gives its function or module back."),
+        functions("(lambda f: f) if fn is None else fn", "run(fn=None)", "The function itself."),
+        functions("fn", "disallow_in_graph(fn)", "The function itself."),
+        functions("None", "graph_break(*args, **kwargs)", "There is no graph to break."),
+        functions("None", "mark_dynamic(t, index=None, *args, **kwargs) mark_static(t, index=None, *args, **kwargs) "
+                          "maybe_mark_dynamic(t, index=None, *args, **kwargs)", "Accepted: any size may differ from call to call."),
+        functions("None", "mark_static_address(t, guard=False)", "Accepted: nothing is recorded whose memory would have to stay."),
+        refused("explain", _NO_COMPILER),
+        classes("OptimizedModule", "nothing is compiled: compile() gives the module itself back", bases="nn.Module")),
+    "_dynamo.config": module(
+        "Switches of PyTorch's compiler, kept for scripts that set them.",
+        values(cache_size_limit=8, recompile_limit=8, accumulated_cache_size_limit=256, suppress_errors=False, verbose=False, dynamic_shapes=False,
+               optimize_ddp=False, automatic_dynamic_shapes=True, capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False,
+               guard_nn_modules=False, inline_inbuilt_nn_modules=False, log_level=None, skip_fwd_side_effects_in_bwd_under_checkpoint=False),
+        defined("patch")),
+    "_dynamo.eval_frame": module(
+        "What PyTorch's compiler makes of a module: never here, so that asking `isinstance(model, OptimizedModule)` says no.",
+        borrowed("_dynamo", "OptimizedModule"), functions("False", "is_dynamo_supported() is_inductor_supported()", "Always false.")),
+    "_dynamo._trace_wrapped_higher_order_op": module(
+        "The one name of PyTorch's file of this name that libraries use.",
+        subclasses("TransformGetItemToIndex", contextlib.nullcontext,
+                   "A context in which `x[i]` takes tensors of one element as indices under vmap; they always are taken here.")),
+    "jit": module(
+        None, functions("False", "is_scripting() is_tracing() onednn_fusion_enabled()", "Always false."),
+        functions("fn", "export(fn) interface(fn) script_if_tracing(fn) script_method(fn) unused(fn) _overload(fn) _overload_method(fn) _script_if_tracing(fn)",
+                  "The function itself."),
+        functions("value", "Attribute(value, type=None)", "The value; its type would be the compiler's."),
+        functions("the_value", "annotate(the_type, the_value)", "The value."),
+        functions("None", "enable_onednn_fusion(enabled)", "Accepted."), functions("[]", "set_fusion_strategy(strategy)", "Accepted; nothing is fused."),
+        values(strict_fusion=contextlib.nullcontext), classes("ScriptFunction", "functions are not compiled"),
+        subclasses("Error", RuntimeError, "PyTorch's error of compiled code; never raised."),
+        subclasses("ScriptWarning", Warning, "PyTorch's warning of its compiler; never given."),
+        refused("export_opnames load save", "compiled programs are neither written nor read: keep the code, and save and load the state_dict")),
+    "_inductor": module("PyTorch's generator of kernels, as scripts steer it: switches are kept and change nothing."),
+    "_inductor.config": module(
+        "Switches of PyTorch's generator of kernels, kept for scripts that set them.",
+        values(**dict.fromkeys("conv_1x1_as_mm coordinate_descent_check_all_directions coordinate_descent_tuning debug epilogue_fusion force_fuse_int_mm_with_mul "
+                               "fx_graph_cache max_autotune shape_padding use_mixed_mm".split(), False),
+               triton=types.SimpleNamespace(unique_kernel_names=False, cudagraphs=False, cudagraph_trees=True),
+               cpp=types.SimpleNamespace(threads=-1, simdlen=None))),
+    "_subclasses": module('PyTorch\'s tensors without data for its compiler, by name: there are none here. Tensors on the device "meta" are without data.',
+                          borrowed("_subclasses.fake_tensor", "FakeTensor FakeTensorMode")),
+    "_subclasses.fake_tensor": module("Names of PyTorch's file of this name: asking whether a tensor is fake says no, making one says what to use.",
+                                      classes("FakeTensor FakeTensorMode", _NO_FAKES), functions("False", "is_fake(x)", "Always false.")),
+    "fx": module(
+        "PyTorch's graphs of Python programs. tapegrad runs eagerly and records none: names can be imported, using them says so.",
+        classes("Graph GraphModule Interpreter Node Proxy Tracer Transformer", _NO_GRAPHS),
+        refused("replace_pattern symbolic_trace", _NO_GRAPHS),
+        functions("fn_or_name", "wrap(fn_or_name)", "Accepted, as a call or a decorator: functions that a tracer would leave alone."),
+        functions("fn", "has_side_effect(fn)", "Accepted: the function itself.")),
+    "fx.graph_module": module("What PyTorch keeps in fx/graph_module.py.", borrowed("fx", "GraphModule"), refused("_copy_attr", _NO_GRAPHS)),
+    "fx.graph": module("What PyTorch keeps in fx/graph.py.", borrowed("fx", "Graph")),
+    "fx.node": module("What PyTorch keeps in fx/node.py.", borrowed("fx", "Node"), values(Target=object, Argument=object), refused("map_arg", _NO_GRAPHS)),
+    "fx.proxy": module("What PyTorch keeps in fx/proxy.py.", borrowed("fx", "Proxy TracerBase=Tracer"), classes("GraphAppendingTracer", _NO_GRAPHS)),
+    "fx.interpreter": module("What PyTorch keeps in fx/interpreter.py.", borrowed("fx", "Interpreter Transformer")),
+    "fx._symbolic_trace": module("What PyTorch keeps in fx/_symbolic_trace.py.", borrowed("fx", "Tracer symbolic_trace wrap"),
+                                 functions("False", "is_fx_tracing()", "Always false.")),
+    "fx.experimental": module("What PyTorch keeps in fx/experimental."),
+    "fx.experimental.proxy_tensor": module("What PyTorch keeps in fx/experimental/proxy_tensor.py.", functions("None", "get_proxy_mode()", "Always None."),
+                                           refused("make_fx", _NO_GRAPHS)),
+    "fx.experimental.symbolic_shapes": module(
+        "What PyTorch keeps in fx/experimental/symbolic_shapes.py. Sizes are numbers here: what is asked of symbols is asked of them.",
+        values(guard_or_false=bool, guard_or_true=bool, guard_size_oblivious=bool, statically_known_true=bool, hint_int=int),
+        functions("False", "is_symbolic(value)", "Always false."), functions("set()", "free_symbols(value) free_unbacked_symbols(value)", "None."),
+        classes("GuardOnDataDependentSymNode", _NO_GRAPHS, bases=(RuntimeError,))),
+})
+
+# Programs and models for elsewhere.
+
+_NO_ONNX = "tapegrad does not write ONNX files\nsave the state_dict, load it into the same model under PyTorch and export it there"
+_NO_EXPORT = f"{_NO_GRAPHS}\nsave and load the state_dict, and keep the code"
+_NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the state_dict, and keep the code"
+_NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
+_NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
+                  "programs in C++ include tapegrad/tapegrad.h; from Python, most extensions have an implementation in tensor operators, too")
+_NOT_QUANTIZED = "quantised tensors and models are not supported: bfloat16 and float16 are what makes models small here"
+_QUANTIZATION = (
+    classes("FakeQuantize FakeQuantizeBase HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QConfigMapping",
+            _NOT_QUANTIZED),
+    refused("add_quant_dequant convert convert_fx fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qconfig get_default_qconfig_mapping prepare "
+            "prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_dynamic quantize_qat swap_module", _NOT_QUANTIZED),
+    values(default_qconfig=None, default_dynamic_qconfig=None, disable_observer=contextlib.nullcontext))
+
+MODULES.update({
+    "ao": module("Optimisation of models for production: only the names of quantisation are here."),
+    "ao.quantization": module(
+        "Quantised models, which tapegrad does not have. Names can be imported, using them says so.", *_QUANTIZATION,
+        subclasses("QuantStub", "nn.Identity", "A place where a quantised model would take numbers apart: here the identity."),
+        subclasses("DeQuantStub", "nn.Identity", "A place where a quantised model would put numbers together: here the identity.")),
+    "quantization": module("Quantised models (by their old path), which tapegrad does not have. Names can be imported, using them says so.", *_QUANTIZATION,
+                           borrowed("ao.quantization", "QuantStub DeQuantStub")),
+    "backends.quantized": module("Engines of quantised layers: there are none.", values(engine="none", supported_engines=["none"])),
+    "classes": module("Classes of compiled libraries for PyTorch, of which none can be loaded.", refused("load_library", _NO_LIBRARIES, OSError),
+                      values(loaded_libraries=set()), unknown=f"classes: class '{{name}}' is not there: {_NO_LIBRARIES}"),
+    "export": module(
+        "Export of whole programs, which tapegrad does not do.", classes("Dim ExportedProgram", _NO_EXPORT),
+        refused("export export_for_training load save", _NO_EXPORT),
+        functions("None", "register_dataclass(cls, *, serialized_type_name=None)", "Accepted: nothing is exported.")),
+    "onnx": module(
+        "Export to ONNX, which tapegrad does not do. Names can be imported, exporting says what to do instead.",
+        refused("dynamo_export export register_custom_op_symbolic unregister_custom_op_symbolic", _NO_ONNX), borrowed("onnx", "_export=export"),
+        functions("False", "is_in_onnx_export() is_onnxrt_backend_supported()", "Always false."),
+        subclasses("ExportOptions", types.SimpleNamespace, "Options of dynamo_export, kept."),
+        enumeration("TrainingMode", {"EVAL": 0, "PRESERVE": 1, "TRAINING": 2}, "The mode that a model would be exported in."),
+        enumeration("OperatorExportTypes", {"ONNX": 0, "ONNX_ATEN": 1, "ONNX_ATEN_FALLBACK": 2, "ONNX_FALLTHROUGH": 3}, "How operators would be written."),
+        enumeration("TensorProtoDataType", {name: number for number, name in enumerate(
+            "UNDEFINED FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 BFLOAT16".split())},
+            "The dtypes of ONNX by number.")),
+    "package": module("Archives of code and models, which tapegrad neither writes nor reads: a file that holds code would run it.",
+                      classes("PackageExporter PackageImporter", _NO_ARCHIVES)),
+    "utils.cpp_extension": module(
+        "PyTorch's builder of C++ extensions. Extensions written for PyTorch's C++ interface cannot be built: each name says so.",
+        refused("load load_inline CppExtension CUDAExtension SyclExtension", _NO_EXTENSIONS), classes("BuildExtension", _NO_EXTENSIONS),
+        values(CUDA_HOME=None, ROCM_HOME=None, IS_WINDOWS=False), defined("include_paths is_ninja_available")),
+})
+
+# Devices and libraries that are not there. Questions are answered, the rest refuses.
+
+
+def _device(name: str, title: str) -> Module:
+    why = f"{title} are not supported\nuse device='cpu', or ask tapegrad.{name}.is_available() first"
+    return module(
+        f"{title}, which are not supported: there are none, and using them says so.",
+        functions("False", "is_available is_bf16_supported is_built is_current_stream_capturing is_initialized", "False."),
+        functions("None", "clear_graph_cache empty_cache manual_seed manual_seed_all reset_peak_memory_stats seed seed_all", "Accepted: there is no such device."),
+        functions("0", "current_allocated_memory device_count driver_allocated_memory max_memory_allocated max_memory_reserved memory_allocated memory_reserved "
+                       "recommended_max_memory", "0."),
+        refused("current_device current_stream get_device_capability get_device_name get_device_properties get_rng_state mem_get_info set_device set_rng_state "
+                "set_stream stream synchronize", why, RuntimeError),
+        classes("Event Stream device", why, RuntimeError))
+
+
+MODULES.update({
+    "mps": _device("mps", "Apple's GPUs"), "mtia": _device("mtia", "Meta's accelerators"), "xpu": _device("xpu", "Intel's GPUs"),
+    "backends.mkl": module("Intel's MKL, which is not used: matrix products are OpenBLAS's and oneDNN's.", functions("False", "is_available()", "False.")),
+    "backends.mps": module("Apple's GPUs, which are not supported.",
+                           functions("False", "is_available() is_built() is_macos13_or_newer(minor=0) is_macos_or_newer(major, minor)", "False.")),
+    "backends.openmp": module("OpenMP, which only oneDNN uses.", functions("True", "is_available()", "True: oneDNN runs on it.")),
+    "backends.opt_einsum": module("The order of contractions in einsum: from left to right.", values(enabled=False, strategy=None),
+                                  functions("False", "is_available()", "False.")),
+    "numa": module("Names of PyTorch's binding of ranks to memory nodes."),
+    "numa.binding": module(
+        "How PyTorch's launcher binds ranks to memory nodes: values for programs that prepare them; our launcher does not bind.",
+        enumeration("AffinityMode", {"NODE": "node", "SOCKET": "socket", "EXCLUSIVE": "exclusive", "CORE_COMPLEX": "core-complex"},
+                    "The cores of a rank: those near its GPU's memory node, socket, a part of a node of its own, or one shared cache.", str),
+        dataclass("NumaOptions", [("affinity_mode", object), ("should_fall_back_if_binding_fails", bool, False)],
+                  "What `LaunchConfig(numa_options=)` holds. Starting ranks with it raises ValueError.")),
+})
+
+# Names of distributed that refuse.
+
+_ONE_FORM = "checkpoints have one form here: a folder that save() and load() know"
+_NO_TRACING = "models are not traced: make each stage's module yourself and give it to PipelineStage"
+_ONE_STAGE = "several stages on one rank are not supported: use Schedule1F1B or ScheduleGPipe"
+
+MODULES.update({
+    "distributed.checkpoint": module(
+        None, refused("_load_state_dict dcp_to_torch_save load_sharded_optimizer_state_dict torch_save_to_dcp", _ONE_FORM),
+        classes("HuggingFaceStorageReader HuggingFaceStorageWriter LoadPlanner SavePlanner StorageReader StorageWriter _EmptyStateDictLoadPlanner", _ONE_FORM)),
+    "distributed.pipelining": module(
+        None, classes("Pipe", _NO_TRACING), refused("build_stage pipeline", _NO_TRACING),
+        classes("ScheduleDualPipeV ScheduleInterleaved1F1B ScheduleInterleavedZeroBubble ScheduleLoopedBFS ScheduleZBVZeroBubble", _ONE_STAGE)),
+    "distributed.tensor.experimental": module(None, refused("context_parallel", "attention over a sequence that ranks share is not there yet")),
+})
+
+# PyTorch's second, older or private paths of what the library has.
+
+MODULES.update({
+    "_six": module(
+        "`torch._six`, which PyTorch dropped in 2.0: what scripts from before still import from it.",
+        values(PY2=False, PY3=True, PY37=True, container_abcs=collections.abc, inf=math.inf, nan=math.nan, string_classes=(str, bytes), int_classes=int,
+               FileNotFoundError=FileNotFoundError, get_function_from_type=getattr, with_metaclass=type),
+        functions("isinstance(obj, tuple)", "istuple(obj)", "Whether an object is a tuple.")),
+    "autograd.profiler_util": module("Events of profiles under the module name that scripts import them from.",
+                                     borrowed("profiler._events", "EventList FunctionEvent FunctionEventAvg Interval")),
+    "cpu.amp.autocast_mode": module("The autocast of this device type.", borrowed("cpu.amp", "autocast")),
+    "cpu.amp.grad_scaler": module("The GradScaler of this device type.", borrowed("cpu.amp", "GradScaler"), borrowed("amp.grad_scaler", "OptState")),
+    "cuda.amp.autocast_mode": module("The autocast of this device type.", borrowed("cuda.amp", "autocast custom_bwd custom_fwd")),
+    "cuda.amp.common": module("Whether mixed precision on GPUs is out of the question.", defined("amp_definitely_not_available")),
+    "cuda.amp.grad_scaler": module("The GradScaler of this device type.", borrowed("cuda.amp", "GradScaler"), borrowed("amp.grad_scaler", "OptState")),
+    "distributed._composable.fsdp": SecondPath("distributed.fsdp"),
+    "distributed._tensor": SecondPath("distributed.tensor"),
+    "distributed._tensor.device_mesh": SecondPath("distributed.device_mesh"),
+    "distributed._tensor.experimental": SecondPath("distributed.tensor.experimental"),
+    "distributed._tensor.placement_types": SecondPath("distributed.tensor.placement_types"),
+    "distributed.algorithms.ddp_comm_hooks.default": SecondPath("distributed.algorithms.ddp_comm_hooks.default_hooks"),
+    **{f"distributed.checkpoint.{name}": SecondPath("distributed.checkpoint") for name in (
+        "api", "default_planner", "filesystem", "format_utils", "hf_storage", "optimizer", "state_dict_loader", "state_dict_saver", "stateful")},
+    "distributed.fsdp.api": SecondPath("distributed.fsdp._api"),
+    "distributed.tensor._utils": module("Shapes and places of parts, by PyTorch's path.",
+                                        borrowed("distributed.tensor._spec", "compute_local_shape_and_global_offset")),
+    "distributed.tensor.placement_types": module("The kinds of placement by PyTorch's path.",
+                                                 borrowed("distributed._placements", "Partial Placement Replicate Shard _StridedShard")),
+    "functional": module(
+        "Functions of the root module, by the path under which PyTorch also has them.",
+        borrowed("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm "
+                     "split stft tensordot unique unique_consecutive unravel_index")),
+    "utils.data._utils.fetch": module("How batches are made.", borrowed("utils.data.fetch", "Fetcher")),
+    "utils.data._utils.worker": module("Which worker this is.", borrowed("utils.data.worker", "WorkerInfo get_worker_info")),
+    "utils.dlpack": module("Tensors of other libraries over the same memory.", borrowed("", "from_dlpack to_dlpack")),
+    "utils.model_zoo": module("Files of weights from the network, under their old name.", borrowed("hub", "load_url=load_state_dict_from_url")),
+})

@@ -1,1 +1,0 @@
-"""Names of PyTorch's binding of ranks to memory nodes."""

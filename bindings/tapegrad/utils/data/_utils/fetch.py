@@ -1,5 +1,0 @@
-"""How batches are made."""
-
-from ..fetch import Fetcher
-
-__all__ = ["Fetcher"]
