@@ -38,10 +38,11 @@ struct DeviceJob {
   Device device;
   std::string members;  // which communicator of the group: empty for all ranks
   int rank = 0, size = 1;
-  std::vector<int> others;                           // by their numbers in the group, for messages
-  std::function<void(void* bytes, size_t n)> share;  // broadcasts bytes of its first rank; used when the communicator is created
-  std::shared_ptr<DeviceMark> after;                 // what the work waits for
-  std::vector<Storage> storages;                     // kept until the device is done
+  std::vector<int> others;  // by their numbers in the group, for messages
+  std::function<void(void* bytes, size_t n)>
+      share;                          // broadcasts bytes of its first rank; used when the communicator is created
+  std::shared_ptr<DeviceMark> after;  // what the work waits for
+  std::vector<Storage> storages;      // kept until the device is done
 };
 
 struct DevicePlace {

@@ -1,5 +1,5 @@
-// What cuDNN is told of attention: layouts, whether it is asked at all, and what the choice of an engine depends on.
-// Plain functions of numbers.
+// The parameters of cuDNN's attention: layouts, whether cuDNN is used at all, and the key of the choice of an engine.
+// Pure functions of numbers.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +42,9 @@ inline Portion portion_of(const attention::Sizes& z) {
   return {std::min(z.batch, heads / z.shared), z.shared};
 }
 
-// Sizes for which there are fused engines. They count in 32 bits. One key is not attention; one row that hides all but
-// the first key is none, either, and some versions compute it wrongly where heads are shared.
+// Whether there are fused engines for these sizes. They use 32-bit indices. A single key is excluded, as is a single
+// causal row, which attends to the first key only: both are trivial, and some versions compute the latter wrongly with
+// shared heads.
 inline bool takes(DType dtype, const attention::Sizes& z, bool causal, bool backward) {
   if (dtype != DType::float16 && dtype != DType::bfloat16) return false;
   if (z.batch <= 0 || z.shared <= 0 || z.rows <= 0 || z.keys < 2 || (causal && z.rows == 1)) return false;
@@ -69,7 +70,7 @@ inline bool takes(int major, int version, const attention::Sizes& z, bool backwa
   return version > 91500 || z.keys % 128 == 0;
 }
 
-// The numbers of rows: those of a portion may begin at any row.
+// The alignment of vectors with a number per row (such as logsumexp), of which a portion may begin at any row.
 inline int64_t row_alignment(const attention::Sizes& z) { return z.rows % 4 == 0 ? 16 : 4; }
 
 inline bool readable(const AttentionForward& a) {
@@ -82,7 +83,7 @@ inline bool readable(const AttentionBackward& b) {
          alignment(b.delta) >= row_alignment(b.forward.sizes);
 }
 
-// The scale is a number that is given with each call.
+// The scale is passed with each call.
 inline Key key_of(const AttentionForward& a) {
   Key key{};
   size_t i = 0;

@@ -1,5 +1,5 @@
-// A library of attention (cuDNN; cudnn.cpp) that may be there: the kernels ask it first, and do themselves what it
-// refuses. On a simulated device there is none; tests put one in.
+// The interface to an optional attention library (cuDNN; cudnn.cpp): it is tried first, and our own kernels compute
+// what it refuses. A simulated device has none; tests install a double.
 #pragma once
 
 #include "tapegrad/aten/attention/sizes.h"
@@ -13,14 +13,14 @@ struct AttentionRows {
   int64_t batch = 0, head = 0, row = 0;
 };
 
-// Whether rows begin where engines load 16 bytes of 16-bit numbers at a time, and none lies upon another.
+// Whether rows of 16-bit numbers are aligned to the 16 bytes that engines load at a time, and do not overlap.
 inline bool readable(const AttentionRows& t) {
   for (const int64_t stride : {t.batch, t.head, t.row})
     if (stride <= 0 || stride % 8 != 0) return false;
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
 }
 
-// What is added to the scores of (batch, heads, rows, keys): sizes that are those or 1, which holds for all; `pitch`
+// The bias that is added to the scores (batch, heads, rows, keys): its sizes are those or 1 (broadcast); `pitch`
 // elements from row to row.
 struct AttentionBias {
   const void* data = nullptr;
@@ -29,18 +29,18 @@ struct AttentionBias {
   int64_t numel() const { return batch * heads * rows * pitch; }
 };
 
-// Rows of numbers for the keys begin where 16 bytes are loaded at a time.
+// The row pitch of a bias over the keys, such that every row is aligned to 16 bytes.
 constexpr int64_t pitch_of(int64_t keys) { return (keys + 7) / 8 * 8; }
 
-// The sizes of one for a mask: those along which it does not change are 1.
+// The sizes of the bias for a mask: 1 in dimensions along which the mask is constant.
 inline AttentionBias bias_of(const Tensor& mask, bool is_causal, const attention::Sizes& z) {
   if (!mask.defined()) return {};
   const auto size = [&](int d, int64_t n) { return mask.impl()->stride(d) == 0 ? 1 : n; };
   return {nullptr, size(0, z.batch), size(1, z.heads), is_causal ? z.rows : size(2, z.rows), pitch_of(z.keys)};
 }
 
-// What weights are multiplied with, (batch, heads, rows, keys) of the query's dtype and `pitch` elements from row to
-// row, and then by `scale`.
+// The dropout factors of the weights, (batch, heads, rows, keys) in the query's dtype with `pitch` elements from row to
+// row; weights are multiplied by them and by `scale`.
 struct AttentionKept {
   const void* data = nullptr;
   int64_t pitch = 0;
@@ -48,7 +48,7 @@ struct AttentionKept {
   bool defined() const { return pitch != 0; }
 };
 
-// float16 has no numbers far enough below all scores.
+// float16 has no finite number that is far enough below all scores.
 constexpr DType bias_dtype(DType scores) { return scores == DType::float16 ? DType::float32 : scores; }
 
 // Causal: row i sees columns up to i. Output and logsumexp, (batch, heads, rows), are dense; the gradient reads them.
@@ -69,10 +69,10 @@ struct AttentionBackward {
   const void *query_grad = nullptr, *key_grad = nullptr, *value_grad = nullptr, *delta = nullptr;
 };
 
-// Whether it is worth while to bring tensors of these sizes into a form that the library reads; they need no address.
+// Whether it pays to convert tensors of these sizes into the layout that the library reads; the addresses are not used.
 TG_API bool library_takes_attention(int device, const AttentionForward& attention, bool backward);
-// Queue it on the stream, whose device is the current one, or return false and have done nothing. Raise where a call of
-// the library fails.
+// Queue the attention on the stream, whose device must be current, or return false without any effect. Raise if a call
+// of the library fails.
 TG_API bool library_attention(const Stream& stream, const AttentionForward& attention);
 TG_API bool library_attention_grad(const Stream& stream, const AttentionBackward& attention);
 

@@ -1,7 +1,7 @@
-// Masks and dropout as the library reads them: dense tensors that are added to the scores, and that weights are
-// multiplied with. What a mask hides is far below every score instead of at -infinity, of which engines would make NaN
-// where the first keys of a row are hidden; exp() makes zero of it all the same. Rows that see nothing are found here,
-// too, for results that are no average over all keys.
+// Masks and dropout in the library's format: dense tensors that are added to the scores and multiplied with the
+// weights. Hidden scores get a finite value far below every score, not -infinity, from which engines would compute NaN
+// if the first keys of a row are hidden; its exp() is zero all the same. Fully masked rows are found here, too, since
+// the library would average over all keys for them.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace tapegrad::cuda {
 
-// Which element of a vector with one for every row of the bias stands for a row of the scores.
+// Maps a row of the scores to its element in a vector with one element per row of the bias.
 struct BiasRow {
   int64_t heads, rows;  // of the scores
   AttentionBias bias;
@@ -88,7 +88,7 @@ struct MakeKept {
   }
 };
 
-// How scores become weights, as the operators have it.
+// The operator's arguments that determine how scores become weights.
 struct Weighting {
   const Tensor& attn_mask;
   bool is_causal;
@@ -97,10 +97,10 @@ struct Weighting {
   double kept_scale;
 };
 
-// The bias and the kept weights of a call, in memory while this lives; nothing at all where there are none.
+// Owns the bias and the dropout factors of a call; empty if there are none.
 class ScoreNumbers {
  public:
-  // Says in `a` where they are.
+  // Sets their addresses in `a`.
   ScoreNumbers(const Weighting& how, AttentionForward& a, const Work& work)
       : work_(work), of_{a.sizes.heads, a.sizes.rows, {}}, lines_(a.sizes.batch * a.sizes.heads * a.sizes.rows) {
     const auto make = [&]<class T>() {
@@ -111,7 +111,7 @@ class ScoreNumbers {
     of_.bias = a.bias;
   }
 
-  // Zeros for rows that see nothing, and the logarithm of an empty sum.
+  // Writes the result of fully masked rows: zeros, and the logarithm of an empty sum.
   void finish(const Tensor& output, const Tensor& logsumexp) const {
     if (!of_.bias.defined()) return;
     const int64_t width = output.size(3);
@@ -121,7 +121,7 @@ class ScoreNumbers {
     };
     output.dtype() == DType::float16 ? finish.template operator()<Half>() : finish.template operator()<BFloat16>();
   }
-  // The logarithms that make the weights of such rows zero in the gradient.
+  // The logarithms with which the weights of such rows are zero in the gradient.
   const void* logarithms(const Tensor& logsumexp) {
     if (!of_.bias.defined()) return logsumexp.data_ptr();
     logarithms_.emplace(static_cast<size_t>(lines_) * sizeof(float), work_);

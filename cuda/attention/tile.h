@@ -35,7 +35,7 @@ struct Mask : cpu::TG_ISA::AttentionMask {
   }
 };
 
-// What dropout makes of a weight, or of its gradient.
+// Applies dropout to a weight or to its gradient.
 template <class C>
 TG_DEVICE C dropped(C value, const KeptWeights& kept, const Sizes& z, int64_t h, int64_t row, int64_t key) {
   if (kept.all()) return value;
@@ -82,7 +82,7 @@ TG_DEVICE C row_reduce(C value, Merge merge) {
   return value;
 }
 
-// A tile into shared memory, row by row; the block meets before and after.
+// Stores a tile in shared memory, row by row, with a barrier before and after.
 template <class C>
 TG_DEVICE void put_tile(const tiles::Sums<C>& s, C* to) {
   block_sync();

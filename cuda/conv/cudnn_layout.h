@@ -1,5 +1,5 @@
-// What cuDNN is told of a convolution: sizes, strides and paddings, whether it is asked at all, and what the choice of
-// an algorithm depends on. Plain functions of numbers.
+// The parameters of cuDNN's convolutions: sizes, strides and paddings, whether cuDNN is used at all, and the key of the
+// choice of an algorithm. Pure functions of numbers.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ inline Layout layout_of(const conv::Geometry& g, Wanted part, bool channels_last
   return out;
 }
 
-// Padding behind dimension d (of the geometry) with which the output has its size: that before it, or less where a
-// transposed convolution asked for a larger result than the floor formula knows. False where none would do.
+// Computes the padding after dimension d (of the geometry) that gives the output its size: equal to the padding before
+// it, or less for a transposed convolution whose result is larger than the floor formula. False if there is none.
 inline bool padding_behind(const conv::Geometry& g, int d, int64_t& out) {
   const int64_t reach = g.dilation[d] * (g.kernel[d] - 1) + 1;
   out = g.pad[d];
@@ -48,7 +48,7 @@ inline bool padding_behind(const conv::Geometry& g, int d, int64_t& out) {
 // One input channel per group: cuDNN's kernels for it are for 16 bits and channels last.
 inline bool depthwise(const conv::Geometry& g) { return g.groups > 1 && g.ic == g.groups; }
 
-// Whether cuDNN is asked: it knows floating dtypes, and its kernels count in 32 bits.
+// Whether cuDNN is used: it supports floating dtypes, and its kernels use 32-bit indices.
 inline bool accepts(const Convolution& c) {
   const bool narrow = c.dtype == DType::float16 || c.dtype == DType::bfloat16;
   if (!narrow && c.dtype != DType::float32 && c.dtype != DType::float64) return false;
@@ -64,7 +64,7 @@ inline bool accepts(const Convolution& c) {
   return true;
 }
 
-// What the choice of an algorithm depends on.
+// The key of the choice of an algorithm.
 inline Key key_of(const Convolution& c) {
   Key key{};
   size_t i = 0;

@@ -1,4 +1,4 @@
-// Convolutions with few channels per group, for which tiles would be mostly empty: depthwise ones above all.
+// Convolutions with few channels per group, mainly depthwise ones, for which tiles would be mostly empty.
 #pragma once
 
 #include "tapegrad/cuda/conv/plan.h"

@@ -1,5 +1,5 @@
-// A library of convolutions (cuDNN; cudnn.cpp) that may be there: the kernels ask it first, and do themselves what it
-// refuses. On a simulated device there is none; tests put one in.
+// The interface to an optional convolution library (cuDNN; cudnn.cpp): it is tried first, and our own kernels compute
+// what it refuses. A simulated device has none; tests install a double.
 #pragma once
 
 #include "tapegrad/aten/conv/geometry.h"
@@ -19,8 +19,8 @@ struct Convolution {
   const void *x, *w, *y;
 };
 
-// Queues it on the stream, whose device is the current one, or returns false and has done nothing. Raises where a call
-// of the library fails.
+// Queues the convolution on the stream, whose device must be current, or returns false without any effect. Raises if a
+// call of the library fails.
 TG_API bool library_convolution(const Stream& stream, const Convolution& convolution);
 // Whether there is a library at all.
 TG_API bool has_convolution_library();

@@ -1,5 +1,5 @@
-// The index arithmetic of convolutions in kernels: which input element an output element meets under an element of the
-// kernel, and the other way round. Functions of host and device.
+// The index arithmetic of convolutions in kernels: which input element contributes to an output element at an element
+// of the kernel, and the reverse. Functions of host and device.
 #pragma once
 
 #include "tapegrad/aten/conv/geometry.h"

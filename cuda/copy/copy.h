@@ -5,8 +5,8 @@
 
 namespace tapegrad::cuda {
 
-// Which way the bytes go is decided by the devices. Waits for the device only where the target is memory of the host
-// that the copy cannot reach later (not pinned, or not asked for by non_blocking).
+// The route of the bytes depends on the two devices. Waits for the device only if the target is host memory and the
+// copy cannot be asynchronous (the memory is not pinned, or non_blocking is false).
 TG_API void copy_any(const Tensor& self, const Tensor& src, bool non_blocking);
 // Every element of a tensor on a device; the value's bytes are of the tensor's dtype.
 TG_API void fill_value(const Tensor& self, const Scalar& value);

@@ -1,7 +1,7 @@
-// What is needed of cuDNN 9: functions of its graph interface and the numbers that its header gives to descriptors,
-// attributes and types. The interface has no structures, and stays as it is within version 9; NVIDIA's header comes
-// only with the library, 500 MB that nothing else of a build would need. Where it is there, libraries/cudnn.cpp
-// compares.
+// The used part of cuDNN 9: functions of its graph interface and the constants of descriptors, attributes and types.
+// The interface has no structures and is stable within version 9. NVIDIA's header comes only with the library, 500 MB
+// that a build does not need otherwise; where the header is available, libraries/cudnn.cpp checks the constants against
+// it.
 #pragma once
 
 #include <cstddef>
@@ -48,7 +48,7 @@ enum DescriptorType : int {
   kReduction = 21,
   kOperationReduction = 22,
   kOperationReshape = 31,
-  kDevice = 38  // what an engine has to know of one, where there is none
+  kDevice = 38  // a description of a device, for use without one
 };
 
 enum AttributeType : int {
@@ -147,7 +147,7 @@ enum NumericalNote : int {
 };
 inline constexpr int kMostNotes = 32;  // more than any version 9 has
 
-// The functions, found in the library when it is opened; a test gives its own. Numbers that they return are statuses.
+// The functions, looked up when the library is opened; tests supply their own. The int results are statuses.
 struct Functions : Calls {
   size_t (*version)();
   int (*create_descriptor)(int type, void** descriptor);
@@ -158,7 +158,8 @@ struct Functions : Calls {
   int (*execute)(void* handle, void* plan, void* pack);
 };
 
-// Registers cuDNN. `functions` is asked by the first operation that cuDNN might do: null where it is not there.
+// Registers cuDNN. `functions` is called by the first operation that cuDNN might compute: null if cuDNN is not
+// available.
 TG_API void use_cudnn(const Functions* (*functions)());
 
 }  // namespace tapegrad::cuda::cudnn_graph

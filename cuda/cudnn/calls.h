@@ -1,6 +1,6 @@
-// What graphs of operations and recurrent networks by cuDNN 9 share: statuses and how they are raised, dtypes, timing.
-// The numbers are those of NVIDIA's header and stay as they are within version 9; where that header is there,
-// libraries/cudnn.cpp compares. A test gives functions of its own.
+// Shared by cuDNN 9's graphs and recurrent networks: statuses and how they are raised, dtypes, timing. The constants
+// are those of NVIDIA's header and stable within version 9; where that header is available, libraries/cudnn.cpp checks
+// them. Tests supply functions of their own.
 #pragma once
 
 #include <cstddef>
@@ -32,24 +32,26 @@ inline DataType data_type(DType dtype) {
   }
 }
 
-// Numbers that these return are statuses.
+// The int results are statuses.
 struct Calls {
   int (*create)(void** handle);
   int (*set_stream)(void* handle, void* stream);
   const char* (*error_string)(int status);
   void (*last_error)(char* message, size_t size);
-  // cudaThreadExchangeStreamCaptureMode: what a new plan allocates belongs to no graph that is being captured.
+  // cudaThreadExchangeStreamCaptureMode: allocations of a new plan must not become part of a graph that is being
+  // captured.
   int (*exchange_capture_mode)(int* mode);
 };
-// Those of libcudnn; false where it, or what it needs, is missing. In libtapegrad_cuda only.
+// Finds the functions of libcudnn; false if it or one of its dependencies is missing. In libtapegrad_cuda only.
 bool find_calls(Calls& to);
 
-// A call that cuDNN did not do. What it means is decided by whoever asked for a plan.
+// A failed call of cuDNN. The caller that requested the plan decides what it means.
 struct Refusal {
   int status;
   const char* call;
   std::string message;
-  // Not about the library (1000) or the device (5000): another engine, or our own kernel, may do it.
+  // Whether another engine, or our own kernel, may succeed: the status is not about the library (1000) or the device
+  // (5000).
   bool is_recoverable() const { return category(status) >= kBadParameters && category(status) < kExecutionFailed; }
 };
 
@@ -66,7 +68,7 @@ inline void check(const Calls& api, int status, const char* call) {
            api.error_string(refusal.status), refusal.message.empty() ? "" : ": ", refusal.message);
 }
 
-// What is allocated in its scope is not for a graph that some stream captures.
+// For its lifetime, allocations are allowed while some stream is captured, and are not part of the captured graph.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Calls& api) : api_(api) { (void)api_.exchange_capture_mode(&mode_); }

@@ -1,7 +1,7 @@
-// Graphs of operations for cuDNN: the descriptors that say what is computed, and the one way to run them, with engines
-// that its heuristics propose. Convolutions (conv/cudnn.cpp) and attention (attention/cudnn.cpp) describe their graphs;
-// handles, the choice of engines, plans and workspaces are here. The library is opened by libraries/cudnn.cpp; tests
-// put a double in its place.
+// Graphs of operations for cuDNN: the descriptors of what is computed, and their execution by engines that cuDNN's
+// heuristics propose. Convolutions (conv/cudnn.cpp) and attention (attention/cudnn.cpp) describe their graphs; handles,
+// the choice of engines, plans and workspaces are here. The library is opened by libraries/cudnn.cpp; tests replace it
+// by a double.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 
 namespace tapegrad::cuda::cudnn_graph {
 
-// Whether cuDNN is there and backends.cudnn.enabled.
+// Whether cuDNN is available and backends.cudnn.enabled is set.
 TG_API bool available();
-// Its version, such as 91300 for 9.13.0; only where it is there.
+// Its version, such as 91300 for 9.13.0; only if it is available.
 TG_API int version();
 
 // A descriptor that belongs to a graph.
@@ -79,7 +79,7 @@ class TG_API Graph {
   // Finalizes a descriptor and keeps it.
   Part keep(Descriptor part);
   void operation(Descriptor part) { operations_.push_back(keep(std::move(part)).handle); }
-  // Where there is no handle, a device has to be described to the heuristics.
+  // Without a handle, the heuristics need a description of a device.
   Descriptor finish(void* handle) const;
 
  private:
@@ -90,26 +90,26 @@ class TG_API Graph {
   int64_t next_id_ = 1000;
 };
 
-// How engines are chosen: results may be measured, have to have the same bits in every run, may round float32 to TF32.
-// A changed switch is a new choice.
+// How engines are chosen: whether they may be measured, must give the same bits in every run, may round float32 to
+// TF32. Part of the plans' key, so that a changed setting leads to a new choice.
 struct Choice {
   bool measured, deterministic, tf32;
   int limit;  // of those that are measured; 0: all
   auto operator<=>(const Choice&) const = default;
 };
 
-// What the choice of an engine depends on beside that: sizes, strides, alignments.
+// The other part of the key: sizes, strides, alignments.
 using Key = std::array<int64_t, 40>;
 
 inline constexpr int kMostTensors = 16;
 
-// What is to be computed.
+// A computation.
 struct Task {
   Key key;
   DType dtype;
   Choice choice;
   std::function<void(Graph&)> describe;
-  // Where the tensors are; numbers of the host are read before `run` returns.
+  // The addresses of the tensors; scalars on the host are read before `run` returns.
   int count = 0;
   int64_t ids[kMostTensors] = {};
   const void* pointers[kMostTensors] = {};
@@ -119,12 +119,12 @@ struct Task {
   }
 };
 
-// Queues it on the stream, whose device is the current one; false: cuDNN cannot, nothing of value was written. Raises
-// where a call of the library fails. Chosen plans are kept, 512 of them per device.
+// Queues the task on the stream, whose device must be current. False if cuDNN cannot compute it; the outputs are then
+// unspecified. Raises if a call of the library fails. Chosen plans are cached, 512 per device.
 TG_API bool run(const Stream& stream, const Task& task);
 
-// Engines that compute a finished graph as `choice` wants it, the best first. `device`: a description of one, for a
-// graph without a handle. Raises Refusal.
+// Engine configurations for a finished graph that satisfy `choice`, the best first. `device`: the description of a
+// device, for a graph without a handle. Raises Refusal.
 TG_API std::vector<Descriptor> configurations(const Descriptor& graph, DType dtype, const Choice& choice,
                                               const Descriptor* device = nullptr);
 // The plan for one of them, and the bytes of its workspace. Raises Refusal.

@@ -1,5 +1,5 @@
-// A library of Fourier transforms (cuFFT; cuda/libraries/) that may be there: fft.cu asks it first, and does itself
-// what it refuses. The library of a simulated device has none, tests put one in.
+// The interface to an optional library of Fourier transforms (cuFFT; cuda/libraries/): fft.cu tries it first, and
+// computes itself what the library refuses. A simulated device has none; tests install a double.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct Request {
   int64_t out_step, out_dist;
 };
 
-// Queues the transforms on the stream, or returns false and has done nothing. Raises where a call of the library fails.
+// Queues the transforms on the stream, or returns false without any effect. Raises if a call of the library fails.
 using Library = bool (*)(const Stream& stream, const Request& request);
 TG_API extern std::atomic<Library> library;  // null: none
 
@@ -49,7 +49,7 @@ struct Dims {
         inner *= sizes[static_cast<size_t>(d)];
     }
   }
-  // Lines that lie one after the other are done at once; side by side, part by part.
+  // Contiguous lines are transformed in one call; interleaved ones part by part.
   int64_t calls() const { return inner == 1 ? 1 : outer; }
   int64_t count() const { return inner == 1 ? outer : inner; }
   int64_t step() const { return inner; }

@@ -1,7 +1,8 @@
 // Index arithmetic and butterflies of Fourier transforms, as functions of host and device. A transform of `length`
 // complex numbers is a chain of Stockham's self-sorting passes (aten/fft/plan.h names the sources); a pass consists of
 // units that do not depend on each other: butterflies of radix 2 to 5, single outputs of larger radices. Real lines of
-// even length are complex ones of half the length, whose result is taken apart (Van Loan, section 4.3).
+// even length are transformed as complex ones of half the length, whose result is then separated (Van Loan, section
+// 4.3).
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// A number that kernels found and the host goes on with.
+// A number computed by kernels that the host needs.
 #pragma once
 
 #include "tapegrad/cuda/runtime/driver.h"
@@ -6,7 +6,7 @@
 
 namespace tapegrad::cuda {
 
-// The last of n sums, n > 0; waits for it, in the name of `op`.
+// The last of n sums, n > 0. Waits for the device; `op` is the operator's name for messages.
 inline int64_t last_sum(const Stream& stream, const int64_t* sums, int64_t n, const char* op) {
   int64_t last = 0;
   driver().copy(&last, sums + (n - 1), sizeof last, CopyKind::DeviceToHost, stream.handle);

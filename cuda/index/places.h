@@ -1,9 +1,9 @@
-// Reading and writing at listed places of a tensor on a device: what index, index_put, index_select, scatter, embedding
-// and their relatives have in common, as aten/index/places.h says it for the CPU. Some dimensions of a tensor are
+// Reading and writing at listed places of a tensor on a device: the common part of index, index_put, index_select,
+// scatter, embedding and their relatives, as aten/index/places.h is for the CPU. Some dimensions of a tensor are
 // replaced by a list of places; dimensions before the list are called outer, those behind it inner. The other side, the
-// rows, is dense: [outer..., places, inner...].
-// Writing is deterministic: places are sorted, equal ones stay in the order of the list, and one thread takes all rows
-// of a place. A bad index is recorded and its rows are left out.
+// rows, is dense: [outer..., places, inner...]. Writing is deterministic: places are sorted, equal ones stay in the
+// order of the list, and one thread takes all rows of a place. A bad index is recorded as a fault and its rows are
+// skipped.
 #pragma once
 
 #include <memory>
@@ -51,7 +51,7 @@ struct PlaceList {
   }
 };
 
-// What SortedPlaces starts from; List gives the place of k, or -1.
+// Input of SortedPlaces; List gives the place of k, or -1.
 template <class List>
 struct KeyOf {
   List list;

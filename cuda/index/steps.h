@@ -1,4 +1,4 @@
-// What is done with the rows of one place, in order: start from the target, step, finish. 16-bit formats are combined
+// The operations on the rows of one place, in order: start from the target, step, finish. 16-bit formats are combined
 // in float and rounded once.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What kernels find wrong: recorded by the device, raised at the next synchronisation of any stream (no kernel traps,
-// no launch waits). The first fault of a device since the last check is kept. The record lies in pinned memory, so that
-// a check is a look at host memory.
+// Faults, errors detected in kernels: recorded by the device, raised at the next synchronisation of any stream (no
+// kernel traps, no launch waits). The first fault of a device since the last check is kept. The record lies in pinned
+// memory, so that a check only reads host memory.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,9 @@ inline
   memory_fence_system();
 }
 
-// The record of a device as kernels see it. `op` of a fault must be a string that lives for ever.
+// The record of a device for use in kernels. `op` of a fault must be a string that is never freed.
 TG_API FaultRecord* fault_record(int device);
-// Raises the first fault that kernels recorded, and forgets all.
+// Raises the first recorded fault, and clears the record.
 TG_API void raise_faults();
 
 }  // namespace tapegrad::cuda

@@ -1,7 +1,7 @@
 // Starting kernels on a stream: `launch(stream, kernel, grid, block, args...)`, `launch_block(..., shared_bytes,
-// args...)` for kernels whose threads wait for each other. Arguments are copied by value; nobody waits. `Work` is the
-// scope of host code that starts kernels for some tensors: it makes their device current, takes its current stream and
-// tells the allocator of the use. A launch that CUDA refuses is raised here.
+// args...)` for kernels whose threads wait for each other. Arguments are copied by value; launches are asynchronous.
+// `Work` is the scope of host code that starts kernels for some tensors: it makes their device current, uses its
+// current stream and records the use with the allocator. A launch that CUDA refuses is raised here.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct Grid {
 
 inline constexpr uint32_t kBlock = 256;
 // Blocks for n pieces of work of which a block does `per_block`; kernels loop over what lies beyond. Depends on n only,
-// so that what is summed in which order does, too.
+// so that the order of summation does, too.
 inline Grid grid_for(int64_t n, int64_t per_block = kBlock, int64_t most = 65536) {
   return {std::clamp<int64_t>((n + per_block - 1) / per_block, 1, most)};
 }
@@ -49,7 +49,7 @@ inline Grid grid_for(int64_t n, int64_t per_block = kBlock, int64_t most = 65536
 #if defined(__CUDACC__)
 
 [[noreturn]] TG_API TG_COLD void throw_launch(cudaError_t status);
-// Raises CUDA's words where a launch or a library of kernels failed.
+// Raises CUDA's error message if a launch or a call of a kernel library failed.
 inline void check_cuda(cudaError_t status) {
   if (TG_UNLIKELY(status != cudaSuccess)) throw_launch(status);
 }

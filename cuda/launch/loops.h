@@ -20,8 +20,8 @@ void for_elements(const Stream& stream, int64_t n, const Body& body) {
   if (n > 0) launch(stream, &elements_kernel<Body>, grid_for(n, kBlock, 1 << 22), kBlock, n, body);
 }
 
-// Threads that work on one line. `reduce` gives all of them the same result, in an order that depends on their number
-// only; every thread of the group takes part.
+// Threads that work on one line. `reduce` returns the same result to all of them, in an order that depends on their
+// number only; every thread of the group must call it.
 struct ThreadGroup {
   TG_DEVICE explicit ThreadGroup(unsigned char*) {}
   TG_DEVICE int64_t first() const { return global_index(); }

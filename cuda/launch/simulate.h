@@ -1,6 +1,6 @@
 // Kernels on the host: loops over blocks and threads. Threads that wait for each other are fibers of one host thread,
 // so a block runs deterministically and one block at a time. A barrier that not all threads of a block or warp reach is
-// an error of the kernel and ends the run with a sentence instead of hanging.
+// an error of the kernel and ends the run with a message instead of hanging.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// NVIDIA's libraries beside the runtime, opened when they are first used: the package works without those that it does
-// not need, and a missing one is one sentence at the operator that wants it. They are looked for in the run path of
-// libtapegrad_cuda, then where the system looks. A call of one of their functions:
+// NVIDIA's libraries besides the runtime, opened on first use: the package works without those that are not used, and a
+// missing one is an error of one sentence from the operator that needs it. They are searched in the run path of
+// libtapegrad_cuda, then in the system's search path. A call of one of their functions:
 //
 //   TG_LIBRARY_CALL(cublas_lt(), cublasLtMatmul)(handle, ...)
 //

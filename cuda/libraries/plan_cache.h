@@ -1,5 +1,4 @@
-// Plans of a library's products by what they depend on: a map of bounded size that forgets what was not used for
-// longest. Not for several threads at a time.
+// A cache of a library's plans: a map of bounded size that evicts the least recently used entry. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +19,7 @@ class PlanCache {
     at->second.used = ++clock_;
     return &at->second.plan;
   }
-  // Takes the place of a plan of the same key.
+  // Replaces a plan with the same key.
   Plan& put(const Key& key, Plan plan) {
     plans_.erase(key);
     if (plans_.size() >= most_)

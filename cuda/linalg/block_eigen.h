@@ -1,6 +1,6 @@
 // Eigenvalues of Hermitian matrices by the threads of a block: Householder's reduction to a real tridiagonal matrix,
-// and implicit QL steps (tridiagonal_ql.h). All threads call these functions, and have met at a barrier when they
-// return.
+// and implicit QL steps (tridiagonal_ql.h). All threads of the block must call these functions, which end with a
+// barrier.
 #pragma once
 
 #include "tapegrad/aten/linalg/tridiagonal_ql.h"

@@ -1,5 +1,5 @@
-// LU factors and substitution by the threads of a block; all of them call these functions, and have met at a barrier
-// when they return. Matrices lie by columns. Pivots are LAPACK's: the largest |re| + |im|, the first of equal ones.
+// LU factors and substitution by the threads of a block; all of them must call these functions, which end with a
+// barrier. Matrices are column-major. Pivots are LAPACK's: the largest |re| + |im|, the first of equal ones.
 #pragma once
 
 #include "tapegrad/cuda/linalg/matrices.h"

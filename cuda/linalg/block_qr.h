@@ -1,5 +1,5 @@
 // Householder reflections H = I - tau v v^H, v[0] = 1, as LAPACK stores them, by the threads of a block: a warp per
-// column that a reflection is applied to. All threads call these functions, and have met at a barrier when they return.
+// column that a reflection is applied to. All threads of the block must call these functions, which end with a barrier.
 #pragma once
 
 #include "tapegrad/cuda/linalg/matrices.h"

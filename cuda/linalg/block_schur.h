@@ -2,7 +2,7 @@
 // Langou and Lowery 2014), Householder's reduction to Hessenberg form, and QR steps (Golub and Van Loan, Matrix
 // Computations, 7.4 and 7.5): Francis's two shifts at once for real matrices, so that their complex eigenvalues come in
 // exact pairs, Wilkinson's one for complex ones. Matrices are n x n, dense, by columns, of elements up to about 1. All
-// threads call these functions, and have met at a barrier when they return; what they return is the same in all.
+// threads of the block must call these functions, which end with a barrier and return the same value in all threads.
 #pragma once
 
 #include "tapegrad/cuda/linalg/block_eigen.h"
@@ -25,8 +25,8 @@ TG_HD inline void exchange(T& a, T& b) {
   b = old;
 }
 
-// The rows and columns, both included, that are left when eigenvalues that stand alone have gone to the ends: outside
-// of them the matrix is upper triangular.
+// The range of rows and columns, both ends included, that remains after isolated eigenvalues were moved to the ends:
+// outside of it the matrix is upper triangular.
 struct Active {
   int64_t first, last;
 };
@@ -170,7 +170,7 @@ TG_HD inline PairForm pair_form(double a, double b, double c, double d) {
   return {(a + d) / 2, upper, lower, (a + d) / 2, cosine, sine};
 }
 
-// Whether H[k, k - 1] is as good as zero (Ahues and Tisseur 1997).
+// Whether H[k, k - 1] is negligible (Ahues and Tisseur 1997).
 template <class T>
 TG_DEVICE bool negligible(const T* h, int64_t n, int64_t k, Active active) {
   using R = real_t<T>;

@@ -1,5 +1,5 @@
-// A library of matrix products (cuBLASLt; cuda/libraries/) that may be there: gemm asks it first, and does itself what
-// it refuses. The library of a simulated device has none, tests put one in.
+// The interface to an optional library of matrix products (cuBLASLt; cuda/libraries/): gemm tries it first, and
+// computes itself what the library refuses. A simulated device has none; tests install a double.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct Product {
   const void* bias = nullptr;
 };
 
-// Queues the product on the stream, or returns false and has done nothing. Raises where a call of the library fails.
+// Queues the product on the stream, or returns false without any effect. Raises if a call of the library fails.
 using ProductLibrary = bool (*)(const Stream& stream, const Product& product);
 TG_API extern std::atomic<ProductLibrary> product_library;  // null: none
 
@@ -29,8 +29,8 @@ inline bool library_product(const Stream& stream, const Product& product) {
   return library != nullptr && library(stream, product);
 }
 
-// BLAS reads memory column by column. A matrix of rows x cols as what lies there to it: its transpose (`transposed`
-// false), columns `step` elements apart, or itself (true). False where neither dimension is dense.
+// BLAS is column-major. Describes a matrix of rows x cols as BLAS sees its memory: as its transpose (`transposed`
+// false), with columns `step` elements apart, or as itself (true). False if neither dimension is dense.
 struct BlasMatrix {
   bool transposed = false;
   int64_t step = 0;

@@ -1,5 +1,6 @@
-// What eigenvalues and singular values have in common, and the door to a library of them (cuSOLVER; cuda/libraries/),
-// which is asked for matrices that one block of threads would be long at. The library of a simulated device has none.
+// Shared code of eigenvalues and singular values, and the interface to an optional library for them (cuSOLVER;
+// cuda/libraries/), which is used for matrices that are too large for one block of threads. A simulated device has
+// none.
 #pragma once
 
 #include <atomic>
@@ -10,11 +11,11 @@ namespace tapegrad::cuda {
 
 inline constexpr int kNotFiniteInfo = -1000;  // the info of a matrix with infinities or NaN
 
-// Raises LinAlg, in the CPU's words, where an info of the batch is not 0; waits for the device.
+// Raises LinAlg, with the CPU's message, if an info of the batch is not 0. Waits for the device.
 void check_convergence(const char* op, const Tensor& info);
 
-// A = U diag(S) Vh, in results as svd_shape has them; U and Vh are null where they are not wanted. Raises in `op`'s
-// name.
+// A = U diag(S) Vh, in results as svd_shape has them; U and Vh are null if they are not wanted. `op` is the operator's
+// name for messages.
 void decompose_singular(const char* op, const Tensor& A, const Tensor* U, const Tensor& S, const Tensor* Vh);
 
 // Blocks that work on matrices of a batch with workspaces of a few times `elements` each.
@@ -29,8 +30,8 @@ enum class Spectrum : uint8_t {
   General     // m = n; a u = u diag(values): right vectors as LAPACK's geev has them, packed in pairs for real matrices
 };
 
-// One matrix, of float or complex numbers, by columns in memory that the library may destroy; null pointers for what is
-// not wanted.
+// One real or complex matrix, column-major, in memory that the library may overwrite; null pointers for unwanted
+// results.
 struct EigenRequest {
   DType dtype;
   Spectrum spectrum;
@@ -44,12 +45,12 @@ struct EigenRequest {
   int* info;
 };
 
-// Queues the work on the stream, or returns false and has done nothing. Raises where a call of the library fails.
+// Queues the work on the stream, or returns false without any effect. Raises if a call of the library fails.
 using EigenLibrary = bool (*)(const Stream& stream, const EigenRequest& request);
 TG_API extern std::atomic<EigenLibrary> eigen_library;  // null: none
 
-// Matrices with more rows and columns are given to the library, one after the other, unless there are many: those are
-// done at once by a block each.
+// Matrices with more rows and columns than this are passed to the library one by one, unless there are many: those are
+// computed in one launch by a block each.
 inline constexpr int64_t kLibraryEigen = 64, kManyEigen = 16, kLargeEigen = 512;
 
 bool library_eigh(const Work& work, const Tensor& A, bool upper, const Tensor& values, const Tensor* vectors,

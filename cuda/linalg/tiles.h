@@ -1,13 +1,13 @@
 // The inner part of matrix products: a block of 256 threads adds up a tile of 64 x 64 elements from strips of shared
-// memory. Where the elements come from is the caller's: a matrix in memory, or one that is never written, as the
-// patches of a convolution.
+// memory. The caller supplies the elements: from a matrix in memory, or from one that is never materialised, such as
+// the patches of a convolution.
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/launch/device_code.h"
 
-// Before loops over the elements of a thread: they lie in registers only where every index is a constant.
+// For loops over the elements of a thread: they are kept in registers only if every index is a constant.
 #if defined(__CUDACC__)
 #define TG_UNROLL _Pragma("unroll")
 #else

@@ -8,7 +8,8 @@
 
 namespace tapegrad::cuda {
 
-// Rounds and pairs of n columns; an odd one more of them plays nobody.
+// Rounds and pairs of n columns. If n is odd, a dummy column is added, and a column paired with it is left out of that
+// round.
 struct Tournament {
   int64_t players;
   TG_HD explicit Tournament(int64_t n) : players(n + n % 2) {}

@@ -1,5 +1,5 @@
-// What the kernels over class labels share: labels as int64 with their check, the factor of a sample's gradient, and
-// sums of losses.
+// Shared code of the kernels over class labels: labels as int64 with their check, the factor of a sample's gradient,
+// and sums of losses.
 #pragma once
 
 #include "tapegrad/aten/functions_copy.h"
@@ -8,7 +8,7 @@
 
 namespace tapegrad::cuda::label {
 
-// A label that is neither a class nor to be ignored is recorded and ignored.
+// A label that is neither a class nor ignore_index is recorded as a fault and then ignored.
 struct Labels {
   const int64_t* data;
   int64_t classes, ignore;
@@ -45,7 +45,7 @@ struct GradientScale {
   }
 };
 
-// Sums of losses and weights (in C), as the reduction asks, by one block: lanes of 256, merged in order.
+// Sums of losses and weights (in C), reduced as requested, by one block: lanes of 256, merged in order.
 template <class T>
 struct WriteReduced {
   using C = compute_t<T>;

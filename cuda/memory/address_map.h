@@ -1,5 +1,5 @@
-// A hash table from addresses to pointers, for the one question "which block is this?". Linear probing, half full at
-// most; no locks.
+// A hash table from addresses to pointers, which finds the block of an address. Linear probing, load factor at most
+// 1/2; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ class AddressMap {
       if (entries_[i].key == nullptr) return;
       i = (i + 1) & mask();
     }
-    // Later entries of the same run move up, so that no search ends too early.
+    // Later entries of the same run are shifted, so that no search ends too early.
     for (std::size_t j = i;;) {
       j = (j + 1) & mask();
       if (entries_[j].key == nullptr) break;

@@ -1,5 +1,5 @@
-// What the caching allocator keeps: segments of device memory, cut into blocks that lie in a list by address. Guarded
-// by the lock of their allocator; nobody else sees the insides.
+// The data structures of the caching allocator: segments of device memory, divided into blocks in a list ordered by
+// address. Guarded by the allocator's lock; private to the allocator.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct BlockPool;
 struct PrivatePool;
 struct Segment;
 
-// Free means: mapped, not held by a caller, and no work of another stream may still use it.
+// Free means: mapped, not held by a caller, and not in use by pending work of another stream.
 struct Block {
   char* address = nullptr;
   std::size_t size = 0;
@@ -26,7 +26,7 @@ struct Block {
   bool allocated = false;
   bool mapped = true;        // false: addresses of an expandable segment without memory
   bool deferred = false;     // freed during a capture; decided when it ends
-  uint32_t site = 0;         // the line that asked for it
+  uint32_t site = 0;         // the line that allocated it
   uint32_t pending = 0;      // events that must pass before it is free
   uint64_t freed_at = 0;     // when, in calls of the allocator
   std::vector<Stream> uses;  // other streams that work on it was queued on
@@ -62,16 +62,16 @@ struct ByAddress {
   }
 };
 
-// Blocks of one kind: small or large, of the allocator's own or of a capture's.
+// Free blocks of one kind: small or large, general or of a capture's pool.
 struct BlockPool {
   bool small = false;
-  bool fixed = false;  // fixed segments only: what other processes may open
+  bool fixed = false;  // fixed segments only, which other processes can open
   PrivatePool* owner = nullptr;
   std::set<Block*, BySize> free;
   std::set<Block*, ByAddress> unmapped;
 };
 
-// The memory of one or more graphs, apart from all other: replays use it again at the same addresses.
+// The private memory of one or more graphs: replays reuse it at the same addresses.
 struct PrivatePool {
   uint64_t id = 0;
   int users = 0;  // captures and graphs that need it

@@ -1,10 +1,10 @@
-// The caching allocator of one device. Freeing costs nothing and waits for nothing, because the memory is given to
-// later work of the same stream only; work of other streams on a block is noted (note_use) and holds it back until that
-// work is done. Rules:
+// The caching allocator of one device. Freeing is cheap and never waits, because the memory is reused only by later
+// work of the same stream; work of other streams on a block is recorded (note_use) and delays the block's reuse until
+// that work is done. Rules:
 //   sizes       multiples of 512 bytes; above 1 MiB 32 classes per doubling (at most 6.3 % slack)
 //   pools       up to 1 MiB from small segments, the rest from large ones; captures of graphs have pools of their own
-//               (a small request that finds no room takes a gap between large blocks); so has what other processes
-//               shall open, whose segments are always fixed
+//               (a small request that does not fit uses a gap between large blocks); memory that other processes
+//               open has a pool, too, whose segments are always fixed
 //   search      best fit among the free blocks of the stream; the rest of a block is split off and merged when freed
 //   growth      expandable segments: addresses for the whole device per stream and pool, memory mapped where it is
 //               needed, in units of 2 MiB (small pool) or up to 20 MiB; where there is no virtual memory management,
@@ -41,7 +41,7 @@ struct AllocatorOptions {
 // Reads TAPEGRAD_CUDA_ALLOC_CONF, "name:value,..." with backend:native|plain, expandable_segments:True|False and
 // garbage_collection_threshold:0.8.
 TG_API AllocatorOptions allocator_options_from_environment();
-// Sets one of these; Value for what is none.
+// Sets one of these options; Value for an unknown one.
 TG_API void set_allocator_option(AllocatorOptions& options, std::string_view name, std::string_view value);
 
 struct Counter {
@@ -73,7 +73,7 @@ struct MemoryEvent {
   uint64_t time_us;
 };
 
-// What a snapshot sees of a block and of a segment.
+// A block and a segment in a snapshot.
 struct BlockRecord {
   uint64_t address, size, requested;
   enum State : uint8_t { Allocated, Pending, Free, Unmapped } state;
@@ -89,7 +89,7 @@ struct SegmentRecord {
 class TG_API DeviceAllocator {
  public:
   DeviceAllocator(Driver& driver, int device, AllocatorOptions options = {});
-  ~DeviceAllocator();  // gives everything back; no block may be in use
+  ~DeviceAllocator();  // returns all memory to the driver; no block may be in use
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
@@ -112,8 +112,8 @@ class TG_API DeviceAllocator {
   void set_option(std::string_view name, std::string_view value);  // one of TAPEGRAD_CUDA_ALLOC_CONF, but backend
   void record_history(std::size_t most_events);                    // 0: off
 
-  // Memory of captures. From begin_pool to end_pool allocations go to the pool where `belongs` says so; it is asked
-  // with the lock held, for the stream of the request.
+  // Memory of captures. From begin_pool to end_pool, allocations for which `belongs` is true go to the pool; it is
+  // called with the lock held, with the stream of the request.
   void begin_pool(uint64_t pool, std::function<bool(StreamHandle)> belongs);
   void end_pool(uint64_t pool);
   void retain_pool(uint64_t pool);

@@ -1,6 +1,6 @@
-// The caching allocator of pinned host memory, which takes a millisecond to make. Blocks are powers of two from 512
-// bytes. A block that copies were queued from or to is used again when those are done; whoever queues one notes it. All
-// functions from any thread.
+// The caching allocator of pinned host memory, whose allocation by the driver takes a millisecond. Blocks are powers of
+// two from 512 bytes. A block with queued copies is reused only when they are done; callers that queue one must call
+// note_use. All functions from any thread.
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@
 
 namespace tapegrad::cuda {
 
-// Bytes and blocks that callers hold, and that were taken from the driver; `_total`: of all time.
+// Bytes and blocks held by callers, and those allocated from the driver; `_total`: since start.
 struct PinnedStats {
   uint64_t allocated = 0, max_allocated = 0, allocated_total = 0, num_allocs = 0, num_frees = 0, max_blocks = 0;
   uint64_t reserved = 0, max_reserved = 0, reserved_total = 0, num_host_alloc = 0, num_host_free = 0,
@@ -33,7 +33,7 @@ class TG_API PinnedAllocator {
   bool owns(const void* p) const;
   // Work on `stream` reads or writes the block that p points into. Nothing for other memory.
   void note_use(const void* p, Stream stream);
-  void empty_cache();  // gives free blocks back; waits for the work on them
+  void empty_cache();  // returns free blocks to the driver; waits for the work on them
   PinnedStats stats() const;
   void reset_peak();
 

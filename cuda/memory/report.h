@@ -1,4 +1,4 @@
-// Counters and snapshots as JSON, under the names that PyTorch's have.
+// Counters and snapshots as JSON, with PyTorch's names.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What is needed of NCCL 2.28: functions, numbers and one structure of its C interface, so that a build needs no header
-// of it. Where NVIDIA's header is there, libraries/nccl.cpp compares. A test gives functions of its own
+// The used part of NCCL 2.28: functions, constants and one structure of its C interface, so that a build does not need
+// its header. Where NVIDIA's header is available, libraries/nccl.cpp checks them. Tests supply functions of their own
 // (simulated/simulated_nccl.h).
 #pragma once
 
@@ -86,8 +86,8 @@ struct Functions {
   Result (*recv)(void* out, size_t n, DataType, int peer, Handle, StreamHandle);
 };
 
-// How NCCL is found: null, with one sentence in `why_not`, where it cannot be used. Registers the engine with
-// distributed/device_backend.h; null takes it away.
+// Finds NCCL: null, with one sentence in `why_not`, if it cannot be used. use_nccl registers the engine with
+// distributed/device_backend.h; null removes it.
 using Finder = const Functions* (*)(std::string& why_not);
 TG_API void use_nccl(Finder finder);
 // Error(Runtime) with that sentence.

@@ -1,6 +1,6 @@
-// One rank's end of a communicator. Made non-blocking: each call is asked about until it is done, under a deadline, so
-// that ranks that never come, failures elsewhere and Ctrl-C end the waiting. Never destroyed in order, which may block:
-// the destructor aborts. Calls from one thread at a time; state() and abort() from any.
+// One rank's communicator, in non-blocking mode: each call is polled until it is done, under a deadline, so that
+// missing ranks, failures elsewhere and Ctrl-C end the wait. It is never finalised, since that may block: the
+// destructor aborts. Calls from one thread at a time; state() and abort() from any.
 #pragma once
 
 #include <functional>
@@ -45,17 +45,20 @@ class Communicator {
   int size() const noexcept { return size_; }
   int rank() const noexcept { return rank_; }
   const Functions& api() const noexcept { return api_; }
-  Stream stream() const noexcept { return stream_; }  // of its own; kept for the next communicator when this one goes
+  Stream stream() const noexcept {
+    return stream_;
+  }  // owned; reused by the next communicator when this one is destroyed
 
-  // f(handle) -> Result, and then until NCCL has done its part on the host. DistError(Backend) with NCCL's words.
+  // Calls f(handle) -> Result and waits until NCCL has done its part on the host. DistError(Backend) with NCCL's
+  // message.
   using Missing = std::function<std::vector<int>()>;
   void call(const char* name, const distributed::Wait& wait, const Missing& missing,
             const std::function<Result(Handle)>& f);
   void await(const char* name, const distributed::Wait& wait, const Missing& missing);
-  // f(handle) alone: within a group of calls, whose end is awaited.
+  // Only calls f(handle): within a group of calls, whose end is awaited.
   Result give(const std::function<Result(Handle)>& f);
 
-  std::string failure();  // what NCCL tells of the work that it was given; "" where all is well
+  std::string failure();  // the asynchronous error of queued work; "" if there is none
   void abort() noexcept;
 
  private:

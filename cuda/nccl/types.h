@@ -1,4 +1,4 @@
-// NCCL's numbers for ours: what it can reduce, and as what.
+// Maps dtypes and reductions to NCCL's constants: what it can reduce, and as which type.
 #pragma once
 
 #include "tapegrad/cuda/nccl/api.h"
@@ -12,7 +12,7 @@ struct Numbers {
   Operator op = kSum;
 };
 
-// Error(Value) and Error(Type) with PyTorch's words for what NCCL has not.
+// Error(Value) and Error(Type) with PyTorch's messages for types and reductions that NCCL does not support.
 Numbers numbers_of(const char* op, DType dtype, distributed::Reduce reduce);
 
 }  // namespace tapegrad::cuda::nccl_api

@@ -1,5 +1,5 @@
-// Looks after work that the device has been given: a thread that drops what is done and, where the work's time is over,
-// NCCL tells of an error or the group has failed, aborts the communicators, so that no stream waits for ever.
+// Monitors queued work: a thread that drops finished work and, if work exceeds its time limit, NCCL reports an error or
+// the group has failed, aborts the communicators, so that no stream waits forever.
 #pragma once
 
 #include <condition_variable>
@@ -31,13 +31,13 @@ class Watchdog {
   };
   void add(Task task);
   bool idle();
-  // Aborts the communicators of all tasks; values that they leave on the device are not to be believed, which whoever
-  // next waits for the device is told.
+  // Aborts the communicators of all tasks. Their results on the device are invalid, so the next wait for the device
+  // raises.
   void give_up(const std::string& why) noexcept;
 
  private:
   void loop();
-  std::string look(Task& task, bool& done);  // what has gone wrong
+  std::string look(Task& task, bool& done);  // the error, or ""
 
   const distributed::DevicePlace place_;
   std::mutex mutex_;

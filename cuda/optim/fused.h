@@ -2,7 +2,7 @@
 
 namespace tapegrad::cuda {
 
-// Hands the device's fused steps (aten/optim/steps.h) to the optimizers.
+// Registers the device's fused steps (aten/optim/steps.h) with the optimizers.
 void set_optimizer_steps();
 
 }  // namespace tapegrad::cuda

@@ -1,4 +1,4 @@
-// What the host decides for a pointwise iteration, once for all functors; rows.h has the kernels.
+// The host's part of pointwise kernels, compiled once for all functors; rows.h has the kernels.
 #pragma once
 
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
@@ -35,7 +35,7 @@ struct Strided {
   FaultRecord* fault;
 };
 
-// How many elements one thread takes at once: 16 bytes of them.
+// The number of elements that one thread processes at once: 16 bytes of them.
 template <class T>
 inline constexpr int kPack = sizeof(T) == 1    ? 8
                              : sizeof(T) >= 16 ? 1

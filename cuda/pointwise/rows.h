@@ -1,4 +1,4 @@
-// The typed side of pointwise kernels, included by the generated *.cu files; see plan.h for what the host decides.
+// The typed side of pointwise kernels, included by the generated *.cu files; see plan.h for the host's part.
 #pragma once
 
 #include <type_traits>

@@ -1,6 +1,6 @@
-// The numbers of a random call, as kernels are given them. A graph is to draw others at each replay, so what is
-// recorded reads where the replay begins from memory of the device (draws.cu writes it there before each replay);
-// everything else gets plain values.
+// The state of a random call as passed to kernels. A graph must draw other numbers at each replay, so captured kernels
+// read the replay's starting state from device memory (draws.cu writes it there before each replay); all others get
+// plain values.
 #pragma once
 
 #include "tapegrad/c10/generator.h"
@@ -16,16 +16,17 @@ struct DrawState {
   }
 };
 
-// What the kernels of a call are given whose state the generator (null: the default one) made last. Raises Runtime
-// where the generator was seeded while a graph is being recorded: no replay could repeat that.
+// The draw state for kernels of the call whose state the generator (null: the default one) returned last. Raises
+// Runtime if the generator was seeded while a graph is being captured: a replay could not repeat that.
 TG_API DrawState draw_state(const PhiloxState& state, const GeneratorPtr& generator, Device device);
 
 // --- for graphs; interface.cpp calls these beside the driver's functions of the same names ---
 void begin_draws(Stream stream);
-// Generators go back to where the capture found them, since nothing has been drawn. A null graph: the capture failed.
+// Resets the generators to their state before the capture, since nothing has been drawn. A null graph: the capture
+// failed.
 void end_draws(Stream stream, GraphHandle graph);
 void instantiate_draws(GraphHandle graph, GraphExecHandle exec);
-// The generators of the graph go on by what one replay draws, which begins where they are now.
+// Starts a replay at the current state of the graph's generators, and advances them by the draws of one replay.
 void launch_draws(GraphExecHandle exec, Stream stream);
 void forget_draws(const void* graph_or_exec) noexcept;
 

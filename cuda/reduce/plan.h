@@ -1,4 +1,4 @@
-// What the host decides for a reduction, once for all functors; reduce_rows.h has the kernels.
+// The host's part of reductions, compiled once for all functors; reduce_rows.h has the kernels.
 #pragma once
 
 #include "tapegrad/aten/iterate/reduce_iterator.h"

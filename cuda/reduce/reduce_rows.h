@@ -1,4 +1,4 @@
-// The typed side of reductions, included by the generated *.cu files; see plan.h for what the host decides.
+// The typed side of reductions, included by the generated *.cu files; see plan.h for the host's part.
 #pragma once
 
 #include <type_traits>
@@ -13,7 +13,7 @@ using pointwise::dispatch;
 
 namespace tapegrad::cuda::reduce_rows {
 
-// What a kernel needs of a functor with one accumulator.
+// The kernels' view of a functor with one accumulator.
 template <class T, class F>
 struct Plain {
   using Acc = typename F::Acc;
@@ -21,7 +21,8 @@ struct Plain {
   static constexpr bool kPivot = false;
   TG_HD Acc identity() const { return f.identity(); }
   TG_HD Acc step(const Acc& a, T x, double) const { return f.step(a, x); }
-  // Four neighbours are joined in their own type where the functor can: the conversion is what a float sum waits for.
+  // Joins four neighbours in their own type if the functor supports it: the conversion is the bottleneck of a float
+  // sum.
   template <int V>
   TG_HD Acc steps(Acc a, const T (&x)[V], double) const {
     if constexpr (V == 4 && requires(T t) { f.join(t, t); })

@@ -1,5 +1,5 @@
-// What recurrent networks need of cuDNN 9: functions of its cudnn_adv library and the numbers that its header gives to
-// their choices. Where NVIDIA's header is there, libraries/cudnn_networks.cpp compares.
+// The part of cuDNN 9 used by recurrent networks: functions of its cudnn_adv library and the constants of their
+// options. Where NVIDIA's header is available, libraries/cudnn_networks.cpp checks them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ inline constexpr unsigned kUnpadded = 0;
 enum ForwardMode : int { kInference = 0, kTraining = 1 };
 inline constexpr int kAddGradients = 0;  // the only mode that there is
 
-// The functions, found in the library when it is opened; a test gives its own. Numbers that they return are statuses.
+// The functions, looked up when the library is opened; tests supply their own. The int results are statuses.
 struct Functions : Calls {
   int (*create_dropout)(void** dropout);
   int (*destroy_dropout)(void* dropout);
@@ -57,8 +57,8 @@ struct Functions : Calls {
                           size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
 };
 
-// Registers cuDNN as the library of recurrent networks. `functions` is asked once, by the first network: null where
-// cuDNN is not there.
+// Registers cuDNN as the library of recurrent networks. `functions` is called by the first network: null if cuDNN is
+// not available.
 TG_API void use_cudnn(const Functions* (*functions)());
 
 }  // namespace tapegrad::cuda::cudnn_rnn

@@ -1,5 +1,5 @@
-// What cuDNN is told of a recurrent network: whether it is asked at all, by which method, how long the sequences are,
-// and where it has the weights. Plain functions of numbers.
+// The parameters of cuDNN's recurrent networks: whether cuDNN is used at all, its configuration, the lengths of the
+// sequences, and the layout of the weights. Pure functions of numbers.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace tapegrad::cuda::cudnn_rnn {
 using tapegrad::rnn::NetworkCall;
 using tapegrad::rnn::NetworkSizes;
 
-// How it is computed: part of what the tape keeps, because what cuDNN keeps for the gradient depends on it. As a number
-// it is an argument of the row, so that anything may come back.
+// The configuration of a network's plan. The tape saves it, because the memory that cuDNN saves for the gradient
+// depends on it. It is encoded as an integer argument of the row, so the number may be any and must be validated.
 struct PlanConfig {
   Algorithm algorithm = kStandard;
   bool tf32 = false, training = false;
@@ -28,7 +28,7 @@ struct PlanConfig {
   }
 };
 
-// Whether cuDNN is asked: it knows floating dtypes, and its kernels count in 32 bits.
+// Whether cuDNN is used: it supports floating dtypes, and its kernels use 32-bit indices.
 inline bool accepts(const NetworkCall& c) {
   if (c.dtype != DType::float16 && c.dtype != DType::bfloat16 && c.dtype != DType::float32 && c.dtype != DType::float64)
     return false;
@@ -62,10 +62,10 @@ inline MathType math_type(DType dtype, bool tf32) {
   return dtype == DType::float32 && !tf32 ? kFmaMath : kDefaultMath;
 }
 
-// Of each sequence the number of its steps, from the number of sequences in each step.
+// The number of steps of each sequence, from the number of sequences in each step.
 inline std::vector<int> lengths_of(IntSpan batch_sizes) {
   std::vector<int> lengths(static_cast<size_t>(batch_sizes[0]));
-  int64_t done = batch_sizes[0];  // those behind have their length
+  int64_t done = batch_sizes[0];  // the lengths of later sequences are set
   for (size_t step = 1; step <= batch_sizes.size(); ++step) {
     const int64_t left = step < batch_sizes.size() ? batch_sizes[step] : 0;
     while (done > left) lengths[static_cast<size_t>(--done)] = static_cast<int>(step);
@@ -73,12 +73,12 @@ inline std::vector<int> lengths_of(IntSpan batch_sizes) {
   return lengths;
 }
 
-// A run of elements of the weights: where our vector has it, and where cuDNN's.
+// A run of elements of the weights: its offsets in tapegrad's vector and in cuDNN's.
 struct Run {
   int64_t ours, theirs, count;
   bool operator==(const Run&) const = default;
 };
-// Puts another run behind, or makes the last one longer where this goes on from it in both.
+// Appends a run, or extends the last one if this one continues it in both.
 inline void add_run(std::vector<Run>& runs, const Run& run) {
   if (!runs.empty()) {
     Run& last = runs.back();
@@ -106,7 +106,7 @@ inline int first_matrix(rnn::Part part, int64_t gates) {
   }
 }
 
-// All that descriptors depend on. The config is without `training`, of which they know nothing.
+// The key of the descriptors. Its configuration excludes `training`, on which they do not depend.
 struct Key {
   std::vector<int64_t> numbers;
   auto operator<=>(const Key&) const = default;

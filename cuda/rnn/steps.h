@@ -1,12 +1,11 @@
-// What the forward and the backward pass of a recurrent layer share.
+// Shared by the forward and the backward pass of a recurrent layer.
 #pragma once
 
 #include "tapegrad/cuda/launch/launch.h"
 
 namespace tapegrad::cuda::cells {
 
-// The state that a step goes on from: of its first `carried` rows that of the step before, of the others the initial
-// one.
+// The state before a step: for its first `carried` rows that of the step before, for the others the initial one.
 template <class T>
 struct Before {
   const T *states, *initial;

@@ -1,5 +1,5 @@
-// TG_CUDA_CHECK(call): raises the CUDA runtime's own words when a call fails. For host code of the CUDA
-// backend; the text is made out of line, so that .cu files do not pay for formatting.
+// TG_CUDA_CHECK(call): raises the CUDA runtime's message if a call fails. For host code of the CUDA backend; the
+// message is formatted out of line, so that .cu files do not compile fmt.
 #pragma once
 
 #include <cuda_runtime_api.h>

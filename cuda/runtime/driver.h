@@ -1,10 +1,10 @@
-// Everything that the CUDA backend asks of the machine, behind one interface. Two implementations: RuntimeDriver (the
-// CUDA runtime and driver; cuda/runtime/runtime_driver.cpp, in libtapegrad_cuda) and SimulatedDriver (a fake device in
-// host memory; cuda/simulated/, in libtapegrad_cuda_sim and the tests). `driver()` is the one of this library. Host
-// code of the backend includes this header in place of CUDA's own, so that it compiles where there is no toolkit.
+// The interface between the CUDA backend and the CUDA runtime and driver. Two implementations: RuntimeDriver (the CUDA
+// runtime and driver; cuda/runtime/runtime_driver.cpp, in libtapegrad_cuda) and SimulatedDriver (a fake device in host
+// memory; cuda/simulated/, in libtapegrad_cuda_sim and the tests). `driver()` is the one of this library. Host code of
+// the backend includes this header in place of CUDA's own, so that it compiles where there is no toolkit.
 //
 // Threads: all functions from any thread; the current device belongs to the calling thread. Failures are raised as
-// tapegrad::Error with CUDA's own text, except where a function says that it answers null or false. The handles are
+// tapegrad::Error with CUDA's own text, except where a function is documented to return null or false. The handles are
 // CUDA's own types (cudaStream_t is CUstream_st*), so that .cu files use them as they are. The null stream is the
 // device's default one, with CUDA's legacy rules towards blocking streams; all others made here are non-blocking.
 #pragma once
@@ -60,10 +60,10 @@ struct DeviceProperties {
 enum class CopyKind : uint8_t { HostToDevice, DeviceToHost, DeviceToDevice };
 enum class CaptureState : uint8_t { None, Active, Invalid };
 
-// What an event is for; bits may be combined. Without Timing an event costs less.
+// Properties of an event; bits may be combined. Events without Timing are cheaper.
 enum EventFlags : unsigned { kEventPlain = 0, kEventTiming = 1, kEventBlockingSync = 2, kEventInterprocess = 4 };
 
-// What one process gives another: 64 bytes, as CUDA has them.
+// An interprocess handle: 64 bytes, as in CUDA.
 struct IpcHandle {
   unsigned char bytes[64] = {};
 };
@@ -85,7 +85,7 @@ class TG_API Driver {
   virtual bool can_access_peer(int device, int peer) = 0;
   virtual void enable_peer_access(int device, int peer) = 0;  // once or more often
   virtual void synchronize_device(int device) = 0;
-  // The text of an error that an earlier, queued piece of work left behind; "" if none. Clears it.
+  // The message of an asynchronous error of earlier queued work; "" if none. Clears it.
   virtual std::string last_error() = 0;
 
   // --- memory of a device; nothing here orders itself with streams, except free, which waits for the device ---
@@ -101,7 +101,7 @@ class TG_API Driver {
   virtual void map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) = 0;
   virtual void unmap(int device, void* at, std::size_t nbytes) = 0;
 
-  // --- host memory that the device reads and writes on its own ---
+  // --- host memory that the device can access ---
   virtual void* allocate_pinned(std::size_t nbytes) = 0;  // mapped and portable; null when it is out of memory
   virtual void free_pinned(void* p) = 0;
   virtual void register_pinned(void* p, std::size_t nbytes) = 0;  // the caller's own pages
@@ -115,7 +115,7 @@ class TG_API Driver {
   virtual void copy_peer(void* to, int to_device, const void* from, int from_device, std::size_t nbytes,
                          StreamHandle stream) = 0;
   virtual void fill(void* p, int byte, std::size_t nbytes, StreamHandle stream) = 0;
-  // Runs `function` on a thread of the host when the stream gets there. It must not call this interface.
+  // Runs `function` on a host thread when the stream reaches this point. It must not call this interface.
   virtual void host_function(StreamHandle stream, std::function<void()> function) = 0;
 
   // --- streams ---
@@ -144,7 +144,7 @@ class TG_API Driver {
   // --- graphs ---
   // mode: "global", "thread_local" or "relaxed", as in CUDA.
   virtual void begin_capture(StreamHandle stream, const char* mode) = 0;
-  virtual GraphHandle end_capture(StreamHandle stream) = 0;  // raises when the capture was spoilt
+  virtual GraphHandle end_capture(StreamHandle stream) = 0;  // raises if the capture was invalidated
   virtual CaptureState capture_state(StreamHandle stream) = 0;
   // The capture that the stream takes part in, itself or through an event; 0: none.
   virtual uint64_t capture_id(StreamHandle stream) = 0;
@@ -168,7 +168,7 @@ TG_API Driver& driver();
 
 // The number of devices, counted once.
 TG_API int device_count() noexcept;
-// Whether a device has been used, that is, check_device has let something pass.
+// Whether a device has been used, that is, whether check_device ever succeeded.
 TG_API bool devices_used() noexcept;
 // Raises, in one sentence, where there is no device `index`. Called before each first use of one.
 TG_API void check_device(int index);
@@ -195,6 +195,6 @@ class TG_API DeviceGuard {
 
 }  // namespace tapegrad::cuda
 
-// Called once by whoever loads the library, before anything else of it; fills the interfaces of c10 and the CUDA column
-// of the kernel table. The result is the number of usable devices.
+// Entry point, called once by the loader of the library before any other function; registers the interfaces of c10 and
+// fills the CUDA column of the kernel table. The result is the number of usable devices.
 extern "C" TG_API int tapegrad_cuda_init();

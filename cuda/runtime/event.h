@@ -1,5 +1,5 @@
-// Events: marks in streams, which other streams and the host wait for and between which time is measured. Made when
-// first recorded, on the device of that stream. One owner; may move; not to be used by two threads at a time.
+// Events: marks in streams on which other streams and the host can wait, and between which time is measured. Created
+// when first recorded, on the device of that stream. Move-only; not thread-safe.
 #pragma once
 
 #include <utility>

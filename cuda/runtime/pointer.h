@@ -1,12 +1,11 @@
-// Where memory lies that others hand over. Beside the driver's own interface (driver.h), since only that memory has to
-// be asked about: ours says itself where it is.
+// Finds the device of memory from other libraries. Not part of driver.h, since it is needed only for foreign memory.
 #pragma once
 
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cuda {
 
-// On which device an address lies; -1: on none, or of memory that CUDA does not know.
+// The device of an address; -1: none, or memory unknown to CUDA.
 TG_API int device_of_address(const void* p);
 
 }  // namespace tapegrad::cuda

@@ -1,6 +1,6 @@
-// Streams: queues of work of a device. Each thread has a current one per device, the default stream to begin with; work
-// goes there and nobody waits. Streams of the pool are made when they are first asked for, kept for good and handed out
-// in turn, 32 per device and priority. All functions from any thread.
+// Streams: queues of work of a device. Each thread has a current stream per device, initially the default stream;
+// operators queue their work there asynchronously. Streams of the pool are created on demand, never destroyed, and
+// returned in turn, 32 per device and priority. All functions from any thread.
 #pragma once
 
 #include <atomic>
@@ -21,11 +21,11 @@ struct Stream {
 TG_API Stream current_stream(int device = -1);
 TG_API void set_current_stream(Stream stream);
 inline Stream default_stream(int device) { return {nullptr, device}; }
-// One of the pool; the priority is brought into the device's range (-1 and lower: before others).
+// A stream of the pool; the priority is clamped to the device's range (-1 and lower: before others).
 TG_API Stream stream_from_pool(int device, int priority = 0);
 TG_API int stream_priority(Stream stream);  // 0 for the default and external streams
 
-// `waiter` goes on when what has been queued on `on` by now is done. The host does not wait.
+// Makes `waiter` wait for all work queued so far on `on`. The host does not wait.
 TG_API void wait_stream(Stream waiter, Stream on);
 
 // Makes a stream (and its device) current for a scope.
@@ -43,11 +43,11 @@ class TG_API StreamGuard {
   Stream before_;
 };
 
-// --- waiting for the device ---
-// Host code that needs a value of the device goes through these, so that the line that waits can be named
-// (tapegrad.strict("sync"), set_sync_debug_mode). `op` is what the message calls it, such as "item".
+// --- waiting for the device --- Host code that needs a value from the device must use these, so that the waiting line
+// can be reported (tapegrad.strict("sync"), set_sync_debug_mode). `op` is the operator's name in the message, such as
+// "item".
 TG_API void wait_for_value(Stream stream, const char* op);
-// The same rule for whatever waits in another way: call it before.
+// To be called before waiting in any other way, for the same reports.
 TG_API void note_wait(const char* op);
 // Called after each wait of these functions and of synchronize, event.synchronize; may raise what kernels recorded (bad
 // indices). Null until the launch layer sets it.

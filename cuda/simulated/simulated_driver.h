@@ -1,14 +1,15 @@
-// A CUDA machine made of host memory, for tests: device memory is host memory with a limit, streams are queues of
-// closures that run in order, late or at random points, so that a missing synchronisation shows as wrong data, on every
-// run of the same seed alike. Kernels enter the same queues (launch.h). It counts every call, fails where it is told
-// to, and is strict where CUDA is: foreign pointers, destroyed handles, and memory freed twice are errors; fresh memory
+// A simulated CUDA device in host memory, for tests: device memory is host memory with a limit, streams are queues of
+// closures that run in order, either late or at random points, so that a missing synchronisation shows as wrong data,
+// reproducibly for a given seed. Kernels are queued in the same way (launch.h). It counts every call, injects failures
+// on request, and is as strict as CUDA: foreign pointers, destroyed handles, and double frees are errors; fresh memory
 // is filled with a pattern.
 //
 // Order: an operation runs after all earlier ones of its stream and after the records that its stream was told to wait
 // for; nothing else is promised. Host memory that is not pinned is read or written before the call returns, as by CUDA.
 // Memory of `allocate` lies in a file that other processes of the same user may map, and events made for other
-// processes count in it, too. What such an event stands for is run by a thread, a little late: nobody here may ever
-// wait for it. All functions from any thread; one lock, which is held while an operation runs.
+// processes count in it, too. The work before such an event is run by a background thread after a short delay, since no
+// thread of this process may ever wait for it. All functions from any thread; one lock, which is held while an
+// operation runs.
 #pragma once
 
 #include <atomic>
@@ -30,8 +31,8 @@
 namespace tapegrad::cuda::simulated {
 
 enum class Schedule : uint8_t {
-  Lazy,    // nothing runs before somebody waits for it (or a queue has grown long)
-  Eager,   // at once, where nothing is waited for
+  Lazy,    // nothing runs until it is waited for (or a queue has grown long)
+  Eager,   // at once, if nothing has to be waited for
   Random,  // some operations of some streams at each call, drawn from the seed
 };
 
@@ -64,8 +65,8 @@ class TG_API SimulatedDriver final : public Driver {
   // --- for tests ---
   uint64_t calls(const std::string& name) const;  // by the names of the functions below, "launch" for kernels
   uint64_t all_calls() const;
-  // Call number n (1: the next one) of that name fails: out of memory where the function has such an answer, else an
-  // error. After that, calls work again.
+  // Makes call number n (1: the next one) of that name fail: with out of memory if the function can report it, else
+  // with an error. Later calls succeed again.
   void fail_at(const std::string& name, uint64_t n);
   std::size_t pending(StreamHandle stream);  // operations that have not run
   std::size_t bytes_in_use(int device) const;
@@ -153,7 +154,7 @@ class TG_API SimulatedDriver final : public Driver {
     int device;
     uint64_t offset = 0;  // in the file; 0: not there
   };
-  // What other processes map: whole pages, never used twice. The first one holds nothing.
+  // Memory that other processes map: whole pages, never reused. The first one is unused.
   struct SharedFile {
     int fd = -1;
     int pid = 0;  // of the process that made it

@@ -1,6 +1,6 @@
-// NCCL's C functions over simulated devices: ranks are threads of this process, or devices of one thread. As the real
-// one it is non-blocking and strict: an operation is under way until its partners have asked for theirs, then it is
-// queued behind what their streams were given, reduces in the order of the ranks, and their streams go on behind it.
+// NCCL's C functions over simulated devices: ranks are threads of this process, or devices of one thread. Like the real
+// library it is non-blocking and strict: an operation is in progress until its partners have called theirs; then it is
+// queued after the work of their streams, reduces in the order of the ranks, and their streams continue after it.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct NcclCounts {
 TG_API NcclCounts nccl_counts();
 // Call number n (1: the next one) of that name ("ncclAllReduce") gives `result`.
 TG_API void nccl_fail_at(const std::string& name, uint64_t n, nccl_api::Result result);
-// The next operation is queued, and then its communicators tell of this error when they are asked.
+// The next operation is queued, and its communicators then report this error when polled.
 TG_API void nccl_fail_later(nccl_api::Result result);
-// The next operation is done when each of its streams has been asked so often whether it is.
+// The next operation completes after each of its streams has been queried that many times.
 TG_API void nccl_slow(uint64_t questions);
-// While it is so, no operation and no communicator gets any further.
+// While set, no operation and no communicator makes progress.
 TG_API void nccl_hang(bool hangs);
 
 }  // namespace tapegrad::cuda::simulated

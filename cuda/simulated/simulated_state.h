@@ -1,4 +1,4 @@
-// The insides of SimulatedDriver: queues, events and captures.
+// The internal state of SimulatedDriver: queues, events and captures.
 #pragma once
 
 #include "tapegrad/cuda/simulated/simulated_driver.h"
@@ -30,7 +30,7 @@ struct SimulatedStream {
   bool destroyed = false;  // with work left
 };
 
-// What other processes know of an event; a page of the shared file.
+// The state of an event shared with other processes; a page of the shared file.
 struct SharedCounts {
   std::atomic<uint64_t> records{0};
   std::atomic<uint64_t> done{0};

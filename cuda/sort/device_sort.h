@@ -1,4 +1,4 @@
-// Stable sorts and prefix sums of arrays on a device, queued on a stream. On a device by CUB.
+// Stable sorts and prefix sums of arrays on a device, queued on a stream. On a real device they are CUB's.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ struct Rows {
   Rows(const Tensor& input, int64_t dim);
 };
 
-// A result with `keep` elements per row: memory to write, dense, and `finish` to bring it where it belongs.
+// A result with `keep` elements per row: dense memory to write to, and `finish`, which copies it to the output if
+// needed.
 struct RowsTarget {
   Tensor target, memory;
   RowsTarget(const Tensor& out, int64_t dim);

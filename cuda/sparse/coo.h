@@ -1,4 +1,4 @@
-// What sparse tensors ask of the device besides the kernels of their rows.
+// Device functions for sparse tensors besides the kernels of their rows.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

@@ -68,7 +68,7 @@ struct GroupCore {
   std::string end_key(int r) const { return fmt::format("ends/{}", world_rank(r)); }
   Store& asking();
   std::map<int, Clock::time_point> ending_;  // when it became known that a rank is ending; guarded by the mutex
-  std::shared_ptr<Store> asking_;            // with a short timeout: its server may be the process that the group waits for
+  std::shared_ptr<Store> asking_;  // with a short timeout: its server may be the process that the group waits for
 };
 
 }  // namespace tapegrad::distributed
