@@ -12,16 +12,17 @@ _overridden, _ask = _C._has_torch_function_variadic, _C._handle_torch_function
 
 
 def overridable(function):
-    """Makes a function written in Python ask its arguments' `__torch_function__`, as the rows of the op table do by themselves."""
-    def wrapper(*args, **kwargs):
+    """Makes a function written in Python call its arguments' `__torch_function__`, as rows of the op table do. overrides.py finds such functions
+    by the name of the inner one."""
+    def overridable_function(*args, **kwargs):
         given = (*args, *kwargs.values()) if kwargs else args
         if _overridden(*given):
-            return _ask(wrapper, given, *args, **kwargs)
+            return _ask(overridable_function, given, *args, **kwargs)
         return function(*args, **kwargs)
 
-    wrapper.__name__, wrapper.__qualname__, wrapper.__module__ = function.__name__, function.__qualname__, function.__module__
-    wrapper.__doc__, wrapper.__wrapped__ = function.__doc__, function
-    return wrapper
+    overridable_function.__name__, overridable_function.__qualname__, overridable_function.__module__ = function.__name__, function.__qualname__, function.__module__
+    overridable_function.__doc__, overridable_function.__wrapped__ = function.__doc__, function
+    return overridable_function
 
 
 @overridable

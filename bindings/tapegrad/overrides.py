@@ -77,7 +77,7 @@ def _tables() -> tuple[dict, set, dict]:
                 silent.add(public)
             names.setdefault(public, f"{module}.{name}" if module else name)
         # Functions written in Python.
-        written = {n: f for n, f in list(vars(space).items()) if getattr(getattr(f, "__code__", None), "co_name", "") == "asking" and f not in names}
+        written = {n: f for n, f in list(vars(space).items()) if getattr(getattr(f, "__code__", None), "co_name", "") == "overridable_function" and f not in names}
         listed += written.values()
         for name, function in written.items():
             names.setdefault(function, f"{module}.{name}" if module else name)
