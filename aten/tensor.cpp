@@ -43,8 +43,8 @@ Scalar Tensor::item() const {
 
 namespace {
 
-// Wrapped numbers are immutable and programs use few of them again and again, so each thread keeps the last
-// one of every slot. A slot is used again only when nobody has written to its tensor.
+// Wrapped numbers are immutable and programs use few of them again and again, so each thread keeps the last one of
+// every slot. A slot is reused only if its tensor was not written to.
 struct NumberCache {
   static constexpr size_t kSlots = 64;
   struct Slot {

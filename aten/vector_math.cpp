@@ -1,6 +1,6 @@
-// What a loop over the parts of gelu or the short forms (aten/functors/math.h) calls where it is not vectorised. The
-// headers are not included: they would have g++ make vector forms of these, too, under the names that
-// vector_math_cpu.cpp defines.
+// Scalar versions of the parts of gelu and the short forms (aten/functors/math.h), called by loops that are not
+// vectorised. The headers are not included: with them g++ would generate vector forms of these, too, under the names
+// that vector_math_cpu.cpp defines.
 #include <cmath>
 
 extern "C" {

@@ -2,9 +2,9 @@
 // vector function ABI (_ZGVeN16v_sinf: AVX-512, 16 lanes) as jumps to SLEEF's own (Sleef_sinf16_u10avx512f). The float
 // forms of exp, log, erf and tanh, and powf with 16 lanes, are in vector_math_cpu.cpp.
 //
-// SLEEF's libsleefgnuabi has these names too, but so has glibc's libmvec, at four times the error: whichever
-// a process loads first serves everybody, and a mixture of both crashes in the dynamic linker. Hidden names
-// of our own leave nothing to chance. The calling conventions are the same, so a jump is all it takes.
+// SLEEF's libsleefgnuabi defines these names, too, but so does glibc's libmvec, with four times the error: the first
+// one that a process loads is used by all libraries, and a mixture of both crashes in the dynamic linker. Hidden
+// symbols of our own avoid both. The calling conventions are the same, so a jump suffices.
 
 #if defined(__x86_64__)
 

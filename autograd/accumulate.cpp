@@ -85,7 +85,7 @@ Tensor copy_in_layout_of(const Tensor& leaf, const Tensor& grad) {
   return copy;
 }
 
-// A sparse gradient whose values nobody else can write to.
+// A sparse gradient whose values are not shared.
 Tensor own_sparse(const Tensor& grad) {
   const Tensor& values = sparse::values(grad);
   if (grad.impl()->use_count() == 1 && owned_alone(values)) return sparse::alias(grad);

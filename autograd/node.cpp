@@ -16,13 +16,13 @@ Node::~Node() = default;
 void* Node::operator new(size_t n) { return pool_allocate(n); }
 void Node::operator delete(void* p, size_t n) noexcept { pool_free(p, n); }
 
-// Note "Releasing a chain": the tape can be millions of nodes deep, and a node goes when the next newer one
-// goes. The first node of a thread to die becomes the undertaker: it drops what it owns. Nodes whose last owner
-// disappears meanwhile (through an edge, a saved tensor, whatever their destructors drop) only take a weak
-// reference to themselves, which puts their deletion off, and line up; the undertaker deletes them one after
-// the other. The stack stays flat, and nothing is allocated.
-// A node that somebody still watches (a leaf its accumulator, a handle the node of its hook) outlives this as an
-// empty shell: what it owned must not wait for the watcher, which may be owned by it.
+// Note "Releasing a chain": the tape can be millions of nodes deep, and a node is released when the next newer one is.
+// The first node released on a thread drops what it owns and then drains a queue. Nodes whose last owner disappears
+// meanwhile (through an edge, a saved tensor, or anything that destructors drop) only take a weak reference to
+// themselves, which defers their deletion, and join the queue, from which they are deleted one by one. The stack stays
+// flat, and nothing is allocated. A node with another weak reference (a leaf's to its accumulator, a handle's to the
+// node of its hook) remains as an empty object: its members are released without waiting for the holder of that
+// reference, which it may own.
 namespace {
 struct DyingNodes {
   Node* first;
@@ -52,7 +52,7 @@ void Node::release_resources() noexcept {
   while (Node* next = dying.first) {
     dying.first = next->next_dying_;
     if (next->weak_count() > 1) next->drop();
-    weak_intrusive_ptr<Node>::reclaim(next).reset();  // deletes it, unless somebody else watches
+    weak_intrusive_ptr<Node>::reclaim(next).reset();  // deletes it, unless there is another weak reference
   }
   dying.busy = false;
 }

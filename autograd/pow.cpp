@@ -1,4 +1,4 @@
-// Powers with a number for an exponent: frequent ones have formulas of their own, a few times faster than the general
+// Powers with a number as exponent: frequent exponents have formulas of their own, a few times faster than the general
 // power and more exact.
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/iterate/number.h"

@@ -1,4 +1,5 @@
-// In-place operators that give a tensor other sizes or other memory: a write, to whoever has saved it.
+// In-place operators that give a tensor other sizes or other memory. For nodes that have saved the tensor this counts
+// as a write.
 #include "tapegrad/autograd/resize_inplace.h"
 
 #include "tapegrad/aten/copy/resize.h"
@@ -37,8 +38,9 @@ void set_over(const Tensor& self, const Storage& storage, IntSpan sizes, IntSpan
   const uint32_t before = self.version();
   impl->set_storage(Storage(storage), self.dtype());
   impl->set_geometry(new_sizes, new_strides, offset);
-  // Versions belong to the memory. Those of the new one go on behind the old one's, so that what was saved is seen to
-  // be gone; where nobody else holds the tensor, nobody has saved it, and who has saved the new memory is left alone.
+  // Versions belong to the memory. The version of the new memory is raised above the old one's, so that saved tensors
+  // are detected as overwritten. If there is no other reference to the tensor, it was not saved, and nodes that have
+  // saved the new memory are not affected.
   while (impl->use_count() > 1 && self.version() <= before) bump_version(self, "set_");
 }
 

@@ -1,4 +1,4 @@
-// In-place operators of which a tensor is sparse.
+// In-place operators with sparse operands.
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/sparse/operators.h"

@@ -1,13 +1,13 @@
-// What Python's collector sees of the tape.
+// Traversal of the tape for Python's garbage collector.
 //
-// C++ objects own each other by counts that the collector does not know. From a tensor or node object that it visits,
-// this walk follows the tape as long as every owner of what it comes to lies on the way: a node or tensor is entered
-// when as many references to it were found as it has owners. So nothing is reported that somebody outside keeps
-// alive, and cycles through hooks, contexts, attributes and saved tensors are found. The walk is bounded: a cycle that
-// runs through a longer piece of tape is freed when backward frees the tape.
+// C++ objects own each other by reference counts that the collector cannot see. From a visited tensor or node object,
+// this walk follows the tape as long as all owners of what it reaches are part of the walk: a node or tensor is entered
+// when as many references to it were found as it has owners. So nothing is reported that is kept alive from outside,
+// and cycles through hooks, contexts, attributes and saved tensors are found. The walk is bounded: a cycle that runs
+// through a longer piece of tape is freed when backward frees the tape.
 //
-// A tensor that C++ owns as well (the tape keeps its leaves) reports what it keeps only when the walk from it comes
-// back to it along all these owners: then it is alive through itself alone. Its Python object may then be kept by the
+// A tensor that C++ owns as well (the tape keeps its leaves) reports what it keeps only if the walk from it returns to
+// it through all these owners: then it is kept alive by itself alone. Its Python object may then be kept by the
 // TensorImpl (tensor_object.h), and is reported, too.
 #include <array>
 

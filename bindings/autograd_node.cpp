@@ -1,4 +1,4 @@
-// Nodes of the tape in Python. Each kind of node has a type of its own, made when the first one is asked for, so that
+// Nodes of the tape in Python. Each kind of node has a type of its own, created on demand, so that
 // `type(x.grad_fn).__name__` and repr name the operator. A node of a custom Function shows the attributes of its ctx.
 #include <Python.h>
 #include <structmember.h>

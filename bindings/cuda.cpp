@@ -1,5 +1,5 @@
-// tapegrad._C's functions for tapegrad.cuda: each asks the interface of the CUDA library, which the first call loads.
-// Devices are given as indices, -1 being the current one; streams, events and graphs as numbers.
+// tapegrad._C's functions for tapegrad.cuda: each calls the interface of the CUDA library, which is loaded by the first
+// call. Devices are given as indices, -1 being the current one; streams, events and graphs as numbers.
 #include <algorithm>
 #include <optional>
 #include <tuple>

@@ -1,4 +1,4 @@
-// What the interpreter gives to the core: other threads run while long work is done, Ctrl-C stops long loops.
+// The interpreter's hooks in the core: other threads run during long work, and Ctrl-C stops long loops.
 #include <pthread.h>
 
 #include "tapegrad/bindings/functions.h"

@@ -1,9 +1,9 @@
-// Generators of random numbers keyed per sample, for data loaders: tapegrad's, Python's and NumPy's start anew from one
-// number before each call of a dataset and go on afterwards as if nothing had happened.
+// Generators of random numbers keyed per sample, for data loaders: tapegrad's, Python's and NumPy's are reseeded from
+// one number before each call of a dataset and restored afterwards.
 //
 // random.seed and numpy.random.seed cost 4 us each, saving and restoring 90 us: more than most samples. So the words of
-// both Mersenne Twisters are written in place. Where they lie is looked up once and verified against what getstate()
-// and get_state() say; where that fails, the slow calls are made. Everything needs the GIL.
+// both Mersenne Twisters are written in place. Their location is determined once and verified against getstate() and
+// get_state(); if that fails, the slow calls are used. Everything needs the GIL.
 #include <cstring>
 #include <memory>
 

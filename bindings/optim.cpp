@@ -1,6 +1,6 @@
 // The optimizers' fused steps as Python calls them: `_optimizer_step(rule, param_groups, state)` walks the groups and
-// the state dictionaries natively, so that a step costs no Python code per parameter. The dictionaries stay the only
-// place where state lives: nothing is cached here.
+// the state dictionaries natively, so that a step costs no Python code per parameter. The dictionaries are the only
+// place of the state: nothing is cached here.
 #include <algorithm>
 #include <array>
 
@@ -197,7 +197,7 @@ void write_scalars(const State& state, const BoundRule& bound, const nn::rules::
   }
 }
 
-// The same where the parameter's device counts: the numbers are there, and nobody reads them.
+// The same if the parameter's device counts the steps: the scalars are on the device and are not read by the host.
 void place_scalars(const State& state, const BoundRule& bound, nn::StepEntry& entry) {
   for (size_t i = 0; i < bound.scalars.size(); ++i) {
     PyObject* value = find(state.dict.get(), bound.scalars[i]);

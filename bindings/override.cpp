@@ -221,8 +221,9 @@ PyRef converted(PyRef result, PyTypeObject* to) {
   return own(PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(o)), items.get()));
 }
 
-// The one type that is asked, where that is a subclass of Tensor with the inherited answer: the operator runs as ever,
-// and its results become instances of the subclass. Null where a mode is on or somebody has an answer of his own.
+// The only overriding type, if it is a subclass of Tensor that inherits `__torch_function__`: the operator then runs as
+// usual, and its results become instances of the subclass. Null if a mode is active or any type has an implementation
+// of its own.
 PyTypeObject* only_default(const Relevant& relevant) noexcept {
   if (mode_is_on() || relevant.all().size() != 1) return nullptr;
   PyTypeObject* type = Py_TYPE(relevant.all()[0].get());
@@ -598,7 +599,7 @@ PyObject* call_unasked(PyObject*, PyObject* args) {
   TG_PY_CATCH
 }
 
-// _set_override_state(0: all ask, 1: not subclasses, 2: nobody): what it was
+// _set_override_state(0: all enabled, 1: subclasses disabled, 2: all disabled): returns the previous state
 PyObject* set_state(PyObject*, PyObject* state) {
   const long value = PyLong_AsLong(state);
   if (value == -1 && PyErr_Occurred()) return nullptr;

@@ -1,4 +1,4 @@
-// Methods that ask about a tensor.
+// Methods that query a tensor.
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"

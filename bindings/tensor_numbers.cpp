@@ -1,6 +1,6 @@
 // Operators of Python on tensors: arithmetic with its reflected and in-place forms, comparison, conversion to numbers.
-// Each slot calls the generated method. NumPy's arrays become tensors on either side. What an operator does not know
-// gives NotImplemented, so that Python asks the other operand.
+// Each slot calls the generated method. NumPy's arrays become tensors on either side. For unsupported operands an
+// operator returns NotImplemented, so that Python tries the other operand.
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/fast_call.h"
 #include "tapegrad/bindings/nested_data.h"

@@ -1,10 +1,10 @@
-// Life and death of the Python object of a tensor.
+// Creation and destruction of the Python object of a tensor.
 //
-// While the Python object owns the TensorImpl, `tensor` holds a counted reference. When the last Python reference
-// goes while C++ still uses the tensor and the object carries something to lose, ownership turns round ("preserve"):
-// the TensorImpl owns one Python reference, and `tensor` keeps the pointer without a count. It turns back ("take
-// back") when the tensor comes to Python again. Subclasses pass through tp_finalize, which may resurrect an object
-// once by Python's rules; taking back lifts that limit.
+// While the Python object owns the TensorImpl, `tensor` holds a counted reference. When the last Python reference goes
+// while C++ still uses the tensor and the object carries something to lose, ownership is reversed ("preserve"): the
+// TensorImpl owns one Python reference, and `tensor` keeps the pointer without a count. It is restored ("take back")
+// when the tensor is passed to Python again. Subclasses pass through tp_finalize, which may resurrect an object once by
+// Python's rules; taking back lifts that limit.
 #include "tapegrad/bindings/tensor_object.h"
 
 #include <cstdint>

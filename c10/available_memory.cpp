@@ -41,7 +41,7 @@ void require_memory(size_t nbytes) {
     munmap(p, nbytes);
     return;
   }
-  void* volatile p = std::malloc(nbytes);  // volatile: a pair that nobody looks at may be left out
+  void* volatile p = std::malloc(nbytes);  // volatile: the compiler may remove an unused malloc/free pair
   if (p == nullptr) throw std::bad_alloc();
   std::free(p);
 }

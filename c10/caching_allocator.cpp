@@ -35,8 +35,8 @@ constinit thread_local ThreadCache* first_cache __attribute__((tls_model("initia
 // What the system calls on us: the end of a thread, and fork.
 struct CachingAllocator::Hooks {
   static void thread_ends(void* first) {
-    // Runs after the destructors of C++ thread_local objects. Should somebody come later still, a new cache
-    // is made and this function called again.
+    // Runs after the destructors of C++ thread_local objects. If the allocator is used even later, a new cache is
+    // created and this function is called again.
     first_cache = last_cache = nullptr;
     Registry& r = registry();
     std::lock_guard lock(r.mutex);
@@ -213,7 +213,7 @@ void CachingAllocator::deallocate_slow(void* p, size_t nbytes) noexcept {
     if (cache != nullptr && nbytes <= kMaxCached) return deallocate(p, nbytes);
   }
   if (cache != nullptr && nbytes <= kMaxCached) {
-    // The list is full. Half of it, the part not used for longest, makes room; then the block goes on top.
+    // The list is full: the least recently used half of it is released, then the block is pushed.
     const unsigned index = bin_of(nbytes);
     if (index < kFirstMediumBin) {
       flush_bin(cache, index, cache->bins[index].limit / 2);

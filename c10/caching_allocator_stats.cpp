@@ -1,4 +1,4 @@
-// The counters of the caching allocator, for programs and for people.
+// The statistics of the caching allocator.
 #include <fmt/format.h>
 
 #include <algorithm>

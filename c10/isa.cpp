@@ -1,4 +1,4 @@
-// Which instruction set the kernels run with. A file of its own, so that what leads to no operator may ask.
+// The instruction set of the kernels. A separate file, so that it can be used without linking operators.
 #include <cstdlib>
 #include <string_view>
 

@@ -17,14 +17,14 @@ namespace {
 
 using detail::ProcFile;
 
-// The smallest head room among the control groups that hold this process.
+// The least available memory among the control groups of this process.
 uint64_t cgroup_available() noexcept {
   uint64_t room = UINT64_MAX;
   detail::for_each_cgroup("memory", [&](const detail::CgroupDir& dir) {
     uint64_t limit = dir.number(dir.v2 ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX);
     if (limit >= (uint64_t{1} << 60)) return;  // v1 writes "unlimited" as a huge number
     uint64_t used = dir.number(dir.v2 ? "memory.current" : "memory.usage_in_bytes", 0);
-    // File pages that nobody uses are counted as used and given up under pressure.
+    // Inactive file pages are counted as used but are reclaimed under pressure.
     uint64_t reclaimable = dir.field("memory.stat", dir.v2 ? "inactive_file" : "total_inactive_file", 0);
     used -= std::min(used, reclaimable);
     room = std::min(room, limit - std::min(limit, used));

@@ -34,7 +34,7 @@ thread_local bool in_region = false;
 thread_local bool pool_thread = false;
 
 thread_local constinit Chunk current_chunk{nullptr, 0};
-// Leaves a chunk that nobody wants any more. Not an Error: it is no result.
+// Thrown to leave a chunk that was dropped. Not an Error, since it is not a result of the job.
 struct Dropped {};
 
 void relax() noexcept {

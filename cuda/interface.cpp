@@ -1,4 +1,5 @@
-// What the layers above may ask of CUDA (c10/device_interface.h): each function passes on to the room that does it.
+// The CUDA implementation of c10/device_interface.h: each function forwards to the part of the backend that implements
+// it.
 #include "tapegrad/c10/device_interface.h"
 
 #include <thread>

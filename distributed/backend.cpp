@@ -1,4 +1,4 @@
-// What engines share, and the opening of those that are libraries of their own.
+// Shared code of the engines, and the loading of those that are separate libraries.
 #include "tapegrad/distributed/backend.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
-// Ranks that are threads of this process: they pass memory through a table, by numbers that travel in the store.
+// Ranks that are threads of this process: they pass memory through a table, whose indices are exchanged through the
+// store.
 #include <cstring>
 #include <map>
 #include <mutex>

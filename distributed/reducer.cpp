@@ -72,7 +72,7 @@ void Reducer::expect(bool yes) {
 bool Reducer::watch(TensorSpan outputs) {
   bool any = false;
   for (const Tensor& t : outputs) {
-    if (!t.defined() || !autograd::needs_grad(t) || t.is_leaf()) continue;  // hooks of a leaf would stay for ever
+    if (!t.defined() || !autograd::needs_grad(t) || t.is_leaf()) continue;  // hooks of a leaf would never be removed
     any = true;
     autograd::add_tensor_hook(t, [weak = weak_from_this()](const Tensor&) {
       if (auto self = weak.lock(); self && autograd::accumulating()) {

@@ -68,8 +68,7 @@ struct Watch::State {
 
   void answer(const std::string& key) {
     if (where_hook == nullptr) return;
-    // The line is taken under the lock of the interpreter, which a long call may hold: not on the thread that hears
-    // of failures.
+    // Getting the line needs the GIL, which a long call may hold: not on the thread that receives failures.
     std::thread([store = writing, key] {
       try {
         store->set(key, where_hook());
@@ -110,7 +109,7 @@ Watch::Watch(const std::shared_ptr<Store>& store, int rank, int size) : state_(s
   state_->writing->set_timeout(Milliseconds(1000));
   state_->rank = rank;
   state_->size = size;
-  state_->reading->set_at_end("gone", fmt::format("{} ", rank));  // before anybody hears of this rank
+  state_->reading->set_at_end("gone", fmt::format("{} ", rank));  // before other ranks learn of this one
   state_->thread = std::thread([state = state_] { state->run(); });
 }
 
@@ -118,7 +117,7 @@ Watch::~Watch() {
   State& s = *state_;
   if (s.generation != fork_generation()) {  // a forked child has no such thread
     s.thread.detach();
-    new std::shared_ptr<State>(state_);  // and its locks may be held for ever
+    new std::shared_ptr<State>(state_);  // and its locks may stay held forever
     return;
   }
   {

@@ -628,7 +628,7 @@ void Exchange::before_fork() noexcept {
   mutex_.lock();
   if (service_) service_->pause();
   tickets_mutex_.lock();
-  // Nothing is allocated here: without memory there is nobody to tell.
+  // Nothing is allocated here: an allocation failure could not be reported.
   auto reserve = [](Ledger& ledger) {
     const uint32_t slot = ledger.reserve_slot();
     return slot == kNone ? kPinSlot : slot;

@@ -139,7 +139,7 @@ void Service::abandon() noexcept {
 void Service::accept_one() noexcept {
   int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
   if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-    // Without a descriptor nobody could even be turned away, and the listener would stay readable.
+    // Without a descriptor a connection could not even be rejected, and the listener would stay readable.
     spare_.reset();
     fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
     if (fd >= 0) {

@@ -85,7 +85,7 @@ void punch_shared_file(const Descriptor& file, size_t offset, size_t nbytes) noe
 }
 
 void* map_shared_file(const Descriptor& file, size_t nbytes, bool writable, size_t align) {
-  // Addresses are reserved with room to choose, and the file is laid over the aligned part.
+  // A larger address range is reserved, and the file is mapped over its aligned part.
   const size_t padded = nbytes + (align > 4096 ? align : 0);
   void* raw = mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TG_CHECK(raw != MAP_FAILED, OutOfMemory, "shared memory: no address space for {}: {}", format_bytes(nbytes),

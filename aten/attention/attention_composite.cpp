@@ -1,4 +1,4 @@
-// The public attention function: brings its arguments into the kernel's four dimensions; and attention by whole
+// The public attention function, which reshapes its arguments to the kernel's four dimensions; and attention on whole
 // matrices.
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 // Attention in tiles over rows of the query and rows of the key, after Dao et al., "FlashAttention", 2022: forward
-// keeps a running maximum and sum per row, backward computes the weights again from the logarithm of that sum.
-// Everything is accumulated in the compute type; 16-bit inputs are converted tile by tile. A tile of scores is padded
-// to whole lanes with -inf, so that every row loop has a constant count.
+// keeps a running maximum and sum per row, backward recomputes the weights from the logarithm of that sum. Everything
+// is accumulated in the compute type; 16-bit inputs are converted tile by tile. A tile of scores is padded to whole
+// lanes with -inf, so that every row loop has a constant count.
 #include <algorithm>
 #include <limits>
 #include <vector>

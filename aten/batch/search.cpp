@@ -1,4 +1,4 @@
-// Searching, counting, and choosing by the order of elements, where tensors have samples.
+// Batching rules of searching, counting, and selection by the order of elements.
 #include <algorithm>
 
 #include "tapegrad/aten/batch/part.h"

@@ -1,5 +1,5 @@
-// Solvers of linear systems where matrices have samples. One matrix for all samples is factored once: their right-hand
-// sides become more columns of it.
+// Batching rules of linear solvers. A matrix shared by all samples is factored once: the samples' right-hand sides
+// become further columns.
 #include "tapegrad/aten/batch/part.h"
 #include "tapegrad/aten/batch/rules.h"
 #include "tapegrad/aten/functions_solve.h"

@@ -1,4 +1,4 @@
-// copy_ and fill_: the kernels on which every conversion, clone and in-place write through a view rests.
+// copy_ and fill_: the kernels behind every conversion, clone and in-place write through a view.
 #include <cstring>
 
 #include "tapegrad/aten/copy/across.h"

@@ -1,4 +1,4 @@
-// The transforms of tapegrad.fft around the three kernels: lengths, dimensions, normalisation, conjugates.
+// The public transforms of tapegrad.fft, built on the three kernels: lengths, dimensions, normalisation, conjugates.
 #include <cmath>
 
 #include "tapegrad/aten/functions_copy.h"

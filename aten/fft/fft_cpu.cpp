@@ -1,5 +1,5 @@
 // Kernels of the Fourier transforms: complex ones along several dimensions, real ones along one. A real transform of
-// even length is a complex one of half the length, whose result is taken apart (Van Loan, section 4.3).
+// even length is a complex one of half the length, whose result is then separated (Van Loan, section 4.3).
 #include "tapegrad/aten/fft/lines.h"
 #include "tapegrad/aten/tensor.h"
 

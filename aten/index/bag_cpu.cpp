@@ -1,4 +1,4 @@
-// Sums, means and maxima of bags of rows, without the rows themselves in memory.
+// Sums, means and maxima of bags of rows, without copying the rows.
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -1,4 +1,4 @@
-// Index operators that are made of others.
+// Index operators composed of others.
 #include <functional>
 
 #include "tapegrad/aten/functions_compare.h"

@@ -13,7 +13,7 @@ int64_t broadcast_stride(const TensorImpl& t, size_t d, size_t ndim) {
   return t.stride(static_cast<int>(own));
 }
 
-// -1: dimension a is faster than b, 1: slower, 0: nobody can tell.
+// -1: dimension a is faster than b, 1: slower, 0: undetermined.
 int compare_dims(std::span<const Tensor* const> operands, IntSpan sizes, size_t a, size_t b) {
   for (const Tensor* t : operands) {
     const int64_t sa = std::abs(broadcast_stride(*t->impl(), a, sizes.size()));

@@ -119,7 +119,7 @@ const Tensor* simple_shape(Inputs inputs) {
   return reference;
 }
 
-// Whether the target may be written straight away: the same tensor as an input or a stranger to all.
+// Whether the target may be written directly: it is the same tensor as an input, or shares no memory with any of them.
 bool simple_target(const Tensor& out, const Tensor& reference, Inputs inputs) {
   if (!out.is_contiguous() || !(out.sizes() == reference.sizes())) return false;
   if (out.impl()->storage()->read_only()) return false;

@@ -1,4 +1,4 @@
-// Joining operators that are made of cat and views.
+// Joining operators composed of cat and views.
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_join.h"

@@ -77,7 +77,7 @@ void qr(const Tensor& A, std::string_view mode, const Tensor& Q, const Tensor& R
     int64_t m = a.rows, n = a.cols, k = std::min(m, n), columns = with_q ? q->cols : 0;
     for_each_matrix(a.count, 4 * work(m, n) + 500, [&](int64_t i) {
       std::vector<T> copy;
-      // Factored in Q where that has the room for it.
+      // Factored in Q if Q is large enough.
       bool in_q = with_q && columns >= n;
       if (!in_q) copy.resize(static_cast<size_t>(m * n));
       T* w = in_q ? (*q)[i] : copy.data();

@@ -1,4 +1,4 @@
-// Public forms of the factorisations around their kernels.
+// The public forms of the factorisations, built on their kernels.
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_decompose.h"
 #include "tapegrad/aten/linalg/matrices.h"

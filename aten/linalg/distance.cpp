@@ -1,4 +1,5 @@
-// Distances between all pairs of two sets of points, in memory that follows the result, not points times coordinates.
+// Distances between all pairs of two sets of points. Memory is proportional to the result, not to points times
+// coordinates.
 #include <algorithm>
 
 #include "tapegrad/aten/functions_compare.h"

@@ -1,5 +1,5 @@
-// Distances between all pairs of points of two sets: kWidth points of the second side by side, so that vectors go over
-// points and few coordinates cost little.
+// Distances between all pairs of points of two sets: kWidth points of the second set at once, so that vectors run over
+// points and are full even with few coordinates.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -1,4 +1,4 @@
-// matmul and the products that are put together from mm, bmm, mv and dot.
+// matmul and other products composed of mm, bmm, mv and dot.
 #include <algorithm>
 #include <limits>
 

@@ -125,7 +125,7 @@ void detail::take_scratch() {
   }
   ++b.threads;
   have_scratch = true;
-  if (b.have_key) pthread_setspecific(b.key, &b);  // without memory for that the place is kept for ever
+  if (b.have_key) pthread_setspecific(b.key, &b);  // without memory for that the slot is never freed
 }
 
 void supply_scratch(void* library) noexcept try {

@@ -1,5 +1,5 @@
 // The kernels of small_spectral.h. Loops run over whole vectors of fixed length, so that the compiler unrolls them;
-// what is padded holds zeros. Every sum has a fixed order: the same bits on every thread.
+// padding is filled with zeros. Every sum has a fixed order: the same bits on every thread.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Public forms of inverses, determinants and solvers around their kernels: vectors, the right-hand side, errors.
+// The public forms of inverses, determinants and solvers, built on their kernels: vectors, the right-hand side, errors.
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"

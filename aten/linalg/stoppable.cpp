@@ -62,7 +62,7 @@ int run_apart(std::function<int()> function) {
       } catch (...) {
         error = std::current_exception();
       }
-      shared->run = nullptr;  // the copies go before anybody is told
+      shared->run = nullptr;  // frees the copies before the caller is notified
       std::lock_guard lock(shared->mutex);
       shared->info = info;
       shared->error = error;

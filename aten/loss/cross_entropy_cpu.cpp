@@ -1,5 +1,5 @@
 // Cross entropy of rows in one pass: the maximum, the sum of exponentials, the loss. The softmax is not stored; the
-// gradient makes it anew from the saved normaliser.
+// gradient recomputes it from the saved normaliser.
 #include <algorithm>
 
 #include "tapegrad/aten/functors/math.h"

@@ -1,6 +1,6 @@
 // Connectionist temporal classification (Graves, Fernandez, Gomez, Schmidhuber, 2006): forward and backward variables
 // over the target with blanks in between, all in logarithms, one sample per task. Both variables contain the
-// probability of their own step, as in the paper, so that it is taken out once of their product.
+// probability of their own step, as in the paper, so their product is divided by it once.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// Pointwise operators made of others: powers in double, neighbours, complex numbers from their parts.
+// Pointwise operators composed of others: powers in double, neighbours, complex numbers from their parts.
 #include <cmath>
 
 #include "tapegrad/aten/functions.h"

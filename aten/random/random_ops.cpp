@@ -1,4 +1,4 @@
-// Random operators that are made of others.
+// Random operators composed of others.
 #include <cmath>
 
 #include "tapegrad/aten/functions_activation.h"

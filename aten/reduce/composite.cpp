@@ -1,4 +1,4 @@
-// Reductions made of others; see aten/ops/reduce.toml.
+// Reductions composed of others; see aten/ops/reduce.toml.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,6 @@
-// A recurrent layer in one direction. The input's part of all steps is one product; then chunks of sequences, which do
-// not know of each other, go through the steps: a product with the state's weight and the pointwise part of the cell.
+// A recurrent layer in one direction. The input's part of all steps is one product; then chunks of sequences, which are
+// independent of each other, go through the steps: a product with the state's weight and the pointwise part of the
+// cell.
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/aten/rnn/gates.h"
 #include "tapegrad/aten/rnn/packed_product.h"

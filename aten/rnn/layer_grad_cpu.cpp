@@ -1,5 +1,5 @@
-// Back-propagation through time of a recurrent layer. Chunks of sequences go backwards through the steps and leave the
-// gradients of the gates' sums; what those mean for input and weights is one product each over all steps.
+// Back-propagation through time of a recurrent layer. Chunks of sequences go backwards through the steps and store the
+// gradients of the gates' sums; the gradients of input and weights then follow from one product each over all steps.
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/aten/rnn/gates.h"
 #include "tapegrad/aten/rnn/packed_product.h"

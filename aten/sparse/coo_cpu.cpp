@@ -1,4 +1,4 @@
-// Products of sparse and dense matrices, shared out to threads by columns: entries of one row may be anywhere.
+// Products of sparse and dense matrices. Threads divide the columns, since the entries of a row may be anywhere.
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -1,7 +1,7 @@
 // Resampling of bytes in fixed point, as Pillow and PyTorch do it, so that pictures have the same bytes: weights are
 // computed in double and rounded to whole numbers of 16 bits, dimensions are resampled one after another from the last
-// one on, and what lies between two of them is rounded to bytes, too. A dimension that keeps its size is left alone,
-// whatever scale was given.
+// one on, and intermediate results are rounded to bytes, too. A dimension that keeps its size is skipped, whatever the
+// scale.
 #include "tapegrad/aten/upsample/bytes.h"
 
 #include <cstring>

@@ -1,5 +1,4 @@
-// View functions that rearrange dimensions without looking at sizes inside them: each says where the result
-// lies in the storage of its input.
+// View functions that rearrange whole dimensions: each computes the geometry of the result in the storage of its input.
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
 

@@ -1,4 +1,4 @@
-// View operators that are made of others.
+// View operators composed of others.
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_reduce.h"

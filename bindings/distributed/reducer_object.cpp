@@ -1,4 +1,4 @@
-// Buckets of gradients as nn/parallel/distributed.py uses them: a thin cover of distributed/reducer.h. The callables
+// Buckets of gradients as nn/parallel/distributed.py uses them: a thin wrapper of distributed/reducer.h. The callables
 // that it gets are owned and must not own the object.
 #include "tapegrad/bindings/distributed/reducer_object.h"
 

@@ -1,5 +1,5 @@
-// Stores of process groups, as tapegrad.distributed's classes use them. Calls give the GIL away in C++
-// (BlockingRegion), and copy what they need of Python's objects before.
+// Stores of process groups, as tapegrad.distributed's classes use them. Calls release the GIL in C++ (BlockingRegion),
+// and copy the data of Python objects before.
 #include <utility>
 
 #include "tapegrad/bindings/args.h"
@@ -198,7 +198,7 @@ PyObject* store_queue_push(PyObject* o, PyObject* args) {
   TG_PY_CATCH
 }
 
-// None where the queue is empty and nobody waits.
+// None if the queue is empty and wait is false.
 PyObject* store_queue_pop(PyObject* o, PyObject* args) {
   TG_PY_TRY
   PyObject* key;

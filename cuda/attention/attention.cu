@@ -1,5 +1,5 @@
 // Attention and its gradient. Forward: a block has 64 rows of the query and 64 columns of the value and walks over the
-// keys with a running maximum and sum per row. Backward makes the weights again from the logarithm of that sum: blocks
+// keys with a running maximum and sum per row. Backward recomputes the weights from the logarithm of that sum: blocks
 // with 64 keys walk over the rows of all heads that share them (gradients of key and value), blocks with 64 rows over
 // the keys (gradient of the query). The strip of a first factor and the tile of weights are never needed at once and
 // share memory.

@@ -1,11 +1,11 @@
-// Attention by cuDNN's fused engines: softmax(query key^T scale) value without the scores ever being in memory, and its
-// gradient. The graphs are those that the engines know (NVIDIA, "cuDNN Graph API: fused flash attention fprop" and
-// "bprop"): products, pointwise steps and reductions. Saved between the two is the logarithm of each row's sum of
-// exponentials, as by our own kernels, so that either may compute the gradient.
+// Attention by cuDNN's fused engines: softmax(query key^T scale) value without storing the scores, and its gradient.
+// The graphs are those that the engines support (NVIDIA, "cuDNN Graph API: fused flash attention fprop" and "bprop"):
+// products, pointwise steps and reductions. Saved between the two is the logarithm of each row's sum of exponentials,
+// as by our own kernels, so that either may compute the gradient.
 //
-// The engines that need little memory for the gradient add it up for the query in the order in which blocks come. What
-// is described here makes that sum by one product over the gradients of all scores, which lie in a workspace of 2 bytes
-// each: the same bits in every run. Large ones are taken a few matrices at a time.
+// The engines that need little memory accumulate the query's gradient in the order in which blocks finish. The graph
+// described here computes that sum by one product over the gradients of all scores, which are stored in a workspace of
+// 2 bytes each: the same bits in every run. Large gradients are computed a few matrices at a time.
 #include <atomic>
 #include <limits>
 

@@ -1,7 +1,7 @@
 // _conv and its two gradients as products whose one factor is the matrix of patches, made in shared memory strip by
 // strip and never written. Each element of a result is one thread's sum in the order of the channels and of the
 // kernel's elements; the gradient of the weight, a small matrix with long sums, is cut into parts that are added in
-// order. A library of convolutions (library.h) is asked first.
+// order. A convolution library (library.h) is tried first.
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/conv/direct.h"

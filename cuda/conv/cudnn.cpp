@@ -1,5 +1,5 @@
 // Convolutions by cuDNN: a graph of one operation. With backends.cudnn.benchmark algorithms are measured; otherwise
-// none is taken whose sums are made in another order each time.
+// algorithms whose order of summation varies between runs are excluded.
 #include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/cuda/conv/cudnn_layout.h"
 

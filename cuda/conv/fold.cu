@@ -1,5 +1,4 @@
-// Patches of images as columns, and columns added back: an element of the result per thread, which finds what it is
-// made of.
+// Patches of images as columns, and columns added back: one element of the result per thread, which gathers its terms.
 #include "tapegrad/aten/conv/fold.h"
 
 #include "tapegrad/aten/typed.h"

@@ -1,4 +1,4 @@
-// Tensors out of nothing. Sequences are computed in double, int64 or complex128, as on the CPU, and converted.
+// Creation of tensors. Sequences are computed in double, int64 or complex128, as on the CPU, and converted.
 #include <cmath>
 
 #include "tapegrad/aten/functors/math.h"

@@ -1,6 +1,6 @@
-// Fourier transforms (rows of fft.toml): the library's where there is one, else by the passes of transform.h, in shared
-// memory where a line fits in there and through the device's memory for longer ones. Roots of unity are made for each
-// call, in double, and rounded once; so are chirps. Results depend on the values and the lengths alone.
+// Fourier transforms (rows of fft.toml): by the library if there is one, else by the passes of transform.h, in shared
+// memory if a line fits, and in global memory for longer ones. Roots of unity are made for each call, in double, and
+// rounded once; so are chirps. Results depend on the values and the lengths alone.
 #include "tapegrad/aten/fft/lengths.h"
 #include "tapegrad/aten/fft/plan.h"
 #include "tapegrad/cuda/copy/copy.h"

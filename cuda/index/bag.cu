@@ -1,5 +1,5 @@
-// Sums, means and maxima of bags of rows: a column of a bag per thread, rows in their order. Bad indices are left out
-// and bad offsets cut, with the fault recorded.
+// Sums, means and maxima of bags of rows: a column of a bag per thread, rows in their order. Bad indices are skipped
+// and bad offsets clamped, with the fault recorded.
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"

@@ -1,5 +1,5 @@
-// Results whose size the values decide: nonzero and masked_select. Positions come from prefix sums; the size is a value
-// that the host waits for.
+// Operators whose result size depends on values: nonzero and masked_select. Positions come from prefix sums; the size
+// is a value that the host waits for.
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"

@@ -1,7 +1,7 @@
 // Matrix products by cuBLASLt. A product of rows is the product of the transposes the other way round, which is how
-// BLAS sees the same memory: C^T = B^T A^T. What the library needs to know of a product (descriptions, and the
-// algorithm that its heuristics chose) is kept per shape, kMostPlans of them per device. Algorithms that add up in
-// another order each time, or in 16 bits, are not asked for: the same product has the same bits in every run.
+// BLAS sees the same memory: C^T = B^T A^T. The library's plan of a product (descriptors, and the algorithm chosen by
+// its heuristics) is cached per shape, kMostPlans per device. Algorithms whose order of summation varies, or that
+// accumulate in 16 bits, are excluded: the same product has the same bits in every run.
 #include <cublasLt.h>
 
 #include <algorithm>

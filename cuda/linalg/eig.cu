@@ -1,4 +1,4 @@
-// Eigenvalues and eigenvectors of general matrices: by the library where it takes them, else a block of threads per
+// Eigenvalues and eigenvectors of general matrices: by the library if it accepts them, else a block of threads per
 // matrix, from a Schur form (block_schur.h). Conventions are LAPACK's: vectors have length 1, the largest element of a
 // complex one is real, and eigenvalues of real matrices come in conjugate pairs, of positive imaginary part first.
 #include "tapegrad/cuda/kernels.h"

@@ -1,4 +1,4 @@
-// Eigenvalues and eigenvectors of Hermitian matrices: by the library where it takes them, else a block of threads per
+// Eigenvalues and eigenvectors of Hermitian matrices: by the library if it accepts them, else a block of threads per
 // matrix.
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/linalg/block_eigen.h"

@@ -1,4 +1,4 @@
-// Singular values and vectors: by the library where it takes the matrices, else a block of threads per matrix, by
+// Singular values and vectors: by the library if it accepts the matrices, else a block of threads per matrix, by
 // rotations of pairs of columns until all are orthogonal (Hestenes 1958), a warp per pair. The left vectors are the Q
 // of what the columns have become, so that they are orthonormal for any rank. A matrix with more columns than rows is
 // worked on as its adjoint.

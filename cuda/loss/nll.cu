@@ -1,5 +1,5 @@
-// Negative log likelihood and cross entropy of labels, with their gradients. Cross entropy does not keep the softmax:
-// the gradient makes it anew from the saved normaliser.
+// Negative log likelihood and cross entropy of labels, with their gradients. Cross entropy does not store the softmax:
+// the gradient recomputes it from the saved normaliser.
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"

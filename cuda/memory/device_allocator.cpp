@@ -1,5 +1,5 @@
-// Allocating and freeing: what happens in nearly every call. Growth and shortage are in device_allocator_segments.cpp,
-// reports in device_allocator_report.cpp.
+// Allocating and freeing, without the rare cases. Growth and shortage are in device_allocator_segments.cpp, reports in
+// device_allocator_report.cpp.
 #include "tapegrad/cuda/memory/device_allocator.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the caching allocator says of itself: counters, snapshots, the report when memory runs out, and the checks of
-// its own rules that tests make after each call.
+// Reports of the caching allocator: counters, snapshots, the out-of-memory report, and the checks of its invariants
+// that tests run after each call.
 #include <algorithm>
 
 #include "tapegrad/c10/allocator.h"
@@ -99,7 +99,7 @@ std::vector<SegmentRecord> DeviceAllocator::segments() const {
   return all;
 }
 
-// The report of promise 12: who holds what, by the lines of the program.
+// The out-of-memory report: the memory held, by lines of the program.
 std::string DeviceAllocator::out_of_memory_report(std::size_t nbytes) const {
   struct Group {
     uint64_t bytes = 0, blocks = 0;

@@ -1,4 +1,4 @@
-// Where the caching allocator gets memory from, and what it does when there is none left.
+// Growth of the caching allocator, and what it does when memory runs out.
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>

@@ -1,6 +1,5 @@
-// Collectives among devices of this process, which cuda.nccl asks for: one thread gives each device its call, all of
-// them as one group of NCCL's, on the devices' current streams. Communicators are made once for each list of devices
-// and kept to the end of the process.
+// Collectives among devices of this process, for cuda.nccl: one thread makes each device's call, as one NCCL group, on
+// the devices' current streams. Communicators are created once per list of devices and kept until the process ends.
 #include <map>
 
 #include "tapegrad/c10/error.h"

@@ -1,5 +1,5 @@
-// Padding: an element of the result finds its source; in the gradient an element of the input finds all places it went
-// to, in their order.
+// Padding: an element of the result finds its source; in the gradient an element of the input sums all places that it
+// was copied to, in their order.
 #include <cstring>
 
 #include "tapegrad/aten/pad/source.h"

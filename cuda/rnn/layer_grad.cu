@@ -1,5 +1,5 @@
-// Back-propagation through time of a recurrent layer: a launch and a product per step leave the gradients of the gates'
-// sums; what those mean for input and weights is one product each over all steps.
+// Back-propagation through time of a recurrent layer: a launch and a product per step store the gradients of the gates'
+// sums; the gradients of input and weights then follow from one product each over all steps.
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/aten/rnn/walk.h"
 #include "tapegrad/cuda/copy/copy.h"

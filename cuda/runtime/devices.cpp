@@ -1,4 +1,4 @@
-// Which devices there are, asked once, and the sentence for each way in which there is none.
+// The number of devices, determined once, and the message for each reason why there may be none.
 #include <atomic>
 
 #include "tapegrad/c10/error.h"

@@ -1,4 +1,4 @@
-// What happens when the library is loaded.
+// Initialisation when the library is loaded.
 #include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/runtime/driver.h"
 

@@ -363,7 +363,7 @@ class RuntimeDriver final : public Driver {
     TG_CUDA_CHECK(cudaMemsetAsync(p, byte, nbytes, stream));
   }
 
-  // In a capture the function runs once per replay, so nobody knows when it is needed no more: it is kept.
+  // In a capture the function runs once per replay, so it is unknown when it is no longer needed: it is leaked.
   void host_function(StreamHandle stream, std::function<void()> function) override {
     const bool captured = capture_state(stream) != CaptureState::None;
     struct Call {
@@ -375,7 +375,7 @@ class RuntimeDriver final : public Driver {
       auto* c = static_cast<Call*>(p);
       try {
         c->function();
-      } catch (...) {  // there is nobody above
+      } catch (...) {  // there is no caller that could handle it
       }
       if (!c->keep) delete c;
     };

@@ -1,5 +1,5 @@
 // The queues of the simulated machine: what runs when. Memory is in simulated_memory.cpp, captures in
-// simulated_graph.cpp, what other processes see in simulated_processes.cpp.
+// simulated_graph.cpp, sharing with other processes in simulated_processes.cpp.
 #include "tapegrad/cuda/simulated/simulated_driver.h"
 
 #include <sys/mman.h>

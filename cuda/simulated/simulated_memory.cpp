@@ -132,7 +132,7 @@ void SimulatedDriver::release_memory(int device, PhysicalHandle memory, std::siz
   physical_.erase(it);
 }
 
-// The bytes belong to the address here, not to the memory: whoever maps memory a second time finds it fresh.
+// Here the bytes belong to the address, not to the physical memory: memory that is mapped again has new contents.
 void SimulatedDriver::map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);

@@ -1,5 +1,5 @@
-// What other processes see of a simulated machine: a file that holds the memory of `allocate` and the counts of events.
-// A handle says where in the file of which process, which is opened through /proc.
+// The part of a simulated device that is shared with other processes: a file that holds the memory of `allocate` and
+// the counts of events. A handle names a process and an offset in its file, which is opened through /proc.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>

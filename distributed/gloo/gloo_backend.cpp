@@ -1,9 +1,9 @@
 // The engine over gloo: TCP connections between all ranks, on any machines. A library of its own (libtapegrad_gloo),
 // opened when the first group needs it, so that tapegrad does not depend on libgloo (backend.cpp).
 //
-// gloo connects the ranks and moves bytes in order, on its own thread; collectives are made of its sends and receives
-// (pairwise_backend.h). Waiting is cut into slices by a thread that interrupts it (gloo's own time-out would end all
-// connections), so that deadlines, failures of other ranks and Ctrl-C are seen.
+// gloo connects the ranks and moves bytes in order, on its own thread; collectives are composed of its sends and
+// receives (pairwise_backend.h). A thread interrupts waits in slices (gloo's own timeout would close all connections),
+// so that deadlines, failures of other ranks and Ctrl-C are checked.
 #include <arpa/inet.h>
 #include <gloo/context.h>
 #include <gloo/rendezvous/context.h>
@@ -57,7 +57,7 @@ class StoreView : public gloo::rendezvous::Store {
   const Milliseconds limit_;
 };
 
-// Interrupts waits that take longer than a slice. The thread sleeps while nobody waits.
+// Interrupts waits that take longer than a slice. The thread sleeps while no thread waits.
 class Pulse {
  public:
   Pulse() : thread_([this] { run(); }) {}
@@ -290,7 +290,7 @@ class GlooBackend final : public PairwiseBackend {
               std::vector<int> missing = open_[at].peers;
               for (size_t later = at + 1; later < open_.size(); ++later) {
                 if (come[later] || open_[later].sends != open_[at].sends) continue;
-                come[later] = wait_a_slice(later);  // whoever has come need not be asked again
+                come[later] = wait_a_slice(later);  // those that have arrived are not polled again
                 if (!come[later]) missing.insert(missing.end(), open_[later].peers.begin(), open_[later].peers.end());
               }
               return missing;

@@ -1,4 +1,4 @@
-// Collectives among devices of this process: what each is given is checked, and then the engine's.
+// Collectives among devices of this process: checks the arguments of each device and calls the engine.
 #include <algorithm>
 
 #include "tapegrad/autograd/node.h"

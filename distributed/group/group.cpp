@@ -41,7 +41,7 @@ struct Group::State : GroupCore {
   static constexpr Milliseconds kGraceOfEnds{2000};  // data of an ended rank's last collective may still be on the way
   uint64_t listener = 0;
   uint32_t generation = fork_generation();
-  uint64_t number = 0;  // of the newest collective, by whoever runs it
+  uint64_t number = 0;  // of the newest collective; used by the thread that runs it
   size_t most_inline, block;
   Block mine, all;
   bool closed = false;
@@ -91,7 +91,8 @@ void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
       std::memcpy(&other, all.data() + static_cast<size_t>(r) * block, sizeof(other));
       fits = fits && other.payload <= most_inline;
       if (h.kind != Kind::AllGather && h.kind != Kind::Gather) continue;
-      // Each rank says how much it gives; who does not have the room for it says so before anything is written.
+      // Each rank announces how much it sends; a rank whose output has another size reports so before anything is
+      // written.
       const Bytes& room = p.out_bytes[p.out_bytes.size() == 1 ? 0 : static_cast<size_t>(r)];
       if (room.data != nullptr || room.nbytes != 0)
         TG_CHECK(room.nbytes == other.payload || !h.varying, Runtime, "{}: rank {} gives {} bytes, its output has {}",
@@ -106,7 +107,7 @@ void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
   p.finish(place.size);
 }
 
-// Queues the call: nobody waits for data. The first one makes the communicator, with an id that rank 0 hands around.
+// Queues the call; the host does not wait for data. The first call creates the communicator, with an id from rank 0.
 void Group::State::on_device(Prepared& p, Work& work, const Wait& wait) {
   DeviceJob job;
   job.device = p.place;
@@ -236,7 +237,7 @@ Group::Group(BackendPlace place, std::unique_ptr<Backend> backend, GroupOptions 
 
 Group::~Group() {
   State& s = *state_;
-  if (s.generation != fork_generation()) {  // a forked child has none of the threads, and locks may be held for ever
+  if (s.generation != fork_generation()) {  // a forked child has none of the threads, and locks may stay held forever
     static_cast<void>(state_.release());
     return;
   }

@@ -158,7 +158,7 @@ std::shared_ptr<Work> Messages::start(Call call, bool here) {
           const ModeGuard plain(kModeNoGrad, ~static_cast<uint32_t>(kModeNoGrad));
           const std::string text = fmt::format("{} {} rank {}", name_of(call.kind), sends ? "to" : "from", call.root);
           Wait w = core_.wait_of(call, core_.title(call.root < 0 ? "recv" : text.c_str(), 0, call.line), !own_thread);
-          if (leaves) w.patience = {};  // nobody waits
+          if (leaves) w.patience = {};  // no rank waits
           if (sends) {
             send(call, piece, *rest, after, w);
             return -1;

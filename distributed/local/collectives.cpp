@@ -1,4 +1,4 @@
-// Collectives through the chunks of the area. All ranks do the same number of steps in a call, which they know from its
+// Collectives through the chunks of the area. All ranks make the same number of steps in a call, which follows from its
 // sizes, so chunks and their order never depend on timing. Two or three ranks each read what the others filled and add
 // it to their own; from four on each reduces its share of a chunk and all copy the shares, two copies in place of one
 // for each rank.

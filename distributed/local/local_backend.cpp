@@ -1,4 +1,4 @@
-// Meeting, small exchanges and messages; the rest is in collectives.cpp.
+// Rendezvous, small exchanges and messages; the rest is in collectives.cpp.
 #include "tapegrad/distributed/local/local_backend.h"
 
 #include <cstring>
@@ -18,8 +18,8 @@ void LocalBackend::exchange(const void* mine, size_t n, void* all, const Wait& w
   guarded(wait, [&] { exchange_bytes(mine, n, all, wait); });
 }
 
-// Two slots are enough: whoever writes the slot of exchange k has ended k-1, for which all have begun k-1 and so have
-// read k-2.
+// Two slots are enough: a rank that writes the slot of exchange k has ended k-1, so all ranks have begun k-1 and
+// therefore read k-2.
 void LocalBackend::exchange_bytes(const void* mine, size_t n, void* all, const Wait& wait) {
   const uint64_t number = ++exchanges_;
   Area::ExchangeSlot& own = area_.exchange_slot(rank(), number);

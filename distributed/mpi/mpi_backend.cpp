@@ -1,7 +1,7 @@
 // The engine over MPI, for ranks that mpirun or srun has started. A library of its own (libtapegrad_mpi), opened when a
-// group asks for it (backend.cpp), so that tapegrad needs no MPI. Collectives are made of its sends and receives
-// (pairwise_backend.h): every request is asked about in turn, so that a deadline, the failure of another rank and
-// Ctrl-C end the waiting.
+// group asks for it (backend.cpp), so that tapegrad needs no MPI. Collectives are composed of its sends and receives
+// (pairwise_backend.h): requests are polled in turn, so that a deadline, the failure of another rank and Ctrl-C end the
+// wait.
 //
 // Thread rules: MPI is called by one thread at a time, under a lock; a group has a communicator of its own.
 #include <mpi.h>
@@ -257,8 +257,8 @@ class MpiBackend final : public PairwiseBackend {
     return static_cast<int>(tag) + kSwapTag + 1;
   }
 
-  // Who is who in MPI's world travels through the store; then all are there, and making the communicator waits for
-  // nobody.
+  // Ranks exchange their numbers in MPI's world through the store; once all have arrived, creating the communicator
+  // does not wait.
   void connect(const BackendPlace& place) {
     {
       const std::lock_guard lock(mpi_lock());

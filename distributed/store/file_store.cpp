@@ -1,7 +1,7 @@
 // Keys in a file: a log of records that all processes append to under flock(), in PyTorch's layout (lengths of 32 bits,
 // keys behind "/", deleted ones behind "-/"), so that programs of both may share one. A record that its writer did not
 // finish (it was killed, the disk was full) ends the log and is overwritten by the next one. The file is opened for
-// each call: what fork() shares is never locked, and a file that was removed and made again is noticed.
+// each call: so a descriptor shared by fork() is never locked, and a file that was removed and recreated is noticed.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -230,7 +230,7 @@ class FileStore final : public StoreBase<Store> {
   bool has_all(const std::vector<std::string>& keys) const {
     return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) { return keys_.find("/" + key); });
   }
-  // Changes are looked for by the file's size: network file systems tell nobody.
+  // Changes are detected by the file's size, since network file systems send no notifications.
   void wait_for_keys(const char* op, const std::vector<std::string>& keys, std::optional<Milliseconds> given) {
     const Milliseconds limit = checked(op, given);
     const Clock::time_point deadline = deadline_in(limit);

@@ -171,7 +171,7 @@ class HashStore final : public StoreBase<Store> {
 
  private:
   void wake() noexcept override {
-    const std::lock_guard lock(table_->mutex);  // nobody is between looking and sleeping
+    const std::lock_guard lock(table_->mutex);  // no thread is between its check and its sleep
     table_->changed.notify_all();
   }
   template <class F>

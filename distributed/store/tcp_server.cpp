@@ -101,8 +101,8 @@ struct TcpServer::State {
     for (int i = 0; i < 64; ++i) {
       int fd = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-        // Without a descriptor nobody could even be turned away, and the listener would stay readable. Who has not said
-        // what it is makes room first.
+        // Without a descriptor a connection could not even be rejected, and the listener would stay readable. Clients
+        // that have not authenticated are closed first.
         if (!greeting.empty()) {
           drop(*greeting.front());
           continue;

@@ -71,7 +71,7 @@ int look_up(const char* host, const char* port, int flags, addrinfo** found) {
   return getaddrinfo(host, port, &hints, found);
 }
 
-// A name server may not answer for minutes, and getaddrinfo() hears nothing meanwhile: it is asked on another thread.
+// A name server may not answer for minutes, and getaddrinfo() cannot be interrupted: it is called on another thread.
 Addresses resolve(const std::string& host, uint16_t port, const SocketWait& wait, std::string& problem, bool& later) {
   Addresses none(nullptr, freeaddrinfo);
   addrinfo* found = nullptr;

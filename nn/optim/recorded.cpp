@@ -1,6 +1,5 @@
 // Steps that are recorded on the tape: the same formulas (rules.h), on tensors. For `differentiable=True`, where an
-// outer loss goes through the steps of an inner optimizer; every operator of a formula allocates, so it is no way to
-// train quickly.
+// outer loss goes through the steps of an inner optimizer; every operator of a formula allocates, so this is slow.
 #include <algorithm>
 
 #include "tapegrad/aten/functions_compare.h"
