@@ -17,7 +17,7 @@ def missing_function(name: str, why: str, error: type = NotImplementedError, doc
 
 
 def missing_class(name: str, why: str, error: type = NotImplementedError, bases: tuple = (), doc: str = ""):
-    """A class that can be named, asked for with isinstance and subclassed; making one raises `error`."""
+    """A placeholder class that can be imported, used with isinstance and subclassed; instantiating it raises `error`."""
 
     def __init__(self, *args, **kwargs):
         raise error(f"{name}: {why}")

@@ -1,4 +1,4 @@
-"""Names of the root module that few scripts use. They are imported when asked for."""
+"""Rarely used names of the root module. The module is imported when one of them is first used."""
 
 from __future__ import annotations
 

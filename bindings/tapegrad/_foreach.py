@@ -1,6 +1,6 @@
 """PyTorch's functions over lists of tensors: `_foreach_add_(tensors, others, alpha=...)`, which optimizers of others call.
 
-Each is made from the function for one tensor when it is asked for; the work is done tensor by tensor.
+Each is created on first use from the function for one tensor; the work is done tensor by tensor.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _rebuild_sparse(indices, values, size, coalesced):
 
 
 class DisableTorchFunctionSubclass:
-    """A context in which no subclass of Tensor is asked for `__torch_function__`; modes are."""
+    """A context in which `__torch_function__` of subclasses of Tensor is disabled; modes stay active."""
 
     _state = 1
 
@@ -57,7 +57,7 @@ class DisableTorchFunctionSubclass:
 
 
 class DisableTorchFunction(DisableTorchFunctionSubclass):
-    """A context in which nobody is asked for `__torch_function__`."""
+    """A context in which `__torch_function__` is disabled."""
 
     _state = 2
 
@@ -206,7 +206,7 @@ def is_shared(self):
 
 def share_memory_(self):
     """Moves the data to memory that other processes can share; returns the tensor. Views of the same memory follow, but where
-    it was made by somebody else (NumPy, DLPack): then this tensor alone moves. On CUDA devices nothing happens before the tensor
+    it belongs to another library (NumPy, DLPack): then this tensor alone moves. On CUDA devices nothing happens before the tensor
     is sent."""
     return self if self.is_cuda else _to_shared_memory(self)
 

@@ -19,7 +19,7 @@ def _wanted(results, return_inverse, return_counts):
 
 @overridable
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    """The different values in rising order; if asked for, also each element's place among them and how often each occurs.
+    """The different values in rising order; on request also each element's place among them and how often each occurs.
 
     With `dim`, slices along it count as values.
     """
@@ -28,7 +28,7 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 @overridable
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
-    """The first of each run of equal values; if asked for, also each element's run and the lengths of the runs."""
+    """The first of each run of equal values; on request also each element's run and the lengths of the runs."""
     return _wanted(_private["_unique_consecutive"](input, return_inverse, return_counts, dim), return_inverse, return_counts)
 
 

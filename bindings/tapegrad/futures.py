@@ -1,4 +1,4 @@
-"""Results that come later. Work here is done when its call returns, so a future waits for nobody but another thread."""
+"""Results that come later. Operations are complete when their call returns, so a future only ever waits for another thread."""
 
 from __future__ import annotations
 

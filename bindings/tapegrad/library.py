@@ -1,4 +1,4 @@
-"""Operators of one's own under names: `tapegrad.ops.mine.add_one` after `library.custom_op("mine::add_one", ...)`.
+"""Custom operators under names: `tapegrad.ops.mine.add_one` after `library.custom_op("mine::add_one", ...)`.
 
 An operator is a Python function with, if wanted, a formula for its gradient. There is no compiler that would need fake results or
 schemas; they are kept or ignored.

@@ -27,7 +27,7 @@ _get_overloaded_args = _C._overloaded_args
 
 
 def wrap_torch_function(dispatcher):
-    """A decorator: its function asks the arguments that `dispatcher(*args, **kwargs)` names before it runs."""
+    """A decorator: its function calls `__torch_function__` of the arguments that `dispatcher(*args, **kwargs)` returns before it runs."""
 
     def decorate(function):
         @functools.wraps(function)
@@ -43,7 +43,7 @@ def wrap_torch_function(dispatcher):
 
 
 def redispatch_function(func, types, args=(), kwargs=None):
-    """Calls a function that asks, without its asking; what it calls itself does ask. `types` is there for the order of arguments."""
+    """Calls an overridable function without its own override; functions that it calls stay overridable. `types` only keeps PyTorch's order of arguments."""
     return _C._call_unasked(func, tuple(args), kwargs or {})
 
 
@@ -100,7 +100,7 @@ def _tables() -> tuple[dict, set, dict]:
 
 
 def get_overridable_functions() -> dict:
-    """The functions that ask, by the module (or class) they are in."""
+    """The overridable functions, by the module (or class) they are in."""
     return {space: list(functions) for space, functions in _tables()[0].items()}
 
 
@@ -160,7 +160,7 @@ def _signature_of(name: str, function):
 
 @functools.cache
 def get_testing_overrides() -> dict:
-    """{function that asks: a stand-in with its signature that returns -1}, from which tests of `__torch_function__` are written."""
+    """{overridable function: a stand-in with its signature that returns -1}, for tests of `__torch_function__`."""
 
     def stand_in(signature):
         def answer(*args, **kwargs):
@@ -185,7 +185,7 @@ def is_tensor_method_or_property(func) -> bool:
 
 
 def resolve_name(f) -> str | None:
-    """The full name of a function as the user writes it; None for what is not ours."""
+    """The full name of a function as the user writes it; None for other functions."""
     from . import _tensor
 
     name = _tables()[2].get(f)

@@ -168,7 +168,7 @@ def _read_container(file, start: bytes, options: _Options, mapped: MappedSource 
 
 
 def open_file(path, verify: bool = True, weights_only: bool = True) -> LazyFile:
-    """A file of `save`, of safetensors or of PyTorch (zip) as a dictionary of tensors that are read when they are asked for."""
+    """A file of `save`, of safetensors or of PyTorch (zip) as a dictionary of tensors that are read on access."""
     return LazyFile(path, verify, weights_only)
 
 

@@ -144,7 +144,7 @@ class UntypedStorage:
 
     def share_memory_(self) -> UntypedStorage:
         """Moves the bytes to memory that other processes can share; every tensor over them follows, unless the memory was
-        made by somebody else (NumPy, DLPack). On CUDA devices nothing happens before they are sent."""
+        that belongs to another library (NumPy, DLPack). On CUDA devices nothing happens before they are sent."""
         return self if self.is_cuda else self._to_shared_memory()
 
     def _to_shared_memory(self) -> UntypedStorage:

@@ -46,7 +46,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Takes the lock that says: whoever writes this file is alive. The system gives it back when the process ends, however."""
+    """Takes the lock that marks the writer of this file as alive. The system releases it when the process ends, in any way."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # another one has it, or the file system knows no locks

@@ -161,7 +161,7 @@ def _write(file, header: dict, contents: dict, own: dict | None, extra: dict | N
         for content in contents.values():
             steps.write(file, content)
         return
-    # The file is ours and can be seeked: the checksums are computed while the bytes are written, the header comes last.
+    # The file is owned and seekable: the checksums are computed while the bytes are written, the header comes last.
     size = len(_head(header, own, dict.fromkeys(contents, 0xFFFFFFFF), 0, extra))
     with steps.Checksums(contents) as checks:
         file.seek(8 + size)
@@ -174,7 +174,7 @@ def _write(file, header: dict, contents: dict, own: dict | None, extra: dict | N
 
 
 def write(obj, file, owned: bool = False, skip_data: bool = False) -> None:
-    """Writes an object to a binary file. `owned`: the file is new, empty and seekable, and nobody else writes to it."""
+    """Writes an object to a binary file. `owned`: the file is new, empty and seekable, and no other writer has it open."""
     tensors = _TensorEncoder()
     try:
         tree = tensors.encoder.encode(obj)
@@ -196,7 +196,7 @@ def write(obj, file, owned: bool = False, skip_data: bool = False) -> None:
     head = _head(header, own, {})
     file.write(struct.pack("<Q", len(head)) + head)
     if owned:
-        file.truncate(8 + len(head) + at)  # a hole: its bytes are zeros that take no room
+        file.truncate(8 + len(head) + at)  # a hole: its bytes are zeros and take no disk space
     else:
         for content in contents.values():
             file.write(bytes(len(content)))

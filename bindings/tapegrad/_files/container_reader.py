@@ -23,7 +23,7 @@ MOST_REPEATED = 1 << 32  # elements of a tensor that shows the same memory sever
 
 
 def described(t: Tensor, data: dict, decode):
-    """The tensor as what `container._describe` told of it: a parameter, a buffer, with a gradient, with attributes."""
+    """Restores the kind of the tensor that `container._describe` recorded: a parameter, a buffer, with a gradient, with attributes."""
     wanted = bool(data.get("requires_grad"))
     if data.get("parameter"):
         from ..nn.parameter import Parameter
@@ -222,7 +222,7 @@ def check_end(header: Header, more: bool) -> None:
 
 
 def read_plain(header: Header, memories, place) -> dict:
-    """A file of somebody else: a dictionary of tensors, in the order of its header."""
+    """A file written by another program: a dictionary of tensors, in the order of its header."""
     result = {}
     for name in header.names:
         dtype, shape = _form(name, header.entries[name])

@@ -1,4 +1,4 @@
-"""Files whose tensors are read one by one, when they are asked for."""
+"""Files whose tensors are read one by one, on access."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Source:
         return None if self.size is None else self.size - self.file.tell()
 
     def storage(self, n: int, what: str, progress=None):
-        """The next n bytes as a tensor of bytes; progress(memoryview) is told of every part."""
+        """The next n bytes as a tensor of bytes; progress(memoryview) is called with every part."""
         left = self.remaining()
         if left is not None and left < n:
             raise FileError(f"load: the file ends within {what}: {left} of {n} bytes are there")
@@ -113,7 +113,7 @@ class Checks:
         self.found[name] = zlib.crc32(part, self.found.get(name, 0))
 
     def of(self, name: str, size: int):
-        """What is to be told of the parts of a tensor; None where there is nothing to compare."""
+        """The callback for the parts of a tensor, which computes its checksum; None if there is no checksum to compare."""
         if name not in self.expected:
             return None
         self.found[name] = 0

@@ -1,4 +1,4 @@
-"""Long work on bytes, in steps between which Ctrl-C is heard."""
+"""Long work on bytes, in steps between which Ctrl-C takes effect."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Checksums:
         try:
             self._thread.join()
         finally:
-            self._stopped = True  # after Ctrl-C nobody waits for the rest
+            self._stopped = True  # after Ctrl-C the rest is not needed
 
 
 def sync(descriptor: int) -> None:

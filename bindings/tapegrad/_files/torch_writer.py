@@ -429,7 +429,7 @@ class _Zip:
 
 
 def write(obj, file, root: str = "archive", owned: bool = False, skip_data: bool = False) -> None:
-    """Writes an object to a binary file. `owned`: the file is new, empty and seekable, and nobody else writes to it."""
+    """Writes an object to a binary file. `owned`: the file is new, empty and seekable, and no other writer has it open."""
     stream = _Stream(Pieces(flat=True))
     stream.put(b"\x80\x02")
     stream.write(obj, "")

@@ -118,7 +118,7 @@ class GradScaler:
                     meshes[grad.device_mesh] = None
                 by_device.setdefault(values.device, []).append(values)
         found = {}
-        for device, grads in by_device.items():  # one pass over all gradients of a device, which nobody waits for
+        for device, grads in by_device.items():  # one pass over all gradients of a device, without waiting for it
             found[device] = found_inf.clone().to(device)
             _C._unscale(grads, found[device], inv_scale.to(device))
         if meshes:

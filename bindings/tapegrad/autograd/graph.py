@@ -89,7 +89,7 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
 
 
 def increment_version(tensor) -> None:
-    """Counts a write to a tensor, or to each of several, that nobody else noticed: backward through what saved it raises."""
+    """Counts a write to a tensor, or to each of several, that is not tracked otherwise: backward through what saved it raises."""
     for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
         t.detach().as_strided((0,), (1,)).zero_()  # a write of nothing
 

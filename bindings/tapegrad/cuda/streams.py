@@ -22,7 +22,7 @@ class Stream:
 
     def __new__(cls, device=None, priority: int = 0, **kwargs):
         self = object.__new__(cls)
-        if "stream_ptr" in kwargs:  # a stream that somebody else made
+        if "stream_ptr" in kwargs:  # a stream of another library
             self.cuda_stream, self.device_index = kwargs["stream_ptr"], _index(device, "cuda.ExternalStream")
         elif "stream_id" in kwargs:
             self.cuda_stream = kwargs["stream_id"]

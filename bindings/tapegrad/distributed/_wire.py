@@ -24,7 +24,7 @@ _dtypes: dict = {}
 
 
 def secret_of(store, key: str) -> bytes:
-    """What both sides prove to know: the secret in the job's store, which whoever asks first makes, and the job's token."""
+    """The key that both sides prove to know: the secret in the job's store, created by the first process that needs it, and the job's token."""
     mine = secrets.token_hex(32)
     return with_token(store.compare_set(key, "", mine) or mine.encode())
 

@@ -18,7 +18,7 @@ def resident_bytes() -> int:
 
 
 class Health:
-    """Writes a line every `every_seconds` (30). Nobody waits for anybody: each rank writes its own, from step().
+    """Writes a line every `every_seconds` (30). Ranks do not wait for each other: each writes its own line, from step().
 
         health = distributed.health.Health(ddp=model, checkpoints=run)
         for x, y in loader:

@@ -139,7 +139,7 @@ def vmap(func, in_dims=0, out_dims=0, randomness: str = "error", *, chunk_size: 
     `in_dims` says for each argument (an int for all, or a nesting of ints and None like the arguments) along which
     dimension the samples lie; None: the argument is the same for all, as keyword arguments are. `out_dims` says where they
     go in the results. `randomness`: "error" (random operators raise), "different" or "same" for
-    all samples. `chunk_size`: that many samples at a time. Inside, values cannot be asked for (`item`, `if tensor:`).
+    all samples. `chunk_size`: that many samples at a time. Inside, values cannot be read (`item`, `if tensor:`).
     Raises ValueError for dimensions and structures that do not fit.
     """
     if randomness not in _RANDOMNESS:

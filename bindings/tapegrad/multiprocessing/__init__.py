@@ -5,7 +5,7 @@ travels is a handle of some hundred bytes, and both sides look at the same memor
 requires_grad and ties between tensors are kept; Parameters and modules stay what they are. Tensors on CUDA devices are shared
 in the same way; the receiver's stream goes on behind the sender's work. Tensors of another kind (sparse, meta) travel as
 values. A sender has to live until its tensors have been received; after that they live
-as long as anybody holds them.
+as long as any process holds them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def share_read_only(tensor):
 
 
 def shared_memory_stats() -> dict[str, int]:
-    """Counts of this process: own arenas and bytes in them, blocks that somebody holds, handles on their way, memory received."""
+    """Counts of this process: own arenas and bytes in them, blocks held by any process, handles in transit, memory received."""
     from .. import _C
 
     orphans.check()

@@ -2,7 +2,7 @@
 
 A process that starts afresh imports the main program to find what is defined in it. A notebook or an interactive session
 cannot be imported, so what it defines travels as code: functions with the globals they name, classes with their members.
-What comes from modules travels by name as always. Only for processes of one's own: reading it runs the code.
+Objects from modules are pickled by name as usual. Only for one's own processes: unpickling runs the code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Handles that were sent and may never be received.
 
-A handle keeps its block until somebody receives it. While the sending end of a channel is open that is as it should be.
+A handle keeps its block until it is received. While the sending end of a channel is open that is as it should be.
 When it is closed with handles still on their way, the receiver may yet take them, or die with them: a descriptor that
 tells of the reader's end is kept until one of the two has happened.
 """
@@ -74,7 +74,7 @@ class _Orphans:
         self._thread = None
 
     def add(self, fd: int, handles: InFlight) -> None:
-        """Watches `fd`, which is owned from here on and hangs up when nobody can receive any more."""
+        """Watches `fd`, which this takes over and which hangs up when no process can receive any more."""
         with self._lock:
             self._items.append((fd, handles))
             if self._thread is None:
@@ -130,5 +130,5 @@ def linger(fileno: int, handles: InFlight) -> None:
     if handles.any():
         try:
             orphans.add(os.dup(fileno), handles)
-        except OSError:  # no descriptor left: nobody can watch them
+        except OSError:  # no descriptor left: they cannot be watched
             handles.take_back()

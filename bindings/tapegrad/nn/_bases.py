@@ -407,7 +407,7 @@ class _Upsample(Module):
 class RNNCellBase(Module):
     """Base of the recurrent cells: inputs without a batch dimension, absent states.
 
-    A class of one's own gives its sizes and how many rows of weights it has per unit (num_chunks: 4 for an LSTM); the cells
+    A user-defined class passes its sizes and how many rows of weights it has per unit (num_chunks: 4 for an LSTM); the cells
     here make their parameters themselves and give nothing.
     """
 

@@ -58,7 +58,7 @@ class Adafactor(PerParameterOptimizer):
             raise ValueError(f"Clipping threshold d should be >= 1 but is: {d}")
         if not weight_decay >= 0.0:
             raise ValueError(f"weight_decay should be >= 0 but is: {weight_decay}")
-        # Only where it is asked for, so that PyTorch's loads what others save.
+        # Only on request, so that PyTorch's loads what others save.
         more = {"capturable": True} if capturable else {}
         super().__init__(params, {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
                                   "foreach": foreach, "maximize": maximize, **more})
@@ -88,7 +88,7 @@ class Adafactor(PerParameterOptimizer):
             else:
                 state["variance"] = zeros_like(grad)
         state["step"] += 1
-        # Numbers are those of the host, or, where the device counts, doubles in tensors of the device, which nobody asks for.
+        # Numbers are those of the host, or, where the device counts, doubles in tensors of the device, which the host does not read.
         step, lr = _number(state["step"], there), group["lr"]
         lr = lr.to(p.device).double() if there and isinstance(lr, Tensor) else float(lr)
         eps1 = finfo(p.dtype).eps if group["eps"][0] is None else group["eps"][0]

@@ -74,7 +74,7 @@ def _get_value(x):
 
 
 def _default_to_fused_or_foreach(params, differentiable: bool, use_fused: bool = False) -> tuple:
-    """(fused, foreach) where neither was asked for: neither, on the CPU."""
+    """(fused, foreach) if neither was given: neither, on the CPU."""
     return False, False
 
 

@@ -31,7 +31,7 @@ _METHODS |= {f"__{name}__": name for name in ("eq", "ne", "lt", "le", "gt", "ge"
     "__float__": "_local_scalar_dense", "__index__": "_local_scalar_dense"}
 _REFLECTED = {"__radd__": "add", "__rmul__": "mul", "__rsub__": "rsub", "__rand__": "bitwise_and", "__ror__": "bitwise_or", "__rxor__": "bitwise_xor"}
 _OF_VALUES = {"__bool__": bool, "__int__": int, "__float__": float, "__index__": int}
-# Methods that tell what a tensor is, or belong to Python and the tape: nobody is asked.
+# Methods that describe a tensor, or belong to Python and the tape: never dispatched.
 _QUESTIONS = frozenset("size stride dim ndimension numel nelement storage_offset data_ptr element_size is_contiguous is_floating_point is_complex is_signed "
                        "is_inference is_conj is_neg is_set_to is_same_size get_device is_pinned backward requires_grad_ retain_grad register_hook "
                        "register_post_accumulate_grad_hook has_names is_shared storage untyped_storage dim_order type __len__ __repr__ __format__ "
@@ -76,7 +76,7 @@ def _hidden_rows() -> dict:
 
 
 def _name_of(func) -> str | None:
-    """aten's name for a function of ours; None for what is no operator of its own."""
+    """aten's name for a function of tapegrad; None if it is not an operator of its own."""
     full = overrides._tables()[2].get(func) or _hidden_rows().get(func)
     if full is None and isinstance(func, _types.MethodDescriptorType):  # one that a Python function stands before
         full = f"Tensor.{func.__name__}"
@@ -204,7 +204,7 @@ def _to(x, *args, **kwargs):
 
 
 def _decompositions() -> dict:
-    """{function of ours: how it is made of others}."""
+    """{function of tapegrad: how it is composed of others}."""
     from .. import nn
 
     f, root = nn.functional, _root()

@@ -1,7 +1,7 @@
 """Ranks with fewer inputs than others: those that are done go on taking part in the others' collectives.
 
 Every rank that still has input says so before each of its steps (`notify_join_context`, a sum over all ranks of the first joinable's
-group); a rank that has none answers with zero and runs the joinables' main hooks, until nobody has input.
+group); a rank that has none answers with zero and runs the joinables' main hooks, until no rank has input.
 """
 
 from __future__ import annotations

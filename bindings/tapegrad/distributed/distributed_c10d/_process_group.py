@@ -293,7 +293,7 @@ class ProcessGroup:
 
     # The end.
     def abort(self, why: str = "the group was aborted") -> None:
-        """Ends the group: whoever waits in it, on all ranks, raises DistBackendError."""
+        """Ends the group: calls that wait in it, on all ranks, raise DistBackendError."""
         if self._engine is not None:
             self._engine.abort(why)
 

@@ -144,7 +144,7 @@ def _serve_or_join(host: str, port: int, rank: int, world_size: int, timeout) ->
         # The launcher serves. torchrun's store knows no token; that of tapegrad's launcher says where it is.
         ours = os.environ.get("TAPEGRAD_AGENT_STORE") == f"{host}:{port}"
         return TCPStore(host, port, None, False, timeout, token=None if ours else "")
-    # Whoever does not come is missed, by its rank, when the group is made: nobody waits here.
+    # Missing ranks are named when the group is created; there is no wait here.
     return TCPStore(host, port, world_size, rank == 0, timeout, wait_for_workers=False, multi_tenant=True)
 
 

@@ -81,7 +81,7 @@ def destroy_process_group(group=None) -> None:
 
 
 def _abort_process_group(group=None) -> None:
-    """Leaves a group, or all: whoever waits in it, on all ranks, raises."""
+    """Leaves a group, or all: calls that wait in it, on all ranks, raise."""
     if group is GroupMember.NON_GROUP_MEMBER:
         return
 

@@ -381,7 +381,7 @@ class Unit:
         self._reducing = []
 
     def forget(self) -> None:
-        """What is under way here is left to itself; whoever carries it keeps its memory."""
+        """Abandons work in progress; whatever runs it keeps its memory alive."""
         self._grads, self._reducing, self._partial, self._coming, self._kept, self.values = {}, [], {}, None, None, None
 
     def finish_backward(self) -> None:

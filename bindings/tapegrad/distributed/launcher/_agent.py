@@ -57,7 +57,7 @@ class _Guardian:
                                          stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def dismiss(self) -> None:
-        """The job has ended, and nobody is left."""
+        """The job has ended, and no process is left."""
         with contextlib.suppress(OSError):
             self._process.communicate(b"1")
 

@@ -56,7 +56,7 @@ class DistributedOptimizer:
         params_rref: RRefs to the parameters.
         args, kwargs: of the class, behind the parameters.
 
-    On each worker steps are taken one at a time, whoever asks for them. What a worker raises is raised here.
+    On each worker steps are taken one at a time, for all callers. What a worker raises is raised here.
     """
 
     def __init__(self, optimizer_class, params_rref, *args, **kwargs) -> None:

@@ -20,14 +20,14 @@ _AT_ONCE = 4     # messages under way, so that the copies stay few
 def _parts(params: list) -> list:
     """Neighbours whose sum is small go together; a large parameter alone, which is sent from where it is."""
     parts: list = []
-    room = 0
+    left = 0
     for p in params:
         nbytes = p.numel() * p.element_size()
-        if nbytes > room:
+        if nbytes > left:
             parts.append([])
-            room = _PART
+            left = _PART
         parts[-1].append(p)
-        room -= nbytes
+        left -= nbytes
     return parts
 
 

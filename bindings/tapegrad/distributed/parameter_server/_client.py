@@ -119,7 +119,7 @@ class ParameterClient:
         return self._hear(shard)
 
     def _all(self, requests: list) -> list:
-        """Answers of all shards, which work at once. All are heard, so that the connections can go on after an error."""
+        """Answers of all shards, which work at once. All answers are read, so that the connections can go on after an error."""
         answers, failed = [], None
         with self._lock:
             try:
@@ -131,7 +131,7 @@ class ParameterClient:
                     except RuntimeError as error:
                         failed = failed or error
             finally:
-                for shard in self._asked:  # nobody will read what these answer: a later call must not take it for its own
+                for shard in self._asked:  # their answers are discarded, so that a later call does not take one for its own
                     with self._sending[shard]:
                         self._connections[shard].close()
                 self._asked.clear()
@@ -228,7 +228,7 @@ class ParameterClient:
 
 
 def _beat(client, leaves: threading.Event, every: float) -> None:
-    """Every so many seconds, until the client leaves or nobody holds it any more."""
+    """Sends a sign of life at intervals, until the client leaves or is garbage-collected."""
     while not leaves.wait(every) and (there := client()) is not None:
         there._tell()
         del there

@@ -41,7 +41,7 @@ class ShardFiles:
         self._untidy = True
 
     def tidy(self) -> None:
-        """Removes files that nobody will want: older than the newest step that all have, and not of the last ones. Asks the store, so it is
+        """Removes files that are no longer needed: older than the newest step that all have, and not of the last ones. Asks the store, so it is
         not to be called while workers wait."""
         if not self._untidy:
             return

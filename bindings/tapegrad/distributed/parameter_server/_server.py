@@ -141,7 +141,7 @@ class ParameterServer:
     def _talk(self, connection: Connection) -> None:
         worker = None
         try:
-            # Who does not show the secret in time is let go; nobody else waits for that.
+            # A client that does not prove the secret in time is disconnected; no other client waits for that.
             welcome(connection, self._key)
             while not self._ends.is_set():
                 if not connection.poll(_SLICE):
@@ -167,7 +167,7 @@ class ParameterServer:
                     connection.send_bytes(answer)
                 if head.get("op") == "leave":
                     return
-        except (OSError, EOFError, ValueError, TypeError, RecursionError, AuthenticationError):  # dead, a stranger, or damaged bytes
+        except (OSError, EOFError, ValueError, TypeError, RecursionError, AuthenticationError):  # dead, not authenticated, or damaged bytes
             return
         finally:
             if worker is not None:
@@ -189,9 +189,9 @@ class ParameterServer:
             self._came.add(worker)
         return worker
 
-    # Who is there.
+    # Which workers are alive.
     def _counted(self, but=None) -> list:
-        """The pushes of all workers that have been heard of lately."""
+        """The pushes of all workers that have sent something recently."""
         since = -math.inf if self.patience is None else time.monotonic() - self.patience
         return [pushes for worker, pushes in self._alive.items() if worker != but and self._heard[worker] >= since]
 
@@ -318,7 +318,7 @@ class ParameterServer:
         try:
             for optimizer in self._optimizers.values():
                 optimizer.step()
-        except Exception as error:  # some parameters may have made the step: nobody goes on from there
+        except Exception as error:  # some parameters may have made the step: the state cannot be used any more
             self._broken = f"shard {self.shard}: the optimizer failed: {type(error).__name__}: {error}"
             self._changed.notify_all()
             raise

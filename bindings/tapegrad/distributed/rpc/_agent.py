@@ -290,7 +290,7 @@ class Agent:
             raise ValueError(f"a message of an unknown kind: {kind}")
 
     def _finish(self, call, source: int, kind: int, tree, attached, tensors: list) -> None:
-        """Gives a call its answer. One that nobody waits for is read, too: it may hold references."""
+        """Gives a call its answer. An unwanted answer is read, too: it may hold references."""
         try:
             self.contexts.received(source, attached, tensors)
             value, error = Reader(self, source, tensors).decode(tree), None
@@ -316,7 +316,7 @@ class Agent:
                     rref, name, args, kwargs = args
                     if rref._entry is None:
                         raise RuntimeError(f"rpc: {self.me} does not own {rref!r}")
-                    if not rref._entry.future.done():  # whoever waits for it takes no thread
+                    if not rref._entry.future.done():  # waiting for it takes no thread
                         rref._entry.future.add_done_callback(lambda _: self._run_user(
                             source, lambda: self._apply(source, number, lambda: getattr(rref.local_value(), name), args, kwargs, context, entry)))
                         return
@@ -373,7 +373,7 @@ class Agent:
             self._count(0, 1)
 
     def _told(self, error: BaseException) -> list:
-        """What a caller is told of an exception: its class, by name, and text."""
+        """The description of an exception for the caller: the name of its class, and its text."""
         try:
             kind = name_of(type(error)) if isinstance(error, Exception) else None
         except TypeError:
@@ -605,7 +605,7 @@ def _of_node(worker: int, error: BaseException) -> RuntimeError:
 
 
 def _rebuilt(told) -> BaseException:
-    """The exception that a callee has told of."""
+    """The exception described by a callee."""
     kind, text = told
     try:
         kind = RuntimeError if kind is None else find(*kind)

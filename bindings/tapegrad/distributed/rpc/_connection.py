@@ -97,7 +97,7 @@ class Connection:
         """Sends a message. OSError where the other side has gone, or takes nothing for a minute; TimeoutError where it has not taken all after
         `limit` seconds (0: as long as it takes), while it goes on.
 
-        Large messages have a thread of their own where there is a limit, and where Ctrl-C is heard, which would cut them off in the middle."""
+        Large messages have a thread of their own where there is a limit, and where Ctrl-C could cut them off in the middle."""
         if sum(map(len, pieces)) > _SMALL and (limit or threading.current_thread() is threading.main_thread()):
             _in_a_thread(lambda: self._send(pieces), limit)
         else:
@@ -110,7 +110,7 @@ class Connection:
             try:
                 self._send_all(pieces)
             except BaseException as error:
-                # Ctrl-C within these lines: nobody knows how much was sent.
+                # Ctrl-C within these lines: it is unknown how much was sent.
                 self.end(f"the connection broke: {error or type(error).__name__}")
                 raise
 
@@ -240,7 +240,7 @@ class Loopback:
 
 
 def _in_a_thread(function, limit: float) -> None:
-    """Runs a function in a thread and waits for it, with a limit, in this one, in which Ctrl-C is heard; the function goes on in either case."""
+    """Runs a function in a thread and waits for it, with a limit, in this one, which Ctrl-C can interrupt; the function goes on in either case."""
     failed: list = []
 
     def run():

@@ -148,7 +148,7 @@ def _connected(others: list, rank: int, secret: bytes, limit: float) -> dict:
 
 
 class _Accepting:
-    """Connections of workers of higher rank. Each that comes shows the secret in a thread of its own: strangers hold nobody up."""
+    """Connections of workers of higher rank. Each is authenticated in a thread of its own, so that invalid clients delay no one."""
 
     def __init__(self, listener, secret: bytes, rank: int, size: int) -> None:
         self._listener, self._secret, self._rank, self._size = listener, secret, rank, size
@@ -179,7 +179,7 @@ class _Accepting:
                     connection.send_bytes(b"welcome")
                     self._came[rank] = connection
                     self._changed.notify_all()
-        except (OSError, EOFError, AuthenticationError, ValueError, TypeError):  # a stranger, or one that has died
+        except (OSError, EOFError, AuthenticationError, ValueError, TypeError):  # not authenticated, or dead
             with contextlib.suppress(OSError):
                 connection.close()
 

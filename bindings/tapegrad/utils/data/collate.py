@@ -33,7 +33,7 @@ def result_like(sample, count: int):
     try:
         memory = _C._shared_empty(nbytes, False)
     except OutOfMemoryError:
-        return None  # sending waits until there is room
+        return None  # sending waits until there is space
     return _C._tensor_over(memory, sample.dtype, sizes, _dense_strides(sizes), 0)
 
 

@@ -22,7 +22,7 @@ __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"
 
 
 class _InfiniteConstantSampler(Sampler):
-    """The sampler of an iterable dataset: asks for the next sample for ever."""
+    """The sampler of an iterable dataset: asks for the next sample forever."""
 
     def __iter__(self):
         while True:
@@ -228,7 +228,7 @@ class _BaseDataLoaderIter:
             self._base_seed = draw_seed(generator)
             self._index_iter = iter(loader._index_sampler)
             return
-        # The sampler draws what it drew then, and nobody else notices.
+        # The sampler draws the same numbers again, without affecting other generators.
         now = _States.take(None)
         _States.put(resume["states"], generator)
         self._states = resume["states"]
@@ -270,7 +270,7 @@ class _BaseDataLoaderIter:
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
-    """Batches made by this process when they are asked for."""
+    """Batches made by this process on demand."""
 
     def __init__(self, loader: DataLoader) -> None:
         super().__init__(loader)
@@ -388,7 +388,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         return self._pending
 
     def _abandon(self) -> None:
-        """Takes in what is still on its way to a pass that nobody goes on with."""
+        """Receives the remaining batches of an abandoned pass."""
         self._done = True
         while self._pending:
             try:

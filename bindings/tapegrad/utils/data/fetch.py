@@ -2,7 +2,7 @@
 
 Samples are keyed: before each call of a dataset that may use random numbers, the generators of tapegrad, NumPy and Python
 start anew from (seed of the pass, index). So a sample depends neither on which samples were made before it nor on who
-makes it. A collate function of one's own is keyed by the number of its batch.
+makes it. A user's collate function is keyed by the number of its batch.
 """
 
 from __future__ import annotations

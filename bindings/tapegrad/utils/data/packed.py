@@ -20,7 +20,7 @@ _LEAST = 1000  # shorter lists cost less than the trouble
 
 
 class PackedList(collections.abc.Sequence):
-    """A list of strings, bytes or arrays of one dtype that nobody changes. Looks like a list; slices are lists.
+    """A list of strings, bytes or arrays of one dtype that do not change. Looks like a list; slices are lists.
 
     `data` holds the elements one after the other as bytes, `ends` where each ends, both as shared tensors.
     """

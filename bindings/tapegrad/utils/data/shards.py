@@ -168,5 +168,5 @@ def _read_ahead(read, shard, items: queue.Queue, stop: threading.Event) -> None:
             if not _put(items, sample, stop):
                 return
         _put(items, _End(), stop)
-    except BaseException as error:  # whatever it is: somebody waits
+    except BaseException as error:  # of any kind: a consumer is waiting
         _put(items, _End(error), stop)

@@ -95,7 +95,7 @@ class ProcessWorkers:
                 self.processes[i].join(0.5)
                 if self.processes[i].exitcode is not None:
                     raise self._gone(i) from None
-            return task, Failure(error, f"process {i}")  # whoever waits for the batch must hear of it
+            return task, Failure(error, f"process {i}")  # reported to the consumer of the batch
 
     def _gone(self, i: int) -> WorkerGone:
         process = self.processes[i]
@@ -105,7 +105,7 @@ class ProcessWorkers:
         return WorkerGone(f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: worker {i} {how}")
 
     def receive(self, i: int, timeout: float):
-        """The next (task, batch) of worker i. Seconds of 0 wait for ever."""
+        """The next (task, batch) of worker i. Seconds of 0 wait forever."""
         if self._arrived[i]:
             return self._arrived[i].popleft()
         if timeout and not self._from[i].poll(timeout):

@@ -104,7 +104,7 @@ class Compose:
 
 
 class Lambda:
-    """A function of one's own."""
+    """A user-defined function."""
 
     def __init__(self, lambd) -> None:
         if not callable(lambd):

@@ -14,7 +14,7 @@ __all__ = ["PostLocalSGDState", "post_localSGD_hook"]
 
 class PostLocalSGDState:
     """process_group: all ranks; subgroup: those among whom gradients are reduced from step start_localSGD_iter on (None: those of this machine);
-    post_local_gradient_allreduce=False: nobody then."""
+    post_local_gradient_allreduce=False: no reduction then."""
 
     __slots__ = ["iter", "post_local_gradient_allreduce", "process_group", "start_localSGD_iter", "subgroup"]
 

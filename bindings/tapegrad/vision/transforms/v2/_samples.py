@@ -195,7 +195,7 @@ class Identity(Transform):
 
 
 class Lambda(Transform):
-    """A function of one's own, for values of the given types."""
+    """A user-defined function, for values of the given types."""
 
     def __init__(self, lambd, *types) -> None:
         super().__init__()
