@@ -123,7 +123,7 @@ template <class T>
 struct gelu {
   static constexpr int kCost = 14;
   TG_HD T operator()(T x) const { return x * math::normal_cdf(x); }
-  TG_SIXTEEN(10, x* tg_short_normal_cdff(x))
+  TG_HALF_PRECISION(10, x* tg_short_normal_cdff(x))
 };
 template <class T>
 struct gelu_backward {

@@ -75,19 +75,19 @@ template <class T>
 struct erf {
   static constexpr int kCost = 12;
   TG_HD T operator()(T x) const { return math::erf(x); }
-  TG_SIXTEEN(8, tg_short_erff(x))
+  TG_HALF_PRECISION(8, tg_short_erff(x))
 };
 template <class T>
 struct exp {
   static constexpr int kCost = 6;
   TG_HD T operator()(T x) const { return math::exp(x); }
-  TG_SIXTEEN(6, tg_short_expf(x))
+  TG_HALF_PRECISION(6, tg_short_expf(x))
 };
 template <class T>
 struct log {
   static constexpr int kCost = 8;
   TG_HD T operator()(T x) const { return math::log(x); }
-  TG_SIXTEEN(6, tg_short_logf(x))
+  TG_HALF_PRECISION(6, tg_short_logf(x))
 };
 template <class T>
 struct rsqrt {

@@ -65,13 +65,13 @@ TG_VECTORISED double hypot(double, double) noexcept;
 
 // In a functor of one float: the functor that the CPU's loops over 16-bit numbers use instead, for functions that are
 // expensive compared with the conversion.
-#define TG_SIXTEEN(cost, result)                        \
-  struct Sixteen {                                      \
+#define TG_HALF_PRECISION(cost, result)                 \
+  struct HalfPrecision {                                \
     static constexpr int kCost = cost;                  \
     float operator()(float x) const { return result; }  \
   };
 #else
-#define TG_SIXTEEN(cost, result)
+#define TG_HALF_PRECISION(cost, result)
 #endif
 
 namespace tapegrad::math {

@@ -2,7 +2,7 @@
 //
 // A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the compiler
 // vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of float16 and
-// one of bfloat16 (or, where it has a type Sixteen, that). Whatever is not such an array (another dtype, strides, a
+// one of bfloat16 (or, where it has a type HalfPrecision, that). Whatever is not such an array (another dtype, strides, a
 // broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion functions that
 // all functors share (convert_cpu.cpp). The loop always gets multiples of kLane elements: a remainder goes through a
 // padded buffer, so every element is computed by the same vector instructions wherever it lies, and results have the
@@ -161,9 +161,9 @@ template <int N, class T, class F>
 void run(const pointwise::Iterator& it, const F& functor) {
   static constinit detail::CostHint hint{0};
   Loop16 loop16 = nullptr;
-  if constexpr (std::is_same_v<T, float> && requires { typename F::Sixteen; }) {
-    static_assert(std::is_empty_v<F> && std::is_empty_v<typename F::Sixteen>);  // one stands for the other
-    loop16 = &choose16<N, typename F::Sixteen>;
+  if constexpr (std::is_same_v<T, float> && requires { typename F::HalfPrecision; }) {
+    static_assert(std::is_empty_v<F> && std::is_empty_v<typename F::HalfPrecision>);  // one stands for the other
+    loop16 = &choose16<N, typename F::HalfPrecision>;
   } else if constexpr (std::is_same_v<T, float> && cost_of<F>() <= kCheap) {
     loop16 = &choose16<N, F>;
   }
