@@ -78,7 +78,7 @@ target_include_directories(tapegrad PUBLIC
   "$<BUILD_INTERFACE:${TG_INCLUDE_DIRS}>" "$<INSTALL_INTERFACE:include>")
 target_compile_features(tapegrad PUBLIC cxx_std_20)
 target_link_libraries(tapegrad PUBLIC fmt::fmt Threads::Threads)
-# The paths of third parties, not their targets: whoever links an installed libtapegrad needs to know none of them.
+# The paths of third parties, not their targets: programs that link an installed libtapegrad need none of them.
 # On x86 the vector names are ours (aten/vector_math_x86.cpp).
 target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
   "${SLEEF_LIBRARY}" $<$<NOT:$<BOOL:${TG_X86}>>:${SLEEF_GNUABI_LIBRARY}>

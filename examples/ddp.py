@@ -51,7 +51,7 @@ class Training:
         self.optimizer = tg.optim.AdamW(self.model.parameters(), lr=options.lr, weight_decay=0.01)
         self.run = common.Run(options, ("epochs", "batch_size", "images"), model=self.model, optimizer=self.optimizer)
         if self.rank != 0:
-            self.run.save = dist.barrier  # rank 0 saves for all; nobody ends before that
+            self.run.save = dist.barrier  # rank 0 saves for all; no rank ends before that
         else:
             save = self.run.save
             self.run.save = lambda: (save(), dist.barrier())
