@@ -12,7 +12,7 @@ struct Task {
   uint32_t waiting = 0;       // gradients still to come
   uint32_t first_grad = 0;    // in Graph::grads: the gradients of the node's outputs
   uint32_t first_target = 0;  // in Graph::targets: the tasks of the node's defined edges
-  bool needed = true;         // some wanted input is behind this node
+  bool needed = true;         // a wanted input is reachable from this node
   bool run = true;            // its gradient formula is to be run
   bool captured = false;      // the caller wants a gradient that arrives here
 };

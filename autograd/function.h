@@ -63,7 +63,7 @@ struct TG_API FunctionNode : Node {
   // After forward: puts the outputs on the tape. An output that is an input is returned as a view of it,
   // unless it is marked dirty; then it becomes the result of this node in place.
   void wrap_outputs(TensorList& outputs, TensorSpan inputs, bool recording);
-  // Replaces absent gradients by zeros, where asked for. Outputs that were no tensors have none.
+  // Replaces absent gradients by zeros, if requested. Outputs that are not tensors have none.
   void materialize(TensorList& grads) const;
 
   FunctionContext context;

@@ -45,8 +45,8 @@ enum class ViewOrigin : uint8_t { Ordinary, MultiOutput, NoGrad, Inference, Cust
 // The metadata of a view.
 struct TG_API ViewMeta final : AutogradMeta {
   Tensor base;  // never itself a view
-  // The base's node that grad_fn accounts for. When the base has another one, it was written to since and
-  // grad_fn is made anew. An address only: where grad_fn is set, it keeps this node alive.
+  // The base's node that grad_fn accounts for. When the base has another one, it was written to since and grad_fn is
+  // recreated. An address only: where grad_fn is set, it keeps this node alive.
   const Node* base_fn = nullptr;
   ViewOrigin origin = ViewOrigin::Ordinary;
   bool requires_grad = false;  // set on the view itself, not taken over from its base
@@ -64,7 +64,7 @@ inline ViewMeta* view_meta(const Tensor& t) noexcept {
   return m && m->is_view ? static_cast<ViewMeta*>(m) : nullptr;
 }
 TG_API AutogradMeta& ensure_meta(const Tensor& t);
-// grad_fn, made anew for a view whose base was written to since.
+// grad_fn, recreated for a view whose base was written to since.
 TG_API intrusive_ptr<Node> grad_fn_of(const Tensor& t);
 TG_API intrusive_ptr<Node> accumulator_of(const Tensor& leaf);
 inline bool is_view(const Tensor& t) noexcept { return view_meta(t) != nullptr; }

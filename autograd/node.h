@@ -132,7 +132,7 @@ class SpinGuard {
 // The name of a node in messages: "exp" for ExpBackward0.
 TG_API std::string operator_of(const Node& node);
 
-// Appends the edge of an input of a node: its node, its accumulator (a leaf that asks for a gradient), or none. For an
+// Appends the edge of an input of a node: its node, its accumulator (a leaf that requires a gradient), or none. For an
 // in-place operator the first edge is that of the target.
 TG_API Edge edge_of(const Tensor& t);
 TG_API void add_edge(Node& node, const Tensor& t);
@@ -149,10 +149,10 @@ void set_history(const Tensor& t, const intrusive_ptr<T>& node) {
 // The same for every tensor of a list.
 TG_API void set_history(TensorSpan tensors, const intrusive_ptr<Node>& node);
 
-// In-place operators. `check_inplace` raises before anything is written: a leaf that requires grad, a view of
-// such a leaf, a view from a multi-output operator, an inference tensor, internal overlap.
-// `rebase_history` makes `self` an output of `node`; when self is a view, its base is rebased through a
-// CopySlices node and the views' nodes are made anew on demand.
+// In-place operators. `check_inplace` raises before anything is written: a leaf that requires grad, a view of such a
+// leaf, a view from a multi-output operator, an inference tensor, internal overlap. `rebase_history` makes `self` an
+// output of `node`; when self is a view, its base is rebased through a CopySlices node and the views' nodes are
+// recreated on demand.
 TG_API TG_COLD void check_inplace_slow(const Tensor& self, const char* op, bool recording);
 inline void check_inplace(const Tensor& self, const char* op, bool recording) {
   const TensorImpl* impl = self.impl();

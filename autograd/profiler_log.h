@@ -80,7 +80,7 @@ struct InputBlock {
 class Log {
  public:
   static constexpr size_t kInputsPerBlock = 4096;
-  static constexpr size_t kMostEvents = size_t{1} << 24;  // 1 GB; what comes later is counted only
+  static constexpr size_t kMostEvents = size_t{1} << 24;  // 1 GB; later events are only counted
 
   Log(uint64_t session, Options options);
   ~Log();

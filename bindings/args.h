@@ -121,7 +121,7 @@ class ArgumentsBase {
  public:
   // False with TypeError set when the call does not fit the signature.
   bool unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
-  // For overloads: false, and nothing set, when the call does not fit; looks at the types, too.
+  // For overloads: false, without an exception, if the call does not match; checks the types, too.
   bool try_unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames);
 
   bool has(int i) const noexcept { return slots_[i] != nullptr && slots_[i] != Py_None; }

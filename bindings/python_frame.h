@@ -2,8 +2,8 @@
 //
 // PyEval_GetFrame makes a frame object for a frame that has none, which costs more than all else that is done to note a
 // line (call_site.cpp): on CPython 3.11 the interpreter's own record is read in place; its layout is that of the
-// headers we compile against and does not change within 3.11. Other versions go through the public functions.
-// To be used under the GIL; a PythonFrame is valid until the interpreter goes on.
+// headers we compile against and does not change within 3.11. Other versions go through the public functions. Needs the
+// GIL; a PythonFrame is valid until the interpreter continues.
 #pragma once
 
 #include "tapegrad/bindings/object.h"

@@ -21,7 +21,7 @@ class TG_API DeviceInterface {
   virtual int count() noexcept = 0;
   virtual std::string unavailable_reason() = 0;  // one sentence; "" where there is a device
   virtual bool simulated() const noexcept = 0;
-  virtual bool initialized() const noexcept = 0;  // whether memory or streams of any device were asked for
+  virtual bool initialized() const noexcept = 0;  // whether memory or streams of any device were requested
   virtual int current() = 0;
   virtual void set_current(int device) = 0;
   virtual void synchronize(int device) = 0;

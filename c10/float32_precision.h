@@ -1,5 +1,5 @@
 // Whether products of float32 matrices may round their operands to fewer bits where a device is faster for it (TF32: 10
-// bits of mantissa). Off until a program asks for it; the CPU never does.
+// bits of mantissa). Off by default; never used on the CPU.
 #pragma once
 
 #include "tapegrad/c10/macros.h"

@@ -1,5 +1,5 @@
-// One thread-local word holds every mode that an operator has to look at. With the usual value (gradients
-// on, nothing else) a call costs one load and one comparison.
+// One thread-local word holds every mode that an operator has to test. With the usual value (gradients on, nothing
+// else) a call costs one load and one comparison.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum Mode : uint32_t {
 };
 
 namespace detail {
-// constinit: a use of it asks no function first whether it has been initialised.
+// constinit: without it every use would call a function that checks for initialisation.
 TG_API extern constinit thread_local uint32_t modes __attribute__((tls_model("initial-exec")));
 }  // namespace detail
 

@@ -49,7 +49,7 @@ inline void* pool_allocate(size_t nbytes) {
   return detail::pool_allocate_slow(nbytes);
 }
 
-// `nbytes` must be what was asked for. Null is ignored.
+// `nbytes` must be the size passed to the allocation. Null is ignored.
 inline void pool_free(void* p, size_t nbytes) noexcept {
 #if !defined(__SANITIZE_ADDRESS__)
   if (detail::PoolCache* cache = detail::pool_cache;

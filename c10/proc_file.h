@@ -15,7 +15,7 @@ class ProcFile {
   explicit ProcFile(const char* path) noexcept;
   bool ok() const noexcept { return ok_; }
   const std::string& text() const noexcept { return text_; }
-  // The number behind a word at the start of a line ("MemAvailable:").
+  // The number after a word at the start of a line ("MemAvailable:").
   uint64_t field(const char* name, uint64_t fallback) const noexcept;
   // The n-th (from 0) blank-separated word as a number; "max" and other words yield the fallback.
   uint64_t nth(size_t n, uint64_t fallback) const noexcept;

@@ -88,7 +88,7 @@ TG_API void set_device_engine(const DeviceEngine* engine);
 TG_API std::string device_engine_why_not();
 TG_API std::unique_ptr<DeviceBackend> make_device_backend(DevicePlace place);  // DistError(Backend) with that sentence
 TG_API const DeviceEngine& device_engine();                                    // the same
-// Collectives that cuda.nccl asks for, one thread for all devices: in[i] and out[i] are on device i; Reduce has the
+// Collectives of cuda.nccl, called by one thread for all devices: in[i] and out[i] are on device i; Reduce has the
 // root's output alone, Broadcast none. On the devices' current streams. Error(Value), Error(Type) before anything is
 // written.
 TG_API void among_devices(Kind kind, const std::vector<Tensor>& in, const std::vector<Tensor>& out, Reduce reduce,

@@ -52,8 +52,8 @@ class TG_API Reducer : public std::enable_shared_from_this<Reducer> {
   // when a rank leaves.
   void remove_hooks() noexcept;
 
-  // Of a bucket, in the backward or after it: all gradients in one vector, and behind them one number per parameter: 1,
-  // or 0 where this rank had no gradient. After a sum over ranks it tells whether any rank had one.
+  // Of a bucket, in the backward or after it: all gradients in one vector, followed by one number per parameter: 1, or
+  // 0 if this rank had no gradient. After a sum over ranks it shows whether any rank had one.
   Tensor buffer(size_t bucket, bool with_flags) const;
   std::vector<Tensor> views(size_t bucket) const;
   // Parameters that have no gradient from this rank, in the backward that ends.

@@ -30,8 +30,7 @@ class Descriptor {
   int fd_;
 };
 
-// `nbytes` of zeros behind a new descriptor, none of them reserved yet. On failure Error(Runtime) or
-// Error(OutOfMemory).
+// A new file of `nbytes` zeros, none of them reserved yet. On failure Error(Runtime) or Error(OutOfMemory).
 TG_API Descriptor create_shared_file(size_t nbytes, const char* what);
 // Seals the size. With `against_writers`, existing mappings stay writable and later ones are read-only. Without memfd
 // there are no seals, and a file is accessible only to processes that were given its descriptor.

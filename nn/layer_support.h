@@ -82,7 +82,7 @@ template <size_t N>
 void check_conv(const Padding<N>& padding, const IntArray<N>& stride, const std::string& padding_mode) {
   check_conv_options(stride, padding.mode(), padding_mode);
 }
-// `padding` is absent for "same" and "valid", which `named` says then.
+// `padding` is absent for "same" and "valid", which are in `named` then.
 Tensor conv_any(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
                 const std::string& named, IntSpan dilation, int64_t groups, const std::string& padding_mode);
 template <size_t N>

@@ -15,7 +15,8 @@
 
 namespace tapegrad::nn {
 
-// `Traits` says where the options of a layer keep the number of inputs, and how many an input or a state has.
+// `Traits` defines which option of a layer is the number of inputs, and how to get that number from an input or a
+// state.
 template <class Base, class LayerOptions, class Traits>
 class LazyImpl : public Base {
  public:

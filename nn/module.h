@@ -59,7 +59,7 @@ class TG_API Module : public std::enable_shared_from_this<Module> {
     return holder;
   }
 
-  // In the order of registration, submodules behind the module's own. A shared tensor or module is listed once, under
+  // In the order of registration, submodules after the module's own. A shared tensor or module is listed once, under
   // its first name.
   std::vector<Tensor> parameters(bool recurse = true) const;
   NamedTensors named_parameters(bool recurse = true) const;

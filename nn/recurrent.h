@@ -37,7 +37,7 @@ class RecurrentOptions {
   TG_OPTION(Self, int64_t, num_layers);
   TG_OPTION(Self, bool, bias);
   TG_OPTION(Self, bool, batch_first);
-  TG_OPTION(Self, double, dropout);  // behind every layer but the last, in training
+  TG_OPTION(Self, double, dropout);  // after every layer but the last, in training
   TG_OPTION(Self, bool, bidirectional);
 };
 

@@ -36,7 +36,8 @@ struct Part {
   Tensor led(int64_t n) const { return has_dim || !t.defined() ? t : tapegrad::expand(t, led_by(n, t.sizes())); }
   // (samples, all elements of a sample).
   Tensor rows(int64_t n) const { return tapegrad::reshape(led(n), {n, product(sizes())}); }
-  // With samples in front, and dimensions of size 1 behind these, `all` in all, so that it broadcasts against others.
+  // With samples in front, followed by dimensions of size 1 up to `all` dimensions, so that it broadcasts against
+  // others.
   Tensor behind(int64_t n, int64_t all) const {
     DimVector padded{n};
     padded.resize(static_cast<size_t>(std::max<int64_t>(all - ndim(), 1)), 1);

@@ -4,8 +4,8 @@
 // element of two, so that step(a, join(x, y)) stands for step(step(a, x), y), `step4` is four steps for less than four,
 // and `step4_half` that for elements that float16 holds. `join4` makes one float of four elements, for step_joined to
 // take in, that is as good as four steps if it lies between kJoinedLeast and kJoinedMost, or if all four are zero.
-// kOnlyNonzero: step takes any type and asks no more than whether an element is zero. Fields are the row's further
-// scalar arguments.
+// kOnlyNonzero: step takes any type and only tests whether an element is zero. Fields are the row's further scalar
+// arguments.
 #pragma once
 
 #include <cstring>

@@ -5,7 +5,7 @@
 
 namespace tapegrad::cpu::TG_ISA {
 
-// Orders numbers with NaN behind all others.
+// Orders numbers, with NaN after all others.
 template <class T>
 TG_HD inline bool less(T a, T b) {
   if constexpr (std::is_floating_point_v<T>)
@@ -27,7 +27,7 @@ TG_HD inline int64_t first_not(int64_t n, F&& before) {
   return low;
 }
 
-// The number of elements before which (right: behind equal ones of which) v would stand.
+// The insertion position of v: before equal elements, or after them for `right`.
 template <class T, class At>
 TG_HD inline int64_t place_of(T v, int64_t n, bool right, At&& at) {
   return first_not(n, [&](int64_t i) {

@@ -32,8 +32,8 @@ T conjugate(T v) {
 }
 }  // namespace detail
 
-// a (n x n) = L L^H ('L') or U^H U ('U') of the triangle that is asked for. Returns 0, or the order of the first
-// leading minor that is not positive.
+// a (n x n) = L L^H ('L') or U^H U ('U') of the given triangle. Returns 0, or the order of the first leading minor that
+// is not positive.
 template <class T>
 int small_potrf(char uplo, int64_t n, T* a, int64_t lda) {
   for (int64_t j = 0; j < n; ++j) {

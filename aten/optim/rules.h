@@ -341,7 +341,7 @@ struct RAdam {
   static constexpr int kScalars = 1;
   static StateTensors states(const double*) { return {2, {{"exp_avg"}, {"exp_avg_sq"}}}; }
 
-  static constexpr int kVariants = 2;  // while the variance cannot be told, then
+  static constexpr int kVariants = 2;  // while the variance is unknown; then
   static constexpr int slots(int) { return 2; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {

@@ -8,7 +8,7 @@
 
 namespace tapegrad {
 
-// The sizes behind batch and channels.
+// The sizes after batch and channels.
 DimVector spatial_sizes(IntSpan sizes);
 // Gradients of <input_weight, input_grad> + <grid_weight, grid_grad>, _grid_sample_grad's results, by its operands.
 std::tuple<Tensor, Tensor, Tensor> grid_sample_double_grad(const Tensor& input_weight, const Tensor& grid_weight,

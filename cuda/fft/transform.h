@@ -169,7 +169,7 @@ struct Ends {
     return static_cast<const C*>(in)[in_lines.at(line) + i * in_step];
   }
   TG_HD T real_at(int64_t line, int64_t i) const { return static_cast<const T*>(in)[in_lines.at(line) + i * in_step]; }
-  // Frequencies 0 and n / 2 are real, whatever their imaginary part says.
+  // Frequencies 0 and n / 2 are real; their imaginary part is ignored.
   TG_HD C half_at(int64_t line, int64_t i) const {
     const C x = complex_at(line, i);
     return i == 0 || 2 * i == n ? C(x.real(), T(0)) : x;

@@ -90,7 +90,7 @@ struct PlaceGeometry {
   PlaceGeometry(const Tensor& t, uint64_t indexed, int outer_dims);
 };
 
-// The list sorted by place: keys ascending (bad ones behind all others), `order` the k of each.
+// The list sorted by place: keys ascending (bad ones after all others), `order` the k of each.
 struct SortedPlaces {
   Tensor keys, order;
   SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent);

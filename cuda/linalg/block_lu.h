@@ -56,7 +56,7 @@ TG_DEVICE int block_lu(T* a, int64_t lda, int64_t m, int64_t n, int* pivots, Piv
   return info;
 }
 
-// One triangle of a matrix (n x n): element (i, j) is a[i * row + j * col], conjugated where that is asked for.
+// One triangle of a matrix (n x n): element (i, j) is a[i * row + j * col], conjugated on request.
 template <class T>
 struct Triangle {
   const T* a;

@@ -66,7 +66,7 @@ template <class T>
 TG_DEVICE void block_balance(T* a, int64_t n, Active active, real_t<T>* d, double* scratch) {
   using R = real_t<T>;
   constexpr int kSweeps = 64;
-  // Of an element of D: what lies outside of the active part is not looked at and must stay finite.
+  // Of an element of D: elements outside of the active part are not read and must stay finite.
   constexpr int kMost = sizeof(R) == 4 ? 40 : 300;
   for (int64_t i = thread_index(); i < n; i += block_size()) d[i] = 1;
   block_sync();

@@ -35,7 +35,7 @@ Result grouped(const Functions& api, F&& f) {
 
 class Communicator {
  public:
-  // Starts to connect, on the device; await() tells when it is done.
+  // Starts to connect, on the device; await() waits until it is done.
   Communicator(const Functions& api, int device, int size, const UniqueId& id, int rank);
   ~Communicator();
   Communicator(const Communicator&) = delete;

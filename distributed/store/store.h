@@ -62,8 +62,9 @@ class TG_API Store {
 
 // Keys of one process, for threads as ranks and for tests.
 TG_API std::shared_ptr<Store> make_hash_store();
-// Keys of another store behind "prefix/". Its close() closes that store, its clone() makes a clone of it. `check`, if
-// given, is called four times a second while get() and wait() of this object wait; what it throws ends them.
+// Keys of another store with the prefix "prefix/". Its close() closes that store, its clone() makes a clone of it.
+// `check`, if given, is called four times a second while get() and wait() of this object wait; what it throws ends
+// them.
 TG_API std::shared_ptr<Store> make_prefix_store(std::string prefix, std::shared_ptr<Store> store,
                                                 std::function<void()> check = {});
 // A file that all processes can open (a local or a network file system with locks). `world_size` <= 0: not known.

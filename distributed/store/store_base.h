@@ -54,7 +54,7 @@ class StoreBase : public Interface, protected StoreState {
 
  protected:
   StoreBase(const char* name, Milliseconds limit) : StoreState(name, limit) {}
-  virtual void wake() noexcept = 0;  // whoever waits looks at is_closed()
+  virtual void wake() noexcept = 0;  // waiting threads then check is_closed()
 };
 
 }  // namespace tapegrad::distributed

@@ -2,8 +2,9 @@
 //
 // A client sends commands: one byte, then its fields; keys and values are 64-bit lengths and bytes, lists a 64-bit
 // count and their items. The first command is VALIDATE with a magic number. SET, APPEND, MULTI_SET, QUEUE_PUSH and
-// VALIDATE have no answer: our client sends a PING behind them, so that a call returns when its value is there. Keys
-// are sent as "/key". WAIT is answered when all its keys are there; CANCEL_WAIT ends it, and is answered itself.
+// VALIDATE have no answer: tapegrad's client sends a PING after them, so that a call returns only when its value is
+// stored. Keys are sent as "/key". WAIT is answered when all its keys are there; CANCEL_WAIT ends it, and is answered
+// itself.
 //
 // If the job has a token, a connection begins with an exchange that is not part of PyTorch's protocol:
 //   client: kHello, a nonce                                              (9 + 16 bytes)
@@ -55,8 +56,8 @@ inline constexpr uint64_t kMostKeyBytes = 8 * 1024;
 inline constexpr uint64_t kMostKeys = 128 * 1024;
 inline constexpr uint64_t kMostValueBytes = 8 * 1024 * 1024;
 
-// A SET of "key" + kAtEnd asks our server to append the value to "key" when the connection ends. For PyTorch's it is
-// one more key.
+// A SET of "key" + kAtEnd makes tapegrad's server append the value to "key" when the connection ends. For PyTorch's
+// server it is an ordinary key.
 inline constexpr std::string_view kAtEnd(
     "\x01"
     "at_end");

@@ -5,8 +5,8 @@
 
 namespace tapegrad::nn::utils {
 
-// The norm of all tensors taken as one vector; norm_type may be infinity. Raises Runtime for a norm that is not finite
-// where that is asked for.
+// The norm of all tensors taken as one vector; norm_type may be infinity. Raises Runtime for a norm that is not finite,
+// if error_if_nonfinite is set.
 TG_API Tensor get_total_norm(TensorSpan tensors, double norm_type = 2, bool error_if_nonfinite = false);
 // Scales the gradients by max_norm / total_norm where that is below 1.
 TG_API void clip_grads_with_norm_(TensorSpan parameters, double max_norm, const Tensor& total_norm);
