@@ -73,7 +73,7 @@ bool any_defined(const GradList& grads) noexcept {
 
 template <class T>
 bool any_nan(const T* p, int64_t n) noexcept {
-  T total = 0;  // times zero: infinities become NaN, too, but then each is looked at
+  T total = 0;  // times zero: infinities become NaN, too, but then every element is checked
   for (int64_t i = 0; i < n; ++i) total += p[i] * T(0);
   if (total == 0) return false;
   return std::any_of(p, p + n, [](T x) { return x != x; });
@@ -89,7 +89,7 @@ bool has_nan(const Tensor& t) {
     if (t.dtype() == DType::float64) return any_nan(t.data<double>(), n);
   }
   NoGradGuard no_grad;
-  // A sum is cheap and cannot hide a NaN; only when it is NaN (or infinities met) is each element looked at.
+  // A sum is cheap and cannot hide a NaN; only if it is NaN (or contains infinities) is every element checked.
   Scalar total = raw::sum(t, {}, false, {}).item();
   complex128_t z = total.to<complex128_t>();
   if (z.real() == z.real() && z.imag() == z.imag()) return false;

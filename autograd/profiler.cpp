@@ -53,7 +53,7 @@ inline Log* my_log() noexcept {
   return nullptr;
 }
 
-// What a stopped session hands out: names are in the log.
+// The result of a stopped session: names are in the log.
 struct Record final : ThreadRecord {
   std::shared_ptr<Log> log;
 };

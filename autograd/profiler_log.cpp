@@ -87,7 +87,7 @@ Event* take_block() {
       return block;
     }
   }
-  // Twice as much is mapped, and what lies outside of an aligned block given back.
+  // Twice as much is mapped, and the parts outside of an aligned block are unmapped.
   void* mapped = mmap(nullptr, 2 * n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   auto* begin = static_cast<char*>(mapped);

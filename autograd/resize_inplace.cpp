@@ -20,7 +20,7 @@ void set_over(const Tensor& self, const Storage& storage, IntSpan sizes, IntSpan
            format_ints(strides));
   TG_CHECK(offset >= 0, Runtime, "set_: the offset must not be negative: got {}", offset);
   const int64_t count = checked_numel(sizes, "set_");
-  int64_t end = 1;  // behind the last element
+  int64_t end = 1;  // the end of the last element
   bool overflow = __builtin_add_overflow(end, offset, &end);
   for (size_t d = 0; d < sizes.size(); ++d) {
     TG_CHECK(strides[d] >= 0, Runtime, "set_: strides must not be negative: got {}", format_ints(strides));

@@ -11,7 +11,7 @@ std::vector<std::shared_ptr<SavedTensorHooks>>& hooks_of_thread() {
   static thread_local std::vector<std::shared_ptr<SavedTensorHooks>> hooks;
   return hooks;
 }
-// How many of them there are: what a save looks at.
+// The number of hook pairs, which every save tests.
 constinit thread_local uint32_t hooks_depth __attribute__((tls_model("initial-exec"))) = 0;
 
 // A tensor of the same bytes without a place on the tape.

@@ -15,8 +15,8 @@ bool ViewMeta::stale() const noexcept {
 
 namespace {
 
-// Whether writes through this view, or to its base, can be recorded; else says why not. `indirect`: it is the
-// base or another view of it that was written to.
+// Whether writes through this view, or to its base, can be recorded; else raises with the reason. `indirect`: the base
+// or another view of it was written to.
 void check_origin(const ViewMeta& m, const char* op, bool indirect) {
   if (m.origin == ViewOrigin::Ordinary) return;
   const char* written =

@@ -45,8 +45,8 @@ bool is_index_object(PyObject* o) noexcept {
   return PyIndex_Check(o) && !PyBool_Check(o) && !is_tensor(o) && !is_numpy_array(o) && !PyFloat_Check(o);
 }
 
-// Visits the items of a list, tuple or other sequence. Items may be converted by Python code that changes the
-// list, so its size is asked again each time and each item is kept alive.
+// Visits the items of a list, tuple or other sequence. Items may be converted by Python code that changes the list, so
+// its size is read again each time and each item is kept alive.
 template <class F>
 bool for_each_item(PyObject* o, F&& visit) {
   if (PyTuple_Check(o)) {

@@ -22,8 +22,8 @@ void warn(const std::string& text) {
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
 }
 
-// Memory that other processes have let go; then Python's collector, when this thread may: objects in cycles may hold
-// the memory that is wanted.
+// First memory released by other processes; then Python's garbage collector, if this thread may run it: objects in
+// cycles may hold the needed memory.
 void collect() noexcept {
   shared::exchange().collect();
   if (!holds_gil()) return;

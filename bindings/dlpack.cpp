@@ -99,7 +99,7 @@ void destroy_capsule(PyObject* capsule, const char* name) {
   if (managed && managed->deleter) managed->deleter(managed);
 }
 
-// The producer may be a Python library. It is told when its memory was taken and is let go, not before.
+// The producer may be a Python library. Its deleter is called when the memory is no longer used, not before.
 template <class M>
 struct Imported final : Held {
   Imported(M* m, PyRef g) : managed(m), guard(std::move(g)) {}

@@ -212,7 +212,7 @@ PyObject* set_rng_state(PyObject*, PyObject* state) {
   TG_PY_CATCH
 }
 
-// _default_cuda_generator(index): asks for no device, and loads nothing.
+// _default_cuda_generator(index): does not access a device or load the CUDA library.
 PyObject* default_cuda_generator(PyObject*, PyObject* index) {
   TG_PY_TRY
   const int64_t i = to_int(index, {"cuda.default_generators", "index", 1});

@@ -12,8 +12,8 @@ namespace tapegrad::python {
 
 namespace {
 
-// Nothing is held that the rest of the process could wait for: Python has let go of its own locks, and no lock of ours
-// is held across a call of Python or while the GIL is waited for.
+// Nothing is held that the rest of the process could wait for: Python has released its own locks, and no lock of
+// tapegrad is held during a call of Python or while waiting for the GIL.
 [[noreturn]] void wait_for_the_end() noexcept {
   for (;;) pause();
 }
@@ -37,14 +37,15 @@ bool interpreter_ends() noexcept {
 }
 
 bool holds_gil() noexcept {
-  // Up to 3.11 the first one is the holder's, whichever thread asks.
+  // Up to 3.11 the first one is the holder's, on any thread.
   const PyThreadState* state = state_of_holder();
   return state && state == PyGILState_GetThisThreadState();
 }
 
 PyThreadState* give_gil_away() noexcept { return holds_gil() && !interpreter_ends() ? PyEval_SaveThread() : nullptr; }
 
-// Only a thread that gave the GIL away before the end began comes here after it: not the one that ends the interpreter.
+// After finalisation has begun, only a thread that released the GIL before gets here: not the one that finalises the
+// interpreter.
 void take_gil_back(PyThreadState* state) noexcept {
   if (!state) return;
   if (interpreter_ends()) wait_for_the_end();
@@ -74,10 +75,10 @@ void release_held(void* held, void*, size_t) noexcept {
 
 }  // namespace tapegrad::python
 
-// The C++ runtime asks this for each frame of this library that an exception or pthread_exit() comes past; the linker
-// puts it before the runtime's own (cmake/TapegradPython.cmake). Where a thread is being ended because the interpreter
-// is - in the GIL's own functions above, or in Python code that a binding has called and that wanted the GIL again - it
-// stops at the first frame, before any destructor or handler has run.
+// The C++ runtime calls this for each frame of this library that an exception or pthread_exit() unwinds; the linker
+// substitutes it for the runtime's own (cmake/TapegradPython.cmake). Where a thread is being ended because the
+// interpreter is - in the GIL's own functions above, or in Python code that a binding has called and that wanted the
+// GIL again - it stops at the first frame, before any destructor or handler has run.
 extern "C" {
 _Unwind_Reason_Code __real___gxx_personality_v0(int, _Unwind_Action, _Unwind_Exception_Class, _Unwind_Exception*,
                                                 _Unwind_Context*);

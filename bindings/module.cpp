@@ -94,7 +94,7 @@ PyModuleDef_Slot slots[] = {
 #endif
     {0, nullptr},
 };
-// In phases, so that each import comes to fill_module().
+// Multi-phase initialisation, so that each import calls fill_module().
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "tapegrad._C",
                           "The native part of tapegrad.",

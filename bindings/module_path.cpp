@@ -8,7 +8,7 @@ namespace tapegrad::python {
 
 namespace {
 
-// What the current thread knows of the error on its way through the calls of modules.
+// The current thread's record of an error that passes through calls of modules.
 struct Failure {
   std::string message;            // as C++ raised it
   std::string path;               // from the child of `outermost` to the innermost module, with leading dots

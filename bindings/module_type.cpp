@@ -87,7 +87,7 @@ bool has_stack() {
   TG_PY_CATCH_RETURN(false)
 }
 
-// The result of a call; where there is none, the exception says in which module it was raised.
+// The result of a call; on an exception, adds the module to its path.
 PyObject* named(PyObject* self, PyObject* result) {
   if (TG_UNLIKELY(!result)) name_failed_module(self, k_modules);
   return result;

@@ -29,7 +29,7 @@ bool is_nested(PyObject* o) {
   return PySequence_Check(o) != 0;
 }
 
-// How many elements a sequence of the program's says that it has.
+// The length reported by a user-defined sequence.
 int64_t length_of(PyObject* o) {
   const Py_ssize_t n = PySequence_Length(o);
   check_status(n < 0 ? -1 : 0);
@@ -137,7 +137,7 @@ struct DTypeScan {
       done();
       PyObject* item = level.borrowed(i);
       if (!item) break;  // shortened meanwhile
-      // Runs of plain floats and ints, the usual case, need no more than a look at the type.
+      // Runs of plain floats and ints, the usual case, need only a type check.
       if (depth + 1 == sizes.size() && found &&
           ((PyFloat_CheckExact(item) && *found == default_dtype()) ||
            (PyLong_CheckExact(item) && *found == DType::int64)))

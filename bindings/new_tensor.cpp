@@ -36,7 +36,7 @@ std::optional<Device> or_default(std::optional<Device> device) {
 }  // namespace
 
 namespace {
-// Whether an object hands out memory of a CUDA device. Python's own sequences and numbers do not, nor do tensors here.
+// Whether an object exports memory of a CUDA device. Python's own sequences and numbers do not, nor do tensors here.
 bool has_cuda_array_interface(PyObject* o) {
   return !PyList_Check(o) && !PyTuple_Check(o) && !PyLong_Check(o) && !PyFloat_Check(o) && !is_numpy_scalar(o) &&
          PyObject_HasAttrString(o, "__cuda_array_interface__");
@@ -111,7 +111,7 @@ PyObject* as_tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject
   TG_PY_CATCH
 }
 
-// Whether an object hands out its memory as NumPy arrays do. Python's own sequences do not.
+// Whether an object exports its memory as NumPy arrays do. Python's own sequences do not.
 bool has_array_interface(PyObject* o) {
   return !is_tensor(o) && !is_numpy_array(o) && !PyList_Check(o) && !PyTuple_Check(o) && !PyLong_Check(o) &&
          !PyFloat_Check(o) && !is_numpy_scalar(o) && PyObject_HasAttrString(o, "__array_interface__");

@@ -119,7 +119,7 @@ PyRef state_of(PyObject* state, PyObject* param) {
   return made;
 }
 
-// What a graph makes it makes anew in each replay, so state has to be there before.
+// A graph recreates its tensors in each replay, so state must exist before the capture.
 void refuse_while_recording(const Tensor& param, const char* what) {
   if (!param.is_cuda()) return;
   DeviceInterface& cuda = need_device(DeviceType::CUDA, "optimizer");
@@ -338,7 +338,7 @@ void sparse_sgd(const Options& options, PyObject* object, const Tensor& grad, Py
   }
 }
 
-// What a rule does with a sparse gradient: SGD has a way of its own, others ask `fallback` (or have refused).
+// How a rule handles a sparse gradient: SGD has its own implementation, others call `fallback` (or have refused).
 void sparse_step(const BoundRule& bound, const Options& options, PyObject* object, const Tensor& grad, PyObject* group,
                  PyObject* states, PyObject* fallback) {
   if (fallback != nullptr) {

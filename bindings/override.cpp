@@ -67,10 +67,10 @@ PyObject* name_of_hook() {
   return name;
 }
 
-PyObject* disabled_impl = nullptr;  // Parameter.__torch_function__, and of types that do not want to be asked
+PyObject* disabled_impl = nullptr;  // Parameter.__torch_function__, and that of types that disable overrides
 PyObject* default_impl = nullptr;   // what subclasses of Tensor inherit
 
-// What a type has under `__torch_function__`, borrowed; null when it is not to be asked.
+// A type's `__torch_function__`, borrowed; null if it does not override.
 PyObject* hook_of(PyTypeObject* type) noexcept {
   if (type == tensor_type) return nullptr;
   PyObject* hook = _PyType_Lookup(type, name_of_hook());
@@ -107,7 +107,7 @@ bool overrides_slowly(PyObject* o) noexcept {
 
 namespace {
 
-// The arguments whose types are asked: one of each type, subclasses before their bases, else from the left.
+// The overriding arguments: one of each type, subclasses before their bases, else from left to right.
 class Relevant {
  public:
   void add(PyObject* o) {
@@ -366,7 +366,7 @@ constexpr std::array<FastCall, sizeof...(kAt)> entries_of(std::index_sequence<kA
 }
 constexpr auto kEntries = entries_of(std::make_index_sequence<kMostMethods>());
 
-// What stays as it is: subclasses themselves are made by it, or PyTorch does not ask either.
+// Methods that are not wrapped: they create subclasses themselves, or PyTorch does not override them either.
 bool stays(const PyMethodDef& m) noexcept {
   if (m.ml_flags & (METH_STATIC | METH_CLASS)) return true;
   for (const char* name :
@@ -490,7 +490,7 @@ PyObject* tensor_torch_function(PyObject* cls, PyObject* const* args, Py_ssize_t
 }
 
 PyObject* disabled(PyObject*, PyObject* args) {
-  // (func, types, args, kwargs), also with the class in front: the function runs with nothing asked
+  // (func, types, args, kwargs), also with the class in front: runs the function without overrides
   TG_PY_TRY
   const Py_ssize_t n = PyTuple_GET_SIZE(args);
   TG_CHECK(n >= 2 && n <= 4, Type, "_disabled_torch_function_impl: expected func, types, args and kwargs: got {}", n);

@@ -72,7 +72,7 @@ PyObject* give(PyObject*, PyObject* o) {
   TG_PY_CATCH
 }
 
-// _shared_receive(handle): the bytes behind it.
+// _shared_receive(handle): the storage of the handle.
 PyObject* receive(PyObject*, PyObject* o) {
   TG_PY_TRY
   return bytes_of(exchange().receive(unpack(o)));

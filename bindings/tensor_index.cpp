@@ -59,7 +59,7 @@ bool is_tuple_of_subscripts(PyObject* key) {
   if (PyLong_CheckExact(key) || PySlice_Check(key) || is_tensor(key) || is_numpy_array(key) || PyUnicode_Check(key) ||
       PyBytes_Check(key) || !PySequence_Check(key))
     return false;
-  // One that cannot tell its length or its items is no tuple; Ctrl-C in the middle of it is still Ctrl-C.
+  // An object whose length or items cannot be read is not treated as a tuple; Ctrl-C while reading it is passed on.
   auto failed = [] {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
     PyErr_Clear();

@@ -54,7 +54,7 @@ PyRef tensor_of_array(PyObject* o) {
 // f(a, b) for a tensor `a` where b is neither a tensor nor a number.
 TG_COLD PyObject* call_with_array(FastCall f, PyObject* a, PyObject* b) {
   TG_PY_TRY
-  if (overrides(b)) return f(a, &b, 1, nullptr);  // which asks it
+  if (overrides(b)) return f(a, &b, 1, nullptr);  // which calls its override
   const PyRef other = tensor_of_array(b);
   if (!other) return not_implemented();
   PyObject* arg = other.get();

@@ -74,7 +74,7 @@ PyObject* detach(PyObject* self, PyObject*) {
   TG_PY_CATCH
 }
 
-// The tensor forgets how it was made and asks for no gradient.
+// Detaches the tensor from the tape; it then requires no gradient.
 PyObject* detach_(PyObject* self, PyObject*) {
   TG_PY_TRY
   const Tensor& t = unwrap(self);

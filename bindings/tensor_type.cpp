@@ -45,7 +45,7 @@ std::vector<PyMethodDef>& all_methods() {
   return methods;
 }
 
-// Parameter(data=None, requires_grad=True): a tensor over the same memory that asks for a gradient.
+// Parameter(data=None, requires_grad=True): a tensor over the same memory that requires a gradient.
 PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   TG_PY_TRY
   static const char* names[] = {"data", "requires_grad", nullptr};

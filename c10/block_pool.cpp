@@ -43,8 +43,8 @@ void Reservoir::refill(size_t nbytes) noexcept {
 }
 
 uint64_t Reservoir::available() noexcept {
-  // The kernel hands out addresses freely and memory on first touch. Without this difference two tensors of
-  // two thirds of the memory each would both be granted, and filling them would end the process.
+  // The kernel grants addresses freely and allocates memory on first touch. Without subtracting untouched reservations,
+  // two tensors of two thirds of the memory each would both be granted, and filling them would end the process.
   const uint64_t resident = source_.resident();
   const uint64_t untouched = reserved - std::min(reserved, resident);
   const uint64_t available = source_.available();
@@ -162,7 +162,7 @@ BlockPool::Block* BlockPool::grow(size_t size) {
 }
 
 void* BlockPool::allocate(size_t size) {
-  // No remainder in which a small block could settle and keep the segment from being given back.
+  // No remainder, in which a small block could keep the segment from being released.
   if (size >= kBigBlock) size = round_up(size, kHugePage);
   Block* b = find(size, false);
   if (b == nullptr) b = grow(size);

@@ -53,7 +53,7 @@ struct CachingAllocator::Hooks {
       cache = next;
     }
   }
-  // With every lock in the forking thread's hands nothing is half done when the copy is made.
+  // The forking thread holds every lock, so no operation is in progress when the process is copied.
   static void before_fork() {
     registry().mutex.lock();
     for (CachingAllocator* a : registry().allocators) a->mutex_.lock();

@@ -21,7 +21,7 @@ std::string format_bytes(uint64_t nbytes) {
 
 namespace {
 
-// A quarter of the memory, or what TAPEGRAD_CACHE_MB says.
+// A quarter of the memory, or TAPEGRAD_CACHE_MB.
 uint64_t cache_limit() {
   if (const char* setting = std::getenv("TAPEGRAD_CACHE_MB"); setting != nullptr && *setting != '\0') {
     char* end = nullptr;

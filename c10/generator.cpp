@@ -129,7 +129,7 @@ namespace {
 
 using GeneratorPtr = intrusive_ptr<Generator>;
 
-// The default generators of CUDA devices, each made when it is first asked for, with the seed that all were given last.
+// The default generators of CUDA devices, each created on first use, with the seed that was last set for all.
 class DeviceGenerators {
  public:
   const GeneratorPtr& of(int index) {
@@ -178,7 +178,7 @@ class DeviceGenerators {
 
   ForkSafeLock lock_;
   uint64_t seed_ = Generator::kDefaultSeed;
-  std::array<std::atomic<const GeneratorPtr*>, 128> current_{};  // by index; null: not asked for yet
+  std::array<std::atomic<const GeneratorPtr*>, 128> current_{};  // by index; null: not created yet
   std::deque<std::unique_ptr<const GeneratorPtr>> cells_;
 };
 

@@ -50,7 +50,7 @@ int default_threads() {
   return std::clamp(std::min(processors(), quota()) / ranks, 1, kMaxThreads);
 }
 
-std::atomic<int> num_threads{0};  // 0: not asked for yet
+std::atomic<int> num_threads{0};  // 0: not determined yet
 
 }  // namespace
 

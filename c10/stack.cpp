@@ -11,14 +11,14 @@ namespace tapegrad::detail {
 
 constinit thread_local uintptr_t stack_floor __attribute__((tls_model("initial-exec"))) = UINTPTR_MAX;
 
-// The main thread's stack ends where its limit is now, so it is asked for again before anything is refused.
+// The main thread's stack limit may have changed, so it is read again before a call is refused.
 void look_at_stack(const char* op) {
   prepare_thread();
   pthread_attr_t attributes;
   void* low = nullptr;
   size_t size = 0;
   const int failed = pthread_getattr_np(pthread_self(), &attributes);
-  if (failed == ENOMEM) return;  // it is asked again
+  if (failed == ENOMEM) return;  // it is tried again
   if (failed == 0) {
     if (pthread_attr_getstack(&attributes, &low, &size) != 0) size = 0;
     pthread_attr_destroy(&attributes);

@@ -144,7 +144,7 @@ bool Job::run_one(int share) noexcept {
     function(context, first, std::min(end, first + split.chunk), i);
   } catch (const Dropped&) {
   } catch (const Error& e) {
-    // An interrupt, which the caller's thread is asked about in a chunk of its own, comes before all errors.
+    // An interrupt, for which the caller's thread checks in a chunk of its own, takes precedence over all errors.
     keep_error(e.kind() == ErrorKind::Interrupt ? 0 : i, e.kind() == ErrorKind::Interrupt ? -1 : i);
   } catch (...) {
     keep_error(i, i);
@@ -231,7 +231,7 @@ bool ThreadPool::finish(Job& job, int64_t chunk_ns, bool (*interrupted)()) {
   constexpr timespec kPatience{0, 20'000'000};
   bool stop = false;
   for (uint32_t inside; (inside = job.helpers.load(std::memory_order_acquire)) != 0;) {
-    if (generation_ != fork_generation()) return stop;  // forked inside a chunk: the helpers stayed behind
+    if (generation_ != fork_generation()) return stop;  // forked inside a chunk: the helpers do not exist in the child
     if (now_ns() < spin_until) {
       for (int i = 0; i < 8; ++i) relax();
     } else if ((inside & kCallerSleeps) != 0 ||

@@ -16,7 +16,7 @@ namespace tapegrad::distributed {
 
 namespace {
 
-// Where process numbers mean the same: the machine and its start, and the name spaces. Empty where it cannot be told.
+// Identifies the scope of process numbers: the machine, its boot, and the name spaces. Empty if unknown.
 std::string machine() {
   const detail::ProcFile boot("/proc/sys/kernel/random/boot_id");
   utsname names{};
@@ -69,7 +69,7 @@ struct Meeting::State {
           fail(DistError::Part::Backend, "process group: rank {} has gone: its connection to the store has ended", r);
     }
     asked = Clock::now();
-    pause = std::min(pause * 2, Milliseconds(2000));  // many ranks may ask
+    pause = std::min(pause * 2, Milliseconds(2000));  // many ranks may poll
   }
 };
 

@@ -46,7 +46,7 @@ struct Watch::State {
     for (auto& [number, f] : listeners) f(why, grace);
   }
 
-  // On a thread of its own: who fails goes on where the store's server is the one that does not answer.
+  // On a separate thread, so that the failing rank can go on if the store's server does not answer.
   static void broadcast(const std::shared_ptr<State>& state, const std::string& note) noexcept try {
     {
       const std::lock_guard lock(state->mutex);

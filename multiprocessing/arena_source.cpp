@@ -108,7 +108,7 @@ void ArenaSource::close(char* base) noexcept {
     arena = std::move(it->second);
     arenas_.erase(it);
   }
-  ledger_.arena_epoch(arena->number).fetch_add(1);  // others let go of their mappings when they see it
+  ledger_.arena_epoch(arena->number).fetch_add(1);  // other processes then unmap the arena
   munmap(base, arena->nbytes);
   --num_arenas_;
 }

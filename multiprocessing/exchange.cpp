@@ -132,10 +132,10 @@ bool Exchange::is_shared(const Storage& storage) const noexcept {
   return by_address_.count(storage->data()) != 0;
 }
 
-// Called with the lock held, like everything below that says nothing else.
+// Called with the lock held, like all functions below unless noted otherwise.
 void Exchange::make_room() {
   ++calls_since_collect_;
-  // As many calls as there are things to look at pay for looking at them.
+  // The cost is amortised: a sweep of n entries runs at most once per n / 4 calls.
   const uint64_t things = pending_.size() + num_outgoing_.load(std::memory_order_relaxed);
   if (things != 0 && calls_since_collect_ * 4 >= things) collect_locked(false);
 }
@@ -460,7 +460,7 @@ Storage Exchange::receive(const Handle& h) {
   return publish(std::move(held), data, h.nbytes);
 }
 
-// The current stream goes on behind what the sender had queued.
+// Makes the current stream wait for the sender's queued work.
 void Exchange::await_sender(const Handle& h) {
   if (!h.has_event) return;
   DeviceInterface& lib = library(Device(DeviceType::CUDA, static_cast<int8_t>(h.device)));

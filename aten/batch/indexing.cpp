@@ -39,7 +39,7 @@ struct Indices {
   // Their dimensions begin the result of one sample.
   bool in_front() const { return first == 0 || !together; }
 
-  // The indices behind one more for the samples' dimension: `lead`, or none.
+  // The indices, preceded by one for the samples' dimension: `lead`, or none.
   std::vector<Tensor> behind(Tensor lead) const {
     std::vector<Tensor> all{std::move(lead)};
     for (const Part& p : parts) all.push_back(p.has_dim ? padded(p.t, ndim + 1) : p.t);

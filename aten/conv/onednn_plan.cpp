@@ -193,8 +193,8 @@ std::shared_ptr<const Plan> plan_for(const PlanKey& key) {
   return cache->get(key);
 }
 
-// What a call of oneDNN and of its OpenMP runtime takes in small pieces, for which they end the process or go on with
-// null.
+// The memory that a call of oneDNN and of its OpenMP runtime allocates in small pieces; if that fails, they end the
+// process or use a null pointer.
 constexpr size_t kCallMemory = 64 << 10;
 
 dnnl::engine& engine() {

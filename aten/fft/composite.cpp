@@ -24,7 +24,7 @@ double scale_of(const char* op, Norm norm, double n, bool forward) {
   return (mode == "forward") == forward ? 1 / n : 1;
 }
 
-// Integers become the default dtype, and real numbers complex ones where that is asked for.
+// Integers become the default dtype, and real numbers complex ones on request.
 Tensor promoted(const char* op, const Tensor& input, bool complex) {
   TG_CHECK(!is_half(input.dtype()), Runtime, "{}: not implemented for {}\nhint: convert it with .float()", op,
            input.dtype());

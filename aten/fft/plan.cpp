@@ -24,7 +24,7 @@ std::complex<T> rounded(std::complex<double> z) {
   return {static_cast<T>(z.real()), static_cast<T>(z.imag())};
 }
 
-// n zeros. New pages come from the system one by one, so that an interrupt is asked for on the way.
+// n zeros. The system maps new pages one by one, so interrupts are checked in between.
 template <class V>
 void fill_with_zeros(std::vector<V>& v, int64_t n) {
   v.reserve(static_cast<size_t>(n));

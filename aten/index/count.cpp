@@ -16,8 +16,8 @@
 namespace tapegrad::cpu {
 namespace {
 
-// Counts of small values, each of which is looked at once. Tables grow as values do, and are four in turn as long as
-// they are short, so that equal neighbours do not wait for each other.
+// Counts of small values, in one pass. The tables grow with the values; as long as they are short, four are used in
+// turn, so that equal neighbouring values do not depend on each other's store.
 class Tally {
  public:
   // For how many values, less than 2^32: tables are not much longer.
@@ -84,7 +84,7 @@ class Tally {
   int in_turn_ = 1, bits_ = -1;  // values below 2^bits have a place
 };
 
-// Undefined where values have to be looked at by themselves.
+// Undefined if the values need the general path.
 Tensor count_small(const int64_t* p, int64_t n, int64_t minlength) {
   constexpr int64_t kWorthAThread = 65536, kRound = 1 << 24;
   const int64_t threads = std::clamp<int64_t>(n / kWorthAThread, 1, get_num_threads());

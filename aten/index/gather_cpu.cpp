@@ -375,7 +375,7 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
   const int64_t* p = lines.at();
   with_bits(out.itemsize(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
-    // Lines along the last dimension that has a length: dim itself, or the elements behind it.
+    // Lines along dim itself if no elements are after it, else along these elements.
     const int64_t line = inner == 1 ? length : inner, lines_per_outer = inner == 1 ? 1 : length;
     parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
       while (begin < end) {

@@ -21,9 +21,9 @@ Tensor dense_as(const Tensor& t, DType dtype) {
   return copy;
 }
 
-// Places of n values in one sequence, many side by side: all of them take the same number of steps, so the loops are
-// vectorised, none waits for another and no branch has to be guessed. NaN in the sequence stands behind all others, so
-// plain comparisons do for values that are not NaN. P: what a place in the sequence fits into.
+// Insertion positions of n values in one sequence, many at once: all take the same number of steps, so the loops are
+// vectorised, independent and branch-free. NaN in the sequence comes after all others, so plain comparisons suffice for
+// values that are not NaN. P: an integer type that holds a position.
 template <bool kRight, class P, class T, class I>
 void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_t n) {
   constexpr int64_t kTogether = 64;

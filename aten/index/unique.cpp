@@ -110,7 +110,7 @@ Result unique_by_table(const Tensor& flat, bool values_only) {
   for (size_t v = 0; v < slots; ++v, done()) {
     if (values_only ? seen[v] == 0 : counts[v] == 0) continue;
     value[rank] = static_cast<T>(static_cast<uint64_t>(low) + v);
-    if (!values_only) many[rank] = std::exchange(counts[v], rank);  // from here on the table says which one it is
+    if (!values_only) many[rank] = std::exchange(counts[v], rank);  // from here on the table holds its index
     ++rank;
   }
   serial_for(0, values_only ? 0 : n, [&](int64_t begin, int64_t end) {

@@ -33,7 +33,7 @@ template <class To, class From>
     if constexpr (in_blocks<To, From>) {
       constexpr int64_t kBlock = half_blocks::kBlock;
       for (; i + kBlock <= n; i += kBlock) convert_block(src + i, dst + i);
-      if (i < n && n >= kBlock) {  // the last block looks at elements again
+      if (i < n && n >= kBlock) {  // the last block converts some elements again
         convert_block(src + n - kBlock, dst + n - kBlock);
         return;
       }

@@ -101,8 +101,8 @@ void run_kernel(const Op& op, Iterator& it) {
   kernel_for<Kernel>(*op.entry, it.device)(it);
 }
 
-// Operands that need no look at single dimensions: the first one with dimensions sets the shape, all others
-// have it, too, and are contiguous, or have no dimensions. Returns the one that sets the shape, or null.
+// The fast case without analysis of dimensions: all operands are contiguous with the shape of the first one that has
+// dimensions, or zero-dimensional. Returns the operand with the shape, or null.
 const Tensor* simple_shape(Inputs inputs) {
   const Tensor* reference = inputs[0];
   if (reference->ndim() == 0)

@@ -48,7 +48,7 @@ DimVector result_sizes(const Tensor& input, uint64_t mask, bool keepdim) {
   return sizes;
 }
 
-// What has no value for nothing must not be asked of nothing.
+// Raises for an empty reduction without an identity.
 void check_not_empty(const Op& op, const Tensor& input, uint64_t mask, bool dims_given) {
   if (op.empty_allowed || input.numel() > 0) return;
   TG_CHECK(dims_given, Runtime, "{}: a tensor without elements has none: got shape {}\ngive dim= to reduce over others",
@@ -59,7 +59,7 @@ void check_not_empty(const Op& op, const Tensor& input, uint64_t mask, bool dims
                d, format_ints(input.sizes()));
 }
 
-// Adds a dimension behind the last one, merged with it where their strides allow.
+// Appends a dimension, merged with the last one if their strides allow.
 void append(int& ndim, int64_t* shape, int64_t* strides, int64_t size, int64_t stride) {
   if (size == 1) return;
   if (ndim > 0 && strides[ndim - 1] == stride * size) {

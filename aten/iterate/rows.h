@@ -2,10 +2,10 @@
 //
 // A functor is compiled into one loop per compute type: contiguous arrays of that type in, one out, which the compiler
 // vectorises together with the calls of exp, tanh, ... in it; a cheap one also into a loop over arrays of float16 and
-// one of bfloat16 (or, where it has a type HalfPrecision, that). Whatever is not such an array (another dtype, strides, a
-// broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion functions that
-// all functors share (convert_cpu.cpp). The loop always gets multiples of kLane elements: a remainder goes through a
-// padded buffer, so every element is computed by the same vector instructions wherever it lies, and results have the
+// one of bfloat16 (or, where it has a type HalfPrecision, that). Whatever is not such an array (another dtype, strides,
+// a broadcast operand) is staged through a small buffer that stays in the first-level cache, by conversion functions
+// that all functors share (convert_cpu.cpp). The loop always gets multiples of kLane elements: a remainder goes through
+// a padded buffer, so every element is computed by the same vector instructions wherever it lies, and results have the
 // same bits for any layout and any split between threads.
 #pragma once
 

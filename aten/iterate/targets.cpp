@@ -5,7 +5,7 @@
 namespace tapegrad {
 namespace {
 
-// The bytes between the first and behind the last element.
+// The byte range from the first element to the end of the last one.
 std::pair<const char*, const char*> extent(const TensorImpl& t) {
   const char* low = static_cast<const char*>(t.data());
   const char* high = low + t.itemsize();

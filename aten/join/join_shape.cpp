@@ -24,8 +24,7 @@ void check_devices(TensorSpan tensors, const char* op) {
              tensors[0].device(), t.device());
 }
 
-// Whether the strides are in the order of channels_last, as PyTorch tells it of tensors with sizes of 1; contiguous
-// where both may be meant.
+// Whether the strides are in channels_last order, with PyTorch's rule for sizes of 1; contiguous if both are possible.
 bool is_like_channels_last(const Tensor& t) {
   const int n = t.ndim();
   if ((n != 4 && n != 5) || t.numel() == 0) return false;

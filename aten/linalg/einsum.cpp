@@ -124,7 +124,7 @@ int64_t size_of(const Term& t, int label) {
   return at < static_cast<long>(t.labels.size()) ? t.tensor.size(at) : 1;
 }
 
-// The product of two terms; labels that `needed` does not ask for later are summed.
+// The product of two terms; labels that are not in `needed` are summed.
 template <class Needed>
 Term contract(Term a, Term b, Needed needed) {
   a = sum_labels(std::move(a), [&](int l) { return needed(l) || has(b.labels, l); });

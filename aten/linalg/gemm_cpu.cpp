@@ -12,8 +12,8 @@ namespace {
 template <class T>
 inline constexpr bool kHasBlas = std::is_same_v<T, float> || std::is_same_v<T, double> || is_complex_type<T>;
 
-// How a product is cut. Tiles are as large as still leaves work for several threads: each one packs its rows
-// and columns anew, which costs 6 % at 128, 4 % at 256 and 1 % at 512 (measured).
+// How a product is cut. Tiles are as large as still leaves work for several threads: each one packs its rows and
+// columns again, which costs 6 % at 128, 4 % at 256 and 1 % at 512 (measured).
 struct Tiles {
   int64_t m, n;        // of one tile
   int64_t rows, cols;  // how many

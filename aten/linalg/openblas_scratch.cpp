@@ -25,12 +25,12 @@ constinit thread_local bool detail::have_scratch = false;
 
 namespace {
 
-// made + spare >= threads: no call uses more than one buffer at a time, so OpenBLAS never asks for one that is not
-// there.
+// made + spare >= threads: no call uses more than one buffer at a time, so OpenBLAS never requests one that does not
+// exist.
 struct Buffers {
   ForkSafeLock lock;
   uint32_t generation = fork_generation();
-  size_t nbytes = size_t{32} << 20;  // of each; another size is learnt when OpenBLAS asks for it
+  size_t nbytes = size_t{32} << 20;  // of each; updated if OpenBLAS requests another size
   int64_t made = 0;                  // handed out
   int64_t threads = 0;               // that may call
   std::vector<void*> spare;
@@ -142,7 +142,7 @@ void supply_scratch(void* library) noexcept try {
     *place = reinterpret_cast<void*>(hand_out);
   }
   need_scratch();                  // the thread that imports the library will call it
-} catch (const std::exception&) {  // it asks again
+} catch (const std::exception&) {  // OpenBLAS requests it again
 }
 
 }  // namespace tapegrad::blas

@@ -39,7 +39,8 @@ struct alignas(64) Columns {
   T* operator[](int64_t j) { return data + j * kSmallEigen; }
 };
 
-// The power of two that brings the largest size of an element to between 1 and 2; 0 where LAPACK should look at it.
+// The power of two that brings the largest size of an element to between 1 and 2; 0 if LAPACK should compute this
+// matrix.
 template <class T>
 T scale_of(T largest) {
   constexpr double kLargest = sizeof(T) == 4 ? 1e30 : 1e250;
@@ -47,7 +48,7 @@ T scale_of(T largest) {
   return std::ldexp(T(1), -std::ilogb(largest));
 }
 
-// The first `n` numbers in the order that `before` says; equal ones stay as they are.
+// Sorts the first `n` numbers by `before`; stable.
 template <class F>
 void sort_few(int64_t n, int* order, F before) {
   for (int i = 0; i < n; ++i) {

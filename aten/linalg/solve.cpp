@@ -115,7 +115,7 @@ void solve(const Tensor& A, const Tensor& B, const Tensor& X, const Tensor& LU, 
     int64_t n = a.rows, k = b.cols;
     auto substitute = [&](int64_t i, int64_t j) {
       load_columns(b[i], b.row, b.col, n, k, x[i], x.leading());
-      // A singular factor divides by zero; linalg.solve raises, solve_ex's caller has asked for it.
+      // A singular factor divides by zero: linalg.solve raises, solve_ex returns the result with its info.
       parallel_getrs('N', n, k, lu[j], lu.leading(), pivot[j], x[i], x.leading());
     };
     if (a.count == x.count) {

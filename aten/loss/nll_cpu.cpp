@@ -6,7 +6,7 @@ namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
-// Elements behind the class dimension.
+// The number of elements after the class dimension.
 int64_t inner_size(IntSpan sizes) {
   int64_t n = 1;
   for (size_t d = 2; d < sizes.size(); ++d) n *= sizes[d];

@@ -24,7 +24,7 @@ TensorSpec channel_spec(const Tensor& input, int64_t channels) {
   return {{channels}, stats_dtype(input), input.device(), {}};
 }
 
-// The gradient of a parameter: its dtype, which is the input's where there is no weight to ask.
+// The gradient of a parameter: its dtype is that of the weight, or the input's if there is no weight.
 TensorSpec parameter_spec(const Tensor& input, const Tensor& weight, int64_t channels) {
   return {{channels}, weight.defined() ? weight.dtype() : input.dtype(), input.device(), {}};
 }

@@ -135,7 +135,7 @@ void bernoulli_tensor_fill_cpu(const Tensor& self, const Tensor& p, Gen, const P
 
 namespace {
 
-// Moves a[i] past what is larger before it, and says whether there was something.
+// Moves a[i] before larger preceding elements; returns whether there were any.
 TG_INLINE bool insert(uint64_t* a, int64_t i) {
   const uint64_t v = a[i];
   if (TG_LIKELY(a[i - 1] <= v)) return false;

@@ -25,7 +25,7 @@ struct Row {
   double* before;  // the sum of the weights before each block
 
   int64_t blocks() const { return (categories + kBlock - 1) / kBlock; }
-  // The weights of a block, zeros behind them.
+  // The weights of a block, followed by zeros.
   void load(int64_t block, double* w) const {
     const T* from = weights + block * kBlock;
     const int64_t n = std::min(kBlock, categories - block * kBlock);

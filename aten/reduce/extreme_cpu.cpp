@@ -57,7 +57,7 @@ int64_t first_place(const S* x, int64_t n, F same) {
   return i;
 }
 
-// The first place of an extreme that is there. Elements of 16-bit formats are compared by their bits.
+// The first position of a known extreme. Elements of 16-bit formats are compared by their bits.
 template <class T, class S>
 int64_t place_of(T best, const S* x, int64_t n) {
   if constexpr (is_half_type<S>) {

@@ -117,7 +117,7 @@ LayerResult network(const Tensor& input, IntSpan batch_sizes, const Tensor& hx, 
   const int64_t directions = o.bidirectional ? 2 : 1;
   TG_CHECK(o.num_layers > 0, Runtime, "{}: expected at least one layer: got {}", o.op, o.num_layers);
   TG_CHECK(o.dropout >= 0 && o.dropout <= 1, Runtime, "{}: dropout must be between 0 and 1: got {}", o.op, o.dropout);
-  // Divided, not multiplied: any number of layers may be asked for.
+  // Divided, not multiplied: the number of layers may be arbitrarily large.
   TG_CHECK(hx.ndim() == 3 && hx.size(0) % directions == 0 && hx.size(0) / directions == o.num_layers, Runtime,
            "{}: expected a state of {} layers in {}: got {}", o.op, o.num_layers,
            directions == 2 ? "both directions" : "one direction", format_ints(hx.sizes()));

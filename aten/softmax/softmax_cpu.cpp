@@ -136,7 +136,7 @@ template <bool kLog, class C, class T>
   int64_t at = 0;
   for (; at + 4 * kLanes <= n; at += 4 * kLanes)
     raise(x + at, x + at + kLanes, x + at + 2 * kLanes, x + at + 3 * kLanes);
-  const T* end = x + n - kLanes;  // some elements are looked at twice
+  const T* end = x + n - kLanes;  // some elements are read twice
   for (; at < n; at += 2 * kLanes) raise(std::min(x + at, end), std::min(x + at + kLanes, end), end, end);
   const C top = fold(lanes, larger);
 

@@ -35,8 +35,8 @@ DimVector infer_sizes(IntSpan sizes, int64_t numel, const char* op) {
   return result;
 }
 
-// Walks both shapes from the back. A run of old dimensions that lie in memory as one (each stride is the next
-// one's stride times its size) can be cut anew as long as the products meet at its front.
+// Walks both shapes from the back. A run of old dimensions that lie in memory as one (each stride is the next one's
+// stride times its size) can be divided differently as long as the products agree at its front.
 std::optional<DimVector> view_strides(IntSpan sizes, IntSpan strides, IntSpan new_sizes) {
   int64_t numel = 1;
   for (int64_t s : sizes) numel *= s;
@@ -134,7 +134,7 @@ void check_pieces(int64_t count, const char* op) {
   constexpr int64_t kBytesOfAPiece = 512;  // its geometry, its tensor, and the object of a language binding
   const CheckedInt nbytes = CheckedInt(count) * kBytesOfAPiece;
   TG_CHECK(nbytes.fits(), OutOfMemory, "{}: there is no memory for {} tensors", op, count);
-  // The allocator knows how much memory there is, and says so in its error; it touches none of it.
+  // The allocator checks the available memory, and names it in its error; it touches none of it.
   cpu_allocator().deallocate(cpu_allocator().allocate(static_cast<size_t>(nbytes.value())),
                              static_cast<size_t>(nbytes.value()));
 }

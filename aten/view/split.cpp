@@ -12,7 +12,7 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   TG_CHECK(chunks > 0, Runtime, "chunk: expected at least one chunk: got {}", chunks);
   dim = wrap_dim(dim, input.ndim(), "chunk");
   int64_t size = input.size(dim);
-  // All chunks of an empty dimension are empty, as many as were asked for.
+  // All chunks of an empty dimension are empty; their number is as requested.
   if (size == 0) {
     geometry::check_pieces(chunks, "chunk");
     return split_with_sizes(input, DimVector(static_cast<size_t>(chunks)), dim);

@@ -10,7 +10,7 @@ std::vector<Tensor> reverse(const TensorFunction& f, const std::vector<Tensor>& 
                             const std::vector<Tensor>& grad_outputs) {
   bool again = grad_enabled();
   EnableGradGuard guard;
-  // Aliases of their own, so that one tensor given twice counts as two, and so that nothing behind them is run.
+  // Separate aliases, so that a tensor given twice counts as two, and so that backward stops at them.
   std::vector<Tensor> leaves(inputs.size()), targets;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;

@@ -8,7 +8,7 @@
 namespace tapegrad {
 namespace {
 
-// A^-H B: with the factors at hand, or, where the tape records this for second derivatives, as a function of A.
+// A^-H B: with the saved factors, or, where the tape records this for second derivatives, as a function of A.
 Tensor solve_adjoint(const Tensor& A, const Tensor& LU, const Tensor& pivots, const Tensor& B) {
   if (grad_enabled()) return std::get<0>(_linalg_solve_ex(adjoint_of(A), B));
   return _lu_solve(LU, pivots, B, true);

@@ -231,7 +231,7 @@ Tensor with_readable_rows(const Tensor& t) {
   return copy;
 }
 
-// What the library is asked; without an address. Where there is a mask, it hides what lies right of the diagonal, too.
+// The description of a call for the library, without addresses. If there is a mask, it also contains the causal mask.
 AttentionForward describe_call(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w) {
   const Sizes z(query, key, value);
   AttentionForward a{.dtype = query.dtype(),

@@ -20,8 +20,8 @@ const Functions& api() { return *find_functions.load(std::memory_order_acquire)(
 
 void check(int status, const char* call) { cudnn_calls::check(api(), status, call); }
 
-// Whether an engine computes what was asked for: float32 in float32 unless TF32 may be, sums never in 16 bits, the
-// same order each time.
+// Whether an engine satisfies the requirements: float32 in float32 unless TF32 is allowed, sums never in 16 bits, a
+// fixed order of summation.
 bool fits(const Descriptor& config, DType dtype, const Choice& choice) {
   const Descriptor engine(kEngine);
   void* into = engine.handle();
@@ -70,7 +70,7 @@ using SharedPlan = std::shared_ptr<Plan>;
 // cuDNN on one device. A handle is for one thread at a time; memory is allocated outside of its lock.
 class OnDevice {
  public:
-  // The current device is the one that this object is for.
+  // The current device must be this object's.
   OnDevice() {
     const RelaxedCapture relaxed(api());
     check(api().create(&handle_), "cudnnCreate");
@@ -143,7 +143,7 @@ class OnDevice {
     pack.finalize();
     check(api().execute(handle_, plan.descriptor.handle(), pack.handle()), "cudnnBackendExecute");
   }
-  // False where the engine says only now that it cannot.
+  // False if the engine reports only now that it is not supported.
   bool try_execute(const Stream& stream, const Task& task, const Plan& plan) {
     try {
       execute(stream, task, plan);

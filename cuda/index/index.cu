@@ -92,7 +92,7 @@ Indices plan_places(const Tensor& t, TensorSpan given, const IndexPlan& plan, co
   return indices;
 }
 
-// Gradient rows of an embedding: sums, divided by how often an index occurs where that is asked for.
+// Gradient rows of an embedding: sums, on request divided by the number of occurrences of the index.
 template <class T>
 struct EmbeddingSum {
   using C = steps::Compute<T>;

@@ -58,7 +58,7 @@ SortedPlaces::SortedPlaces(const Work& work, const Tensor& given_keys, const Ten
     : keys(empty_tensor(given_keys.sizes(), DType::int64, given_keys.device())),
       order(empty_tensor(given_keys.sizes(), DType::int64, given_keys.device())) {
   auto* k = static_cast<uint64_t*>(keys.data_ptr());
-  // Places lie below `bad`, so that few bits have to be looked at.
+  // Places are below `bad`, so that few bits have to be sorted.
   sort_pairs(work, static_cast<const uint64_t*>(given_keys.data_ptr()), k,
              static_cast<const int64_t*>(given_order.data_ptr()), static_cast<int64_t*>(order.data_ptr()), keys.numel(),
              static_cast<int>(std::bit_width(bad)));

@@ -1,5 +1,5 @@
-// unique and unique_consecutive: sorted where that is asked for, then runs of equal neighbours. NaN equals nothing, as
-// in PyTorch, and sorts last. The number of results is a value that the host waits for.
+// unique and unique_consecutive: sorted on request, then runs of equal neighbours. NaN equals nothing, as in PyTorch,
+// and sorts last. The number of results is a value that the host waits for.
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/index/search.h"

@@ -30,13 +30,13 @@ namespace {
 
 constexpr size_t kStack = 64 << 10;
 constexpr uint32_t kWarp = 32;
-constexpr unsigned char kGuard = 0xA5;  // before and behind dynamic shared memory
+constexpr unsigned char kGuard = 0xA5;  // before and after dynamic shared memory
 constexpr size_t kGuardBytes = 64;
 
 enum class State : uint8_t { Ready, AtWarp, AtBlock, Done };
 
-// Where a fiber goes on. ucontext asks the kernel for the signal mask at every switch, which costs more than the work
-// between two barriers; on x86 the registers that a call keeps are all there is to save.
+// The saved state of a fiber. ucontext makes a system call for the signal mask at every switch, which costs more than
+// the work between two barriers; on x86 only the callee-saved registers have to be saved.
 #if defined(__x86_64__)
 struct Context {
   void* stack = nullptr;

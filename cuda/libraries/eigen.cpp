@@ -35,7 +35,7 @@ cudaDataType type_of(DType dtype) {
 
 class Solver {
  public:
-  // The current device is the one that this object is for.
+  // The current device must be this object's.
   Solver() {
     TG_SOLVER_CHECK(cusolverDnCreate, &handle_);
     TG_SOLVER_CHECK(cusolverDnCreateParams, &params_);

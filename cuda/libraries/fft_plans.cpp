@@ -54,7 +54,7 @@ struct Plan {
   cufftHandle handle = 0;
   size_t workspace = 0;
   bool found = false;  // the library does it
-  bool kept = false;   // a graph has its tables in the device's memory, so that they are not given back
+  bool kept = false;   // a graph uses its tables in device memory, so that they are not freed
 
   Plan() = default;
   Plan(Plan&& o) noexcept

@@ -188,7 +188,7 @@ Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, con
 
 class Products {
  public:
-  // The current device is the one that this object is for.
+  // The current device must be this object's.
   Products() { TG_LT_CHECK(cublasLtCreate, &library_); }
 
   bool run(const Stream& stream, const Product& p, const Key& key, const Types& types) {

@@ -140,7 +140,7 @@ void exponential_of_large(const Tensor& A, const Tensor& out) {
     }
   const int most = largest > d->theta ? static_cast<int>(std::ceil(std::log2(largest / d->theta))) : 0;
   const auto matrix = [](const Tensor& t) { return raw::unsqueeze(raw::unsqueeze(t, -1), -1); };
-  // Of each: the squarings that its own norm asks for.
+  // For each matrix: the number of squarings that its norm requires.
   const Tensor squarings = matrix(raw::clamp(raw::ceil(raw::log2(raw::div(known, d->theta))), 0));
   const auto add = [](const Tensor& to, double factor, const Tensor& x) { return raw::add(to, x, factor); };
 

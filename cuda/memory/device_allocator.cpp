@@ -317,7 +317,7 @@ void DeviceAllocator::release_block(Block* block) {
   count(&AllocatorStats::requested_bytes, pool, false, block->requested);
   note(MemoryEvent::Free, block->address, block->size, block->segment->stream, block->site);
   if (block->uses.empty()) return finish_free(block);
-  // In a capture no event can be asked whether it has passed.
+  // During a capture events cannot be queried.
   if (!active_pools_.empty()) {
     block->deferred = true;
     deferred_.push_back(block);
@@ -365,7 +365,7 @@ EventHandle DeviceAllocator::take_event(int device) {
 
 // Frees the blocks whose other streams are done; with `wait`, after waiting for them.
 void DeviceAllocator::process_events(bool wait) {
-  if (!active_pools_.empty()) return;  // while a stream is captured, no event may be asked
+  if (!active_pools_.empty()) return;  // while a stream is captured, events must not be queried
   if (wait && !events_.empty()) ++stats_.syncs;
   for (auto it = events_.begin(); it != events_.end();) {
     auto& queue = it->second;

@@ -52,7 +52,7 @@ Block* DeviceAllocator::grow_segment(BlockPool& pool, std::size_t size, StreamHa
   std::size_t nbytes = pool.small ? kSmallSegment : size < kOwnSegment ? kLargeSegment : up(size, kSmallSegment);
   void* p = nullptr;
   if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
-  if (p == nullptr && nbytes > size && !pool.fixed) {  // the last piece of the device: no more than is asked for
+  if (p == nullptr && nbytes > size && !pool.fixed) {  // the last piece of the device: only the requested size
     nbytes = size;
     if (!over_limit(nbytes)) p = driver_.allocate(device_, nbytes);
   }
@@ -175,7 +175,7 @@ Block* DeviceAllocator::grow_expandable(BlockPool& pool, std::size_t size, Strea
     }
     absorb_next();
   }
-  // With the free block behind, so that no two free ones are neighbours.
+  // Merged with the next block if that is free, so that no two free blocks are adjacent.
   if (Block* next = best->next; next != nullptr && next->is_free()) {
     remove_free(next);
     absorb_next();
@@ -235,8 +235,8 @@ void DeviceAllocator::drop_segment(Segment* segment) {
   delete segment;
 }
 
-// Gives back what can be given back of a free block; whether that was anything. The stream of the block may still work
-// on it, so the caller has waited for it.
+// Releases as much of a free block as possible; returns whether anything was released. The block's stream may still use
+// it, so the caller must have waited for it.
 bool DeviceAllocator::release_free_block(Block* block) {
   Segment* s = block->segment;
   if (s->unit == 0) {
@@ -254,8 +254,8 @@ bool DeviceAllocator::release_free_block(Block* block) {
   return true;
 }
 
-// Gives free memory back to the driver, the largest blocks first, until `target` bytes went; how many it were. Pools of
-// captures keep theirs while a graph needs it, and only `including_private` looks at them at all.
+// Returns free memory to the driver, the largest blocks first, until `target` bytes are released; returns their number.
+// Pools of captures keep their memory while a graph needs it, and are considered only with `including_private`.
 std::size_t DeviceAllocator::release_cached(bool including_private, std::size_t target) {
   if (!active_pools_.empty()) {
     // A stream that is captured cannot be waited for, nor may its device.

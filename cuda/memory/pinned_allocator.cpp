@@ -54,7 +54,7 @@ void* PinnedAllocator::allocate(std::size_t nbytes) {
   TG_CHECK(nbytes > 0 && nbytes <= (std::size_t{1} << 60), OutOfMemory, "pin_memory: out of memory: asked for {} bytes",
            nbytes);
   const std::size_t size = std::bit_ceil(std::max<std::size_t>(nbytes, 512));
-  // In a capture no event may be asked; what is free stays free.
+  // During a capture events must not be queried; free blocks stay free.
   const bool capturing = driver_.capture_state(current_stream().handle) != CaptureState::None;
   if (!capturing) process(false);
   char* p = nullptr;

@@ -11,7 +11,7 @@ namespace {
 using distributed::DistError;
 using distributed::fail;
 
-// Streams are kept for good: the allocator may ask about their work long after a communicator has gone.
+// Streams are never destroyed: the allocator may query their work long after a communicator was destroyed.
 struct Streams {
   std::mutex mutex;
   std::map<int, std::vector<StreamHandle>> idle;

@@ -72,7 +72,7 @@ class Queue final : public DeviceQueue {
          [&](Handle h) { return api_.reduce(data, data, count(numel, n), n.type, n.op, root, h, stream_); });
   }
   void all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) override {
-    bool one_piece = in.nbytes != 0;  // the ranks' parts one behind the other
+    bool one_piece = in.nbytes != 0;  // the ranks' parts are contiguous
     for (size_t r = 0; r < out.size(); ++r)
       one_piece =
           one_piece && out[r].nbytes == in.nbytes && out[r].data == static_cast<char*>(out[0].data) + r * in.nbytes;

@@ -75,7 +75,7 @@ void Watchdog::loop() {
     else if (!wrong.empty())
       place_.give_up(wrong);  // and with it all communicators of the group
     mine.clear();
-    std::vector<Task> gone;  // memory is given back without the lock
+    std::vector<Task> gone;  // memory is freed without the lock
     lock.lock();
     for (Task& task : tasks_)
       if (std::ranges::find(finished, task.end) != finished.end()) gone.push_back(std::move(task));

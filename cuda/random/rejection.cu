@@ -21,7 +21,7 @@ Tensor in_double(const Tensor& t, IntSpan sizes, Device device) {
   return wide;
 }
 
-// Bad arguments: the sentence is memory of the host, which kernels only hand on.
+// Records a bad argument. The sentence lies in host memory; kernels only copy its address.
 struct FaultReporter {
   FaultRecord* fault;
   const char* sentence;

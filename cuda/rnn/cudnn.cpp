@@ -1,8 +1,8 @@
 // Recurrent networks by cuDNN: all layers and both directions in one call, forward and back, so that it overlaps
 // layers. Sequences of one length and packed ones are one case: our rows are its packed layout. Descriptors are kept
 // per sizes and lengths, kMostPlans of them per device. Its standard algorithm has the same bits in every run; with
-// backends.cudnn.benchmark, unless reproducible results are asked for, the persistent one is measured against it. What
-// it refuses is done by our own kernels (aten/rnn/library.h).
+// backends.cudnn.benchmark, unless reproducible results are required, the persistent one is measured against it.
+// Networks that it refuses are computed by our own kernels (aten/rnn/library.h).
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -245,7 +245,7 @@ class Networks {
     return plan;
   }
 
-  // Runs f; what cuDNN refuses only now, it is not asked for again.
+  // Runs f. If cuDNN refuses only now, the plan is disabled for later calls.
   template <class F>
   void run_or_disable(const NetworkCall& c, const PlanConfig& config, F&& f) {
     try {

@@ -27,8 +27,8 @@ struct ToKeys {
   TG_DEVICE void operator()(int64_t i) const { keys[i] = static_cast<U>(Keys<T>::of(x[i]) ^ mask); }
 };
 
-// Rows cut into tiles of which a block sorts one or, where tiles are small, several side by side. Every tile gives its
-// `keep` smallest items; those of a row lie one behind the other.
+// Rows cut into tiles of which a block sorts one or, where tiles are small, several side by side. Every tile writes its
+// `keep` smallest items; those of a row are contiguous.
 template <class U>
 struct Tiles {
   const U* keys;           // [rows, n]

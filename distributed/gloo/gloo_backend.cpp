@@ -113,9 +113,9 @@ class Pulse {
   std::thread thread_;
 };
 
-// Runs functions on gloo's own thread, which alone sends and receives. gloo guards each connection by a lock; its
-// thread, where another one holds it, does not sleep but asks again and again, and if both share a core, the holder
-// does not run before the scheduler's slice is over: 4 ms instead of 0.1 for a small all-reduce.
+// Runs functions on gloo's own thread, so that only that thread sends and receives. gloo guards each connection by a
+// lock for which its thread spins: if the holder shares a core with it, the holder does not run before the end of the
+// scheduler's time slice, which makes a small all-reduce take 4 ms instead of 0.1.
 class LoopThread final : public gloo::transport::tcp::Handler {
  public:
   struct Job {
@@ -185,7 +185,8 @@ class LoopThread final : public gloo::transport::tcp::Handler {
   std::deque<Job*> jobs_;
 };
 
-// The address of this machine on the way to the store's server: what others can reach, and nothing else is listened on.
+// The address of this machine on the route to the store's server: others can reach it, and no other address is listened
+// on.
 std::string own_address() {
   const char* master = std::getenv("MASTER_ADDR");
   if (master == nullptr || *master == '\0') return "127.0.0.1";
@@ -251,8 +252,8 @@ class GlooBackend final : public PairwiseBackend {
  private:
   static constexpr uint64_t kMessages = uint64_t{1} << 63;
 
-  // Sends and receives that are under way. Those that are left when it ends are given up; gloo then touches their
-  // memory no more.
+  // Sends and receives in progress. Those that are incomplete at its destruction are abandoned; gloo does not access
+  // their memory after that.
   class Transfers final : public Swap {
    public:
     Transfers(GlooBackend& backend, const Wait& wait) : backend_(backend), wait_(wait) {}
@@ -334,8 +335,8 @@ class GlooBackend final : public PairwiseBackend {
     return transfers;
   }
 
-  // Connects all ranks. gloo takes any connection that comes to its port for the peer's: afterwards the ranks exchange
-  // a secret of the store, and where that fails on any of them, all try again under another prefix.
+  // Connects all ranks. gloo accepts any connection to its port as the peer's: therefore the ranks exchange a secret
+  // from the store afterwards, and if that fails on any of them, all try again under another prefix.
   void connect(const BackendPlace& place) {
     gloo::transport::tcp::attr attr;
     if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); interface != nullptr && *interface != '\0')

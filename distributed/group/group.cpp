@@ -38,7 +38,7 @@ size_t inline_bytes(int size) { return size <= 8 ? 4096 : size <= 32 ? 1024 : 25
 }  // namespace
 
 struct Group::State : GroupCore {
-  static constexpr Milliseconds kGraceOfEnds{2000};  // data of an ended rank's last collective may still be on the way
+  static constexpr Milliseconds kGraceOfEnds{2000};  // data of an ended rank's last collective may still be in transit
   uint64_t listener = 0;
   uint32_t generation = fork_generation();
   uint64_t number = 0;  // of the newest collective; used by the thread that runs it
@@ -244,7 +244,7 @@ Group::~Group() {
   if (s.options.watch) s.options.watch->forget(s.listener);
   if (!s.closed) {
     s.place.failure->set("the group was destroyed");
-    // Where nothing is under way here, others may still be reading what this rank gave them.
+    // Even if no call is in progress here, others may still be reading this rank's data.
     if (!s.collectives.idle() || !s.messages.idle()) s.backend->abort("the group was destroyed");
     if (s.device) s.device->abort("the group was destroyed");
   }

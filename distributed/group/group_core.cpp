@@ -48,7 +48,7 @@ void GroupCore::look_for_ends(const Wait& wait, const std::vector<int>& missing,
       const bool ends = is_ending(r);
       const std::lock_guard lock(mutex);
       over = ends && now - ending_.try_emplace(r, now).first->second >= grace;
-    } catch (const DistError&) {  // no answer: who waits is told by the watch where the store has gone
+    } catch (const DistError&) {  // no answer: the watch reports to waiting calls if the store is gone
       return;
     }
     if (any && !over) return;

@@ -175,8 +175,8 @@ std::shared_ptr<Work> Messages::start(Call call, bool here) {
   return work;
 }
 
-// Waits until all that was sent has been received. A rank that flushes, too, and asks for nothing more takes nothing
-// more: what lies here for it then is told of and lost.
+// Waits until all sent data has been received. A peer that also flushes receives nothing more: messages that are still
+// here for it are then reported and dropped.
 void Messages::flush(Milliseconds limit) {
   std::vector<std::pair<int, Lane*>> left;
   bool used;

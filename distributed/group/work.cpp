@@ -20,7 +20,7 @@ bool Work::wait(std::optional<std::chrono::milliseconds> limit) {
     const auto until = limit ? Clock::now() + *limit : Clock::time_point::max();
     lock.lock();
     while (!done_) {
-      // In slices, because a signal handler of Python runs on this thread only when it is asked about.
+      // In slices, because a Python signal handler runs on this thread only when signals are checked.
       changed_.wait_until(lock, std::min(until, Clock::now() + std::chrono::milliseconds(20)));
       if (done_) break;
       if (Clock::now() >= until) return false;
@@ -63,7 +63,7 @@ void Work::then(std::function<void()> f) {
 void Work::follow() noexcept {
   try {
     if (end_ && !failed_) end_->wait();
-  } catch (const std::exception&) {  // the group has failed: who waits for the call is told
+  } catch (const std::exception&) {  // the group has failed: waiters of the call get the error
   }
 }
 

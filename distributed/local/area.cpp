@@ -93,7 +93,7 @@ Area::Area(CommonMemory& memory, const BackendPlace& place)
   TG_CHECK(size_ >= 1 && size_ <= kMostRanks, Value, "process group: at most {} ranks can share memory: got {}",
            kMostRanks, size_);
   TG_CHECK(rank_ >= 0 && rank_ < size_, Value, "process group: the rank is not one of {}: got {}", size_, rank_);
-  // Where ranks outnumber processors, who spins keeps the one that it waits for from running.
+  // If ranks outnumber processors, a spinning rank may keep the one that it waits for from running.
   spinning_ = processors() >= size_ ? kSpinning : std::chrono::microseconds(1);
   const size_t nbytes = lay_out();
   rank_ == 0 ? make(place, nbytes) : join(place, nbytes);
@@ -144,7 +144,7 @@ void Area::make(const BackendPlace& place, size_t nbytes) try {
 
 void Area::join(const BackendPlace& place, size_t nbytes) {
   const std::string text = place.store->get(key(rank_), place.timeout);
-  // A pass is any bytes: only the mark tells it from a reason.
+  // A pass may be any bytes: only the mark distinguishes it from a failure message.
   if (!text.starts_with(kPassMark)) fail(kBackend, "process group: rank 0 has no memory to share: {}", text);
   CommonMemory::Pass pass;
   if (text.size() != 1 + pass.size()) fail(kBackend, "process group: the store holds no pass of rank 0's memory");
@@ -225,7 +225,7 @@ void Area::sleep_until(const Wait& wait, const std::function<bool()>& ready,
 void Area::raise_ended(const Wait& wait, const std::vector<int>& ranks, bool any) const {
   const std::string text = ended(ranks, any);
   if (text.empty()) return;
-  // A rank that leaves because of a failure tells of it first.
+  // A rank that leaves because of a failure reports it first.
   if (header().failed.load() != 0 || failure_->is_set()) raise_failed(wait);
   fail(kBackend, "{}: {}", wait.what, text);
 }

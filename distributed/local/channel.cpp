@@ -10,7 +10,7 @@ namespace tapegrad::distributed::local {
 namespace {
 
 constexpr auto kBackend = DistError::Part::Backend;
-// What is told to the other side at once, so that both copy at the same time.
+// The amount after which progress is published, so that both sides copy at the same time.
 constexpr size_t kPart = kRingBytes / 4;
 constexpr size_t kMostKept = 1024;
 constexpr size_t kMostKeptBytes = size_t{256} << 20;
@@ -177,7 +177,7 @@ std::deque<Receiver::Kept>::iterator Receiver::find_kept(uint64_t tag) {
 
 bool Receiver::arriving(uint64_t tag, const Wait& wait) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  // Who holds it takes a message out, and tells of one that it keeps.
+  // Its holder takes a message out, and notifies others of a message that it stores.
   return lock.owns_lock() && (find_kept(tag) != kept_.end() || arriving(wait));
 }
 

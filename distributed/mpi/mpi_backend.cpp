@@ -21,14 +21,13 @@ namespace tapegrad::distributed {
 namespace {
 
 constexpr size_t kMostAtOnce = size_t{1} << 30;  // bytes of one message: MPI counts in int
-constexpr int kSwapTag = 0;                      // of collectives; messages have the tags behind it
+constexpr int kSwapTag = 0;                      // of collectives; messages have the tags after it
 
 std::mutex& mpi_lock() {
   static std::mutex mutex;
   return mutex;
 }
-// Set under the lock: a request could not be ended, so that a later call of MPI might write to memory that has been
-// given back.
+// Set under the lock: a request could not be ended, so that a later call of MPI might write to freed memory.
 bool mpi_is_lost = false;
 std::atomic<bool> a_group_failed = false;  // the ranks may not all come to the end of MPI, which would wait for them
 
@@ -42,8 +41,8 @@ void check_mpi(int code, const char* what) {
   if (code != MPI_SUCCESS) fail(DistError::Part::Backend, "{}: {}", what, mpi_text(code));
 }
 
-// Once for the process; at its end MPI is told, unless a group failed: the others might not come then, and mpirun ends
-// them.
+// Once per process. MPI is finalised at its end, unless a group failed: the other ranks might then not take part, and
+// mpirun ends them.
 void start_mpi() {
   int started = 0, ended = 0;
   MPI_Finalized(&ended);
@@ -133,8 +132,8 @@ class MpiBackend final : public PairwiseBackend {
     int asked_ = 0;
   };
 
-  // Sends and receives that are under way. Those that are left when it ends are cancelled; where MPI does not let them
-  // go, it is called no more in this process.
+  // Sends and receives in progress. Those that are incomplete at its destruction are cancelled; if MPI cannot cancel
+  // them, it is not called any more in this process.
   class Requests final : public Swap {
    public:
     Requests(MpiBackend& backend, const Wait& wait) : backend_(backend), wait_(wait) {}

@@ -130,7 +130,7 @@ class FileStore final : public StoreBase<Store> {
  private:
   void wake() noexcept override { wakeup_.wake(); }
 
-  // Sleeps for a moment. `op` is null while the object ends: nothing is asked then.
+  // Sleeps for a moment. `op` is null during destruction: nothing is checked then.
   void pause(const char* op, Clock::time_point until) {
     if (op == nullptr)
       usleep(1000);
@@ -213,7 +213,7 @@ class FileStore final : public StoreBase<Store> {
     const Log log = open_log(op, LOCK_SH);
     return f();
   }
-  // Other threads of this process: their owner asks about Ctrl-C while it waits for the file.
+  // Other threads of this process: their owner checks for Ctrl-C while it waits for the file.
   std::unique_lock<std::mutex> own(const char* op) {
     std::unique_lock lock(mutex_, std::defer_lock);
     while (!lock.try_lock()) pause(op, Clock::now() + Milliseconds(1));

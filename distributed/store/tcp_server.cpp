@@ -31,7 +31,7 @@ constexpr size_t kKeptBuffer = size_t{64} << 10;
 constexpr size_t kReadAtOnce = size_t{64} << 10;
 constexpr int kTurns = 16;  // reads of one client before others have their turn
 
-// A client that is told to go: it broke the rules, or asked for what cannot be done.
+// Thrown to disconnect a client that violated the protocol or requested something impossible.
 struct Nonsense {};
 
 struct Client {
@@ -39,7 +39,7 @@ struct Client {
   enum class Stage : uint8_t { Hello, Proof, Validate, Known } stage = Stage::Validate;
   std::string in, out;
   size_t in_at = 0, out_at = 0;  // what has been dealt with
-  bool full = false;             // answers are waiting to be sent: epoll is asked about writing, not reading
+  bool full = false;             // answers are waiting to be sent: epoll watches for writing, not reading
   wire::CommandReader reader;
   std::unordered_set<std::string> awaited;  // keys that are not there yet; of a barrier: its name in State::barriers
   std::string nonces;                       // the client's, then ours
