@@ -63,10 +63,10 @@ constinit thread_local bool numbers_closed = false;
 
 // Its destructor, at the end of the thread, drops what the cache holds. A separate object, because a
 // thread-local one with a destructor costs a check at each use.
-struct NumberCacheJanitor {
+struct NumberCacheOwner {
   std::unique_ptr<NumberCache> cache = std::make_unique<NumberCache>();
-  NumberCacheJanitor() { number_cache = cache.get(); }
-  ~NumberCacheJanitor() {
+  NumberCacheOwner() { number_cache = cache.get(); }
+  ~NumberCacheOwner() {
     numbers_closed = true;
     number_cache = &no_numbers;
     for (auto& slot : cache->slots) intrusive_ptr<TensorImpl>::reclaim(std::exchange(slot.tensor, nullptr)).reset();
@@ -89,9 +89,9 @@ Tensor make_number(const Scalar& s) {
 TG_NOINLINE Tensor fill_slot(size_t index, const Scalar& s, uint64_t bits, uint64_t imaginary) {
   Tensor number = make_number(s);
   if (numbers_closed) return number;
-  require_thread_memory<NumberCacheJanitor>();
-  static thread_local NumberCacheJanitor janitor;
-  auto& slot = janitor.cache->slots[index];
+  require_thread_memory<NumberCacheOwner>();
+  static thread_local NumberCacheOwner owner;
+  auto& slot = owner.cache->slots[index];
   intrusive_ptr<TensorImpl>::reclaim(slot.tensor).reset();
   slot = {intrusive_ptr<TensorImpl>(number.ptr()).release(), bits, imaginary, s.kind()};
   return number;

@@ -50,16 +50,16 @@ PyObject* set_num_threads_(PyObject*, PyObject* o) {
 PyObject* is_tensor_(PyObject*, PyObject* o) { return PyBool_FromLong(is_tensor(o)); }
 
 // A question about one tensor, which other types may answer in its place.
-template <class Question>
+template <class Query>
 PyObject* ask(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   if (TG_UNLIKELY(overridden(nullptr, args, nargs, kwnames)))
-    return call_overridden(as_c_function(ask<Question>), nullptr, args, nargs, kwnames);
+    return call_overridden(as_c_function(ask<Query>), nullptr, args, nargs, kwnames);
   TG_PY_TRY
   static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}};
-  static Signature signature{Question::name, rows, 1, 1, -1, "(Tensor input)"};
+  static Signature signature{Query::name, rows, 1, 1, -1, "(Tensor input)"};
   Arguments<1> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
-  return wrap(Question::answer(a.tensor(0)));
+  return wrap(Query::answer(a.tensor(0)));
   TG_PY_CATCH
 }
 

@@ -20,7 +20,7 @@ constexpr int64_t kLongCount = 16;
 
 BlockingHooks blocking_hooks;
 thread_local bool in_blocking_region = false;
-thread_local int64_t last_question_ns = 0;
+thread_local int64_t last_check_ns = 0;
 
 // Resolution of some milliseconds, 3 ns per call.
 int64_t coarse_now_ns() noexcept {
@@ -29,20 +29,20 @@ int64_t coarse_now_ns() noexcept {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
-// A handler takes the lock of its language, and its own long operators give it away again.
-struct BlockingAside {
+// A signal handler acquires the lock of its language, and its own long operators release it again.
+struct OutsideOfBlockingRegion {
   bool before = std::exchange(in_blocking_region, false);
-  ~BlockingAside() { in_blocking_region = before; }
+  ~OutsideOfBlockingRegion() { in_blocking_region = before; }
 };
 
 bool interrupted() {
   InterruptHook hook = interrupt_hook.load(std::memory_order_relaxed);
   if (hook == nullptr || detail::is_pool_thread()) return false;
   const int64_t now = coarse_now_ns();
-  if (now - last_question_ns < kInterruptEvery) return false;
-  last_question_ns = now;
-  const detail::ChunkAside aside;
-  const BlockingAside blocking;
+  if (now - last_check_ns < kInterruptEvery) return false;
+  last_check_ns = now;
+  const detail::OutsideOfChunk chunk;
+  const OutsideOfBlockingRegion blocking;
   return hook();
 }
 

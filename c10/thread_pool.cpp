@@ -64,9 +64,9 @@ int64_t now_ns() noexcept {
 
 bool is_pool_thread() noexcept { return pool_thread; }
 
-ChunkAside::ChunkAside() noexcept
+OutsideOfChunk::OutsideOfChunk() noexcept
     : before_(std::exchange(current_chunk, {nullptr, 0})), region_(std::exchange(in_region, false)) {}
-ChunkAside::~ChunkAside() {
+OutsideOfChunk::~OutsideOfChunk() {
   current_chunk = before_;
   in_region = region_;
 }

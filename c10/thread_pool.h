@@ -115,12 +115,12 @@ struct Chunk {
 void leave_if_dropped();
 // For its lifetime, this thread counts as outside of any chunk and region: what a signal handler computes is not part
 // of the interrupted chunk, and may be shared with helpers.
-class ChunkAside {
+class OutsideOfChunk {
  public:
-  ChunkAside() noexcept;
-  ~ChunkAside();
-  ChunkAside(const ChunkAside&) = delete;
-  ChunkAside& operator=(const ChunkAside&) = delete;
+  OutsideOfChunk() noexcept;
+  ~OutsideOfChunk();
+  OutsideOfChunk(const OutsideOfChunk&) = delete;
+  OutsideOfChunk& operator=(const OutsideOfChunk&) = delete;
 
  private:
   Chunk before_;

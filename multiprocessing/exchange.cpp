@@ -96,13 +96,13 @@ void Exchange::become_owner() {
   if (ledger_) return;
   const uint64_t id = entropy64();
   std::unique_ptr<Ledger> ledger(Ledger::create(id));
-  ServiceOffers offers;
-  offers.arena = [this](uint32_t arena, uint32_t epoch, uint64_t& nbytes) {
+  ServiceHandlers handlers;
+  handlers.arena = [this](uint32_t arena, uint32_t epoch, uint64_t& nbytes) {
     for (Pool& p : pools_)
       if (Descriptor file = p.source->duplicate(arena, epoch, nbytes)) return file;
     return Descriptor();
   };
-  offers.ticket = [this](uint32_t entry, uint32_t slot) {
+  handlers.ticket = [this](uint32_t entry, uint32_t slot) {
     if (!ledger_->valid_entry(entry) || !ledger_->holds(entry, slot)) return Ticket();
     return open_ticket(entry);
   };
@@ -114,7 +114,7 @@ void Exchange::become_owner() {
   }
   ledger_ = std::move(ledger);
   try {
-    service_ = std::make_unique<Service>(*ledger_, std::move(offers));
+    service_ = std::make_unique<Service>(*ledger_, std::move(handlers));
   } catch (...) {
     for (Pool& p : pools_) {
       p.allocator.reset();

@@ -99,7 +99,7 @@ Reply ask(int socket, const Request& request, Descriptor* file) {
 
 }  // namespace
 
-Service::Service(Ledger& ledger, ServiceOffers offers) : ledger_(ledger), offers_(std::move(offers)) {
+Service::Service(Ledger& ledger, ServiceHandlers handlers) : ledger_(ledger), handlers_(std::move(handlers)) {
   listener_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_ = Descriptor(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
@@ -182,12 +182,12 @@ bool Service::answer(Peer& peer) try {
     case Op::Arena: {
       uint64_t nbytes = 0;
       errno = 0;
-      Descriptor file = offers_.arena(request.a, request.b, nbytes);
+      Descriptor file = handlers_.arena(request.a, request.b, nbytes);
       const Status status = file ? Status::Ok : errno == EMFILE ? Status::NoDescriptor : Status::Stale;
       return send_reply(peer.socket.get(), {status, 0, 0, nbytes}, file);
     }
     case Op::Ticket: {
-      const Ticket t = peer.slot == kNone ? Ticket() : offers_.ticket(request.a, peer.slot);
+      const Ticket t = peer.slot == kNone ? Ticket() : handlers_.ticket(request.a, peer.slot);
       return send_reply(peer.socket.get(), {t.number == kNone ? Status::Stale : Status::Ok, t.number, t.generation, 0},
                         Descriptor());
     }

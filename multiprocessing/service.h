@@ -22,14 +22,14 @@ struct Ticket {
 };
 
 // The requests that the owner answers. Called on the service's thread.
-struct ServiceOffers {
+struct ServiceHandlers {
   std::function<Descriptor(uint32_t arena, uint32_t epoch, uint64_t& nbytes)> arena;
   std::function<Ticket(uint32_t entry, uint32_t slot)> ticket;
 };
 
 class TG_API Service {
  public:
-  Service(Ledger& ledger, ServiceOffers offers);
+  Service(Ledger& ledger, ServiceHandlers handlers);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -50,7 +50,7 @@ class TG_API Service {
   bool answer(Peer& peer);
 
   Ledger& ledger_;
-  ServiceOffers offers_;
+  ServiceHandlers handlers_;
   Descriptor listener_, wake_, spare_;
   std::vector<Peer> peers_;  // of the thread
   std::mutex busy_;          // held by the thread while it does not wait

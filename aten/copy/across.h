@@ -12,6 +12,6 @@ using CopyAcross = void (*)(const Tensor& self, const Tensor& src, bool non_bloc
 TG_API extern std::atomic<CopyAcross> copy_across;
 
 // Calls the registered function; raises if the source has no memory that can be copied.
-TG_API void copy_from_elsewhere(const Tensor& self, const Tensor& src, bool non_blocking);
+TG_API void copy_from_other_device(const Tensor& self, const Tensor& src, bool non_blocking);
 
 }  // namespace tapegrad

@@ -164,7 +164,7 @@ Tensor dense_copy(const Tensor& src, DType dtype) {
 void copy_cpu(const Tensor& self, const Operand& source, bool non_blocking) {
   if (self.numel() == 0) return;
   const Tensor& src = source.tensor();
-  if (TG_UNLIKELY(!src.is_cpu())) return copy_from_elsewhere(self, src, non_blocking);
+  if (TG_UNLIKELY(!src.is_cpu())) return copy_from_other_device(self, src, non_blocking);
   if (geometry::may_overlap(self, src)) return copy_cpu(self, dense_copy(src, src.dtype()), false);
   StridedLoop<2> loop = loop_of(self, src);
   if (self.dtype() == src.dtype()) {
@@ -184,7 +184,7 @@ void copy_cpu(const Tensor& self, const Operand& source, bool non_blocking) {
 void fill_cpu(const Tensor& self, const Operand& value) {
   if (self.numel() == 0) return;
   const Tensor& v = value.tensor();
-  if (TG_UNLIKELY(!v.is_cpu())) return copy_from_elsewhere(self, v, false);
+  if (TG_UNLIKELY(!v.is_cpu())) return copy_from_other_device(self, v, false);
   alignas(16) char bytes[16];
   convert_row(self.dtype(), v.dtype())(bytes, v.data_ptr(), 1);
   StridedLoop<1> loop;

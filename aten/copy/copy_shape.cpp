@@ -7,7 +7,7 @@ namespace tapegrad {
 
 std::atomic<CopyAcross> copy_across{nullptr};
 
-void copy_from_elsewhere(const Tensor& self, const Tensor& src, bool non_blocking) {
+void copy_from_other_device(const Tensor& self, const Tensor& src, bool non_blocking) {
   const CopyAcross copy = src.device().type == DeviceType::CUDA ? copy_across.load() : nullptr;
   TG_CHECK(copy != nullptr, NotImplemented, "copy_: there is nothing to copy from a tensor on {}", src.device());
   copy(self, src, non_blocking);

@@ -46,7 +46,7 @@ DimVector joined_strides(TensorSpan tensors, IntSpan sizes) {
   return channels_last_strides(sizes);
 }
 
-bool counts_for_nothing(const Tensor& t) { return t.ndim() == 1 && t.numel() == 0; }
+bool is_legacy_empty(const Tensor& t) { return t.ndim() == 1 && t.numel() == 0; }
 
 }  // namespace
 
@@ -56,15 +56,15 @@ TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
   const Tensor* first = nullptr;
   for (const Tensor& t : tensors) {
     TG_CHECK(t.ndim() > 0, Runtime, "cat: tensors without dimensions cannot be joined\nuse stack");
-    if (!first || (counts_for_nothing(*first) && !counts_for_nothing(t))) first = &t;
+    if (!first || (is_legacy_empty(*first) && !is_legacy_empty(t))) first = &t;
   }
   // Where nothing counts, neither does dim.
-  const int64_t d = counts_for_nothing(*first) ? 0 : wrap_dim(dim, first->ndim(), "cat");
+  const int64_t d = is_legacy_empty(*first) ? 0 : wrap_dim(dim, first->ndim(), "cat");
   DimVector sizes(first->sizes());
   sizes[d] = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
-    if (counts_for_nothing(t) && first->ndim() != 1) continue;
+    if (is_legacy_empty(t) && first->ndim() != 1) continue;
     TG_CHECK(t.ndim() == first->ndim(), Runtime,
              "cat: expected all tensors to have {} dimensions: got sizes {} at position {}", first->ndim(),
              format_ints(t.sizes()), i);

@@ -49,10 +49,10 @@ struct SmallPasses {
   Pass pass[kSmallPasses];
 };
 // How elements of a block's lines are dealt out to its threads: along lines, or across where those lie side by side.
-struct Deal {
+struct ThreadLayout {
   bool across;
   Divider by_length, by_lines;
-  Deal(bool a, int64_t length, int64_t lines)
+  ThreadLayout(bool a, int64_t length, int64_t lines)
       : across(a), by_length(length, length * lines), by_lines(lines, length * lines) {}
   TG_DEVICE void at(int64_t e, int64_t& line, int64_t& i) const {
     if (across)
@@ -64,7 +64,7 @@ struct Deal {
 
 template <class T>
 TG_KERNEL void small_kernel(Ends<T> ends, SmallPasses passes, Chirp<T> chirp, const std::complex<T>* roots,
-                            int64_t length, int64_t together, int64_t count, Deal in, Deal out) {
+                            int64_t length, int64_t together, int64_t count, ThreadLayout in, ThreadLayout out) {
   using C = std::complex<T>;
   TG_DYNAMIC_SHARED(C, shared);
   for (int64_t first = static_cast<int64_t>(block_index()) * together; first < count;
@@ -237,7 +237,8 @@ void run_lines(const Work& work, const Ends<T>& ends, int64_t count, int64_t len
     together = std::min(together, count);
     launch_block(work, &small_kernel<T>, grid_for(count, together, 1 << 22), together * length <= 64 ? kWarp : kBlock,
                  static_cast<size_t>(2 * together * length) * sizeof(std::complex<T>), ends, small, chirp, roots,
-                 length, together, count, Deal(in_across, length, together), Deal(out_across, ends.outputs, together));
+                 length, together, count, ThreadLayout(in_across, length, together),
+                 ThreadLayout(out_across, ends.outputs, together));
     return;
   }
   const int64_t chunk = std::min(count, std::max<int64_t>(1, kLongElements / length));

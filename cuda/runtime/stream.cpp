@@ -41,13 +41,13 @@ Pool& pool_of(int device) {
 
 std::atomic<int> mode{0};
 
-struct LostWork {
+struct AbortedWork {
   std::atomic<bool> any{false};
   std::mutex mutex;
   std::string why;
 };
-LostWork& lost_work() {
-  static auto& it = *new LostWork;
+AbortedWork& aborted_work() {
+  static auto& it = *new AbortedWork;
   return it;
 }
 
@@ -120,7 +120,7 @@ void wait_for_value(Stream stream, const char* op) {
 }
 
 void note_lost_work(std::string why) {
-  LostWork& lost = lost_work();
+  AbortedWork& lost = aborted_work();
   const std::lock_guard lock(lost.mutex);
   if (lost.any.load()) return;
   lost.why = std::move(why);
@@ -128,7 +128,7 @@ void note_lost_work(std::string why) {
 }
 
 void call_after_wait() {
-  if (LostWork& lost = lost_work(); TG_UNLIKELY(lost.any.load(std::memory_order_relaxed))) {
+  if (AbortedWork& lost = aborted_work(); TG_UNLIKELY(lost.any.load(std::memory_order_relaxed))) {
     const std::lock_guard lock(lost.mutex);
     if (lost.any.exchange(false)) TG_THROW(Runtime, "cuda: values that the host waits for were lost: {}", lost.why);
   }

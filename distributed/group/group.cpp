@@ -38,7 +38,8 @@ size_t inline_bytes(int size) { return size <= 8 ? 4096 : size <= 32 ? 1024 : 25
 }  // namespace
 
 struct Group::State : GroupCore {
-  static constexpr Milliseconds kGraceOfEnds{2000};  // data of an ended rank's last collective may still be in transit
+  static constexpr Milliseconds kEndGracePeriod{
+      2000};  // data of an ended rank's last collective may still be in transit
   uint64_t listener = 0;
   uint32_t generation = fork_generation();
   uint64_t number = 0;  // of the newest collective; used by the thread that runs it
@@ -68,7 +69,7 @@ void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
   Header& h = p.header;
   h.number = ++number;
   Wait wait = wait_of(p.call, title(name_of(h.kind), h.number, p.call.line), interruptible);
-  wait.ask = [this](const Wait& w, const std::vector<int>& missing) { look_for_ends(w, missing, kGraceOfEnds); };
+  wait.ask = [this](const Wait& w, const std::vector<int>& missing) { check_ended_ranks(w, missing, kEndGracePeriod); };
   char* to = mine.data() + sizeof(Header);
   if (h.payload <= most_inline && !h.on_device) {
     if (h.kind == Kind::AllReduce || h.kind == Kind::Reduce || h.kind == Kind::Broadcast) {
@@ -99,7 +100,7 @@ void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
                  wait.what, r, other.payload, room.nbytes);
     }
   } catch (const Error&) {
-    throw Disagreement{std::current_exception()};
+    throw CollectiveMismatch{std::current_exception()};
   }
   if (h.kind == Kind::AllToAll) check_pairs(p, wait);
   if (h.on_device) return on_device(p, work, wait);
@@ -152,7 +153,7 @@ void Group::State::check_pairs(const Prepared& p, const Wait& wait) {
   for (size_t from = 0; from < n; ++from)
     for (size_t to = 0; to < n; ++to)
       if (gives[from * n + to] != takes[to * n + from])
-        throw Disagreement{std::make_exception_ptr(Error(
+        throw CollectiveMismatch{std::make_exception_ptr(Error(
             ErrorKind::Runtime, fmt::format("{}: rank {} has {} elements for rank {}, which takes {}", wait.what, from,
                                             gives[from * n + to] / itemsize, to, takes[to * n + from] / itemsize)))};
 }

@@ -40,7 +40,7 @@ Store& GroupCore::asking() {
 void GroupCore::tell_of_own_end() { asking().set(end_key(place.rank), "1"); }
 bool GroupCore::is_ending(int r) { return asking().check({end_key(r)}); }
 
-void GroupCore::look_for_ends(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any) {
+void GroupCore::check_ended_ranks(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any) {
   for (const int r : missing) {
     bool over = false;
     try {

@@ -9,7 +9,7 @@
 namespace tapegrad::distributed {
 
 // An error that is raised on all ranks alike and leaves the group usable.
-struct Disagreement {
+struct CollectiveMismatch {
   std::exception_ptr error;
 };
 
@@ -34,7 +34,7 @@ struct GroupCore {
   void tell_of_own_end();
   bool is_ending(int r);
   // (`any`: where all of those that it waits for do so).
-  void look_for_ends(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any = false);
+  void check_ended_ranks(const Wait& wait, const std::vector<int>& missing, Milliseconds grace, bool any = false);
 
   // Reports the failure to all waiting calls, on this rank and on the others, which then end.
   void give_up(const std::string& why) noexcept;
@@ -52,7 +52,7 @@ struct GroupCore {
     try {
       place.failure->raise_if_set();
       source = f();
-    } catch (const Disagreement& d) {
+    } catch (const CollectiveMismatch& d) {
       failed = d.error;
     } catch (const std::exception& e) {
       failed = std::current_exception();

@@ -165,7 +165,7 @@ std::shared_ptr<Work> Messages::start(Call call, bool here) {
           }
           receives_.await_turn(ticket, w);
           w.ask = [this, any = call.root < 0](const Wait& waits, const std::vector<int>& missing) {
-            core_.look_for_ends(waits, missing, kGraceOfEnds, any);
+            core_.check_ended_ranks(waits, missing, kEndGracePeriod, any);
           };
           return recv(call, piece, target, *rest, after, w);
         });

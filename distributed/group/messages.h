@@ -86,7 +86,7 @@ class Messages {
   static constexpr uint64_t kMostLanes = 16;  // of a peer: each may have a thread
 
   // Messages of an ending rank may still be in transit before the awaited one.
-  static constexpr Milliseconds kGraceOfEnds{5000};
+  static constexpr Milliseconds kEndGracePeriod{5000};
 
   void send(const Call& call, const Tensor& t, Work& work, const std::shared_ptr<DeviceMark>& after, const Wait& wait);
   int recv(const Call& call, const Tensor& t, const Tensor& target, Work& work,

@@ -42,7 +42,7 @@ CommandReader::Result CommandReader::read(std::string_view bytes) {
   if (format_ == nullptr) {
     if (bytes.empty()) return Result::More;
     const auto code = static_cast<uint8_t>(bytes[0]);
-    if (code >= kCommands) return Result::Nonsense;
+    if (code >= kCommands) return Result::Invalid;
     command_ = static_cast<Command>(code);
     format_ = kFormats[code];
     counted_ = *format_ == '*';
@@ -53,7 +53,7 @@ CommandReader::Result CommandReader::read(std::string_view bytes) {
   if (counted_) {
     if (bytes.size() - at_ < 8) return Result::More;
     rounds_ = take<uint64_t>(bytes.data() + at_);
-    if (rounds_ > kMostKeys) return Result::Nonsense;
+    if (rounds_ > kMostKeys) return Result::Invalid;
     at_ += 8;
     counted_ = false;
   }
@@ -64,7 +64,7 @@ CommandReader::Result CommandReader::read(std::string_view bytes) {
       const size_t head = sized ? 8 : 0;
       if (bytes.size() - at_ < head) return Result::More;
       const uint64_t size = sized ? take<uint64_t>(bytes.data() + at_) : kind == 'i' ? 8 : 4;
-      if (size > (kind == 'k' ? kMostKeyBytes : kMostValueBytes)) return Result::Nonsense;
+      if (size > (kind == 'k' ? kMostKeyBytes : kMostValueBytes)) return Result::Invalid;
       if (bytes.size() - at_ - head < size) return Result::More;
       fields_.push_back({at_ + head, size});
       at_ += head + size;

@@ -12,7 +12,7 @@ namespace tapegrad::distributed::wire {
 
 class CommandReader {
  public:
-  enum class Result : uint8_t { Complete, More, Nonsense };
+  enum class Result : uint8_t { Complete, More, Invalid };
   // `bytes` begins with the same command as in the last call that gave More.
   Result read(std::string_view bytes);
   void next() noexcept;  // the command is done with

@@ -32,7 +32,7 @@ constexpr size_t kReadAtOnce = size_t{64} << 10;
 constexpr int kTurns = 16;  // reads of one client before others have their turn
 
 // Thrown to disconnect a client that violated the protocol or requested something impossible.
-struct Nonsense {};
+struct ProtocolError {};
 
 struct Client {
   OwnDescriptor socket;
@@ -211,10 +211,10 @@ struct TcpServer::State {
     if (client.stage == Client::Stage::Hello) return greet(client, bytes);
     if (client.stage == Client::Stage::Proof) return check_proof(client, bytes);
     switch (client.reader.read(bytes)) {
-      case wire::CommandReader::Result::Nonsense:
-        throw Nonsense();
+      case wire::CommandReader::Result::Invalid:
+        throw ProtocolError();
       case wire::CommandReader::Result::More:
-        if (client.stage == Client::Stage::Validate && bytes.size() > kMostGreeting) throw Nonsense();
+        if (client.stage == Client::Stage::Validate && bytes.size() > kMostGreeting) throw ProtocolError();
         return false;
       case wire::CommandReader::Result::Complete:
         break;
@@ -226,7 +226,7 @@ struct TcpServer::State {
   }
 
   bool greet(Client& client, std::string_view bytes) {
-    if (bytes.substr(0, wire::kHello.size()) != wire::kHello.substr(0, bytes.size())) throw Nonsense();
+    if (bytes.substr(0, wire::kHello.size()) != wire::kHello.substr(0, bytes.size())) throw ProtocolError();
     if (bytes.size() < wire::kHello.size() + wire::kNonce) return false;
     const std::string_view theirs = bytes.substr(wire::kHello.size(), wire::kNonce);
     const std::string mine = wire::random_bytes(wire::kNonce);
@@ -242,7 +242,7 @@ struct TcpServer::State {
     if (bytes.size() < sizeof(Digest)) return false;
     const std::string_view nonces = client.nonces;
     const Digest right = wire::proof(token, "client", nonces.substr(0, wire::kNonce), nonces.substr(wire::kNonce));
-    if (!same_digest(right.data(), reinterpret_cast<const uint8_t*>(bytes.data()))) throw Nonsense();
+    if (!same_digest(right.data(), reinterpret_cast<const uint8_t*>(bytes.data()))) throw ProtocolError();
     client.in_at += sizeof(Digest);
     client.stage = Client::Stage::Validate;
     return true;
@@ -256,20 +256,20 @@ struct TcpServer::State {
     const Command command = client.reader.command();
     if (client.stage == Client::Stage::Validate) {
       if (command != Command::Validate || wire::take<uint32_t>(bytes.data() + fields[0].begin) != wire::kMagic)
-        throw Nonsense();
+        throw ProtocolError();
       client.stage = Client::Stage::Known;
       greeting.erase(client.greeting);
       return;
     }
     switch (command) {
       case Command::Validate:
-        throw Nonsense();
+        throw ProtocolError();
       case Command::Ping:
         out.append(bytes.substr(fields[0].begin, fields[0].size));
         return;
       case Command::Set:
         if (std::string key = text(0); key.ends_with(wire::kAtEnd)) {
-          if (client.at_end.size() == wire::kMostAtEnd) throw Nonsense();
+          if (client.at_end.size() == wire::kMostAtEnd) throw ProtocolError();
           key.resize(key.size() - wire::kAtEnd.size());
           client.at_end.emplace_back(std::move(key), text(1));
           return;
@@ -291,7 +291,7 @@ struct TcpServer::State {
           if (!keys.has(text(i))) return wire::put(out, wire::kNotReady);
         return wire::put(out, wire::kReady);
       case Command::Wait:
-        if (!client.awaited.empty()) throw Nonsense();  // one at a time
+        if (!client.awaited.empty()) throw ProtocolError();  // one at a time
         for (size_t i = 0; i < fields.size(); ++i)
           if (std::string key = text(i); !keys.has(key)) await(client, waiters, std::move(key));
         if (client.awaited.empty()) wire::put(out, wire::kArrived);
@@ -309,7 +309,7 @@ struct TcpServer::State {
         for (size_t i = 0; i < fields.size(); ++i) {
           const std::string* value = keys.find(text(i));
           wire::put_bytes(out, value == nullptr ? std::string_view() : *value);
-          if (out.size() > kMostAnswer) throw Nonsense();
+          if (out.size() > kMostAnswer) throw ProtocolError();
         }
         return;
       case Command::MultiSet:
@@ -334,7 +334,7 @@ struct TcpServer::State {
         return;
       }
       case Command::Barrier: {
-        if (!client.awaited.empty()) throw Nonsense();
+        if (!client.awaited.empty()) throw ProtocolError();
         const std::string key = text(0);
         const bool complete = keys.add(key, 1) >= number(1);
         arrived(key);
@@ -347,7 +347,7 @@ struct TcpServer::State {
 
   void append(const std::string& key, const std::string& value) {
     const std::string* old = keys.find(key);
-    if (old != nullptr && old->size() + value.size() > wire::kMostValueBytes) throw Nonsense();
+    if (old != nullptr && old->size() + value.size() > wire::kMostValueBytes) throw ProtocolError();
     keys.append(key, value);
     arrived(key);
   }
