@@ -9,6 +9,7 @@ import tapegrad
 from . import constraints
 from .transformed_distribution import TransformedDistribution
 from .transforms import AbsTransform
+from .utils import same_as
 
 __all__ = ["Folded"]
 
@@ -23,18 +24,11 @@ class Folded(TransformedDistribution):
     def __init__(self, base, validate_args=None):
         super().__init__(base, AbsTransform(), validate_args=validate_args)
 
-    @property
-    def scale(self):
-        return self.base_dist.scale
+    scale = same_as("base_dist.scale")
 
     @property
     def mode(self):
         return tapegrad.zeros_like(self.scale)
-
-    def _checked(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
-        return value
 
     def log_prob(self, value):
         return self._log_prob(self._checked(value))

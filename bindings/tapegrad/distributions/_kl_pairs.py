@@ -34,10 +34,9 @@ from .pareto import Pareto
 from .poisson import Poisson
 from .transformed_distribution import TransformedDistribution
 from .uniform import Uniform
-from .utils import _sum_rightmost, euler_constant
+from .utils import _softplus, _sum_rightmost, euler_constant
 
 _INF = float("inf")
-_softplus = tapegrad.nn.functional.softplus
 
 
 # --- of one class ---

@@ -33,6 +33,7 @@ class _Parts(Transform):
 
 class CatTransform(_Parts):
     """Each transform takes the next `lengths` (1 each) along `dim`."""
+    _arguments = ("transforms", "dim", "lengths")
 
     def __init__(self, tseq, dim: int = 0, lengths=None, cache_size: int = 0):
         if not all(isinstance(t, Transform) for t in tseq):
@@ -61,9 +62,6 @@ class CatTransform(_Parts):
     def _join(self, parts):
         return tapegrad.cat(parts, self.dim)
 
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else CatTransform(self.transforms, self.dim, self.lengths, cache_size)
-
     def log_abs_det_jacobian(self, x, y):
         self._fits(x)
         self._fits(y)
@@ -90,6 +88,7 @@ class CatTransform(_Parts):
 
 class StackTransform(_Parts):
     """Each transform takes one slice along `dim`."""
+    _arguments = ("transforms", "dim")
 
     def __init__(self, tseq, dim: int = 0, cache_size: int = 0):
         if not all(isinstance(t, Transform) for t in tseq):
@@ -106,9 +105,6 @@ class StackTransform(_Parts):
 
     def _join(self, parts):
         return tapegrad.stack(parts, self.dim)
-
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else StackTransform(self.transforms, self.dim, cache_size)
 
     def log_abs_det_jacobian(self, x, y):
         self._fits(x)

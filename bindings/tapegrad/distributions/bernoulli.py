@@ -5,8 +5,9 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from ._binary import BinaryParameters
+from ._probs_or_logits import BinaryParameters
 from .exp_family import ExponentialFamily
+from .utils import same_as
 
 __all__ = ["Bernoulli"]
 
@@ -18,16 +19,12 @@ class Bernoulli(BinaryParameters, ExponentialFamily):
     support = constraints.boolean
     has_enumerate_support = True
     _mean_carrier_measure = 0
+    _batched = ("probs", "logits")
 
     def __init__(self, probs=None, logits=None, validate_args=None):
-        super().__init__(self._set_parameters(probs, logits), validate_args=validate_args)
+        super().__init__(self._set_outcome(probs, logits), validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Bernoulli, batch_shape, _instance, ("probs", "logits"))
-
-    @property
-    def mean(self):
-        return self.probs
+    mean = same_as("probs")
 
     @property
     def mode(self):
@@ -42,8 +39,7 @@ class Bernoulli(BinaryParameters, ExponentialFamily):
             return tapegrad.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         logits, value = tapegrad.broadcast_tensors(self.logits, value)
         return -tapegrad.nn.functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
 

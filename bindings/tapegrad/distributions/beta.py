@@ -19,18 +19,11 @@ class Beta(ExponentialFamily):
     support = constraints.unit_interval
     has_rsample = True
     _mean_carrier_measure = 0
+    _batched = ("_dirichlet",)
 
     def __init__(self, concentration1, concentration0, validate_args=None):
         self._dirichlet = Dirichlet(tapegrad.stack(broadcast_all(concentration1, concentration0), -1), validate_args=validate_args)
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Beta, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        new._dirichlet = self._dirichlet.expand(batch_shape)
-        super(Beta, new).__init__(batch_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     @property
     def concentration1(self):
@@ -57,8 +50,7 @@ class Beta(ExponentialFamily):
         return self._dirichlet.rsample(sample_shape).select(-1, 0)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return self._dirichlet.log_prob(tapegrad.stack([value, 1 - value], -1))
 
     def entropy(self):

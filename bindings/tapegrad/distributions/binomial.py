@@ -5,9 +5,8 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from ._binary import BinaryParameters
+from ._probs_or_logits import BinaryParameters
 from .distribution import Distribution
-from .utils import broadcast_all
 
 __all__ = ["Binomial"]
 
@@ -22,18 +21,10 @@ class Binomial(BinaryParameters, Distribution):
 
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval, "logits": constraints.real}
     has_enumerate_support = True
+    _batched = ("total_count", "probs", "logits")
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None):
-            raise ValueError("Binomial: Either `probs` or `logits` must be specified, but not both.")
-        name, given = ("probs", probs) if probs is not None else ("logits", logits)
-        self.total_count, value = broadcast_all(total_count, given)
-        self.total_count = self.total_count.type_as(value)
-        setattr(self, name, value)
-        super().__init__(self._param.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Binomial, batch_shape, _instance, ("total_count", "probs", "logits"))
+        super().__init__(self._set_counted(total_count, probs, logits), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self):
@@ -57,8 +48,7 @@ class Binomial(BinaryParameters, Distribution):
             return tapegrad.binomial(self.total_count.expand(shape), self.probs.expand(shape))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         n = self.total_count
         choose = (n + 1).lgamma() - (value + 1).lgamma() - (n - value + 1).lgamma()
         return choose + value * self.logits - n * _log1p_exp(self.logits)

@@ -12,12 +12,10 @@ class Chi2(Gamma):
     """The sum of df squared standard normal numbers: Gamma(df / 2, 1/2)."""
 
     arg_constraints = {"df": constraints.positive}
+    _batched = Gamma._batched
 
     def __init__(self, df, validate_args=None):
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return super().expand(batch_shape, self._get_checked_instance(Chi2, _instance))
 
     @property
     def df(self):

@@ -7,7 +7,7 @@ import math
 import tapegrad
 
 from . import constraints
-from ._binary import BinaryParameters
+from ._probs_or_logits import BinaryParameters
 from .exp_family import ExponentialFamily
 from .utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs
 
@@ -22,9 +22,11 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
     support = constraints.unit_interval
     _mean_carrier_measure = 0
     has_rsample = True
+    _batched = ("probs", "logits")
+    _kept = ("_lims",)
 
     def __init__(self, probs=None, logits=None, lims=(0.499, 0.501), validate_args=None):
-        batch_shape = self._set_parameters(probs, logits)
+        batch_shape = self._set_outcome(probs, logits)
         if probs is not None:
             # Clamped ones would always pass.
             if validate_args is not None and not self.arg_constraints["probs"].check(self.probs).all():
@@ -32,11 +34,6 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
             self.probs = clamp_probs(self.probs)
         self._lims = lims
         super().__init__(batch_shape, validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._expanded(ContinuousBernoulli, batch_shape, _instance, ("probs", "logits"))
-        new._lims = self._lims
-        return new
 
     @lazy_property
     def probs(self):
@@ -71,14 +68,12 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
         return self.icdf(tapegrad.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype, device=self.probs.device))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         logits, value = broadcast_all(self.logits, value)
         return self._cont_bern_log_norm() - tapegrad.nn.functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         stable, p, _ = self._split()
         inside = tapegrad.where(stable, (p.pow(value) * (1 - p).pow(1 - value) + p - 1) / (2 * p - 1), value)
         return tapegrad.where(value <= 0, 0.0, tapegrad.where(value >= 1, 1.0, inside))

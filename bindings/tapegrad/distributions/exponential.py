@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from . import constraints
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all, shape_of
 
 __all__ = ["Exponential"]
 
@@ -16,13 +15,10 @@ class Exponential(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
+    _batched = ("rate",)
 
     def __init__(self, rate, validate_args=None):
-        (self.rate,) = broadcast_all(rate)
-        super().__init__(shape_of(rate, self.rate), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Exponential, batch_shape, _instance, ("rate",))
+        super().__init__(self._set_parameters(rate=rate), validate_args=validate_args)
 
     @property
     def mean(self):
@@ -44,13 +40,11 @@ class Exponential(ExponentialFamily):
         return self.rate.detach().new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return self.rate.log() - self.rate * value
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return 1 - (-self.rate * value).exp()
 
     def icdf(self, value):

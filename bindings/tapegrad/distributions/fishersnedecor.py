@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import constraints
 from .distribution import Distribution
 from .gamma import Gamma
-from .utils import broadcast_all, clamp_tiny, shape_of
+from .utils import clamp_tiny
 
 __all__ = ["FisherSnedecor"]
 
@@ -16,17 +16,13 @@ class FisherSnedecor(Distribution):
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
     has_rsample = True
+    _batched = ("df1", "df2", "_gamma1", "_gamma2")
 
     def __init__(self, df1, df2, validate_args=None):
-        self.df1, self.df2 = broadcast_all(df1, df2)
+        batch_shape = self._set_parameters(df1=df1, df2=df2)
         self._gamma1 = Gamma(self.df1 * 0.5, self.df1)
         self._gamma2 = Gamma(self.df2 * 0.5, self.df2)
-        super().__init__(shape_of(df1, df2, self.df1), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._expanded(FisherSnedecor, batch_shape, _instance, ("df1", "df2"))
-        new._gamma1, new._gamma2 = self._gamma1.expand(batch_shape), self._gamma2.expand(batch_shape)
-        return new
+        super().__init__(batch_shape, validate_args=validate_args)
 
     @property
     def mean(self):
@@ -45,8 +41,7 @@ class FisherSnedecor(Distribution):
         return clamp_tiny(self._gamma1.rsample(sample_shape) / clamp_tiny(self._gamma2.rsample(sample_shape)))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         a, b, ratio = self.df1 * 0.5, self.df2 * 0.5, self.df1 / self.df2
         log_beta = a.lgamma() + b.lgamma() - (a + b).lgamma()
         return a * ratio.log() + (a - 1) * value.log() - (a + b) * (ratio * value).log1p() - log_beta

@@ -6,7 +6,7 @@ import tapegrad
 
 from . import constraints
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all, clamp_tiny, shape_of
+from .utils import clamp_tiny
 
 __all__ = ["Gamma"]
 
@@ -19,13 +19,10 @@ class Gamma(ExponentialFamily):
     support = constraints.nonnegative
     has_rsample = True
     _mean_carrier_measure = 0
+    _batched = ("concentration", "rate")
 
     def __init__(self, concentration, rate, validate_args=None):
-        self.concentration, self.rate = broadcast_all(concentration, rate)
-        super().__init__(shape_of(concentration, rate, self.concentration), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Gamma, batch_shape, _instance, ("concentration", "rate"))
+        super().__init__(self._set_parameters(concentration=concentration, rate=rate), validate_args=validate_args)
 
     @property
     def mean(self):
@@ -45,14 +42,12 @@ class Gamma(ExponentialFamily):
 
     def log_prob(self, value):
         value = tapegrad.as_tensor(value, dtype=self.rate.dtype, device=self.rate.device)
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return (tapegrad.xlogy(self.concentration, self.rate) + tapegrad.xlogy(self.concentration - 1, value) - self.rate * value
                 - self.concentration.lgamma())
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return tapegrad.special.gammainc(self.concentration, self.rate * value)
 
     def entropy(self):

@@ -6,7 +6,7 @@ import tapegrad
 
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all, shape_of
+from .utils import same_as
 
 __all__ = ["GeneralizedPareto"]
 
@@ -17,13 +17,10 @@ class GeneralizedPareto(Distribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
     has_rsample = True
+    _batched = ("loc", "scale", "concentration")
 
     def __init__(self, loc, scale, concentration, validate_args=None):
-        self.loc, self.scale, self.concentration = broadcast_all(loc, scale, concentration)
-        super().__init__(shape_of(loc, scale, concentration, self.loc), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(GeneralizedPareto, batch_shape, _instance, ("loc", "scale", "concentration"))
+        super().__init__(self._set_parameters(loc=loc, scale=scale, concentration=concentration), validate_args=validate_args)
 
     def _flat(self):
         """Where the concentration counts as zero, and the concentration with 1 there."""
@@ -41,8 +38,7 @@ class GeneralizedPareto(Distribution):
         return self.icdf(u)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         z = (value - self.loc) / self.scale
         flat, k = self._flat()
         inside = tapegrad.where(flat, -z, -(1 + 1 / k) * (k * z).log1p())
@@ -50,8 +46,7 @@ class GeneralizedPareto(Distribution):
 
     def log_survival_function(self, value):
         """log(1 - cdf)."""
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         z = (value - self.loc) / self.scale
         flat, k = self._flat()
         return tapegrad.where(flat, -z, -(k * z).log1p() / k)
@@ -80,6 +75,4 @@ class GeneralizedPareto(Distribution):
     def entropy(self):
         return (self.scale.log() + self.concentration + 1).expand(self._batch_shape)
 
-    @property
-    def mode(self):
-        return self.loc
+    mode = same_as("loc")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from ._binary import BinaryParameters
+from ._probs_or_logits import BinaryParameters
 from .distribution import Distribution
 from .utils import broadcast_all, open_uniform
 
@@ -17,14 +17,12 @@ class Geometric(BinaryParameters, Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
+    _batched = ("probs", "logits")
 
     def __init__(self, probs=None, logits=None, validate_args=None):
-        super().__init__(self._set_parameters(probs, logits), validate_args=validate_args)
+        super().__init__(self._set_outcome(probs, logits), validate_args=validate_args)
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(f"Geometric: Expected parameter probs of distribution {self!r} to be positive but found invalid values:\n{self.probs}")
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Geometric, batch_shape, _instance, ("probs", "logits"))
 
     @property
     def mean(self):
@@ -44,8 +42,7 @@ class Geometric(BinaryParameters, Distribution):
             return (u.log() / (-self.probs).log1p()).floor()
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         value, probs = broadcast_all(value, self.probs)
         probs = probs.masked_fill((probs == 1) & (value == 0), 0)
         return value * (-probs).log1p() + self.probs.log()

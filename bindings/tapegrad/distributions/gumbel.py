@@ -10,7 +10,7 @@ from . import constraints
 from .transformed_distribution import TransformedDistribution
 from .transforms import AffineTransform, ExpTransform
 from .uniform import Uniform
-from .utils import broadcast_all, euler_constant, shape_of
+from .utils import euler_constant, same_as
 
 __all__ = ["Gumbel"]
 
@@ -20,12 +20,13 @@ class Gumbel(TransformedDistribution):
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
+    _batched = ("loc", "scale")
 
     def __init__(self, loc, scale, validate_args=None):
-        self.loc, self.scale = broadcast_all(loc, scale)
+        self._set_parameters(loc=loc, scale=scale)
         info = tapegrad.finfo(self.loc.dtype)
         low, high = tapegrad.full_like(self.loc.detach(), info.tiny), tapegrad.full_like(self.loc.detach(), 1 - info.eps)
-        if not shape_of(loc, scale, self.loc) and self.loc.dim() == 0:
+        if self.loc.dim() == 0:
             low, high = info.tiny, 1 - info.eps
         base = Uniform(low, high, validate_args=validate_args)
         if not isinstance(low, tapegrad.Tensor) and self.loc.dtype != tapegrad.get_default_dtype():
@@ -33,14 +34,8 @@ class Gumbel(TransformedDistribution):
         steps = [ExpTransform().inv, AffineTransform(0, -tapegrad.ones_like(self.scale)), ExpTransform().inv, AffineTransform(loc, -self.scale)]
         super().__init__(base, steps, validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Gumbel, _instance)
-        new.loc, new.scale = self.loc.expand(batch_shape), self.scale.expand(batch_shape)
-        return super().expand(batch_shape, _instance=new)
-
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         y = (self.loc - value) / self.scale
         return y - y.exp() - self.scale.log()
 
@@ -48,9 +43,7 @@ class Gumbel(TransformedDistribution):
     def mean(self):
         return self.loc + self.scale * euler_constant
 
-    @property
-    def mode(self):
-        return self.loc
+    mode = same_as("loc")
 
     @property
     def stddev(self):

@@ -12,12 +12,10 @@ __all__ = ["HalfNormal"]
 
 class HalfNormal(Folded):
     """|x| for x of Normal(0, scale)."""
+    _batched = ()
 
     def __init__(self, scale, validate_args=None):
         super().__init__(Normal(0, scale, validate_args=False), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return super().expand(batch_shape, _instance=self._get_checked_instance(HalfNormal, _instance))
 
     @property
     def mean(self):

@@ -8,7 +8,7 @@ from . import constraints
 from .transformed_distribution import TransformedDistribution
 from .transforms import AffineTransform, PowerTransform
 from .uniform import Uniform
-from .utils import broadcast_all, euler_constant
+from .utils import euler_constant
 
 __all__ = ["Kumaraswamy"]
 
@@ -25,18 +25,14 @@ class Kumaraswamy(TransformedDistribution):
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
     has_rsample = True
+    _batched = ("concentration1", "concentration0")
 
     def __init__(self, concentration1, concentration0, validate_args=None):
-        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        self._set_parameters(concentration1=concentration1, concentration0=concentration0)
         base = Uniform(tapegrad.full_like(self.concentration0, 0), tapegrad.full_like(self.concentration0, 1), validate_args=validate_args)
         steps = [PowerTransform(exponent=self.concentration0.reciprocal()), AffineTransform(loc=1.0, scale=-1.0),
                  PowerTransform(exponent=self.concentration1.reciprocal())]
         super().__init__(base, steps, validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Kumaraswamy, _instance)
-        new.concentration1, new.concentration0 = self.concentration1.expand(batch_shape), self.concentration0.expand(batch_shape)
-        return super().expand(batch_shape, _instance=new)
 
     @property
     def mean(self):

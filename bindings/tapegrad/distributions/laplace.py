@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import tapegrad
 
-from . import constraints
-from .distribution import Distribution
-from .utils import broadcast_all, shape_of
+from ._location_scale import LocationScale
+from .utils import same_as
 
 __all__ = ["Laplace"]
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """Density exp(-|x - loc| / scale) / (2 scale)."""
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
+    mean = same_as("loc")
+    _batched = ("loc", "scale")
 
     def __init__(self, loc, scale, validate_args=None):
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(shape_of(loc, scale, self.loc), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Laplace, batch_shape, _instance, ("loc", "scale"))
-
-    @property
-    def mean(self):
-        return self.loc
-
-    @property
-    def mode(self):
-        return self.loc
+        super().__init__(self._set_parameters(loc=loc, scale=scale), validate_args=validate_args)
 
     @property
     def variance(self):
@@ -48,13 +34,11 @@ class Laplace(Distribution):
         return self.loc - self.scale * u.sign() * (-u.abs()).log1p()
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         d = value - self.loc
         return 0.5 - 0.5 * d.sign() * (-d.abs() / self.scale).expm1()
 

@@ -9,7 +9,6 @@ import tapegrad
 from . import constraints
 from .beta import Beta
 from .distribution import Distribution
-from .utils import broadcast_all
 
 __all__ = ["LKJCholesky"]
 
@@ -19,28 +18,20 @@ class LKJCholesky(Distribution):
 
     arg_constraints = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
+    _batched = ("concentration", "_beta")
+    _kept = ("dim",)
 
     def __init__(self, dim, concentration=1.0, validate_args=None):
         if dim < 2:
             raise ValueError(f"LKJCholesky: Expected dim to be an integer greater than or equal to 2. Found dim={dim}.")
         self.dim = dim
-        (self.concentration,) = broadcast_all(concentration)
+        batch_shape = self._set_parameters(concentration=concentration)
         # Row i of the factor: the square of its length left of the diagonal (the onion method, section 3.2).
         row = tapegrad.arange(dim - 1, dtype=self.concentration.dtype, device=self.concentration.device)
         row = tapegrad.cat([row.new_zeros((1,)), row])
         above = (self.concentration + 0.5 * (dim - 2)).unsqueeze(-1) - 0.5 * row
         self._beta = Beta(row + 0.5, above, validate_args=False)
-        super().__init__(self.concentration.size(), tapegrad.Size((dim, dim)), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(LKJCholesky, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        new.dim = self.dim
-        new.concentration = self.concentration.expand(batch_shape)
-        new._beta = self._beta.expand((*batch_shape, self.dim))
-        super(LKJCholesky, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        super().__init__(batch_shape, tapegrad.Size((dim, dim)), validate_args=validate_args)
 
     def sample(self, sample_shape=()):
         with tapegrad.no_grad():
@@ -53,8 +44,7 @@ class LKJCholesky(Distribution):
             return w + diagonal.diag_embed()
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         diagonal = value.diagonal(dim1=-1, dim2=-2)[..., 1:]
         row = tapegrad.arange(2, self.dim + 1, device=self.concentration.device)
         order = 2 * (self.concentration - 1).unsqueeze(-1) + self.dim - row

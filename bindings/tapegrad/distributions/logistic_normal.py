@@ -7,6 +7,7 @@ from .independent import Independent
 from .normal import Normal
 from .transformed_distribution import TransformedDistribution
 from .transforms import StickBreakingTransform
+from .utils import same_as
 
 __all__ = ["LogisticNormal"]
 
@@ -17,6 +18,7 @@ class LogisticNormal(TransformedDistribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
     has_rsample = True
+    _batched = ()
 
     def __init__(self, loc, scale, validate_args=None):
         base = Normal(loc, scale, validate_args=validate_args)
@@ -24,17 +26,9 @@ class LogisticNormal(TransformedDistribution):
             base = base.expand([1])
         super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        return super().expand(batch_shape, _instance=self._get_checked_instance(LogisticNormal, _instance))
-
     @property
     def _normal(self):
         return self.base_dist.base_dist if isinstance(self.base_dist, Independent) else self.base_dist
 
-    @property
-    def loc(self):
-        return self._normal.loc
-
-    @property
-    def scale(self):
-        return self._normal.scale
+    loc = same_as("_normal.loc")
+    scale = same_as("_normal.scale")

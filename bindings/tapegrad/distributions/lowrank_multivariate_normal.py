@@ -7,9 +7,10 @@ import math
 import tapegrad
 
 from . import constraints
+from ._covariance import WithMatrices, _batch_mv
 from .distribution import Distribution
-from .multivariate_normal import _batch_mahalanobis, _batch_mv
-from .utils import _standard_normal, lazy_property
+from .multivariate_normal import _batch_mahalanobis
+from .utils import _standard_normal, lazy_property, same_as
 
 __all__ = ["LowRankMultivariateNormal"]
 
@@ -31,13 +32,15 @@ def _batch_lowrank_mahalanobis(w, d, x, capacitance_tril):
     return (x.square() / d).sum(-1) - _batch_mahalanobis(capacitance_tril, projected)
 
 
-class LowRankMultivariateNormal(Distribution):
+class LowRankMultivariateNormal(WithMatrices, Distribution):
     """Vectors of mean loc and covariance cov_factor cov_factor^T + diag(cov_diag); work is linear in their length."""
 
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
                        "cov_diag": constraints.independent(constraints.positive, 1)}
     support = constraints.real_vector
     has_rsample = True
+    _batched = ("loc", "cov_diag", "cov_factor")
+    _kept = ("_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril")
 
     def __init__(self, loc, cov_factor, cov_diag, validate_args=None):
         if loc.dim() < 1:
@@ -61,25 +64,8 @@ class LowRankMultivariateNormal(Distribution):
         self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag = cov_factor, cov_diag
         self._capacitance_tril = _batch_capacitance_tril(cov_factor, cov_diag)
 
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(LowRankMultivariateNormal, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        new.loc = self.loc.expand((*batch_shape, *self.event_shape))
-        new.cov_diag = self.cov_diag.expand((*batch_shape, *self.event_shape))
-        new.cov_factor = self.cov_factor.expand((*batch_shape, *self.cov_factor.shape[-2:]))
-        new._unbroadcasted_cov_factor, new._unbroadcasted_cov_diag = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag
-        new._capacitance_tril = self._capacitance_tril
-        super(LowRankMultivariateNormal, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    @property
-    def mean(self):
-        return self.loc
-
-    @property
-    def mode(self):
-        return self.loc
+    mean = same_as("loc")
+    mode = same_as("loc")
 
     @lazy_property
     def variance(self):
@@ -93,19 +79,19 @@ class LowRankMultivariateNormal(Distribution):
         scaled = self._unbroadcasted_cov_factor / root
         middle = scaled @ scaled.mT
         middle = middle + tapegrad.eye(middle.shape[-1], dtype=middle.dtype, device=middle.device)
-        return (root * tapegrad.linalg.cholesky(middle)).expand((*self._batch_shape, *self._event_shape, *self._event_shape))
+        return self._full(root * tapegrad.linalg.cholesky(middle))
 
     @lazy_property
     def covariance_matrix(self):
         w = self._unbroadcasted_cov_factor
-        return (w @ w.mT + self._unbroadcasted_cov_diag.diag_embed()).expand((*self._batch_shape, *self._event_shape, *self._event_shape))
+        return self._full(w @ w.mT + self._unbroadcasted_cov_diag.diag_embed())
 
     @lazy_property
     def precision_matrix(self):
         # (W W^T + D)^-1 = D^-1 - A^T A with A = C^-1 W^T D^-1, C the capacitance's factor (Woodbury).
         d = self._unbroadcasted_cov_diag
         a = tapegrad.linalg.solve_triangular(self._capacitance_tril, self._unbroadcasted_cov_factor.mT / d.unsqueeze(-2), upper=False)
-        return (d.reciprocal().diag_embed() - a.mT @ a).expand((*self._batch_shape, *self._event_shape, *self._event_shape))
+        return self._full(d.reciprocal().diag_embed() - a.mT @ a)
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
@@ -117,8 +103,7 @@ class LowRankMultivariateNormal(Distribution):
         return _batch_lowrank_logdet(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag, self._capacitance_tril)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         distance = _batch_lowrank_mahalanobis(self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag, value - self.loc,
                                               self._capacitance_tril)
         return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + self._log_det() + distance)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
+from ._probs_or_logits import OfCategorical
 from .binomial import Binomial
 from .categorical import Categorical
 from .distribution import Distribution
@@ -13,10 +14,12 @@ from .utils import broadcast_all
 __all__ = ["Multinomial"]
 
 
-class Multinomial(Distribution):
+class Multinomial(OfCategorical, Distribution):
     """How often each category came up in total_count (an int, for the whole batch) draws of Categorical(probs, logits)."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    _batched = ("_categorical", "_binomial")
+    _kept = ("total_count",)
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
         if not isinstance(total_count, int):
@@ -26,34 +29,9 @@ class Multinomial(Distribution):
         self._binomial = Binomial(total_count=total_count, probs=self.probs)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Multinomial, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        new.total_count = self.total_count
-        new._categorical = self._categorical.expand(batch_shape)
-        new._binomial = Binomial(total_count=self.total_count, probs=new._categorical.probs, validate_args=False)
-        super(Multinomial, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    def _new(self, *args, **kwargs):
-        return self._categorical._new(*args, **kwargs)
-
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self):
         return constraints.multinomial(self.total_count)
-
-    @property
-    def probs(self):
-        return self._categorical.probs
-
-    @property
-    def logits(self):
-        return self._categorical.logits
-
-    @property
-    def param_shape(self):
-        return self._categorical.param_shape
 
     @property
     def mean(self):
@@ -70,8 +48,7 @@ class Multinomial(Distribution):
         return counts.type_as(self.probs)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         logits, value = broadcast_all(self.logits, value)
         log_ways = (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1)
         return log_ways + (value * logits.masked_fill((value == 0) & (logits == -float("inf")), 0)).sum(-1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from ._binary import BinaryParameters
+from ._probs_or_logits import BinaryParameters
 from .distribution import Distribution
 from .gamma import Gamma
-from .utils import broadcast_all, lazy_property
+from .utils import lazy_property
 
 __all__ = ["NegativeBinomial"]
 
@@ -20,18 +20,10 @@ class NegativeBinomial(BinaryParameters, Distribution):
     arg_constraints = {"total_count": constraints.greater_than_eq(0), "probs": constraints.half_open_interval(0.0, 1.0),
                        "logits": constraints.real}
     support = constraints.nonnegative_integer
+    _batched = ("total_count", "probs", "logits")
 
     def __init__(self, total_count, probs=None, logits=None, validate_args=None):
-        if (probs is None) == (logits is None):
-            raise ValueError("NegativeBinomial: Either `probs` or `logits` must be specified, but not both.")
-        name, given = ("probs", probs) if probs is not None else ("logits", logits)
-        self.total_count, value = broadcast_all(total_count, given)
-        self.total_count = self.total_count.type_as(value)
-        setattr(self, name, value)
-        super().__init__(self._param.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(NegativeBinomial, batch_shape, _instance, ("total_count", "probs", "logits"))
+        super().__init__(self._set_counted(total_count, probs, logits), validate_args=validate_args)
 
     @property
     def mean(self):
@@ -54,8 +46,7 @@ class NegativeBinomial(BinaryParameters, Distribution):
             return tapegrad.poisson(self._gamma.sample(sample_shape))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         n = self.total_count
         unnormalized = n * tapegrad.nn.functional.logsigmoid(-self.logits) + value * tapegrad.nn.functional.logsigmoid(self.logits)
         choose = (n + value).lgamma() - (1 + value).lgamma() - n.lgamma()

@@ -6,43 +6,27 @@ import math
 
 import tapegrad
 
-from . import constraints
+from ._location_scale import LocationScale
 from .exp_family import ExponentialFamily
-from .utils import _standard_normal, broadcast_all, shape_of
+from .utils import _standard_normal, same_as
 
 __all__ = ["Normal"]
 
 
-class Normal(ExponentialFamily):
+class Normal(LocationScale, ExponentialFamily):
     """Density exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi)). loc and scale: numbers or tensors that broadcast."""
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
-    support = constraints.real
-    has_rsample = True
     _mean_carrier_measure = 0
+    mean = same_as("loc")
+    stddev = same_as("scale")
+    _batched = ("loc", "scale")
 
     def __init__(self, loc, scale, validate_args=None):
-        self.loc, self.scale = broadcast_all(loc, scale)
-        super().__init__(shape_of(loc, scale, self.loc), validate_args=validate_args)
-
-    @property
-    def mean(self):
-        return self.loc
-
-    @property
-    def mode(self):
-        return self.loc
-
-    @property
-    def stddev(self):
-        return self.scale
+        super().__init__(self._set_parameters(loc=loc, scale=scale), validate_args=validate_args)
 
     @property
     def variance(self):
         return self.scale.square()
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Normal, batch_shape, _instance, ("loc", "scale"))
 
     def sample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
@@ -53,13 +37,11 @@ class Normal(ExponentialFamily):
         return self.loc + _standard_normal(self._extended_shape(sample_shape), self.loc.dtype, self.loc.device) * self.scale
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return -((value - self.loc) ** 2) / (2 * self.variance) - self.scale.log() - math.log(math.sqrt(2 * math.pi))
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return 0.5 * (1 + ((value - self.loc) * self.scale.reciprocal() / math.sqrt(2)).erf())
 
     def icdf(self, value):

@@ -5,48 +5,28 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
+from ._probs_or_logits import OfCategorical
 from .categorical import Categorical
 from .distribution import Distribution
+from .utils import same_as
 
 __all__ = ["OneHotCategorical", "OneHotCategoricalStraightThrough"]
 
 
-class OneHotCategorical(Distribution):
+class OneHotCategorical(OfCategorical, Distribution):
     """Vectors of size K with a 1 at the place that Categorical(probs, logits) draws."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
     has_enumerate_support = True
+    _batched = ("_categorical",)
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._categorical = Categorical(probs, logits)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(OneHotCategorical, _instance)
-        new._categorical = self._categorical.expand(batch_shape)
-        super(OneHotCategorical, new).__init__(tapegrad.Size(batch_shape), self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
-
-    def _new(self, *args, **kwargs):
-        return self._categorical._new(*args, **kwargs)
-
-    @property
-    def _param(self):
-        return self._categorical._param
-
-    @property
-    def probs(self):
-        return self._categorical.probs
-
-    @property
-    def logits(self):
-        return self._categorical.logits
-
-    @property
-    def mean(self):
-        return self.probs
+    _param = same_as("_categorical._param")
+    mean = same_as("probs")
 
     @property
     def mode(self):
@@ -56,16 +36,11 @@ class OneHotCategorical(Distribution):
     def variance(self):
         return self.probs * (1 - self.probs)
 
-    @property
-    def param_shape(self):
-        return self._categorical.param_shape
-
     def sample(self, sample_shape=()):
         return tapegrad.nn.functional.one_hot(self._categorical.sample(sample_shape), self.event_shape[0]).to(self.probs)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return self._categorical.log_prob(value.max(-1)[1])
 
     def entropy(self):

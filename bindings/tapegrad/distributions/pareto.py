@@ -6,7 +6,7 @@ from . import constraints
 from .exponential import Exponential
 from .transformed_distribution import TransformedDistribution
 from .transforms import AffineTransform, ExpTransform
-from .utils import broadcast_all
+from .utils import same_as
 
 __all__ = ["Pareto"]
 
@@ -15,16 +15,12 @@ class Pareto(TransformedDistribution):
     """Density alpha scale^alpha / x^(alpha + 1) for x >= scale."""
 
     arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
+    _batched = ("scale", "alpha")
 
     def __init__(self, scale, alpha, validate_args=None):
-        self.scale, self.alpha = broadcast_all(scale, alpha)
+        self._set_parameters(scale=scale, alpha=alpha)
         base = Exponential(self.alpha, validate_args=validate_args)
         super().__init__(base, [ExpTransform(), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Pareto, _instance)
-        new.scale, new.alpha = self.scale.expand(batch_shape), self.alpha.expand(batch_shape)
-        return super().expand(batch_shape, _instance=new)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self):
@@ -35,9 +31,7 @@ class Pareto(TransformedDistribution):
         alpha = self.alpha.clamp(min=1)  # infinite from 1 down
         return alpha * self.scale / (alpha - 1)
 
-    @property
-    def mode(self):
-        return self.scale
+    mode = same_as("scale")
 
     @property
     def variance(self):

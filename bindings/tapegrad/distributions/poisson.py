@@ -6,7 +6,7 @@ import tapegrad
 
 from . import constraints
 from .exp_family import ExponentialFamily
-from .utils import broadcast_all, shape_of
+from .utils import broadcast_all, same_as
 
 __all__ = ["Poisson"]
 
@@ -16,33 +16,25 @@ class Poisson(ExponentialFamily):
 
     arg_constraints = {"rate": constraints.nonnegative}
     support = constraints.nonnegative_integer
+    _batched = ("rate",)
 
     def __init__(self, rate, validate_args=None):
-        (self.rate,) = broadcast_all(rate)
-        super().__init__(shape_of(rate, self.rate), validate_args=validate_args)
+        super().__init__(self._set_parameters(rate=rate), validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Poisson, batch_shape, _instance, ("rate",))
-
-    @property
-    def mean(self):
-        return self.rate
+    mean = same_as("rate")
 
     @property
     def mode(self):
         return self.rate.floor()
 
-    @property
-    def variance(self):
-        return self.rate
+    variance = same_as("rate")
 
     def sample(self, sample_shape=()):
         with tapegrad.no_grad():
             return tapegrad.poisson(self.rate.expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         rate, value = broadcast_all(self.rate, value)
         return tapegrad.xlogy(value, rate) - rate - (value + 1).lgamma()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from ._binary import BinaryParameters
+from ._probs_or_logits import BinaryParameters
 from .distribution import Distribution
 from .transformed_distribution import TransformedDistribution
 from .transforms import SigmoidTransform
-from .utils import broadcast_all, clamp_probs
+from .utils import broadcast_all, clamp_probs, same_as
 
 __all__ = ["LogitRelaxedBernoulli", "RelaxedBernoulli"]
 
@@ -19,15 +19,12 @@ class LogitRelaxedBernoulli(BinaryParameters, Distribution):
 
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real
+    _batched = ("probs", "logits")
+    _kept = ("temperature",)
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         self.temperature = temperature
-        super().__init__(self._set_parameters(probs, logits), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._expanded(LogitRelaxedBernoulli, batch_shape, _instance, ("probs", "logits"))
-        new.temperature = self.temperature
-        return new
+        super().__init__(self._set_outcome(probs, logits), validate_args=validate_args)
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
@@ -36,8 +33,7 @@ class LogitRelaxedBernoulli(BinaryParameters, Distribution):
         return (u.log() - (-u).log1p() + probs.log() - (-probs).log1p()) / self.temperature
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         logits, value = broadcast_all(self.logits, value)
         difference = logits - value * self.temperature
         return self.temperature.log() + difference - 2 * difference.exp().log1p()
@@ -49,21 +45,11 @@ class RelaxedBernoulli(TransformedDistribution):
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
     has_rsample = True
+    _batched = ()
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         super().__init__(LogitRelaxedBernoulli(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args)
 
-    def expand(self, batch_shape, _instance=None):
-        return super().expand(batch_shape, _instance=self._get_checked_instance(RelaxedBernoulli, _instance))
-
-    @property
-    def temperature(self):
-        return self.base_dist.temperature
-
-    @property
-    def logits(self):
-        return self.base_dist.logits
-
-    @property
-    def probs(self):
-        return self.base_dist.probs
+    temperature = same_as("base_dist.temperature")
+    logits = same_as("base_dist.logits")
+    probs = same_as("base_dist.probs")

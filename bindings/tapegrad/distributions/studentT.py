@@ -9,7 +9,7 @@ import tapegrad
 from . import constraints
 from .chi2 import Chi2
 from .distribution import Distribution
-from .utils import _standard_normal, broadcast_all
+from .utils import _standard_normal, same_as
 
 __all__ = ["StudentT"]
 
@@ -20,24 +20,18 @@ class StudentT(Distribution):
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
     has_rsample = True
+    _batched = ("df", "loc", "scale", "_chi2")
 
     def __init__(self, df, loc=0.0, scale=1.0, validate_args=None):
-        self.df, self.loc, self.scale = broadcast_all(df, loc, scale)
+        batch_shape = self._set_parameters(df=df, loc=loc, scale=scale)
         self._chi2 = Chi2(self.df)
-        super().__init__(self.df.size(), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._expanded(StudentT, batch_shape, _instance, ("df", "loc", "scale"))
-        new._chi2 = self._chi2.expand(batch_shape)
-        return new
+        super().__init__(batch_shape, validate_args=validate_args)
 
     @property
     def mean(self):
         return self.loc.masked_fill(self.df <= 1, float("nan"))
 
-    @property
-    def mode(self):
-        return self.loc
+    mode = same_as("loc")
 
     @property
     def variance(self):
@@ -51,8 +45,7 @@ class StudentT(Distribution):
         return self.loc + self.scale * x * (z / self.df).rsqrt()
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         y = (value - self.loc) / self.scale
         norm = self.scale.log() + 0.5 * self.df.log() + 0.5 * math.log(math.pi) + (0.5 * self.df).lgamma() - (0.5 * (self.df + 1)).lgamma()
         return -0.5 * (self.df + 1) * (y.square() / self.df).log1p() - norm

@@ -9,14 +9,13 @@ from numbers import Number
 import tapegrad
 
 from . import constraints
-from .utils import _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+from .utils import _softplus, _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 
 __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform", "CumulativeDistributionTransform",
            "ExpTransform", "IndependentTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform", "PowerTransform", "ReshapeTransform",
            "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform", "StickBreakingTransform", "TanhTransform",
            "Transform", "identity_transform"]
 
-_softplus = tapegrad.nn.functional.softplus
 
 
 class Transform:
@@ -29,6 +28,7 @@ class Transform:
     bijective = False
     domain: constraints.Constraint
     codomain: constraints.Constraint
+    _arguments: tuple[str, ...]  # the attributes that with_cache gives to the constructor of a class that has one of its own
 
     def __init__(self, cache_size: int = 0):
         if cache_size not in (0, 1):
@@ -64,6 +64,9 @@ class Transform:
     def with_cache(self, cache_size: int = 1):
         if self._cache_size == cache_size:
             return self
+        owner = next((cls for cls in type(self).__mro__ if "_arguments" in vars(cls)), None)
+        if owner is not None:
+            return owner(*(getattr(self, name) for name in owner._arguments), cache_size=cache_size)
         if type(self).__init__ is Transform.__init__:
             return type(self)(cache_size=cache_size)
         raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
@@ -77,24 +80,20 @@ class Transform:
     __hash__ = object.__hash__
 
     def __call__(self, x):
-        if self._cache_size == 0:
-            return self._call(x)
-        x_old, y_old = self._cached_x_y
-        if x is x_old:
-            return y_old
-        y = self._call(x)
-        self._cached_x_y = x, y
-        return y
+        return self._cached(self._call, x, 0)
 
     def _inv_call(self, y):
+        return self._cached(self._inverse, y, 1)
+
+    def _cached(self, function, value, place: int):
+        """function(value), kept if asked for; `place` is that of the value in the pair (x, y)."""
         if self._cache_size == 0:
-            return self._inverse(y)
-        x_old, y_old = self._cached_x_y
-        if y is y_old:
-            return x_old
-        x = self._inverse(y)
-        self._cached_x_y = x, y
-        return x
+            return function(value)
+        if value is self._cached_x_y[place]:
+            return self._cached_x_y[1 - place]
+        result = function(value)
+        self._cached_x_y = (result, value) if place else (value, result)
+        return result
 
     def _call(self, x):
         raise NotImplementedError
@@ -180,6 +179,7 @@ def _with_event_dim(constraint, event_dim: int):
 
 class ComposeTransform(Transform):
     """Transforms one after the other."""
+    _arguments = ("parts",)
 
     def __init__(self, parts, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -228,9 +228,6 @@ class ComposeTransform(Transform):
             inverse._inv = weakref.ref(self)
         return inverse
 
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size=cache_size)
-
     def __call__(self, x):
         for part in self.parts:
             x = part(x)
@@ -269,15 +266,12 @@ identity_transform = ComposeTransform([])
 
 class IndependentTransform(Transform):
     """Another transform whose last batch dimensions belong to the event."""
+    _arguments = ("base_transform", "reinterpreted_batch_ndims")
 
     def __init__(self, base_transform, reinterpreted_batch_ndims: int, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else \
-            IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size=cache_size)
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self):
@@ -322,6 +316,7 @@ class ReshapeTransform(Transform):
     """The last dimensions in another shape with as many elements."""
 
     bijective = True
+    _arguments = ("in_shape", "out_shape")
 
     def __init__(self, in_shape, out_shape, cache_size: int = 0):
         self.in_shape, self.out_shape = tapegrad.Size(in_shape), tapegrad.Size(out_shape)
@@ -336,9 +331,6 @@ class ReshapeTransform(Transform):
     @constraints.dependent_property(is_discrete=False)
     def codomain(self):
         return constraints.independent(constraints.real, len(self.out_shape))
-
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else ReshapeTransform(self.in_shape, self.out_shape, cache_size=cache_size)
 
     def _call(self, x):
         return x.reshape(x.shape[:x.dim() - len(self.in_shape)] + self.out_shape)
@@ -393,6 +385,7 @@ class PowerTransform(Transform):
     """y = x^exponent for x > 0."""
 
     domain, codomain, bijective = constraints.positive, constraints.positive, True
+    _arguments = ("exponent",)
 
     def __init__(self, exponent, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -401,9 +394,6 @@ class PowerTransform(Transform):
     @property
     def sign(self):
         return self.exponent.sign()
-
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size=cache_size)
 
     def __eq__(self, other):
         return isinstance(other, PowerTransform) and bool(self.exponent.eq(other.exponent).all())
@@ -490,6 +480,7 @@ class AffineTransform(Transform):
     """y = loc + scale x; event_dim of the last dimensions belong to the event."""
 
     bijective = True
+    _arguments = ("loc", "scale", "event_dim")
 
     def __init__(self, loc, scale, event_dim: int = 0, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -504,9 +495,6 @@ class AffineTransform(Transform):
         return constraints.real if self.event_dim == 0 else constraints.independent(constraints.real, self.event_dim)
 
     codomain = domain
-
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else AffineTransform(self.loc, self.scale, self.event_dim, cache_size=cache_size)
 
     def __eq__(self, other):
         def same(a, b):
@@ -676,6 +664,7 @@ class CumulativeDistributionTransform(Transform):
     """y = the distribution function of a distribution of numbers at x; inv gives its quantiles."""
 
     bijective, codomain, sign = True, constraints.unit_interval, +1
+    _arguments = ("distribution",)
 
     def __init__(self, distribution, cache_size: int = 0):
         super().__init__(cache_size=cache_size)
@@ -693,9 +682,5 @@ class CumulativeDistributionTransform(Transform):
 
     def log_abs_det_jacobian(self, x, y):
         return self.distribution.log_prob(x)
-
-    def with_cache(self, cache_size: int = 1):
-        return self if self._cache_size == cache_size else CumulativeDistributionTransform(self.distribution, cache_size=cache_size)
-
 
 from ._part_transforms import CatTransform, StackTransform  # noqa: E402, I001

@@ -6,7 +6,6 @@ import tapegrad
 
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all, shape_of
 
 __all__ = ["Uniform"]
 
@@ -19,13 +18,10 @@ class Uniform(Distribution):
     @property
     def arg_constraints(self):
         return {"low": constraints.less_than(self.high), "high": constraints.greater_than(self.low)}
+    _batched = ("low", "high")
 
     def __init__(self, low, high, validate_args=None):
-        self.low, self.high = broadcast_all(low, high)
-        super().__init__(shape_of(low, high, self.low), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(Uniform, batch_shape, _instance, ("low", "high"))
+        super().__init__(self._set_parameters(low=low, high=high), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self):
@@ -52,14 +48,12 @@ class Uniform(Distribution):
         return self.low + u * (self.high - self.low)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         inside = (self.low.le(value) & self.high.gt(value)).to(self.low.dtype)
         return inside.log() - (self.high - self.low).log()
 
     def cdf(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return ((value - self.low) / (self.high - self.low)).clamp(min=0, max=1)
 
     def icdf(self, value):

@@ -8,7 +8,7 @@ import tapegrad
 
 from . import constraints
 from .distribution import Distribution
-from .utils import broadcast_all, lazy_property
+from .utils import lazy_property, same_as
 
 __all__ = ["VonMises"]
 
@@ -24,17 +24,13 @@ class VonMises(Distribution):
     arg_constraints = {"loc": constraints.real, "concentration": constraints.positive}
     support = constraints.real
     has_rsample = False
+    _batched = ("loc", "concentration")
 
     def __init__(self, loc, concentration, validate_args=None):
-        self.loc, self.concentration = broadcast_all(loc, concentration)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return self._expanded(VonMises, batch_shape, _instance, ("loc", "concentration"))
+        super().__init__(self._set_parameters(loc=loc, concentration=concentration), validate_args=validate_args)
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         return self.concentration * (value - self.loc).cos() - math.log(2 * math.pi) - _log_i0(self.concentration)
 
     @lazy_property
@@ -64,13 +60,8 @@ class VonMises(Distribution):
                 waiting = waiting & ~taken
             return ((angle + math.pi + self.loc.double()) % (2 * math.pi) - math.pi).to(self.loc.dtype)
 
-    @property
-    def mean(self):
-        return self.loc
-
-    @property
-    def mode(self):
-        return self.loc
+    mean = same_as("loc")
+    mode = same_as("loc")
 
     @lazy_property
     def variance(self):

@@ -8,7 +8,7 @@ from . import constraints
 from .exponential import Exponential
 from .transformed_distribution import TransformedDistribution
 from .transforms import AffineTransform, PowerTransform
-from .utils import broadcast_all, euler_constant
+from .utils import euler_constant
 
 __all__ = ["Weibull"]
 
@@ -18,22 +18,21 @@ class Weibull(TransformedDistribution):
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
     support = constraints.positive
+    _batched = ("scale", "concentration", "base_dist")
 
     def __init__(self, scale, concentration, validate_args=None):
-        self.scale, self.concentration = broadcast_all(scale, concentration)
+        self._set_parameters(scale=scale, concentration=concentration)
         self.concentration_reciprocal = self.concentration.reciprocal()
         base = Exponential(tapegrad.ones_like(self.scale), validate_args=validate_args)
-        steps = [PowerTransform(exponent=self.concentration_reciprocal), AffineTransform(loc=0, scale=self.scale)]
-        super().__init__(base, steps, validate_args=validate_args)
+        super().__init__(base, self._steps(), validate_args=validate_args)
+
+    def _steps(self):
+        return [PowerTransform(exponent=self.concentration_reciprocal), AffineTransform(loc=0, scale=self.scale)]
 
     def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Weibull, _instance)
-        new.scale, new.concentration = self.scale.expand(batch_shape), self.concentration.expand(batch_shape)
+        new = super(TransformedDistribution, self).expand(batch_shape, _instance)  # the transforms are new ones
         new.concentration_reciprocal = new.concentration.reciprocal()
-        new.base_dist = self.base_dist.expand(batch_shape)
-        new.transforms = [PowerTransform(exponent=new.concentration_reciprocal), AffineTransform(loc=0, scale=new.scale)]
-        super(TransformedDistribution, new).__init__(tapegrad.Size(batch_shape), validate_args=False)
-        new._validate_args = self._validate_args
+        new.transforms = new._steps()
         return new
 
     @property

@@ -9,10 +9,9 @@ from numbers import Number
 import tapegrad
 
 from . import constraints
-from ._scale_tril import ByScaleTril
+from ._covariance import ByScaleTril
 from .chi2 import Chi2
 from .exp_family import ExponentialFamily
-from .multivariate_normal import _precision_to_scale_tril
 
 __all__ = ["Wishart"]
 
@@ -33,15 +32,10 @@ class Wishart(ByScaleTril, ExponentialFamily):
     def arg_constraints(self):
         return {"covariance_matrix": constraints.positive_definite, "precision_matrix": constraints.positive_definite,
                 "scale_tril": constraints.lower_cholesky, "df": constraints.greater_than(self.event_shape[-1] - 1)}
+    _batched = ("df", "covariance_matrix", "precision_matrix", "scale_tril")
 
     def __init__(self, df, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None):
-        given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix, "scale_tril": scale_tril}
-        given = {name: matrix for name, matrix in given.items() if matrix is not None}
-        if len(given) != 1:
-            raise AssertionError("Wishart: Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-        ((name, matrix),) = given.items()
-        if matrix.dim() < 2:
-            raise ValueError(f"Wishart: {name} must be at least two-dimensional, with optional leading batch dimensions")
+        name, matrix = self._given_matrix(AssertionError, covariance_matrix=covariance_matrix, precision_matrix=precision_matrix, scale_tril=scale_tril)
         if isinstance(df, Number):
             batch_shape = tapegrad.Size(matrix.shape[:-2])
             self.df = tapegrad.tensor(df, dtype=matrix.dtype, device=matrix.device)
@@ -55,24 +49,11 @@ class Wishart(ByScaleTril, ExponentialFamily):
             warnings.warn("Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.", stacklevel=2)
         setattr(self, name, matrix.expand((*batch_shape, -1, -1)))
         super().__init__(batch_shape, matrix.shape[-2:], validate_args=validate_args)
-        if scale_tril is not None:
-            self._unbroadcasted_scale_tril = scale_tril
-        elif covariance_matrix is not None:
-            self._unbroadcasted_scale_tril = tapegrad.linalg.cholesky(covariance_matrix)
-        else:
-            self._unbroadcasted_scale_tril = _precision_to_scale_tril(precision_matrix)
+        self._set_factor(name, matrix)
 
     def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Wishart, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        shape = (*batch_shape, *self.event_shape)
-        new._unbroadcasted_scale_tril = self._unbroadcasted_scale_tril.expand(shape)
-        new.df = self.df.expand(batch_shape)
-        for name in ("covariance_matrix", "scale_tril", "precision_matrix"):
-            if name in self.__dict__:
-                setattr(new, name, self.__dict__[name].expand(shape))
-        super(Wishart, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
+        new = super().expand(batch_shape, _instance)
+        new._unbroadcasted_scale_tril = new._full(self._unbroadcasted_scale_tril)
         return new
 
     def _df_of_matrices(self):
@@ -115,12 +96,8 @@ class Wishart(ByScaleTril, ExponentialFamily):
             sample = tapegrad.where(singular[..., None, None], self._bartlett(sample_shape), sample)
         return sample
 
-    def _half_log_det(self):
-        return self._unbroadcasted_scale_tril.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         df, p = self.df, self._event_shape[-1]
         trace = tapegrad.cholesky_solve(value, self._unbroadcasted_scale_tril).diagonal(dim1=-2, dim2=-1).sum(-1)
         return (-df * (p * math.log(2) / 2 + self._half_log_det()) - (df / 2).mvlgamma(p)
