@@ -5,8 +5,8 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from .categorical import Categorical
 from .constraints import MixtureSameFamilyConstraint
+from .discrete.categorical import Categorical
 from .distribution import Distribution
 from .utils import same_as
 
