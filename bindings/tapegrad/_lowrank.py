@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ._C import Tensor, _functions
+from . import _C
+from ._C import Tensor
 from ._forms import asks
 
 # N. Halko, P. G. Martinsson and J. A. Tropp, Finding structure with randomness: probabilistic algorithms for constructing
 # approximate matrix decompositions, SIAM Review 53 (2011).
 
-_randn = _functions[""]["randn"]
-_lu_factor_ex, _qr, _svd = (_functions["linalg"][name] for name in ("lu_factor_ex", "qr", "svd"))
+_randn = _C._functions[""]["randn"]
+_lu_factor_ex, _qr, _svd = (_C._functions["linalg"][name] for name in ("lu_factor_ex", "qr", "svd"))
 
 
 def _range_of(A, q, niter):

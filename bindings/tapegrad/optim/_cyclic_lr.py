@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 
-from ._schedule import LRScheduler, _per_group, _set
+from .lr_scheduler import LRScheduler, _per_group, _set
 from .optimizer import Optimizer
 
 

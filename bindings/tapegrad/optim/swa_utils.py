@@ -9,7 +9,7 @@ from copy import deepcopy
 from .. import int64, no_grad, tensor
 from ..nn import Module
 from ..nn.modules.batchnorm import _BatchNorm
-from ._schedule import LRScheduler, _per_group
+from .lr_scheduler import LRScheduler, _per_group
 
 __all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn", "update_bn"]
 

@@ -9,7 +9,6 @@ import tapegrad
 from distributions import cases
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("double")
 
 ATTRIBUTES = ("mean", "mode", "variance", "stddev", "batch_shape", "event_shape", "has_rsample", "has_enumerate_support", "param_shape",
               "probs", "logits", "scale_tril", "covariance_matrix", "precision_matrix", "df", "concentration0")
@@ -17,6 +16,17 @@ RELATIVE = {"VonMises": 1e-4}  # PyTorch's Bessel functions are approximate
 # What PyTorch gets wrong: it writes nan into Wishart's own parameters, Kumaraswamy's mode is nan always, an expanded Multinomial
 # has no entropy. And Geometric has a parameter's shape here.
 NOT_COMPARED = {("Wishart", "mode"), ("Kumaraswamy", "mode"), ("Multinomial", "entropy"), ("Multinomial", "perplexity"), ("Geometric", "param_shape")}
+
+
+@pytest.fixture(autouse=True)
+def double():
+    before = tapegrad.get_default_dtype(), torch.get_default_dtype()
+    tapegrad.set_default_dtype(tapegrad.float64)
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(5)
+    yield
+    tapegrad.set_default_dtype(before[0])
+    torch.set_default_dtype(before[1])
 
 
 def outcome(function):

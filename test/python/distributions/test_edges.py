@@ -10,7 +10,6 @@ import tapegrad as tg
 from distributions import cases
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("double")
 
 KNOWN = edges.load_known()
 INF = math.inf
@@ -18,6 +17,16 @@ VALUES = [-INF, -1e300, -1.0, -1e-320, -0.0, 0.0, 1e-320, 1e-12, 0.5, 1 - 2 ** -
 VECTORS = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [INF, 0.0, 0.0], [math.nan, 0.5, 0.5], [-1.0, 1.0, 1.0], [6.0, 0.0, 0.0]]
 PROBABILITIES = [0.0, -0.0, 1e-320, 0.25, 1.0, -0.5, 1.5, math.nan]
 PARAMETERS = [0.0, 1e-320, 1e-8, 1.0, 1e8, 1e300, INF, -INF, math.nan]
+
+
+@pytest.fixture(autouse=True)
+def double():
+    before = tg.get_default_dtype(), torch.get_default_dtype()
+    tg.set_default_dtype(tg.float64)
+    torch.set_default_dtype(torch.float64)
+    yield
+    tg.set_default_dtype(before[0])
+    torch.set_default_dtype(before[1])
 
 
 # Saturated and even chances, beside the parameters of cases.py.

@@ -8,7 +8,6 @@ import tapegrad
 from distributions import cases
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("double")
 
 NAMES = ["Normal", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "ContinuousBernoulli", "Dirichlet", "Exponential", "Gamma", "Gumbel", "Geometric",
          "HalfNormal", "HalfCauchy", "Laplace", "LogNormal", "MultivariateNormal", "LowRankMultivariateNormal", "OneHotCategorical", "Pareto", "Poisson", "Uniform",
@@ -24,6 +23,16 @@ OTHER = {  # second parameters, so that q is not p
     "OneHotCategorical": {"probs": [0.5, 0.3, 0.2]}, "Pareto": {"scale": [0.5, 2.0], "alpha": [1.5, 2.5]}, "Poisson": {"rate": [2.0, 9.0]},
     "Uniform": {"low": [-2.0, -0.5], "high": [3.0, 1.5]}, "StudentT": {"df": [3.0]}, "Chi2": {"df": [4.0, 2.0]},
 }
+
+
+@pytest.fixture(autouse=True)
+def double():
+    before = tapegrad.get_default_dtype(), torch.get_default_dtype()
+    tapegrad.set_default_dtype(tapegrad.float64)
+    torch.set_default_dtype(torch.float64)
+    yield
+    tapegrad.set_default_dtype(before[0])
+    torch.set_default_dtype(before[1])
 
 
 def divergence(lib, p, q):

@@ -5,7 +5,17 @@ import pytest
 import tapegrad
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("double")
+
+
+@pytest.fixture(autouse=True)
+def double():
+    before = tapegrad.get_default_dtype(), torch.get_default_dtype()
+    tapegrad.set_default_dtype(tapegrad.float64)
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(2)
+    yield
+    tapegrad.set_default_dtype(before[0])
+    torch.set_default_dtype(before[1])
 
 
 def transforms(lib):

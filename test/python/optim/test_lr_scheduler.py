@@ -144,8 +144,3 @@ def test_training_loop_with_a_schedule():
         optimizer.step()
         scheduler.step()
     assert p.item() == pytest.approx(1 - 1.75)
-
-
-def test_every_schedule_names_pytorchs_path():
-    schedules = tg.optim.lr_scheduler
-    assert {getattr(schedules, name).__module__ for name in schedules.__all__} == {"tapegrad.optim.lr_scheduler"}
