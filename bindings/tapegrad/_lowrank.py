@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import tapegrad
-
+from . import _C
 from ._C import Tensor
 from ._overloads import overridable
 
 # N. Halko, P. G. Martinsson and J. A. Tropp, Finding structure with randomness: probabilistic algorithms for constructing
 # approximate matrix decompositions, SIAM Review 53 (2011).
 
+_randn = _C._functions[""]["randn"]
+_lu_factor_ex, _qr, _svd = (_C._functions["linalg"][name] for name in ("lu_factor_ex", "qr", "svd"))
+
 
 def _range_of(A, q, niter):
     """Orthonormal columns that span most of A's range (algorithm 4.4)."""
-    X = tapegrad.linalg.qr(A @ tapegrad.randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
+    X = _qr(A @ _randn(A.shape[-1], q, dtype=A.dtype, device=A.device)).Q
     for _ in range(niter):
-        X = tapegrad.linalg.qr(A.mH @ X).Q
-        X = tapegrad.linalg.qr(A @ X).Q
+        X = _qr(A.mH @ X).Q
+        X = _qr(A @ X).Q
     return X
 
 
@@ -36,10 +38,10 @@ def svd_lowrank(A, q=6, niter=2, M=None):
         A = A - M
     if m < n:  # the projection onto the smaller side
         Q = _range_of(A.mH, q, niter)
-        U, S, Vh = tapegrad.linalg.svd(A @ Q, full_matrices=False)
+        U, S, Vh = _svd(A @ Q, full_matrices=False)
         return U, S, Q @ Vh.mH
     Q = _range_of(A, q, niter)
-    U, S, Vh = tapegrad.linalg.svd(Q.mH @ A, full_matrices=False)
+    U, S, Vh = _svd(Q.mH @ A, full_matrices=False)
     return Q @ U, S, Vh.mH
 
 
@@ -56,7 +58,7 @@ def pca_lowrank(A, q=None, center=True, niter=2):
 @overridable
 def lu(A, pivot=True, get_infos=False, out=None):
     """The factors of A = P L U in one tensor and the rows' exchanges, and with get_infos an info per matrix."""
-    results = tapegrad.linalg.lu_factor_ex(A, pivot=pivot)  # with names, as PyTorch's are where there are three
+    results = _lu_factor_ex(A, pivot=pivot)  # with names, as PyTorch's are where there are three
     if not get_infos:
         results = tuple(results)[:2]
     if out is None:

@@ -1,47 +1,56 @@
-"""Probability distributions: sampling, densities, entropies, divergences; constraints and transforms."""
+"""Probability distributions: sampling, densities, entropies, divergences; constraints and transforms.
+
+Those of one kind are in one folder; each has PyTorch's path, too: `tapegrad.distributions.normal` is `.continuous.normal`.
+"""
 
 from __future__ import annotations
 
-from . import constraints, transforms
-from .bernoulli import Bernoulli
-from .beta import Beta
-from .binomial import Binomial
-from .categorical import Categorical
-from .cauchy import Cauchy
-from .chi2 import Chi2
+import sys
+
+from . import _kl_pairs, constraints, continuous, discrete, interval, multivariate, transforms
 from .constraint_registry import biject_to, transform_to
-from .continuous_bernoulli import ContinuousBernoulli
-from .dirichlet import Dirichlet
+from .continuous.cauchy import Cauchy
+from .continuous.chi2 import Chi2
+from .continuous.exponential import Exponential
+from .continuous.fishersnedecor import FisherSnedecor
+from .continuous.gamma import Gamma
+from .continuous.generalized_pareto import GeneralizedPareto
+from .continuous.gumbel import Gumbel
+from .continuous.half_cauchy import HalfCauchy
+from .continuous.half_normal import HalfNormal
+from .continuous.inverse_gamma import InverseGamma
+from .continuous.laplace import Laplace
+from .continuous.log_normal import LogNormal
+from .continuous.normal import Normal
+from .continuous.pareto import Pareto
+from .continuous.studentT import StudentT
+from .continuous.von_mises import VonMises
+from .continuous.weibull import Weibull
+from .discrete.bernoulli import Bernoulli
+from .discrete.binomial import Binomial
+from .discrete.categorical import Categorical
+from .discrete.geometric import Geometric
+from .discrete.multinomial import Multinomial
+from .discrete.negative_binomial import NegativeBinomial
+from .discrete.one_hot_categorical import OneHotCategorical, OneHotCategoricalStraightThrough
+from .discrete.poisson import Poisson
 from .distribution import Distribution
 from .exp_family import ExponentialFamily
-from .exponential import Exponential
-from .fishersnedecor import FisherSnedecor
-from .gamma import Gamma
-from .generalized_pareto import GeneralizedPareto
-from .geometric import Geometric
-from .gumbel import Gumbel
-from .half_cauchy import HalfCauchy
-from .half_normal import HalfNormal
 from .independent import Independent
-from .inverse_gamma import InverseGamma
+from .interval.beta import Beta
+from .interval.continuous_bernoulli import ContinuousBernoulli
+from .interval.kumaraswamy import Kumaraswamy
+from .interval.relaxed_bernoulli import RelaxedBernoulli
+from .interval.uniform import Uniform
 from .kl import kl_divergence, register_kl
-from .kumaraswamy import Kumaraswamy
-from .laplace import Laplace
-from .lkj_cholesky import LKJCholesky
-from .log_normal import LogNormal
-from .logistic_normal import LogisticNormal
-from .lowrank_multivariate_normal import LowRankMultivariateNormal
 from .mixture_same_family import MixtureSameFamily
-from .multinomial import Multinomial
-from .multivariate_normal import MultivariateNormal
-from .negative_binomial import NegativeBinomial
-from .normal import Normal
-from .one_hot_categorical import OneHotCategorical, OneHotCategoricalStraightThrough
-from .pareto import Pareto
-from .poisson import Poisson
-from .relaxed_bernoulli import RelaxedBernoulli
-from .relaxed_categorical import RelaxedOneHotCategorical
-from .studentT import StudentT
+from .multivariate.dirichlet import Dirichlet
+from .multivariate.lkj_cholesky import LKJCholesky
+from .multivariate.logistic_normal import LogisticNormal
+from .multivariate.lowrank_multivariate_normal import LowRankMultivariateNormal
+from .multivariate.multivariate_normal import MultivariateNormal
+from .multivariate.relaxed_categorical import RelaxedOneHotCategorical
+from .multivariate.wishart import Wishart
 from .transformed_distribution import TransformedDistribution
 from .transforms import (
     AbsTransform,
@@ -65,10 +74,6 @@ from .transforms import (
     Transform,
     identity_transform,
 )
-from .uniform import Uniform
-from .von_mises import VonMises
-from .weibull import Weibull
-from .wishart import Wishart
 
 __all__ = ["AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform", "Categorical", "Cauchy", "Chi2",
            "ComposeTransform", "ContinuousBernoulli", "CorrCholeskyTransform", "CumulativeDistributionTransform", "Dirichlet",
@@ -81,3 +86,18 @@ __all__ = ["AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "
            "SoftplusTransform", "StackTransform", "StickBreakingTransform", "StudentT", "TanhTransform", "Transform",
            "TransformedDistribution", "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints", "identity_transform",
            "kl_divergence", "register_kl", "transform_to", "transforms"]
+
+
+def _as_in_pytorch() -> None:
+    """Every module of the folders is one of this package, too, and what is in it says so: PyTorch has no folders, and pickled objects name a path."""
+    package = sys.modules[__name__]
+    for folder in (continuous, discrete, interval, multivariate):
+        for name, module in vars(folder).items():
+            if not name.startswith("_"):
+                setattr(package, name, module)
+                sys.modules[f"{__name__}.{name}"] = module
+                for member in module.__all__:
+                    getattr(module, member).__module__ = f"{__name__}.{name}"
+
+
+_as_in_pytorch()

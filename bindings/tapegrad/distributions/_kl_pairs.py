@@ -10,34 +10,33 @@ import math
 
 import tapegrad
 
-from .bernoulli import Bernoulli
-from .beta import Beta
-from .binomial import Binomial
-from .categorical import Categorical
-from .cauchy import Cauchy
-from .continuous_bernoulli import ContinuousBernoulli
-from .dirichlet import Dirichlet
+from .continuous.cauchy import Cauchy
+from .continuous.exponential import Exponential
+from .continuous.gamma import Gamma
+from .continuous.gumbel import Gumbel
+from .continuous.half_normal import HalfNormal
+from .continuous.laplace import Laplace
+from .continuous.normal import Normal
+from .continuous.pareto import Pareto
+from .discrete.bernoulli import Bernoulli
+from .discrete.binomial import Binomial
+from .discrete.categorical import Categorical
+from .discrete.geometric import Geometric
+from .discrete.one_hot_categorical import OneHotCategorical
+from .discrete.poisson import Poisson
 from .exp_family import ExponentialFamily
-from .exponential import Exponential
-from .gamma import Gamma
-from .geometric import Geometric
-from .gumbel import Gumbel
-from .half_normal import HalfNormal
 from .independent import Independent
+from .interval.beta import Beta
+from .interval.continuous_bernoulli import ContinuousBernoulli
+from .interval.uniform import Uniform
 from .kl import kl_divergence, register_kl
-from .laplace import Laplace
-from .lowrank_multivariate_normal import LowRankMultivariateNormal, _batch_lowrank_mahalanobis
-from .multivariate_normal import MultivariateNormal, _batch_mahalanobis
-from .normal import Normal
-from .one_hot_categorical import OneHotCategorical
-from .pareto import Pareto
-from .poisson import Poisson
+from .multivariate.dirichlet import Dirichlet
+from .multivariate.lowrank_multivariate_normal import LowRankMultivariateNormal, _batch_lowrank_mahalanobis
+from .multivariate.multivariate_normal import MultivariateNormal, _batch_mahalanobis
 from .transformed_distribution import TransformedDistribution
-from .uniform import Uniform
-from .utils import _sum_rightmost, euler_constant
+from .utils import _softplus, _sum_rightmost, euler_constant
 
 _INF = float("inf")
-_softplus = tapegrad.nn.functional.softplus
 
 
 # --- of one class ---

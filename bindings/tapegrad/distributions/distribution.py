@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import tapegrad
 
 from . import constraints
-from .utils import lazy_property
+from .utils import broadcast_all, lazy_property
 
 __all__ = ["Distribution"]
 
@@ -23,6 +24,10 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     _validate_args = __debug__
+    # How expand() makes a class with a constructor of its own larger. _batched: the attributes, tensors and distributions, that begin with the
+    # batch's dimensions, of which absent ones are left out; _kept: those that stay as they are. A class that does not say it has no expand().
+    _batched: tuple[str, ...]
+    _kept: tuple[str, ...] = ()
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
@@ -56,9 +61,31 @@ class Distribution:
                     f"{type(self).__name__}: Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
                     f"{self!r} to satisfy the constraint {constraint!r}, but found invalid values:\n{value}")
 
+    def _set_parameters(self, **given):
+        """Takes parameters, numbers or tensors that broadcast against each other: the batch shape."""
+        for name, value in zip(given, broadcast_all(*given.values())):
+            setattr(self, name, value)
+        return value.size()
+
     def expand(self, batch_shape, _instance=None):
         """The same with a larger batch, whose parameters are views: no memory is taken and nothing is checked again."""
-        raise NotImplementedError
+        for owner in type(self).__mro__:
+            if "_batched" in owner.__dict__:
+                break
+        else:
+            raise NotImplementedError
+        new = self._get_checked_instance(owner, _instance)
+        batch_shape, state, dims = tapegrad.Size(batch_shape), self.__dict__, len(self._batch_shape)
+        for name in owner._batched:
+            if name in state:
+                value = state[name]
+                shape = value.shape if isinstance(value, tapegrad.Tensor) else value.batch_shape
+                setattr(new, name, value.expand(batch_shape if len(shape) <= dims else (*batch_shape, *shape[dims:])))
+        for name in owner._kept:
+            setattr(new, name, state[name])
+        Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
 
     @property
     def batch_shape(self):
@@ -143,6 +170,12 @@ class Distribution:
         values = values.view((-1,) + (1,) * len(self._batch_shape))
         return values.expand((-1,) + tuple(self._batch_shape)) if expand else values
 
+    def _checked(self, value):
+        """The value of log_prob or cdf, which fits if values are to be checked."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return value
+
     def _validate_sample(self, value) -> None:
         """ValueError for a value whose shape does not fit or that lies outside the support."""
         name = type(self).__name__
@@ -158,7 +191,8 @@ class Distribution:
         try:
             support = self.support
         except NotImplementedError:
-            warnings.warn(f"{type(self)} does not define `support`: values are not checked", stacklevel=3)
+            level = 4 if sys._getframe(1).f_code is Distribution._checked.__code__ else 3  # the line that called log_prob
+            warnings.warn(f"{type(self)} does not define `support`: values are not checked", stacklevel=level)
             return
         if not support.check(value).all():
             raise ValueError(
@@ -173,17 +207,6 @@ class Distribution:
             raise NotImplementedError(f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also "
                                       "define a custom .expand() method.")
         return type(self).__new__(type(self))
-
-    def _expanded(self, cls, batch_shape, _instance, names, event_shape=None):
-        """expand() of a class whose state are the tensors of these names, each of the batch's shape; absent ones are left out."""
-        new = self._get_checked_instance(cls, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        for name in names:
-            if name in self.__dict__:
-                setattr(new, name, self.__dict__[name].expand(batch_shape))
-        super(cls, new).__init__(batch_shape, tapegrad.Size() if event_shape is None else event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     def __repr__(self) -> str:
         shown = {name: self.__dict__[name] for name in self.arg_constraints if name in self.__dict__}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tapegrad
-
 from . import constraints
 from .distribution import Distribution
-from .utils import _sum_rightmost
+from .utils import _sum_rightmost, same_as
 
 __all__ = ["Independent"]
 
@@ -15,6 +13,8 @@ class Independent(Distribution):
     """A distribution whose last reinterpreted_batch_ndims batch dimensions belong to the event: their log_prob are summed."""
 
     arg_constraints = {}
+    _batched = ("base_dist",)
+    _kept = ("reinterpreted_batch_ndims",)
 
     def __init__(self, base_distribution, reinterpreted_batch_ndims, validate_args=None):
         n = reinterpreted_batch_ndims
@@ -25,15 +25,6 @@ class Independent(Distribution):
         event_dim = n + len(base_distribution.event_shape)
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, n
         super().__init__(shape[:len(shape) - event_dim], shape[len(shape) - event_dim:], validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(Independent, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        new.base_dist = self.base_dist.expand((*batch_shape, *self.event_shape[:self.reinterpreted_batch_ndims]))
-        new.reinterpreted_batch_ndims = self.reinterpreted_batch_ndims
-        super(Independent, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
 
     @property
     def has_rsample(self) -> bool:
@@ -48,17 +39,9 @@ class Independent(Distribution):
         inner = self.base_dist.support
         return constraints.independent(inner, self.reinterpreted_batch_ndims) if self.reinterpreted_batch_ndims else inner
 
-    @property
-    def mean(self):
-        return self.base_dist.mean
-
-    @property
-    def mode(self):
-        return self.base_dist.mode
-
-    @property
-    def variance(self):
-        return self.base_dist.variance
+    mean = same_as("base_dist.mean")
+    mode = same_as("base_dist.mode")
+    variance = same_as("base_dist.variance")
 
     def sample(self, sample_shape=()):
         return self.base_dist.sample(sample_shape)

@@ -60,6 +60,3 @@ def kl_divergence(p: Distribution, q: Distribution) -> tapegrad.Tensor:
     if _found[key] is NotImplemented:
         raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type {type(q).__name__}")
     return _found[key](p, q)
-
-
-from . import _kl_pairs  # noqa: E402, F401

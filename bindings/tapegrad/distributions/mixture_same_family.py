@@ -5,9 +5,10 @@ from __future__ import annotations
 import tapegrad
 
 from . import constraints
-from .categorical import Categorical
 from .constraints import MixtureSameFamilyConstraint
+from .discrete.categorical import Categorical
 from .distribution import Distribution
+from .utils import same_as
 
 __all__ = ["MixtureSameFamily"]
 
@@ -18,6 +19,8 @@ class MixtureSameFamily(Distribution):
 
     arg_constraints = {}
     has_rsample = False
+    _batched = ("_component_distribution",)
+    _kept = ("_num_component", "_event_ndims")
 
     def __init__(self, mixture_distribution, component_distribution, validate_args=None):
         self._mixture_distribution, self._component_distribution = mixture_distribution, component_distribution
@@ -39,26 +42,16 @@ class MixtureSameFamily(Distribution):
         super().__init__(components[:-1], event_shape, validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(MixtureSameFamily, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        new._component_distribution = self._component_distribution.expand((*batch_shape, self._num_component))
-        new._mixture_distribution = self._mixture_distribution.expand(batch_shape)
-        new._num_component, new._event_ndims = self._num_component, self._event_ndims
-        super(MixtureSameFamily, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
+        new = super().expand(batch_shape, _instance)
+        new._mixture_distribution = self._mixture_distribution.expand(new.batch_shape)  # which had dimensions of its own, maybe fewer
         return new
 
     @constraints.dependent_property
     def support(self):
         return MixtureSameFamilyConstraint(self._component_distribution.support)
 
-    @property
-    def mixture_distribution(self):
-        return self._mixture_distribution
-
-    @property
-    def component_distribution(self):
-        return self._component_distribution
+    mixture_distribution = same_as("_mixture_distribution")
+    component_distribution = same_as("_component_distribution")
 
     def _weights(self):
         probs = self._mixture_distribution.probs
@@ -81,8 +74,7 @@ class MixtureSameFamily(Distribution):
         return (cdf * self._mixture_distribution.probs).sum(-1)
 
     def log_prob(self, x):
-        if self._validate_args:
-            self._validate_sample(x)
+        x = self._checked(x)
         log_prob = self._component_distribution.log_prob(x.unsqueeze(-1 - self._event_ndims))
         return (log_prob + self._mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 

@@ -18,6 +18,8 @@ class TransformedDistribution(Distribution):
     the logarithm of the Jacobian's determinant into account."""
 
     arg_constraints = {}
+    _batched = ()
+    _kept = ("transforms",)
 
     def __init__(self, base_distribution, transforms, validate_args=None):
         if isinstance(transforms, Transform):
@@ -47,15 +49,11 @@ class TransformedDistribution(Distribution):
         super().__init__(tapegrad.Size(forward_shape[:cut]), tapegrad.Size(forward_shape[cut:]), validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
-        new = self._get_checked_instance(TransformedDistribution, _instance)
-        batch_shape = tapegrad.Size(batch_shape)
-        shape = batch_shape + self.event_shape
+        new = super().expand(batch_shape, _instance)
+        shape = new.batch_shape + self.event_shape
         for t in reversed(self.transforms):
             shape = t.inverse_shape(shape)
         new.base_dist = self.base_dist.expand(shape[:len(shape) - len(self.base_dist.event_shape)])
-        new.transforms = self.transforms
-        super(TransformedDistribution, new).__init__(batch_shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
         return new
 
     @constraints.dependent_property(is_discrete=False)
@@ -83,8 +81,7 @@ class TransformedDistribution(Distribution):
         return self._through(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value):
-        if self._validate_args:
-            self._validate_sample(value)
+        value = self._checked(value)
         event_dim, log_prob, y = len(self.event_shape), 0.0, value
         for t in reversed(self.transforms):
             x = t.inv(y)

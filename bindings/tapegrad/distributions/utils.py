@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import update_wrapper
 from numbers import Number
+from operator import attrgetter
 
 import tapegrad
 
@@ -22,10 +23,9 @@ def broadcast_all(*values):
     return tuple(tapegrad.broadcast_tensors(*(v if isinstance(v, tapegrad.Tensor) else tapegrad.tensor(v, **options) for v in values)))
 
 
-def shape_of(*values):
-    """The batch shape of parameters as they were given: () when all are numbers, else that of the (broadcast) last one."""
-    given, broadcast = values[:-1], values[-1]
-    return tapegrad.Size() if all(isinstance(v, Number) for v in given) else broadcast.size()
+def same_as(path: str):
+    """A property that is another attribute of the object, such as `loc` or `base_dist.loc`."""
+    return property(attrgetter(path), doc=f"The same as `{path}`.")
 
 
 def _standard_normal(shape, dtype, device):
@@ -40,6 +40,10 @@ def open_uniform(shape, like):
 def clamp_tiny(t):
     """The values, at least the least positive normal number of their dtype."""
     return t.clamp(min=tapegrad.finfo(t.dtype).tiny)
+
+
+def _softplus(x):
+    return tapegrad.nn.functional.softplus(x)  # whose package is loaded when it is needed
 
 
 def _sum_rightmost(value, dim: int):

@@ -12,7 +12,7 @@ from collections import Counter
 from .. import Tensor
 from .optimizer import Optimizer
 
-__all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",
+__all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",  # noqa: F822  comes when it is asked for
            "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
            "ReduceLROnPlateau", "SequentialLR", "StepLR"]
 
@@ -680,4 +680,11 @@ class OneCycleLR(LRScheduler):
         return rates
 
 
-from ._cyclic_lr import CyclicLR  # noqa: E402  it derives from the base above
+def __getattr__(name: str):
+    if name == "CyclicLR":  # which derives from the base above
+        from ._cyclic_lr import CyclicLR
+
+        return CyclicLR
+    from .._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__)

@@ -1,0 +1,1 @@
+"""Distributions of numbers that no interval bounds on both sides: on the whole line, on the positive numbers, of angles."""

@@ -1,0 +1,18 @@
+"""What distributions of numbers on the whole line have in common that are moved by a location and stretched by a scale."""
+
+from __future__ import annotations
+
+from .. import constraints
+from ..distribution import Distribution
+from ..utils import same_as
+
+__all__ = ["LocationScale"]
+
+
+class LocationScale(Distribution):
+    """The base of those whose densities depend on (x - loc) / scale; their mode is at loc. Numbers or tensors that broadcast."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real
+    has_rsample = True
+    mode = same_as("loc")

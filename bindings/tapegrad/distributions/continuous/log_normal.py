@@ -1,0 +1,42 @@
+"""Numbers whose logarithms are normal."""
+
+from __future__ import annotations
+
+from .. import constraints
+from ..transformed_distribution import TransformedDistribution
+from ..transforms import ExpTransform
+from ..utils import same_as
+from .normal import Normal
+
+__all__ = ["LogNormal"]
+
+
+class LogNormal(TransformedDistribution):
+    """exp(x) for x of Normal(loc, scale)."""
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.positive
+    has_rsample = True
+    _batched = ()
+
+    def __init__(self, loc, scale, validate_args=None):
+        super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
+
+    loc = same_as("base_dist.loc")
+    scale = same_as("base_dist.scale")
+
+    @property
+    def mean(self):
+        return (self.loc + self.scale.square() / 2).exp()
+
+    @property
+    def mode(self):
+        return (self.loc - self.scale.square()).exp()
+
+    @property
+    def variance(self):
+        square = self.scale.square()
+        return square.expm1() * (2 * self.loc + square).exp()
+
+    def entropy(self):
+        return self.base_dist.entropy() + self.loc

@@ -1,0 +1,1 @@
+"""Distributions of counts, of outcomes and of categories."""
