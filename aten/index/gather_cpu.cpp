@@ -4,6 +4,7 @@
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/serial_for.h"
 

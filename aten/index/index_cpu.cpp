@@ -5,6 +5,7 @@
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad::cpu::TG_ISA {

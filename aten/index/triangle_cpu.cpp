@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {

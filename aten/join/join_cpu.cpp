@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/join/pieces.h"
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/parallel.h"
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/c10/serial_for.h"
 

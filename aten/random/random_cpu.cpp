@@ -1,6 +1,7 @@
 // Continuous distributions and the creation operators that use them.
 #include <cmath>
 
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/aten/typed.h"

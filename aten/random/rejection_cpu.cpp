@@ -1,6 +1,7 @@
 // Distributions that are drawn by rejection (rejection.h).
 #include <cmath>
 
+#include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/aten/random/rejection.h"
 
