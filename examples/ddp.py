@@ -23,12 +23,8 @@ from tapegrad.utils.data.distributed import DistributedSampler
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "ddp")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=120, help="images of all processes together (%(default)s)")
-    parser.add_argument("--lr", type=float, default=4e-3)
-    parser.add_argument("--images", type=int, default=0, help="train on the first N images only")
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "ddp", epochs=3, batch_size=(120, "images of all processes together (%(default)s)"), lr=4e-3,
+                            images=(0, "train on the first N images only")).parse_args(arguments)
 
 
 class Training:

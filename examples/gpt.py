@@ -121,19 +121,9 @@ def learning_rate(step: int, options) -> float:
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "gpt")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--length", type=int, default=128, help="letters that are seen at once")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--prompt", default="ROMEO:\n", help="the beginning of what is written")
-    parser.add_argument("--sample", type=int, default=500, metavar="N", help="letters to write at the end")
-    parser.add_argument("--temperature", type=float, default=0.8)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "gpt", steps=2000, batch_size=16, length=(128, "letters that are seen at once"), layers=4, heads=4,
+                            width=128, dropout=0.0, lr=2e-3, prompt=("ROMEO:\n", "the beginning of what is written"),
+                            sample=(500, "letters to write at the end"), temperature=0.8).parse_args(arguments)
 
 
 @common.stoppable

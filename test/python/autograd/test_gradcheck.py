@@ -2,11 +2,8 @@
 
 import pytest
 import tapegrad as tg
+from autograd.leaves import leaf
 from tapegrad.autograd import Function, GradcheckError, gradcheck, gradgradcheck
-
-
-def leaf(*values, dtype=tg.float64):
-    return tg.tensor(list(values), dtype=dtype, requires_grad=True)
 
 
 class WrongFirst(Function):

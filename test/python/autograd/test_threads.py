@@ -5,10 +5,7 @@ import threading
 import numpy as np
 import pytest
 import tapegrad as tg
-
-
-def leaf(*values):
-    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
+from autograd.leaves import Square, leaf
 
 
 def in_threads(count, work):
@@ -59,16 +56,6 @@ def test_hooks_from_several_threads():
 
 
 def test_custom_functions_from_several_threads():
-    class Square(tg.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2 * ctx.saved_tensors[0]
-
     x = leaf(1, 2)
     in_threads(4, lambda i: [Square.apply(x).sum().backward() for _ in range(100)])
     assert x.grad.tolist() == [800, 1600]

@@ -10,13 +10,15 @@ import tapegrad as tg
 from tapegrad.utils import data
 
 
-class Noisy(data.Dataset):
+class Sized(data.Dataset):
     def __init__(self, n):
         self.n = n
 
     def __len__(self):
         return self.n
 
+
+class Noisy(Sized):
     def __getitem__(self, i):
         if not 0 <= i < self.n:
             raise IndexError(i)
@@ -36,13 +38,10 @@ class Stream(data.IterableDataset):
         return iter(range(self.n)) if info is None else iter(range(info.id, self.n, info.num_workers))
 
 
-class Counting(data.Dataset):
+class Counting(Sized):
     def __init__(self, n):
-        self.n = n
+        super().__init__(n)
         self.marks = {}
-
-    def __len__(self):
-        return self.n
 
     def __getitem__(self, i):
         info = data.get_worker_info()
@@ -65,12 +64,10 @@ class Slow(data.Dataset):
         return i
 
 
-class Faulty(data.Dataset):
+class Faulty(Sized):
     def __init__(self, n, error):
-        self.n, self.error = n, error
-
-    def __len__(self):
-        return self.n
+        super().__init__(n)
+        self.error = error
 
     def __getitem__(self, i):
         if i == 7:
@@ -78,13 +75,7 @@ class Faulty(data.Dataset):
         return i
 
 
-class Deadly(data.Dataset):
-    def __init__(self, n):
-        self.n = n
-
-    def __len__(self):
-        return self.n
-
+class Deadly(Sized):
     def __getitem__(self, i):
         if i == 3:
             os.kill(os.getpid(), signal.SIGKILL)

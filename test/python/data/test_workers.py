@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tapegrad as tg
+from pairs import class_or_error
 from tapegrad.utils import data
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -523,16 +524,10 @@ def test_mistakes_of_shards(shards):
 def test_options_are_checked_as_pytorch_does():
     torch = pytest.importorskip("torch")
 
-    def outcome(function):
-        try:
-            return type(function()).__name__
-        except Exception as error:
-            return type(error).__name__, str(error)
-
     def run(t):
         d = t.utils.data
         s = range(4)
-        return [outcome(f) for f in (
+        return [class_or_error(f) for f in (
             lambda: d.DataLoader(s, multiprocessing_context="fork"), lambda: d.DataLoader(s, prefetch_factor=2),
             lambda: d.DataLoader(s, num_workers=1, multiprocessing_context="no"), lambda: d.DataLoader(s, persistent_workers=True),
             lambda: d.DataLoader(s, num_workers=1, multiprocessing_context=3), lambda: d.DataLoader(s, num_workers=1, prefetch_factor=-1))]
