@@ -77,7 +77,9 @@ class Training:
         return (right[0] / right[1]).item()
 
 
-def train(arguments=None) -> float:
+@common.stoppable
+@common.many_processes()
+def main(arguments=None) -> float:
     """What each rank does. The accuracy on images that were held out."""
     training = Training(parse(arguments))
     if training.rank == 0:
@@ -91,12 +93,6 @@ def train(arguments=None) -> float:
                 common.draw_curve(drawing[1][0, 0], training.run.history["loss"], f"loss of each batch, {training.size} processes", yscale="log")
         print(f"held-out accuracy: {accuracy:.4f}")
     return accuracy
-
-
-@common.stoppable
-def main(arguments=None) -> float:
-    with common.many_processes():
-        return train(arguments)
 
 
 if __name__ == "__main__":

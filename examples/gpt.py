@@ -120,6 +120,18 @@ def learning_rate(step: int, options) -> float:
     return options.lr * (0.1 + 0.45 * (1 + math.cos(math.pi * share)))
 
 
+def update(model, optimizer, x, y, step: int, options) -> tg.Tensor:
+    """One step on a batch; returns its loss."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(step, options)
+    loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+
 def parse(arguments=None):
     return common.arguments(__doc__, "gpt", steps=2000, batch_size=16, length=(128, "letters that are seen at once"), layers=4, heads=4,
                             width=128, dropout=0.0, lr=2e-3, prompt=("ROMEO:\n", "the beginning of what is written"),
@@ -139,14 +151,7 @@ def main(arguments=None):
     every = max(1, options.steps // 10)
     for step in run.rounds(options.steps, "step", save_every=every):
         x, y = batch(text.train, tg.randint(0, len(text.train) - options.length, (options.batch_size,)), options.length)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, options)
-        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        run.record(loss=loss.item())
+        run.record(loss=update(model, optimizer, x, y, step, options).item())
         if (step + 1) % every == 0:
             run.record(held_out=held_out_loss(model, text, options))
     generator = tg.Generator()

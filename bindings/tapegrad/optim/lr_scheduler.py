@@ -376,11 +376,8 @@ class CosineAnnealingWarmRestarts(_Cosine):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
             raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
-        self.T_0 = T_0
-        self.T_i = T_0
-        self.T_mult = T_mult
-        self.eta_min = eta_min
-        self.T_cur = last_epoch
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        self.T_i, self.T_cur = T_0, last_epoch
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list:
@@ -518,9 +515,7 @@ class ReduceLROnPlateau(LRScheduler):
         else:
             self.default_min_lr = min_lr
             self.min_lrs = [min_lr] * len(optimizer.param_groups)
-        self.patience = patience
-        self.cooldown = cooldown
-        self.eps = eps
+        self.patience, self.cooldown, self.eps = patience, cooldown, eps
         self.last_epoch = 0
         self._last_lr = self._current()
         if mode not in ("min", "max"):
@@ -528,9 +523,7 @@ class ReduceLROnPlateau(LRScheduler):
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
         self.mode_worse = math.inf if mode == "min" else -math.inf
-        self.mode = mode
-        self.threshold = threshold
-        self.threshold_mode = threshold_mode
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self._reset()
 
     def _reset(self) -> None:

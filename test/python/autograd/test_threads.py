@@ -1,30 +1,17 @@
 """Backward and recording from several Python threads."""
 
+import functools
 import threading
 
 import numpy as np
 import pytest
 import tapegrad as tg
 from autograd.leaves import Square, leaf
+from threads import run_all
 
 
 def in_threads(count, work):
-    errors = []
-
-    def run(i):
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(60)
-        assert not t.is_alive()
-    if errors:
-        raise errors[0]
+    run_all([functools.partial(work, i) for i in range(count)], 60)
 
 
 def test_graphs_of_their_own_over_shared_leaves():

@@ -34,17 +34,21 @@ class Resize(Module):
                 f"antialias={self.antialias})")
 
 
-class CenterCrop(Module):
-    """The middle of the image."""
+class _Crop(Module):
+    """Base of what is cut to one size."""
 
     def __init__(self, size) -> None:
         super().__init__()
         self.size = size_pair(size)
 
+    __repr__ = shown("size")
+
+
+class CenterCrop(_Crop):
+    """The middle of the image."""
+
     def forward(self, img):
         return F.center_crop(img, self.size)
-
-    __repr__ = shown("size")
 
 
 class Pad(Module):
@@ -139,17 +143,11 @@ class RandomResizedCrop(Module):
                 f"antialias={self.antialias})")
 
 
-class FiveCrop(Module):
+class FiveCrop(_Crop):
     """The four corners and the middle, as a tuple."""
-
-    def __init__(self, size) -> None:
-        super().__init__()
-        self.size = size_pair(size)
 
     def forward(self, img):
         return F.five_crop(img, self.size)
-
-    __repr__ = CenterCrop.__repr__
 
 
 class TenCrop(Module):
