@@ -52,15 +52,17 @@ def init_worker(i):
     data.get_worker_info().dataset.marks[i] = 100 + i
 
 
-class Slow(data.Dataset):
-    def __init__(self, seconds):
-        self.seconds = seconds
+class Listed(data.Dataset):
+    def __init__(self, items):
+        self.items = items
 
     def __len__(self):
-        return len(self.seconds)
+        return len(self.items)
 
+
+class Slow(Listed):
     def __getitem__(self, i):
-        time.sleep(self.seconds[i])
+        time.sleep(self.items[i])
         return i
 
 
@@ -87,15 +89,9 @@ def private_kib():
         return sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
 
 
-class Names(data.Dataset):
-    def __init__(self, names):
-        self.names = names
-
-    def __len__(self):
-        return len(self.names)
-
+class Names(Listed):
     def __getitem__(self, i):
-        return len(self.names[i]), private_kib() if i % 10_000 == 0 else 0
+        return len(self.items[i]), private_kib() if i % 10_000 == 0 else 0
 
 
 def where_it_is(samples):

@@ -333,10 +333,10 @@ def test_packed_lists():
 
 def test_long_lists_do_not_grow_in_workers():
     dataset = Names([f"/some/folder/of/files/picture-{i:09d}.jpeg" for i in range(200_000)])
-    original = dataset.names
+    original = dataset.items
     loader = data.DataLoader(data.Subset(dataset, range(200_000)), batch_size=1000, num_workers=1, collate_fn=list)
     grown = [memory for batch in loader for _, memory in batch if memory]
-    assert dataset.names is original
+    assert dataset.items is original
     assert len(grown) == 20
     assert max(grown) - grown[0] < 4000, grown  # KiB; as an ordinary list it is 18,000
 
