@@ -123,16 +123,8 @@ def evaluate(policy, count: int = 50) -> float:
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "cartpole")
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--carts", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=64, help="steps of each cart in a round")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--passes", type=int, default=4)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=2.5e-3)
-    parser.add_argument("--clip", type=float, default=0.2)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "cartpole", rounds=60, carts=32, steps=(64, "steps of each cart in a round"), batch_size=256,
+                            passes=4, width=64, lr=2.5e-3, clip=0.2).parse_args(arguments)
 
 
 @common.stoppable

@@ -27,8 +27,8 @@ except ImportError:
     tqdm = None
 
 
-def arguments(doc: str, name: str, seed: int = 1) -> argparse.ArgumentParser:
-    """A parser with the arguments that every example has."""
+def arguments(doc: str, name: str, seed: int = 1, **own) -> argparse.ArgumentParser:
+    """A parser with the arguments that every example has, and the example's own: name=default or name=(default, help), a number or a text."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=seed)
     parser.add_argument("--checkpoint", default=f"runs/{name}.tape", help="file that holds the run (%(default)s)")
@@ -36,6 +36,9 @@ def arguments(doc: str, name: str, seed: int = 1) -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--stop-after", type=int, metavar="N", help="end after round N, as if the run had been stopped")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    for option, default in own.items():
+        default, text = default if isinstance(default, tuple) else (default, None)
+        parser.add_argument("--" + option.replace("_", "-"), type=type(default), default=default, help=text)
     return parser
 
 

@@ -59,13 +59,7 @@ class Distance:
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "dcgan")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--noise", type=int, default=64)
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=2e-4)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "dcgan", steps=2000, batch_size=64, noise=64, width=32, lr=2e-4).parse_args(arguments)
 
 
 @common.stoppable

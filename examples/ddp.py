@@ -23,12 +23,8 @@ from tapegrad.utils.data.distributed import DistributedSampler
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "ddp")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=120, help="images of all processes together (%(default)s)")
-    parser.add_argument("--lr", type=float, default=4e-3)
-    parser.add_argument("--images", type=int, default=0, help="train on the first N images only")
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "ddp", epochs=3, batch_size=(120, "images of all processes together (%(default)s)"), lr=4e-3,
+                            images=(0, "train on the first N images only")).parse_args(arguments)
 
 
 class Training:
@@ -81,7 +77,9 @@ class Training:
         return (right[0] / right[1]).item()
 
 
-def train(arguments=None) -> float:
+@common.stoppable
+@common.many_processes()
+def main(arguments=None) -> float:
     """What each rank does. The accuracy on images that were held out."""
     training = Training(parse(arguments))
     if training.rank == 0:
@@ -95,12 +93,6 @@ def train(arguments=None) -> float:
                 common.draw_curve(drawing[1][0, 0], training.run.history["loss"], f"loss of each batch, {training.size} processes", yscale="log")
         print(f"held-out accuracy: {accuracy:.4f}")
     return accuracy
-
-
-@common.stoppable
-def main(arguments=None) -> float:
-    with common.many_processes():
-        return train(arguments)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,11 @@ import os
 import common
 import tapegrad as tg
 import tapegrad.distributed as dist
-from gpt import GPT, Text, batch, held_out_loss, learning_rate
+from gpt import GPT, Text, batch, held_out_loss, update
 from gpt import parse as parse_gpt
-from tapegrad import nn
 from tapegrad.distributed import checkpoint
 from tapegrad.distributed.fsdp import fully_shard
 from tapegrad.distributed.health import Health
-from tapegrad.nn import functional as F
 
 
 def parse(arguments=None):
@@ -35,7 +33,9 @@ def parse(arguments=None):
     return options
 
 
-def train(arguments=None) -> float:
+@common.stoppable
+@common.many_processes()
+def main(arguments=None) -> float:
     """What each rank does. The loss of a letter of the held-out text."""
     options = parse(arguments)
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -62,13 +62,7 @@ def train(arguments=None) -> float:
             generator = tg.Generator().manual_seed(options.seed * 1_000_003 + step)
             places = tg.randint(0, len(text.train) - options.length, (options.batch_size,), generator=generator)
             x, y = batch(text.train, places.chunk(size)[rank], options.length)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step, options)
-            loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            loss = update(model, optimizer, x, y, step, options)
             run.step()
             health.step(loss=loss)
             if run.steps == options.stop_after:
@@ -77,12 +71,6 @@ def train(arguments=None) -> float:
     loss = held_out_loss(model, text, options)
     print(f"held-out loss: {loss:.6f} nats a letter")
     return loss
-
-
-@common.stoppable
-def main(arguments=None) -> float:
-    with common.many_processes():
-        return train(arguments)
 
 
 if __name__ == "__main__":

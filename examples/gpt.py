@@ -120,20 +120,22 @@ def learning_rate(step: int, options) -> float:
     return options.lr * (0.1 + 0.45 * (1 + math.cos(math.pi * share)))
 
 
+def update(model, optimizer, x, y, step: int, options) -> tg.Tensor:
+    """One step on a batch; returns its loss."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(step, options)
+    loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "gpt")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--length", type=int, default=128, help="letters that are seen at once")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--prompt", default="ROMEO:\n", help="the beginning of what is written")
-    parser.add_argument("--sample", type=int, default=500, metavar="N", help="letters to write at the end")
-    parser.add_argument("--temperature", type=float, default=0.8)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "gpt", steps=2000, batch_size=16, length=(128, "letters that are seen at once"), layers=4, heads=4,
+                            width=128, dropout=0.0, lr=2e-3, prompt=("ROMEO:\n", "the beginning of what is written"),
+                            sample=(500, "letters to write at the end"), temperature=0.8).parse_args(arguments)
 
 
 @common.stoppable
@@ -149,14 +151,7 @@ def main(arguments=None):
     every = max(1, options.steps // 10)
     for step in run.rounds(options.steps, "step", save_every=every):
         x, y = batch(text.train, tg.randint(0, len(text.train) - options.length, (options.batch_size,)), options.length)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, options)
-        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        run.record(loss=loss.item())
+        run.record(loss=update(model, optimizer, x, y, step, options).item())
         if (step + 1) % every == 0:
             run.record(held_out=held_out_loss(model, text, options))
     generator = tg.Generator()

@@ -84,16 +84,9 @@ def write(model, words, count: int, generator) -> str:
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "lstm")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--batch-size", type=int, default=20, help="rows of text that are read side by side")
-    parser.add_argument("--length", type=int, default=35, help="words through which gradients flow back")
-    parser.add_argument("--words", type=int, default=4000, help="size of the vocabulary")
-    parser.add_argument("--width", type=int, default=200)
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--lr", type=float, default=3e-3)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "lstm", steps=3000, batch_size=(20, "rows of text that are read side by side"),
+                            length=(35, "words through which gradients flow back"), words=(4000, "size of the vocabulary"), width=200,
+                            layers=2, dropout=0.2, lr=3e-3).parse_args(arguments)
 
 
 @common.stoppable

@@ -102,10 +102,7 @@ def draw(training: Training, scores, labels, path: str) -> None:
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "mnist")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=4e-3, help="the highest learning rate of the schedule")
+    parser = common.arguments(__doc__, "mnist", epochs=8, batch_size=64, lr=(4e-3, "the highest learning rate of the schedule"))
     parser.add_argument("--data", help="folder with the full MNIST files (default: the images in the package)")
     parser.add_argument("--download", action="store_true", help="fetch the full set into the folder --data")
     return parser.parse_args(arguments)

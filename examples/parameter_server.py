@@ -24,13 +24,11 @@ from tapegrad.distributed.parameter_server import ParameterClient, ParameterServ
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "parameter_server")
-    parser.add_argument("--steps", type=int, default=600, help="of the server (%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=40, help="images of one worker's gradient (%(default)s)")
-    parser.add_argument("--lr", type=float, default=0.01)
+    parser = common.arguments(__doc__, "parameter_server", steps=(600, "of the server (%(default)s)"),
+                              batch_size=(40, "images of one worker's gradient (%(default)s)"), lr=0.01,
+                              staleness=(8, "pushes that an asynchronous worker may be ahead of the slowest (%(default)s)"),
+                              images=(0, "train on the first N images only"))
     parser.add_argument("--backup", type=int, help="workers of which a synchronous step does not wait; default: asynchronous")
-    parser.add_argument("--staleness", type=int, default=8, help="pushes that an asynchronous worker may be ahead of the slowest (%(default)s)")
-    parser.add_argument("--images", type=int, default=0, help="train on the first N images only")
     return parser.parse_args(arguments)
 
 

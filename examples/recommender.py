@@ -48,15 +48,8 @@ def make_ratings(users: int, films: int, count: int, seed: int):
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "recommender")
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--users", type=int, default=2000)
-    parser.add_argument("--films", type=int, default=1000)
-    parser.add_argument("--ratings", type=int, default=200_000)
-    parser.add_argument("--width", type=int, default=4, help="numbers in a vector")
-    parser.add_argument("--batch-size", type=int, default=500)
-    parser.add_argument("--lr", type=float, default=0.01)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "recommender", epochs=15, users=2000, films=1000, ratings=200_000, width=(4, "numbers in a vector"),
+                            batch_size=500, lr=0.01).parse_args(arguments)
 
 
 @common.stoppable

@@ -44,13 +44,8 @@ def evaluate(model, images) -> float:
 
 
 def parse(arguments=None):
-    parser = common.arguments(__doc__, "vae")
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--codes", type=int, default=16, help="numbers in a code")
-    parser.add_argument("--width", type=int, default=400)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    return parser.parse_args(arguments)
+    return common.arguments(__doc__, "vae", epochs=30, batch_size=64, codes=(16, "numbers in a code"), width=400,
+                            lr=1e-3).parse_args(arguments)
 
 
 @common.stoppable

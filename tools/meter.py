@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import repeats
+
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
@@ -70,6 +72,11 @@ def longest_file():
     lengths = {p: p.read_bytes().count(b"\n") for p in tracked_files(".h", ".cpp", ".cu", ".py", ".toml")}
     longest = max(lengths, key=lengths.get)
     return Row("longest hand-written file", lengths[longest], 800, "lines", str(longest.relative_to(ROOT)))
+
+
+def repeated_places():
+    found = repeats.pairs(tracked_files(*repeats.SUFFIXES))
+    return Row("pairs of places that share six or more lines of one shape", len(found), 220, "", "tools/repeats.py lists them")
 
 
 def generator_rows():
@@ -232,6 +239,7 @@ def full_rows(build):
 
 def measure(build, full):
     yield longest_file()
+    yield repeated_places()
     yield from generator_rows()
     yield parse_time(build)
     yield from build_rows(build)

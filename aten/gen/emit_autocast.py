@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 from .cpp import names, params, return_type
-from .emit_batch import tensors_and_lists
+from .emit_batch import call_args, tensors_and_lists
 from .model import Op
 
 POLICIES = {"lower": "Lower", "float32": "Float32", "promote": "Promote", "keep": ""}
-
-
-def _args(op: Op) -> str:
-    values, tensors, lists = [], 0, 0
-    for a in op.args:
-        value = a.name
-        if a.is_list:
-            value = f"call.list({lists})"
-            lists += 1
-        elif a.is_tensor:
-            value = f"Operand(call.tensor({tensors}))" if "Scalar" in a.type else f"call.tensor({tensors})"
-            tensors += 1
-        values.append(value)
-    return ", ".join(values)
 
 
 def emit_function(op: Op) -> list[str]:
@@ -32,7 +18,7 @@ def emit_function(op: Op) -> list[str]:
                 "  ModeGuard guard(0, kModeAutocast);", f"  return tapegrad::{op.name}({names(op.args)});", "}", "}  // namespace cast"]
     return ["namespace cast {", f"TG_COLD TG_NOINLINE {return_type(op)} {op.name}({params(op.args)}) {{",
             f"  autocast::Call call(autocast::Policy::{POLICIES[op.get('autocast')]}, {tensors_and_lists(op)});",
-            f"  return tapegrad::{op.name}({_args(op)});", "}", "}  // namespace cast"]
+            f"  return tapegrad::{op.name}({call_args(op)});", "}", "}  // namespace cast"]
 
 
 def hooked(op: Op, lines: list[str]) -> list[str]:

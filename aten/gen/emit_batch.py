@@ -32,30 +32,36 @@ def tensors_and_lists(op: Op, rename=None) -> str:
     return "{" + ", ".join(single) + "}" + (", {" + ", ".join(lists) + "}" if lists else "")
 
 
-def _step_args(op: Op) -> str:
-    """The arguments of the operator as the step sees them."""
+def call_args(op: Op, other=lambda a: a.name) -> str:
+    """The arguments of the operator in a handler's call: tensors and lists are the call's, the others as `other` has them."""
     values, tensors, lists = [], 0, 0
     for a in op.args:
-        value = a.name
         if a.is_list:
-            value = f"call.list({lists})"
+            values.append(f"call.list({lists})")
             lists += 1
         elif a.is_tensor:
-            value = f"call.tensor({tensors})"
-            value = f"Operand({value})" if "Scalar" in a.type else value
+            values.append(f"Operand(call.tensor({tensors}))" if "Scalar" in a.type else f"call.tensor({tensors})")
             tensors += 1
-        elif a.name in DIMS and a.type in ("int", "int?"):
-            value = f"call.dim({a.name})"
-        elif a.name in DIMS and a.type.startswith("int["):
-            value = f"call.all_dims({a.name})" if a.type.endswith("?") else f"call.dims({a.name})"
-        elif a.name in SIZES and a.type == "int[]":
-            value = f"call.sizes({a.name})"
-        elif a.type == "Device?":
-            value = f"batch::host_device({a.name})"
-        elif a.type == "MemoryFormat?":
-            value = f"call.format({a.name})"
-        values.append(value)
+        else:
+            values.append(other(a))
     return ", ".join(values)
+
+
+def _step_arg(a) -> str:
+    """An argument that is no tensor as the step sees it."""
+    if a.name in DIMS and a.type in ("int", "int?"):
+        return f"call.dim({a.name})"
+    if a.name in DIMS and a.type.startswith("int["):
+        return f"call.all_dims({a.name})" if a.type.endswith("?") else f"call.dims({a.name})"
+    if a.name in SIZES and a.type == "int[]":
+        return f"call.sizes({a.name})"
+    if a.type == "Device?":
+        return f"batch::host_device({a.name})"
+    return f"call.format({a.name})" if a.type == "MemoryFormat?" else a.name
+
+
+def _step_args(op: Op) -> str:
+    return call_args(op, _step_arg)
 
 
 def _call_line(op: Op, rename=None) -> str:

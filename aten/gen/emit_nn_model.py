@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .model import split_top
+
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
@@ -83,26 +85,6 @@ class Layer:
         if a.type in ("legacy", "Tensor") or a.name.startswith("_"):
             return False
         return a.name not in self.parameters or a.name in self.row.get("store", [])
-
-
-def split_top(text: str) -> list[str]:
-    """Splits at commas that are in no bracket or string."""
-    parts, depth, quote, current = [], 0, None, ""
-    for c in text:
-        if quote:
-            quote = None if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "([{":
-            depth += 1
-        elif c in ")]}":
-            depth -= 1
-        if c == "," and depth == 0 and not quote:
-            parts.append(current)
-            current = ""
-        else:
-            current += c
-    return [p.strip() for p in [*parts, current] if p.strip()]
 
 
 def _arguments(text: str, fail, keyword_only=False) -> list[Argument]:

@@ -159,7 +159,7 @@ def _one_of(what: str, value, allowed, more=""):
     _require(value in allowed, f"{what} '{value}': expected one of {', '.join(allowed)}{more}")
 
 
-def _split_top(text: str) -> list[str]:
+def split_top(text: str) -> list[str]:
     """Splits at commas that are in no bracket or string."""
     parts, depth, quote, current = [], 0, None, ""
     for c in text:
@@ -183,7 +183,7 @@ def _split_top(text: str) -> list[str]:
 
 def parse_args(text: str) -> list[Arg]:
     args, keyword_only = [], False
-    for part in _split_top(text):
+    for part in split_top(text):
         if part == "*":
             keyword_only = True
             continue
@@ -200,7 +200,7 @@ def parse_args(text: str) -> list[Arg]:
 
 def parse_returns(text: str) -> list[tuple[str, str]]:
     result = []
-    for part in _split_top(text):
+    for part in split_top(text):
         words = part.split()
         _require(words[0] in ("Tensor", "Tensor[]", *RETURN_SCALARS) and len(words) <= 2,
                  f"returns '{part}': expected Tensor, Tensor[], or one of {', '.join(RETURN_SCALARS)}, and a name")

@@ -17,7 +17,19 @@ def _name(dtype) -> str:
     return repr(dtype).partition(".")[2]
 
 
-class finfo:
+class _Limits:
+    """Two are equal where class and dtype are."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return isinstance(other, type(self)) and self.dtype == other.dtype
+
+    def __hash__(self):
+        return hash(self.dtype)
+
+
+class finfo(_Limits):
     """Limits of a floating dtype (of the parts of a complex one)."""
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
@@ -41,18 +53,12 @@ class finfo:
         self.resolution = float(f"1e-{decimals}")
         self.dtype = _name(real)
 
-    def __eq__(self, other):
-        return isinstance(other, finfo) and self.dtype == other.dtype
-
-    def __hash__(self):
-        return hash(self.dtype)
-
     def __repr__(self) -> str:
         return (f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
                 f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})")
 
 
-class iinfo:
+class iinfo(_Limits):
     """Limits of an integer dtype."""
 
     __slots__ = ("bits", "dtype", "max", "min")
@@ -63,12 +69,6 @@ class iinfo:
         self.min, self.max = _INTEGERS[type]
         self.bits = 8 * type.itemsize
         self.dtype = _name(type)
-
-    def __eq__(self, other):
-        return isinstance(other, iinfo) and self.dtype == other.dtype
-
-    def __hash__(self):
-        return hash(self.dtype)
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

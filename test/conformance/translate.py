@@ -149,8 +149,8 @@ def _our_value(value):
     return value
 
 
-class Converter:
-    """Turns nested values into tapegrad's; tensors that share a storage share one afterwards, too."""
+class Nested:
+    """Makes other values of nested ones: `tensor` of each tensor, once, `other` of what is no container."""
 
     def __init__(self):
         self.storages = {}
@@ -158,19 +158,29 @@ class Converter:
 
     def __call__(self, value):
         if isinstance(value, torch.Tensor):
-            if id(value) not in self.tensors:
+            if id(value) not in self.tensors:  # kept with its copy: the number of a dead one is given to another
                 self.tensors[id(value)] = (self.tensor(value), value)
             return self.tensors[id(value)][0]
+        if isinstance(value, torch.Size | torch.nn.utils.rnn.PackedSequence):
+            return self.other(value)
+        if isinstance(value, list | tuple):
+            return (list if isinstance(value, list) else tuple)(self(v) for v in value)
+        if isinstance(value, dict):
+            return {k: self(v) for k, v in value.items()}
+        return self.other(value)
+
+    def other(self, value):
+        return value
+
+
+class Converter(Nested):
+    """Turns nested values into tapegrad's; tensors that share a storage share one afterwards, too."""
+
+    def other(self, value):
         if isinstance(value, torch.Size):
             return tapegrad.Size(value)
         if isinstance(value, torch.nn.utils.rnn.PackedSequence):
             return tapegrad.nn.utils.rnn.PackedSequence(*map(self, value))
-        if isinstance(value, list):
-            return [self(v) for v in value]
-        if isinstance(value, tuple):
-            return tuple(self(v) for v in value)
-        if isinstance(value, dict):
-            return {k: self(v) for k, v in value.items()}
         if isinstance(value, slice):
             return slice(self(value.start), self(value.stop), self(value.step))
         if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
@@ -227,27 +237,8 @@ def convert(value):
     return Converter()(value)
 
 
-class Copier:
+class Copier(Nested):
     """A deep copy of nested values on PyTorch's side, strides and aliases kept; leaves stay leaves."""
-
-    def __init__(self):
-        self.storages = {}
-        self.tensors = {}
-
-    def __call__(self, value):
-        if isinstance(value, torch.Tensor):
-            if id(value) not in self.tensors:  # kept with its copy: the number of a dead one is given to another
-                self.tensors[id(value)] = (self.tensor(value), value)
-            return self.tensors[id(value)][0]
-        if isinstance(value, torch.Size | torch.nn.utils.rnn.PackedSequence):
-            return value
-        if isinstance(value, list):
-            return [self(v) for v in value]
-        if isinstance(value, tuple):
-            return tuple(self(v) for v in value)
-        if isinstance(value, dict):
-            return {k: self(v) for k, v in value.items()}
-        return value
 
     def tensor(self, t):
         wants_grad = t.requires_grad

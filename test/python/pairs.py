@@ -32,6 +32,14 @@ def name_of(dtype) -> str:
     return str(dtype).rpartition(".")[2]
 
 
+def class_or_error(function):
+    """The name of the class of what it returns, or the error's class and text."""
+    try:
+        return type(function()).__name__
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
 def as_numpy(tensor) -> np.ndarray:
     """The values of either library's tensor; bfloat16 as float32."""
     tensor = tensor.detach()

@@ -74,3 +74,9 @@ def compare(mine, theirs, inputs, kwargs=None, my_inputs=None, my_kwargs=None, t
         assert (p.grad is None) == (q.grad is None), name
         if q.grad is not None:
             close(p.grad, q.grad, f"{what} gradient of {name}", rtol=1e-4, atol=2e-5)
+
+
+def pair(kind: str, *args, **kwargs):
+    """tapegrad's and PyTorch's module of one class; PyTorch's has the weights of seed 0."""
+    torch.manual_seed(0)
+    return getattr(nn, kind)(*args, **kwargs), getattr(torch.nn, kind)(*args, **kwargs)

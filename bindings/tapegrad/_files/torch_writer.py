@@ -25,7 +25,7 @@ from ..storage import TypedStorage, UntypedStorage
 from . import objects, steps
 from .pieces import PARALLEL, Pieces, host_bytes
 from .torch_names import NEW_DTYPES, STORAGES
-from .tree import DEEPEST, FACTORIES
+from .tree import FACTORIES, enter
 
 _ALIGN = 64
 _STORAGE_OF = {**{dtype: f"ctorch\n{name}\n" for name, dtype in STORAGES.items() if name != "UntypedStorage"},
@@ -143,11 +143,7 @@ class _Stream:
         elif isinstance(value, (TypedStorage, UntypedStorage)):
             self.storage(value, path)
         else:
-            if id(value) in self.open:
-                raise ValueError(f"save: a container holds itself at {path!r}")
-            if len(self.open) > DEEPEST:
-                raise ValueError(f"save: containers lie more than {DEEPEST} deep in each other at {path[:100]!r}")
-            self.open.add(id(value))
+            enter(self.open, value, path)
             try:
                 self.container(value, kind, path)
             finally:

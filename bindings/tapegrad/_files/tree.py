@@ -26,6 +26,15 @@ DEEPEST = 100  # each level takes some frames of Python's stack
 FACTORIES = {"list": list, "dict": dict, "int": int, "float": float, "set": set, "str": str, "bool": bool, "tuple": tuple}
 
 
+def enter(open_containers: set[int], value, path: str) -> None:
+    """Adds a container to those that are being written. Raises ValueError where it is one of them or they lie too deep in each other."""
+    if id(value) in open_containers:
+        raise ValueError(f"save: a container holds itself at {path!r}")
+    if len(open_containers) > DEEPEST:
+        raise ValueError(f"save: containers lie more than {DEEPEST} deep in each other at {path[:100]!r}")
+    open_containers.add(id(value))
+
+
 class Encoder:
     """Turns an object into JSON data; `tensor(value, path)` and `array(value, path)` give references."""
 
@@ -73,11 +82,7 @@ class Encoder:
         raise objects.refusal(value, path)
 
     def container(self, value, path: str):
-        if id(value) in self.open:
-            raise ValueError(f"save: a container holds itself at {path!r}")
-        if len(self.open) > DEEPEST:
-            raise ValueError(f"save: containers lie more than {DEEPEST} deep in each other at {path[:100]!r}")
-        self.open.add(id(value))
+        enter(self.open, value, path)
         try:
             kind = type(value)
             if kind is list:

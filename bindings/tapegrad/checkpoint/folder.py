@@ -17,6 +17,24 @@ _NAME = re.compile(r"step-(\d{9,})\.tape")
 _LEFT = re.compile(r"\.(step-\d{9,}|best)\.tape\.[0-9a-f]+\.tmp")
 
 
+def check_options(every_steps: int | None, every_seconds: float | None, keep: int, parts: dict) -> None:
+    if keep < 1:
+        raise ValueError(f"Checkpoints: keep must be at least 1: got {keep}")
+    if every_steps is not None and every_steps < 1:
+        raise ValueError(f"Checkpoints: every_steps must be at least 1: got {every_steps}")
+    if every_seconds is not None and not every_seconds >= 0:
+        raise ValueError(f"Checkpoints: every_seconds must not be negative: got {every_seconds}")
+    for name, part in parts.items():
+        if state._kind(part) is None:
+            raise TypeError(f"Checkpoints: {name!r} has no state: got {type(part).__name__}\nvalues go to step() and save()")
+
+
+def numbered(folder: str, name) -> list[str]:
+    """What in the folder has a name that the pattern fits, by the number in its first group."""
+    found = sorted((int(m[1]), m[0]) for m in map(name.fullmatch, os.listdir(folder)) if m)
+    return [os.path.join(folder, entry) for _, entry in found]
+
+
 class Checkpoints:
     """Saves a run every `every_steps` steps or `every_seconds` seconds, whichever comes first.
 
@@ -33,17 +51,9 @@ class Checkpoints:
 
     def __init__(self, folder, *, every_steps: int | None = None, every_seconds: float | None = None, keep: int = 3,
                  best: str | None = None, mode: str = "min", generators: bool = True, gradients: bool = False, **parts) -> None:
-        if keep < 1:
-            raise ValueError(f"Checkpoints: keep must be at least 1: got {keep}")
-        if every_steps is not None and every_steps < 1:
-            raise ValueError(f"Checkpoints: every_steps must be at least 1: got {every_steps}")
-        if every_seconds is not None and not every_seconds >= 0:
-            raise ValueError(f"Checkpoints: every_seconds must not be negative: got {every_seconds}")
         if mode not in ("min", "max"):
             raise ValueError(f"Checkpoints: mode is 'min' or 'max': got {mode!r}")
-        for name, part in parts.items():
-            if state._kind(part) is None:
-                raise TypeError(f"Checkpoints: {name!r} has no state: got {type(part).__name__}\nvalues go to step() and save()")
+        check_options(every_steps, every_seconds, keep, parts)
         self.folder = os.fspath(folder)
         self.every_steps, self.every_seconds = every_steps, every_seconds
         self.keep, self.best, self.mode = keep, best, mode
@@ -57,8 +67,7 @@ class Checkpoints:
     # Files.
     def files(self) -> list[str]:
         """The files, oldest first."""
-        found = sorted((int(m[1]), m[0]) for m in map(_NAME.fullmatch, os.listdir(self.folder)) if m)
-        return [os.path.join(self.folder, name) for _, name in found]
+        return numbered(self.folder, _NAME)
 
     @property
     def best_file(self) -> str | None:

@@ -37,7 +37,18 @@ def read_idx(path) -> np.ndarray:
     return values.reshape(shape).astype(kind.newbyteorder("="))
 
 
-class MNIST(Dataset):
+class WithTransforms:
+    """What has a transform of images and one of targets, or None in their places."""
+
+    def _transformed(self, image, target):
+        if self.transform is not None:
+            image = self.transform(image)
+        if self.target_transform is not None:
+            target = self.target_transform(target)
+        return image, target
+
+
+class MNIST(WithTransforms, Dataset):
     """28 x 28 images of handwritten digits with their labels; the arguments are those of torchvision.
 
     root: a folder with (or for) the full set's files; None: the images that come with the package.
@@ -127,12 +138,7 @@ class MNIST(Dataset):
         return len(self.data)
 
     def __getitem__(self, index: int):
-        image, label = self.data[index].numpy(), int(self.targets[index])
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            label = self.target_transform(label)
-        return image, label
+        return self._transformed(self.data[index].numpy(), int(self.targets[index]))
 
     def _collated(self, indices):
         if not self._deterministic or type(self).__getitem__ is not MNIST.__getitem__:

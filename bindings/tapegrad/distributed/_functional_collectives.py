@@ -10,7 +10,7 @@ from ..autograd import Function
 from . import distributed_c10d as c10d
 from .distributed_c10d._process_group import ProcessGroup
 from .distributed_c10d._types import ReduceOp
-from .nn.functional import _AllToAllSingle, _Broadcast
+from .nn.functional import _AllReduce, _AllToAllSingle, _Broadcast
 
 __all__ = ["AsyncCollectiveTensor", "all_gather_single", "all_gather_single_autograd", "all_gather_single_coalesced", "all_gather_tensor",
            "all_gather_tensor_autograd", "all_gather_into_tensor_coalesced", "all_reduce", "all_reduce_coalesced", "all_to_all_single",
@@ -53,18 +53,11 @@ def _sums_only(what: str, op) -> None:
         raise RuntimeError(f"{what} backward only supports 'sum' reduction, got '{op.name.lower()}'")
 
 
-class _AllReduce(Function):
-    @staticmethod
-    def forward(ctx, op, group, tensor):
-        ctx.op, ctx.group = op, group
-        tensor = tensor.clone()
-        c10d.all_reduce(tensor, op, group)
-        return tensor
-
+class _SumAllReduce(_AllReduce):
     @staticmethod
     def backward(ctx, grad):
         _sums_only("all_reduce", ctx.op)
-        return None, None, _AllReduce.apply(ctx.op, ctx.group, grad)
+        return _AllReduce.backward(ctx, grad)
 
 
 class _AllGather(Function):
@@ -109,7 +102,7 @@ def broadcast(self, src: int, group, tag: str = ""):
 
 def all_reduce(self, reduceOp: str, group, tag: str = ""):
     """The reduction ("sum", "avg", "max" ...) over all ranks."""
-    return _AllReduce.apply(_op(reduceOp), _resolve(group, tag), self)
+    return _SumAllReduce.apply(_op(reduceOp), _resolve(group, tag), self)
 
 
 def all_gather_single(self, gather_dim: int, group, tag: str = ""):

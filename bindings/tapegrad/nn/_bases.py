@@ -157,6 +157,12 @@ class _NormBase(Module):
 
     _version = 2
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        digits = [c for c in cls.__name__ if c in "123"]
+        if cls.__name__.startswith(("BatchNorm", "InstanceNorm")) and digits:
+            cls._dimensions = int(digits[0])
+
     def reset_running_stats(self) -> None:
         reset_running_stats(self.running_mean, self.running_var, self.num_batches_tracked)
 
@@ -171,12 +177,6 @@ class _NormBase(Module):
 
 class _BatchNorm(_NormBase):
     """Base of BatchNorm1d, 2d and 3d."""
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        digits = [c for c in cls.__name__ if c in "123"]
-        if cls.__name__.startswith("BatchNorm") and digits:
-            cls._dimensions = int(digits[0])
 
     def _check_input_dim(self, input) -> None:
         d = self._dimensions
@@ -203,12 +203,6 @@ class _BatchNorm(_NormBase):
 
 class _InstanceNorm(_NormBase):
     """Base of InstanceNorm1d, 2d and 3d."""
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        digits = [c for c in cls.__name__ if c in "123"]
-        if cls.__name__.startswith("InstanceNorm") and digits:
-            cls._dimensions = int(digits[0])
 
     def _instance_norm(self, input):
         d = self._dimensions

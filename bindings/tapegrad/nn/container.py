@@ -22,7 +22,38 @@ def _position(index, length: int) -> int:
     return index % length if length else 0
 
 
-class Sequential(Module):
+class _Container(Module):
+    """What the containers share."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def pop(self, key):
+        """Takes an entry out and returns it."""
+        entry = self[key]
+        del self[key]
+        return entry
+
+
+class _Modules(_Container):
+    """What the two lists of modules share."""
+
+    def __dir__(self):
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def _renumber(self, modules) -> None:
+        self._modules = {str(i): module for i, module in enumerate(modules)}
+
+    def append(self, module):
+        """Adds a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+
+class Sequential(_Modules):
     """Modules that run one after the other, each on the result of the one before."""
 
     def __init__(self, *args) -> None:
@@ -53,18 +84,6 @@ class Sequential(Module):
             delattr(self, self._name_at(index))
         self._renumber(list(self._modules.values()))
 
-    def _renumber(self, modules) -> None:
-        self._modules = {str(i): module for i, module in enumerate(modules)}
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
-    def __dir__(self):
-        return [name for name in super().__dir__() if not name.isdigit()]
-
     def __add__(self, other):
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
@@ -93,17 +112,6 @@ class Sequential(Module):
             self.extend(modules)
         return self
 
-    def pop(self, key):
-        """Takes a module out and returns it."""
-        module = self[key]
-        del self[key]
-        return module
-
-    def append(self, module):
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
     def insert(self, index: int, module):
         """Adds a module before the given position."""
         if not isinstance(module, Module):
@@ -128,7 +136,7 @@ class Sequential(Module):
         return input
 
 
-class ModuleList(Module):
+class ModuleList(_Modules):
     """A list of modules; it has no forward."""
 
     def __init__(self, modules=None) -> None:
@@ -150,22 +158,13 @@ class ModuleList(Module):
             del modules[index]
         else:
             del modules[_position(index, len(self))]
-        self._modules = {str(i): module for i, module in enumerate(modules)}
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
+        self._renumber(modules)
 
     def __iadd__(self, modules):
         return self.extend(modules)
 
     def __add__(self, other):
         return ModuleList([*self, *other])
-
-    def __dir__(self):
-        return [name for name in super().__dir__() if not name.isdigit()]
 
     def __repr__(self) -> str:
         """Runs of equal modules are shown once: `(0-3): 4 x Linear(...)`."""
@@ -188,18 +187,7 @@ class ModuleList(Module):
         """Adds a module before the given position."""
         modules = list(self)
         modules.insert(index, module)
-        self._modules = {str(i): m for i, m in enumerate(modules)}
-
-    def append(self, module):
-        """Adds a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def pop(self, key):
-        """Takes a module out and returns it."""
-        module = self[key]
-        del self[key]
-        return module
+        self._renumber(modules)
 
     def extend(self, modules):
         """Adds several modules at the end."""
@@ -210,7 +198,7 @@ class ModuleList(Module):
         return self
 
 
-class ModuleDict(Module):
+class ModuleDict(_Container):
     """A dictionary of modules; it has no forward."""
 
     def __init__(self, modules=None) -> None:
@@ -227,9 +215,6 @@ class ModuleDict(Module):
     def __delitem__(self, key: str) -> None:
         del self._modules[key]
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
     def __iter__(self):
         return iter(self._modules)
 
@@ -239,12 +224,6 @@ class ModuleDict(Module):
     def clear(self) -> None:
         """Takes all modules out."""
         self._modules.clear()
-
-    def pop(self, key: str):
-        """Takes a module out and returns it."""
-        module = self[key]
-        del self[key]
-        return module
 
     def keys(self):
         """The names."""
@@ -339,7 +318,7 @@ class ParameterList(Module):
         raise RuntimeError("ParameterList should not be called.")
 
 
-class ParameterDict(Module):
+class ParameterDict(_Container):
     """A dictionary of parameters (tensors that are put in become parameters) and other objects."""
 
     def __init__(self, parameters=None) -> None:
@@ -393,12 +372,6 @@ class ParameterDict(Module):
         """Takes all out."""
         for key in list(self._keys):
             del self[key]
-
-    def pop(self, key):
-        """Takes a value out and returns it."""
-        value = self[key]
-        del self[key]
-        return value
 
     def popitem(self):
         """Takes the last pair out and returns it."""

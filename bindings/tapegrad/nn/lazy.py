@@ -59,21 +59,31 @@ class LazyModuleMixin:
             module.__class__ = module.cls_to_become
 
 
-class LazyLinear(LazyModuleMixin, _layers.Linear):
-    """Linear, with in_features from the first input."""
+class _LazyLayer(LazyModuleMixin):
+    """What the layers share: their number of inputs, `_inputs`, is 0 until it is known."""
 
-    cls_to_become = _layers.Linear
+    _inputs = "in_channels"
 
-    def __init__(self, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
-        super().__init__(0, 0, False)
+    def _declare(self, bias: bool, device, dtype) -> None:
         self.weight = UninitializedParameter(device=device, dtype=dtype)
-        self.out_features = out_features
         if bias:
             self.bias = UninitializedParameter(device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        if not self.has_uninitialized_params() and self.in_features != 0:
+        if not self.has_uninitialized_params() and getattr(self, self._inputs) != 0:
             super().reset_parameters()
+
+
+class LazyLinear(_LazyLayer, _layers.Linear):
+    """Linear, with in_features from the first input."""
+
+    cls_to_become = _layers.Linear
+    _inputs = "in_features"
+
+    def __init__(self, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
+        super().__init__(0, 0, False)
+        self.out_features = out_features
+        self._declare(bias, device, dtype)
 
     def initialize_parameters(self, input) -> None:
         features = input.shape[-1]
@@ -91,7 +101,7 @@ class LazyLinear(LazyModuleMixin, _layers.Linear):
             self.in_features = features
 
 
-class _LazyConv(LazyModuleMixin):
+class _LazyConv(_LazyLayer):
     """What the lazy convolutions share; the constructor takes what the convolution takes after in_channels."""
 
     _dimensions = 1
@@ -103,14 +113,8 @@ class _LazyConv(LazyModuleMixin):
             kwargs.update(zip(self._behind_bias, args[6:], strict=False))
             del args[5:]
         super().__init__(0, 0, *args, bias=False, device=device, dtype=dtype, **kwargs)
-        self.weight = UninitializedParameter(device=device, dtype=dtype)
         self.out_channels = out_channels
-        if bias:
-            self.bias = UninitializedParameter(device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        if not self.has_uninitialized_params() and self.in_channels != 0:
-            super().reset_parameters()
+        self._declare(bias, device, dtype)
 
     def initialize_parameters(self, input, *args, **kwargs) -> None:
         if not self.has_uninitialized_params():
@@ -131,8 +135,10 @@ class _LazyConv(LazyModuleMixin):
         self.reset_parameters()
 
 
-class _LazyNorm(LazyModuleMixin):
+class _LazyNorm(_LazyLayer):
     """What the lazy normalisations share."""
+
+    _inputs = "num_features"
 
     def __init__(self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True, track_running_stats: bool = True,
                  device=None, dtype=None, *, bias: bool = True) -> None:
@@ -140,17 +146,11 @@ class _LazyNorm(LazyModuleMixin):
         self.affine = affine
         self.track_running_stats = track_running_stats
         if self.affine:
-            self.weight = UninitializedParameter(device=device, dtype=dtype)
-            if bias:
-                self.bias = UninitializedParameter(device=device, dtype=dtype)
+            self._declare(bias, device, dtype)
         if self.track_running_stats:
             self.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             self.running_var = UninitializedBuffer(device=device, dtype=dtype)
             self.num_batches_tracked = tensor(0, dtype=int64, device=device)
-
-    def reset_parameters(self) -> None:
-        if not self.has_uninitialized_params() and self.num_features != 0:
-            super().reset_parameters()
 
     def initialize_parameters(self, input) -> None:
         if not self.has_uninitialized_params():

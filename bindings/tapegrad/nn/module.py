@@ -247,12 +247,17 @@ class Module(_C._ModuleBase, StateDict):
             raise ValueError(f'"module" is not an nn.Module, found {type(module)}')
         setattr(parent, name, module)
 
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter of a dotted name."""
+    def _owner(self, target: str) -> tuple[Module, str]:
+        """The module that has the attribute of a dotted name, and the attribute's name there."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         if not hasattr(module, name):
             raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+        return module, name
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of a dotted name."""
+        module, name = self._owner(target)
         param = getattr(module, name)
         if not isinstance(param, Parameter):
             raise AttributeError(f"`{name}` is not an nn.Parameter")
@@ -260,10 +265,7 @@ class Module(_C._ModuleBase, StateDict):
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer of a dotted name."""
-        path, _, name = target.rpartition(".")
-        module = self.get_submodule(path)
-        if not hasattr(module, name):
-            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+        module, name = self._owner(target)
         if name not in module._buffers:
             raise AttributeError(f"`{name}` is not a buffer")
         return getattr(module, name)

@@ -128,42 +128,59 @@ def _clones(module, count: int) -> ModuleList:
     return ModuleList([copy.deepcopy(module) for _ in range(count)])
 
 
-def _is_causal(mask, is_causal, size: int) -> bool:
+def _canonical(mask, name: str, padding, src) -> tuple:
+    """The masks of an encoder as numbers of src's dtype."""
+    padding = canonical_mask(padding, "src_key_padding_mask", None if mask is None else mask.dtype, name, src.dtype)
+    return canonical_mask(mask, name, None, "", src.dtype, check_other=False), padding
+
+
+def _is_causal(mask, is_causal, src, layers) -> bool:
     """Whether the mask is the causal one; looked up in the mask where the caller does not say."""
     if is_causal is not None or mask is None:
         return is_causal is True
+    size = src.size(0) if src.dim() == 2 or not layers[0].self_attn.batch_first else src.size(1)
     if tuple(mask.shape) != (size, size):
         return False
     return bool((mask == _subsequent_mask(size, mask.device, mask.dtype)).all())
 
 
-def _length(src, batch_first: bool) -> int:
-    return src.size(0) if src.dim() == 2 or not batch_first else src.size(1)
+class _TransformerLayer(Module):
+    """What both layers are made of: attentions and a network of two linear layers, each with a residual connection, a layer normalisation and a
+    dropout."""
 
-
-class TransformerEncoderLayer(Module):
-    """Self-attention and a network of two linear layers, each with a residual connection and a layer normalisation."""
+    _attentions: tuple[str, ...] = ("self_attn",)
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation=F.relu,
                  layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
                  device=None, dtype=None) -> None:
         factory = {"device": device, "dtype": dtype}
         super().__init__()
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **factory)
+        for name in self._attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **factory))
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
+        numbers = range(1, len(self._attentions) + 2)
+        for i in numbers:
+            setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory))
+        for i in numbers:
+            setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = _activation(activation) if isinstance(activation, str) else activation
 
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal: bool = False):
+        return self.dropout1(self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False,
+                                            is_causal=is_causal)[0])
+
+    def _feed(self, x):
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """Self-attention and a network of two linear layers, each with a residual connection and a layer normalisation."""
+
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal: bool = False):
-        src_key_padding_mask = canonical_mask(src_key_padding_mask, "src_key_padding_mask",
-                                              None if src_mask is None else src_mask.dtype, "src_mask", src.dtype)
-        src_mask = canonical_mask(src_mask, "src_mask", None, "", src.dtype, check_other=False)
+        src_mask, src_key_padding_mask = _canonical(src_mask, "src_mask", src_key_padding_mask, src)
         x = src
         if self.norm_first:
             x = x + self._sa_block(self.norm1(x), src_mask, src_key_padding_mask, is_causal)
@@ -171,36 +188,15 @@ class TransformerEncoderLayer(Module):
         x = self.norm1(x + self._sa_block(x, src_mask, src_key_padding_mask, is_causal))
         return self.norm2(x + self._ff_block(x))
 
-    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal: bool = False):
-        return self.dropout1(self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask, need_weights=False,
-                                            is_causal=is_causal)[0])
-
     def _ff_block(self, x):
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return self.dropout2(self._feed(x))
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_TransformerLayer):
     """Self-attention, attention to the encoder's result, and a network of two linear layers, each with a residual connection and a
     layer normalisation."""
 
-    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1, activation=F.relu,
-                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True,
-                 device=None, dtype=None) -> None:
-        factory = {"device": device, "dtype": dtype}
-        super().__init__()
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory)
-        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **factory)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation) if isinstance(activation, str) else activation
+    _attentions = ("self_attn", "multihead_attn")
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
                 tgt_is_causal: bool = False, memory_is_causal: bool = False):
@@ -214,16 +210,12 @@ class TransformerDecoderLayer(Module):
         x = self.norm2(x + self._mha_block(x, memory, *other))
         return self.norm3(x + self._ff_block(x))
 
-    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal: bool = False):
-        return self.dropout1(self.self_attn(x, x, x, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
-                                            is_causal=is_causal, need_weights=False)[0])
-
     def _mha_block(self, x, mem, attn_mask, key_padding_mask, is_causal: bool = False):
         return self.dropout2(self.multihead_attn(x, mem, mem, attn_mask=attn_mask, key_padding_mask=key_padding_mask,
                                                  is_causal=is_causal, need_weights=False)[0])
 
     def _ff_block(self, x):
-        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return self.dropout3(self._feed(x))
 
 
 class TransformerEncoder(Module):
@@ -240,13 +232,8 @@ class TransformerEncoder(Module):
         self.mask_check = mask_check
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal: bool | None = None):
-        src_key_padding_mask = canonical_mask(src_key_padding_mask, "src_key_padding_mask", None if mask is None else mask.dtype,
-                                              "mask", src.dtype)
-        mask = canonical_mask(mask, "mask", None, "", src.dtype, check_other=False)
-        if mask is None:
-            is_causal = is_causal is True
-        else:
-            is_causal = _is_causal(mask, is_causal, _length(src, self.layers[0].self_attn.batch_first))
+        mask, src_key_padding_mask = _canonical(mask, "mask", src_key_padding_mask, src)
+        is_causal = _is_causal(mask, is_causal, src, self.layers)
         x = src
         for layer in self.layers:
             x = layer(x, src_mask=mask, is_causal=is_causal, src_key_padding_mask=src_key_padding_mask)
@@ -264,10 +251,7 @@ class TransformerDecoder(Module):
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
                 tgt_is_causal: bool | None = None, memory_is_causal: bool = False):
-        if tgt_mask is None:
-            tgt_is_causal = tgt_is_causal is True
-        else:
-            tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal, _length(tgt, self.layers[0].self_attn.batch_first))
+        tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal, tgt, self.layers)
         x = tgt
         for layer in self.layers:
             x = layer(x, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,

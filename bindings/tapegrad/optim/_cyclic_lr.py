@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import types
 
-from .lr_scheduler import LRScheduler, _per_group, _set
-from .optimizer import Optimizer
+from .lr_scheduler import LRScheduler, _attributes, _check_optimizer, _per_group, _set, _WithMomentum, _without
 
 
-class CyclicLR(LRScheduler):
+class CyclicLR(_WithMomentum):
     """Up from base_lr to max_lr in step_size_up steps and down again in step_size_down, over and over, momentum the other way
     (Smith, 2017).
 
@@ -20,13 +18,11 @@ class CyclicLR(LRScheduler):
     def __init__(self, optimizer, base_lr, max_lr, step_size_up: int = 2000, step_size_down: int | None = None,
                  mode: str = "triangular", gamma: float = 1.0, scale_fn=None, scale_mode: str = "cycle",
                  cycle_momentum: bool = True, base_momentum=0.8, max_momentum=0.9, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        _check_optimizer(optimizer)
         self.optimizer = optimizer
-        groups = optimizer.param_groups
         base_lrs = _per_group("base_lr", optimizer, base_lr)
         if last_epoch == -1:
-            for lr, group in zip(base_lrs, groups, strict=True):
+            for lr, group in zip(base_lrs, optimizer.param_groups, strict=True):
                 _set(group, "lr", lr)
         self.max_lrs = _per_group("max_lr", optimizer, max_lr)
         up = float(step_size_up)
@@ -40,24 +36,9 @@ class CyclicLR(LRScheduler):
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.use_beta1 = "betas" in optimizer.defaults
-            self.base_momentums = _per_group("base_momentum", optimizer, base_momentum)
-            self.max_momentums = _per_group("max_momentum", optimizer, max_momentum)
-            if last_epoch == -1:
-                for highest, lowest, group in zip(self.max_momentums, self.base_momentums, groups, strict=True):
-                    self._set_momentum(group, highest)
-                    group["max_momentum"] = highest
-                    group["base_momentum"] = lowest
+            self.base_momentums, self.max_momentums = self._start_momentum(optimizer, base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
-
-    def _set_momentum(self, group: dict, value: float) -> None:
-        if self.use_beta1:
-            group["betas"] = (value, *group["betas"][1:])
-        else:
-            group["momentum"] = value
 
     def scale_fn(self, x) -> float:
         """The factor of the amplitude in cycle (or step) x."""
@@ -85,16 +66,12 @@ class CyclicLR(LRScheduler):
 
     def state_dict(self) -> dict:
         """Everything but the optimizer; of scale_fn only the attributes of a callable object."""
-        state = super().state_dict()
-        function = state["_scale_fn_custom"]
-        kept = function is not None and not isinstance(function, types.FunctionType)
-        state["_scale_fn_custom"] = function.__dict__.copy() if kept else None
-        return state
+        return super().state_dict() | {"_scale_fn_custom": _attributes(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """The reverse of state_dict."""
         attributes = state_dict["_scale_fn_custom"]
-        super().load_state_dict({key: value for key, value in state_dict.items() if key != "_scale_fn_custom"})
+        super().load_state_dict(_without(state_dict, "_scale_fn_custom"))
         if attributes is not None:
             self._scale_fn_custom.__dict__.update(attributes)
 

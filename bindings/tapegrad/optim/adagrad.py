@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _C, full_like, no_grad
-from .optimizer import RuleOptimizer, _check_lr, _check_supported, _counts_on_device, _scalar
+from .optimizer import RuleOptimizer, _counts_on_device, _scalar
 
 __all__ = ["Adagrad"]
 
@@ -18,16 +18,11 @@ class Adagrad(RuleOptimizer):
 
     _rule = "Adagrad"
     _switches = ("maximize", "differentiable")
+    _not_negative = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def __init__(self, params, lr=1e-2, lr_decay: float = 0, weight_decay: float = 0, initial_accumulator_value: float = 0,
                  eps: float = 1e-10, foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
                  fused: bool | None = None) -> None:
-        _check_lr(lr)
-        for name, value in (("lr_decay", lr_decay), ("weight_decay", weight_decay),
-                            ("initial_accumulator_value", initial_accumulator_value), ("epsilon", eps)):
-            if not value >= 0.0:
-                raise ValueError(f"Invalid {name} value: {value}")
-        _check_supported(foreach, fused, differentiable)
         super().__init__(params, {
             "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import Tensor
-from .optimizer import RuleOptimizer, _check_betas, _check_lr, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["Adam", "AdamW"]
 
@@ -20,19 +20,12 @@ class Adam(RuleOptimizer):
     def __init__(self, params, lr=1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
                  amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False) -> None:
-        _check_lr(lr)
         if isinstance(lr, Tensor) and foreach and not capturable:
             raise ValueError("lr as a Tensor goes with foreach only where capturable is set")
         if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
             raise ValueError("betas must be either both numbers or both Tensors")
         if isinstance(betas[0], Tensor) and foreach and not capturable:
             raise ValueError("betas as Tensors go with foreach only where capturable is set")
-        if not eps >= 0.0:
-            raise ValueError(f"Invalid epsilon value: {eps}")
-        _check_betas(betas)
-        if not weight_decay >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
-        _check_supported(foreach, fused, differentiable)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize,
             "foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused,

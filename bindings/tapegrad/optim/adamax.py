@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .optimizer import RuleOptimizer, _check_betas, _check_lr, _check_not_negative, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["Adamax"]
 
@@ -18,11 +18,6 @@ class Adamax(RuleOptimizer):
     def __init__(self, params, lr=2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
                  foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
-        _check_lr(lr)
-        _check_not_negative(epsilon=eps)
-        _check_betas(betas)
-        _check_not_negative(weight_decay=weight_decay)
-        _check_supported(foreach, None, differentiable)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach, "maximize": maximize,
             "differentiable": differentiable, "capturable": capturable})

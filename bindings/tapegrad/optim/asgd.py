@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .optimizer import RuleOptimizer, _check_lr, _check_not_negative, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["ASGD"]
 
@@ -15,13 +15,11 @@ class ASGD(RuleOptimizer):
 
     _rule = "ASGD"
     _numbers = ("step", "eta", "mu")
+    _not_negative = ("weight_decay",)
 
     def __init__(self, params, lr=1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0,
                  foreach: bool | None = None, maximize: bool = False, differentiable: bool = False,
                  capturable: bool = False) -> None:
-        _check_lr(lr)
-        _check_not_negative(weight_decay=weight_decay)
-        _check_supported(foreach, None, differentiable)
         super().__init__(params, {
             "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "foreach": foreach,
             "maximize": maximize, "differentiable": differentiable, "capturable": capturable})

@@ -46,6 +46,20 @@ def _per_group(name: str, optimizer, value) -> list:
     return [value] * n
 
 
+def _check_optimizer(optimizer) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+
+
+def _without(state: dict, *keys: str) -> dict:
+    return {key: value for key, value in state.items() if key not in keys}
+
+
+def _attributes(function) -> dict | None:
+    """What the state of a schedule keeps of a function that it was given: the attributes of a callable object, nothing of other functions."""
+    return None if function is None or isinstance(function, types.FunctionType) else function.__dict__.copy()
+
+
 def _note_step(optimizer) -> None:
     """Makes the optimizer's first step leave a mark, to warn of calls in the wrong order; it undoes itself then."""
     if getattr(optimizer.step, "_notes_step", False) or getattr(optimizer, "_opt_called", False):
@@ -76,8 +90,7 @@ class LRScheduler:
     _is_initial: bool = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        _check_optimizer(optimizer)
         self.optimizer = optimizer
         for i, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
@@ -100,7 +113,7 @@ class LRScheduler:
 
     def state_dict(self) -> dict:
         """Everything but the optimizer."""
-        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+        return _without(self.__dict__, "optimizer")
 
     def load_state_dict(self, state_dict: dict) -> None:
         """The reverse of state_dict."""
@@ -138,14 +151,14 @@ class LRScheduler:
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._apply(self.get_lr if epoch is None else getattr(self, "_get_closed_form_lr", self.get_lr))
+
+    def _apply(self, rates) -> None:
+        """Sets the learning rates to rates()."""
         self._get_lr_called_within_step = True
         try:
-            if epoch is None:
-                self.last_epoch += 1
-                values = self.get_lr()
-            else:
-                self.last_epoch = epoch
-                values = self._get_closed_form_lr() if hasattr(self, "_get_closed_form_lr") else self.get_lr()
+            values = rates()
         finally:
             self._get_lr_called_within_step = False
         for group, lr in zip(self.optimizer.param_groups, values, strict=True):
@@ -170,13 +183,11 @@ class _Lambdas(LRScheduler):
 
     def state_dict(self) -> dict:
         """Everything but the optimizer; of the functions only the attributes of callable objects."""
-        state = {key: value for key, value in self.__dict__.items() if key not in ("optimizer", "lr_lambdas")}
-        state["lr_lambdas"] = [None if isinstance(f, types.FunctionType) else f.__dict__.copy() for f in self.lr_lambdas]
-        return state
+        return super().state_dict() | {"lr_lambdas": [_attributes(f) for f in self.lr_lambdas]}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """The reverse of state_dict."""
-        self.__dict__.update({key: value for key, value in state_dict.items() if key != "lr_lambdas"})
+        super().load_state_dict(_without(state_dict, "lr_lambdas"))
         for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
             if attributes is not None:
                 function.__dict__.update(attributes)
@@ -321,7 +332,15 @@ class PolynomialLR(LRScheduler):
         return [base * left**self.power for base in self.base_lrs]
 
 
-class CosineAnnealingLR(LRScheduler):
+class _Cosine(LRScheduler):
+    """Base of the schedules along a cosine."""
+
+    def _at(self, epoch: float, half: int) -> list:
+        """The rates at an epoch of a half cosine that takes `half` epochs."""
+        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / half)) / 2 for base in self.base_lrs]
+
+
+class CosineAnnealingLR(_Cosine):
     """Down to eta_min along half a cosine of T_max epochs, and up again (Loshchilov and Hutter, 2017)."""
 
     def __init__(self, optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -335,8 +354,7 @@ class CosineAnnealingLR(LRScheduler):
             return self._current()
         groups = self.optimizer.param_groups
         if self._step_count == 1 and self.last_epoch > 0:
-            return [self.eta_min + (base - self.eta_min) * (1 + math.cos(self.last_epoch * math.pi / self.T_max)) / 2
-                    for base in self.base_lrs]
+            return self._get_closed_form_lr()
         if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # at the bottom: the ratio below is 0 / 0
             return [group["lr"] + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
                     for base, group in zip(self.base_lrs, groups, strict=True)]
@@ -345,11 +363,10 @@ class CosineAnnealingLR(LRScheduler):
         return [now / before * (group["lr"] - self.eta_min) + self.eta_min for group in groups]
 
     def _get_closed_form_lr(self) -> list:
-        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
-                for base in self.base_lrs]
+        return self._at(self.last_epoch, self.T_max)
 
 
-class CosineAnnealingWarmRestarts(LRScheduler):
+class CosineAnnealingWarmRestarts(_Cosine):
     """Half a cosine of T_0 epochs, then from the top again, each time T_mult times as long."""
 
     def __init__(self, optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1) -> None:
@@ -359,17 +376,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             raise ValueError(f"Expected integer T_mult >= 1, but got {T_mult}")
         if not isinstance(eta_min, (float, int)):
             raise ValueError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
-        self.T_0 = T_0
-        self.T_i = T_0
-        self.T_mult = T_mult
-        self.eta_min = eta_min
-        self.T_cur = last_epoch
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        self.T_i, self.T_cur = T_0, last_epoch
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list:
         self._asked()
-        return [self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
-                for base in self.base_lrs]
+        return self._at(self.T_cur, self.T_i)
 
     def step(self, epoch=None) -> None:
         """Goes on by one, or to the given epoch, which may be a fraction."""
@@ -393,39 +406,14 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_cur = epoch - self.T_0 * (self.T_mult**n - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**n
         self.last_epoch = math.floor(epoch)
-        self._get_lr_called_within_step = True
-        try:
-            values = self.get_lr()
-        finally:
-            self._get_lr_called_within_step = False
-        for group, lr in zip(self.optimizer.param_groups, values, strict=True):
-            _set(group, "lr", lr)
-        self._last_lr = self._current()
+        self._apply(self.get_lr)
 
 
 class _Several(LRScheduler):
     """Base of the schedules made of schedules."""
 
-    def state_dict(self) -> dict:
-        """Everything but the optimizer, the schedules by their own state."""
-        state = {key: value for key, value in self.__dict__.items() if key not in ("optimizer", "_schedulers")}
-        state["_schedulers"] = [s.state_dict() for s in self._schedulers]
-        return state
-
-    def load_state_dict(self, state_dict: dict) -> None:
-        """The reverse of state_dict."""
-        self.__dict__.update({key: value for key, value in state_dict.items() if key != "_schedulers"})
-        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
-            scheduler.load_state_dict(state)
-
-
-class SequentialLR(_Several):
-    """One schedule after the other, changing at the milestones."""
-
-    def __init__(self, optimizer, schedulers: list, milestones: list, last_epoch: int = -1) -> None:
+    def _check(self, schedulers: list, optimizer) -> None:
         name = type(self).__name__
-        if len(schedulers) < 1:
-            raise ValueError(f"{name} expects at least one scheduler, but got no scheduler.")
         for i, scheduler in enumerate(schedulers):
             if not hasattr(scheduler, "optimizer"):
                 raise TypeError(f"{name} at index {i} should have `optimizer` as its attribute.")
@@ -436,6 +424,25 @@ class SequentialLR(_Several):
                 raise ValueError(f"{name} expects all schedulers to belong to the same optimizer, but got scheduler "
                                  f"{type(scheduler).__name__} at index {i} has {scheduler.optimizer}, which is different from "
                                  f"{type(optimizer).__name__}.")
+
+    def state_dict(self) -> dict:
+        """Everything but the optimizer, the schedules by their own state."""
+        return super().state_dict() | {"_schedulers": [s.state_dict() for s in self._schedulers]}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """The reverse of state_dict."""
+        super().load_state_dict(_without(state_dict, "_schedulers"))
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+
+
+class SequentialLR(_Several):
+    """One schedule after the other, changing at the milestones."""
+
+    def __init__(self, optimizer, schedulers: list, milestones: list, last_epoch: int = -1) -> None:
+        if len(schedulers) < 1:
+            raise ValueError(f"{type(self).__name__} expects at least one scheduler, but got no scheduler.")
+        self._check(schedulers, optimizer)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the number of "
                              f"milestone points, but got number of schedulers {len(schedulers)} and the number of milestones "
@@ -478,17 +485,7 @@ class ChainedScheduler(_Several):
         if len(schedulers) < 1:
             raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, but got no scheduler.")
         optimizer = optimizer or schedulers[0].optimizer
-        for i, scheduler in enumerate(schedulers):
-            if not hasattr(scheduler, "optimizer"):
-                raise TypeError(f"{type(self).__name__} at index {i} should have `optimizer` as its attribute.")
-            if isinstance(scheduler, ReduceLROnPlateau):
-                raise ValueError(f"{type(self).__name__} does not support `ReduceLROnPlateau` scheduler as it requires "
-                                 "additional kwargs to be specified when calling `step`, but got one at index "
-                                 f"{i} in the given schedulers sequence.")
-            if optimizer != scheduler.optimizer:
-                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the same optimizer, but got "
-                                 f"scheduler {type(scheduler).__name__} at index {i} has {scheduler.optimizer}, which is "
-                                 f"different from {type(optimizer).__name__}.")
+        self._check(schedulers, optimizer)
         self._schedulers = schedulers
         self.optimizer = optimizer
         self._last_lr = self._current()
@@ -507,8 +504,7 @@ class ReduceLROnPlateau(LRScheduler):
                  threshold_mode: str = "rel", cooldown: int = 0, min_lr=0, eps: float = 1e-8) -> None:
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        _check_optimizer(optimizer)
         self.factor = factor
         self.optimizer = optimizer
         if isinstance(min_lr, (list, tuple)):
@@ -519,9 +515,7 @@ class ReduceLROnPlateau(LRScheduler):
         else:
             self.default_min_lr = min_lr
             self.min_lrs = [min_lr] * len(optimizer.param_groups)
-        self.patience = patience
-        self.cooldown = cooldown
-        self.eps = eps
+        self.patience, self.cooldown, self.eps = patience, cooldown, eps
         self.last_epoch = 0
         self._last_lr = self._current()
         if mode not in ("min", "max"):
@@ -529,9 +523,7 @@ class ReduceLROnPlateau(LRScheduler):
         if threshold_mode not in ("rel", "abs"):
             raise ValueError(f"threshold mode {threshold_mode} is unknown!")
         self.mode_worse = math.inf if mode == "min" else -math.inf
-        self.mode = mode
-        self.threshold = threshold
-        self.threshold_mode = threshold_mode
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self._reset()
 
     def _reset(self) -> None:
@@ -588,15 +580,37 @@ class ReduceLROnPlateau(LRScheduler):
                 _set(group, "lr", new)
 
 
-class OneCycleLR(LRScheduler):
+class _WithMomentum(LRScheduler):
+    """Base of the schedules that move the momentum, or Adam's beta1, against the learning rate."""
+
+    def _start_momentum(self, optimizer, base_momentum, max_momentum, last_epoch: int) -> tuple[list, list]:
+        """The smallest and the largest momentum of each group; a new run starts with the largest."""
+        if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
+        self.use_beta1 = "betas" in optimizer.defaults
+        smallest, largest = _per_group("base_momentum", optimizer, base_momentum), _per_group("max_momentum", optimizer, max_momentum)
+        if last_epoch == -1:
+            for high, low, group in zip(largest, smallest, optimizer.param_groups, strict=True):
+                self._set_momentum(group, high)
+                group["max_momentum"] = high
+                group["base_momentum"] = low
+        return smallest, largest
+
+    def _set_momentum(self, group: dict, value: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (value, *group["betas"][1:])
+        else:
+            group["momentum"] = value
+
+
+class OneCycleLR(_WithMomentum):
     """Up to max_lr and down to almost nothing within total_steps, momentum the other way (Smith and Topin, 2019)."""
 
     def __init__(self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
                  steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
                  cycle_momentum: bool = True, base_momentum=0.85, max_momentum=0.95, div_factor: float = 25.0,
                  final_div_factor: float = 1e4, three_phase: bool = False, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        _check_optimizer(optimizer)
         self.optimizer = optimizer
         self.total_steps = self._count_steps(total_steps, epochs, steps_per_epoch)
         if pct_start < 0 or pct_start > 1 or not isinstance(pct_start, float):
@@ -612,16 +626,7 @@ class OneCycleLR(LRScheduler):
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-            self.use_beta1 = "betas" in optimizer.defaults
-            limits = zip(_per_group("max_momentum", optimizer, max_momentum),
-                         _per_group("base_momentum", optimizer, base_momentum), optimizer.param_groups, strict=True)
-            if last_epoch == -1:
-                for highest, lowest, group in limits:
-                    self._set_momentum(group, highest)
-                    group["max_momentum"] = highest
-                    group["base_momentum"] = lowest
+            self._start_momentum(optimizer, base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
     @staticmethod
@@ -649,12 +654,6 @@ class OneCycleLR(LRScheduler):
             return [up, phase(last, "max_lr", "min_lr", "base", "max")]
         return [up, phase(float(2 * pct_start * self.total_steps) - 2, "max_lr", "initial_lr", "base", "max"),
                 phase(last, "initial_lr", "min_lr", "max", "max")]
-
-    def _set_momentum(self, group: dict, value: float) -> None:
-        if self.use_beta1:
-            group["betas"] = (value, *group["betas"][1:])
-        else:
-            group["momentum"] = value
 
     def _anneal(self, start: float, end: float, part: float) -> float:
         if self._anneal_func_type == "cos":

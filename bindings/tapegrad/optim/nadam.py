@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .optimizer import RuleOptimizer, _check_betas, _check_lr, _check_not_negative, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["NAdam"]
 
@@ -13,15 +13,11 @@ class NAdam(RuleOptimizer):
     _rule = "NAdam"
     _switches = ("maximize", "capturable", "differentiable", "decoupled_weight_decay")
     _numbers = ("step", "mu_product")
+    _not_negative = ("eps", "weight_decay", "momentum_decay")
 
     def __init__(self, params, lr=2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
                  momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False) -> None:
-        _check_lr(lr)
-        _check_not_negative(epsilon=eps)
-        _check_betas(betas)
-        _check_not_negative(weight_decay=weight_decay, momentum_decay=momentum_decay)
-        _check_supported(foreach, None, differentiable)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
             "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, "foreach": foreach,

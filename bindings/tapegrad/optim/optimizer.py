@@ -32,12 +32,6 @@ def _check_lr(lr) -> None:
         raise ValueError(f"Invalid learning rate: {lr}")
 
 
-def _check_not_negative(**values) -> None:
-    for name, value in values.items():
-        if not value >= 0.0:
-            raise ValueError(f"Invalid {name} value: {value}")
-
-
 def _check_betas(betas) -> None:
     for i in (0, 1):
         if not 0.0 <= betas[i] < 1.0:
@@ -425,6 +419,18 @@ class RuleOptimizer(Optimizer):
     # Whose steps are all alike, so that a CUDA graph may repeat one; the others count steps, on the host.
     _REPEATABLE = frozenset(("Adadelta", "RMSprop", "Rprop", "SGD"))
     _sparse_update = None  # or what a sparse gradient leads to, as _sparse_update(param, grad, group)
+    _not_negative: tuple = ("eps", "weight_decay")  # options that must be at least 0
+
+    def __init__(self, params, options: dict) -> None:
+        """Raises ValueError where lr, betas or one of `_not_negative` is out of its range."""
+        _check_lr(options["lr"])
+        for name in self._not_negative:
+            if not options[name] >= 0.0:
+                raise ValueError(f"Invalid {'epsilon' if name == 'eps' else name} value: {options[name]}")
+        if "betas" in options:
+            _check_betas(options["betas"])
+        _check_supported(options["foreach"], options.get("fused"), options["differentiable"])
+        super().__init__(params, options)
 
     def __setstate__(self, state) -> None:
         super().__setstate__(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .optimizer import RuleOptimizer, _check_lr, _check_not_negative, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["RMSprop"]
 
@@ -14,13 +14,11 @@ class RMSprop(RuleOptimizer):
     """
 
     _rule = "RMSprop"
+    _not_negative = ("eps", "momentum", "weight_decay", "alpha")
 
     def __init__(self, params, lr=1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0, momentum: float = 0,
                  centered: bool = False, capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
                  differentiable: bool = False) -> None:
-        _check_lr(lr)
-        _check_not_negative(epsilon=eps, momentum=momentum, weight_decay=weight_decay, alpha=alpha)
-        _check_supported(foreach, None, differentiable)
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered, "weight_decay": weight_decay,
             "capturable": capturable, "foreach": foreach, "maximize": maximize, "differentiable": differentiable})

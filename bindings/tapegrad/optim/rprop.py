@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .optimizer import RuleOptimizer, _check_lr, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["Rprop"]
 
@@ -14,14 +14,13 @@ class Rprop(RuleOptimizer):
     """
 
     _rule = "Rprop"
+    _not_negative = ()
 
     def __init__(self, params, lr=1e-2, etas: tuple[float, float] = (0.5, 1.2), step_sizes: tuple[float, float] = (1e-6, 50), *,
                  capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
                  differentiable: bool = False) -> None:
-        _check_lr(lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        _check_supported(foreach, None, differentiable)
         super().__init__(params, {
             "lr": lr, "etas": etas, "step_sizes": step_sizes, "foreach": foreach, "maximize": maximize,
             "differentiable": differentiable, "capturable": capturable})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .optimizer import RuleOptimizer, _check_lr, _check_supported
+from .optimizer import RuleOptimizer
 
 __all__ = ["SGD"]
 
@@ -16,18 +16,17 @@ class SGD(RuleOptimizer):
     _rule = "SGD"
     _switches = ("nesterov", "maximize", "differentiable")
     _numbers = ()
+    _not_negative = ()  # NaN passes, as in PyTorch
 
     def __init__(self, params, lr=1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
                  nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
                  fused: bool | None = None) -> None:
-        _check_lr(lr)
         if momentum < 0.0:
             raise ValueError(f"Invalid momentum value: {momentum}")
         if weight_decay < 0.0:
             raise ValueError(f"Invalid weight_decay value: {weight_decay}")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
-        _check_supported(foreach, fused, differentiable)
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
             "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused})

@@ -6,7 +6,7 @@ import math
 
 from .. import _C, Tensor, zeros_like
 from .adagrad import rows_of
-from .optimizer import Optimizer, PerParameterOptimizer
+from .optimizer import Optimizer, PerParameterOptimizer, _check_betas
 
 __all__ = ["SparseAdam"]
 
@@ -23,9 +23,7 @@ class SparseAdam(PerParameterOptimizer):
             raise ValueError(f"Invalid learning rate: {lr}")
         if not eps > 0.0:
             raise ValueError(f"Invalid epsilon value: {eps}")
-        for i in (0, 1):
-            if not 0.0 <= betas[i] < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {betas[i]}")
+        _check_betas(betas)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
         places = [([i, j], p) for i, group in enumerate(self.param_groups) for j, p in enumerate(group["params"])]
         for kind, bad in (("Sparse", [at for at, p in places if p.is_sparse]),

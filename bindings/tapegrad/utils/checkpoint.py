@@ -274,6 +274,19 @@ def _checks(determinism_check: str) -> bool:
     return determinism_check == "default"
 
 
+def _reentrant(use_reentrant: bool | None, who: str) -> bool:
+    if use_reentrant is not None:
+        return use_reentrant
+    warnings.warn(f"{who}: the use_reentrant parameter should be passed explicitly: use_reentrant=False is recommended; without it, it is True",
+                  stacklevel=3)
+    return True
+
+
+def _refuse_other(kwargs: dict) -> None:
+    if kwargs:
+        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+
+
 def checkpoint(function, *args, use_reentrant: bool | None = None, context_fn=noop_context_fn, determinism_check: str = "default",
                debug: bool = False, early_stop: bool = True, **kwargs):
     """function(*args, **kwargs), whose intermediate values are not kept but computed again in backward.
@@ -285,14 +298,10 @@ def checkpoint(function, *args, use_reentrant: bool | None = None, context_fn=no
     of what is saved, "none" does not. `early_stop`: the second run ends at the last tensor that is needed.
     Raises CheckpointError when the second run saves something else.
     """
-    if use_reentrant is None:
-        warnings.warn("utils.checkpoint: the use_reentrant parameter should be passed explicitly: use_reentrant=False is recommended; "
-                      "without it, it is True", stacklevel=2)
-        use_reentrant = True
+    use_reentrant = _reentrant(use_reentrant, "utils.checkpoint")
     preserve = kwargs.pop("preserve_rng_state", True)
     if use_reentrant:
-        if kwargs:
-            raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+        _refuse_other(kwargs)
         if context_fn is not noop_context_fn or debug is not False:
             raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
         return CheckpointFunction.apply(function, preserve, *args)
@@ -311,13 +320,9 @@ def checkpoint(function, *args, use_reentrant: bool | None = None, context_fn=no
 
 def checkpoint_sequential(functions, segments: int, input, use_reentrant: bool | None = None, **kwargs):
     """The functions (a Sequential or a list) one after the other, all but the last of `segments` parts checkpointed."""
-    if use_reentrant is None:
-        warnings.warn("utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed explicitly: "
-                      "use_reentrant=False is recommended; without it, it is True", stacklevel=2)
-        use_reentrant = True
+    use_reentrant = _reentrant(use_reentrant, "utils.checkpoint.checkpoint_sequential")
     preserve = kwargs.pop("preserve_rng_state", True)
-    if kwargs:
-        raise ValueError("Unexpected keyword arguments: " + ",".join(kwargs))
+    _refuse_other(kwargs)
     from ..nn import Sequential
 
     steps = list(functions.children()) if isinstance(functions, Sequential) else list(functions)

@@ -69,15 +69,15 @@ def save_image(tensor, fp, format=None, **kwargs) -> None:  # noqa: A002
     pillow().fromarray(array).save(fp, format=format)
 
 
-def _check_picture(image, who: str) -> None:
+def _check_picture(image, no_tensor: str, channels=(1, 3), other_channels="Only grayscale and RGB images are supported") -> None:
     if not isinstance(image, Tensor):
-        raise TypeError(f"{who}: The image must be a tensor: got {type(image)}")
+        raise TypeError(f"{no_tensor} {type(image)}")
     if not (image.dtype == uint8 or image.is_floating_point()):
         raise ValueError(f"The image dtype must be uint8 or float, got {image.dtype}")
     if image.ndim != 3:
         raise ValueError("Pass individual images, not batches")
-    if image.size(0) not in (1, 3):
-        raise ValueError("Only grayscale and RGB images are supported")
+    if image.size(0) not in channels:
+        raise ValueError(other_channels)
 
 
 def _palette(n: int) -> list[tuple[int, int, int]]:
@@ -120,7 +120,7 @@ def _finish(picture, image):
 def draw_bounding_boxes(image, boxes, labels=None, colors=None, fill: bool = False, width: int = 1, font=None, font_size=None,
                         label_colors=None, label_background_colors=None, fill_labels: bool = False):
     """The image (3 or 1, H, W) with boxes (N, 4) of (xmin, ymin, xmax, ymax) drawn on it, and labels (N strings) in their corners."""
-    _check_picture(image, "draw_bounding_boxes")
+    _check_picture(image, "draw_bounding_boxes: The image must be a tensor: got")
     if boxes.numel() and ((boxes[:, 0] > boxes[:, 2]).any() or (boxes[:, 1] > boxes[:, 3]).any()):
         raise ValueError("Boxes need to be in (xmin, ymin, xmax, ymax) format. Use torchvision.ops.box_convert to convert them")
     count = boxes.shape[0]
@@ -156,14 +156,7 @@ def _font(font, size):
 @no_grad()
 def draw_segmentation_masks(image, masks, alpha: float = 0.8, colors=None):
     """The image (3, H, W) with each of the bool masks (N, H, W) or (H, W) laid over it in a colour; alpha 1 hides the image."""
-    if not isinstance(image, Tensor):
-        raise TypeError(f"The image must be a tensor, got {type(image)}")
-    if not (image.dtype == uint8 or image.is_floating_point()):
-        raise ValueError(f"The image dtype must be uint8 or float, got {image.dtype}")
-    if image.ndim != 3:
-        raise ValueError("Pass individual images, not batches")
-    if image.size(0) != 3:
-        raise ValueError("Pass an RGB image. Other Image formats are not supported")
+    _check_picture(image, "The image must be a tensor, got", (3,), "Pass an RGB image. Other Image formats are not supported")
     if masks.ndim == 2:
         masks = masks[None, :, :]
     if masks.ndim != 3:
@@ -184,7 +177,7 @@ def draw_segmentation_masks(image, masks, alpha: float = 0.8, colors=None):
 @no_grad()
 def draw_keypoints(image, keypoints, connectivity=None, colors=None, radius: int = 2, width: int = 3, visibility=None):
     """The image (3, H, W) with keypoints (N, K, 2) of N objects drawn as dots, joined as the pairs of connectivity say."""
-    _check_picture(image, "draw_keypoints")
+    _check_picture(image, "draw_keypoints: The image must be a tensor: got")
     if keypoints.ndim != 3:
         raise ValueError("keypoints must be of shape (num_instances, K, 2)")
     picture, _ = _canvas(image)

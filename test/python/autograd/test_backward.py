@@ -5,11 +5,8 @@ import gc
 import numpy as np
 import pytest
 import tapegrad as tg
+from autograd.leaves import leaf
 from tapegrad import autograd
-
-
-def leaf(*values):
-    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
 
 
 @pytest.mark.smoke

@@ -4,12 +4,9 @@ import re
 
 import pytest
 import tapegrad as tg
+from autograd.leaves import InPlace, leaf
 from tapegrad.autograd import Function, gradcheck, gradgradcheck
 from tapegrad.autograd.function import once_differentiable
-
-
-def leaf(*values):
-    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
 
 
 class Cube(Function):
@@ -121,13 +118,7 @@ def test_several_outputs_and_absent_gradients():
 
 
 def test_mark_dirty():
-    class Double(Function):
-        @staticmethod
-        def forward(ctx, x):
-            x.mul_(2)
-            ctx.mark_dirty(x)
-            return x
-
+    class Double(InPlace):
         @staticmethod
         def backward(ctx, grad):
             return grad * 2
@@ -269,13 +260,7 @@ def test_a_gradient_is_summed_to_the_shape_of_its_input_and_never_stretched(shap
 @pytest.mark.parametrize("given", [(), (1,), (3,), (1, 2)], ids=str)
 def test_the_gradient_of_a_view_that_was_written_to_has_its_shape_too(given):
     """PyTorch stretches it in this one place, without a word."""
-    class Double(Function):
-        @staticmethod
-        def forward(ctx, x):
-            x.mul_(2)
-            ctx.mark_dirty(x)
-            return x
-
+    class Double(InPlace):
         @staticmethod
         def backward(ctx, grad):
             return tg.ones(given, dtype=tg.float64)

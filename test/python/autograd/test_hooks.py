@@ -2,11 +2,8 @@
 
 import pytest
 import tapegrad as tg
+from autograd.leaves import leaf
 from tapegrad.autograd import graph
-
-
-def leaf(*values):
-    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
 
 
 def test_tensor_hooks_see_the_whole_gradient_once():

@@ -39,13 +39,6 @@ def is_floating(t) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
-def fixed(record, args, kwargs) -> set:
-    """The identities of the tensors that have no gradient by definition."""
-    names = record.test.get("fixed", ())
-    values = [v for a, v in zip(record.args, args) if a[0] in names] + [kwargs[n] for n in names if n in kwargs]
-    return {id(t) for t in tensors_of(values)}
-
-
 class Run:
     """One call of a row in one of the libraries: operands that may be written to, and the gradients of those that want one."""
 
@@ -103,7 +96,7 @@ def programs_of(results, operands):
 
 def wishes(record, sample):
     """Which operands want a gradient: all that can, and each alone."""
-    out = fixed(record, *sample)
+    out = rows.fixed_tensors(record, *sample)
     can = [i for i, t in enumerate(tensors_of(sample)) if is_floating(t) and id(t) not in out]
     return [can, *([i] for i in can if len(can) > 1)] if can else []
 

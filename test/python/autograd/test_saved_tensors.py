@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 import tapegrad as tg
+from autograd.leaves import Square, leaf
 from tapegrad.autograd import graph
-
-
-def leaf(*values):
-    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
 
 
 def test_pack_and_unpack():
@@ -84,16 +81,6 @@ def test_save_on_cpu():
 
 
 def test_custom_functions_use_them():
-    class Square(tg.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2 * ctx.saved_tensors[0]
-
     x = leaf(1, 2)
     with graph.saved_tensors_hooks(lambda t: t + 1, lambda t: t):
         y = Square.apply(x)

@@ -1,33 +1,17 @@
 """Backward and recording from several Python threads."""
 
+import functools
 import threading
 
 import numpy as np
 import pytest
 import tapegrad as tg
-
-
-def leaf(*values):
-    return tg.tensor(list(values), dtype=tg.float64, requires_grad=True)
+from autograd.leaves import Square, leaf
+from threads import run_all
 
 
 def in_threads(count, work):
-    errors = []
-
-    def run(i):
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(60)
-        assert not t.is_alive()
-    if errors:
-        raise errors[0]
+    run_all([functools.partial(work, i) for i in range(count)], 60)
 
 
 def test_graphs_of_their_own_over_shared_leaves():
@@ -59,16 +43,6 @@ def test_hooks_from_several_threads():
 
 
 def test_custom_functions_from_several_threads():
-    class Square(tg.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2 * ctx.saved_tensors[0]
-
     x = leaf(1, 2)
     in_threads(4, lambda i: [Square.apply(x).sum().backward() for _ in range(100)])
     assert x.grad.tolist() == [800, 1600]

@@ -53,13 +53,8 @@ def test_convolutions_agree_under_every_switch_of_cudnn(switches, dtype, rtol):
             assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
 
 
-def test_convolutions_in_a_graph():
-    x, w = make(2, 8, 9, 10).to("cuda"), make(12, 8, 3, 3, seed=1).to("cuda").requires_grad_()
-
-    def step():
-        y = F.conv2d(x, w, padding=1)
-        return y, *tapegrad.autograd.grad(y, (w,), tapegrad.ones_like(y))
-
+def check_replay(step, x):
+    """A graph of step(), which reads x, gives for another x what step() gives for it."""
     graph = tapegrad.cuda.CUDAGraph()
     with tapegrad.cuda.graph(graph):  # without a step before it: plans are made while it is captured
         captured = step()
@@ -67,6 +62,16 @@ def test_convolutions_in_a_graph():
     graph.replay()
     for a, b in zip(captured, step()):
         assert a.tolist() == b.tolist()
+
+
+def test_convolutions_in_a_graph():
+    x, w = make(2, 8, 9, 10).to("cuda"), make(12, 8, 3, 3, seed=1).to("cuda").requires_grad_()
+
+    def step():
+        y = F.conv2d(x, w, padding=1)
+        return y, *tapegrad.autograd.grad(y, (w,), tapegrad.ones_like(y))
+
+    check_replay(step, x)
 
 
 @pytest.mark.parametrize("shape, kernel", [((2, 5, 7, 6), (4, 5, 3, 3)), ((2, 3, 4, 5, 6), (4, 3, 2, 2, 2))])
@@ -334,13 +339,7 @@ def test_recurrent_layers_in_a_graph():
         y = layer(x)[0]
         return y, *tapegrad.autograd.grad((y * y).sum(), list(layer.parameters()))
 
-    graph = tapegrad.cuda.CUDAGraph()
-    with tapegrad.cuda.graph(graph):  # without a step before it
-        captured = step()
-    x.copy_(x * 2)
-    graph.replay()
-    for a, b in zip(captured, step()):
-        assert a.tolist() == b.tolist()
+    check_replay(step, x)
 
 
 def test_gradients_of_recurrent_layers_for_several_seeds_at_once():

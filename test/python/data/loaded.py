@@ -10,13 +10,15 @@ import tapegrad as tg
 from tapegrad.utils import data
 
 
-class Noisy(data.Dataset):
+class Sized(data.Dataset):
     def __init__(self, n):
         self.n = n
 
     def __len__(self):
         return self.n
 
+
+class Noisy(Sized):
     def __getitem__(self, i):
         if not 0 <= i < self.n:
             raise IndexError(i)
@@ -36,13 +38,10 @@ class Stream(data.IterableDataset):
         return iter(range(self.n)) if info is None else iter(range(info.id, self.n, info.num_workers))
 
 
-class Counting(data.Dataset):
+class Counting(Sized):
     def __init__(self, n):
-        self.n = n
+        super().__init__(n)
         self.marks = {}
-
-    def __len__(self):
-        return self.n
 
     def __getitem__(self, i):
         info = data.get_worker_info()
@@ -53,24 +52,24 @@ def init_worker(i):
     data.get_worker_info().dataset.marks[i] = 100 + i
 
 
-class Slow(data.Dataset):
-    def __init__(self, seconds):
-        self.seconds = seconds
+class Listed(data.Dataset):
+    def __init__(self, items):
+        self.items = items
 
     def __len__(self):
-        return len(self.seconds)
+        return len(self.items)
 
+
+class Slow(Listed):
     def __getitem__(self, i):
-        time.sleep(self.seconds[i])
+        time.sleep(self.items[i])
         return i
 
 
-class Faulty(data.Dataset):
+class Faulty(Sized):
     def __init__(self, n, error):
-        self.n, self.error = n, error
-
-    def __len__(self):
-        return self.n
+        super().__init__(n)
+        self.error = error
 
     def __getitem__(self, i):
         if i == 7:
@@ -78,13 +77,7 @@ class Faulty(data.Dataset):
         return i
 
 
-class Deadly(data.Dataset):
-    def __init__(self, n):
-        self.n = n
-
-    def __len__(self):
-        return self.n
-
+class Deadly(Sized):
     def __getitem__(self, i):
         if i == 3:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -96,15 +89,9 @@ def private_kib():
         return sum(int(line.split()[1]) for line in file if line.startswith("Private_"))
 
 
-class Names(data.Dataset):
-    def __init__(self, names):
-        self.names = names
-
-    def __len__(self):
-        return len(self.names)
-
+class Names(Listed):
     def __getitem__(self, i):
-        return len(self.names[i]), private_kib() if i % 10_000 == 0 else 0
+        return len(self.items[i]), private_kib() if i % 10_000 == 0 else 0
 
 
 def where_it_is(samples):

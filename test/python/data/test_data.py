@@ -8,6 +8,7 @@ from collections import OrderedDict, namedtuple
 import numpy as np
 import pytest
 import tapegrad as tg
+from pairs import class_or_error
 from tapegrad.utils import data
 
 torch = pytest.importorskip("torch")
@@ -210,16 +211,10 @@ def test_samplers():
 
 
 def test_mistakes():
-    def outcome(function):
-        try:
-            return type(function()).__name__
-        except Exception as error:
-            return type(error).__name__, str(error)
-
     def run(t):
         d = t.utils.data
         s = range(4)
-        return [outcome(f) for f in (
+        return [class_or_error(f) for f in (
             lambda: d.DataLoader(s, batch_size=0), lambda: d.DataLoader(s, shuffle=True, sampler=[1]),
             lambda: d.DataLoader(s, batch_sampler=[[1]], batch_size=3), lambda: d.DataLoader(s, batch_size=None, drop_last=True),
             lambda: d.RandomSampler(s, replacement=3), lambda: d.RandomSampler(s, num_samples=-1),

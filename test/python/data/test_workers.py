@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tapegrad as tg
+from pairs import class_or_error
 from tapegrad.utils import data
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -332,10 +333,10 @@ def test_packed_lists():
 
 def test_long_lists_do_not_grow_in_workers():
     dataset = Names([f"/some/folder/of/files/picture-{i:09d}.jpeg" for i in range(200_000)])
-    original = dataset.names
+    original = dataset.items
     loader = data.DataLoader(data.Subset(dataset, range(200_000)), batch_size=1000, num_workers=1, collate_fn=list)
     grown = [memory for batch in loader for _, memory in batch if memory]
-    assert dataset.names is original
+    assert dataset.items is original
     assert len(grown) == 20
     assert max(grown) - grown[0] < 4000, grown  # KiB; as an ordinary list it is 18,000
 
@@ -523,16 +524,10 @@ def test_mistakes_of_shards(shards):
 def test_options_are_checked_as_pytorch_does():
     torch = pytest.importorskip("torch")
 
-    def outcome(function):
-        try:
-            return type(function()).__name__
-        except Exception as error:
-            return type(error).__name__, str(error)
-
     def run(t):
         d = t.utils.data
         s = range(4)
-        return [outcome(f) for f in (
+        return [class_or_error(f) for f in (
             lambda: d.DataLoader(s, multiprocessing_context="fork"), lambda: d.DataLoader(s, prefetch_factor=2),
             lambda: d.DataLoader(s, num_workers=1, multiprocessing_context="no"), lambda: d.DataLoader(s, persistent_workers=True),
             lambda: d.DataLoader(s, num_workers=1, multiprocessing_context=3), lambda: d.DataLoader(s, num_workers=1, prefetch_factor=-1))]

@@ -1,6 +1,19 @@
 """Distributions with parameters, made alike in tapegrad and in PyTorch. Parameters are nested lists, so that both can be built."""
 
+import contextlib
 
+
+@contextlib.contextmanager
+def double_precision(*libraries):
+    """float64 is the default of all of them inside."""
+    before = [lib.get_default_dtype() for lib in libraries]
+    for lib in libraries:
+        lib.set_default_dtype(lib.float64)
+    try:
+        yield
+    finally:
+        for lib, dtype in zip(libraries, before, strict=True):
+            lib.set_default_dtype(dtype)
 
 
 COVARIANCE = [[1.5, 0.4, 0.1], [0.4, 0.9, -0.2], [0.1, -0.2, 0.7]]

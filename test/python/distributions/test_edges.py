@@ -21,12 +21,8 @@ PARAMETERS = [0.0, 1e-320, 1e-8, 1.0, 1e8, 1e300, INF, -INF, math.nan]
 
 @pytest.fixture(autouse=True)
 def double():
-    before = tg.get_default_dtype(), torch.get_default_dtype()
-    tg.set_default_dtype(tg.float64)
-    torch.set_default_dtype(torch.float64)
-    yield
-    tg.set_default_dtype(before[0])
-    torch.set_default_dtype(before[1])
+    with cases.double_precision(tg, torch):
+        yield
 
 
 # Saturated and even chances, beside the parameters of cases.py.

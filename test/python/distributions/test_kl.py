@@ -27,12 +27,8 @@ OTHER = {  # second parameters, so that q is not p
 
 @pytest.fixture(autouse=True)
 def double():
-    before = tapegrad.get_default_dtype(), torch.get_default_dtype()
-    tapegrad.set_default_dtype(tapegrad.float64)
-    torch.set_default_dtype(torch.float64)
-    yield
-    tapegrad.set_default_dtype(before[0])
-    torch.set_default_dtype(before[1])
+    with cases.double_precision(tapegrad, torch):
+        yield
 
 
 def divergence(lib, p, q):

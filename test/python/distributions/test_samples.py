@@ -12,14 +12,10 @@ COUNT = 20000
 
 @pytest.fixture(autouse=True)
 def seeds():
-    before = tapegrad.get_default_dtype(), torch.get_default_dtype()
-    tapegrad.set_default_dtype(tapegrad.float64)
-    torch.set_default_dtype(torch.float64)
-    tapegrad.manual_seed(7)
-    torch.manual_seed(8)
-    yield
-    tapegrad.set_default_dtype(before[0])
-    torch.set_default_dtype(before[1])
+    with cases.double_precision(tapegrad, torch):
+        tapegrad.manual_seed(7)
+        torch.manual_seed(8)
+        yield
 
 
 def largest_distance(a, b):

@@ -3,19 +3,16 @@
 import numpy as np
 import pytest
 import tapegrad
+from distributions import cases
 
 torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(autouse=True)
 def double():
-    before = tapegrad.get_default_dtype(), torch.get_default_dtype()
-    tapegrad.set_default_dtype(tapegrad.float64)
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(2)
-    yield
-    tapegrad.set_default_dtype(before[0])
-    torch.set_default_dtype(before[1])
+    with cases.double_precision(tapegrad, torch):
+        torch.manual_seed(2)
+        yield
 
 
 def transforms(lib):

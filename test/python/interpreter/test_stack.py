@@ -7,33 +7,24 @@ import textwrap
 import pytest
 from interpreter.programs import run
 
+# Whose backward pass calls itself.
+AGAIN = """
+        class Again(tg.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 1
+            @staticmethod
+            def backward(ctx, g):
+                enter()
+                return g
+        @tg.enable_grad()
+        def enter():
+            x = tg.ones(2, requires_grad=True)"""
 # What calls itself through the library, for ever: `enter(n)`, where n counts the calls.
 ENDLESS = {
-    "backward in backward": """
-        class Again(tg.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x * 1
-            @staticmethod
-            def backward(ctx, g):
-                enter()
-                return g
-        @tg.enable_grad()
-        def enter():
-            x = tg.ones(2, requires_grad=True)
+    "backward in backward": AGAIN + """
             Again.apply(x).sum().backward()""",
-    "grad in backward": """
-        class Again(tg.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                return x * 1
-            @staticmethod
-            def backward(ctx, g):
-                enter()
-                return g
-        @tg.enable_grad()
-        def enter():
-            x = tg.ones(2, requires_grad=True)
+    "grad in backward": AGAIN + """
             tg.autograd.grad(Again.apply(x).sum(), x)""",
     "forward in forward": """
         class Again(tg.autograd.Function):

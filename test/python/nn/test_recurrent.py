@@ -8,16 +8,11 @@ import pickle
 import pytest
 import tapegrad as tg
 from tapegrad import nn
-from twins import compare, ours, take_weights, torch
+from twins import compare, ours, pair, take_weights, torch
 
 OPTIONS = [{}, {"num_layers": 2}, {"bidirectional": True}, {"num_layers": 2, "bidirectional": True, "bias": False},
            {"batch_first": True, "num_layers": 3}]
 KINDS = [("RNN", {}), ("RNN", {"nonlinearity": "relu"}), ("GRU", {}), ("LSTM", {}), ("LSTM", {"proj_size": 3})]
-
-
-def pair(kind, *args, **kwargs):
-    torch.manual_seed(0)
-    return getattr(nn, kind)(*args, **kwargs), getattr(torch.nn, kind)(*args, **kwargs)
 
 
 def states(kind, count, n, hidden, proj=0, batch=True):

@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 import tapegrad as tg
 from tapegrad import nn
-from twins import close, compare, ours, take_weights, torch
+from twins import close, compare, ours, pair, take_weights, torch
 
 MHA = [{}, {"bias": False}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 5, "vdim": 7}, {"batch_first": True},
        {"add_bias_kv": True, "add_zero_attn": True, "bias": False, "batch_first": True}]
-
-
-def pair(kind, *args, **kwargs):
-    torch.manual_seed(0)
-    return getattr(nn, kind)(*args, **kwargs), getattr(torch.nn, kind)(*args, **kwargs)
 
 
 def _inputs(options, self_attention, length=4, seen=5, n=3):

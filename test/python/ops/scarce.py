@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import rows  # noqa: E402
 import tapegrad as tg  # noqa: E402
+from autograd.leaves import Cube  # noqa: E402
 from tapegrad import nn  # noqa: E402
 
 libc = ctypes.CDLL(None)
@@ -141,18 +142,6 @@ def large_cases():
         yield Case(name, function, args, {}, gradient, name not in ("bernoulli", "multinomial", "randperm"))
     for kind in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "LBFGS", "NAdam", "RAdam", "Adadelta", "Adamax", "Rprop", "ASGD"):
         yield Case(kind, first_step(kind), (), {}, False, False)
-
-
-class Cube(tg.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x ** 3
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return 3 * x * x * grad
 
 
 class Mode(tg.overrides.TorchFunctionMode):

@@ -15,6 +15,7 @@ import warnings
 
 from ... import serialization
 from ...checkpoint import state as of_one
+from ...checkpoint.folder import check_options, numbered
 from .. import distributed_c10d as dist
 from . import _sharded
 from .state_dict import get_state_dict, set_state_dict
@@ -43,15 +44,7 @@ class Checkpoints:
 
     def __init__(self, folder, *, model, optimizers=(), every_steps: int | None = None, every_seconds: float | None = None, keep: int = 3,
                  generators: bool = True, process_group=None, **parts) -> None:
-        if keep < 1:
-            raise ValueError(f"Checkpoints: keep must be at least 1: got {keep}")
-        if every_steps is not None and every_steps < 1:
-            raise ValueError(f"Checkpoints: every_steps must be at least 1: got {every_steps}")
-        if every_seconds is not None and not every_seconds >= 0:
-            raise ValueError(f"Checkpoints: every_seconds must not be negative: got {every_seconds}")
-        for name, part in parts.items():
-            if of_one._kind(part) is None:
-                raise TypeError(f"Checkpoints: {name!r} has no state: got {type(part).__name__}\nvalues go to step() and save()")
+        check_options(every_steps, every_seconds, keep, parts)
         self.folder = os.fspath(folder)
         self.model, self.optimizers = model, optimizers
         self.every_steps, self.every_seconds, self.keep = every_steps, every_seconds, keep
@@ -63,8 +56,7 @@ class Checkpoints:
 
     def folders(self) -> list[str]:
         """The checkpoints, oldest first; the newest may be incomplete."""
-        found = sorted((int(m[1]), m[0]) for m in map(_NAME.fullmatch, os.listdir(self.folder)) if m)
-        return [os.path.join(self.folder, name) for _, name in found]
+        return numbered(self.folder, _NAME)
 
     def step(self, **values) -> str | None:
         """Counts a step and saves when it is time to; then the path is returned. values: what this rank's `resume` shall give back."""

@@ -253,39 +253,38 @@ def _check_list_of_root(rank: int, root: int, values, name: str, word: str) -> N
         raise ValueError(f"Argument ``{name}`` must NOT be specified on non-{word} ranks.")
 
 
+def _with_list_of_root(op: str, tensor, values, root, group, group_root, word: str):
+    """(group, root, [list of the root] or [] elsewhere) of a gather or scatter, checked; the group is None for a rank outside of it."""
+    name = f"{op}_list"
+    _check_single_tensor(tensor, "tensor")
+    if values:
+        _check_tensor_list(values, name)
+    values = values or []
+    _ensure_all_tensors_same_dtype(tensor, *values)
+    group = _member(group, op)
+    if group is None:
+        return None, None, []
+    root = _canonicalize_group_rank(group, 0 if root is None and group_root is None else root, group_root)
+    _check_list_of_root(group.rank(), root, values, name, word)
+    if group.rank() != root:
+        return group, root, []
+    _check_entries(op, values, name, group)
+    return group, root, [values]
+
+
 def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None):
     """Copies rank r's tensor into entry r of gather_list on rank `dst` (0)."""
-    _check_single_tensor(tensor, "tensor")
-    if gather_list:
-        _check_tensor_list(gather_list, "gather_list")
-    gather_list = gather_list or []
-    _ensure_all_tensors_same_dtype(tensor, *gather_list)
-    group = _member(group, "gather")
+    group, root, lists = _with_list_of_root("gather", tensor, gather_list, dst, group, group_dst, "destination")
     if group is None:
         return None
-    root = _canonicalize_group_rank(group, 0 if dst is None and group_dst is None else dst, group_dst)
-    _check_list_of_root(group.rank(), root, gather_list, "gather_list", "destination")
-    if group.rank() == root:
-        _check_entries("gather", gather_list, "gather_list", group)
-    lists = [gather_list] if group.rank() == root else []
     return _result(group.gather(lists, [tensor], _with(GatherOptions, async_op, root)), async_op)
 
 
 def scatter(tensor, scatter_list=None, src=None, group=None, async_op=False, group_src=None):
     """Copies entry r of the scatter_list of rank `src` (0) into rank r's tensor."""
-    _check_single_tensor(tensor, "tensor")
-    if scatter_list:
-        _check_tensor_list(scatter_list, "scatter_list")
-    scatter_list = scatter_list or []
-    _ensure_all_tensors_same_dtype(tensor, *scatter_list)
-    group = _member(group, "scatter")
+    group, root, lists = _with_list_of_root("scatter", tensor, scatter_list, src, group, group_src, "source")
     if group is None:
         return None
-    root = _canonicalize_group_rank(group, 0 if src is None and group_src is None else src, group_src)
-    _check_list_of_root(group.rank(), root, scatter_list, "scatter_list", "source")
-    if group.rank() == root:
-        _check_entries("scatter", scatter_list, "scatter_list", group)
-    lists = [scatter_list] if group.rank() == root else []
     return _result(group.scatter([tensor], lists, _with(ScatterOptions, async_op, root)), async_op)
 
 

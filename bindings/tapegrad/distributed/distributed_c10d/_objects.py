@@ -91,6 +91,14 @@ def _sizes_of_all(size: int, group) -> list:
     return sizes.tolist()
 
 
+def _written(obj, op: str, group) -> tuple:
+    """(the object's bytes, their number on each rank); raises on all ranks where one of them cannot write its object."""
+    written, error = _bytes_of([obj], op)
+    sizes = _sizes_of_all(-1 if error else written[0].numel(), group)
+    _raise_if_failed(enumerate(sizes), error, op, group)
+    return written[0], sizes
+
+
 def _move(inputs: list, outputs: list, group) -> None:
     """all_to_all of tensors of bytes of any sizes, which both sides of each pair know."""
     opts = AllToAllOptions()
@@ -111,11 +119,9 @@ def all_gather_object(object_list, obj, group=None) -> None:
     if group.size() == 1:
         object_list[0] = copy.deepcopy(obj)
         return
-    written, error = _bytes_of([obj], "all_gather_object")
-    sizes = _sizes_of_all(-1 if error else written[0].numel(), group)
-    _raise_if_failed(enumerate(sizes), error, "all_gather_object", group)
+    written, sizes = _written(obj, "all_gather_object", group)
     outputs = [empty(size, dtype=uint8) for size in sizes]
-    c.all_gather(outputs, written[0], group=group)
+    c.all_gather(outputs, written, group=group)
     for rank, data in enumerate(outputs):
         object_list[rank] = _to_object(data, "all_gather_object", rank)
 
@@ -132,12 +138,10 @@ def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=
     if group.size() == 1:
         object_gather_list[0] = copy.deepcopy(obj)
         return
-    written, error = _bytes_of([obj], "gather_object")
-    sizes = _sizes_of_all(-1 if error else written[0].numel(), group)
-    _raise_if_failed(enumerate(sizes), error, "gather_object", group)
+    written, sizes = _written(obj, "gather_object", group)
     here = group.rank() == root
     outputs = [empty(size if here else 0, dtype=uint8) for size in sizes]
-    _move([written[0] if r == root else _nothing() for r in range(group.size())], outputs, group)
+    _move([written if r == root else _nothing() for r in range(group.size())], outputs, group)
     if here:
         for rank, data in enumerate(outputs):
             object_gather_list[rank] = _to_object(data, "gather_object", rank)

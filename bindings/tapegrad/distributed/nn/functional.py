@@ -14,13 +14,18 @@ def _group(group):
     return c10d._group_or_default_group(group)
 
 
+def _copied(collective, tensor, *arguments):
+    """What a collective that works in place makes of a copy of the tensor."""
+    tensor = tensor.clone()
+    collective(tensor, *arguments)
+    return tensor
+
+
 class _Broadcast(Function):
     @staticmethod
     def forward(ctx, src, group, tensor):
         ctx.src, ctx.group = src, group
-        tensor = tensor.clone()
-        c10d.broadcast(tensor, src, group)
-        return tensor
+        return _copied(c10d.broadcast, tensor, src, group)
 
     @staticmethod
     def backward(ctx, grad):
@@ -32,9 +37,7 @@ class _Reduce(Function):
     @staticmethod
     def forward(ctx, dst, op, group, tensor):
         ctx.dst, ctx.group = dst, group
-        tensor = tensor.clone()
-        c10d.reduce(tensor, dst, op, group)
-        return tensor
+        return _copied(c10d.reduce, tensor, dst, op, group)
 
     @staticmethod
     def backward(ctx, grad):
@@ -45,9 +48,7 @@ class _AllReduce(Function):
     @staticmethod
     def forward(ctx, op, group, tensor):
         ctx.op, ctx.group = op, group
-        tensor = tensor.clone()
-        c10d.all_reduce(tensor, op, group)
-        return tensor
+        return _copied(c10d.all_reduce, tensor, op, group)
 
     @staticmethod
     def backward(ctx, grad):

@@ -3,14 +3,11 @@ from its arguments: all arguments are gathered, each rank does the whole work, t
 
 from __future__ import annotations
 
-import contextlib
-import threading
-
 from ... import Tensor, default_generator, is_grad_enabled, no_grad
 from ...utils import _pytree
 from .. import distributed_c10d as c10d
 from .._placements import Partial, Replicate
-from ._dtensor import DTensor, raw, wrap
+from ._dtensor import DTensor, Switch, raw, wrap
 from ._moves import move, move_plainly
 from ._spec import Spec
 from ._table import RULES, VIEWS, each_result, in_place, leaves_of, mesh_of, replicated
@@ -29,25 +26,19 @@ _RANDOM = frozenset("bernoulli bernoulli_ multinomial normal normal_ uniform_ ex
                     "randn_like randint_like rrelu rrelu_ dropout_ feature_dropout alpha_dropout feature_alpha_dropout dropout1d dropout2d dropout3d "
                     "gumbel_softmax fractional_max_pool2d fractional_max_pool3d trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ "
                     "xavier_normal_ orthogonal_ sparse_ scaled_dot_product_attention multi_head_attention_forward binomial randperm".split())
-_settings = threading.local()
+_replicates = Switch()
 
 
-@contextlib.contextmanager
 def implicit_replication():
     """Inside, plain tensors among DTensors count as whole on each rank."""
-    before = getattr(_settings, "replicates", False)
-    _settings.replicates = True
-    try:
-        yield
-    finally:
-        _settings.replicates = before
+    return _replicates.scope()
 
 
 def _adopted(value, mesh, name: str):
     """A plain tensor among DTensors: numbers are the same on each rank, others must say how they lie."""
     if not isinstance(value, Tensor) or isinstance(value, DTensor):
         return value
-    if value.numel() == 1 and value.dim() <= 1 or getattr(_settings, "replicates", False):
+    if value.numel() == 1 and value.dim() <= 1 or _replicates.on:
         return wrap(value.view_as(value) if value.requires_grad else value, Spec(mesh, [Replicate()] * mesh.ndim, value.shape))
     raise RuntimeError(f"{name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed "
                        f"operators! Got a plain tensor of shape {list(value.shape)}\nuse DTensor.from_local or distribute_tensor, or "

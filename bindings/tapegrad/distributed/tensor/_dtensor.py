@@ -5,7 +5,9 @@ The tape runs over the parts: operators do their work on them (`_rules_*.py`), a
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import threading
 
 from ... import _C, Size, Tensor, no_grad
 from ...nn import Parameter
@@ -33,6 +35,20 @@ def wrap(local: Tensor, spec: Spec) -> DTensor:
 
 def _mesh_of(mesh):
     return mesh if mesh is not None else _meshes._mesh_resources.get_current_mesh()
+
+
+class Switch(threading.local):
+    """Off in each thread, and on inside of scope()."""
+
+    on = False
+
+    @contextlib.contextmanager
+    def scope(self):
+        before, self.on = self.on, True
+        try:
+            yield
+        finally:
+            self.on = before
 
 
 class DTensor(Tensor):

@@ -161,16 +161,11 @@ class _Exchange(Function):
         return _Exchange.apply(grad, ctx.group, *ctx.back), None, None, None, None
 
 
-class _Summand(Function):
+class _Summand(_Reduce):
     @staticmethod
     def forward(ctx, x, group, op):
         ctx.op = op
         return _summand(x, group, op)
-
-    @staticmethod
-    def backward(ctx, grad):
-        _linear(ctx.op)
-        return grad, None, None
 
 
 class _AddUpGradients(Function):

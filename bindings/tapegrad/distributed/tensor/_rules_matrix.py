@@ -9,6 +9,14 @@ from ._spec import Spec, bounds
 from ._table import argument, prepare, rule
 
 
+def _beside(dim: int, batch: dict, place: int) -> tuple:
+    """How the other factor and the product lie where a factor is cut along dim, which is one of the batch or goes to `place`."""
+    if dim not in batch:
+        return Replicate(), Shard(place)
+    d, other = batch[dim]
+    return (Replicate() if other is None else Shard(other)), Shard(d)
+
+
 def _plan(a, b, k: tuple, places: tuple, batch: dict) -> tuple:
     """How the two factors and the product must lie, and the mesh's dimensions along which each factor is shared.
 
@@ -29,19 +37,11 @@ def _plan(a, b, k: tuple, places: tuple, batch: dict) -> tuple:
                 isinstance(q, Shard) and q.dim == k[1] and isinstance(p, Replicate)):
             p, q, r = Shard(k[0]), Shard(k[1]), Partial()
         elif isinstance(p, Shard) and p.dim != k[0]:
-            if p.dim in of_a:
-                d, db = of_a[p.dim]
-                q, r = (Replicate() if db is None else Shard(db)), Shard(d)
-            else:
-                q, r = Replicate(), Shard(places[0])
+            q, r = _beside(p.dim, of_a, places[0])
             if isinstance(q, Replicate):
                 shared_b.append(i)
         elif isinstance(q, Shard) and q.dim != k[1]:
-            if q.dim in of_b:
-                d, da = of_b[q.dim]
-                p, r = (Replicate() if da is None else Shard(da)), Shard(d)
-            else:
-                p, r = Replicate(), Shard(places[1])
+            p, r = _beside(q.dim, of_b, places[1])
             if isinstance(p, Replicate):
                 shared_a.append(i)
         else:

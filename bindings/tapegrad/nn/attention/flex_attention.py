@@ -161,12 +161,9 @@ class BlockMask:
         for name, value in zip(_FIELDS, values, strict=True):
             setattr(self, name, value)
         # The order in which a GPU kernel would add up gradients; kept, without effect.
-        self.dq_write_order = dq_write_order
-        self.dq_write_order_full = dq_write_order_full
-        self.dq_kv_order = dq_kv_order
-        self.dq_kv_order_spt = dq_kv_order_spt
-        self.BLOCK_SIZE = BLOCK_SIZE
-        self.mask_mod = mask_mod
+        self.dq_write_order, self.dq_write_order_full = dq_write_order, dq_write_order_full
+        self.dq_kv_order, self.dq_kv_order_spt = dq_kv_order, dq_kv_order_spt
+        self.BLOCK_SIZE, self.mask_mod = BLOCK_SIZE, mask_mod
 
     @classmethod
     def from_kv_blocks(cls, kv_num_blocks: Tensor, kv_indices: Tensor, full_kv_num_blocks: Tensor | None = None,

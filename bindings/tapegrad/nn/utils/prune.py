@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from ... import kthvalue, ones_like, rand, rand_like, topk, zeros_like
 from .convert_parameters import parameters_to_vector
+from .weight_norm import remove_hook
 
 __all__ = ["BasePruningMethod", "CustomFromMask", "Identity", "L1Unstructured", "LnStructured", "PruningContainer",
            "RandomStructured", "RandomUnstructured", "custom_from_mask", "global_unstructured", "identity", "is_pruned",
@@ -360,12 +361,9 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
 
 def remove(module, name):
     """Makes the pruning of module.name permanent."""
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name:
-            hook.remove(module)
-            del module._forward_pre_hooks[key]
-            return module
-    raise ValueError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
+    if not remove_hook(module, lambda hook: isinstance(hook, BasePruningMethod) and hook._tensor_name == name):
+        raise ValueError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
+    return module
 
 
 def is_pruned(module) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ... import dot, mv, no_grad
 from .. import functional as F
 from ..parameter import Parameter, is_lazy
+from .weight_norm import remove_hook
 
 __all__ = ["SpectralNorm", "remove_spectral_norm", "spectral_norm"]
 
@@ -103,12 +104,7 @@ def spectral_norm(module, name: str = "weight", n_power_iterations: int = 1, eps
 
 def remove_spectral_norm(module, name: str = "weight"):
     """The reverse of spectral_norm; the weight keeps its normalised value."""
-    for key, hook in list(module._forward_pre_hooks.items()):
-        if isinstance(hook, SpectralNorm) and hook.name == name:
-            hook.remove(module)
-            del module._forward_pre_hooks[key]
-            break
-    else:
+    if not remove_hook(module, lambda hook: isinstance(hook, SpectralNorm) and hook.name == name):
         raise ValueError(f"spectral_norm of '{name}' not found in {module}")
     for key, hook in list(module._state_dict_hooks.items()):
         if isinstance(hook, _VersionHook) and hook.fn.name == name:

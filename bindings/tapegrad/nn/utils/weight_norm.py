@@ -22,6 +22,16 @@ def normalised(v, g, dim: int):
     return v * (g / norm_except_dim(v, dim))
 
 
+def remove_hook(module, fits) -> bool:
+    """Ends the first forward pre-hook for which fits(hook), through its own remove(module); whether there was one."""
+    for key, hook in module._forward_pre_hooks.items():
+        if fits(hook):
+            hook.remove(module)
+            del module._forward_pre_hooks[key]
+            return True
+    return False
+
+
 class WeightNorm:
     """The hook: sets the weight from its length `NAME_g` and its direction `NAME_v`."""
 
@@ -71,9 +81,6 @@ def weight_norm(module, name: str = "weight", dim: int | None = 0):
 
 def remove_weight_norm(module, name: str = "weight"):
     """The reverse of weight_norm; the weight keeps its value."""
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, WeightNorm) and hook.name == name:
-            hook.remove(module)
-            del module._forward_pre_hooks[key]
-            return module
-    raise ValueError(f"weight_norm of '{name}' not found in {module}")
+    if not remove_hook(module, lambda hook: isinstance(hook, WeightNorm) and hook.name == name):
+        raise ValueError(f"weight_norm of '{name}' not found in {module}")
+    return module

@@ -80,14 +80,9 @@ class ShardDataset(IterableDataset):
             raise ValueError(f"ShardDataset: parallel and read_ahead are at least 1: got {parallel} and {read_ahead}")
         if not 0 <= rank < num_replicas:
             raise ValueError(f"ShardDataset: rank must lie in [0, {num_replicas}): got {rank}")
-        self.read = read
-        self.shuffle = shuffle
-        self.buffer_size = buffer_size
-        self.parallel = parallel
-        self.read_ahead = read_ahead
-        self.seed = seed
+        self.read, self.parallel, self.read_ahead = read, parallel, read_ahead
+        self.shuffle, self.buffer_size, self.seed, self.epoch = shuffle, buffer_size, seed, 0
         self.num_replicas, self.rank = num_replicas, rank
-        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, on which the order depends."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 
 import numpy as np
 
 from .._pillow import pillow
-from .utils import check_integrity, download_and_extract_archive
-from .vision import VisionDataset
+from .vision import ArchivedDataset
 
 __all__ = ["CIFAR10", "CIFAR100"]
 
@@ -33,7 +31,7 @@ def read_batch(path) -> dict:
         return _PlainUnpickler(io.BytesIO(file.read()), encoding="latin1").load()
 
 
-class CIFAR10(VisionDataset):
+class CIFAR10(ArchivedDataset):
     """60,000 32 x 32 colour images of 10 classes: (image, number of the class), each through its transform.
 
     root: the folder in which cifar-10-batches-py lies or is unpacked. `data` is an array (N, 32, 32, 3) of uint8, `targets` a list.
@@ -57,18 +55,12 @@ class CIFAR10(VisionDataset):
     def __init__(self, root, train: bool = True, transform=None, target_transform=None, download: bool = False) -> None:
         super().__init__(root, transform=transform, target_transform=target_transform)
         self.train = train
-        if download:
-            self.download()
-        if not self._check_integrity():
-            raise RuntimeError("Dataset not found or corrupted. You can use download=True to download it")
+        self._find(download)
         batches = [read_batch(self._path(name)) for name, _ in (self.train_list if train else self.test_list)]
         self.data = np.ascontiguousarray(np.concatenate([b["data"] for b in batches]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
         self.targets = [int(label) for b in batches for label in (b["labels"] if "labels" in b else b["fine_labels"])]
         self.classes = read_batch(self._path(self.meta["filename"]))[self.meta["key"]]
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.root, self.base_folder, name)
 
     @property
     def _deterministic(self) -> bool:
@@ -77,17 +69,8 @@ class CIFAR10(VisionDataset):
     def __getitem__(self, index: int):
         return self._transformed(pillow().fromarray(self.data[index]), self.targets[index])
 
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def _check_integrity(self) -> bool:
-        files = [*self.train_list, *self.test_list, (self.meta["filename"], self.meta["md5"])]
-        return all(check_integrity(self._path(name), md5) for name, md5 in files)
-
-    def download(self) -> None:
-        """Fetches and unpacks the archive unless all files are there."""
-        if not self._check_integrity():
-            download_and_extract_archive(self.url, self.root, filename=self.filename, md5=self.tgz_md5)
+    def _files(self) -> list:
+        return [*super()._files(), (self.meta["filename"], self.meta["md5"])]
 
     def extra_repr(self) -> str:
         return f"Split: {'Train' if self.train else 'Test'}"

@@ -8,8 +8,8 @@ import numpy as np
 
 from .._pillow import pillow
 from .matfile import read_mat
-from .utils import check_integrity, download_and_extract_archive, download_url, verify_str_arg
-from .vision import VisionDataset
+from .utils import check_integrity, download_url, verify_str_arg
+from .vision import ArchivedDataset, VisionDataset
 
 __all__ = ["STL10", "SVHN"]
 
@@ -51,7 +51,7 @@ class SVHN(VisionDataset):
         return f"Split: {self.split}"
 
 
-class STL10(VisionDataset):
+class STL10(ArchivedDataset):
     """96 x 96 colour images of 10 classes: (image, class, or -1). split: 'train', 'test', 'unlabeled' or 'train+unlabeled'; folds: 0 to 9."""
 
     base_folder = "stl10_binary"
@@ -71,17 +71,11 @@ class STL10(VisionDataset):
         if folds is not None and (not isinstance(folds, int) or not 0 <= folds < 10):
             raise ValueError(f"Value for argument folds should be in the range [0, 10), but got {folds}.")
         self.folds = folds
-        if download:
-            self.download()
-        if not self._check_integrity():
-            raise RuntimeError("Dataset not found or corrupted. You can use download=True to download it")
+        self._find(download)
         parts = [self._part(name) for name in split.split("+")]
         self.data, self.labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         with open(self._path(self.class_names_file)) as file:
             self.classes = file.read().splitlines()
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.root, self.base_folder, name)
 
     def _part(self, name: str):
         images = np.fromfile(self._path(f"{name}_X.bin"), np.uint8).reshape(-1, 3, 96, 96).transpose(0, 1, 3, 2)  # columns come first
@@ -97,17 +91,6 @@ class STL10(VisionDataset):
     def __getitem__(self, index: int):
         label = None if self.labels is None else int(self.labels[index])
         return self._transformed(pillow().fromarray(np.ascontiguousarray(self.data[index].transpose(1, 2, 0))), label)
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def _check_integrity(self) -> bool:
-        return all(check_integrity(self._path(name), md5) for name, md5 in (*self.train_list, *self.test_list))
-
-    def download(self) -> None:
-        """Fetches and unpacks the archive unless all files are there."""
-        if not self._check_integrity():
-            download_and_extract_archive(self.url, self.root, filename=self.filename, md5=self.tgz_md5)
 
     def extra_repr(self) -> str:
         return f"Split: {self.split}"

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 
+from ...datasets.mnist import WithTransforms
 from ...utils.data import Dataset
+from .utils import check_integrity, download_and_extract_archive
 
 __all__ = ["StandardTransform", "VisionDataset"]
 
 
-class StandardTransform:
+class StandardTransform(WithTransforms):
     """One transform for the image, another one for the target."""
 
     def __init__(self, transform=None, target_transform=None) -> None:
         self.transform = transform
         self.target_transform = target_transform
 
-    def __call__(self, input, target):  # noqa: A002
-        if self.transform is not None:
-            input = self.transform(input)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return input, target
+    __call__ = WithTransforms._transformed
 
     def __repr__(self) -> str:
         lines = [type(self).__name__]
@@ -31,7 +28,7 @@ class StandardTransform:
         return "\n".join(lines)
 
 
-class VisionDataset(Dataset):
+class VisionDataset(WithTransforms, Dataset):
     """Base of data sets of pictures: root, and either transforms of both or transform and target_transform.
 
     Raises ValueError when transforms is given together with one of the other two.
@@ -67,9 +64,33 @@ class VisionDataset(Dataset):
         """Further lines of repr."""
         return ""
 
-    def _transformed(self, image, target):
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return image, target
+
+class ArchivedDataset(VisionDataset):
+    """Base of data sets in one archive: its `url`, `filename` and `tgz_md5`, the folder `base_folder` that is in it, and its files' checksums.
+
+    Raises RuntimeError when the files are not there or damaged.
+    """
+
+    def _find(self, download: bool) -> None:
+        if download:
+            self.download()
+        if not self._check_integrity():
+            raise RuntimeError("Dataset not found or corrupted. You can use download=True to download it")
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.root, self.base_folder, name)
+
+    def _files(self) -> list:
+        """(name, checksum) of each file."""
+        return [*self.train_list, *self.test_list]
+
+    def _check_integrity(self) -> bool:
+        return all(check_integrity(self._path(name), md5) for name, md5 in self._files())
+
+    def download(self) -> None:
+        """Fetches and unpacks the archive unless all files are there."""
+        if not self._check_integrity():
+            download_and_extract_archive(self.url, self.root, filename=self.filename, md5=self.tgz_md5)
+
+    def __len__(self) -> int:
+        return len(self.data)

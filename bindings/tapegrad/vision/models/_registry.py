@@ -29,6 +29,17 @@ def builder(function):
     return register_model(build)
 
 
+def variant(name: str, network, doc: str, *args, **options):
+    """The builder of one size of a network: network(*args, **options), where a caller's keyword arguments come before the options."""
+
+    def build(**kwargs):
+        return network(*args, **{**options, **kwargs})
+
+    build.__name__ = build.__qualname__ = name
+    build.__module__, build.__doc__ = network.__module__, doc
+    return builder(build)
+
+
 def _with_weights(function, weights, pretrained, progress: bool, kwargs: dict):
     from ._weights import weights_for
 

@@ -7,7 +7,7 @@ from functools import partial
 from ... import nn, ones
 from ...nn import functional as F
 from ..ops.misc import Conv2dNormActivation, Permute, StochasticDepth
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["ConvNeXt", "convnext_base", "convnext_large", "convnext_small", "convnext_tiny"]
 
@@ -67,13 +67,7 @@ class ConvNeXt(nn.Module):
 
 def _function(name: str, widths, depths, drop: float):
     setting = list(zip(widths, [*widths[1:], None], depths, strict=True))
-
-    def build(**kwargs) -> ConvNeXt:
-        return ConvNeXt(setting, **{"stochastic_depth_prob": drop, **kwargs})
-
-    build.__name__ = build.__qualname__ = f"convnext_{name}"
-    build.__doc__ = f"ConvNeXt, {name}."
-    return builder(build)
+    return variant(f"convnext_{name}", ConvNeXt, f"ConvNeXt, {name}.", setting, stochastic_depth_prob=drop)
 
 
 convnext_tiny = _function("tiny", (96, 192, 384, 768), (3, 3, 9, 3), 0.1)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from ... import cat, flatten, nn
 from ...nn import functional as F
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["DenseNet", "densenet121", "densenet161", "densenet169", "densenet201"]
 
@@ -94,25 +94,7 @@ class DenseNet(nn.Module):
         return self.classifier(flatten(F.adaptive_avg_pool2d(x, (1, 1)), 1))
 
 
-@builder
-def densenet121(**kwargs) -> DenseNet:
-    """DenseNet with 121 layers."""
-    return DenseNet(32, (6, 12, 24, 16), 64, **kwargs)
-
-
-@builder
-def densenet161(**kwargs) -> DenseNet:
-    """DenseNet with 161 layers."""
-    return DenseNet(48, (6, 12, 36, 24), 96, **kwargs)
-
-
-@builder
-def densenet169(**kwargs) -> DenseNet:
-    """DenseNet with 169 layers."""
-    return DenseNet(32, (6, 12, 32, 32), 64, **kwargs)
-
-
-@builder
-def densenet201(**kwargs) -> DenseNet:
-    """DenseNet with 201 layers."""
-    return DenseNet(32, (6, 12, 48, 32), 64, **kwargs)
+densenet121 = variant("densenet121", DenseNet, "DenseNet with 121 layers.", 32, (6, 12, 24, 16), 64)
+densenet161 = variant("densenet161", DenseNet, "DenseNet with 161 layers.", 48, (6, 12, 36, 24), 96)
+densenet169 = variant("densenet169", DenseNet, "DenseNet with 169 layers.", 32, (6, 12, 32, 32), 64)
+densenet201 = variant("densenet201", DenseNet, "DenseNet with 201 layers.", 32, (6, 12, 48, 32), 64)

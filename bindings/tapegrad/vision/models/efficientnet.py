@@ -7,8 +7,8 @@ from functools import partial
 
 from ... import flatten, nn
 from ..ops.misc import Conv2dNormActivation, SqueezeExcitation, StochasticDepth
-from ._registry import builder
-from .mobilenet import _make_divisible
+from ._registry import variant
+from .mobilenet import _initialise, _make_divisible
 
 __all__ = ["EfficientNet", *(f"efficientnet_b{i}" for i in range(8)), "efficientnet_v2_l", "efficientnet_v2_m", "efficientnet_v2_s"]
 
@@ -42,6 +42,11 @@ class _Block(nn.Module):
         return self.stochastic_depth(out) + x if self.use_res_connect else out
 
 
+def _uniform(linear: nn.Linear) -> None:
+    bound = 1.0 / math.sqrt(linear.out_features)
+    nn.init.uniform_(linear.weight, -bound, bound)
+
+
 class EfficientNet(nn.Module):
     """Images (N, 3, H, W) to scores (N, num_classes).
 
@@ -66,18 +71,7 @@ class EfficientNet(nn.Module):
         self.features = nn.Sequential(*layers)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(p=dropout, inplace=True), nn.Linear(last_channel, num_classes))
-        for m in self.modules():
-            if isinstance(m, nn.Conv2d):
-                nn.init.kaiming_normal_(m.weight, mode="fan_out")
-                if m.bias is not None:
-                    nn.init.zeros_(m.bias)
-            elif isinstance(m, (nn.BatchNorm2d, nn.GroupNorm)):
-                nn.init.ones_(m.weight)
-                nn.init.zeros_(m.bias)
-            elif isinstance(m, nn.Linear):
-                bound = 1.0 / math.sqrt(m.out_features)
-                nn.init.uniform_(m.weight, -bound, bound)
-                nn.init.zeros_(m.bias)
+        _initialise(self, _uniform)
 
     def forward(self, x):
         return self.classifier(flatten(self.avgpool(self.features(x)), 1))
@@ -93,13 +87,7 @@ def _scaled(number: int):
     width, depth, dropout = _SCALES[number]
     setting = [(False, e, k, s, _make_divisible(i * width), _make_divisible(o * width), math.ceil(n * depth)) for e, k, s, i, o, n in _B0]
     norm = partial(nn.BatchNorm2d, eps=0.001, momentum=0.01) if number >= 5 else None
-
-    def build(**kwargs) -> EfficientNet:
-        return EfficientNet(setting, **{"dropout": dropout, "norm_layer": norm, **kwargs})
-
-    build.__name__ = build.__qualname__ = f"efficientnet_b{number}"
-    build.__doc__ = f"EfficientNet B{number}."
-    return builder(build)
+    return variant(f"efficientnet_b{number}", EfficientNet, f"EfficientNet B{number}.", setting, dropout=dropout, norm_layer=norm)
 
 
 (efficientnet_b0, efficientnet_b1, efficientnet_b2, efficientnet_b3, efficientnet_b4, efficientnet_b5, efficientnet_b6,
@@ -117,14 +105,8 @@ _V2 = {
 
 def _second(size: str):
     dropout, setting = _V2[size]
-
-    def build(**kwargs) -> EfficientNet:
-        norm = partial(nn.BatchNorm2d, eps=1e-03)
-        return EfficientNet(setting, **{"dropout": dropout, "norm_layer": norm, "last_channel": 1280, **kwargs})
-
-    build.__name__ = build.__qualname__ = f"efficientnet_v2_{size}"
-    build.__doc__ = f"EfficientNetV2 of size {size}."
-    return builder(build)
+    return variant(f"efficientnet_v2_{size}", EfficientNet, f"EfficientNetV2 of size {size}.", setting, dropout=dropout,
+                   norm_layer=partial(nn.BatchNorm2d, eps=1e-03), last_channel=1280)
 
 
 efficientnet_v2_s, efficientnet_v2_m, efficientnet_v2_l = map(_second, "sml")

@@ -25,6 +25,16 @@ class BasicConv2d(nn.Module):
         return F.relu(self.bn(self.conv(x)), inplace=True)
 
 
+def truncated_normal(network: nn.Module, std: float) -> None:
+    """Starts convolutions and linear layers with a truncated normal distribution, each with its own `stddev` where it has one."""
+    for m in network.modules():
+        if isinstance(m, (nn.Conv2d, nn.Linear)):
+            nn.init.trunc_normal_(m.weight, mean=0.0, std=float(getattr(m, "stddev", std)), a=-2, b=2)
+        elif isinstance(m, nn.BatchNorm2d):
+            nn.init.constant_(m.weight, 1)
+            nn.init.constant_(m.bias, 0)
+
+
 class Inception(nn.Module):
     """Four ways side by side: 1 x 1, 3 x 3, again 3 x 3 (where the paper has 5 x 5), and pooling."""
 
@@ -88,12 +98,7 @@ class GoogLeNet(nn.Module):
         self.dropout = nn.Dropout(p=dropout)
         self.fc = nn.Linear(1024, num_classes)
         if init_weights:
-            for m in self.modules():
-                if isinstance(m, (nn.Conv2d, nn.Linear)):
-                    nn.init.trunc_normal_(m.weight, mean=0.0, std=0.01, a=-2, b=2)
-                elif isinstance(m, nn.BatchNorm2d):
-                    nn.init.constant_(m.weight, 1)
-                    nn.init.constant_(m.bias, 0)
+            truncated_normal(self, 0.01)
 
     def forward(self, x):
         if self.transform_input:

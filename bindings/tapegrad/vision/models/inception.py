@@ -7,7 +7,7 @@ from collections import namedtuple
 from ... import cat, flatten, nn
 from ...nn import functional as F
 from ._registry import builder
-from .googlenet import BasicConv2d, imagenet_to_half
+from .googlenet import BasicConv2d, imagenet_to_half, truncated_normal
 
 __all__ = ["Inception3", "InceptionOutputs", "inception_v3"]
 
@@ -140,12 +140,7 @@ class Inception3(nn.Module):
         self.dropout = nn.Dropout(p=dropout)
         self.fc = nn.Linear(2048, num_classes)
         if init_weights or init_weights is None:
-            for m in self.modules():
-                if isinstance(m, (nn.Conv2d, nn.Linear)):
-                    nn.init.trunc_normal_(m.weight, mean=0.0, std=float(getattr(m, "stddev", 0.1)), a=-2, b=2)
-                elif isinstance(m, nn.BatchNorm2d):
-                    nn.init.constant_(m.weight, 1)
-                    nn.init.constant_(m.bias, 0)
+            truncated_normal(self, 0.1)
 
     def forward(self, x):
         if self.transform_input:

@@ -7,7 +7,7 @@ from functools import partial
 from ... import flatten, nn
 from ...nn import functional as F
 from ..ops.misc import Conv2dNormActivation, SqueezeExcitation
-from ._registry import builder
+from ._registry import builder, variant
 
 __all__ = ["MobileNetV2", "MobileNetV3", "mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small"]
 
@@ -18,7 +18,12 @@ def _make_divisible(v: float, divisor: int = 8, min_value=None) -> int:
     return rounded + divisor if rounded < 0.9 * v else rounded
 
 
-def _initialise(module: nn.Module) -> None:
+def _narrow(linear: nn.Linear) -> None:
+    nn.init.normal_(linear.weight, 0, 0.01)
+
+
+def _initialise(module: nn.Module, weight_of=_narrow) -> None:
+    """weight_of(layer): sets the weight of a linear layer."""
     for m in module.modules():
         if isinstance(m, nn.Conv2d):
             nn.init.kaiming_normal_(m.weight, mode="fan_out")
@@ -28,7 +33,7 @@ def _initialise(module: nn.Module) -> None:
             nn.init.ones_(m.weight)
             nn.init.zeros_(m.bias)
         elif isinstance(m, nn.Linear):
-            nn.init.normal_(m.weight, 0, 0.01)
+            weight_of(m)
             nn.init.zeros_(m.bias)
 
 
@@ -160,13 +165,5 @@ class MobileNetV3(nn.Module):
         return self.classifier(flatten(self.avgpool(self.features(x)), 1))
 
 
-@builder
-def mobilenet_v3_large(**kwargs) -> MobileNetV3:
-    """MobileNet V3, the large one."""
-    return MobileNetV3(_LARGE, 1280, **kwargs)
-
-
-@builder
-def mobilenet_v3_small(**kwargs) -> MobileNetV3:
-    """MobileNet V3, the small one."""
-    return MobileNetV3(_SMALL, 1024, **kwargs)
+mobilenet_v3_large = variant("mobilenet_v3_large", MobileNetV3, "MobileNet V3, the large one.", _LARGE, 1280)
+mobilenet_v3_small = variant("mobilenet_v3_small", MobileNetV3, "MobileNet V3, the small one.", _SMALL, 1024)

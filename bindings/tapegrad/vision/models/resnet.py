@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import flatten, nn
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["BasicBlock", "Bottleneck", "ResNet", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d",
            "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2"]
@@ -135,61 +135,18 @@ class ResNet(nn.Module):
         return self._forward_impl(x)
 
 
-@builder
-def resnet18(**kwargs) -> ResNet:
-    """ResNet with 18 layers."""
-    return ResNet(BasicBlock, [2, 2, 2, 2], **kwargs)
-
-
-@builder
-def resnet34(**kwargs) -> ResNet:
-    """ResNet with 34 layers."""
-    return ResNet(BasicBlock, [3, 4, 6, 3], **kwargs)
-
-
-@builder
-def resnet50(**kwargs) -> ResNet:
-    """ResNet with 50 layers."""
-    return ResNet(Bottleneck, [3, 4, 6, 3], **kwargs)
-
-
-@builder
-def resnet101(**kwargs) -> ResNet:
-    """ResNet with 101 layers."""
-    return ResNet(Bottleneck, [3, 4, 23, 3], **kwargs)
-
-
-@builder
-def resnet152(**kwargs) -> ResNet:
-    """ResNet with 152 layers."""
-    return ResNet(Bottleneck, [3, 8, 36, 3], **kwargs)
-
-
-@builder
-def resnext50_32x4d(**kwargs) -> ResNet:
-    """ResNeXt with 50 layers, 32 groups of 4 channels."""
-    return ResNet(Bottleneck, [3, 4, 6, 3], **{"groups": 32, "width_per_group": 4, **kwargs})
-
-
-@builder
-def resnext101_32x8d(**kwargs) -> ResNet:
-    """ResNeXt with 101 layers, 32 groups of 8 channels."""
-    return ResNet(Bottleneck, [3, 4, 23, 3], **{"groups": 32, "width_per_group": 8, **kwargs})
-
-
-@builder
-def resnext101_64x4d(**kwargs) -> ResNet:
-    """ResNeXt with 101 layers, 64 groups of 4 channels."""
-    return ResNet(Bottleneck, [3, 4, 23, 3], **{"groups": 64, "width_per_group": 4, **kwargs})
-
-
-@builder
-def wide_resnet50_2(**kwargs) -> ResNet:
-    """ResNet with 50 layers, twice as wide inside of the bottlenecks."""
-    return ResNet(Bottleneck, [3, 4, 6, 3], **{"width_per_group": 128, **kwargs})
-
-
-@builder
-def wide_resnet101_2(**kwargs) -> ResNet:
-    """ResNet with 101 layers, twice as wide inside of the bottlenecks."""
-    return ResNet(Bottleneck, [3, 4, 23, 3], **{"width_per_group": 128, **kwargs})
+resnet18 = variant("resnet18", ResNet, "ResNet with 18 layers.", BasicBlock, [2, 2, 2, 2])
+resnet34 = variant("resnet34", ResNet, "ResNet with 34 layers.", BasicBlock, [3, 4, 6, 3])
+resnet50 = variant("resnet50", ResNet, "ResNet with 50 layers.", Bottleneck, [3, 4, 6, 3])
+resnet101 = variant("resnet101", ResNet, "ResNet with 101 layers.", Bottleneck, [3, 4, 23, 3])
+resnet152 = variant("resnet152", ResNet, "ResNet with 152 layers.", Bottleneck, [3, 8, 36, 3])
+resnext50_32x4d = variant("resnext50_32x4d", ResNet, "ResNeXt with 50 layers, 32 groups of 4 channels.",
+                          Bottleneck, [3, 4, 6, 3], groups=32, width_per_group=4)
+resnext101_32x8d = variant("resnext101_32x8d", ResNet, "ResNeXt with 101 layers, 32 groups of 8 channels.",
+                           Bottleneck, [3, 4, 23, 3], groups=32, width_per_group=8)
+resnext101_64x4d = variant("resnext101_64x4d", ResNet, "ResNeXt with 101 layers, 64 groups of 4 channels.",
+                           Bottleneck, [3, 4, 23, 3], groups=64, width_per_group=4)
+wide_resnet50_2 = variant("wide_resnet50_2", ResNet, "ResNet with 50 layers, twice as wide inside of the bottlenecks.",
+                          Bottleneck, [3, 4, 6, 3], width_per_group=128)
+wide_resnet101_2 = variant("wide_resnet101_2", ResNet, "ResNet with 101 layers, twice as wide inside of the bottlenecks.",
+                           Bottleneck, [3, 4, 23, 3], width_per_group=128)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import cat, nn
 from ...nn import functional as F
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["ShuffleNetV2", "shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0"]
 
@@ -63,25 +63,10 @@ class ShuffleNetV2(nn.Module):
         return self.fc(self.conv5(x).mean([2, 3]))
 
 
-@builder
-def shufflenet_v2_x0_5(**kwargs) -> ShuffleNetV2:
-    """ShuffleNet V2 of half the width."""
-    return ShuffleNetV2([4, 8, 4], [24, 48, 96, 192, 1024], **kwargs)
-
-
-@builder
-def shufflenet_v2_x1_0(**kwargs) -> ShuffleNetV2:
-    """ShuffleNet V2."""
-    return ShuffleNetV2([4, 8, 4], [24, 116, 232, 464, 1024], **kwargs)
-
-
-@builder
-def shufflenet_v2_x1_5(**kwargs) -> ShuffleNetV2:
-    """ShuffleNet V2 of one and a half times the width."""
-    return ShuffleNetV2([4, 8, 4], [24, 176, 352, 704, 1024], **kwargs)
-
-
-@builder
-def shufflenet_v2_x2_0(**kwargs) -> ShuffleNetV2:
-    """ShuffleNet V2 of twice the width."""
-    return ShuffleNetV2([4, 8, 4], [24, 244, 488, 976, 2048], **kwargs)
+shufflenet_v2_x0_5 = variant("shufflenet_v2_x0_5", ShuffleNetV2, "ShuffleNet V2 of half the width.",
+                             [4, 8, 4], [24, 48, 96, 192, 1024])
+shufflenet_v2_x1_0 = variant("shufflenet_v2_x1_0", ShuffleNetV2, "ShuffleNet V2.", [4, 8, 4], [24, 116, 232, 464, 1024])
+shufflenet_v2_x1_5 = variant("shufflenet_v2_x1_5", ShuffleNetV2, "ShuffleNet V2 of one and a half times the width.",
+                             [4, 8, 4], [24, 176, 352, 704, 1024])
+shufflenet_v2_x2_0 = variant("shufflenet_v2_x2_0", ShuffleNetV2, "ShuffleNet V2 of twice the width.",
+                             [4, 8, 4], [24, 244, 488, 976, 2048])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import cat, flatten, nn
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["SqueezeNet", "squeezenet1_0", "squeezenet1_1"]
 
@@ -66,13 +66,5 @@ class SqueezeNet(nn.Module):
         return flatten(self.classifier(self.features(x)), 1)
 
 
-@builder
-def squeezenet1_0(**kwargs) -> SqueezeNet:
-    """SqueezeNet 1.0."""
-    return SqueezeNet("1_0", **kwargs)
-
-
-@builder
-def squeezenet1_1(**kwargs) -> SqueezeNet:
-    """SqueezeNet 1.1."""
-    return SqueezeNet("1_1", **kwargs)
+squeezenet1_0 = variant("squeezenet1_0", SqueezeNet, "SqueezeNet 1.0.", "1_0")
+squeezenet1_1 = variant("squeezenet1_1", SqueezeNet, "SqueezeNet 1.1.", "1_1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import flatten, nn
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["VGG", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn"]
 
@@ -53,14 +53,13 @@ def make_layers(stages, batch_norm: bool = False) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _function(name: str, kind: str, batch_norm: bool):
-    def build(**kwargs) -> VGG:
-        return VGG(make_layers(_STAGES[kind], batch_norm), **kwargs)
+def _vgg(kind: str, batch_norm: bool, **kwargs) -> VGG:
+    return VGG(make_layers(_STAGES[kind], batch_norm), **kwargs)
 
-    build.__name__ = build.__qualname__ = name
-    layers = sum(_STAGES[kind]) + 3
-    build.__doc__ = f"VGG with {layers} layers{' and batch normalisation' if batch_norm else ''}."
-    return builder(build)
+
+def _function(name: str, kind: str, batch_norm: bool):
+    doc = f"VGG with {sum(_STAGES[kind]) + 3} layers{' and batch normalisation' if batch_norm else ''}."
+    return variant(name, _vgg, doc, kind, batch_norm)
 
 
 vgg11, vgg11_bn = _function("vgg11", "A", False), _function("vgg11_bn", "A", True)

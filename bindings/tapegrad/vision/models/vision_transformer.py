@@ -8,7 +8,7 @@ from functools import partial
 
 from ... import cat, empty, nn, zeros
 from ..ops.misc import MLP
-from ._registry import builder
+from ._registry import variant
 
 __all__ = ["VisionTransformer", "vit_b_16", "vit_b_32", "vit_h_14", "vit_l_16", "vit_l_32"]
 
@@ -91,13 +91,8 @@ class VisionTransformer(nn.Module):
 
 
 def _function(name: str, patch: int, layers: int, heads: int, width: int):
-    def build(**kwargs) -> VisionTransformer:
-        return VisionTransformer(**{"image_size": 224, "patch_size": patch, "num_layers": layers, "num_heads": heads, "hidden_dim": width,
-                                    "mlp_dim": 4 * width, **kwargs})
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"A vision transformer of {layers} layers of width {width} on patches of {patch} pixels."
-    return builder(build)
+    return variant(name, VisionTransformer, f"A vision transformer of {layers} layers of width {width} on patches of {patch} pixels.",
+                   image_size=224, patch_size=patch, num_layers=layers, num_heads=heads, hidden_dim=width, mlp_dim=4 * width)
 
 
 vit_b_16, vit_b_32 = _function("vit_b_16", 16, 12, 12, 768), _function("vit_b_32", 32, 12, 12, 768)

@@ -73,6 +73,15 @@ def check_fill(fill):
     return fill
 
 
+def shown(*names: str, separator: str = ", "):
+    """A __repr__: the class and its attributes of these names."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({separator.join(f'{name}={getattr(self, name)}' for name in names)})"
+
+    return __repr__
+
+
 class RandomChange(Module):
     """Base of what happens with probability p."""
 
@@ -83,8 +92,7 @@ class RandomChange(Module):
     def forward(self, img):
         return self._change(img) if rand(()).item() < self.p else img
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(p={self.p})"
+    __repr__ = shown("p")
 
 
 # Containers.
@@ -229,8 +237,7 @@ class Normalize(Module):
     def forward(self, tensor):
         return F.normalize(tensor, self.mean, self.std, self.inplace)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(mean={self.mean}, std={self.std})"
+    __repr__ = shown("mean", "std")
 
 
 class LinearTransformation(Module):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ... import empty, float32, rand, randperm, tensor
 from ...nn import Module
 from . import functional as F
-from ._base import RandomChange, size_pair, uniform, whole
+from ._base import RandomChange, shown, size_pair, uniform, whole
 
 
 # Colours.
@@ -23,8 +23,7 @@ class Grayscale(Module):
     def forward(self, img):
         return F.rgb_to_grayscale(img, self.num_output_channels)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(num_output_channels={self.num_output_channels})"
+    __repr__ = shown("num_output_channels")
 
 
 class RandomGrayscale(RandomChange):
@@ -80,9 +79,7 @@ class ColorJitter(Module):
                 img = change[i](img, factors[i])
         return img
 
-    def __repr__(self) -> str:
-        return (f"{type(self).__name__}(brightness={self.brightness}, contrast={self.contrast}, saturation={self.saturation}, "
-                f"hue={self.hue})")
+    __repr__ = shown("brightness", "contrast", "saturation", "hue")
 
 
 class RandomInvert(RandomChange):
@@ -101,8 +98,7 @@ class RandomPosterize(RandomChange):
     def _change(self, img):
         return F.posterize(img, self.bits)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(bits={self.bits},p={self.p})"
+    __repr__ = shown("bits", "p", separator=",")
 
 
 class RandomSolarize(RandomChange):
@@ -115,8 +111,7 @@ class RandomSolarize(RandomChange):
     def _change(self, img):
         return F.solarize(img, self.threshold)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(threshold={self.threshold},p={self.p})"
+    __repr__ = shown("threshold", "p", separator=",")
 
 
 class RandomAdjustSharpness(RandomChange):
@@ -129,8 +124,7 @@ class RandomAdjustSharpness(RandomChange):
     def _change(self, img):
         return F.adjust_sharpness(img, self.sharpness_factor)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(sharpness_factor={self.sharpness_factor},p={self.p})"
+    __repr__ = shown("sharpness_factor", "p", separator=",")
 
 
 class RandomAutocontrast(RandomChange):
@@ -190,9 +184,7 @@ class RandomErasing(Module):
                              f"{img.shape[-3]} (number of input channels)")
         return F.erase(img, *self.get_params(img, self.scale, self.ratio, value), self.inplace)
 
-    def __repr__(self) -> str:
-        return (f"{type(self).__name__}(p={self.p}, scale={self.scale}, ratio={self.ratio}, value={self.value}, "
-                f"inplace={self.inplace})")
+    __repr__ = shown("p", "scale", "ratio", "value", "inplace")
 
 
 class GaussianBlur(Module):
@@ -225,5 +217,4 @@ class GaussianBlur(Module):
         sigma = self.get_params(self.sigma[0], self.sigma[1])
         return F.gaussian_blur(img, self.kernel_size, [sigma, sigma])
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(kernel_size={self.kernel_size}, sigma={self.sigma})"
+    __repr__ = shown("kernel_size", "sigma")

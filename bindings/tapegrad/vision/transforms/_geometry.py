@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ... import cat, rand
 from ...nn import Module
 from . import functional as F
-from ._base import RandomChange, check_fill, fill_for, interval, size_pair, size_pair_of_numbers, uniform, whole
+from ._base import RandomChange, check_fill, fill_for, interval, shown, size_pair, size_pair_of_numbers, uniform, whole
 from .functional import InterpolationMode, as_mode
 
 
@@ -34,18 +34,21 @@ class Resize(Module):
                 f"antialias={self.antialias})")
 
 
-class CenterCrop(Module):
-    """The middle of the image."""
+class _Crop(Module):
+    """Base of what is cut to one size."""
 
     def __init__(self, size) -> None:
         super().__init__()
         self.size = size_pair(size)
 
+    __repr__ = shown("size")
+
+
+class CenterCrop(_Crop):
+    """The middle of the image."""
+
     def forward(self, img):
         return F.center_crop(img, self.size)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(size={self.size})"
 
 
 class Pad(Module):
@@ -66,8 +69,7 @@ class Pad(Module):
     def forward(self, img):
         return F.pad(img, self.padding, self.fill, self.padding_mode)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(padding={self.padding}, fill={self.fill}, padding_mode={self.padding_mode})"
+    __repr__ = shown("padding", "fill", "padding_mode")
 
 
 class RandomCrop(Module):
@@ -100,8 +102,7 @@ class RandomCrop(Module):
             img = F.pad(img, [0, self.size[0] - height], self.fill, self.padding_mode)
         return F.crop(img, *self.get_params(img, self.size))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(size={self.size}, padding={self.padding})"
+    __repr__ = shown("size", "padding")
 
 
 class RandomResizedCrop(Module):
@@ -142,17 +143,11 @@ class RandomResizedCrop(Module):
                 f"antialias={self.antialias})")
 
 
-class FiveCrop(Module):
+class FiveCrop(_Crop):
     """The four corners and the middle, as a tuple."""
-
-    def __init__(self, size) -> None:
-        super().__init__()
-        self.size = size_pair(size)
 
     def forward(self, img):
         return F.five_crop(img, self.size)
-
-    __repr__ = CenterCrop.__repr__
 
 
 class TenCrop(Module):
@@ -165,8 +160,7 @@ class TenCrop(Module):
     def forward(self, img):
         return F.ten_crop(img, self.size, self.vertical_flip)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(size={self.size}, vertical_flip={self.vertical_flip})"
+    __repr__ = shown("size", "vertical_flip")
 
 
 class RandomHorizontalFlip(RandomChange):
@@ -278,8 +272,7 @@ class RandomPerspective(Module):
         start, end = self.get_params(width, height, self.distortion_scale)
         return F.perspective(img, start, end, self.interpolation, fill_for(img, self.fill))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(p={self.p})"
+    __repr__ = shown("p")
 
 
 class ElasticTransform(Module):
@@ -307,5 +300,4 @@ class ElasticTransform(Module):
         _, height, width = F.get_dimensions(img)
         return F.elastic_transform(img, self.get_params(self.alpha, self.sigma, [height, width]), self.interpolation, self.fill)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(alpha={self.alpha}, sigma={self.sigma}, interpolation={self.interpolation}, fill={self.fill})"
+    __repr__ = shown("alpha", "sigma", "interpolation", "fill")

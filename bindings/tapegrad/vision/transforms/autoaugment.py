@@ -9,7 +9,7 @@ import math
 from ... import is_tensor, rand, randint
 from ...nn import Module
 from . import functional as F
-from ._base import fill_for
+from ._base import fill_for, shown
 from .functional import InterpolationMode
 
 __all__ = ["AutoAugment", "AutoAugmentPolicy", "RandAugment", "TrivialAugmentWide"]
@@ -137,8 +137,7 @@ class AutoAugment(_Augment):
                 img = self._change(img, name, -magnitude if name in _SIGNED and sign == 0 else magnitude)
         return img
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(policy={self.policy}, fill={self.fill})"
+    __repr__ = shown("policy", "fill")
 
 
 _RAND_SPACE = ["Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness",
@@ -161,9 +160,7 @@ class RandAugment(_Augment):
             img = self._change(img, name, -magnitude if name in _SIGNED and _draw(2) else magnitude)
         return img
 
-    def __repr__(self) -> str:
-        return (f"{type(self).__name__}(num_ops={self.num_ops}, magnitude={self.magnitude}, num_magnitude_bins={self.num_magnitude_bins}, "
-                f"interpolation={self.interpolation}, fill={self.fill})")
+    __repr__ = shown("num_ops", "magnitude", "num_magnitude_bins", "interpolation", "fill")
 
 
 class TrivialAugmentWide(_Augment):
@@ -181,6 +178,4 @@ class TrivialAugmentWide(_Augment):
         magnitude = _strength(name, _draw(self.num_magnitude_bins), self.num_magnitude_bins, self._widest)
         return self._change(img, name, -magnitude if name in _SIGNED and _draw(2) else magnitude)
 
-    def __repr__(self) -> str:
-        return (f"{type(self).__name__}(num_magnitude_bins={self.num_magnitude_bins}, interpolation={self.interpolation}, "
-                f"fill={self.fill})")
+    __repr__ = shown("num_magnitude_bins", "interpolation", "fill")

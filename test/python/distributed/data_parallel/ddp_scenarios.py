@@ -35,6 +35,21 @@ def mlp(lib):
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
 
 
+def half_used(lib):
+    """Of its two layers it uses only the first one, unless both are asked for."""
+    nn = lib.nn
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.left = nn.Linear(6, 3), nn.Linear(6, 3)
+
+        def forward(self, x, both):
+            return self.used(x) + self.left(x) if both else self.used(x)
+
+    return Half()
+
+
 def batch(lib, step: int, rank: int, rows: int = 4):
     return lib.root.from_numpy(values((rows, 6), 1000 + 10 * step + rank)), lib.root.from_numpy(values((rows, 3), 5000 + 10 * step + rank))
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
-from distributed.data_parallel.ddp_scenarios import batch, fill, grads, library, mlp, state, train
+from distributed.data_parallel.ddp_scenarios import batch, fill, grads, half_used, library, mlp, state, train
 from distributed.ranks import results, run_ranks
 from tapegrad import nn
 from tapegrad.nn.parallel import DistributedDataParallel
@@ -252,18 +252,9 @@ def test_create_graph_warns():
     assert len(said) == 1
 
 
-class Half(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.used, self.left = nn.Linear(6, 3), nn.Linear(6, 3)
-
-    def forward(self, x, both):
-        return self.used(x) + self.left(x) if both else self.used(x)
-
-
 def unused(rank, size):
     said = []
-    model = Half()
+    model = half_used(LIB)
     fill(LIB, model)
     ddp = DistributedDataParallel(model)
     found = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
-from distributed.data_parallel.ddp_scenarios import batch, fill, grads, library, mlp, state
+from distributed.data_parallel.ddp_scenarios import batch, fill, grads, half_used, library, mlp, state
 from distributed.ranks import results, run_ranks
 from tapegrad import nn
 from tapegrad.distributed.algorithms.ddp_comm_hooks import (
@@ -164,15 +164,7 @@ def test_hooks_by_name():
 
 
 def with_unused(rank, size):
-    class Half(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.left = nn.Linear(6, 3), nn.Linear(6, 3)
-
-        def forward(self, x, both):
-            return self.used(x) + self.left(x) if both else self.used(x)
-
-    model = Half()
+    model = half_used(LIB)
     fill(LIB, model)
     ddp = DistributedDataParallel(model, find_unused_parameters=True)
     ddp.register_comm_hook(None, default_hooks.allreduce_hook)

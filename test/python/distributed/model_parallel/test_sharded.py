@@ -47,16 +47,20 @@ def same(got: dict, expected: dict) -> None:
 
 # --- ZeRO, stage 1 ---
 
+def zero_step(net, optimizer, step: int, rank: int, n: int) -> None:
+    x, y = batch(step)
+    optimizer.zero_grad()
+    nn.functional.mse_loss(net(mine(x, rank, n)), mine(y, rank, n)).backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad, dist.ReduceOp.AVG)
+    optimizer.step()
+
+
 def train_zero(rank: int, n: int, as_views: bool):
     net = model()
     optimizer = dist.optim.ZeroRedundancyOptimizer(net.parameters(), tg.optim.Adam, parameters_as_bucket_view=as_views, lr=0.05)
     for step in range(4):
-        x, y = batch(step)
-        optimizer.zero_grad()
-        nn.functional.mse_loss(net(mine(x, rank, n)), mine(y, rank, n)).backward()
-        for p in net.parameters():
-            dist.all_reduce(p.grad, dist.ReduceOp.AVG)
-        optimizer.step()
+        zero_step(net, optimizer, step, rank, n)
     numbers = sum(v.numel() for s in optimizer.optim.state.values() for v in s.values() if v.dim())
     with pytest.raises(RuntimeError, match="consolidate_state_dict"):
         optimizer.state_dict()
@@ -93,12 +97,7 @@ def resume_zero(rank: int, n: int):
             optimizer = dist.optim.ZeroRedundancyOptimizer(net.parameters(), tg.optim.Adam, lr=1.0)
             optimizer.load_state_dict(state[0])
             assert optimizer.param_groups[0]["lr"] == 0.05
-        x, y = batch(step)
-        optimizer.zero_grad()
-        nn.functional.mse_loss(net(mine(x, rank, n)), mine(y, rank, n)).backward()
-        for p in net.parameters():
-            dist.all_reduce(p.grad, dist.ReduceOp.AVG)
-        optimizer.step()
+        zero_step(net, optimizer, step, rank, n)
     return {k: v.numpy() for k, v in net.state_dict().items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from distributed.ranks import results, run_ranks
 from tapegrad import nn, optim
 from tapegrad.distributed.parameter_server import ParameterClient, ParameterServer
 from tapegrad.distributed.parameter_server._messages import decode, encode
+from threads import run_all
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -50,14 +52,17 @@ def work(store, worker, workers, steps, outcome, delay=0.0, **options):
 
 def run_workers(store, workers, steps, delays=(), **options):
     outcome: dict = {}
-    threads = [threading.Thread(target=work, args=(store, w, workers, steps, outcome, delays[w] if delays else 0.0), kwargs=options)
-               for w in range(workers)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(30)
-        assert not t.is_alive()
+    run_all([functools.partial(work, store, w, workers, steps, outcome, delays[w] if delays else 0.0, **options) for w in range(workers)], 30)
     return outcome
+
+
+def held_up(client, seconds: float) -> threading.Thread:
+    """A thread in client.pull(), which does not come back within the seconds."""
+    thread = threading.Thread(target=client.pull)
+    thread.start()
+    thread.join(seconds)
+    assert thread.is_alive()
+    return thread
 
 
 def test_workers_that_go_together_give_the_mean_of_their_gradients():
@@ -105,19 +110,13 @@ def test_nobody_is_further_ahead_than_the_bound():
         for _ in range(3):
             fast.pull()
             fast.push(grads)
-        waiting = threading.Thread(target=fast.pull)
-        waiting.start()
-        waiting.join(0.3)
-        assert waiting.is_alive()  # three pushes ahead
+        waiting = held_up(fast, 0.3)  # three pushes ahead
         slow.pull()
         slow.push(grads)
         waiting.join(5)
         assert not waiting.is_alive()
         fast.push(grads)
-        waiting = threading.Thread(target=fast.pull)
-        waiting.start()
-        waiting.join(0.2)
-        assert waiting.is_alive()
+        waiting = held_up(fast, 0.2)
         slow.close()  # who has left holds nobody up
         waiting.join(5)
         assert not waiting.is_alive()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import warnings
@@ -13,6 +14,7 @@ from distributed.parameter_server.jobs import adagrad, alone, equal, loss_of, mo
 from tapegrad import nn, optim
 from tapegrad.distributed.parameter_server import ParameterClient, ParameterServer
 from tapegrad.distributed.parameter_server._files import ShardFiles
+from threads import run_all
 
 
 def train(folder, until: int, shards: int = 2, **options) -> dict:
@@ -64,12 +66,7 @@ def resume_all(*found) -> list:
         except RuntimeError as error:
             said[k] = str(error)
 
-    threads = [threading.Thread(target=one, args=(k,)) for k in range(len(found))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(20)
-        assert not t.is_alive()
+    run_all([functools.partial(one, k) for k in range(len(found))])
     return said
 
 

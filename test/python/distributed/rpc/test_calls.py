@@ -18,6 +18,7 @@ from distributed.rpc.workers import run_workers, working
 from tapegrad import nn
 from tapegrad.distributed import rpc
 from tapegrad.distributed.rpc._values import find
+from threads import run_all
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -188,11 +189,7 @@ def test_functions_run_on_as_many_threads_as_there_may_be(alone):
     futures = [rpc.rpc_async("w0", w.waits, args=(0.1,)) for _ in range(4)]  # two threads
     assert tg.futures.wait_all(futures) == [0.1] * 4 and 0.19 < time.monotonic() - since < 2
     results: list = []
-    threads = [threading.Thread(target=lambda i=i: results.extend(call(w.add, i, j) for j in range(20))) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(20)
+    run_all([lambda i=i: results.extend(call(w.add, i, j) for j in range(20)) for i in range(8)])
     assert sorted(results) == sorted(i + j for i in range(8) for j in range(20))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 
 import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist
+from autograd.leaves import Same
 from distributed.rpc import workers as w
 from distributed.rpc.workers import run_workers
 from tapegrad import nn, optim
 from tapegrad.distributed import rpc
 from tapegrad.distributed.autograd import _contexts
+from threads import run_all
 
 
 def run(rref, x):
@@ -165,11 +167,7 @@ def scenario_contexts():
             dist.autograd.backward(context_id, [loss])
             found[i] = rpc.rpc_sync("w1", w.gradients, args=(context_id, a))
 
-    threads = [threading.Thread(target=train, args=(i,)) for i in range(1, 6)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(20)
+    run_all([functools.partial(train, i) for i in range(1, 6)])
     for i in range(1, 6):
         ca.zero_grad()
         ca(x * i).sum().backward()
@@ -211,11 +209,7 @@ def slow_square(x):
     return x ** 2
 
 
-class Fails(tg.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
+class Fails(Same):
     @staticmethod
     def backward(ctx, grad):
         raise ArithmeticError("not today")

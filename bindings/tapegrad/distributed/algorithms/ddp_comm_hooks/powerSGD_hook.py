@@ -60,6 +60,13 @@ class PowerSGDState:
             if name != "rng":
                 setattr(self, name, value)
 
+    def _whole(self, bucket) -> Future | None:
+        """The mean of a bucket's gradients as they are, in the steps before the first one in low rank; then None."""
+        if self.iter >= self.start_powerSGD_iter:
+            return None
+        self.maybe_increase_iter(bucket)
+        return _allreduce_fut(self.process_group, bucket.buffer())
+
     def maybe_increase_iter(self, bucket) -> None:
         """Counts a step with its last bucket."""
         if bucket.is_last():
@@ -146,9 +153,8 @@ def _low_rank(state, index: int, batches, ranks, rest, buffer, exact, bucket) ->
 def powerSGD_hook(state: PowerSGDState, bucket) -> Future:
     """The mean of the gradients: of matrices in low rank, of the rest whole."""
     buffer, index = bucket.buffer(), bucket.index()
-    if state.iter < state.start_powerSGD_iter:
-        state.maybe_increase_iter(bucket)
-        return _allreduce_fut(state.process_group, buffer)
+    if (whole := state._whole(bucket)) is not None:
+        return whole
     exact = state._add_errors(index, buffer)
     kinds, rest = {}, []
     for place, gradient in enumerate(bucket.gradients()):
@@ -178,9 +184,8 @@ def powerSGD_hook(state: PowerSGDState, bucket) -> Future:
 def batched_powerSGD_hook(state: PowerSGDState, bucket) -> Future:
     """The mean of a bucket's gradients, all as one square matrix in low rank: quicker and less exact than powerSGD_hook."""
     buffer, index = bucket.buffer(), bucket.index()
-    if state.iter < state.start_powerSGD_iter:
-        state.maybe_increase_iter(bucket)
-        return _allreduce_fut(state.process_group, buffer)
+    if (whole := state._whole(bucket)) is not None:
+        return whole
     n = buffer.numel()
     side = math.ceil(math.sqrt(n))
     square = empty(side * side, dtype=buffer.dtype, device=buffer.device)

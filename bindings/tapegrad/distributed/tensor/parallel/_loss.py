@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-
 from .... import Tensor, no_grad, where
 from ..._placements import Partial, Replicate, Shard
-from .._dtensor import DTensor, wrap
+from .._dtensor import DTensor, Switch, wrap
 from .._moves import move, move_plainly
 from .._spec import Spec, bounds
 from .._table import prepare, replicated
 
 __all__ = ["loss_parallel"]
 
-_here = threading.local()
+_parallel = Switch()
 
 
-@contextlib.contextmanager
 def loss_parallel():
     """Inside, nn.functional.cross_entropy keeps logits cut along the classes as they are. Targets are class indices, whole on each rank."""
-    before = getattr(_here, "on", False)
-    _here.on = True
-    try:
-        yield
-    finally:
-        _here.on = before
+    return _parallel.scope()
 
 
 def parallel_cross_entropy(x: DTensor, target: DTensor, weight, ignored: int, reduction: str, smoothing: float):
     """The loss, or NotImplemented where the scope is off or classes are not cut."""
     dim = 1 if x.ndim > 1 else 0
     cut = [i for i, p in enumerate(x.placements) if p == Shard(dim)]
-    if not getattr(_here, "on", False) or not cut:
+    if not _parallel.on or not cut:
         return NotImplemented
     if len(cut) > 1 or target.dtype.is_floating_point or smoothing or reduction not in ("mean", "sum", "none"):
         raise NotImplementedError("cross_entropy: in loss_parallel() classes may be cut along one dimension of the mesh, targets must be class indices, "
