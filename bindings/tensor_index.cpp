@@ -1,5 +1,6 @@
 // x[...], x[...] = y, len(x). A Python subscript becomes a list of Subscript (aten/index/subscript.h); nothing is
 // allocated for the usual one, a number or a slice or a few of them.
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/index/subscript.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/nested_data.h"

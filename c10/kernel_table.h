@@ -41,20 +41,21 @@ AnyKernel best_kernel(AnyKernel generic, AnyKernel avx2, AnyKernel avx512);
 }  // namespace tapegrad
 
 // TG_BEST_KERNEL(f): the best of cpu::generic::f, cpu::avx2::f and cpu::avx512::f, inside of namespace tapegrad.
-#define TG_KERNEL_OF(isa, f) reinterpret_cast<::tapegrad::AnyKernel>(&cpu::isa::f)
+#define TG_ISA_KERNEL(isa, f) reinterpret_cast<::tapegrad::AnyKernel>(&cpu::isa::f)
 #ifdef TG_HAVE_ISA_GENERIC
-#define TG_KERNEL_OF_GENERIC(f) TG_KERNEL_OF(generic, f)
+#define TG_ISA_KERNEL_GENERIC(f) TG_ISA_KERNEL(generic, f)
 #else
-#define TG_KERNEL_OF_GENERIC(f) nullptr
+#define TG_ISA_KERNEL_GENERIC(f) nullptr
 #endif
 #ifdef TG_HAVE_ISA_AVX2
-#define TG_KERNEL_OF_AVX2(f) TG_KERNEL_OF(avx2, f)
+#define TG_ISA_KERNEL_AVX2(f) TG_ISA_KERNEL(avx2, f)
 #else
-#define TG_KERNEL_OF_AVX2(f) nullptr
+#define TG_ISA_KERNEL_AVX2(f) nullptr
 #endif
 #ifdef TG_HAVE_ISA_AVX512
-#define TG_KERNEL_OF_AVX512(f) TG_KERNEL_OF(avx512, f)
+#define TG_ISA_KERNEL_AVX512(f) TG_ISA_KERNEL(avx512, f)
 #else
-#define TG_KERNEL_OF_AVX512(f) nullptr
+#define TG_ISA_KERNEL_AVX512(f) nullptr
 #endif
-#define TG_BEST_KERNEL(f) ::tapegrad::best_kernel(TG_KERNEL_OF_GENERIC(f), TG_KERNEL_OF_AVX2(f), TG_KERNEL_OF_AVX512(f))
+#define TG_BEST_KERNEL(f) \
+  ::tapegrad::best_kernel(TG_ISA_KERNEL_GENERIC(f), TG_ISA_KERNEL_AVX2(f), TG_ISA_KERNEL_AVX512(f))

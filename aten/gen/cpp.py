@@ -88,7 +88,7 @@ def chunks(rows: list, size: int) -> list[tuple[str, list]]:
     for row in rows:
         begins = zlib.crc32(row.name.encode()) % size == 0
         if not result or len(result[-1][1]) == 2 * size or begins and len(result[-1][1]) > 1:
-            result.append((row.name.strip("_"), []))
+            result.append((row.name, []))
         result[-1][1].append(row)
     return result
 

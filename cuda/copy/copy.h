@@ -10,6 +10,8 @@ namespace tapegrad::cuda {
 TG_API void copy_any(const Tensor& self, const Tensor& src, bool non_blocking);
 // Every element of a tensor on a device; the value's bytes are of the tensor's dtype.
 TG_API void fill_value(const Tensor& self, const Scalar& value);
+void fill_cuda(const Tensor& self,
+               const Operand& value);  // likewise, of a tensor without dimensions: the kernel of fill_
 // All bytes of a dense tensor.
 TG_API void zero_dense(const Tensor& self);
 

@@ -8,6 +8,9 @@
 #include "tapegrad/cuda/launch/value_fault.h"
 
 namespace tapegrad::cuda {
+
+void cumsum_cuda(const Tensor& input, int64_t dim, std::optional<DType>, const Tensor& out);  // scan/scan.cu
+
 namespace {
 
 struct CheckRepeats {
