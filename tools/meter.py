@@ -19,6 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import new_row
 import repeats
 
 try:
@@ -76,7 +77,7 @@ def longest_file():
 
 def repeated_places():
     found = repeats.pairs(tracked_files(*repeats.SUFFIXES))
-    return Row("pairs of places that share six or more lines of one shape", len(found), 220, "", "tools/repeats.py lists them")
+    return Row("pairs of places that share six or more lines of one shape", len(found), 175, "", "tools/repeats.py lists them")
 
 
 def generator_rows():
@@ -108,6 +109,13 @@ def operator_names_in(files):
                 for part in ast.walk(node):
                     if isinstance(part, ast.Constant) and part.value in names - distinctive:
                         yield f"{path.name}:{node.lineno} {part.value}"
+
+
+def new_row_rows(build):
+    changed = new_row.rewritten()
+    yield Row("generated files that a new row rewrites", len(changed), 6, "files")
+    again = new_row.compiled_again(build, changed) if (build / ".ninja_deps").exists() else None
+    yield Row("files that are compiled again for it", again and len(again), 60, "files")
 
 
 def best_of(count, function):
@@ -243,6 +251,7 @@ def measure(build, full):
     yield from generator_rows()
     yield parse_time(build)
     yield from build_rows(build)
+    yield from new_row_rows(build)
     yield import_time(build)
     yield installed_size(build)
     yield from overhead_rows(build)

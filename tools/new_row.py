@@ -53,9 +53,10 @@ def rewritten(at_end: bool = True) -> set[str]:
 
 
 def compiled_again(build: Path, changed: set[str]) -> set[str]:
-    """The objects of a build that has been done which depend on generated files, by what the compiler said it read."""
+    """The objects of a build that has been done which depend on generated files, by what the compiler said it read. Without ninja or a build by it: OSError, CalledProcessError."""
     names = {str(build / "gen" / path) for path in changed} | {f"gen/{path}" for path in changed}
-    said = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout
+    ninja = re.search(r"^CMAKE_MAKE_PROGRAM:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)[1]
+    said = subprocess.run([ninja, "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout
     objects, headers_of = set(), {}
     for block in said.split("\n\n"):
         target, *read = block.split("\n")
