@@ -1,6 +1,14 @@
 // Least squares: by QR for matrices of full rank (gels), else by singular values, of which those below rcond times the
 // largest count as zero (gelsd, gelss, and gelsy, whose rank and solution are the same).
-#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_decompose.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_solve.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/linalg/spectral.h"

@@ -1,7 +1,15 @@
 // The exponential of matrices by Padé approximants with scaling and squaring (aten/linalg/pade.h): a block of threads
 // for each small matrix, with its own degree; larger ones by products of the whole batch, all of the degree that the
 // largest needs, for which the host waits once.
-#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_maths.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_solve.h"
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/pade.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
