@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "c10/fake_memory.h"
-#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/functions_index.h"
 #include "tapegrad/c10/error.h"
 
 using tapegrad::CachingAllocator;

@@ -5,7 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/c10/philox_fill.h"
 
 using namespace tapegrad;

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <fstream>
 
-#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/aten/functions_random.h"
 #include "tapegrad/tapegrad.h"
 
 namespace tapegrad::nn {
