@@ -102,9 +102,9 @@ def _loop(op: Op) -> list[str]:
 def emit_loops(ops: list[Op], functor_folder: Path):
     """(path, text) of the generated kernel files: one text, compiled once per instruction set and for CUDA."""
     headers = sorted(p.name for p in functor_folder.glob("*.h")) if functor_folder.is_dir() else []
-    for kind, rows, skip, cuda in (("pointwise", "rows.h", "reduce", 12), ("reduce", "reduce_rows.h", "-", 4)):
+    for kind, rows, skip, cpu, cuda in (("pointwise", "rows.h", "reduce", 5, 12), ("reduce", "reduce_rows.h", "-", 2, 4)):
         for family, members in families([op for op in ops if op.kind == kind]).items():
-            for space, folder, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", 5), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
+            for space, folder, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", cpu), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
                 for name, part in chunks(members, chunk):
                     lines = [HEAD, f'#include "tapegrad/{folder}{rows}"']
                     lines += [f'#include "tapegrad/aten/functors/{h}"' for h in headers if not h.startswith(skip)]
