@@ -27,7 +27,7 @@ void PairwiseBackend::all_reduce(void* data, int64_t numel, DType dtype, Reduce 
   const auto itemsize = static_cast<int64_t>(element_size(dtype));
   const int64_t step = std::max(kBlock, size() * kPiece) / itemsize;
   const int64_t room = (std::min(step, numel) / size() + 1) * itemsize * (size() - 1);
-  std::vector<char> come(static_cast<size_t>(numel > step ? 2 * room : room));
+  const auto come = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(numel > step ? 2 * room : room));
   struct Block {
     std::vector<Bytes> pieces;  // by rank
     Terms sum;
@@ -44,7 +44,7 @@ void PairwiseBackend::all_reduce(void* data, int64_t numel, DType dtype, Reduce 
       counts.push_back(last - first);
       block.pieces.push_back({part + first * itemsize, static_cast<size_t>((last - first) * itemsize)});
     }
-    block.sum = collect(in, counts, come.data() + (begin / step % 2) * room, dtype, wait);
+    block.sum = collect(in, counts, come.get() + (begin / step % 2) * room, dtype, wait);
     return block;
   };
   Block block, next;
@@ -84,9 +84,10 @@ void PairwiseBackend::reduce(void* data, int64_t numel, DType dtype, Reduce op, 
     out.push_back({rank() == root ? static_cast<char*>(data) + first * itemsize : nullptr,
                    static_cast<size_t>((last - first) * itemsize)});
   }
-  std::vector<char> mine(static_cast<size_t>(counts[static_cast<size_t>(rank())] * itemsize));
-  reduce_scatter(in, counts, mine.data(), dtype, op, wait);
-  gather({mine.data(), mine.size()}, out, root, wait);
+  const auto nbytes = static_cast<size_t>(counts[static_cast<size_t>(rank())] * itemsize);
+  const auto mine = std::make_unique_for_overwrite<char[]>(nbytes);
+  reduce_scatter(in, counts, mine.get(), dtype, op, wait);
+  gather({mine.get(), nbytes}, out, root, wait);
 }
 
 void PairwiseBackend::all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) {
@@ -128,8 +129,9 @@ PairwiseBackend::Terms PairwiseBackend::collect(std::span<const void* const> in,
 void PairwiseBackend::reduce_scatter(std::span<const void* const> in, std::span<const int64_t> numel, void* out,
                                      DType dtype, Reduce op, const Wait& wait) {
   const int64_t n = numel[static_cast<size_t>(rank())];
-  std::vector<char> come((ranks() - 1) * static_cast<size_t>(n) * element_size(dtype));
-  const Terms sum = collect(in, numel, come.data(), dtype, wait);
+  const auto come =
+      std::make_unique_for_overwrite<char[]>((ranks() - 1) * static_cast<size_t>(n) * element_size(dtype));
+  const Terms sum = collect(in, numel, come.get(), dtype, wait);
   sum.swap->finish();
   reduce_bytes(out, sum.terms, n, dtype, op);
 }
