@@ -15,14 +15,7 @@ template <class F>
 using Function = F;  // declares a function of a type that is written as one
 }
 
-#define TG_ITERATED(op, kernel, kind)        \
-  namespace entries {                        \
-  extern TG_API OperatorEntry op;            \
-  }                                          \
-  namespace cuda {                           \
-  extern void kernel(const kind::Iterator&); \
-  }
-#define TG_WRITTEN(op, kernel, ...)            \
+#define TG_CUDA_KERNEL(op, kernel, ...)        \
   namespace entries {                          \
   extern TG_API OperatorEntry op;              \
   }                                            \
@@ -30,18 +23,15 @@ using Function = F;  // declares a function of a type that is written as one
   extern detail::Function<__VA_ARGS__> kernel; \
   }
 #include "tapegrad/cuda/kernel_list.inc"
-#undef TG_ITERATED
-#undef TG_WRITTEN
+#undef TG_CUDA_KERNEL
 
 namespace cuda {
 
 void fill_kernel_table() {
-#define TG_ITERATED(op, kernel, kind) \
+#define TG_CUDA_KERNEL(op, kernel, ...) \
   entries::op.kernels[static_cast<int>(DeviceType::CUDA)] = reinterpret_cast<AnyKernel>(&kernel);
-#define TG_WRITTEN(op, kernel, ...) TG_ITERATED(op, kernel, )
 #include "tapegrad/cuda/kernel_list.inc"
-#undef TG_ITERATED
-#undef TG_WRITTEN
+#undef TG_CUDA_KERNEL
   copy_across.store(&copy_any);
   sparse::check_indices.store(&record_out_of_bounds);
   set_optimizer_steps();

@@ -56,11 +56,15 @@ def compiled_again(build: Path, changed: set[str]) -> set[str]:
     """The objects of a build that has been done which depend on generated files, by what the compiler said it read. Without ninja or a build by it: OSError, CalledProcessError."""
     names = {str(build / "gen" / path) for path in changed} | {f"gen/{path}" for path in changed}
     ninja = re.search(r"^CMAKE_MAKE_PROGRAM:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)[1]
-    said = subprocess.run([ninja, "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout
+    def said(*tool):
+        return subprocess.run([ninja, "-C", build, "-t", *tool], capture_output=True, text=True, check=True).stdout
+
+    targets = {line.split(":")[0] for line in said("targets", "all").splitlines()}  # the log keeps those that have gone, too
     objects, headers_of = set(), {}
-    for block in said.split("\n\n"):
+    for block in said("deps").split("\n\n"):
         target, *read = block.split("\n")
-        headers_of[target.split(":")[0]] = {line.strip() for line in read}
+        if (target := target.split(":")[0]) in targets:
+            headers_of[target] = {line.strip() for line in read}
     precompiled = {re.match(r"CMakeFiles/\w+\.dir/", target)[0] for target, read in headers_of.items()
                    if target.endswith(".gch") and read & names}
     for target, read in headers_of.items():

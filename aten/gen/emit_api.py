@@ -110,4 +110,3 @@ def emit_functions(family: str, ops: list[Op], by_name) -> str:
         "#include \"tapegrad/aten/tensor.h\"", "#include \"tapegrad/c10/generator.h\"", "", "namespace tapegrad {", "",
         "// With checks and tape.", *public, "", "// Without tape: what kernels and shape functions call.", "namespace raw {", *raw,
         "}  // namespace raw", "", "}  // namespace tapegrad", ""])
-

@@ -72,8 +72,9 @@ def emit_loop_declarations(op: Op) -> list[str]:
 
 def emit_entry(op: Op) -> str:
     """The operator's entry of the kernel table."""
-    once = f"reinterpret_cast<AnyKernel>(&cpu::{op.get('cpu_once')})"
-    cpu = once if op.get("cpu_once") else f"TG_BEST_KERNEL({_symbol(op)})" if op.has_kernel else "nullptr"
+    cpu = f"TG_BEST_KERNEL({_symbol(op)})" if op.has_kernel else "nullptr"
+    if once := op.get("cpu_once"):
+        cpu = f"reinterpret_cast<AnyKernel>(&cpu::{once})"
     cuda = f", {cpu}" if op.get("any_device") else ""
     rule = emit_batch.RULES.get(emit_batch.rule_of(op), "Loop")
     return f'TG_API OperatorEntry {op.name}{{"{op.name}", batch::Rule::{rule}, {{{cpu}{cuda}}}}};'
@@ -113,12 +114,12 @@ def emit_loops(ops: list[Op], functor_folder: Path):
 
 
 def emit_cuda_list(ops: list[Op]) -> str:
-    """What cuda/kernel_table.cpp declares and fills the table with: of a written kernel its name and type."""
+    """What cuda/kernel_table.cpp declares and fills the table with: of each kernel its row, name and type."""
     lines = [HEAD]
     for op in [op for op in ops if op.has_kernel and not op.get("any_device")]:
         if op.kind in ("pointwise", "reduce"):
-            lines.append(f"TG_ITERATED({op.name}, {_symbol(op)}, {op.kind})")
-            continue
-        name = (op.get("cpu") or op.get("cpu_once")).removesuffix("_cpu") + "_cuda"
-        lines.append(f"TG_WRITTEN({op.name}, {name}, {kernel_type(op)})")
+            name, kind = _symbol(op), f"void(const {op.kind}::Iterator&)"
+        else:
+            name, kind = (op.get("cpu") or op.get("cpu_once")).removesuffix("_cpu") + "_cuda", kernel_type(op)
+        lines.append(f"TG_CUDA_KERNEL({op.name}, {name}, {kind})")
     return "\n".join([*lines, ""])
