@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "tapegrad/aten/dispatch/call.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/c10/available_memory.h"
@@ -66,37 +67,52 @@ void clear_cache() noexcept {
 }
 int change_nesting(int by) noexcept { return state.nesting += by; }
 
-Call::Call(Policy policy, std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists)
-    : mode_(0, kModeAutocast) {
-  DType widest = DType::float32;
-  if (policy == Policy::Promote) {
-    bool full = false;
-    std::optional<DType> lower;
-    auto look = [&](const Tensor& t) {
-      if (!eligible(t)) return;
-      if (!lower) lower = state.lower[slot_of(t)];
-      full |= t.dtype() != *lower;
-    };
-    for (const Tensor* t : tensors) look(*t);
-    for (TensorSpan list : lists)
-      for (const Tensor& t : list) look(t);
-    if (lower && !full) widest = *lower;
-  }
-  auto to = [&](const Tensor& t) {
-    switch (policy) {
-      case Policy::Lower:
-        return t.defined() ? cast(t, state.lower[slot_of(t)]) : t;
-      case Policy::Float32:
-        return cast(t, DType::float32);
-      default:
-        return cast(t, widest);
-    }
+namespace {
+
+using dispatch::Cast;
+
+// The widest dtype among the arguments, of those that autocast casts.
+DType widest_of(dispatch::Arguments arguments) {
+  bool full = false;
+  std::optional<DType> lower;
+  auto look = [&](const Tensor& t) {
+    if (!eligible(t)) return;
+    if (!lower) lower = state.lower[slot_of(t)];
+    full |= t.dtype() != *lower;
   };
-  for (const Tensor* t : tensors) tensors_.push_back(to(*t));
-  for (TensorSpan list : lists) {
-    lists_.emplace_back();
-    for (const Tensor& t : list) lists_.back().push_back(to(t));
+  for (const dispatch::Argument& a : arguments) {
+    if (a.is_tensor()) look(a.tensor());
+    if (a.is_list())
+      for (const Tensor& t : a.list()) look(t);
   }
+  return lower && !full ? *lower : DType::float32;
 }
 
+void handle(dispatch::Call& call, dispatch::Results& results) {
+  const ModeGuard without(0, kModeAutocast);
+  const Cast policy = call.function.cast;
+  if (policy == Cast::Keep) return call.proceed(results);
+  const DType same = policy == Cast::Promote ? widest_of(call.arguments) : DType::float32;
+  auto to = [&](const Tensor& t) {
+    if (!t.defined()) return t;
+    return cast(t, policy == Cast::Lower ? state.lower[slot_of(t)] : same);
+  };
+  dispatch::ChangedArguments changed(call.arguments);
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const dispatch::Argument& a = call.arguments[i];
+    if (a.is_tensor()) {
+      changed.set_tensor(i, to(a.tensor()));
+    } else if (a.is_list()) {
+      std::vector<Tensor> list;
+      for (const Tensor& t : a.list()) list.push_back(to(t));
+      changed.set_list(i, std::move(list));
+    }
+  }
+  call.arguments = changed.arguments();
+  call.proceed(results);
+}
+
+const dispatch::Registration registration({dispatch::kOrderAutocast, dispatch::Stage::Public, kModeAutocast, &handle});
+
+}  // namespace
 }  // namespace tapegrad::autocast

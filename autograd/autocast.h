@@ -1,23 +1,15 @@
 // Autocast: within its scope, rows with the key `autocast` compute in another floating dtype than that of their
-// arguments. State is per thread; kModeAutocast in the mode word tells operators whether autocast is enabled. The rules
-// are PyTorch's for the CPU: doubles, integers and complex numbers are left alone; a leaf that needs a gradient is cast
-// once and kept until the outermost scope ends, so that a weight used twice is cast once and its gradient passes
-// through one cast.
+// arguments. State is per thread; kModeAutocast in the mode word tells operators whether autocast is enabled; the
+// handler of their calls (aten/dispatch/call.h) casts the tensors and lets the operator and its parts run without the
+// mode. The rules are PyTorch's for the CPU: doubles, integers and complex numbers are left alone; a leaf that needs a
+// gradient is cast once and kept until the outermost scope ends, so that a weight used twice is cast once and its
+// gradient passes through one cast.
 #pragma once
-
-#include <initializer_list>
-#include <vector>
 
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::autocast {
-
-enum class Policy : uint8_t {
-  Lower,    // to the lower dtype
-  Float32,  // to float32
-  Promote,  // to the widest dtype among the arguments
-};
 
 TG_API bool enabled(DeviceType device) noexcept;  // CPU, CUDA
 TG_API void set_enabled(DeviceType device, bool value) noexcept;
@@ -28,18 +20,5 @@ TG_API void set_cache_enabled(bool value) noexcept;
 TG_API void clear_cache() noexcept;
 // Counts nested scopes; gives the new count.
 TG_API int change_nesting(int by) noexcept;
-
-// One call of an operator: its tensors, cast. Operators below run without the mode.
-class TG_API Call {
- public:
-  Call(Policy policy, std::initializer_list<const Tensor*> tensors, std::initializer_list<TensorSpan> lists = {});
-  const Tensor& tensor(size_t i) const { return tensors_[i]; }
-  TensorSpan list(size_t i) const { return lists_[i]; }
-
- private:
-  ModeGuard mode_;
-  std::vector<Tensor> tensors_;
-  std::vector<std::vector<Tensor>> lists_;
-};
 
 }  // namespace tapegrad::autocast

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "tapegrad/aten/dispatch/call.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/autograd/profiler_log.h"
 #include "tapegrad/c10/available_memory.h"
@@ -27,7 +28,6 @@ uint64_t started = 0;              // under the mutex
 
 // The calling thread's log: what every event reads, and its owner, which ends with the thread.
 constinit thread_local Log* mine __attribute__((tls_model("initial-exec"))) = nullptr;
-constinit thread_local bool passing __attribute__((tls_model("initial-exec"))) = false;
 struct Owner {
   std::shared_ptr<Log> log;
   void set(std::shared_ptr<Log> to) noexcept {
@@ -88,7 +88,6 @@ void attach() {
   s.logs.push_back(log);
   require_thread_memory<Owner>();
   owner().set(std::move(log));
-  passing = false;
   tapegrad::detail::modes |= kModeProfile;
 }
 
@@ -110,15 +109,7 @@ std::vector<std::shared_ptr<ThreadRecord>> stop() {
   return records;
 }
 
-bool enter() noexcept {
-  if (passing) {
-    passing = false;
-    return false;
-  }
-  return passing = my_log() != nullptr;
-}
-
-Scope::Scope(const char* name, std::initializer_list<Input> inputs) noexcept {
+Scope::Scope(const char* name, dispatch::Arguments inputs) noexcept {
   Log* log = my_log();
   if (!log) return;
   try {
@@ -147,5 +138,16 @@ void Scope::close() noexcept {
   if (mine && mine->session == session_) mine->finish(at_);
   session_ = 0;
 }
+
+namespace {
+
+void handle(dispatch::Call& call, dispatch::Results& results) {
+  const Scope scope(call.function.name, call.arguments);
+  call.proceed(results);
+}
+
+const dispatch::Registration registration({dispatch::kOrderProfiler, dispatch::Stage::Public, kModeProfile, &handle});
+
+}  // namespace
 
 }  // namespace tapegrad::autograd::profiler

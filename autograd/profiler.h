@@ -1,20 +1,18 @@
 // The profiler's recorder: operators, nodes of backward, modules and annotations record when they begin and end.
 //
-// Every public operator tests one bit of the mode word (c10/modes.h), which it has loaded anyway; there is no other
-// cost while no profiler runs. With the bit set it calls `enter()`, opens a Scope and calls itself: the second
-// `enter()`, that of the inner call, returns false. One session at a time; it holds a log per thread that takes part
+// A public operator's call is recorded by a handler (aten/dispatch/call.h), which kModeProfile in the mode word leads
+// to; there is no other cost while no profiler runs. One session at a time; it holds a log per thread that takes part
 // (the one that started it, and those that called `attach`). A log belongs to its thread, which writes without a lock;
 // another thread that stops the session reads what has been published (profiler_log.h).
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tapegrad/aten/tensor.h"
+#include "tapegrad/aten/dispatch/argument.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::autograd::profiler {
@@ -68,29 +66,10 @@ TG_API bool running() noexcept;
 TG_API void attach();
 TG_API Options options() noexcept;  // of the running session
 
-// An argument of an operator.
-struct Input {
-  const Tensor* tensor = nullptr;
-  TensorSpan list;
-  IntSpan ints;
-  int64_t number = 0;
-  enum { kNothing, kTensor, kTensors, kInts, kInt } kind = kNothing;
-  Input(const Tensor& t) noexcept : tensor(&t), kind(kTensor) {}
-  Input(const Operand& o) noexcept : tensor(&o.tensor()), kind(kTensor) {}
-  Input(TensorSpan l) noexcept : list(l), kind(kTensors) {}
-  Input(IntSpan i) noexcept : ints(i), kind(kInts) {}
-  Input(int64_t n) noexcept : number(n), kind(kInt) {}
-  template <class T>
-  Input(const T&) noexcept {}
-};
-
-// Whether this call is to be recorded: true for the outer call, false for the call that a Scope wraps.
-TG_API bool enter() noexcept;
-
 class TG_API Scope {
  public:
   Scope() noexcept = default;
-  Scope(const char* name, std::initializer_list<Input> inputs) noexcept;                // an operator
+  Scope(const char* name, dispatch::Arguments inputs) noexcept;                         // an operator
   Scope(Kind kind, std::string_view name, int64_t sequence, uint32_t detail) noexcept;  // the others
   ~Scope() { close(); }
   Scope(const Scope&) = delete;

@@ -174,27 +174,30 @@ uint32_t Log::append_inputs(const std::vector<int64_t>& numbers) {
   return static_cast<uint32_t>(block->base + used);
 }
 
-uint32_t Log::note_inputs(std::initializer_list<Input> inputs) {
+uint32_t Log::note_inputs(dispatch::Arguments inputs) {
+  using dispatch::ArgumentType;
   scratch_.clear();
   scratch_.push_back(static_cast<int64_t>(inputs.size()));
-  for (const Input& input : inputs) {
-    switch (input.kind) {
-      case Input::kTensors:
+  for (const dispatch::Argument& input : inputs) {
+    switch (input.type()) {
+      case ArgumentType::Tensors:
         scratch_.push_back(-2);
-        scratch_.push_back(static_cast<int64_t>(input.list.size()));
-        for (const Tensor& t : input.list) describe(scratch_, &t);
+        scratch_.push_back(static_cast<int64_t>(input.list().size()));
+        for (const Tensor& t : input.list()) describe(scratch_, &t);
         break;
-      case Input::kInts:
+      case ArgumentType::Ints: {
+        const IntSpan ints = input.as<IntSpan>();
         scratch_.push_back(-3);
-        scratch_.push_back(static_cast<int64_t>(input.ints.size()));
-        scratch_.insert(scratch_.end(), input.ints.begin(), input.ints.end());
+        scratch_.push_back(static_cast<int64_t>(ints.size()));
+        scratch_.insert(scratch_.end(), ints.begin(), ints.end());
         break;
-      case Input::kInt:
+      }
+      case ArgumentType::Int:
         scratch_.push_back(-4);
-        scratch_.push_back(input.number);
+        scratch_.push_back(input.as<int64_t>());
         break;
       default:
-        describe(scratch_, input.tensor);
+        describe(scratch_, input.is_tensor() ? &input.tensor() : nullptr);
     }
   }
   const size_t n = scratch_.size();
@@ -228,8 +231,7 @@ void Log::grow_table() {
   table_ = std::move(larger);
 }
 
-uint32_t Log::begin(Kind kind, const char* name, int64_t sequence, uint32_t extra,
-                    const std::initializer_list<Input>* inputs) {
+uint32_t Log::begin(Kind kind, const char* name, int64_t sequence, uint32_t extra, const dispatch::Arguments* inputs) {
   const uint32_t at = count_;
   if (TG_UNLIKELY(at % EventBlock::kEvents == 0 && at != 0)) {
     if (at >= kMostEvents) {

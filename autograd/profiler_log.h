@@ -92,8 +92,7 @@ class Log {
   const uint64_t thread;
 
   // Opens an event: its index, or kNone when none is taken.
-  uint32_t begin(Kind kind, const char* name, int64_t sequence, uint32_t extra,
-                 const std::initializer_list<Input>* inputs);
+  uint32_t begin(Kind kind, const char* name, int64_t sequence, uint32_t extra, const dispatch::Arguments* inputs);
   void finish(uint32_t at) noexcept;
   // A copy of a name that lives as long as the log.
   const char* keep(std::string_view name);
@@ -106,7 +105,7 @@ class Log {
   Event* slot(uint32_t at) const noexcept { return blocks_[at / EventBlock::kEvents] + at % EventBlock::kEvents; }
   void add_event_block();
   uint32_t append_inputs(const std::vector<int64_t>& numbers);
-  uint32_t note_inputs(std::initializer_list<Input> inputs);
+  uint32_t note_inputs(dispatch::Arguments inputs);
   void grow_table();
 
   // The owner's.

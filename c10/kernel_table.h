@@ -12,7 +12,7 @@ namespace tapegrad {
 
 using AnyKernel = void (*)();
 namespace batch {
-enum class Rule : uint8_t;  // aten/batch/call.h
+enum class Rule : uint8_t;  // aten/batch/rule.h
 }
 
 struct OperatorEntry {

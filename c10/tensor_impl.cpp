@@ -7,12 +7,13 @@ namespace tapegrad {
 void (*release_python_object)(void* object) noexcept = nullptr;
 
 TensorImpl::TensorImpl(Storage storage, DType dtype, IntSpan sizes, IntSpan strides, int64_t offset)
-    : storage_(std::move(storage)), offset_(offset), device_(storage_->device()), dtype_(dtype) {
+    : storage_(std::move(storage)), offset_(offset), dtype_(dtype) {
+  set_device(storage_->device());
   set_dims(sizes, strides);
 }
 
-TensorImpl::TensorImpl(Storage storage, DType dtype, IntSpan sizes)
-    : storage_(std::move(storage)), device_(storage_->device()), dtype_(dtype) {
+TensorImpl::TensorImpl(Storage storage, DType dtype, IntSpan sizes) : storage_(std::move(storage)), dtype_(dtype) {
+  set_device(storage_->device());
   set_contiguous_dims(sizes);
 }
 
@@ -87,7 +88,7 @@ void TensorImpl::set_geometry(IntSpan sizes, IntSpan strides, int64_t offset) {
 
 void TensorImpl::set_storage(Storage storage, DType dtype) {
   storage_ = std::move(storage);
-  device_ = storage_->device();
+  set_device(storage_->device());
   dtype_ = dtype;
 }
 

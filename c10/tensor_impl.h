@@ -14,6 +14,7 @@
 #include "tapegrad/c10/dtype.h"
 #include "tapegrad/c10/intrusive_ptr.h"
 #include "tapegrad/c10/memory_format.h"
+#include "tapegrad/c10/modes.h"
 #include "tapegrad/c10/small_vector.h"
 #include "tapegrad/c10/storage.h"
 
@@ -78,11 +79,19 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   // True if a gradient flows here: a leaf that requires one, or the result of a recorded operator. A view created
   // without the tape follows its base, so its metadata is queried each time.
   bool needs_grad() const noexcept {
-    if (TG_LIKELY(needs_grad_ != NeedsGrad::Ask)) return needs_grad_ == NeedsGrad::Yes;
-    return autograd_->view_needs_grad();
+    return (kinds_ & kKindGrad) != 0 && (TG_LIKELY(!follows_base_) || autograd_->view_needs_grad());
   }
-  void set_needs_grad(bool value) noexcept { needs_grad_ = value ? NeedsGrad::Yes : NeedsGrad::No; }
-  void set_needs_grad_of_view() noexcept { needs_grad_ = NeedsGrad::Ask; }
+  void set_needs_grad(bool value) noexcept {
+    kinds_ = static_cast<uint8_t>(value ? kinds_ | kKindGrad : kinds_ & ~kKindGrad);
+    follows_base_ = false;
+  }
+  void set_needs_grad_of_view() noexcept {
+    kinds_ = static_cast<uint8_t>(kinds_ | kKindGrad);
+    follows_base_ = true;
+  }
+  // The bits kKind... (c10/modes.h) that hold for it: what an operator tests together with the thread's modes.
+  // kKindGrad is set wherever needs_grad() may be true.
+  uint8_t kinds() const noexcept { return kinds_; }
   // Created under inference_mode: never recorded, has no version counter.
   bool is_inference() const noexcept { return inference_; }
   void set_inference(bool value) noexcept { inference_ = value; }
@@ -107,11 +116,14 @@ class TG_API TensorImpl : public intrusive_ptr_target {
 
  protected:
   void release_resources() noexcept override;
-  void set_device(Device d) noexcept { device_ = d; }  // for kinds of tensors that kernels cannot take
+  // For kinds of tensors that kernels cannot take.
+  void set_device(Device d) noexcept {
+    device_ = d;
+    kinds_ = static_cast<uint8_t>((kinds_ & kKindGrad) | (d.is_sparse() ? kKindSparse : 0) |
+                                  (d.is_batched() ? kKindBatched : 0));
+  }
 
  private:
-  enum class NeedsGrad : uint8_t { No, Yes, Ask };
-
   int64_t* dims() noexcept { return capacity_ == kInlineDims ? inline_dims_ : heap_dims_; }
   const int64_t* dims() const noexcept { return capacity_ == kInlineDims ? inline_dims_ : heap_dims_; }
   void set_dims(IntSpan sizes, IntSpan strides);
@@ -130,7 +142,8 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   uint8_t capacity_ = kInlineDims;
   bool contiguous_ = true;
   bool wrapped_number_ = false;
-  NeedsGrad needs_grad_ = NeedsGrad::No;
+  uint8_t kinds_ = 0;
+  bool follows_base_ = false;  // a view created without the tape: its base decides
   bool inference_ = false;
   bool owns_python_ = false;
   union {

@@ -32,8 +32,8 @@ endforeach()
 add_library(tapegrad_baseline OBJECT ${TG_SOURCES})
 target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS})
 target_link_libraries(tapegrad_baseline PRIVATE tapegrad_private)
-tg_precompile(tapegrad_baseline tapegrad/aten/batch/call.h tapegrad/aten/iterate/outputs.h tapegrad/aten/iterate/pointwise.h
-  tapegrad/aten/iterate/reduce.h tapegrad/aten/sparse/operators.h tapegrad/autograd/autocast.h tapegrad/autograd/formulas/all.h
+tg_precompile(tapegrad_baseline tapegrad/aten/batch/rule.h tapegrad/aten/dispatch/call.h tapegrad/aten/iterate/outputs.h tapegrad/aten/iterate/pointwise.h
+  tapegrad/aten/iterate/reduce.h tapegrad/aten/sparse/operators.h tapegrad/autograd/formulas/all.h
   tapegrad/autograd/generated_support.h)
 # They define what a header declares in another way.
 set_source_files_properties(aten/vector_math.cpp aten/vector_math_cpu.cpp aten/vector_math_x86.cpp

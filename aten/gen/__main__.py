@@ -6,41 +6,67 @@ Writes only what changed, so that a build recompiles little. `--list` prints the
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
-from . import emit_api, emit_batch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
+from . import emit_api, emit_batch, emit_dispatch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
 from .cpp import HEAD, chunks, families, function_includes
 from .emit_nn import emit_nn
 from .model import Op, RowError, load_table
 
 
+def _blocks(lines: list[str]):
+    """(name, lines) of the functions among lines of C++; None: what stands between them."""
+    block: list[str] = []
+    for line in lines:
+        if not block and not line.endswith("{"):
+            yield None, [line]
+            continue
+        block.append(line)
+        if line[0] == "}":
+            yield re.search(r"(\w+)\(", block[0])[1], block
+            block = []
+
+
 def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], table: list[Op]) -> str:
-    entries, loops, nodes, public, raw, batched = [], [], [], [], [], []
+    entries, loops, nodes, bodies, tables, public, raw, plain = [], [], [], [], [], [], [], []
     for op in ops:
         here = f"// {family}.toml: {op.name}"
         public += [here, *methods.get(op.name, [])]
         if op.kind == "overload":
             continue
+        functions = {f.name: f for f in emit_dispatch.functions(op)}
         entries.append(emit_kernels.emit_entry(op))
         loops += emit_kernels.emit_loop_declarations(op)
-        batched += emit_batch.emit_declarations(op)
-        raw += [here, *emit_raw.emit_raw(op)]
+        plain.append(here)
+        for name, lines in _blocks(emit_raw.emit_raw(op)):
+            if name in functions and functions[name].below_bits:
+                plain += [lines[0].replace(f" {name}(", f" plain_{name}(", 1), *lines[1:]]
+            else:
+                (raw if name else plain).extend(lines)
+        plain += emit_batch.emit_functions(op)
         if emit_tape.has_node(op):
             nodes += [here, *emit_tape.emit_node(op)]
-        public += emit_tape.emit_public(op)
+        own = emit_tape.emit_bodies(op)
+        bodies += own
+        names = {name.removeprefix("body_") for name, _ in _blocks(own) if name}
+        for f in functions.values():
+            tables.append(emit_dispatch.emit_table(f, names))
+            raw += emit_dispatch.emit_raw_function(f)
+            public += emit_dispatch.emit_public_function(f, names, emit_tape.has_tape(op))
     rules = ['#include "tapegrad/aten/batch/rules.h"'] if any((emit_batch.expression(op) or "").startswith("batch::") for op in ops) else []
     rules += ['#include "tapegrad/c10/default_generators.h"'] if any(op.is_random for op in ops) else []
     body = [
         "", "namespace tapegrad {", "", *loops, "namespace entries {", *entries, "}  // namespace entries", "",
-        "namespace raw {", "namespace batched {", "namespace {",
-        *batched, "}  // namespace", "}  // namespace batched", *raw, "}  // namespace raw", "",
-        "using namespace autograd;", "namespace {", *nodes, "}  // namespace", "", *public, "", "}  // namespace tapegrad", ""]
+        "namespace raw {", "namespace {", *plain, "}  // namespace", "}  // namespace raw", "",
+        "using namespace autograd;", "namespace {", *nodes, *bodies, "namespace functions {", *tables, "}  // namespace functions", "}  // namespace", "",
+        "namespace raw {", *raw, "}  // namespace raw", "", *public, "", "}  // namespace tapegrad", ""]
     return "\n".join([
-        HEAD, '#include "tapegrad/aten/batch/call.h"', '#include "tapegrad/aten/batch/products.h"', *rules,
+        HEAD, '#include "tapegrad/aten/batch/batched_tensor.h"', '#include "tapegrad/aten/batch/products.h"', '#include "tapegrad/aten/batch/rule.h"', *rules, '#include "tapegrad/aten/dispatch/call.h"',
         *function_includes("\n".join(body), table, family), '#include "tapegrad/aten/iterate/outputs.h"',
         '#include "tapegrad/aten/iterate/pointwise.h"', '#include "tapegrad/aten/iterate/reduce.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
-        '#include "tapegrad/aten/sparse/operators.h"', '#include "tapegrad/autograd/autocast.h"', '#include "tapegrad/autograd/formulas/all.h"',
+        '#include "tapegrad/aten/sparse/operators.h"', '#include "tapegrad/autograd/formulas/all.h"',
         '#include "tapegrad/autograd/generated_support.h"', '#include "tapegrad/c10/modes.h"', *body])
 
 

@@ -42,6 +42,11 @@ def names(args: list[Arg]) -> str:
     return ", ".join(a.name for a in args)
 
 
+def used_params(args: list[Arg], text: str) -> str:
+    """The parameters of a function with this text; those that it does not use have no name."""
+    return ", ".join(param(a) if uses(text, a.name) else a.info.cpp for a in args)
+
+
 def join_params(*parts: str) -> str:
     return ", ".join(p for p in parts if p)
 

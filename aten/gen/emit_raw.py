@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from . import emit_batch
 from .cpp import join_params, names, out_args, param, params, return_type
 from .model import POINTWISE_RESULTS, PROMOTIONS, REDUCE_RESULTS, Op
 
@@ -67,13 +66,13 @@ def _pointwise(op: Op) -> list[str]:
         return [*check_lines(op), f"  const Tensor* const inputs[] = {{{', '.join(values)}}};", _parameters(op),
                 f"  return pointwise::run(k_{op.name}, inputs, scalars{tail});", "}"]
 
-    lines += [f"Tensor {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *body("", inputs)]
+    lines += [f"Tensor {op.name}({params(op.args)}) {{", *body("", inputs)]
     if op.has_inplace:
-        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{", *emit_batch.hook(op, True),
+        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
                   f"  [[maybe_unused]] const Tensor& {first} = self;" if op.get("checks") else "",
                   *[line.replace("return ", "") for line in body(", self", ["&self", *inputs[1:]])[:-1]], "  return self;", "}"]
     if op.has_out:
-        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *emit_batch.out_hook(op),
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{",
                   *[line.replace("return ", "") for line in body(", out, true", inputs)[:-1]], "  return out;", "}"]
     return lines
 
@@ -98,9 +97,9 @@ def _reduce(op: Op) -> list[str]:
     keepdim = "keepdim" if "keepdim" in by_name else "false"
     dtype = "dtype" if "dtype" in by_name else "std::nullopt"
     call = f"reduce::run(k_{op.name}, {op.args[0].name}, {dim}, {keepdim}, {dtype}, scalars"
-    lines += [f"Tensor {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *prepare, f"  return {call});", "}"]
+    lines += [f"Tensor {op.name}({params(op.args)}) {{", *prepare, f"  return {call});", "}"]
     if op.has_out:
-        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *emit_batch.out_hook(op), *prepare,
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *prepare,
                   f"  {call}, out);", "  return out;", "}"]
     return lines
 
@@ -108,7 +107,7 @@ def _reduce(op: Op) -> list[str]:
 def _view(op: Op) -> list[str]:
     base = op.args[0].name
     call = f"{op.get('view')}({names(op.args)})"
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op)]
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *check_lines(op)]
     lines += [f"  return {'alias_views' if op.returns_list else 'alias_tensor'}({base}, {call});", "}"]
     if op.has_inplace:
         inner = f"{op.get('view')}({join_params('self', names(op.args[1:]))})"
@@ -174,7 +173,7 @@ def _generator(op: Op, device: str) -> str:
 
 def _kernel_inplace_only(op: Op) -> list[str]:
     self = op.args[0].name
-    lines = [f"const Tensor& {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op), *_device_check(op)]
+    lines = [f"const Tensor& {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
     if op.get("shape"):
         lines.append(f"  {op.get('shape')}({names(op.args)});")
     prepare, values = _prepared(op)
@@ -187,7 +186,7 @@ def _kernel(op: Op) -> list[str]:
     if op.is_inplace_only:
         return _kernel_inplace_only(op)
     prepare, values = _prepared(op)
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *emit_batch.hook(op), *check_lines(op), *_device_check(op)]
+    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
     first = op.tensor_args[0].name if op.tensor_args else None
     if op.get("dynamic"):
         device = f"{first}.device()" if first else "Device()"
@@ -223,7 +222,7 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
     result = "const Tensor&" if n == 1 else return_type(op)
     single, lists = _operands(op)
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
-             *emit_batch.out_hook(op), *check_lines(op), *_device_check(op)]
+             *check_lines(op), *_device_check(op)]
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
@@ -240,7 +239,7 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
 def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
     first = op.args[0].name
     rest = op.args[1:]
-    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", *emit_batch.hook(op, True), f"  [[maybe_unused]] const Tensor& {first} = self;",
+    lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  [[maybe_unused]] const Tensor& {first} = self;",
              *check_lines(op), *_device_check(op), f"  const TensorSpec spec = {shape}({names(op.args)});",
              f'  check_inplace_result("{op.shown}_", self, spec);', "  if (self.is_meta()) return self;"]
     if op.is_random or op.get("inplace") == "direct":

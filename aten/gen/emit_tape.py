@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from . import emit_autocast, emit_batch
-from .cpp import join_params, names, node_name, node_type, out_args, params, return_type
+from .cpp import join_params, names, node_name, node_type, out_args, params, return_type, used_params
 from .emit_raw import check_lines, target_lines
 from .formulas import Formula, Saved, analyse, grad_names
 from .model import Op
@@ -168,17 +167,10 @@ def _save_outputs(op: Op, members: list[Saved], variable) -> list[str]:
     return [f"  {_save_condition(op, m)}node->{m.member} = SavedTensor({variable(m.output)}, true);" for m in members if m.kind == "output"]
 
 
-def _profiled(name: str, values: str, shown: str) -> str:
-    """With a profiler on, a call from outside notes its begin and end around a second call, which goes on below."""
-    return (f'  if (TG_UNLIKELY(modes() & kModeProfile) && autograd::profiler::enter()) {{ const autograd::profiler::Scope scope_("{shown}", '
-            f"{{{values}}}); return tapegrad::{name}({values}); }}")
-
-
 def _forward(op: Op, members: list[Saved]) -> list[str]:
     base = op.args[0].name
     is_view = op.kind == "view"
-    # Moved to the out-of-line half so that the call without a tape stays small.
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown)]
+    lines = [f"{return_type(op)} body_{op.name}({params(op.args)}) {{"]
     plain = f"raw::{op.name}({names(op.args)})"
     if is_view:
         lines += [f"  auto result = {plain};"]
@@ -217,8 +209,7 @@ def _inplace(op: Op, members: list[Saved]) -> list[str]:
     head = params(op.args) if only else join_params("const Tensor& self", params(op.args[1:]))
     call = f"raw::{name}({join_params(self, names(op.args[1:]))});"
     needs = _any_needs(op, rename) if op.grads else "false"
-    shown = op.shown if op.shown.endswith("_") else op.shown + "_"
-    lines = [f"const Tensor& {name}({head}) {{", _profiled(name, join_params(self, names(op.args[1:])), shown)]
+    lines = [f"const Tensor& body_{name}({head}) {{"]
     if not op.grads:
         return [*lines, f'  check_inplace({self}, "{name}", false);', f"  {call}", f'  bump_version({self}, "{name}");',
                 f"  return {self};", "}"]
@@ -236,7 +227,7 @@ def _out(op: Op) -> list[str]:
     result = "const Tensor&" if len(outs) == 1 else return_type(op)
     head = join_params(params(op.args), ", ".join(f"const Tensor& {o}" for o in outs))
     needs = " || ".join([f"needs_grad({a.name})" for a in op.tensor_args] + [f"needs_grad({o})" for o in outs])
-    lines = [f"{result} {op.name}_out({head}) {{", _profiled(f"{op.name}_out", join_params(names(op.args), ", ".join(outs)), op.shown),
+    lines = [f"{result} body_{op.name}_out({head}) {{",
              f'  if (grad_enabled() && ({needs})) throw_recorded_out("{op.name}");']
     if op.kind == "composite":
         lines.append(f"  auto result = raw::{op.name}({names(op.args)});")
@@ -255,18 +246,15 @@ def _out(op: Op) -> list[str]:
 def _composite(op: Op) -> list[str]:
     body = f"composite::{op.get('impl')}({names(op.args)})" if op.get("impl") else op.get("body")
     result = "const Tensor&" if op.is_inplace_only else return_type(op)
-    lines = [f"{result} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown)]
-    lines += check_lines(op)
-    lines += [*emit_batch.composite_lines(op, body), "}"]
+    lines = [*check_lines(op), f"  return {body};", "}"]
+    lines = [f"{result} body_{op.name}({used_params(op.args, chr(10).join(lines))}) {{", *lines]
     if op.has_inplace:
-        values = join_params("self", names(op.args[1:]))
-        head = f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{"
-        profiled = _profiled(op.name + "_", values, op.shown + "_")
+        head = f"const Tensor& body_{op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{"
         if op.get("inplace"):  # an expression of in-place operators on self
             first = op.args[0].name
             check = [f"  [[maybe_unused]] const Tensor& {first} = self;", *check_lines(op)] if op.get("checks") else []
-            return [*lines, head, profiled, *check, f"  return {op.get('inplace')};", "}"]
-        lines += [head, profiled,
+            return [*lines, head, *check, f"  return {op.get('inplace')};", "}"]
+        lines += [head,
                   f"  const Tensor result = tapegrad::{op.name}({join_params('self', names(op.args[1:]))});",
                   *target_lines(op, "self", "result.dtype()"),
                   f'  check_inplace_result("{op.name}_", self, {{result.sizes(), result.dtype(), result.device(), {{}}}});',
@@ -274,39 +262,20 @@ def _composite(op: Op) -> list[str]:
     return lines
 
 
-def _sparse_way(op: Op, lines: list[str]) -> list[str]:
-    """Leads calls with a sparse tensor to the functions of namespace sparse that the row names, first thing in the public ones of these names."""
-    for name in op.get("sparse") or ():
-        args = ["self" if name == op.name + "_" else op.args[0].name, *(a.name for a in op.args[1:])]
-        test = " || ".join(f"is_sparse({arg})" for arg, a in zip(args, op.args) if a in op.tensor_args)
-        at = 1 + next(i for i, line in enumerate(lines) if f" {name}(" in line)
-        lines = [*lines[:at], f"  if (TG_UNLIKELY({test})) return sparse::{name}({', '.join(args)});", *lines[at:]]
-    return lines
-
-
-def emit_public(op: Op) -> list[str]:
-    """The functions of namespace tapegrad for a row."""
-    return emit_autocast.emit_function(op) + emit_autocast.hooked(op, _sparse_way(op, _emit_public(op)))
-
-
-def _emit_public(op: Op) -> list[str]:
+def emit_bodies(op: Op) -> list[str]:
+    """What the public functions of a row do behind the handlers: body_ functions, where there is more to do than raw:: ones do."""
     if op.kind == "composite":
         return _composite(op) + (_out(op) if op.has_out else [])
+    members = analyse(op)[1] if has_tape(op) or op.is_inplace_only else []
     if op.is_inplace_only:
-        return _inplace(op, analyse(op)[1])
-    lines = []
-    if op.is_differentiable and any(text != "none" for _, text in op.grads):
-        _, members = analyse(op)
-        lines += _forward(op, members)
-    else:
-        lines += [f"{return_type(op)} {op.name}({params(op.args)}) {{", _profiled(op.name, names(op.args), op.shown),
-                  f"  return raw::{op.name}({names(op.args)});", "}"]
-        members = []
-    if op.has_inplace:
-        lines += _inplace(op, members)
-    if op.has_out:
-        lines += _out(op)
-    return lines
+        return _inplace(op, members)
+    lines = _forward(op, members) if has_tape(op) else []
+    return lines + (_inplace(op, members) if op.has_inplace else []) + (_out(op) if op.has_out else [])
+
+
+def has_tape(op: Op) -> bool:
+    """Whether the value form records a node."""
+    return op.is_differentiable and has_node(op)
 
 
 def has_node(op: Op) -> bool:

@@ -218,8 +218,8 @@ def _flatten_grad(table, prefix=""):
 
 
 def _check_row(op: Op):
-    from .emit_autocast import POLICIES
     from .emit_batch import RULES
+    from .emit_dispatch import CASTS
 
     row, names = op.row, {a.name for a in op.tensor_args}
     for key in row:
@@ -240,7 +240,7 @@ def _check_row(op: Op):
         _require(op.is_inplace_only or row.get("dynamic") or row.get("shape"), f"kind {op.kind} needs the key 'shape' (or dynamic = true)")
         _require(row.get("cpu") or row.get("cpu_once"), f"kind {op.kind} needs the key 'cpu' or 'cpu_once'")
     if "autocast" in row:
-        _one_of("autocast", row["autocast"], POLICIES)
+        _one_of("autocast", row["autocast"], CASTS)
     _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
     _require(row.get("out_dtype", "cast") in ("exact", "cast"), f"out_dtype '{row.get('out_dtype')}': expected exact or cast")
     for name in row.get("apart", []):

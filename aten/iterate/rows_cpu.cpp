@@ -132,13 +132,32 @@ void transfer(const Plan& plan, int k, const Cursor& start, int64_t n, char* buf
   }
 }
 
-void copy_small(char* dst, const char* src, int64_t bytes) { std::memcpy(dst, src, static_cast<size_t>(bytes)); }
-
-// Fills buffer[from, to) with copies of the element before: numbers that occur in the data raise no trap and
-// take no slow path that the data did not take.
-void pad(char* buffer, int64_t from, int64_t to, int64_t item) {
-  const char* value = buffer + (from - 1) * item;
-  for (int64_t i = from; i < to; ++i) std::memcpy(buffer + i * item, value, static_cast<size_t>(item));
+// Fills buffer with n elements and, up to kLane, copies of the last one: numbers that occur in the data raise no trap
+// and take no slow path that the data did not take.
+template <class Element>
+void load_padded(char* buffer, const char* from, int64_t n) {
+  Element last;
+  std::memcpy(&last, from + (n - 1) * static_cast<int64_t>(sizeof last), sizeof last);
+  for (int64_t i = 0; i < kLane; ++i) std::memcpy(buffer + i * static_cast<int64_t>(sizeof last), &last, sizeof last);
+  std::memcpy(buffer, from, static_cast<size_t>(n) * sizeof last);
+}
+void load_padded(char* buffer, const char* from, int64_t n, int64_t item) {
+  struct Wide {
+    uint64_t parts[2];
+  };
+  switch (item) {
+    case 1:
+      return load_padded<uint8_t>(buffer, from, n);
+    case 2:
+      return load_padded<uint16_t>(buffer, from, n);
+    case 4:
+      return load_padded<uint32_t>(buffer, from, n);
+    case 8:
+      return load_padded<uint64_t>(buffer, from, n);
+    default:
+      static_assert(sizeof(Wide) == kMaxItem);
+      return load_padded<Wide>(buffer, from, n);
+  }
 }
 
 // Fewer elements than kLane: through padded buffers.
@@ -146,12 +165,11 @@ void run_rest(const Plan& plan, char* out, const char* const* in, int64_t n) {
   alignas(64) char buffer[kMaxOperands][kLane * kMaxItem];
   const char* padded[pointwise::kMaxInputs];
   for (int k = 1; k <= plan.it.num_inputs; ++k) {
-    copy_small(buffer[k], in[k - 1], n * plan.item[k]);
-    pad(buffer[k], n, kLane, plan.item[k]);
+    load_padded(buffer[k], in[k - 1], n, plan.item[k]);
     padded[k - 1] = buffer[k];
   }
   plan.loop(plan.functor, buffer[0], padded, kLane);
-  copy_small(out, buffer[0], n * plan.item[0]);
+  std::memcpy(out, buffer[0], static_cast<size_t>(n * plan.item[0]));
 }
 
 void run_contiguous(const Plan& plan, char* out, const char* const* in, int64_t n) {
@@ -209,9 +227,22 @@ void run_range(const Plan& plan, int64_t begin, int64_t end) {
   run_contiguous(plan, plan.it.data[0] + begin * plan.item[0], in, end - begin);
 }
 
+// The common small case, without a plan of its own: contiguous operands that the loop sees as they are.
+bool run_flat(const Iterator& it, Loop loop, const void* functor) {
+  if (it.ndim != 1 || it.dtype[0] != it.result) return false;
+  Plan plan{it, loop, functor, {}, {}, {}, 0};
+  for (int k = 0; k <= it.num_inputs; ++k) {
+    plan.item[k] = static_cast<int64_t>(element_size(it.dtype[k]));
+    if (it.strides[k][0] != plan.item[k] || (k > 0 && it.dtype[k] != it.compute)) return false;
+  }
+  run_range(plan, 0, it.numel);
+  return true;
+}
+
 }  // namespace
 
 void run_loop(const Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost, detail::CostHint& hint) {
+  if (it.numel <= kGrain / cost && run_flat(it, loop, functor)) return;
   unsigned constants = 0;
   for (int k = 1; k <= it.num_inputs; ++k) constants |= is_constant(it, k) ? 1u << (k - 1) : 0u;
   DType format = it.compute;

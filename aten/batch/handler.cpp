@@ -1,12 +1,17 @@
-#include "tapegrad/aten/batch/call.h"
-
+// The handler of vmap: a call with batched tensors, or of random numbers while a vmap runs. It knows the row's rule
+// (rule.h) and which arguments are tensors, dimensions and sizes, and calls the function again, for tensors below the
+// level.
 #include <algorithm>
 
+#include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/batch/rule.h"
+#include "tapegrad/aten/dispatch/call.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/c10/default_generators.h"
+#include "tapegrad/c10/generator.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::batch {
@@ -24,11 +29,71 @@ Tensor padded(const Tensor& t, int64_t ndim) {
   return view;
 }
 
-}  // namespace
+using dispatch::ArgumentType;
 
-Call::Call(const OperatorEntry& op, std::initializer_list<const Tensor*> tensors,
-           std::initializer_list<TensorSpan> lists, Generator* generator)
-    : op_(op), rule_(op.batch_rule), level_(highest_level(tensors, lists)), generator_(generator) {
+class BatchedCall {
+ public:
+  explicit BatchedCall(const dispatch::Call& call);
+  // By the row's rule. The results belong to the level.
+  std::vector<Tensor> run();
+  // Once per sample, or as it is where no argument has samples.
+  std::vector<Tensor> run_samples() { return any_has_dim() ? loop() : run_once(false); }
+  bool is_recorded() const { return recorded_; }  // the tape of the level is on
+
+ private:
+  // The function with the arguments as they are now: tensors are now_ and lists_now_, dimensions and sizes follow.
+  std::vector<Tensor> step();
+  std::vector<Tensor> run_once(bool has_dim);
+  std::vector<Tensor> run_random();
+  std::vector<Tensor> loop(Generator* rewind = nullptr);
+  // The other arguments of the step.
+  int64_t dim(int64_t d) const;
+  DimVector dims(IntSpan d) const;
+  DimVector sizes(IntSpan s) const;
+  void set_others(dispatch::ChangedArguments& arguments) const;
+  // These fill now_ and lists_now_; false: the rule does not fit these arguments.
+  bool prepare();
+  bool prepare_broadcast();
+  bool prepare_first();
+  bool prepare_all();
+  bool prepare_merge();
+  bool any_has_dim() const;
+  int64_t ndim_of(const Tensor& t, bool has_dim) const { return t.ndim() - (has_dim ? 1 : 0); }  // of one sample
+  Tensor led(const Tensor& t, bool has_dim) const;  // with samples in front, expanded where it has none
+
+  const dispatch::Call& call_;
+  const OperatorEntry& op_;
+  Rule rule_;
+  int level_ = 0;
+  std::vector<Tensor> tensors_;  // below the level
+  std::vector<bool> has_dim_;    // of each
+  std::vector<std::vector<Tensor>> lists_;
+  std::vector<std::vector<bool>> lists_have_dim_;
+  std::vector<Tensor> now_;  // what the step gets
+  std::vector<std::vector<Tensor>> lists_now_;
+  Generator* generator_ = nullptr;
+  int64_t ndim_ = 0;        // of one sample of the first tensor
+  bool is_batched_ = true;  // an argument belongs to the level
+  bool led_ = false;        // the step runs with samples in front
+  bool whole_ = false;      // all dimensions are reduced, as one
+  bool scalar_ = false;     // one sample has no dimension: it was given one
+  bool writes_;
+  bool recorded_ = false;
+};
+
+BatchedCall::BatchedCall(const dispatch::Call& call)
+    : call_(call),
+      op_(*call.function.entry),
+      rule_(op_.batch_rule),
+      writes_(call.function.form == dispatch::Form::InPlace) {
+  for (const dispatch::Argument& a : call.arguments) {
+    if (a.is_tensor())
+      level_ = std::max(level_, highest_level({&a.tensor()}));
+    else if (a.is_list())
+      level_ = std::max(level_, highest_level({}, {a.list()}));
+    else if (a.type() == ArgumentType::Generator)
+      generator_ = a.as<GeneratorPtr>().get();
+  }
   if (rule_ == Rule::Random || rule_ == Rule::RandomLoop) {
     is_batched_ = level_ == depth();
     level_ = depth();
@@ -39,11 +104,17 @@ Call::Call(const OperatorEntry& op, std::initializer_list<const Tensor*> tensors
     to.push_back(std::move(below));
     have.push_back(has_dim);
   };
-  for (const Tensor* t : tensors) take(*t, tensors_, has_dim_);
-  for (TensorSpan list : lists) {
-    lists_.emplace_back();
-    lists_have_dim_.emplace_back();
-    for (const Tensor& t : list) take(t, lists_.back(), lists_have_dim_.back());
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const dispatch::Argument& a = call.arguments[i];
+    if (a.is_tensor()) {
+      take(a.tensor(), tensors_, has_dim_);
+    } else if (a.is_list()) {
+      lists_.emplace_back();
+      lists_have_dim_.emplace_back();
+      for (const Tensor& t : a.list()) take(t, lists_.back(), lists_have_dim_.back());
+    } else if (rule_ == Rule::Reduce && a.type() == ArgumentType::OptionalInt && (call.function.dims >> i & 1)) {
+      whole_ = !a.as<std::optional<int64_t>>();
+    }
   }
   now_ = tensors_;
   lists_now_ = lists_;
@@ -53,12 +124,12 @@ Call::Call(const OperatorEntry& op, std::initializer_list<const Tensor*> tensors
     ndim_ = ndim_of(lists_[0][0], lists_have_dim_[0][0]);
 }
 
-bool Call::any_has_dim() const {
+bool BatchedCall::any_has_dim() const {
   auto any_of = [](const std::vector<bool>& v) { return std::find(v.begin(), v.end(), true) != v.end(); };
   return any_of(has_dim_) || std::any_of(lists_have_dim_.begin(), lists_have_dim_.end(), any_of);
 }
 
-int64_t Call::dim(int64_t d) const {
+int64_t BatchedCall::dim(int64_t d) const {
   if (!led_ || rule_ == Rule::Merge) return d;
   if (whole_) return 1;
   const int64_t least = std::max<int64_t>(ndim_, 1) + (rule_ == Rule::FirstNew || rule_ == Rule::AllNew ? 1 : 0);
@@ -66,26 +137,13 @@ int64_t Call::dim(int64_t d) const {
   return d < 0 ? d : d + 1;
 }
 
-std::optional<int64_t> Call::dim(std::optional<int64_t> d) const {
-  if (d) return dim(*d);
-  return led_ && whole_ ? std::optional<int64_t>(1) : d;
-}
-
-DimVector Call::dims(IntSpan d) const {
+DimVector BatchedCall::dims(IntSpan d) const {
   DimVector result;
   for (int64_t one : d) result.push_back(dim(one));
   return result;
 }
 
-Call::Dims Call::all_dims(OptionalInts d) const {
-  if (d && !d->empty()) return {dims(*d), true};
-  if (!led_) return {DimVector(), d.has_value()};
-  DimVector all;
-  for (int64_t i = 1; i <= std::max<int64_t>(ndim_, scalar_ ? 1 : 0); ++i) all.push_back(i);
-  return {std::move(all), true};
-}
-
-DimVector Call::sizes(IntSpan s) const {
+DimVector BatchedCall::sizes(IntSpan s) const {
   if (!led_) return DimVector(s);
   const int64_t n = level(level_).size;
   DimVector result(s);
@@ -97,19 +155,72 @@ DimVector Call::sizes(IntSpan s) const {
   return result;
 }
 
-std::optional<MemoryFormat> Call::format(std::optional<MemoryFormat> f) const {
-  if (!led_ || !f || *f == MemoryFormat::Preserve) return f;
-  return MemoryFormat::Contiguous;  // of more dimensions than a format of channels knows
+void BatchedCall::set_others(dispatch::ChangedArguments& arguments) const {
+  for (size_t i = 0; i < call_.arguments.size(); ++i) {
+    const dispatch::Argument& a = call_.arguments[i];
+    const bool is_dim = call_.function.dims >> i & 1;
+    switch (a.type()) {
+      case ArgumentType::Int:
+        if (is_dim) arguments.set(i, dim(a.as<int64_t>()));
+        break;
+      case ArgumentType::OptionalInt:
+        if (const auto& d = a.as<std::optional<int64_t>>(); is_dim && (d || whole_))
+          arguments.set(i, std::optional<int64_t>(d ? dim(*d) : 1));
+        break;
+      case ArgumentType::Ints:
+        if (is_dim)
+          arguments.set_ints(i, dims(a.as<IntSpan>()));
+        else if (call_.function.sizes >> i & 1)
+          arguments.set_ints(i, sizes(a.as<IntSpan>()));
+        break;
+      case ArgumentType::OptionalInts:
+        // Absent and empty mean all dimensions.
+        if (const auto& d = a.as<OptionalInts>(); is_dim && d && !d->empty()) {
+          arguments.set_ints(i, dims(*d));
+        } else if (is_dim) {
+          DimVector all;
+          for (int64_t k = 1; k <= std::max<int64_t>(ndim_, scalar_ ? 1 : 0); ++k) all.push_back(k);
+          arguments.set_ints(i, std::move(all));
+        }
+        break;
+      case ArgumentType::OptionalMemoryFormat:
+        // The tensors have more dimensions than a format of channels knows.
+        if (const auto& f = a.as<std::optional<MemoryFormat>>(); f && *f != MemoryFormat::Preserve)
+          arguments.set(i, std::optional(MemoryFormat::Contiguous));
+        break;
+      default:
+        break;
+    }
+  }
 }
 
-Tensor Call::led(const Tensor& t, bool has_dim) const {
+std::vector<Tensor> BatchedCall::step() {
+  dispatch::ChangedArguments changed(call_.arguments);
+  size_t tensors = 0, lists = 0;
+  for (size_t i = 0; i < call_.arguments.size(); ++i) {
+    const dispatch::Argument& a = call_.arguments[i];
+    if (a.is_tensor())
+      changed.set_tensor(i, now_[tensors++]);
+    else if (a.is_list())
+      changed.set_list(i, lists_now_[lists++]);
+    else if (a.type() == ArgumentType::OptionalDevice)
+      changed.set(i, host_device(a.as<std::optional<Device>>()));
+  }
+  if (led_) set_others(changed);
+  dispatch::Results results;
+  dispatch::Call(call_.function, call_.stage, changed.arguments()).run(call_.function.whole, results);
+  if (writes_) return {};
+  return results.take<std::vector<Tensor>>();
+}
+
+Tensor BatchedCall::led(const Tensor& t, bool has_dim) const {
   if (has_dim || !t.defined()) return t;
   DimVector sizes{level(level_).size};
   for (int64_t s : t.sizes()) sizes.push_back(s);
   return tapegrad::expand(t, sizes);
 }
 
-bool Call::prepare_broadcast() {
+bool BatchedCall::prepare_broadcast() {
   if (!lists_.empty()) return false;
   int64_t widest = 0;
   std::optional<DType> dtype;  // of the tensors with dimensions
@@ -142,7 +253,7 @@ bool Call::prepare_broadcast() {
   return true;
 }
 
-bool Call::prepare_first() {
+bool BatchedCall::prepare_first() {
   for (size_t i = 1; i < tensors_.size(); ++i)
     if (has_dim_[i]) return false;
   for (const auto& have : lists_have_dim_)
@@ -158,7 +269,7 @@ bool Call::prepare_first() {
   return true;
 }
 
-bool Call::prepare_all() {
+bool BatchedCall::prepare_all() {
   auto fits = [&](const Tensor& t, bool has_dim) { return !t.defined() || ndim_of(t, has_dim) == ndim_; };
   if (ndim_ == 0 && lists_.empty() && rule_ != Rule::AllNew) return false;
   for (size_t i = 0; i < tensors_.size(); ++i)
@@ -172,7 +283,7 @@ bool Call::prepare_all() {
   return true;
 }
 
-bool Call::prepare_merge() {
+bool BatchedCall::prepare_merge() {
   if (!lists_.empty()) return false;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& t = tensors_[i];
@@ -189,7 +300,7 @@ bool Call::prepare_merge() {
   return true;
 }
 
-bool Call::prepare() {
+bool BatchedCall::prepare() {
   switch (rule_) {
     case Rule::Broadcast:
       return prepare_broadcast();
@@ -209,9 +320,9 @@ bool Call::prepare() {
   }
 }
 
-std::vector<Tensor> Call::run(const Step& step) {
-  if (rule_ == Rule::Random || rule_ == Rule::RandomLoop) return run_random(step);
-  if (!any_has_dim()) return run_once(step, false);
+std::vector<Tensor> BatchedCall::run() {
+  if (rule_ == Rule::Random || rule_ == Rule::RandomLoop) return run_random();
+  if (!any_has_dim()) return run_once(false);
   if (writes_ && !has_dim_[0])
     throw NeedsValues(
         ErrorKind::Runtime,
@@ -224,14 +335,14 @@ std::vector<Tensor> Call::run(const Step& step) {
     Below below(level_);
     fits = prepare();
   }
-  if (fits) return run_once(step, true);
+  if (fits) return run_once(true);
   now_ = tensors_;
   lists_now_ = lists_;
   whole_ = scalar_ = false;
-  return loop(step);
+  return loop();
 }
 
-std::vector<Tensor> Call::run_once(const Step& step, bool has_dim) {
+std::vector<Tensor> BatchedCall::run_once(bool has_dim) {
   led_ = has_dim;
   std::vector<Tensor> results;
   {
@@ -261,7 +372,7 @@ std::vector<Tensor> Call::run_once(const Step& step, bool has_dim) {
   return results;
 }
 
-std::vector<Tensor> Call::loop(const Step& step, Generator* rewind) {
+std::vector<Tensor> BatchedCall::loop(Generator* rewind) {
   const int64_t n = level(level_).size;
   TG_CHECK(n > 0, Runtime, "{}: vmap: has to run once per sample, and there are none", op_.name);
   led_ = false;
@@ -299,22 +410,22 @@ std::vector<Tensor> Call::loop(const Step& step, Generator* rewind) {
   return results;
 }
 
-std::vector<Tensor> Call::run_random(const Step& step) {
+std::vector<Tensor> BatchedCall::run_random() {
   const Level& here = level(level_);
   TG_CHECK(here.randomness != Randomness::Error, Runtime,
            "{}: vmap: a random operation in randomness mode 'error'\n"
            "call vmap with randomness='same' or 'different', or draw the numbers outside",
            op_.name);
   if (here.randomness == Randomness::Same) {
-    if (!any_has_dim()) return run_once(step, false);
+    if (!any_has_dim()) return run_once(false);
     const Device device = tensors_.empty() ? Device() : tensors_[0].device();
-    return loop(step, generator_ ? generator_ : default_generator_of(device).get());
+    return loop(generator_ ? generator_ : default_generator_of(device).get());
   }
   TG_CHECK(!writes_ || has_dim_[0], Runtime,
            "{}: vmap: different randomness in place of a tensor that is the same in all samples\n"
            "write to a tensor made from one that vmap maps over",
            op_.name);
-  if (rule_ == Rule::RandomLoop) return loop(step);
+  if (rule_ == Rule::RandomLoop) return loop();
   {
     Below below(level_);
     if (!tensors_.empty() && !has_dim_[0]) {
@@ -323,17 +434,35 @@ std::vector<Tensor> Call::run_random(const Step& step) {
     }
     prepare_broadcast();
   }
-  return run_once(step, true);
+  return run_once(true);
 }
 
-std::vector<Tensor> Call::run_parts(const Step& parts, const Step& sample) {
+// A composite: its parts on the batched tensors themselves; where they ask for values, once per sample.
+void run_parts(dispatch::Call& call, dispatch::Results& results) {
   try {
-    return parts();
+    return call.proceed(results);
   } catch (const NeedsValues&) {
-    if (recorded_) throw;  // the tape of this level cannot see into samples
+    BatchedCall batched(call);
+    if (batched.is_recorded()) throw;  // the tape of this level cannot see into samples
+    results = {};
+    results.set(batched.run_samples());
   }
-  if (!any_has_dim()) return run_once(sample, false);
-  return loop(sample);
 }
 
+void handle(dispatch::Call& call, dispatch::Results& results) {
+  const dispatch::Function& f = call.function;
+  const Rule rule = f.entry->batch_rule;
+  const bool is_random = rule == Rule::Random || rule == Rule::RandomLoop;
+  if (!(modes() & kModeBatch) || !(is_random || (kinds_of(call.arguments) & kKindBatched)))
+    return call.proceed(results);
+  if (f.form == dispatch::Form::Out) throw_out(f.name);
+  if (rule == Rule::Parts) return run_parts(call, results);
+  if (f.batched) return call.run(f.batched, results);
+  results.set(BatchedCall(call).run());
+}
+
+const dispatch::Registration registration({dispatch::kOrderBatch, dispatch::Stage::BelowTape, kKindBatched | kModeBatch,
+                                           &handle});
+
+}  // namespace
 }  // namespace tapegrad::batch

@@ -1,0 +1,122 @@
+// Argument: one argument of a call, without its type: the address of the caller's variable and what it is. It owns
+// nothing and is valid while the call runs. Two words; making one costs two stores.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/memory_format.h"
+
+namespace tapegrad::dispatch {
+
+// The types of arguments, as rows of the op table have them (aten/gen/cpp_types.py).
+enum class ArgumentType : uint8_t {
+  Tensor,   // undefined where it is absent
+  Operand,  // a tensor or a number
+  Tensors,
+  Scalar,
+  OptionalScalar,
+  Int,
+  OptionalInt,
+  Float,
+  OptionalFloat,
+  Bool,
+  OptionalBool,
+  Ints,
+  OptionalInts,
+  Floats,
+  OptionalFloats,
+  String,
+  OptionalString,
+  DType,
+  OptionalDType,
+  OptionalDevice,
+  OptionalMemoryFormat,
+  Generator,
+};
+
+namespace detail {
+template <class T>
+struct TypeOf;
+#define TG_ARGUMENT_TYPE(cpp, name)                           \
+  template <>                                                 \
+  struct TypeOf<cpp> {                                        \
+    static constexpr ArgumentType value = ArgumentType::name; \
+  };
+TG_ARGUMENT_TYPE(tapegrad::Tensor, Tensor)
+TG_ARGUMENT_TYPE(tapegrad::Operand, Operand)
+TG_ARGUMENT_TYPE(TensorSpan, Tensors)
+TG_ARGUMENT_TYPE(tapegrad::Scalar, Scalar)
+TG_ARGUMENT_TYPE(std::optional<tapegrad::Scalar>, OptionalScalar)
+TG_ARGUMENT_TYPE(int64_t, Int)
+TG_ARGUMENT_TYPE(std::optional<int64_t>, OptionalInt)
+TG_ARGUMENT_TYPE(double, Float)
+TG_ARGUMENT_TYPE(std::optional<double>, OptionalFloat)
+TG_ARGUMENT_TYPE(bool, Bool)
+TG_ARGUMENT_TYPE(std::optional<bool>, OptionalBool)
+TG_ARGUMENT_TYPE(IntSpan, Ints)
+TG_ARGUMENT_TYPE(tapegrad::OptionalInts, OptionalInts)
+TG_ARGUMENT_TYPE(std::span<const double>, Floats)
+TG_ARGUMENT_TYPE(std::optional<std::vector<double>>, OptionalFloats)
+TG_ARGUMENT_TYPE(std::string_view, String)
+TG_ARGUMENT_TYPE(std::optional<std::string_view>, OptionalString)
+TG_ARGUMENT_TYPE(tapegrad::DType, DType)
+TG_ARGUMENT_TYPE(std::optional<tapegrad::DType>, OptionalDType)
+TG_ARGUMENT_TYPE(std::optional<Device>, OptionalDevice)
+TG_ARGUMENT_TYPE(std::optional<MemoryFormat>, OptionalMemoryFormat)
+TG_ARGUMENT_TYPE(GeneratorPtr, Generator)
+#undef TG_ARGUMENT_TYPE
+}  // namespace detail
+
+class Argument {
+ public:
+  Argument() = default;
+  template <class T>
+  explicit Argument(const T& value) noexcept : at_(&value), type_(detail::TypeOf<T>::value) {}
+
+  ArgumentType type() const noexcept { return type_; }
+  // The value; T is the C++ type that belongs to type().
+  template <class T>
+  const T& as() const noexcept {
+    return *static_cast<const T*>(at_);
+  }
+  // Whether it is one tensor, or a number in the place of one.
+  bool is_tensor() const noexcept { return type_ <= ArgumentType::Operand; }
+  const Tensor& tensor() const noexcept {
+    return type_ == ArgumentType::Tensor ? as<Tensor>() : as<Operand>().tensor();
+  }
+  bool is_list() const noexcept { return type_ == ArgumentType::Tensors; }
+  TensorSpan list() const noexcept { return as<TensorSpan>(); }
+
+ private:
+  const void* at_ = nullptr;
+  ArgumentType type_ = ArgumentType::Tensor;
+};
+
+using Arguments = std::span<const Argument>;
+
+// The kinds of tensors (c10/modes.h) among some values, joined.
+inline uint32_t kinds_of(const Tensor& t) noexcept { return t.defined() ? t.impl()->kinds() : 0; }
+inline uint32_t kinds_of(const Operand& t) noexcept { return kinds_of(t.tensor()); }
+inline uint32_t kinds_of(TensorSpan list) noexcept {
+  uint32_t kinds = 0;
+  for (const Tensor& t : list) kinds |= kinds_of(t);
+  return kinds;
+}
+inline uint32_t kinds_of(Arguments arguments) noexcept {
+  uint32_t kinds = 0;
+  for (const Argument& a : arguments)
+    kinds |= a.is_tensor() ? kinds_of(a.tensor()) : a.is_list() ? kinds_of(a.list()) : 0;
+  return kinds;
+}
+// What a function tests: the modes of the thread and the kinds of its tensors in one word.
+template <class... T>
+TG_INLINE uint32_t call_word(const T&... tensors) noexcept {
+  return (modes() | ... | kinds_of(tensors));
+}
+
+}  // namespace tapegrad::dispatch

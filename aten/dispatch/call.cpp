@@ -1,0 +1,59 @@
+#include "tapegrad/aten/dispatch/call.h"
+
+#include <algorithm>
+
+namespace tapegrad::dispatch {
+namespace {
+
+// Sorted; filled by static initialisers, so without one of its own.
+constexpr size_t kMostHandlers = 16;
+constinit Handler handlers[kMostHandlers]{};
+constinit size_t num_handlers = 0;
+
+}  // namespace
+
+Registration::Registration(const Handler& handler) {
+  TG_ASSERT(num_handlers < kMostHandlers);
+  Handler* end = handlers + num_handlers++;
+  Handler* at = std::find_if(handlers, end, [&](const Handler& h) { return h.order > handler.order; });
+  std::move_backward(at, end, end + 1);
+  *at = handler;
+}
+
+void Call::proceed(Results& results) {
+  const uint32_t word = (modes() | kinds_of(arguments)) & function.bits;
+  // Without a part of the tape there is nothing between the two stages.
+  const bool all = function.body == function.plain;
+  while (next_ < num_handlers) {
+    const Handler& handler = handlers[next_++];
+    if ((handler.bits & word) && (handler.stage == stage || all)) return handler.handle(*this, results);
+  }
+  run(stage == Stage::Public ? function.body : function.plain, results);
+}
+
+void ChangedArguments::set_tensor(size_t i, Tensor t) {
+  if (arguments_[i].type() == ArgumentType::Operand)
+    set(i, Operand(std::move(t)));
+  else
+    set(i, std::move(t));
+}
+
+void ChangedArguments::set_list(size_t i, std::vector<Tensor> list) {
+  List& value = values_[i].emplace<List>();
+  value.tensors = std::move(list);
+  value.span = value.tensors;
+  arguments_[i] = Argument(value.span);
+}
+
+void ChangedArguments::set_ints(size_t i, DimVector ints) {
+  const bool optional = arguments_[i].type() == ArgumentType::OptionalInts;
+  Ints& value = values_[i].emplace<Ints>();
+  value.values = std::move(ints);
+  value.span = value.values;
+  value.optional = value.span;
+  arguments_[i] = optional ? Argument(value.optional) : Argument(value.span);
+}
+
+void ChangedArguments::set_no_ints(size_t i) { arguments_[i] = Argument(values_[i].emplace<Ints>().optional); }
+
+}  // namespace tapegrad::dispatch
