@@ -3,15 +3,15 @@
 Writes only what changed, so that a build recompiles little. `--list` prints the output paths instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
 
 from . import emit_api, emit_batch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
 from .cpp import HEAD, chunks, families, function_includes
-from .emit_nn import emit_nn
+from .emit_nn_cpp import Operators, cpp_files
+from .emit_nn_model import load_layers
+from .emit_nn_python import python_module
 from .model import Op, RowError, load_table
 
 
@@ -91,7 +91,9 @@ def main() -> int:
         for relative, text in outputs(ops, options.ops.resolve()):
             write(relative, text)
         if options.nn and options.nn.exists():
-            for relative, text in emit_nn(options.nn, ops):
+            layers = load_layers(options.nn)
+            write("python/tapegrad/nn/_layers.py", python_module(layers))
+            for relative, text in cpp_files(layers, Operators(ops)):
                 write(relative, text)
     except (RowError, ValueError) as error:
         print(error, file=sys.stderr)

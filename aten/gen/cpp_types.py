@@ -1,65 +1,52 @@
 """How each argument type of a row is spelled in C++, kept by a tape node, and converted from Python."""
 
+import re
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ArgType:
-    row: str  # as written in the table
     cpp: str  # parameter type
     saved: str  # member type in a node; empty: never saved
     stub: str  # Python annotation
     tensor: bool = False  # carries gradients
-    optional: bool = False
 
 
-def _types():
-    rows = [
-        ("Tensor", "const Tensor&", "SavedTensor", "Tensor", True, False),
-        ("Tensor?", "const Tensor&", "SavedTensor", "Tensor | None", True, True),
-        ("Tensor|Scalar", "const Operand&", "SavedTensor", "Tensor | Number", True, False),
-        ("Tensor|Scalar?", "const Operand&", "SavedTensor", "Tensor | Number | None", True, True),
-        ("Tensor[]", "TensorSpan", "SavedList", "Sequence[Tensor]", True, False),
-        ("Scalar", "const Scalar&", "Scalar", "Number"),
-        ("Scalar?", "const std::optional<Scalar>&", "std::optional<Scalar>", "Number | None"),
-        ("int", "int64_t", "int64_t", "int"),
-        ("int?", "std::optional<int64_t>", "std::optional<int64_t>", "int | None"),
-        ("float", "double", "double", "float"),
-        ("float?", "std::optional<double>", "std::optional<double>", "float | None"),
-        ("bool", "bool", "bool", "bool"),
-        ("bool?", "std::optional<bool>", "std::optional<bool>", "bool | None"),
-        ("int[]", "IntSpan", "DimVector", "Sequence[int] | int"),
-        ("int[]?", "OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None"),
-        ("float[]", "std::span<const double>", "std::vector<double>", "Sequence[float]"),
-        ("float[]?", "const std::optional<std::vector<double>>&", "std::optional<std::vector<double>>", "Sequence[float] | None"),
-        ("str", "std::string_view", "std::string", "str"),
-        ("str?", "std::optional<std::string_view>", "std::optional<std::string>", "str | None"),
-        ("DType", "DType", "DType", "dtype"),
-        ("DType?", "std::optional<DType>", "std::optional<DType>", "dtype | None"),
-        ("Device?", "std::optional<Device>", "std::optional<Device>", "device | str | None"),
-        ("MemoryFormat?", "std::optional<MemoryFormat>", "std::optional<MemoryFormat>", "memory_format | None"),
-        ("Generator?", "const GeneratorPtr&", "", "Generator | None"),
-    ]
-    table = {}
-    for r in rows:
-        tensor = r[4] if len(r) > 4 else False
-        table[r[0]] = ArgType(*r[:4], tensor=tensor, optional=r[0].endswith("?"))
-    for n in range(1, 7):
-        table[f"int[{n}]"] = ArgType(f"int[{n}]", "IntSpan", "DimVector", "Sequence[int] | int")
-        table[f"int[{n}]?"] = ArgType(
-            f"int[{n}]?", "OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None",
-            optional=True)
-    return table
-
-
-TYPES = _types()
+TYPES = {
+    "Tensor": ArgType("const Tensor&", "SavedTensor", "Tensor", tensor=True),
+    "Tensor?": ArgType("const Tensor&", "SavedTensor", "Tensor | None", tensor=True),
+    "Tensor|Scalar": ArgType("const Operand&", "SavedTensor", "Tensor | Number", tensor=True),
+    "Tensor|Scalar?": ArgType("const Operand&", "SavedTensor", "Tensor | Number | None", tensor=True),
+    "Tensor[]": ArgType("TensorSpan", "SavedList", "Sequence[Tensor]", tensor=True),
+    "Scalar": ArgType("const Scalar&", "Scalar", "Number"),
+    "Scalar?": ArgType("const std::optional<Scalar>&", "std::optional<Scalar>", "Number | None"),
+    "int": ArgType("int64_t", "int64_t", "int"),
+    "int?": ArgType("std::optional<int64_t>", "std::optional<int64_t>", "int | None"),
+    "float": ArgType("double", "double", "float"),
+    "float?": ArgType("std::optional<double>", "std::optional<double>", "float | None"),
+    "bool": ArgType("bool", "bool", "bool"),
+    "bool?": ArgType("std::optional<bool>", "std::optional<bool>", "bool | None"),
+    "int[]": ArgType("IntSpan", "DimVector", "Sequence[int] | int"),
+    "int[]?": ArgType("OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None"),
+    "float[]": ArgType("std::span<const double>", "std::vector<double>", "Sequence[float]"),
+    "float[]?": ArgType("const std::optional<std::vector<double>>&", "std::optional<std::vector<double>>", "Sequence[float] | None"),
+    "str": ArgType("std::string_view", "std::string", "str"),
+    "str?": ArgType("std::optional<std::string_view>", "std::optional<std::string>", "str | None"),
+    "DType": ArgType("DType", "DType", "dtype"),
+    "DType?": ArgType("std::optional<DType>", "std::optional<DType>", "dtype | None"),
+    "Device?": ArgType("std::optional<Device>", "std::optional<Device>", "device | str | None"),
+    "MemoryFormat?": ArgType("std::optional<MemoryFormat>", "std::optional<MemoryFormat>", "memory_format | None"),
+    "Generator?": ArgType("const GeneratorPtr&", "", "Generator | None"),
+    **{f"int?[{n}]": ArgType("IntSpan", "DimVector", "Sequence[int | None] | int | None") for n in range(1, 4)},
+    **{f"int[{n}]": ArgType("IntSpan", "DimVector", "Sequence[int] | int") for n in range(1, 7)},
+    **{f"int[{n}]?": ArgType("OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None") for n in range(1, 7)},
+}
 
 
 def fixed_length(row_type: str) -> int:
-    """The N of `int[N]`, or 0."""
-    if row_type.startswith("int[") and row_type[4].isdigit():
-        return int(row_type[4])
-    return 0
+    """The N of `int[N]` and `int?[N]`, or 0."""
+    found = re.match(r"int\??\[(\d)\]", row_type)
+    return int(found[1]) if found else 0
 
 
 def cpp_default(arg_type: str, text: str) -> str:

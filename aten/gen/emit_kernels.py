@@ -1,7 +1,5 @@
 """Kernels: declarations of what rows name, the entries of the kernel table, and the generated typed loops per instruction set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from . import emit_batch
@@ -13,17 +11,8 @@ ISAS = ("generic", "avx2", "avx512")
 
 
 def _shape_declaration(op: Op) -> list[str]:
-    shape = op.get("shape")
-    if not shape:
-        return []
-    result = "TensorSpec" if op.num_outputs == 1 else f"std::array<TensorSpec, {op.num_outputs}>"
-    if op.is_inplace_only:
-        result = "void"
-    return [f"TG_API {result} {shape}({params(op.args)});"]
-
-
-def _unique(lines: list[str]) -> list[str]:
-    return list(dict.fromkeys(lines))
+    result = "void" if op.is_inplace_only else "TensorSpec" if op.num_outputs == 1 else f"std::array<TensorSpec, {op.num_outputs}>"
+    return [f"TG_API {result} {op.get('shape')}({params(op.args)});"] if op.get("shape") else []
 
 
 def _function(op: Op, name: str) -> str:
@@ -43,25 +32,18 @@ def emit_declarations(family: str, ops: list[Op]) -> str:
         if op.kind == "composite" and op.get("impl"):
             result = "const Tensor&" if op.is_inplace_only else return_type(op)
             composites.append(f"{result} {op.get('impl')}({params(op.args)});")
-        if op.kind in ("kernel", "random", "create"):
-            if op.get("cpu_once"):
-                once.append(_function(op, op.get("cpu_once")))
-            elif op.get("cpu"):
-                per_isa.append(_function(op, op.get("cpu")))
+        if op.kind in ("kernel", "random", "create") and op.has_kernel:
+            (once if op.get("cpu_once") else per_isa).append(_function(op, op.get("cpu_once") or op.get("cpu")))
     lines = [HEAD + "#pragma once", '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/c10/philox.h"', "",
-             "namespace tapegrad {", *_unique(shapes), "namespace composite {", *_unique(composites), "}  // namespace composite",
-             "namespace cpu {", *_unique(once)]
+             "namespace tapegrad {", *dict.fromkeys(shapes), "namespace composite {", *dict.fromkeys(composites), "}  // namespace composite",
+             "namespace cpu {", *dict.fromkeys(once)]
     for isa in ISAS:
-        lines += [f"namespace {isa} {{", *_unique(per_isa), f"}}  // namespace {isa}"]
+        lines += [f"namespace {isa} {{", *dict.fromkeys(per_isa), f"}}  // namespace {isa}"]
     return "\n".join([*lines, "}  // namespace cpu", "}  // namespace tapegrad", ""])
 
 
 def _symbol(op: Op) -> str | None:
-    if op.kind == "pointwise":
-        return f"{op.name}_pointwise"
-    if op.kind == "reduce":
-        return f"{op.name}_reduce"
-    return op.get("cpu")
+    return f"{op.name}_{op.kind}" if op.kind in ("pointwise", "reduce") else op.get("cpu")
 
 
 def emit_loop_declarations(op: Op) -> list[str]:
@@ -81,23 +63,16 @@ def emit_entry(op: Op) -> str:
 
 
 def _fields(op: Op) -> str:
-    parts = []
     skip = ("dim", "keepdim", "dtype") if op.kind == "reduce" else ()
-    scalars = [a for a in op.args if not a.is_tensor and a.name not in skip]
-    for i, arg in enumerate(scalars):
-        target = {"float": "double", "int": "int64_t", "bool": "bool"}.get(arg.type, "T")
-        parts.append(f"it.params[{i}].to<{target}>()")
-    return ", ".join(parts)
+    types = [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args if not a.is_tensor and a.name not in skip]
+    return ", ".join(f"it.params[{i}].to<{t}>()" for i, t in enumerate(types))
 
 
 def _loop(op: Op) -> list[str]:
     functor = f"fn::{op.get('functor', op.name)}<T>{{{_fields(op)}}}"
-    if op.kind == "pointwise":
-        run = f"rows::run<{len(op.tensor_args)}, T>(it, {functor});"
-    else:
-        run = f"reduce_rows::run<T>(it, {functor});"
+    run = f"rows::run<{len(op.tensor_args)}, T>" if op.kind == "pointwise" else "reduce_rows::run<T>"
     return [f"void {_symbol(op)}(const {op.kind}::Iterator& it) {{",
-            f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run} }});", "}"]
+            f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run}(it, {functor}); }});", "}"]
 
 
 def emit_loops(ops: list[Op], functor_folder: Path):

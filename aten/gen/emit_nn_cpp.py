@@ -1,17 +1,10 @@
-"""The C++ layers: tapegrad/nn/layers.h (options, Impl and holder of each row) and src/nn_layers_N.cpp.
-
-A row whose C++ text calls an operator that the op table does not have (yet), and that nn/layer_support.h does not
-define either, has no C++ class; it gets one by itself when the operator arrives.
-"""
-
-from __future__ import annotations
+"""The C++ layers: tapegrad/nn/layers.h (options, Impl and holder of each row) and src/nn_layers_N.cpp."""
 
 import ast
 import re
 import textwrap
-from pathlib import Path
 
-from .cpp import chunks, function_includes
+from .cpp import chunks, cpp_text, function_includes
 from .cpp_types import cpp_default
 from .emit_nn_model import Argument, Layer
 from .emit_nn_translate import Cpp, Scope, format_pieces
@@ -20,36 +13,17 @@ HEAD = "// Generated from nn/*.toml by aten/gen; changes belong there.\n"
 TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "shape": "Shape",
          "float[]": "std::vector<double>", "Tensor": "Tensor"}
 INPUTS = {"Tensor": "const Tensor&", "Tensor?": "const Tensor&", "State?": "const std::optional<State>&", "shape?": "OptionalInts"}
-CALL = re.compile(r"(?<![\w.:>])([a-z_]\w*)(?:<\d+>)?\(")
-NOT_CALLS = {"if", "return", "static_cast"}
 
 
-class Support:
-    """What C++ text may call: operators, and the helpers that a header declares."""
+class Operators:
+    """What C++ text may call as functions of the namespace tapegrad, and with which arguments."""
 
-    def __init__(self, ops, header: Path):
+    def __init__(self, ops):
         by_name = {op.name: op for op in ops}
         self.table = ops
-        self.operators = {op.name for op in ops} | {op.name + "_" for op in ops if op.has_inplace}
-        self.order = {}
-        for op in ops:
-            row = by_name[op.get("overloads")[0]] if op.kind == "overload" else op
-            self.order[op.name] = [(a.name, None if a.default is None else cpp_default(a.type, a.default)) for a in row.args]
-        self.helpers = set(re.findall(r"\b([a-z_]\w*)\(", header.read_text())) if header.exists() else set()
-
-    def lacks(self, layer: Layer) -> set[str]:
-        """Functions that the layer's forward needs and that are nowhere."""
-        if layer.get("forward_cpp"):
-            text = layer.get("forward_cpp")
-            called = set(CALL.findall(text)) - NOT_CALLS
-            called |= set(re.findall(r"[(?:] ?([a-z]\w*_cell|conv\dd)\b", text))  # functions that are passed on
-        else:
-            called = set()
-            for node in ast.walk(ast.parse(layer.get("forward").strip())):
-                if isinstance(node, ast.Call):
-                    called.add(node.func.id if isinstance(node.func, ast.Name) else node.func.attr)
-        called -= {"is_training", "ndim", "dim", "size"}
-        return called - self.operators - self.helpers
+        self.names = {op.name for op in ops} | {op.name + "_" for op in ops if op.has_inplace}
+        self.order = {op.name: [(a.name, a.default and cpp_default(a.type, a.default)) for a in by_name[op.get("overloads", [op.name])[0]].args]
+                      for op in ops}
 
 
 def cpp_args(layer: Layer) -> list[Argument]:
@@ -58,21 +32,14 @@ def cpp_args(layer: Layer) -> list[Argument]:
 
 
 def _type(a: Argument) -> str:
-    if a.kind in ("int", "tuple") and a.length:
-        base = f"IntArray<{a.length}>"
-    elif a.kind == "padding":
-        base = f"Padding<{a.length}>"
-    else:
-        base = TYPES[a.type]
+    base = f"{'Padding' if a.kind == 'padding' else 'IntArray'}<{a.length}>" if a.length else TYPES[a.type]
     return f"std::optional<{base}>" if a.optional and base != "Tensor" else base
 
 
 def _default(a: Argument) -> str:
-    if a.same_as or a.default == "None":
-        return "{}"
-    if a.default in ("True", "False"):
-        return a.default.lower()
-    return '"' + a.default.strip("'\"") + '"' if a.type == "str" else a.default
+    if a.type == "str" and a.default != "None":
+        return cpp_text(a.default.strip("'\""))
+    return "{}" if a.same_as else cpp_default("", a.default)
 
 
 def _parameters(layer: Layer, with_defaults: bool) -> str:
@@ -135,8 +102,8 @@ def _declaration(layer: Layer) -> list[str]:
 class Emitter:
     """The definitions of one layer."""
 
-    def __init__(self, layer: Layer, support: Support):
-        self.layer, self.support = layer, support
+    def __init__(self, layer: Layer, operators: Operators):
+        self.layer, self.operators = layer, operators
         self.options = {a.name: f"options.{a.name}()" for a in cpp_args(layer)}
         self.options |= {layer.attribute_of(a): text for a, text in self.options.items()}
 
@@ -149,17 +116,15 @@ class Emitter:
                     names.pop(name, None)
         names["training"] = "is_training()"
         tensors = self.layer.tensors if tensors_first else set(self.layer.tensor_args)
-        return Cpp(Scope(cpp=names, tensors=tensors, order=self.support.order, operators=self.support.operators,
+        return Cpp(Scope(cpp=names, tensors=tensors, order=self.operators.order, operators=self.operators.names,
                          where=self.layer.where))
 
     def message(self, text: str, tensors_first: bool) -> str:
         """A text with {expressions} as arguments of fmt."""
-        form, values = "", []
-        for constant, expression, wants_repr in format_pieces(text):
-            form += "{}" if expression else constant.replace("{", "{{").replace("}", "}}")
-            if expression:
-                values.append(f"{'quoted' if wants_repr else 'shown'}({self.scope(tensors_first).expression(expression)})")
-        return ", ".join(['"' + form.replace("\\", "\\\\").replace('"', '\\"') + '"', *values])
+        pieces, scope = format_pieces(text), self.scope(tensors_first)
+        form = "".join("{}" if e else constant.replace("{", "{{").replace("}", "}}") for constant, e, _ in pieces)
+        values = [f"{'quoted' if wants_repr else 'shown'}({scope.expression(e)})" for _, e, wants_repr in pieces if e]
+        return ", ".join([cpp_text(form), *values])
 
     def constructor(self) -> list[str]:
         layer, name = self.layer, self.layer.name
@@ -171,18 +136,17 @@ class Emitter:
             lines.append(f"  TG_CHECK({before.expression(condition)}, Value, {self.message(text, False)});")
         if layer.get("check_cpp"):
             lines.append(f"  {layer.get('check_cpp')};")
-        for key in layer.tensor_args:
-            lines.append(f'  {key} = register_buffer("{key}", options.{key}());')
+        lines += [f'  {key} = register_buffer("{key}", options.{key}());' for key in layer.tensor_args]
         for key, (shape, condition) in layer.parameters.items():
             sizes = ", ".join(map(before.visit, ast.parse(shape, mode="eval").body.elts))
-            lines += self.registered("parameter", key, f"tapegrad::empty(make_shape({sizes}))", condition, before)
+            lines.append(self.registered("parameter", key, f"tapegrad::empty(make_shape({sizes}))", condition, before))
         for key, (value, condition) in layer.buffers.items():
-            lines += self.registered("buffer", key, before.expression(value), condition, before)
+            lines.append(self.registered("buffer", key, before.expression(value), condition, before))
         return [*lines, *(["  reset_parameters();"] if layer.get("reset") else []), "}"]
 
-    def registered(self, what: str, key: str, value: str, condition: str | None, scope: Cpp) -> list[str]:
+    def registered(self, what: str, key: str, value: str, condition: str | None, scope: Cpp) -> str:
         value = f"{scope.paren(ast.parse(condition, mode='eval').body)} ? {value} : Tensor()" if condition else value
-        return [f'  {key} = register_{what}("{key}", {value});']
+        return f'  {key} = register_{what}("{key}", {value});'
 
     def forward(self) -> list[str]:
         layer = self.layer
@@ -213,17 +177,15 @@ class Emitter:
         return [*lines, *(self.extra_repr() if layer.get("repr") else []), ""]
 
 
-def cpp_files(layers: list[Layer], support: Support):
+def cpp_files(layers: list[Layer], operators: Operators):
     """(path, text) of the header and of the sources."""
-    layers = [layer for layer in layers if not support.lacks(layer)]
     declarations = [line for layer in layers for line in _declaration(layer)]
-    includes = ["module", "options", "state"]
     yield "tapegrad/nn/layers.h", "\n".join([
         HEAD + "#pragma once", "", "#include <optional>", "#include <string>", "#include <tuple>", "#include <vector>", "",
-        *(f'#include "tapegrad/nn/{name}.h"' for name in includes), "", "namespace tapegrad::nn {", "",
+        *(f'#include "tapegrad/nn/{name}.h"' for name in ("module", "options", "state")), "", "namespace tapegrad::nn {", "",
         *declarations, "}  // namespace tapegrad::nn", ""])
     for name, part in chunks(layers, 30):
-        body = [line for layer in part for line in Emitter(layer, support).lines()]
+        body = [line for layer in part for line in Emitter(layer, operators).lines()]
         yield f"src/nn_layers_{name}.cpp", "\n".join([
-            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), support.table), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
+            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), operators.table), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
             '#include "tapegrad/nn/layers.h"', "", "namespace tapegrad::nn {", "", *body, "}  // namespace tapegrad::nn", ""])

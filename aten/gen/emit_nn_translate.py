@@ -5,10 +5,10 @@ calls, attributes, arithmetic, comparisons, and/or/not, `x is None`, conditional
 without format specifications; statements: expression, assignment, if, return.
 """
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass, field
+
+from .cpp import cpp_text
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Scope:
     where: str = ""
 
 
-ROOMS = {"init": "init::", "math": "std::"}  # names before a dot that are rooms, not objects; and what they are in C++
+NAMESPACES = {"init": "init::", "math": "std::"}  # names before a dot that are modules, not objects; and what they are in C++
 
 
-def _in_room(function) -> bool:
-    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id in ROOMS
+def _in_namespace(function) -> bool:
+    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id in NAMESPACES
 
 
 class _Python(ast.NodeTransformer):
@@ -37,10 +37,9 @@ class _Python(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call):
         if isinstance(node.func, ast.Name):
-            prefix = self.scope.function_prefix.get(node.func.id)
-            if prefix:
+            if prefix := self.scope.function_prefix.get(node.func.id):
                 node.func = ast.copy_location(ast.parse(f"{prefix}.{node.func.id}", mode="eval").body, node.func)
-        elif not _in_room(node.func):
+        elif not _in_namespace(node.func):
             node.func = self.visit(node.func)
         node.args = [self.visit(a) for a in node.args]
         node.keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
@@ -84,14 +83,9 @@ class Cpp:
         return method(node) if method else self.fail(node)
 
     def visit_Constant(self, node):
-        value = node.value
-        if value is None:
-            return "{}"
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, str):
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        return repr(value)
+        if isinstance(node.value, str):
+            return cpp_text(node.value)
+        return "{}" if node.value is None else str(node.value).lower() if isinstance(node.value, bool) else repr(node.value)
 
     def visit_Name(self, node):
         return self.scope.cpp.get(node.id, node.id)
@@ -112,15 +106,12 @@ class Cpp:
         return f"{operator}{self.paren(node.operand)}"
 
     def visit_BinOp(self, node):
-        operator = _BINARY.get(type(node.op)) or self.fail(node)
         left, right = self.paren(node.left), self.paren(node.right)
-        if isinstance(node.op, ast.Div):  # true division
-            left = f"static_cast<double>({left})"
-        return f"{left} {operator} {right}"
+        left = f"static_cast<double>({left})" if isinstance(node.op, ast.Div) else left  # true division
+        return f"{left} {_BINARY.get(type(node.op)) or self.fail(node)} {right}"
 
     def visit_BoolOp(self, node):
-        operator = " && " if isinstance(node.op, ast.And) else " || "
-        return operator.join(self.paren(v) for v in node.values)
+        return (" && " if isinstance(node.op, ast.And) else " || ").join(map(self.paren, node.values))
 
     def visit_IfExp(self, node):
         return f"{self.paren(node.test)} ? {self.visit(node.body)} : {self.visit(node.orelse)}"
@@ -130,23 +121,18 @@ class Cpp:
             self.fail(node)
         operator, right = node.ops[0], node.comparators[0]
         if isinstance(operator, (ast.Is, ast.IsNot)):
-            subject = self.visit(node.left)
             tensor = isinstance(node.left, ast.Name) and node.left.id in self.scope.tensors
-            text = f"{subject}.defined()" if tensor else f"{subject}.has_value()"
-            return text if isinstance(operator, ast.IsNot) else f"!{text}"
+            return "!" * isinstance(operator, ast.Is) + self.visit(node.left) + (".defined()" if tensor else ".has_value()")
         return f"{self.paren(node.left)} {_COMPARE[type(operator)]} {self.paren(right)}"
 
     def visit_Call(self, node):
-        if _in_room(node.func):
-            return f"{ROOMS[node.func.value.id]}{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
-        if isinstance(node.func, ast.Attribute):
-            return f"{self.paren(node.func.value)}.{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
-        name = node.func.id
         args = [self.visit(a) for a in node.args]
+        if isinstance(node.func, ast.Attribute):
+            owner = NAMESPACES[node.func.value.id] if _in_namespace(node.func) else self.paren(node.func.value) + "."
+            return f"{owner}{node.func.attr}({', '.join(args)})"
+        name = node.func.id
         if node.keywords:  # C++ has no keywords: put them where the operator's row has them
-            order = self.scope.order.get(name)
-            if order is None:
-                self.fail(node, f"has keywords, and no operator `{name}` is known")
+            order = self.scope.order.get(name) or self.fail(node, f"has keywords, and no operator `{name}` is known")
             given = {k.arg: self.visit(k.value) for k in node.keywords}
             for argument, default in order[len(args):]:
                 if not given:
@@ -156,16 +142,14 @@ class Cpp:
                 args.append(given.pop(argument, default))
             if given:
                 self.fail(node, f"names arguments that `{name}` does not have: {', '.join(given)}")
-        room = "tapegrad::" if name in self.scope.operators else ""
-        return f"{room}{name}({', '.join(args)})"
+        return "tapegrad::" * (name in self.scope.operators) + f"{name}({', '.join(args)})"
 
     def visit_Starred(self, node):
         return self.visit(node.value)
 
     def paren(self, node) -> str:
-        text = self.visit(node)
         compound = isinstance(node, (ast.BinOp, ast.BoolOp, ast.IfExp, ast.Compare, ast.UnaryOp))
-        return f"({text})" if compound else text
+        return f"({self.visit(node)})" if compound else self.visit(node)
 
     # Statements.
     def body(self, text: str, returns: bool) -> list[str]:
@@ -184,12 +168,8 @@ class Cpp:
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 lines.append(f"const auto {node.targets[0].id} = {self.visit(node.value)};")
             elif isinstance(node, ast.If):
-                lines.append(f"if ({self.visit(node.test)}) {{")
-                lines += ["  " + line for line in self.statements(node.body)]
-                if node.orelse:
-                    lines.append("} else {")
-                    lines += ["  " + line for line in self.statements(node.orelse)]
-                lines.append("}")
+                lines += [f"if ({self.visit(node.test)}) {{", *("  " + line for line in self.statements(node.body))]
+                lines += (["} else {", *("  " + line for line in self.statements(node.orelse))] if node.orelse else []) + ["}"]
             else:
                 self.fail(node)
         return lines
@@ -197,11 +177,5 @@ class Cpp:
 
 def format_pieces(text: str) -> list[tuple[str, str | None, bool]]:
     """The pieces of a text with {expressions}: (literal, expression or None, wants repr)."""
-    tree = ast.parse("f" + repr(text), mode="eval").body
-    pieces = []
-    for value in tree.values:
-        if isinstance(value, ast.Constant):
-            pieces.append((value.value, None, False))
-        else:
-            pieces.append(("", ast.unparse(value.value), value.conversion == ord("r")))
-    return pieces
+    return [(v.value, None, False) if isinstance(v, ast.Constant) else ("", ast.unparse(v.value), v.conversion == ord("r"))
+            for v in ast.parse("f" + repr(text), mode="eval").body.values]

@@ -82,7 +82,7 @@ from ._lazy import load as _load  # noqa: E402
 from ._lazy import more_names as _more_names  # noqa: E402
 from ._legacy import *  # noqa: E402, F403
 from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
-from ._overloads import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
+from ._overloads import atleast_1d, atleast_2d, atleast_3d, tensordot  # noqa: E402
 from ._root import *  # noqa: E402, F403
 from ._settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
