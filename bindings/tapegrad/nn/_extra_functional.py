@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import _C, Tensor, clamp_min, minimum, pairwise_distance
-from .._overloads import overridable
+from .._root.overloads import overridable
 
 _table = _C._functions["nn.functional"]
 

@@ -7,7 +7,7 @@ import warnings
 
 from .. import _C, Tensor, baddbmm, bmm, cat, zeros, zeros_like
 from .. import bool as bool_
-from .._overloads import overridable
+from .._root.overloads import overridable
 
 _table = _C._functions["nn.functional"]
 

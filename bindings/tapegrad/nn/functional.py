@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools as _functools
 
 from .._C import _functions
-from .._overloads import overridable as _overridable
+from .._root.overloads import overridable as _overridable
 from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
 from ._multihead import multi_head_attention_forward  # noqa: F401
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import _C
-from ._overloads import overridable
+from .. import _C
+from .overloads import overridable
 
 _ops = _C._functions[""]
 _nn = _C._functions["nn.functional"]

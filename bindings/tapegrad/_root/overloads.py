@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _C
+from .. import _C
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "tensordot"]
 
