@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import emit_api, emit_batch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
 from .cpp import HEAD, chunks, families, function_includes
-from .emit_nn_cpp import Operators, cpp_files
+from .emit_nn_cpp import cpp_files
 from .emit_nn_model import load_layers
 from .emit_nn_python import python_module
 from .model import Op, RowError, load_table
@@ -93,7 +93,7 @@ def main() -> int:
         if options.nn and options.nn.exists():
             layers = load_layers(options.nn)
             write("python/tapegrad/nn/_layers.py", python_module(layers))
-            for relative, text in cpp_files(layers, Operators(ops)):
+            for relative, text in cpp_files(layers, ops):
                 write(relative, text)
     except (RowError, ValueError) as error:
         print(error, file=sys.stderr)

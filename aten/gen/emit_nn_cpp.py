@@ -7,7 +7,7 @@ import textwrap
 from .cpp import chunks, cpp_text, function_includes
 from .cpp_types import cpp_default
 from .emit_nn_model import Argument, Layer
-from .emit_nn_translate import Cpp, Scope, format_pieces
+from .emit_nn_translate import Cpp, format_pieces
 
 HEAD = "// Generated from nn/*.toml by aten/gen; changes belong there.\n"
 TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "shape": "Shape",
@@ -15,15 +15,11 @@ TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::strin
 INPUTS = {"Tensor": "const Tensor&", "Tensor?": "const Tensor&", "State?": "const std::optional<State>&", "shape?": "OptionalInts"}
 
 
-class Operators:
-    """What C++ text may call as functions of the namespace tapegrad, and with which arguments."""
-
-    def __init__(self, ops):
-        by_name = {op.name: op for op in ops}
-        self.table = ops
-        self.names = {op.name for op in ops} | {op.name + "_" for op in ops if op.has_inplace}
-        self.order = {op.name: [(a.name, a.default and cpp_default(a.type, a.default)) for a in by_name[op.get("overloads", [op.name])[0]].args]
-                      for op in ops}
+def operator_arguments(ops) -> dict[str, list[tuple[str, str | None]]]:
+    """(name, C++ default) of the arguments of each operator that C++ text may call."""
+    by_name = {op.name: op for op in ops}
+    order = {op.name: [(a.name, a.default and cpp_default(a.type, a.default)) for a in by_name[op.get("overloads", [op.name])[0]].args] for op in ops}
+    return order | {op.name + "_": order[op.name] for op in ops if op.has_inplace}
 
 
 def cpp_args(layer: Layer) -> list[Argument]:
@@ -102,38 +98,29 @@ def _declaration(layer: Layer) -> list[str]:
 class Emitter:
     """The definitions of one layer."""
 
-    def __init__(self, layer: Layer, operators: Operators):
-        self.layer, self.operators = layer, operators
-        self.options = {a.name: f"options.{a.name}()" for a in cpp_args(layer)}
-        self.options |= {layer.attribute_of(a): text for a, text in self.options.items()}
+    def __init__(self, layer: Layer, order):
+        self.layer = layer
+        options = {a.name: f"options.{a.name}()" for a in cpp_args(layer)}
+        options |= {layer.attribute_of(a): text for a, text in options.items()} | {"training": "is_training()"}
+        hidden = (layer.tensors | {i.name for i in layer.inputs}) - {*layer.get("store", [])}
+        # In `reset`, `forward` and `repr` a name that both have is the tensor; in conditions of parameters the option.
+        self.own = Cpp({name: text for name, text in options.items() if name not in hidden}, layer.tensors, order, layer.where)
+        self.before = Cpp(options, set(layer.tensor_args), order, layer.where)
 
-    def scope(self, tensors_first: bool) -> Cpp:
-        """In `reset`, `forward` and `repr` a name that both have is the tensor; in conditions of parameters the option."""
-        names = dict(self.options)
-        if tensors_first:
-            for name in self.layer.tensors | {i.name for i in self.layer.inputs}:
-                if name not in self.layer.get("store", []):
-                    names.pop(name, None)
-        names["training"] = "is_training()"
-        tensors = self.layer.tensors if tensors_first else set(self.layer.tensor_args)
-        return Cpp(Scope(cpp=names, tensors=tensors, order=self.operators.order, operators=self.operators.names,
-                         where=self.layer.where))
-
-    def message(self, text: str, tensors_first: bool) -> str:
+    def message(self, text: str, scope: Cpp) -> str:
         """A text with {expressions} as arguments of fmt."""
-        pieces, scope = format_pieces(text), self.scope(tensors_first)
+        pieces = format_pieces(text)
         form = "".join("{}" if e else constant.replace("{", "{{").replace("}", "}}") for constant, e, _ in pieces)
         values = [f"{'quoted' if wants_repr else 'shown'}({scope.expression(e)})" for _, e, wants_repr in pieces if e]
         return ", ".join([cpp_text(form), *values])
 
     def constructor(self) -> list[str]:
-        layer, name = self.layer, self.layer.name
+        layer, name, before = self.layer, self.layer.name, self.before
         if not cpp_args(layer):
             return []
-        before = self.scope(False)
         lines = [f"{name}Impl::{name}Impl({name}Options options_) : options(std::move(options_)) {{"]
         for condition, text in layer.get("checks", []):
-            lines.append(f"  TG_CHECK({before.expression(condition)}, Value, {self.message(text, False)});")
+            lines.append(f"  TG_CHECK({before.expression(condition)}, Value, {self.message(text, before)});")
         if layer.get("check_cpp"):
             lines.append(f"  {layer.get('check_cpp')};")
         lines += [f'  {key} = register_buffer("{key}", options.{key}());' for key in layer.tensor_args]
@@ -152,24 +139,24 @@ class Emitter:
         layer = self.layer
         lines = [f"{layer.get('returns', 'Tensor')} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{"]
         for condition, text in layer.get("input_checks", []):
-            lines.append(f"  TG_CHECK({self.scope(True).expression(condition)}, Value, {self.message(text, True)});")
+            lines.append(f"  TG_CHECK({self.own.expression(condition)}, Value, {self.message(text, self.own)});")
         if layer.get("forward_cpp"):
             return [*lines, f"  return {layer.get('forward_cpp')};", "}"]
-        return [*lines, *("  " + line for line in self.scope(True).body(layer.get("forward"), returns=True)), "}"]
+        return [*lines, *("  " + line for line in self.own.body(layer.get("forward"), returns=True)), "}"]
 
     def extra_repr(self) -> list[str]:
         lines = [f"std::string {self.layer.name}Impl::extra_repr() const {{", "  std::vector<std::string> parts;"]
         for piece in self.layer.get("repr"):
             condition, text = (None, piece) if isinstance(piece, str) else piece
-            guard = f"if ({self.scope(True).expression(condition)}) " if condition else ""
-            lines.append(f"  {guard}parts.push_back(fmt::format({self.message(text, True)}));")
+            guard = f"if ({self.own.expression(condition)}) " if condition else ""
+            lines.append(f"  {guard}parts.push_back(fmt::format({self.message(text, self.own)}));")
         return [*lines, "  return joined(parts);", "}"]
 
     def lines(self) -> list[str]:
         layer = self.layer
         lines = [f"// {layer.name}", *self.constructor()]
         if layer.get("reset"):
-            body = self.scope(True).body(layer.get("reset"), returns=False)
+            body = self.own.body(layer.get("reset"), returns=False)
             lines += [f"void {layer.name}Impl::reset_parameters() {{", *("  " + line for line in body), "}"]
         lines += self.forward()
         for head, body in layer.get("methods_cpp", []):
@@ -177,15 +164,16 @@ class Emitter:
         return [*lines, *(self.extra_repr() if layer.get("repr") else []), ""]
 
 
-def cpp_files(layers: list[Layer], operators: Operators):
+def cpp_files(layers: list[Layer], ops):
     """(path, text) of the header and of the sources."""
+    order = operator_arguments(ops)
     declarations = [line for layer in layers for line in _declaration(layer)]
     yield "tapegrad/nn/layers.h", "\n".join([
         HEAD + "#pragma once", "", "#include <optional>", "#include <string>", "#include <tuple>", "#include <vector>", "",
         *(f'#include "tapegrad/nn/{name}.h"' for name in ("module", "options", "state")), "", "namespace tapegrad::nn {", "",
         *declarations, "}  // namespace tapegrad::nn", ""])
     for name, part in chunks(layers, 30):
-        body = [line for layer in part for line in Emitter(layer, operators).lines()]
+        body = [line for layer in part for line in Emitter(layer, order).lines()]
         yield f"src/nn_layers_{name}.cpp", "\n".join([
-            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), operators.table), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
+            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), ops), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
             '#include "tapegrad/nn/layers.h"', "", "namespace tapegrad::nn {", "", *body, "}  // namespace tapegrad::nn", ""])

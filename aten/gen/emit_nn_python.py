@@ -1,10 +1,9 @@
 """The Python layers: <gen>/python/tapegrad/nn/_layers.py."""
 
-import ast
 import textwrap
 
 from .emit_nn_model import Layer
-from .emit_nn_translate import Scope, format_pieces, python_body, python_expression
+from .emit_nn_translate import format_pieces, python_body, python_expression
 
 HEADER = '''"""The layers of nn/modules.toml. Generated: change the row, not this file."""
 
@@ -28,24 +27,17 @@ HINTS = {"int": "int", "float": "float", "bool": "bool", "str": "str", "shape": 
          "float[]": "float | tuple[float, ...]", "legacy": "object", "padding": "str | int | tuple[int, ...]"}
 
 
-def _prefixes(text: str) -> dict[str, str]:
-    """Where each function that the text calls comes from."""
-    calls = (node.func for node in ast.walk(ast.parse(text.strip())) if isinstance(node, ast.Call))
-    return {f.id: "F" for f in calls if isinstance(f, ast.Name) and f.id not in HELPERS}
-
-
-def _attribute_scope(layer: Layer, text: str) -> Scope:
+def _attributes(layer: Layer) -> dict[str, str]:
+    """What the names of a method are."""
     names = {layer.attribute_of(a.name) for a in layer.args if layer.is_stored(a)}
     names |= layer.tensors | set(layer.get("attributes", {})) | {"training"}
     names -= {i.name for i in layer.inputs}
-    if "init" in {a.name for a in layer.args}:
-        names.add("init")
-    return Scope(python={n: f"self.{n}" for n in names}, function_prefix=_prefixes(text), where=layer.where)
+    return {n: f"self.{n}" for n in names | {"init"} & {a.name for a in layer.args}}
 
 
 def _own(layer: Layer, text: str) -> str:
     """An expression in a method of the layer."""
-    return python_expression(text, _attribute_scope(layer, text))
+    return python_expression(text, _attributes(layer), HELPERS)
 
 
 def _hint(a) -> str:
@@ -70,7 +62,7 @@ def _constructor(layer: Layer) -> list[str]:
     generated_base = not layer.base.startswith("_") and layer.base not in ("Module", "RNNCellBase")
     lines = ["Module.__init__(self)" if generated_base else "super().__init__()"]
     for condition, message in layer.get("checks", []):
-        check = python_expression(f"not ({condition})", Scope())
+        check = python_expression(f"not ({condition})", {})
         lines += [f"if {check}:", f"    raise ValueError({'f' if '{' in message else ''}{message!r})"]
     names = {a.name for a in layer.args}
     for a in filter(layer.is_stored, layer.args):
@@ -84,7 +76,7 @@ def _constructor(layer: Layer) -> list[str]:
     lines += [f"self.register_buffer({name!r}, {name})" for name in layer.tensor_args]
     shapes = {a.name: f"self.{a.name}" for a in layer.args if a.kind in ("tuple", "shape") and layer.is_stored(a)}
     for name, (shape, condition) in layer.parameters.items():
-        shape = python_expression(shape, Scope(python=shapes))
+        shape = python_expression(shape, shapes)
         made = f"self.{name} = Parameter(empty({shape}, device=device, dtype=dtype))"
         lines += [f"if {condition}:", f"    {made}", "else:", f'    self.register_parameter("{name}", None)'] if condition else [made]
     for name, (value, condition) in layer.buffers.items():
@@ -121,14 +113,15 @@ def python_layer(layer: Layer) -> str:
     if layer.get("constructor") != "custom":
         lines += _method("__init__", _signature(layer), _constructor(layer))
     if text := layer.get("reset"):
-        body = python_body(text, _attribute_scope(layer, text))
+        body = python_body(text, _attributes(layer), HELPERS)
         lines += _method("reset_parameters", "self", [body[0].removeprefix("return ")] if len(body) == 1 else body)
     inputs = ["self", *(i.name + (f"={i.default}" if i.default is not None else "") for i in layer.inputs)]
     body = []
     for condition, message in layer.get("input_checks", []):
         body += [f"if not ({_own(layer, condition)}):", f"    raise ValueError(f{message!r})"]
-    text = layer.get("forward_py", layer.get("forward"))
-    lines += _method("forward", ", ".join(inputs), body + python_body(text, Scope() if layer.get("forward_py") else _attribute_scope(layer, text)))
+    own = layer.get("forward_py")
+    body += python_body(own, {}) if own else python_body(layer.get("forward"), _attributes(layer), HELPERS)
+    lines += _method("forward", ", ".join(inputs), body)
     if layer.get("repr"):
         lines += _method("extra_repr", "self", _repr(layer))
     return "\n".join(lines) + "\n"

@@ -1,28 +1,13 @@
 """Turns the expressions of nn/modules.toml, which are written in a subset of Python, into the two languages.
 
-Names are looked up in a Scope: attributes become `self.x` in Python and an option or member in C++. The subset:
+`names` says what a name is in the language: `self.x` in Python, an option or member in C++. The subset:
 calls, attributes, arithmetic, comparisons, and/or/not, `x is None`, conditional expressions, tuples, subscripts, f-strings
 without format specifications; statements: expression, assignment, if, return.
 """
 
 import ast
-from dataclasses import dataclass, field
 
 from .cpp import cpp_text
-
-
-@dataclass
-class Scope:
-    """What the names of an expression mean."""
-
-    python: dict[str, str] = field(default_factory=dict)    # name -> Python text
-    cpp: dict[str, str] = field(default_factory=dict)       # name -> C++ text
-    tensors: set[str] = field(default_factory=set)          # names that are (optional) tensors
-    order: dict[str, list[tuple[str, str | None]]] = field(default_factory=dict)  # function -> its (argument, C++ default)
-    function_prefix: dict[str, str] = field(default_factory=dict)  # Python: function -> module it is called from
-    operators: set[str] = field(default_factory=set)        # C++: functions of the namespace tapegrad
-    where: str = ""
-
 
 NAMESPACES = {"init": "init::", "math": "std::"}  # names before a dot that are modules, not objects; and what they are in C++
 
@@ -32,13 +17,13 @@ def _in_namespace(function) -> bool:
 
 
 class _Python(ast.NodeTransformer):
-    def __init__(self, scope: Scope):
-        self.scope = scope
+    def __init__(self, names: dict[str, str], helpers: set[str] | None):
+        self.names, self.helpers = names, helpers
 
     def visit_Call(self, node: ast.Call):
         if isinstance(node.func, ast.Name):
-            if prefix := self.scope.function_prefix.get(node.func.id):
-                node.func = ast.copy_location(ast.parse(f"{prefix}.{node.func.id}", mode="eval").body, node.func)
+            if self.helpers is not None and node.func.id not in self.helpers:
+                node.func.id = f"F.{node.func.id}"
         elif not _in_namespace(node.func):
             node.func = self.visit(node.func)
         node.args = [self.visit(a) for a in node.args]
@@ -46,17 +31,18 @@ class _Python(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node: ast.Name):
-        text = self.scope.python.get(node.id)
+        text = self.names.get(node.id)
         return ast.parse(text, mode="eval").body if text and isinstance(node.ctx, ast.Load) else node
 
 
-def python_expression(text: str, scope: Scope) -> str:
-    return ast.unparse(_Python(scope).visit(ast.parse(text.strip(), mode="eval")))
+def python_expression(text: str, names: dict[str, str], helpers: set[str] | None = None) -> str:
+    """With `helpers` all other functions are those of nn.functional."""
+    return ast.unparse(_Python(names, helpers).visit(ast.parse(text.strip(), mode="eval")))
 
 
-def python_body(text: str, scope: Scope) -> list[str]:
+def python_body(text: str, names: dict[str, str], helpers: set[str] | None = None) -> list[str]:
     """Lines of a function's body; a text that is one expression is returned."""
-    tree = _Python(scope).visit(ast.parse(text.strip()))
+    tree = _Python(names, helpers).visit(ast.parse(text.strip()))
     if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
         tree.body = [ast.Return(tree.body[0].value)]
     return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
@@ -67,13 +53,13 @@ _COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: "
 
 
 class Cpp:
-    """Expressions and statements as C++ text."""
+    """Expressions and statements as C++ text. `tensors` are the names of (optional) tensors, `order` has the operators: (argument, default)."""
 
-    def __init__(self, scope: Scope):
-        self.scope = scope
+    def __init__(self, names: dict[str, str], tensors: set[str], order: dict[str, list[tuple[str, str | None]]], where: str):
+        self.names, self.tensors, self.order, self.where = names, tensors, order, where
 
     def fail(self, node, why="is not in the subset that turns into C++"):
-        raise ValueError(f"{self.scope.where}: `{ast.unparse(node)}` {why}")
+        raise ValueError(f"{self.where}: `{ast.unparse(node)}` {why}")
 
     def expression(self, text: str) -> str:
         return self.visit(ast.parse(text.strip(), mode="eval").body)
@@ -88,7 +74,7 @@ class Cpp:
         return "{}" if node.value is None else str(node.value).lower() if isinstance(node.value, bool) else repr(node.value)
 
     def visit_Name(self, node):
-        return self.scope.cpp.get(node.id, node.id)
+        return self.names.get(node.id, node.id)
 
     def visit_Attribute(self, node):
         return f"{self.visit(node.value)}.{node.attr}"
@@ -121,7 +107,7 @@ class Cpp:
             self.fail(node)
         operator, right = node.ops[0], node.comparators[0]
         if isinstance(operator, (ast.Is, ast.IsNot)):
-            tensor = isinstance(node.left, ast.Name) and node.left.id in self.scope.tensors
+            tensor = isinstance(node.left, ast.Name) and node.left.id in self.tensors
             return "!" * isinstance(operator, ast.Is) + self.visit(node.left) + (".defined()" if tensor else ".has_value()")
         return f"{self.paren(node.left)} {_COMPARE[type(operator)]} {self.paren(right)}"
 
@@ -132,7 +118,7 @@ class Cpp:
             return f"{owner}{node.func.attr}({', '.join(args)})"
         name = node.func.id
         if node.keywords:  # C++ has no keywords: put them where the operator's row has them
-            order = self.scope.order.get(name) or self.fail(node, f"has keywords, and no operator `{name}` is known")
+            order = self.order.get(name) or self.fail(node, f"has keywords, and no operator `{name}` is known")
             given = {k.arg: self.visit(k.value) for k in node.keywords}
             for argument, default in order[len(args):]:
                 if not given:
@@ -142,7 +128,7 @@ class Cpp:
                 args.append(given.pop(argument, default))
             if given:
                 self.fail(node, f"names arguments that `{name}` does not have: {', '.join(given)}")
-        return "tapegrad::" * (name in self.scope.operators) + f"{name}({', '.join(args)})"
+        return "tapegrad::" * (name in self.order) + f"{name}({', '.join(args)})"
 
     def visit_Starred(self, node):
         return self.visit(node.value)

@@ -199,13 +199,13 @@ def _check_row(op: Op):
 
 def _filled(value, names: dict):
     """Replaces `<d>`, `<2*d>` and the like in every text; a text that is one name alone becomes what it stands for, which may be a list."""
-    def number(match):
-        known = set(re.findall(r"[A-Za-z_]\w*", match[1]))
-        return str(eval(match[1], {"__builtins__": {}}, names)) if known and known <= names.keys() else match[0]  # noqa: S307
+    def text(match):
+        given = names[match[2]]
+        return str(int(match[1] or 1) * given + int(match[3] or 0)) if isinstance(given, int) else given
 
     if isinstance(value, str):
         alone = names.get(value[1:-1]) if value[:1] == "<" else None
-        return alone if isinstance(alone, (list, str)) else re.sub(r"<([\w*+ ]+)>", number, value)
+        return alone if isinstance(alone, list) else re.sub(rf"<(?:(\d+)\*)?({'|'.join(names)})(?:\+(\d+))?>", text, value)
     if isinstance(value, list):
         return [_filled(v, names) for v in value]
     return {k: _filled(v, names) for k, v in value.items()} if isinstance(value, dict) else value
@@ -214,7 +214,7 @@ def _filled(value, names: dict):
 def expanded(row: dict) -> list[dict]:
     """The rows that a row with `expand` stands for. A key whose text is one name alone, and then empty, is left out."""
     names = row.pop("expand", {})
-    _require(len({len(values) for values in names.values()}) < 2, "expand: expected lists of one length")
+    _require(len({len(values) for values in names.values()}) < 2 and all(names.values()), "expand: expected lists of one length")
     if not names:
         return [row]
     filled = [_filled(row, dict(zip(names, values))) for values in zip(*names.values())]
