@@ -1,5 +1,7 @@
 """Python functions and methods: one fast-call function per row over the shared argument helpers."""
 
+import dataclasses
+
 from .cpp import HEAD, cpp_text, families, function_includes, signature_text
 from .cpp_types import cpp_default, fixed_length
 from .model import Arg, Op
@@ -180,10 +182,16 @@ def _overload(op: Op, by_name) -> list[str]:
     targets = [by_name[o] for o in op.get("overloads")]
     lines = []
     for method, self in [(False, "nullptr")] * bool(modules_of(op)) + [(True, "self")] * op.has_method:
+        forms = [(t, t.name) for t in targets]
+        if method and (renamed := op.get("method_arguments")):
+            for t in targets:
+                args = [dataclasses.replace(a, name=renamed.get(a.name, a.name)) for a in t.args]
+                lines += _signature(t, f"method_{t.name}", args, _extra_args(t))
+                forms.append((t, f"method_{t.name}"))
         lines += _opened(op.name, method)
-        for t in targets:
+        for t, name in forms:
             size = len(t.args) + len(_extra_args(t))
-            lines += ["  {", f"    Arguments<{size}> a(signature_{t.name});",
+            lines += ["  {", f"    Arguments<{size}> a(signature_{name});",
                       f"    if (a.try_unpack({self}, args, nargs, kwnames)) return call_{t.name}(a);", "  }"]
         listed = ", ".join(f"&signature_{t.name}" for t in targets)
         lines += [f'  return no_overload("{op.name}", {{{listed}}}, {self}, args, nargs, kwnames);', "  TG_PY_CATCH", "}"]

@@ -24,19 +24,6 @@ def overridable(function):
     return overridable_function
 
 
-_split = _C.Tensor.split
-
-
-def _method_split(self, *args, **kwargs):
-    if "split_size" in kwargs:  # the method's name for it, which differs from the function's
-        kwargs["split_size_or_sections"] = kwargs.pop("split_size")
-    return _split(self, *args, **kwargs)
-
-
-_method_split.__name__, _method_split.__qualname__, _method_split.__doc__ = "split", "Tensor.split", _split.__doc__
-_C.Tensor.split = _method_split
-
-
 @overridable
 def tensordot(a, b, dims=2, out=None):
     """Sum of products over dimensions of a and b.
