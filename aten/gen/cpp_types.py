@@ -1,7 +1,7 @@
 """How each argument type of a row is spelled in C++, kept by a tape node, and converted from Python."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -9,38 +9,37 @@ class ArgType:
     cpp: str  # parameter type
     saved: str  # member type in a node; empty: never saved
     stub: str  # Python annotation
+    kind: str  # ArgKind of bindings/args.h
+    getter: str  # method of ArgumentsBase there
     tensor: bool = False  # carries gradients
+
+    def optional(self):
+        """The type with `?`."""
+        cpp = self.cpp if self.tensor or self.kind == "Generator" else "OptionalInts" if self.kind == "Ints" else f"std::optional<{self.cpp}>"
+        cpp = {"Scalar": "const std::optional<Scalar>&", "Floats": "const std::optional<std::vector<double>>&"}.get(self.kind, cpp)
+        saved = self.saved if self.tensor or not self.saved else f"std::optional<{self.saved}>"
+        return replace(self, cpp=cpp, saved=saved, stub=f"{self.stub} | None")
 
 
 TYPES = {
-    "Tensor": ArgType("const Tensor&", "SavedTensor", "Tensor", tensor=True),
-    "Tensor?": ArgType("const Tensor&", "SavedTensor", "Tensor | None", tensor=True),
-    "Tensor|Scalar": ArgType("const Operand&", "SavedTensor", "Tensor | Number", tensor=True),
-    "Tensor|Scalar?": ArgType("const Operand&", "SavedTensor", "Tensor | Number | None", tensor=True),
-    "Tensor[]": ArgType("TensorSpan", "SavedList", "Sequence[Tensor]", tensor=True),
-    "Scalar": ArgType("const Scalar&", "Scalar", "Number"),
-    "Scalar?": ArgType("const std::optional<Scalar>&", "std::optional<Scalar>", "Number | None"),
-    "int": ArgType("int64_t", "int64_t", "int"),
-    "int?": ArgType("std::optional<int64_t>", "std::optional<int64_t>", "int | None"),
-    "float": ArgType("double", "double", "float"),
-    "float?": ArgType("std::optional<double>", "std::optional<double>", "float | None"),
-    "bool": ArgType("bool", "bool", "bool"),
-    "bool?": ArgType("std::optional<bool>", "std::optional<bool>", "bool | None"),
-    "int[]": ArgType("IntSpan", "DimVector", "Sequence[int] | int"),
-    "int[]?": ArgType("OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None"),
-    "float[]": ArgType("std::span<const double>", "std::vector<double>", "Sequence[float]"),
-    "float[]?": ArgType("const std::optional<std::vector<double>>&", "std::optional<std::vector<double>>", "Sequence[float] | None"),
-    "str": ArgType("std::string_view", "std::string", "str"),
-    "str?": ArgType("std::optional<std::string_view>", "std::optional<std::string>", "str | None"),
-    "DType": ArgType("DType", "DType", "dtype"),
-    "DType?": ArgType("std::optional<DType>", "std::optional<DType>", "dtype | None"),
-    "Device?": ArgType("std::optional<Device>", "std::optional<Device>", "device | str | None"),
-    "MemoryFormat?": ArgType("std::optional<MemoryFormat>", "std::optional<MemoryFormat>", "memory_format | None"),
-    "Generator?": ArgType("const GeneratorPtr&", "", "Generator | None"),
-    **{f"int?[{n}]": ArgType("IntSpan", "DimVector", "Sequence[int | None] | int | None") for n in range(1, 4)},
-    **{f"int[{n}]": ArgType("IntSpan", "DimVector", "Sequence[int] | int") for n in range(1, 7)},
-    **{f"int[{n}]?": ArgType("OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None") for n in range(1, 7)},
+    "Tensor": ArgType("const Tensor&", "SavedTensor", "Tensor", "Tensor", "tensor", tensor=True),
+    "Tensor|Scalar": ArgType("const Operand&", "SavedTensor", "Tensor | Number", "Operand", "operand", tensor=True),
+    "Tensor[]": ArgType("TensorSpan", "SavedList", "Sequence[Tensor]", "Tensors", "tensors", tensor=True),
+    "Scalar": ArgType("const Scalar&", "Scalar", "Number", "Scalar", "scalar"),
+    "int": ArgType("int64_t", "int64_t", "int", "Int", "integer"),
+    "float": ArgType("double", "double", "float", "Float", "real"),
+    "bool": ArgType("bool", "bool", "bool", "Bool", "boolean"),
+    "int[]": ArgType("IntSpan", "DimVector", "Sequence[int] | int", "Ints", "ints"),
+    "float[]": ArgType("std::span<const double>", "std::vector<double>", "Sequence[float]", "Floats", "reals"),
+    "str": ArgType("std::string_view", "std::string", "str", "Str", "str"),
+    "DType": ArgType("DType", "DType", "dtype", "DType", "dtype"),
+    "Device": ArgType("Device", "Device", "device | str", "Device", "device"),
+    "MemoryFormat": ArgType("MemoryFormat", "MemoryFormat", "memory_format", "MemoryFormat", "memory_format"),
+    "Generator": ArgType("const GeneratorPtr&", "", "Generator", "Generator", "generator"),
 }
+TYPES |= {f"int[{n}]": replace(TYPES["int[]"], getter="ints_n") for n in range(1, 7)}
+TYPES |= {f"{name}?": kind.optional() for name, kind in TYPES.items() if name != "Tensor[]"}
+TYPES |= {f"int?[{n}]": replace(TYPES[f"int[{n}]"], stub="Sequence[int | None] | int | None", getter="ints_or_none") for n in range(1, 4)}
 
 
 def fixed_length(row_type: str) -> int:

@@ -10,11 +10,6 @@ from .model import Op
 ISAS = ("generic", "avx2", "avx512")
 
 
-def _shape_declaration(op: Op) -> list[str]:
-    result = "void" if op.is_inplace_only else "TensorSpec" if op.num_outputs == 1 else f"std::array<TensorSpec, {op.num_outputs}>"
-    return [f"TG_API {result} {op.get('shape')}({params(op.args)});"] if op.get("shape") else []
-
-
 def _function(op: Op, name: str) -> str:
     result, rest = kernel_type(op).split("(", 1)
     return f"{result} {name}({rest};"
@@ -23,7 +18,9 @@ def _function(op: Op, name: str) -> str:
 def emit_declarations(family: str, ops: list[Op]) -> str:
     shapes, composites, once, per_isa = [], [], [], []
     for op in ops:
-        shapes += _shape_declaration(op)
+        if op.get("shape"):
+            result = "void" if op.is_inplace_only else "TensorSpec" if op.num_outputs == 1 else f"std::array<TensorSpec, {op.num_outputs}>"
+            shapes.append(f"TG_API {result} {op.get('shape')}({params(op.args)});")
         if op.kind == "view":
             result = "std::vector<ViewSpec>" if op.returns_list else "ViewSpec"
             shapes.append(f"TG_API {result} {op.get('view')}({params(op.args)});")

@@ -61,10 +61,6 @@ def _options(layer: Layer) -> list[str]:
     return [*lines, "", " private:", *(f"  {_type(a)} {a.name}_;" for a in cpp_args(layer)), "};"]
 
 
-def _comment(text: str) -> list[str]:
-    return textwrap.wrap(text, 108, initial_indent="// ", subsequent_indent="// ")
-
-
 def _forward_parameters(layer: Layer, with_defaults: bool) -> str:
     return ", ".join(f"{INPUTS[i.type + '?' * i.optional]} {i.name}" + (" = {}" if with_defaults and i.default else "")
                      for i in layer.inputs)
@@ -74,7 +70,7 @@ def _declaration(layer: Layer) -> list[str]:
     name, args = layer.name, cpp_args(layer)
     tensors = [*layer.parameters, *layer.buffers, *layer.tensor_args]
     lines = [*_options(layer), ""] if args else []
-    lines += [*_comment(layer.get("doc")), f"class TG_API {name}Impl : public Module {{", " public:"]
+    lines += [*textwrap.wrap(layer.get("doc"), 108, initial_indent="// ", subsequent_indent="// "), f"class TG_API {name}Impl : public Module {{", " public:"]
     if args:
         lines.append(f"  explicit {name}Impl({name}Options options_);")
     if layer.get("reset"):

@@ -26,15 +26,8 @@ class Argument:
     default: str | None  # Python text; the name of an earlier argument when `same_as` is set
     same_as: str | None
     keyword_only: bool
-
-    @property
-    def length(self) -> int | None:
-        found = re.fullmatch(r"\w+\[(\d+)\]", self.type)
-        return int(found[1]) if found else None
-
-    @property
-    def kind(self) -> str:
-        return self.type.split("[")[0] if self.length else self.type
+    length: int | None   # of `int[2]`, `tuple[2]`, `padding[2]`
+    kind: str            # the type without it
 
 
 class Layer:
@@ -66,9 +59,11 @@ class Layer:
         for part in split_top(text):
             found = re.fullmatch(r"([\w\[\]]+)(\??) (\w+)(?:=(.*))?", part)
             self.require(found, f"argument `{part}`: expected `type name` or `type name=default`")
-            kind, optional, name, default = found.groups()
+            type_, optional, name, default = found.groups()
             same = default if default in {a.name for a in result} else None
-            result.append(Argument(name, kind, bool(optional), default, same, keyword_only))
+            length = re.search(r"\[(\d+)\]", type_)
+            result.append(Argument(name, type_, bool(optional), default, same, keyword_only, length and int(length[1]),
+                                   type_.split("[")[0] if length else type_))
         return result
 
     def conditional(self, table: dict[str, str]) -> dict[str, tuple[str, str | None]]:

@@ -6,20 +6,9 @@ from .cpp import HEAD, cpp_text, families, function_includes, signature_text
 from .cpp_types import cpp_default, fixed_length
 from .model import Arg, Op
 
-KIND_OF = {"Tensor": "Tensor", "Tensor|Scalar": "Operand", "Tensor[]": "Tensors", "Scalar": "Scalar", "int": "Int", "float": "Float",
-           "bool": "Bool", "int[]": "Ints", "float[]": "Floats", "str": "Str", "DType": "DType", "Device": "Device",
-           "MemoryFormat": "MemoryFormat", "Generator": "Generator"}
-PLAIN = {"Tensor": "tensor", "Tensor|Scalar": "operand", "Tensor[]": "tensors", "Scalar": "scalar", "int": "integer", "float": "real",
-         "bool": "boolean", "int[]": "ints", "float[]": "reals", "str": "str", "DType": "dtype", "Device": "device",
-         "MemoryFormat": "memory_format", "Generator": "generator"}  # the method of ArgumentsBase
-
 
 def _shown_signature(args: list[Arg], flags: list[str]) -> str:
     return signature_text(args).replace('"', "'")[:-1] + "".join(f", bool {name}=False" for name in flags) + ")"
-
-
-def _kind(arg: Arg) -> str:
-    return "Ints" if fixed_length(arg.type) else KIND_OF[arg.type.rstrip("?")]
 
 
 def has_inplace_flag(op: Op) -> bool:
@@ -56,8 +45,8 @@ def _value(arg: Arg, i: int) -> str:
     if base == "Tensor|Scalar" and default is not None:
         return f"(a.has({i}) ? a.operand({i}) : Operand(Tensor()))" if optional else f"(a.object({i}) ? a.operand({i}) : Operand({default}))"
     if base in ("Tensor|Scalar", "Tensor", "Tensor[]", "Generator"):
-        return f"a.optional_tensor({i})" if arg.type == "Tensor?" else f"a.{PLAIN[base]}({i})"
-    kind = ("ints_or_none" if base.startswith("int?") else "ints_n" if n else PLAIN[base]) + f"({i}" + (f", {n}" if n else "")
+        return f"a.optional_tensor({i})" if arg.type == "Tensor?" else f"a.{arg.info.getter}({i})"
+    kind = f"{arg.info.getter}({i}" + (f", {n}" if n else "")
     if not optional:
         return f"a.{kind}" + (f", {default})" if default is not None else ")")
     # An absent argument takes the row's default, which need not be None.
@@ -76,13 +65,13 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     entries = []
     for a in args:
         flags = ["kRequired"] * (a.default is None) + ["kNone"] * a.type.endswith("?")
-        entries.append(f'{{"{a.name}", ArgKind::{_kind(a)}, {" | ".join(flags) or "0"}}}')
+        entries.append(f'{{"{a.name}", ArgKind::{a.info.kind}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
     flags = [n for n in positional_flags(op) if (n, "Bool") in extra]
     positional = sum(not a.keyword_only for a in args) + len(flags)
-    varargs = next((i for i, a in enumerate(args) if _kind(a) == "Ints" and i <= 1 and not fixed_length(a.type)
+    varargs = next((i for i, a in enumerate(args) if a.info.kind == "Ints" and i <= 1 and not fixed_length(a.type)
                     and all(b.is_tensor for b in args[:i])), -1)
-    if sum(_kind(a) == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
+    if sum(a.info.kind == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
         varargs = -1
     if op.get("variadic"):
         varargs = next(i for i, a in enumerate(args) if a.type == "Tensor[]")

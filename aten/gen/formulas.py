@@ -49,7 +49,8 @@ def analyse(op: Op) -> tuple[list[Formula], list[Saved]]:
             if arg is None:
                 kind = "output"
             elif arg.is_list:
-                kind = "metas" if _list_only_meta(text, name) else "list"
+                only_meta = not uses(re.sub(rf"(?:sizes_of|dtypes_of)\(\s*{re.escape(name)}\s*\)", "", text), name)  # asks only for shapes
+                kind = "metas" if only_meta else "list"
             elif arg.is_tensor:
                 kind = "meta" if uses_only_meta(text, name) else "tensor"
             else:
@@ -60,9 +61,3 @@ def analyse(op: Op) -> tuple[list[Formula], list[Saved]]:
             needed.append(saved)
         formulas.append(Formula(targets, text, needed))
     return formulas, list(members.values())
-
-
-def _list_only_meta(text: str, name: str) -> bool:
-    """`sizes_of(tensors)` asks only for shapes."""
-    rest = re.sub(rf"(?:sizes_of|dtypes_of)\(\s*{re.escape(name)}\s*\)", "", text)
-    return not uses(rest, name)

@@ -277,12 +277,6 @@ __all__ += ["grid_sampler_2d", "grid_sampler_3d"]
 
 
 @_public
-def adaptive_max_pool1d(input, output_size):
-    """The maxima and their indices."""
-    return _nn["adaptive_max_pool1d_with_indices"](input, output_size)
-
-
-@_public
 def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     """conv1d, conv2d or conv3d, or their transposes, by the weight's dimensions."""
     n = weight.dim() - 2
