@@ -39,16 +39,6 @@ def names(args: list[Arg]) -> str:
     return ", ".join(a.name for a in args)
 
 
-def spelled(args: list[Arg], text) -> list[str]:
-    """The text of each argument, with a `*` before those that are keyword-only."""
-    first = next((i for i, a in enumerate(args) if a.keyword_only), len(args))
-    return [*map(text, args[:first]), *["*"] * (first < len(args)), *map(text, args[first:])]
-
-
-def signature_text(args: list[Arg]) -> str:
-    return "(" + ", ".join(spelled(args, lambda a: f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else ""))) + ")"
-
-
 def join_params(*parts: str) -> str:
     return ", ".join(p for p in parts if p)
 
@@ -114,3 +104,13 @@ def function_includes(text: str, ops: list[Op], *families_too: str) -> list[str]
     words = re.findall(r"(?<![.>\w:])(?:tapegrad::)?(?:raw::)?(\w+)\(", text) + re.findall(r"[?:] (\w+)\b", text)  # calls, and functions that are passed on
     called = {functions[word] for word in words if word in functions}
     return [f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(called.union(families_too))]
+
+
+def spelled(args: list[Arg], text) -> list[str]:
+    """The text of each argument, with a `*` before those that are keyword-only."""
+    first = next((i for i, a in enumerate(args) if a.keyword_only), len(args))
+    return [*map(text, args[:first]), *["*"] * (first < len(args)), *map(text, args[first:])]
+
+
+def signature_text(args: list[Arg]) -> str:
+    return "(" + ", ".join(spelled(args, lambda a: f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else ""))) + ")"
