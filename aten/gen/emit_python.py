@@ -16,22 +16,15 @@ def has_inplace_flag(op: Op) -> bool:
     return op.has_inplace and "nn.functional" in op.get("module", []) and not any(a.keyword_only for a in op.args)
 
 
-def _own_flags(op: Op) -> list[str]:
-    return [name for name in op.get("flag", {}) if all(a.name != name for a in op.args)]
-
-
-def positional_flags(op: Op) -> list[str]:
-    """Flags behind the row's arguments that exist in Python alone, and may be given by position."""
-    return ["inplace"] * has_inplace_flag(op) + [name for name in _own_flags(op) if "nn.functional" in modules_of(op)]
-
-
-def keyword_flags(op: Op) -> list[str]:
-    return [name for name in _own_flags(op) if "nn.functional" not in modules_of(op)]
+def flags_of(op: Op, keyword_only: bool) -> list[str]:
+    """Flags behind the row's arguments that exist in Python alone: those that may be given by position, or those that may not."""
+    own = [name for name in op.get("flag", {}) if all(a.name != name for a in op.args) and ("nn.functional" in modules_of(op)) != keyword_only]
+    return own if keyword_only else ["inplace"] * has_inplace_flag(op) + own
 
 
 def _extra_args(op: Op) -> list[tuple[str, str]]:
     """Slots that exist in Python alone: flags, then keyword-only ones."""
-    extra = [(name, "Bool") for name in positional_flags(op) + keyword_flags(op)]
+    extra = [(name, "Bool") for name in flags_of(op, False) + flags_of(op, True)]
     extra += [("out", "Tensor" if op.num_outputs == 1 else "Tensors")] * op.has_out
     made = op.is_random or (op.kind == "composite" and op.args[0].type != "Tensor")
     if op.kind == "create" or (made and not op.is_inplace_only and any(a.type == "Device?" for a in op.args)):
@@ -67,7 +60,7 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
         flags = ["kRequired"] * (a.default is None) + ["kNone"] * a.type.endswith("?")
         entries.append(f'{{"{a.name}", ArgKind::{a.info.kind}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
-    flags = [n for n in positional_flags(op) if (n, "Bool") in extra]
+    flags = [n for n in flags_of(op, False) if (n, "Bool") in extra]
     positional = sum(not a.keyword_only for a in args) + len(flags)
     varargs = next((i for i, a in enumerate(args) if a.info.kind == "Ints" and i <= 1 and not fixed_length(a.type)
                     and all(b.is_tensor for b in args[:i])), -1)
@@ -97,12 +90,6 @@ def _number_check(op: Op) -> list[str]:
             + ", ".join(f"Py_TYPE({g})->tp_name" for g in given) + ");"]
 
 
-def _warnings(op: Op, place: dict[str, int]) -> list[str]:
-    """Of arguments that PyTorch has for old programs."""
-    lines = [f"  a.old_reduction({place['size_average']}, {place['reduce']});"] if {"size_average", "reduce"} <= place.keys() else []
-    return lines + ([f"  a.implicit_dim({place['dim']});"] if "_stacklevel" in place else [])
-
-
 def _flagged(op: Op, by_name, values: list[str], place: dict[str, int]) -> list[str]:
     """Calls that go to another row, by a flag."""
     lines = []
@@ -122,8 +109,11 @@ def _body(op: Op, by_name) -> list[str]:
         values[0] = "(!is_tensor(a.object(0)) && is_number(a.object(0)) ? a.operand(0).tensor() : a.tensor(0))"
     given, out, n = ", ".join(values), place.get("out"), op.num_outputs
     before, behind = ([lines[name].format(place[name]) for name, _ in _extra_args(op) if name in lines] for lines in (SLOT_BEFORE, SLOT_BEHIND))
-    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *_warnings(op, place), *_number_check(op), *before,
-             *_flagged(op, by_name, values, place)]
+    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{"]
+    if {"size_average", "reduce"} <= place.keys():  # arguments for old programs
+        lines.append(f"  a.old_reduction({place['size_average']}, {place['reduce']});")
+    lines += [f"  a.implicit_dim({place.get('dim')});"] * ("_stacklevel" in place)
+    lines += [*_number_check(op), *before, *_flagged(op, by_name, values, place)]
     if has_inplace_flag(op):
         lines += [f"  if (a.boolean({place['inplace']}, false)) {{", f"    tapegrad::{op.name}_({given});", "    return return_self(a.object(0));", "  }"]
     if op.has_out and n == 1:

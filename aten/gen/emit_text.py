@@ -3,7 +3,7 @@
 import json
 
 from .cpp import HEAD, families, join_params, signature_text, spelled
-from .emit_python import function_names, keyword_flags, module_tag, modules_of, positional_flags
+from .emit_python import flags_of, function_names, module_tag, modules_of
 from .model import Arg, Op
 
 PYTHON_RETURNS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "bool": "bool", "int": "int", "Scalar": "Number", "float": "float",
@@ -21,9 +21,9 @@ Number = bool | int | float | complex
 def _stub_args(op: Op, args: list[Arg], out: bool) -> str:
     shown = {"inf": "...", "-inf": "..."}
     parts = spelled(args, lambda a: f"{a.name}: {a.info.stub}" + (f" = {shown.get(a.default, a.default)}" if a.default is not None else ""))
-    parts += [f"{name}: bool = False" for name in (positional_flags(op) if out else ())]
+    parts += [f"{name}: bool = False" for name in (flags_of(op, False) if out else ())]
     if out and op.has_out:
-        parts += ["*"] * ("*" not in parts) + ["out: Any = None"] + [f"{name}: bool = False" for name in keyword_flags(op)]
+        parts += ["*"] * ("*" not in parts) + ["out: Any = None"] + [f"{name}: bool = False" for name in flags_of(op, True)]
     return ", ".join(parts)
 
 

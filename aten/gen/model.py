@@ -64,7 +64,7 @@ class Op:
     def __init__(self, family: str, where: str, row: dict):
         self.name, self.kind, self.family, self.where, self.row, self.get = row["name"], row["kind"], family, where, row, row.get
         self.args, self.returns = parse_args(row.get("args", "")), parse_returns(row.get("returns", "Tensor"))
-        self.grads = [([t.strip() for t in k.split(",")], text) for k, text in _flatten_grad(row.get("grad", {}))]
+        self.grads = [([t.strip() for t in k.split(",")], text) for k, text in row.get("grad", {}).items()]
         self.variants = row.get("variants", [])
         self.hidden = self.name.startswith("_")
         self.shown = row.get("method_name", self.name).strip("_")  # in messages: the name under which it is called
@@ -99,24 +99,8 @@ def _one_of(what: str, value, allowed, more=""):
 
 def split_top(text: str) -> list[str]:
     """Splits at commas that are in no bracket or string."""
-    parts, depth, quote, current = [], 0, None, ""
-    for c in text:
-        if quote:
-            quote = None if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "([{<":
-            depth += 1
-        elif c in ")]}>":
-            depth -= 1
-        if c == "," and depth == 0 and quote is None:
-            parts.append(current)
-            current = ""
-        else:
-            current += c
-    if current.strip():
-        parts.append(current)
-    return [p.strip() for p in parts]
+    parts = re.findall(r"""(?:\[[^\]]*\]|\([^)]*\)|\{[^}]*\}|<[^>]*>|"[^"]*"|'[^']*'|[^,])+""", text)
+    return [part.strip() for part in parts if part.strip()]
 
 
 def parse_args(text: str) -> list[Arg]:
@@ -145,14 +129,6 @@ def parse_returns(text: str) -> list[tuple[str, str]]:
         result.append((words[0], words[1] if len(words) == 2 else ""))
     _require(len(result) < 2 or all(name for _, name in result), "returns: several results need names: `Tensor values, Tensor indices`")
     return result
-
-
-def _flatten_grad(table, prefix=""):
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flatten_grad(value, prefix + key + ".")
-        else:
-            yield prefix + key, value
 
 
 def _check_row(op: Op):
