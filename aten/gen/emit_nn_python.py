@@ -67,7 +67,7 @@ def _constructor(layer: Layer) -> list[str]:
     names = {a.name for a in layer.args}
     for a in filter(layer.is_stored, layer.args):
         value = f"{a.name} if {a.name} is not None else {a.same_as}" if a.same_as else a.name
-        value = CONVERSIONS.get(a.kind, "{0}").format(value, a.length)
+        value = CONVERSIONS.get(a.kind, "{0}").format(value, a.length) + f" if {a.name} is not None else None" * (a.optional and a.kind in CONVERSIONS)
         if layer.legacy and a.name == "reduction" and {"size_average", "reduce"} <= names:
             value = "_reduction(size_average, reduce, reduction)"
         lines.append(f"self.{layer.attribute_of(a.name)} = {value}")
