@@ -71,9 +71,8 @@ def outputs(ops: list[Op], ops_folder: Path):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="aten.gen")
-    parser.add_argument("--ops", type=Path, required=True)
-    parser.add_argument("--nn", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
+    for name in ("--ops", "--nn", "--out"):
+        parser.add_argument(name, type=Path, required=name != "--nn")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     written = []

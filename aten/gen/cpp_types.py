@@ -52,18 +52,12 @@ def cpp_default(arg_type: str, text: str) -> str:
     """A default of the table as a C++ default argument."""
     if text == "None":
         return "Operand(Tensor())" if arg_type == "Tensor|Scalar?" else "{}"
-    if text in ("True", "False"):
-        return text.lower()
-    if text == "[]":
-        return "{}"
     if text.startswith("["):
         return "{" + text[1:-1] + "}"
     if arg_type.startswith("int[") and text.lstrip("-").isdigit():
-        n = fixed_length(arg_type) or 1
-        return "{" + ", ".join([text] * n) + "}"
-    if text in ("inf", "-inf"):
-        return ("-" if text[0] == "-" else "") + "std::numeric_limits<double>::infinity()"
-    return text
+        return "{" + ", ".join([text] * (fixed_length(arg_type) or 1)) + "}"
+    infinity = "std::numeric_limits<double>::infinity()"
+    return {"True": "true", "False": "false", "inf": infinity, "-inf": f"-{infinity}"}.get(text, text)
 
 
 RETURN_SCALARS = {"bool": "bool", "int": "int64_t", "Scalar": "Scalar", "float": "double", "DType": "DType", "None": "void"}

@@ -59,14 +59,11 @@ def emit_entry(op: Op) -> str:
     return f'TG_API OperatorEntry {op.name}{{"{op.name}", batch::Rule::{rule}, {{{cpu}{cuda}}}}};'
 
 
-def _fields(op: Op) -> str:
+def _loop(op: Op) -> list[str]:
     skip = ("dim", "keepdim", "dtype") if op.kind == "reduce" else ()
     types = [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args if not a.is_tensor and a.name not in skip]
-    return ", ".join(f"it.params[{i}].to<{t}>()" for i, t in enumerate(types))
-
-
-def _loop(op: Op) -> list[str]:
-    functor = f"fn::{op.get('functor', op.name)}<T>{{{_fields(op)}}}"
+    fields = ", ".join(f"it.params[{i}].to<{t}>()" for i, t in enumerate(types))
+    functor = f"fn::{op.get('functor', op.name)}<T>{{{fields}}}"
     run = f"rows::run<{len(op.tensor_args)}, T>" if op.kind == "pointwise" else "reduce_rows::run<T>"
     return [f"void {_symbol(op)}(const {op.kind}::Iterator& it) {{",
             f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run}(it, {functor}); }});", "}"]
@@ -87,11 +84,8 @@ def emit_loops(ops: list[Op], functor_folder: Path):
 
 def emit_cuda_list(ops: list[Op]) -> str:
     """What cuda/kernel_table.cpp declares and fills the table with: of each kernel its row, name and type."""
-    lines = [HEAD]
-    for op in [op for op in ops if op.has_kernel and not op.get("any_device")]:
+    def kernel(op):
         if op.kind in ("pointwise", "reduce"):
-            name, kind = _symbol(op), f"void(const {op.kind}::Iterator&)"
-        else:
-            name, kind = (op.get("cpu") or op.get("cpu_once")).removesuffix("_cpu") + "_cuda", kernel_type(op)
-        lines.append(f"TG_CUDA_KERNEL({op.name}, {name}, {kind})")
-    return "\n".join([*lines, ""])
+            return f"{_symbol(op)}, void(const {op.kind}::Iterator&)"
+        return f"{(op.get('cpu') or op.get('cpu_once')).removesuffix('_cpu')}_cuda, {kernel_type(op)}"
+    return "\n".join([HEAD, *(f"TG_CUDA_KERNEL({op.name}, {kernel(op)})" for op in ops if op.has_kernel and not op.get("any_device")), ""])

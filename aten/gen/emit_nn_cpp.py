@@ -33,9 +33,8 @@ def _type(a: Argument) -> str:
 
 
 def _default(a: Argument) -> str:
-    if a.type == "str" and a.default != "None":
-        return cpp_text(a.default.strip("'\""))
-    return "{}" if a.same_as else cpp_default("", a.default)
+    words = a.type == "str" and a.default != "None"
+    return cpp_text(a.default.strip("'\"")) if words else "{}" if a.same_as else cpp_default("", a.default)
 
 
 def _parameters(layer: Layer, with_defaults: bool) -> str:
@@ -71,16 +70,12 @@ def _declaration(layer: Layer) -> list[str]:
     tensors = [*layer.parameters, *layer.buffers, *layer.tensor_args]
     lines = [*_options(layer), ""] if args else []
     lines += [*textwrap.wrap(layer.get("doc"), 108, initial_indent="// ", subsequent_indent="// "), f"class TG_API {name}Impl : public Module {{", " public:"]
-    if args:
-        lines.append(f"  explicit {name}Impl({name}Options options_);")
-    if layer.get("reset"):
-        lines.append("  void reset_parameters();")
+    lines += [f"  explicit {name}Impl({name}Options options_);"] * bool(args) + ["  void reset_parameters();"] * bool(layer.get("reset"))
     lines += [f"  {layer.get('returns', 'Tensor')} forward({_forward_parameters(layer, True)});",
               *(f"  {head};" for head, _ in layer.get("methods_cpp", [])),
               f'  std::string type_name() const override {{ return "{name}"; }}']
-    if layer.get("repr"):
-        lines.append("  std::string extra_repr() const override;")
-    lines += ["", *([f"  {name}Options options;"] if args else []), *([f"  Tensor {', '.join(tensors)};"] if tensors else []), "};"]
+    lines += ["  std::string extra_repr() const override;"] * bool(layer.get("repr")) + [""]
+    lines += [f"  {name}Options options;"] * bool(args) + [f"  Tensor {', '.join(tensors)};"] * bool(tensors) + ["};"]
     lines += ["", f"class {name} : public ModuleHolder<{name}Impl> {{", " public:", f"  using ModuleHolder<{name}Impl>::ModuleHolder;"]
     if args:
         lines += [f"  explicit {name}({name}Options options) : ModuleHolder(std::make_shared<{name}Impl>(std::move(options))) {{}}",
@@ -110,15 +105,15 @@ class Emitter:
         values = [f"{'quoted' if wants_repr else 'shown'}({scope.expression(e)})" for _, e, wants_repr in pieces if e]
         return ", ".join([cpp_text(form), *values])
 
+    def checks(self, key: str, scope: Cpp) -> list[str]:
+        return [f"  TG_CHECK({scope.expression(condition)}, Value, {self.message(text, scope)});" for condition, text in self.layer.get(key, [])]
+
     def constructor(self) -> list[str]:
         layer, name, before = self.layer, self.layer.name, self.before
         if not cpp_args(layer):
             return []
-        lines = [f"{name}Impl::{name}Impl({name}Options options_) : options(std::move(options_)) {{"]
-        for condition, text in layer.get("checks", []):
-            lines.append(f"  TG_CHECK({before.expression(condition)}, Value, {self.message(text, before)});")
-        if layer.get("check_cpp"):
-            lines.append(f"  {layer.get('check_cpp')};")
+        lines = [f"{name}Impl::{name}Impl({name}Options options_) : options(std::move(options_)) {{", *self.checks("checks", before)]
+        lines += [f"  {layer.get('check_cpp')};"] * bool(layer.get("check_cpp"))
         lines += [f'  {key} = register_buffer("{key}", options.{key}());' for key in layer.tensor_args]
         for key, (shape, condition) in layer.parameters.items():
             sizes = ", ".join(map(before.visit, ast.parse(shape, mode="eval").body.elts))
@@ -132,13 +127,10 @@ class Emitter:
         return f'  {key} = register_{what}("{key}", {value});'
 
     def forward(self) -> list[str]:
-        layer = self.layer
-        lines = [f"{layer.get('returns', 'Tensor')} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{"]
-        for condition, text in layer.get("input_checks", []):
-            lines.append(f"  TG_CHECK({self.own.expression(condition)}, Value, {self.message(text, self.own)});")
-        if layer.get("forward_cpp"):
-            return [*lines, f"  return {layer.get('forward_cpp')};", "}"]
-        return [*lines, *("  " + line for line in self.own.body(layer.get("forward"), returns=True)), "}"]
+        layer, given = self.layer, self.layer.get("forward_cpp")
+        body = [f"return {given};"] if given else self.own.body(layer.get("forward"), returns=True)
+        return [f"{layer.get('returns', 'Tensor')} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{",
+                *self.checks("input_checks", self.own), *("  " + line for line in body), "}"]
 
     def extra_repr(self) -> list[str]:
         lines = [f"std::string {self.layer.name}Impl::extra_repr() const {{", "  std::vector<std::string> parts;"]

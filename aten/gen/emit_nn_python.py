@@ -40,17 +40,13 @@ def _own(layer: Layer, text: str) -> str:
     return python_expression(text, _attributes(layer), HELPERS)
 
 
-def _hint(a) -> str:
-    base = HINTS.get(a.kind, "int | tuple[int, ...]" if a.length else "Tensor")
-    return f"{base} | None" if a.optional or a.same_as or a.default == "None" else base
-
-
 def _signature(layer: Layer) -> str:
     if layer.get("args") == "ignored":
         return "self, *args, **kwargs"
     def text(a):
         default = "None" if a.same_as else a.default
-        return f"{a.name}: {_hint(a)}" + (f" = {default}" if default is not None else "")
+        hint = HINTS.get(a.kind, "int | tuple[int, ...]" if a.length else "Tensor") + " | None" * (a.optional or default == "None")
+        return f"{a.name}: {hint}" + (f" = {default}" if default is not None else "")
     parts = ["self", *(text(a) for a in layer.args if not a.keyword_only)]
     if layer.has_factory:
         parts += ["device=None", "dtype=None"]

@@ -147,10 +147,8 @@ class Cpp:
     def statements(self, nodes) -> list[str]:
         lines: list[str] = []
         for node in nodes:
-            if isinstance(node, ast.Expr):
-                lines.append(self.visit(node.value) + ";")
-            elif isinstance(node, ast.Return):
-                lines.append(f"return {self.visit(node.value)};")
+            if isinstance(node, (ast.Expr, ast.Return)):
+                lines.append("return " * isinstance(node, ast.Return) + self.visit(node.value) + ";")
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 lines.append(f"const auto {node.targets[0].id} = {self.visit(node.value)};")
             elif isinstance(node, ast.If):

@@ -266,17 +266,15 @@ def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
 
 
 def emit_registry(ops: list[Op]) -> str:
-    groups = families(ops)
+    groups, functions = families(ops), []
     lines = [HEAD, '#include "tapegrad/bindings/registry.h"', "", "namespace tapegrad::python {", ""]
-    functions = []
     for family, members in groups.items():
         lines += [f"extern PyMethodDef methods_{family}[];", f"bool init_return_types_{family}(PyObject* module);"]
         for module in dict.fromkeys(module for op in members for module, _ in function_names(op)):
             lines.append(f"extern PyMethodDef functions_{family}_{module_tag(module)}[];")
             functions.append(f'      {{"{module}", functions_{family}_{module_tag(module)}}},')
-    lines += ["", "std::span<PyMethodDef* const> tensor_methods() {", "  static PyMethodDef* const tables[] = {"]
-    lines += [f"      methods_{f}," for f in groups] + ["  };", "  return tables;", "}", ""]
-    lines += ["std::span<const ModuleFunctions> module_functions() {", "  static const ModuleFunctions tables[] = {", *functions, "  };",
+    lines += ["", "std::span<PyMethodDef* const> tensor_methods() {", "  static PyMethodDef* const tables[] = {",
+              *(f"      methods_{f}," for f in groups), "  };", "  return tables;", "}", "", "std::span<const ModuleFunctions> module_functions() {", "  static const ModuleFunctions tables[] = {", *functions, "  };",
               "  return tables;", "}", "", "bool init_return_types(PyObject* module) {",
               "  return " + (" && ".join(f"init_return_types_{f}(module)" for f in groups) or "true") + ";", "}", "",
               "}  // namespace tapegrad::python", ""]

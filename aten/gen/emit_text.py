@@ -10,7 +10,7 @@ PYTHON_RETURNS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "bool": 
                   "DType": "dtype", "None": "None"}
 STUB_HEAD = HEAD.replace("//", "#") + """
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, overload
 
 from tapegrad import Generator, Tensor, device, dtype, memory_format
 
@@ -51,10 +51,9 @@ def emit_stubs(ops: list[Op]):
         for form, t in ((form, t) for form in forms for t in targets):
             args = join_params("self", _stub_args(t, t.args[1:], False))
             methods += ["    @overload"] * (len(targets) > 1) + [f"    def {form}({args}) -> {_result(t)}: ..."]
-    head = STUB_HEAD.replace("import Any, NamedTuple", "import Any, overload")
     for module, lines in modules.items():
-        yield f"python/tapegrad/_stubs/{module_tag(module)}.pyi", "\n".join([head, *lines])
-    yield "python/tapegrad/_stubs/tensor_methods.pyi", "\n".join([head, "class TensorMethods:", *(methods or ["    pass"]), ""])
+        yield f"python/tapegrad/_stubs/{module_tag(module)}.pyi", "\n".join([STUB_HEAD, *lines])
+    yield "python/tapegrad/_stubs/tensor_methods.pyi", "\n".join([STUB_HEAD, "class TensorMethods:", *(methods or ["    pass"]), ""])
 
 
 def emit_reference(ops: list[Op]) -> str:

@@ -46,15 +46,12 @@ def analyse(op: Op) -> tuple[list[Formula], list[Saved]]:
         for name, arg, output in candidates:
             if not uses(text, name) or (arg and not arg.info.saved):
                 continue
-            if arg is None:
-                kind = "output"
-            elif arg.is_list:
-                only_meta = not uses(re.sub(rf"(?:sizes_of|dtypes_of)\(\s*{re.escape(name)}\s*\)", "", text), name)  # asks only for shapes
-                kind = "metas" if only_meta else "list"
-            elif arg.is_tensor:
+            kind = "output" if arg is None else "value"
+            if arg and arg.is_list:
+                of_sizes = rf"(?:sizes_of|dtypes_of)\(\s*{re.escape(name)}\s*\)"
+                kind = "list" if uses(re.sub(of_sizes, "", text), name) else "metas"
+            elif arg and arg.is_tensor:
                 kind = "meta" if uses_only_meta(text, name) else "tensor"
-            else:
-                kind = "value"
             member = name + ("_meta_" if kind in ("meta", "metas") else "_")
             saved = members.setdefault(f"{name}:{kind}", Saved(name, kind, member, [], arg, output))
             saved.needed_by += [t for t in targets if t not in saved.needed_by]

@@ -238,18 +238,15 @@ def _load_row(row: dict, path: Path, line: int) -> list[Op]:
 def load_table(folder: Path) -> list[Op]:
     """All rows in the order of files and rows; raises RowError with every mistake found."""
     errors: list[str] = []
-    ops: list[Op] = []
-    for path in sorted(folder.glob("*.toml")):
+
+    def noted(function, *args) -> list:
         try:
-            rows = read_rows(path, "op")
+            return function(*args)
         except ValueError as error:
             errors.append(str(error))
-            continue
-        for line, row in rows:
-            try:
-                ops += _load_row(row, path, line)
-            except ValueError as error:
-                errors.append(str(error))
+            return []
+
+    ops = [op for path in sorted(folder.glob("*.toml")) for line, row in noted(read_rows, path, "op") for op in noted(_load_row, row, path, line)]
     seen: dict[str, Op] = {}
     for op in ops:
         if op.name in seen:
