@@ -1,24 +1,19 @@
 """How each argument type of a row is spelled in C++, kept by a tape node, and converted from Python."""
 
 import re
-from dataclasses import dataclass, replace
+from collections import namedtuple
 
 
-@dataclass(frozen=True)
-class ArgType:
-    cpp: str  # parameter type
-    saved: str  # member type in a node; empty: never saved
-    stub: str  # Python annotation
-    kind: str  # ArgKind of bindings/args.h
-    getter: str  # method of ArgumentsBase there
-    tensor: bool = False  # carries gradients
+class ArgType(namedtuple("ArgType", "cpp saved stub kind getter tensor", defaults=[False])):
+    """C++ parameter type; member type in a node (empty: never saved); Python annotation; ArgKind and method of ArgumentsBase (bindings' args.h); whether
+    it carries gradients."""
 
     def optional(self):
         """The type with `?`."""
         cpp = self.cpp if self.tensor or self.kind == "Generator" else "OptionalInts" if self.kind == "Ints" else f"std::optional<{self.cpp}>"
         cpp = {"Scalar": "const std::optional<Scalar>&", "Floats": "const std::optional<std::vector<double>>&"}.get(self.kind, cpp)
         saved = self.saved if self.tensor or not self.saved else f"std::optional<{self.saved}>"
-        return replace(self, cpp=cpp, saved=saved, stub=f"{self.stub} | None")
+        return self._replace(cpp=cpp, saved=saved, stub=f"{self.stub} | None")
 
 
 TYPES = {
@@ -37,9 +32,9 @@ TYPES = {
     "MemoryFormat": ArgType("MemoryFormat", "MemoryFormat", "memory_format", "MemoryFormat", "memory_format"),
     "Generator": ArgType("const GeneratorPtr&", "", "Generator", "Generator", "generator"),
 }
-TYPES |= {f"int[{n}]": replace(TYPES["int[]"], getter="ints_n") for n in range(1, 7)}
+TYPES |= {f"int[{n}]": TYPES["int[]"]._replace(getter="ints_n") for n in range(1, 7)}
 TYPES |= {f"{name}?": kind.optional() for name, kind in TYPES.items() if name != "Tensor[]"}
-TYPES |= {f"int?[{n}]": replace(TYPES[f"int[{n}]"], stub="Sequence[int | None] | int | None", getter="ints_or_none") for n in range(1, 4)}
+TYPES |= {f"int?[{n}]": TYPES[f"int[{n}]"]._replace(stub="Sequence[int | None] | int | None", getter="ints_or_none") for n in range(1, 4)}
 
 
 def fixed_length(row_type: str) -> int:
