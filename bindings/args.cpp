@@ -270,6 +270,36 @@ OptionalDims ArgumentsBase::optional_ints_n(int i, size_t n) const {
   return {ints_n(i, n), true};
 }
 
+DimVector ArgumentsBase::ints_or_none(int i, size_t n) const {
+  PyObject* given = object(i);
+  const bool listed = PyList_Check(given) || PyTuple_Check(given);
+  DimVector values;
+  bool negative = false;
+  for (Py_ssize_t k = 0; k < (listed ? Py_SIZE(given) : 1); ++k) {
+    PyObject* item = !listed ? given : PyList_Check(given) ? PyList_GET_ITEM(given, k) : PyTuple_GET_ITEM(given, k);
+    values.push_back(item == Py_None ? -1 : to_int(item, ctx(i)));
+    negative |= item != Py_None && values.back() < 0;
+  }
+  if (!listed) values.resize(n, values[0]);
+  TG_CHECK(values.size() == n && !negative, Runtime, "{}: {} must be {} numbers that are not negative: got {}",
+           signature_.name, signature_.args[i].name, n, format_ints(values));
+  return values;
+}
+
+void ArgumentsBase::warn_of_flags(int size_average, int reduce) const {
+  const bool mean = optional_boolean(size_average).value_or(true), reduced = optional_boolean(reduce).value_or(true);
+  check_status(PyErr_WarnFormat(PyExc_UserWarning, 1, "%s: size_average and reduce are old: use reduction='%s'",
+                                signature_.name,
+                                !reduced ? "none"
+                                : mean   ? "mean"
+                                         : "sum"));
+}
+
+void ArgumentsBase::warn_of_dim() const {
+  check_status(
+      PyErr_WarnFormat(PyExc_UserWarning, 1, "%s: the implicit choice of dim is old: give dim", signature_.name));
+}
+
 PyObject* no_overload(const char* name, std::initializer_list<const Signature*> candidates, PyObject* self,
                       PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   try {

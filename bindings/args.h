@@ -166,6 +166,8 @@ class ArgumentsBase {
   DimVector ints_n(int i, size_t n) const;
   DimVector ints_n(int i, size_t n, IntSpan otherwise) const { return slots_[i] ? ints_n(i, n) : DimVector(otherwise); }
   OptionalDims optional_ints_n(int i, size_t n) const;
+  // int?[n]: none of them negative; None becomes -1.
+  DimVector ints_or_none(int i, size_t n) const;
   std::vector<double> reals(int i) const { return to_doubles(slots_[i], ctx(i)); }
   std::vector<double> reals(int i, std::initializer_list<double> otherwise) const {
     return slots_[i] ? reals(i) : std::vector<double>(otherwise);
@@ -191,6 +193,14 @@ class ArgumentsBase {
     if (has(i)) to_strided_layout(slots_[i], ctx(i));
   }
 
+  // Warnings of arguments that PyTorch has for old programs: a loss's flags instead of `reduction`; `dim` left out.
+  void old_reduction(int size_average, int reduce) const {
+    if (TG_UNLIKELY(has(size_average) || has(reduce))) warn_of_flags(size_average, reduce);
+  }
+  void implicit_dim(int dim) const {
+    if (TG_UNLIKELY(!has(dim))) warn_of_dim();
+  }
+
  protected:
   ArgumentsBase(Signature& signature, PyObject** slots) noexcept : signature_(signature), slots_(slots) {}
 
@@ -204,6 +214,8 @@ class ArgumentsBase {
   Problem bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept;
   Problem bind_keywords(PyObject* const* values, PyObject* kwnames) noexcept;
   TG_COLD void report(const Problem& problem, PyObject* self, Py_ssize_t nargs) const;
+  TG_COLD void warn_of_flags(int size_average, int reduce) const;
+  TG_COLD void warn_of_dim() const;
   bool absent_ints(int i) const noexcept { return slots_[i] == nullptr; }
 
   Signature& signature_;

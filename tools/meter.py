@@ -22,11 +22,6 @@ from pathlib import Path
 import new_row
 import repeats
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
 ROOT = Path(__file__).resolve().parent.parent
 TIME_TOLERANCE = 3.0
 CORES = 2  # the machine the build budgets are written for
@@ -94,9 +89,7 @@ def operator_names_in(files):
     A name with an underscore or a digit counts wherever a string holds it. A name of one ordinary word ("add", "where")
     may be a key of rows or of the generator's own vocabulary: it counts where a name is compared with it.
     """
-    names = set()
-    for table in (ROOT / "aten/ops").rglob("*.toml"):
-        names |= {row["name"].strip("_") for row in tomllib.loads(table.read_text()).get("op", [])}
+    names = {op.name.strip("_") for op in new_row.load_table(ROOT / "aten/ops")}
     distinctive = {n for n in names if re.search(r"[_\d]", n)}
     for path in files:
         tree = ast.parse(path.read_text())

@@ -3,8 +3,6 @@
 Writes only what changed, so that a build recompiles little. `--list` prints the output paths instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys
@@ -12,7 +10,9 @@ from pathlib import Path
 
 from . import emit_api, emit_batch, emit_dispatch, emit_kernels, emit_python, emit_raw, emit_tape, emit_text
 from .cpp import HEAD, chunks, families, function_includes
-from .emit_nn import emit_nn
+from .emit_nn_cpp import cpp_files
+from .emit_nn_model import load_layers
+from .emit_nn_python import python_module
 from .model import Op, RowError, load_table
 
 
@@ -97,9 +97,8 @@ def outputs(ops: list[Op], ops_folder: Path):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="aten.gen")
-    parser.add_argument("--ops", type=Path, required=True)
-    parser.add_argument("--nn", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
+    for name in ("--ops", "--nn", "--out"):
+        parser.add_argument(name, type=Path, required=name != "--nn")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     written = []
@@ -117,7 +116,9 @@ def main() -> int:
         for relative, text in outputs(ops, options.ops.resolve()):
             write(relative, text)
         if options.nn and options.nn.exists():
-            for relative, text in emit_nn(options.nn, ops):
+            layers = load_layers(options.nn)
+            write("python/tapegrad/nn/_layers.py", python_module(layers))
+            for relative, text in cpp_files(layers, ops):
                 write(relative, text)
     except (RowError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -1,6 +1,4 @@
-"""Small helpers that all C++ emitters share."""
-
-from __future__ import annotations
+"""Small helpers that the emitters share."""
 
 import re
 import zlib
@@ -22,20 +20,19 @@ def return_type(op: Op) -> str:
 
 
 def param(arg: Arg, default: bool = False) -> str:
-    text = f"{arg.info.cpp} {arg.name}"
-    if default and arg.default is not None:
-        text += f" = {cpp_default(arg.type, arg.default)}"
-    return text
+    return f"{arg.info.cpp} {arg.name}" + (f" = {cpp_default(arg.type, arg.default)}" if default and arg.default is not None else "")
 
 
 def params(args: list[Arg], default: bool = False, in_class: bool = False) -> str:
     # C++ wants every parameter behind a default to have one, too; keyword-only ones may lack it in the table.
     # Inside the class Operand is incomplete and can have none.
-    texts = []
-    for i, arg in enumerate(args):
-        with_default = default and all(b.default is not None and not (in_class and b.type.startswith("Tensor|")) for b in args[i:])
-        texts.append(param(arg, with_default))
-    return ", ".join(texts)
+    lacking = [i for i, a in enumerate(args) if a.default is None or (in_class and a.type.startswith("Tensor|"))]
+    return ", ".join(param(a, default and i > max(lacking, default=-1)) for i, a in enumerate(args))
+
+
+def cpp_text(text: str) -> str:
+    """A text as a C++ literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def names(args: list[Arg]) -> str:
@@ -65,9 +62,13 @@ def node_type(op: Op) -> str:
     return ("Hidden" if op.hidden else "") + camel(op.name) + ("_" if op.is_inplace_only else "") + "Backward0"
 
 
+def _use(name: str) -> str:
+    return rf"(?<![\w.:>]){re.escape(name)}\b(?!\s*\()"
+
+
 def uses(expression: str, name: str) -> bool:
     """Whether an expression names a variable (not a function, member or qualified name)."""
-    return re.search(rf"(?<![\w.:>]){re.escape(name)}\b(?!\s*\()", expression) is not None
+    return re.search(_use(name), expression) is not None
 
 
 META_MEMBERS = "sizes|dtype|ndim|dim|device|numel|size|strides|stride|storage_offset|is_complex|is_floating_point|itemsize"
@@ -75,15 +76,11 @@ META_MEMBERS = "sizes|dtype|ndim|dim|device|numel|size|strides|stride|storage_of
 
 def uses_only_meta(expression: str, name: str) -> bool:
     """Whether each use is a question about shape or dtype, so that the tensor itself need not be kept."""
-    pattern = rf"(?<![\w.:>]){re.escape(name)}\b(?!\s*\()"
-    rest = re.sub(pattern + rf"\s*\.\s*(?:{META_MEMBERS})\s*\(", "", expression)
-    return not uses(rest, name)
+    return not uses(re.sub(_use(name) + rf"\s*\.\s*(?:{META_MEMBERS})\s*\(", "", expression), name)
 
 
 def out_args(op: Op) -> list[str]:
-    if op.num_outputs == 1:
-        return ["out"]
-    return [f"out_{n}" for n in op.output_names]
+    return ["out"] if op.num_outputs == 1 else [f"out_{n}" for n in op.output_names]
 
 
 def chunks(rows: list, size: int) -> list[tuple[str, list]]:
@@ -112,3 +109,13 @@ def function_includes(text: str, ops: list[Op], *families_too: str) -> list[str]
     words = re.findall(r"(?<![.>\w:])(?:tapegrad::)?(?:raw::)?(\w+)\(", text) + re.findall(r"[?:] (\w+)\b", text)  # calls, and functions that are passed on
     called = {functions[word] for word in words if word in functions}
     return [f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(called.union(families_too))]
+
+
+def spelled(args: list[Arg], text) -> list[str]:
+    """The text of each argument, with a `*` before those that are keyword-only."""
+    first = next((i for i, a in enumerate(args) if a.keyword_only), len(args))
+    return [*map(text, args[:first]), *["*"] * (first < len(args)), *map(text, args[first:])]
+
+
+def signature_text(args: list[Arg]) -> str:
+    return "(" + ", ".join(spelled(args, lambda a: f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else ""))) + ")"

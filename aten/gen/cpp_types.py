@@ -1,83 +1,58 @@
 """How each argument type of a row is spelled in C++, kept by a tape node, and converted from Python."""
 
-from dataclasses import dataclass
+import re
+from collections import namedtuple
 
 
-@dataclass(frozen=True)
-class ArgType:
-    row: str  # as written in the table
-    cpp: str  # parameter type
-    saved: str  # member type in a node; empty: never saved
-    stub: str  # Python annotation
-    tensor: bool = False  # carries gradients
-    optional: bool = False
+class ArgType(namedtuple("ArgType", "cpp saved stub kind getter tensor", defaults=[False])):
+    """C++ parameter type; member type in a node (empty: never saved); Python annotation; ArgKind and method of ArgumentsBase (bindings' args.h); whether
+    it carries gradients."""
+
+    def optional(self):
+        """The type with `?`."""
+        cpp = self.cpp if self.tensor or self.kind == "Generator" else "OptionalInts" if self.kind == "Ints" else f"std::optional<{self.cpp}>"
+        cpp = {"Scalar": "const std::optional<Scalar>&", "Floats": "const std::optional<std::vector<double>>&"}.get(self.kind, cpp)
+        saved = self.saved if self.tensor or not self.saved else f"std::optional<{self.saved}>"
+        return self._replace(cpp=cpp, saved=saved, stub=f"{self.stub} | None")
 
 
-def _types():
-    rows = [
-        ("Tensor", "const Tensor&", "SavedTensor", "Tensor", True, False),
-        ("Tensor?", "const Tensor&", "SavedTensor", "Tensor | None", True, True),
-        ("Tensor|Scalar", "const Operand&", "SavedTensor", "Tensor | Number", True, False),
-        ("Tensor|Scalar?", "const Operand&", "SavedTensor", "Tensor | Number | None", True, True),
-        ("Tensor[]", "TensorSpan", "SavedList", "Sequence[Tensor]", True, False),
-        ("Scalar", "const Scalar&", "Scalar", "Number"),
-        ("Scalar?", "const std::optional<Scalar>&", "std::optional<Scalar>", "Number | None"),
-        ("int", "int64_t", "int64_t", "int"),
-        ("int?", "std::optional<int64_t>", "std::optional<int64_t>", "int | None"),
-        ("float", "double", "double", "float"),
-        ("float?", "std::optional<double>", "std::optional<double>", "float | None"),
-        ("bool", "bool", "bool", "bool"),
-        ("bool?", "std::optional<bool>", "std::optional<bool>", "bool | None"),
-        ("int[]", "IntSpan", "DimVector", "Sequence[int] | int"),
-        ("int[]?", "OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None"),
-        ("float[]", "std::span<const double>", "std::vector<double>", "Sequence[float]"),
-        ("float[]?", "const std::optional<std::vector<double>>&", "std::optional<std::vector<double>>", "Sequence[float] | None"),
-        ("str", "std::string_view", "std::string", "str"),
-        ("str?", "std::optional<std::string_view>", "std::optional<std::string>", "str | None"),
-        ("DType", "DType", "DType", "dtype"),
-        ("DType?", "std::optional<DType>", "std::optional<DType>", "dtype | None"),
-        ("Device?", "std::optional<Device>", "std::optional<Device>", "device | str | None"),
-        ("MemoryFormat?", "std::optional<MemoryFormat>", "std::optional<MemoryFormat>", "memory_format | None"),
-        ("Generator?", "const GeneratorPtr&", "", "Generator | None"),
-    ]
-    table = {}
-    for r in rows:
-        tensor = r[4] if len(r) > 4 else False
-        table[r[0]] = ArgType(*r[:4], tensor=tensor, optional=r[0].endswith("?"))
-    for n in range(1, 7):
-        table[f"int[{n}]"] = ArgType(f"int[{n}]", "IntSpan", "DimVector", "Sequence[int] | int")
-        table[f"int[{n}]?"] = ArgType(
-            f"int[{n}]?", "OptionalInts", "std::optional<DimVector>", "Sequence[int] | int | None",
-            optional=True)
-    return table
-
-
-TYPES = _types()
+TYPES = {
+    "Tensor": ArgType("const Tensor&", "SavedTensor", "Tensor", "Tensor", "tensor", tensor=True),
+    "Tensor|Scalar": ArgType("const Operand&", "SavedTensor", "Tensor | Number", "Operand", "operand", tensor=True),
+    "Tensor[]": ArgType("TensorSpan", "SavedList", "Sequence[Tensor]", "Tensors", "tensors", tensor=True),
+    "Scalar": ArgType("const Scalar&", "Scalar", "Number", "Scalar", "scalar"),
+    "int": ArgType("int64_t", "int64_t", "int", "Int", "integer"),
+    "float": ArgType("double", "double", "float", "Float", "real"),
+    "bool": ArgType("bool", "bool", "bool", "Bool", "boolean"),
+    "int[]": ArgType("IntSpan", "DimVector", "Sequence[int] | int", "Ints", "ints"),
+    "float[]": ArgType("std::span<const double>", "std::vector<double>", "Sequence[float]", "Floats", "reals"),
+    "str": ArgType("std::string_view", "std::string", "str", "Str", "str"),
+    "DType": ArgType("DType", "DType", "dtype", "DType", "dtype"),
+    "Device": ArgType("Device", "Device", "device | str", "Device", "device"),
+    "MemoryFormat": ArgType("MemoryFormat", "MemoryFormat", "memory_format", "MemoryFormat", "memory_format"),
+    "Generator": ArgType("const GeneratorPtr&", "", "Generator", "Generator", "generator"),
+}
+TYPES |= {f"int[{n}]": TYPES["int[]"]._replace(getter="ints_n") for n in range(1, 7)}
+TYPES |= {f"{name}?": kind.optional() for name, kind in TYPES.items() if name != "Tensor[]"}
+TYPES |= {f"int?[{n}]": TYPES[f"int[{n}]"]._replace(stub="Sequence[int | None] | int | None", getter="ints_or_none") for n in range(1, 4)}
 
 
 def fixed_length(row_type: str) -> int:
-    """The N of `int[N]`, or 0."""
-    if row_type.startswith("int[") and row_type[4].isdigit():
-        return int(row_type[4])
-    return 0
+    """The N of `int[N]` and `int?[N]`, or 0."""
+    found = re.match(r"int\??\[(\d)\]", row_type)
+    return int(found[1]) if found else 0
 
 
 def cpp_default(arg_type: str, text: str) -> str:
     """A default of the table as a C++ default argument."""
     if text == "None":
         return "Operand(Tensor())" if arg_type == "Tensor|Scalar?" else "{}"
-    if text in ("True", "False"):
-        return text.lower()
-    if text == "[]":
-        return "{}"
     if text.startswith("["):
         return "{" + text[1:-1] + "}"
     if arg_type.startswith("int[") and text.lstrip("-").isdigit():
-        n = fixed_length(arg_type) or 1
-        return "{" + ", ".join([text] * n) + "}"
-    if text in ("inf", "-inf"):
-        return ("-" if text[0] == "-" else "") + "std::numeric_limits<double>::infinity()"
-    return text
+        return "{" + ", ".join([text] * (fixed_length(arg_type) or 1)) + "}"
+    infinity = "std::numeric_limits<double>::infinity()"
+    return {"True": "true", "False": "false", "inf": infinity, "-inf": f"-{infinity}"}.get(text, text)
 
 
 RETURN_SCALARS = {"bool": "bool", "int": "int64_t", "Scalar": "Scalar", "float": "double", "DType": "DType", "None": "void"}

@@ -1,30 +1,18 @@
 """The C++ functions of each family (`functions_<family>.h`: public ones and `raw::` ones) and the methods of Tensor."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from .cpp import HEAD, join_params, names, out_args, params, return_type
 from .model import Arg, Op
 
 
-def _inplace_params(op: Op, default: bool) -> str:
-    return join_params("const Tensor& self", params(op.args[1:], default))
-
-
-def _out_params(op: Op) -> str:
-    return join_params(params(op.args), ", ".join(f"const Tensor& {o}" for o in out_args(op)))
-
-
-def _declarations(op: Op, default: bool) -> list[str]:
-    if op.is_inplace_only:
-        return [f"TG_API const Tensor& {op.name}({params(op.args, default)});"]
-    lines = [f"TG_API {return_type(op)} {op.name}({params(op.args, default)});"]
+def _declarations(op: Op) -> list[str]:
+    lines = [f"TG_API {_result(op)} {op.name}({params(op.args, True)});"]
     if op.has_inplace:
-        lines.append(f"TG_API const Tensor& {op.name}_({_inplace_params(op, default)});")
+        lines.append(f"TG_API const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:], True))});")
     if op.has_out:
-        result = "const Tensor&" if op.num_outputs == 1 else return_type(op)
-        lines.append(f"TG_API {result} {op.name}_out({_out_params(op)});")
+        outs = ", ".join(f"const Tensor& {o}" for o in out_args(op))
+        lines.append(f"TG_API {'const Tensor&' if op.num_outputs == 1 else return_type(op)} {op.name}_out({join_params(params(op.args), outs)});")
     return lines
 
 
@@ -32,24 +20,18 @@ def _method_head(name: str, result: str, args: list[Arg], default: bool, qualifi
     return f"{result} {qualifier}{name}({params(args, default, in_class=True)}) const"
 
 
-def _methods(op: Op):
+def _result(op: Op) -> str:
+    return "const Tensor&" if op.is_inplace_only else return_type(op)
+
+
+def _methods(op: Op, by_name):
     """(name, result, arguments behind self, function to call) of each method."""
-    rest = op.args[1:]
+    rest, shown = op.args[1:], op.get("method_name", op.name)
+    if op.kind == "overload":
+        return [(op.name, _result(t), t.args[1:], t.name) for t in map(by_name.get, op.get("overloads")) if op.has_method]
     if op.is_inplace_only:
         return [(op.name, "const Tensor&", rest, op.name)]
-    found = []
-    if op.has_method and op.kind != "overload":
-        found.append((op.get("method_name", op.name), return_type(op), rest, op.name))
-    if op.has_inplace:
-        found.append((op.get("method_name", op.name) + "_", "const Tensor&", rest, op.name + "_"))
-    return found
-
-
-def _overload_methods(op: Op, by_name):
-    if not op.has_method:
-        return []
-    targets = [by_name[o] for o in op.get("overloads")]
-    return [(op.name, "const Tensor&" if t.is_inplace_only else return_type(t), t.args[1:], t.name) for t in targets]
+    return [(shown, return_type(op), rest, op.name)] * op.has_method + [(shown + "_", "const Tensor&", rest, op.name + "_")] * op.has_inplace
 
 
 def all_methods(ops: list[Op]):
@@ -57,7 +39,7 @@ def all_methods(ops: list[Op]):
     by_name = {op.name: op for op in ops}
     seen = set()
     for op in ops:
-        for method in _overload_methods(op, by_name) if op.kind == "overload" else _methods(op):
+        for method in _methods(op, by_name):
             key = (method[0], tuple(a.info.cpp for a in method[2]))
             if key not in seen:
                 seen.add(key)
@@ -65,11 +47,7 @@ def all_methods(ops: list[Op]):
 
 
 def emit_methods(ops: list[Op]) -> str:
-    lines = [HEAD]
-    for _, (name, result, rest, _) in all_methods(ops):
-        # Operand is incomplete inside the class: such parameters cannot have defaults here.
-        lines.append(f"  {_method_head(name, result, rest, default=True)};")
-    return "\n".join(lines) + "\n"
+    return "\n".join([HEAD, *(f"  {_method_head(name, result, rest, True)};" for _, (name, result, rest, _) in all_methods(ops)), ""])
 
 
 def method_bodies(ops: list[Op]) -> dict[str, list[str]]:
@@ -94,16 +72,15 @@ def emit_functions(family: str, ops: list[Op], by_name) -> str:
     public, raw, families = [], [], set()
     for op in ops:
         if op.kind != "overload":
-            public += _declarations(op, default=True)
-            raw += _declarations(op, default=True)
+            public += _declarations(op)
+            raw += _declarations(op)
             continue
         targets = [by_name[o] for o in op.get("overloads")]
         for i, target in enumerate(targets):
             if target.name != op.name:
                 families.add(target.family)
-                result = "const Tensor&" if target.is_inplace_only else return_type(target)
                 args = _told_apart(target.args, [t.args for t in targets[:i]])
-                public.append(f"inline {result} {op.name}({params(args, True)}) {{ return {target.name}({names(target.args)}); }}")
+                public.append(f"inline {_result(target)} {op.name}({params(args, True)}) {{ return {target.name}({names(target.args)}); }}")
     return "\n".join([
         HEAD + "#pragma once", "", "#include <limits>", "#include <tuple>", "#include <vector>", "",
         *(f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(families - {family})),

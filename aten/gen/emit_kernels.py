@@ -1,7 +1,5 @@
 """Kernels: declarations of what rows name, the entries of the kernel table, and the generated typed loops per instruction set."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from . import emit_batch
@@ -12,20 +10,6 @@ from .model import Op
 ISAS = ("generic", "avx2", "avx512")
 
 
-def _shape_declaration(op: Op) -> list[str]:
-    shape = op.get("shape")
-    if not shape:
-        return []
-    result = "TensorSpec" if op.num_outputs == 1 else f"std::array<TensorSpec, {op.num_outputs}>"
-    if op.is_inplace_only:
-        result = "void"
-    return [f"TG_API {result} {shape}({params(op.args)});"]
-
-
-def _unique(lines: list[str]) -> list[str]:
-    return list(dict.fromkeys(lines))
-
-
 def _function(op: Op, name: str) -> str:
     result, rest = kernel_type(op).split("(", 1)
     return f"{result} {name}({rest};"
@@ -34,7 +18,9 @@ def _function(op: Op, name: str) -> str:
 def emit_declarations(family: str, ops: list[Op]) -> str:
     shapes, composites, once, per_isa = [], [], [], []
     for op in ops:
-        shapes += _shape_declaration(op)
+        if op.get("shape"):
+            result = "void" if op.is_inplace_only else "TensorSpec" if op.num_outputs == 1 else f"std::array<TensorSpec, {op.num_outputs}>"
+            shapes.append(f"TG_API {result} {op.get('shape')}({params(op.args)});")
         if op.kind == "view":
             result = "std::vector<ViewSpec>" if op.returns_list else "ViewSpec"
             shapes.append(f"TG_API {result} {op.get('view')}({params(op.args)});")
@@ -43,25 +29,18 @@ def emit_declarations(family: str, ops: list[Op]) -> str:
         if op.kind == "composite" and op.get("impl"):
             result = "const Tensor&" if op.is_inplace_only else return_type(op)
             composites.append(f"{result} {op.get('impl')}({params(op.args)});")
-        if op.kind in ("kernel", "random", "create"):
-            if op.get("cpu_once"):
-                once.append(_function(op, op.get("cpu_once")))
-            elif op.get("cpu"):
-                per_isa.append(_function(op, op.get("cpu")))
+        if op.kind in ("kernel", "random", "create") and op.has_kernel:
+            (once if op.get("cpu_once") else per_isa).append(_function(op, op.get("cpu_once") or op.get("cpu")))
     lines = [HEAD + "#pragma once", '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/c10/philox.h"', "",
-             "namespace tapegrad {", *_unique(shapes), "namespace composite {", *_unique(composites), "}  // namespace composite",
-             "namespace cpu {", *_unique(once)]
+             "namespace tapegrad {", *dict.fromkeys(shapes), "namespace composite {", *dict.fromkeys(composites), "}  // namespace composite",
+             "namespace cpu {", *dict.fromkeys(once)]
     for isa in ISAS:
-        lines += [f"namespace {isa} {{", *_unique(per_isa), f"}}  // namespace {isa}"]
+        lines += [f"namespace {isa} {{", *dict.fromkeys(per_isa), f"}}  // namespace {isa}"]
     return "\n".join([*lines, "}  // namespace cpu", "}  // namespace tapegrad", ""])
 
 
 def _symbol(op: Op) -> str | None:
-    if op.kind == "pointwise":
-        return f"{op.name}_pointwise"
-    if op.kind == "reduce":
-        return f"{op.name}_reduce"
-    return op.get("cpu")
+    return f"{op.name}_{op.kind}" if op.kind in ("pointwise", "reduce") else op.get("cpu")
 
 
 def emit_loop_declarations(op: Op) -> list[str]:
@@ -80,24 +59,14 @@ def emit_entry(op: Op) -> str:
     return f'TG_API OperatorEntry {op.name}{{"{op.name}", batch::Rule::{rule}, {{{cpu}{cuda}}}}};'
 
 
-def _fields(op: Op) -> str:
-    parts = []
-    skip = ("dim", "keepdim", "dtype") if op.kind == "reduce" else ()
-    scalars = [a for a in op.args if not a.is_tensor and a.name not in skip]
-    for i, arg in enumerate(scalars):
-        target = {"float": "double", "int": "int64_t", "bool": "bool"}.get(arg.type, "T")
-        parts.append(f"it.params[{i}].to<{target}>()")
-    return ", ".join(parts)
-
-
 def _loop(op: Op) -> list[str]:
-    functor = f"fn::{op.get('functor', op.name)}<T>{{{_fields(op)}}}"
-    if op.kind == "pointwise":
-        run = f"rows::run<{len(op.tensor_args)}, T>(it, {functor});"
-    else:
-        run = f"reduce_rows::run<T>(it, {functor});"
+    skip = ("dim", "keepdim", "dtype") if op.kind == "reduce" else ()
+    types = [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args if not a.is_tensor and a.name not in skip]
+    fields = ", ".join(f"it.params[{i}].to<{t}>()" for i, t in enumerate(types))
+    functor = f"fn::{op.get('functor', op.name)}<T>{{{fields}}}"
+    run = f"rows::run<{len(op.tensor_args)}, T>" if op.kind == "pointwise" else "reduce_rows::run<T>"
     return [f"void {_symbol(op)}(const {op.kind}::Iterator& it) {{",
-            f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run} }});", "}"]
+            f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run}(it, {functor}); }});", "}"]
 
 
 def emit_loops(ops: list[Op], functor_folder: Path):
@@ -115,11 +84,8 @@ def emit_loops(ops: list[Op], functor_folder: Path):
 
 def emit_cuda_list(ops: list[Op]) -> str:
     """What cuda/kernel_table.cpp declares and fills the table with: of each kernel its row, name and type."""
-    lines = [HEAD]
-    for op in [op for op in ops if op.has_kernel and not op.get("any_device")]:
+    def kernel(op):
         if op.kind in ("pointwise", "reduce"):
-            name, kind = _symbol(op), f"void(const {op.kind}::Iterator&)"
-        else:
-            name, kind = (op.get("cpu") or op.get("cpu_once")).removesuffix("_cpu") + "_cuda", kernel_type(op)
-        lines.append(f"TG_CUDA_KERNEL({op.name}, {name}, {kind})")
-    return "\n".join([*lines, ""])
+            return f"{_symbol(op)}, void(const {op.kind}::Iterator&)"
+        return f"{(op.get('cpu') or op.get('cpu_once')).removesuffix('_cpu')}_cuda, {kernel_type(op)}"
+    return "\n".join([HEAD, *(f"TG_CUDA_KERNEL({op.name}, {kernel(op)})" for op in ops if op.has_kernel and not op.get("any_device")), ""])

@@ -1,55 +1,25 @@
-"""The C++ layers: tapegrad/nn/layers.h (options, Impl and holder of each row) and src/nn_layers_N.cpp.
-
-A row whose C++ text calls an operator that the op table does not have (yet), and that nn/layer_support.h does not
-define either, has no C++ class; it gets one by itself when the operator arrives.
-"""
-
-from __future__ import annotations
+"""The C++ layers: tapegrad/nn/layers.h (options, Impl and holder of each row) and src/nn_layers_N.cpp."""
 
 import ast
 import re
 import textwrap
-from pathlib import Path
 
-from .cpp import chunks, function_includes
+from .cpp import chunks, cpp_text, function_includes
 from .cpp_types import cpp_default
 from .emit_nn_model import Argument, Layer
-from .emit_nn_translate import Cpp, Scope, format_pieces
+from .emit_nn_translate import Cpp, format_pieces
 
 HEAD = "// Generated from nn/*.toml by aten/gen; changes belong there.\n"
 TYPES = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string", "shape": "Shape",
          "float[]": "std::vector<double>", "Tensor": "Tensor"}
 INPUTS = {"Tensor": "const Tensor&", "Tensor?": "const Tensor&", "State?": "const std::optional<State>&", "shape?": "OptionalInts"}
-CALL = re.compile(r"(?<![\w.:>])([a-z_]\w*)(?:<\d+>)?\(")
-NOT_CALLS = {"if", "return", "static_cast"}
 
 
-class Support:
-    """What C++ text may call: operators, and the helpers that a header declares."""
-
-    def __init__(self, ops, header: Path):
-        by_name = {op.name: op for op in ops}
-        self.table = ops
-        self.operators = {op.name for op in ops} | {op.name + "_" for op in ops if op.has_inplace}
-        self.order = {}
-        for op in ops:
-            row = by_name[op.get("overloads")[0]] if op.kind == "overload" else op
-            self.order[op.name] = [(a.name, None if a.default is None else cpp_default(a.type, a.default)) for a in row.args]
-        self.helpers = set(re.findall(r"\b([a-z_]\w*)\(", header.read_text())) if header.exists() else set()
-
-    def lacks(self, layer: Layer) -> set[str]:
-        """Functions that the layer's forward needs and that are nowhere."""
-        if layer.get("forward_cpp"):
-            text = layer.get("forward_cpp")
-            called = set(CALL.findall(text)) - NOT_CALLS
-            called |= set(re.findall(r"[(?:] ?([a-z]\w*_cell|conv\dd)\b", text))  # functions that are passed on
-        else:
-            called = set()
-            for node in ast.walk(ast.parse(layer.get("forward").strip())):
-                if isinstance(node, ast.Call):
-                    called.add(node.func.id if isinstance(node.func, ast.Name) else node.func.attr)
-        called -= {"is_training", "ndim", "dim", "size"}
-        return called - self.operators - self.helpers
+def operator_arguments(ops) -> dict[str, list[tuple[str, str | None]]]:
+    """(name, C++ default) of the arguments of each operator that C++ text may call."""
+    by_name = {op.name: op for op in ops}
+    order = {op.name: [(a.name, a.default and cpp_default(a.type, a.default)) for a in by_name[op.get("overloads", [op.name])[0]].args] for op in ops}
+    return order | {op.name + "_": order[op.name] for op in ops if op.has_inplace}
 
 
 def cpp_args(layer: Layer) -> list[Argument]:
@@ -58,21 +28,13 @@ def cpp_args(layer: Layer) -> list[Argument]:
 
 
 def _type(a: Argument) -> str:
-    if a.kind in ("int", "tuple") and a.length:
-        base = f"IntArray<{a.length}>"
-    elif a.kind == "padding":
-        base = f"Padding<{a.length}>"
-    else:
-        base = TYPES[a.type]
+    base = f"{'Padding' if a.kind == 'padding' else 'IntArray'}<{a.length}>" if a.length else TYPES[a.type]
     return f"std::optional<{base}>" if a.optional and base != "Tensor" else base
 
 
 def _default(a: Argument) -> str:
-    if a.same_as or a.default == "None":
-        return "{}"
-    if a.default in ("True", "False"):
-        return a.default.lower()
-    return '"' + a.default.strip("'\"") + '"' if a.type == "str" else a.default
+    words = a.type == "str" and a.default != "None"
+    return cpp_text(a.default.strip("'\"")) if words else "{}" if a.same_as else cpp_default("", a.default)
 
 
 def _parameters(layer: Layer, with_defaults: bool) -> str:
@@ -98,10 +60,6 @@ def _options(layer: Layer) -> list[str]:
     return [*lines, "", " private:", *(f"  {_type(a)} {a.name}_;" for a in cpp_args(layer)), "};"]
 
 
-def _comment(text: str) -> list[str]:
-    return textwrap.wrap(text, 108, initial_indent="// ", subsequent_indent="// ")
-
-
 def _forward_parameters(layer: Layer, with_defaults: bool) -> str:
     return ", ".join(f"{INPUTS[i.type + '?' * i.optional]} {i.name}" + (" = {}" if with_defaults and i.default else "")
                      for i in layer.inputs)
@@ -111,17 +69,13 @@ def _declaration(layer: Layer) -> list[str]:
     name, args = layer.name, cpp_args(layer)
     tensors = [*layer.parameters, *layer.buffers, *layer.tensor_args]
     lines = [*_options(layer), ""] if args else []
-    lines += [*_comment(layer.get("doc")), f"class TG_API {name}Impl : public Module {{", " public:"]
-    if args:
-        lines.append(f"  explicit {name}Impl({name}Options options_);")
-    if layer.get("reset"):
-        lines.append("  void reset_parameters();")
+    lines += [*textwrap.wrap(layer.get("doc"), 108, initial_indent="// ", subsequent_indent="// "), f"class TG_API {name}Impl : public Module {{", " public:"]
+    lines += [f"  explicit {name}Impl({name}Options options_);"] * bool(args) + ["  void reset_parameters();"] * bool(layer.get("reset"))
     lines += [f"  {layer.get('returns', 'Tensor')} forward({_forward_parameters(layer, True)});",
               *(f"  {head};" for head, _ in layer.get("methods_cpp", [])),
               f'  std::string type_name() const override {{ return "{name}"; }}']
-    if layer.get("repr"):
-        lines.append("  std::string extra_repr() const override;")
-    lines += ["", *([f"  {name}Options options;"] if args else []), *([f"  Tensor {', '.join(tensors)};"] if tensors else []), "};"]
+    lines += ["  std::string extra_repr() const override;"] * bool(layer.get("repr")) + [""]
+    lines += [f"  {name}Options options;"] * bool(args) + [f"  Tensor {', '.join(tensors)};"] * bool(tensors) + ["};"]
     lines += ["", f"class {name} : public ModuleHolder<{name}Impl> {{", " public:", f"  using ModuleHolder<{name}Impl>::ModuleHolder;"]
     if args:
         lines += [f"  explicit {name}({name}Options options) : ModuleHolder(std::make_shared<{name}Impl>(std::move(options))) {{}}",
@@ -135,77 +89,62 @@ def _declaration(layer: Layer) -> list[str]:
 class Emitter:
     """The definitions of one layer."""
 
-    def __init__(self, layer: Layer, support: Support):
-        self.layer, self.support = layer, support
-        self.options = {a.name: f"options.{a.name}()" for a in cpp_args(layer)}
-        self.options |= {layer.attribute_of(a): text for a, text in self.options.items()}
+    def __init__(self, layer: Layer, order):
+        self.layer = layer
+        options = {a.name: f"options.{a.name}()" for a in cpp_args(layer)}
+        options |= {layer.attribute_of(a): text for a, text in options.items()} | {"training": "is_training()"}
+        hidden = (layer.tensors | {i.name for i in layer.inputs}) - {*layer.get("store", [])}
+        # In `reset`, `forward` and `repr` a name that both have is the tensor; in conditions of parameters the option.
+        self.own = Cpp({name: text for name, text in options.items() if name not in hidden}, layer.tensors, order, layer.where)
+        self.before = Cpp(options, set(layer.tensor_args), order, layer.where)
 
-    def scope(self, tensors_first: bool) -> Cpp:
-        """In `reset`, `forward` and `repr` a name that both have is the tensor; in conditions of parameters the option."""
-        names = dict(self.options)
-        if tensors_first:
-            for name in self.layer.tensors | {i.name for i in self.layer.inputs}:
-                if name not in self.layer.get("store", []):
-                    names.pop(name, None)
-        names["training"] = "is_training()"
-        tensors = self.layer.tensors if tensors_first else set(self.layer.tensor_args)
-        return Cpp(Scope(cpp=names, tensors=tensors, order=self.support.order, operators=self.support.operators,
-                         where=self.layer.where))
-
-    def message(self, text: str, tensors_first: bool) -> str:
+    def message(self, text: str, scope: Cpp) -> str:
         """A text with {expressions} as arguments of fmt."""
-        form, values = "", []
-        for constant, expression, wants_repr in format_pieces(text):
-            form += "{}" if expression else constant.replace("{", "{{").replace("}", "}}")
-            if expression:
-                values.append(f"{'quoted' if wants_repr else 'shown'}({self.scope(tensors_first).expression(expression)})")
-        return ", ".join(['"' + form.replace("\\", "\\\\").replace('"', '\\"') + '"', *values])
+        pieces = format_pieces(text)
+        form = "".join("{}" if e else constant.replace("{", "{{").replace("}", "}}") for constant, e, _ in pieces)
+        values = [f"{'quoted' if wants_repr else 'shown'}({scope.expression(e)})" for _, e, wants_repr in pieces if e]
+        return ", ".join([cpp_text(form), *values])
+
+    def checks(self, key: str, scope: Cpp) -> list[str]:
+        return [f"  TG_CHECK({scope.expression(condition)}, Value, {self.message(text, scope)});" for condition, text in self.layer.get(key, [])]
 
     def constructor(self) -> list[str]:
-        layer, name = self.layer, self.layer.name
+        layer, name, before = self.layer, self.layer.name, self.before
         if not cpp_args(layer):
             return []
-        before = self.scope(False)
-        lines = [f"{name}Impl::{name}Impl({name}Options options_) : options(std::move(options_)) {{"]
-        for condition, text in layer.get("checks", []):
-            lines.append(f"  TG_CHECK({before.expression(condition)}, Value, {self.message(text, False)});")
-        if layer.get("check_cpp"):
-            lines.append(f"  {layer.get('check_cpp')};")
-        for key in layer.tensor_args:
-            lines.append(f'  {key} = register_buffer("{key}", options.{key}());')
+        lines = [f"{name}Impl::{name}Impl({name}Options options_) : options(std::move(options_)) {{", *self.checks("checks", before)]
+        lines += [f"  {layer.get('check_cpp')};"] * bool(layer.get("check_cpp"))
+        lines += [f'  {key} = register_buffer("{key}", options.{key}());' for key in layer.tensor_args]
         for key, (shape, condition) in layer.parameters.items():
             sizes = ", ".join(map(before.visit, ast.parse(shape, mode="eval").body.elts))
-            lines += self.registered("parameter", key, f"tapegrad::empty(make_shape({sizes}))", condition, before)
+            lines.append(self.registered("parameter", key, f"tapegrad::empty(make_shape({sizes}))", condition, before))
         for key, (value, condition) in layer.buffers.items():
-            lines += self.registered("buffer", key, before.expression(value), condition, before)
+            lines.append(self.registered("buffer", key, before.expression(value), condition, before))
         return [*lines, *(["  reset_parameters();"] if layer.get("reset") else []), "}"]
 
-    def registered(self, what: str, key: str, value: str, condition: str | None, scope: Cpp) -> list[str]:
+    def registered(self, what: str, key: str, value: str, condition: str | None, scope: Cpp) -> str:
         value = f"{scope.paren(ast.parse(condition, mode='eval').body)} ? {value} : Tensor()" if condition else value
-        return [f'  {key} = register_{what}("{key}", {value});']
+        return f'  {key} = register_{what}("{key}", {value});'
 
     def forward(self) -> list[str]:
-        layer = self.layer
-        lines = [f"{layer.get('returns', 'Tensor')} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{"]
-        for condition, text in layer.get("input_checks", []):
-            lines.append(f"  TG_CHECK({self.scope(True).expression(condition)}, Value, {self.message(text, True)});")
-        if layer.get("forward_cpp"):
-            return [*lines, f"  return {layer.get('forward_cpp')};", "}"]
-        return [*lines, *("  " + line for line in self.scope(True).body(layer.get("forward"), returns=True)), "}"]
+        layer, given = self.layer, self.layer.get("forward_cpp")
+        body = [f"return {given};"] if given else self.own.body(layer.get("forward"), returns=True)
+        return [f"{layer.get('returns', 'Tensor')} {layer.name}Impl::forward({_forward_parameters(layer, False)}) {{",
+                *self.checks("input_checks", self.own), *("  " + line for line in body), "}"]
 
     def extra_repr(self) -> list[str]:
         lines = [f"std::string {self.layer.name}Impl::extra_repr() const {{", "  std::vector<std::string> parts;"]
         for piece in self.layer.get("repr"):
             condition, text = (None, piece) if isinstance(piece, str) else piece
-            guard = f"if ({self.scope(True).expression(condition)}) " if condition else ""
-            lines.append(f"  {guard}parts.push_back(fmt::format({self.message(text, True)}));")
+            guard = f"if ({self.own.expression(condition)}) " if condition else ""
+            lines.append(f"  {guard}parts.push_back(fmt::format({self.message(text, self.own)}));")
         return [*lines, "  return joined(parts);", "}"]
 
     def lines(self) -> list[str]:
         layer = self.layer
         lines = [f"// {layer.name}", *self.constructor()]
         if layer.get("reset"):
-            body = self.scope(True).body(layer.get("reset"), returns=False)
+            body = self.own.body(layer.get("reset"), returns=False)
             lines += [f"void {layer.name}Impl::reset_parameters() {{", *("  " + line for line in body), "}"]
         lines += self.forward()
         for head, body in layer.get("methods_cpp", []):
@@ -213,17 +152,16 @@ class Emitter:
         return [*lines, *(self.extra_repr() if layer.get("repr") else []), ""]
 
 
-def cpp_files(layers: list[Layer], support: Support):
+def cpp_files(layers: list[Layer], ops):
     """(path, text) of the header and of the sources."""
-    layers = [layer for layer in layers if not support.lacks(layer)]
+    order = operator_arguments(ops)
     declarations = [line for layer in layers for line in _declaration(layer)]
-    includes = ["module", "options", "state"]
     yield "tapegrad/nn/layers.h", "\n".join([
         HEAD + "#pragma once", "", "#include <optional>", "#include <string>", "#include <tuple>", "#include <vector>", "",
-        *(f'#include "tapegrad/nn/{name}.h"' for name in includes), "", "namespace tapegrad::nn {", "",
+        *(f'#include "tapegrad/nn/{name}.h"' for name in ("module", "options", "state")), "", "namespace tapegrad::nn {", "",
         *declarations, "}  // namespace tapegrad::nn", ""])
     for name, part in chunks(layers, 30):
-        body = [line for layer in part for line in Emitter(layer, support).lines()]
+        body = [line for layer in part for line in Emitter(layer, order).lines()]
         yield f"src/nn_layers_{name}.cpp", "\n".join([
-            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), support.table), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
+            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), ops), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
             '#include "tapegrad/nn/layers.h"', "", "namespace tapegrad::nn {", "", *body, "}  // namespace tapegrad::nn", ""])

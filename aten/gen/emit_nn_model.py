@@ -1,21 +1,14 @@
 """Rows of nn/*.toml as validated objects. Every mistake is reported as `file:line: layer: what: expected`."""
 
-from __future__ import annotations
-
 import ast
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from .model import split_top
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
+from .model import expanded, read_rows, split_top
 
 KEYS = {
-    "name", "expand", "args", "keyword_args", "base", "checks", "check_py", "check_cpp", "parameters", "buffers", "reset",
+    "name", "args", "keyword_args", "base", "checks", "check_py", "check_cpp", "parameters", "buffers", "reset",
     "inputs", "input_checks", "returns", "forward", "forward_py", "forward_cpp", "repr", "test", "factory", "doc",
     "attributes", "rename", "store", "constructor", "buffers_from_args", "methods_cpp",
 }
@@ -33,49 +26,57 @@ class Argument:
     default: str | None  # Python text; the name of an earlier argument when `same_as` is set
     same_as: str | None
     keyword_only: bool
-
-    @property
-    def length(self) -> int | None:
-        found = re.fullmatch(r"\w+\[(\d+)\]", self.type)
-        return int(found[1]) if found else None
-
-    @property
-    def kind(self) -> str:
-        return self.type.split("[")[0] if self.length else self.type
+    length: int | None   # of `int[2]`, `tuple[2]`, `padding[2]`
+    kind: str            # the type without it
 
 
-@dataclass
 class Layer:
-    name: str
-    where: str
-    row: dict
-    args: list[Argument]
-    inputs: list[Argument]
-    parameters: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # name -> (shape, condition)
-    buffers: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    """A row. `parameters` and `buffers`: name -> (shape or value, condition)."""
 
-    def get(self, key, default=None):
-        return self.row.get(key, default)
+    def __init__(self, row: dict, where: str):
+        self.name, self.row, self.where, self.get = row["name"], row, where, row.get
+        for key in row:
+            self.require(key in KEYS, f"unknown key `{key}`: expected one of {', '.join(sorted(KEYS))}")
+        for key in ("args", "doc", "test"):
+            self.require(key in row, f"key `{key}` is missing")
+        self.require("forward" in row or ("forward_py" in row and "forward_cpp" in row), "expected `forward`, or `forward_py` and `forward_cpp`")
+        self.args = [] if row["args"] == "ignored" else self.arguments(row["args"])
+        self.args += self.arguments(row.get("keyword_args", ""), keyword_only=True)
+        self.inputs = self.arguments(row.get("inputs", "Tensor input"))
+        self.parameters, self.buffers = self.conditional(row.get("parameters", {})), self.conditional(row.get("buffers", {}))
+        self.base = row.get("base", "Module")
+        self.has_factory = bool(row.get("factory", self.parameters or self.buffers))
+        self.tensor_args = [a.name for a in self.args if a.type == "Tensor" and not a.name.startswith("_")]
+        self.legacy = [a.name for a in self.args if a.type == "legacy"]
+        self.tensors = {*self.parameters, *self.buffers, *self.tensor_args}
 
-    @property
-    def base(self) -> str:
-        return self.row.get("base", "Module")
+    def require(self, condition, message: str):
+        if not condition:
+            raise LayerError(f"{self.where}: {self.name}: {message}")
 
-    @property
-    def has_factory(self) -> bool:
-        return bool(self.row.get("factory", bool(self.parameters or self.buffers)))
+    def arguments(self, text: str, keyword_only=False) -> list[Argument]:
+        result: list[Argument] = []
+        for part in split_top(text):
+            found = re.fullmatch(r"([\w\[\]]+)(\??) (\w+)(?:=(.*))?", part)
+            self.require(found, f"argument `{part}`: expected `type name` or `type name=default`")
+            type_, optional, name, default = found.groups()
+            same = default if default in {a.name for a in result} else None
+            length = re.search(r"\[(\d+)\]", type_)
+            result.append(Argument(name, type_, bool(optional), default, same, keyword_only, length and int(length[1]),
+                                   type_.split("[")[0] if length else type_))
+        return result
 
-    @property
-    def tensor_args(self) -> list[str]:
-        return [a.name for a in self.args if a.type == "Tensor" and not a.name.startswith("_")]
-
-    @property
-    def legacy(self) -> list[str]:
-        return [a.name for a in self.args if a.type == "legacy"]
-
-    @property
-    def tensors(self) -> set[str]:
-        return {*self.parameters, *self.buffers, *self.tensor_args}
+    def conditional(self, table: dict[str, str]) -> dict[str, tuple[str, str | None]]:
+        result = {}
+        for name, text in table.items():
+            value, _, condition = (part.strip() for part in text.partition(" if "))
+            for piece in filter(None, (value, condition)):
+                try:
+                    ast.parse(piece, mode="eval")
+                except SyntaxError:
+                    self.require(False, f"{name}: `{text}` is no expression")
+            result[name] = (value, condition or None)
+        return result
 
     def attribute_of(self, argument: str) -> str:
         return self.row.get("rename", {}).get(argument, argument)
@@ -87,85 +88,12 @@ class Layer:
         return a.name not in self.parameters or a.name in self.row.get("store", [])
 
 
-def _arguments(text: str, fail, keyword_only=False) -> list[Argument]:
-    result: list[Argument] = []
-    for part in split_top(text):
-        found = re.fullmatch(r"([\w\[\]]+)(\??) (\w+)(?:=(.*))?", part)
-        if not found:
-            fail(f"argument `{part}`: expected `type name` or `type name=default`")
-        kind, optional, name, default = found.groups()
-        same = default if default in {a.name for a in result} else None
-        result.append(Argument(name, kind, bool(optional), default, same, keyword_only))
-    return result
-
-
-def _fill(value, d: int):
-    """Replaces <d>, <2*d> and the like in every text of a row."""
-    if isinstance(value, str):
-        return re.sub(r"<([\d*+ ]*\bd\b[\d*+ ]*)>", lambda m: str(eval(m[1], {"__builtins__": {}}, {"d": d})), value)  # noqa: S307
-    if isinstance(value, list):
-        return [_fill(v, d) for v in value]
-    if isinstance(value, dict):
-        return {k: _fill(v, d) for k, v in value.items()}
-    return value
-
-
-def _conditional(table: dict[str, str], fail) -> dict[str, tuple[str, str | None]]:
-    result = {}
-    for name, text in table.items():
-        value, _, condition = text.partition(" if ")
-        for piece in filter(None, (value, condition)):
-            try:
-                ast.parse(piece.strip(), mode="eval")
-            except SyntaxError:
-                fail(f"{name}: `{text}` is no expression")
-        result[name] = (value.strip(), condition.strip() or None)
-    return result
-
-
-def _layer(row: dict, where: str) -> Layer:
-    name = row["name"]
-
-    def fail(message: str):
-        raise LayerError(f"{where}: {name}: {message}")
-
-    for key in row:
-        if key not in KEYS:
-            fail(f"unknown key `{key}`: expected one of {', '.join(sorted(KEYS))}")
-    for key in ("args", "doc", "test"):
-        if key not in row:
-            fail(f"key `{key}` is missing")
-    if "forward" not in row and not ("forward_py" in row and "forward_cpp" in row):
-        fail("expected `forward`, or `forward_py` and `forward_cpp`")
-    args = [] if row["args"] == "ignored" else _arguments(row["args"], fail)
-    args += _arguments(row.get("keyword_args", ""), fail, keyword_only=True)
-    return Layer(
-        name=name, where=where, row=row, args=args, inputs=_arguments(row.get("inputs", "Tensor input"), fail),
-        parameters=_conditional(row.get("parameters", {}), fail), buffers=_conditional(row.get("buffers", {}), fail))
-
-
 def load_layers(folder: str | Path) -> list[Layer]:
     """The rows of every table in the folder."""
     layers: dict[str, Layer] = {}
     for path in sorted(Path(folder).glob("*.toml")):
-        for layer in _load_table(path):
-            if layer.name in layers:
-                raise LayerError(f"{layer.where}: {layer.name}: defined twice: {layers[layer.name].where}")
-            layers[layer.name] = layer
+        for row, where in ((row, f"{path}:{line}") for line, unexpanded in read_rows(path, "layer") for row in expanded(unexpanded)):
+            if row["name"] in layers:
+                raise LayerError(f"{where}: {row['name']}: defined twice: {layers[row['name']].where}")
+            layers[row["name"]] = Layer(row, where)
     return list(layers.values())
-
-
-def _load_table(path: Path) -> list[Layer]:
-    text = path.read_text()
-    try:
-        rows = tomllib.loads(text).get("layer", [])
-    except tomllib.TOMLDecodeError as error:
-        raise LayerError(f"{path}: {error}") from None
-    lines = [i + 1 for i, line in enumerate(text.splitlines()) if line.strip() == "[[layer]]"]
-    layers: list[Layer] = []
-    for row, line in zip(rows, lines, strict=True):
-        where = f"{path}:{line}"
-        expand = row.pop("expand", None)
-        for value in expand["d"] if expand else [None]:
-            layers.append(_layer(row if value is None else _fill(row, value), where))
-    return layers

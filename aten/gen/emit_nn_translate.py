@@ -1,63 +1,48 @@
 """Turns the expressions of nn/modules.toml, which are written in a subset of Python, into the two languages.
 
-Names are looked up in a Scope: attributes become `self.x` in Python and an option or member in C++. The subset:
+`names` says what a name is in the language: `self.x` in Python, an option or member in C++. The subset:
 calls, attributes, arithmetic, comparisons, and/or/not, `x is None`, conditional expressions, tuples, subscripts, f-strings
 without format specifications; statements: expression, assignment, if, return.
 """
 
-from __future__ import annotations
-
 import ast
-from dataclasses import dataclass, field
+
+from .cpp import cpp_text
+
+NAMESPACES = {"init": "init::", "math": "std::"}  # names before a dot that are modules, not objects; and what they are in C++
 
 
-@dataclass
-class Scope:
-    """What the names of an expression mean."""
-
-    python: dict[str, str] = field(default_factory=dict)    # name -> Python text
-    cpp: dict[str, str] = field(default_factory=dict)       # name -> C++ text
-    tensors: set[str] = field(default_factory=set)          # names that are (optional) tensors
-    order: dict[str, list[tuple[str, str | None]]] = field(default_factory=dict)  # function -> its (argument, C++ default)
-    function_prefix: dict[str, str] = field(default_factory=dict)  # Python: function -> module it is called from
-    operators: set[str] = field(default_factory=set)        # C++: functions of the namespace tapegrad
-    where: str = ""
-
-
-ROOMS = {"init": "init::", "math": "std::"}  # names before a dot that are rooms, not objects; and what they are in C++
-
-
-def _in_room(function) -> bool:
-    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id in ROOMS
+def _in_namespace(function) -> bool:
+    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id in NAMESPACES
 
 
 class _Python(ast.NodeTransformer):
-    def __init__(self, scope: Scope):
-        self.scope = scope
+    def __init__(self, names: dict[str, str], helpers: set[str] | None):
+        self.names, self.helpers = names, helpers
 
     def visit_Call(self, node: ast.Call):
         if isinstance(node.func, ast.Name):
-            prefix = self.scope.function_prefix.get(node.func.id)
-            if prefix:
-                node.func = ast.copy_location(ast.parse(f"{prefix}.{node.func.id}", mode="eval").body, node.func)
-        elif not _in_room(node.func):
+            if self.helpers is not None and node.func.id not in self.helpers:
+                node.func.id = f"F.{node.func.id}"
+        elif not _in_namespace(node.func):
             node.func = self.visit(node.func)
         node.args = [self.visit(a) for a in node.args]
         node.keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         return node
 
     def visit_Name(self, node: ast.Name):
-        text = self.scope.python.get(node.id)
+        text = self.names.get(node.id)
         return ast.parse(text, mode="eval").body if text and isinstance(node.ctx, ast.Load) else node
 
 
-def python_expression(text: str, scope: Scope) -> str:
-    return ast.unparse(_Python(scope).visit(ast.parse(text.strip(), mode="eval")))
+def python_expression(text: str, names: dict[str, str], helpers: set[str] | None = None) -> str:
+    """With `helpers` all other functions are those of nn.functional."""
+    return ast.unparse(_Python(names, helpers).visit(ast.parse(text.strip(), mode="eval")))
 
 
-def python_body(text: str, scope: Scope) -> list[str]:
+def python_body(text: str, names: dict[str, str], helpers: set[str] | None = None) -> list[str]:
     """Lines of a function's body; a text that is one expression is returned."""
-    tree = _Python(scope).visit(ast.parse(text.strip()))
+    tree = _Python(names, helpers).visit(ast.parse(text.strip()))
     if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
         tree.body = [ast.Return(tree.body[0].value)]
     return ast.unparse(ast.fix_missing_locations(tree)).splitlines()
@@ -68,13 +53,13 @@ _COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: "
 
 
 class Cpp:
-    """Expressions and statements as C++ text."""
+    """Expressions and statements as C++ text. `tensors` are the names of (optional) tensors, `order` has the operators: (argument, default)."""
 
-    def __init__(self, scope: Scope):
-        self.scope = scope
+    def __init__(self, names: dict[str, str], tensors: set[str], order: dict[str, list[tuple[str, str | None]]], where: str):
+        self.names, self.tensors, self.order, self.where = names, tensors, order, where
 
     def fail(self, node, why="is not in the subset that turns into C++"):
-        raise ValueError(f"{self.scope.where}: `{ast.unparse(node)}` {why}")
+        raise ValueError(f"{self.where}: `{ast.unparse(node)}` {why}")
 
     def expression(self, text: str) -> str:
         return self.visit(ast.parse(text.strip(), mode="eval").body)
@@ -84,17 +69,12 @@ class Cpp:
         return method(node) if method else self.fail(node)
 
     def visit_Constant(self, node):
-        value = node.value
-        if value is None:
-            return "{}"
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, str):
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        return repr(value)
+        if isinstance(node.value, str):
+            return cpp_text(node.value)
+        return "{}" if node.value is None else str(node.value).lower() if isinstance(node.value, bool) else repr(node.value)
 
     def visit_Name(self, node):
-        return self.scope.cpp.get(node.id, node.id)
+        return self.names.get(node.id, node.id)
 
     def visit_Attribute(self, node):
         return f"{self.visit(node.value)}.{node.attr}"
@@ -112,15 +92,12 @@ class Cpp:
         return f"{operator}{self.paren(node.operand)}"
 
     def visit_BinOp(self, node):
-        operator = _BINARY.get(type(node.op)) or self.fail(node)
         left, right = self.paren(node.left), self.paren(node.right)
-        if isinstance(node.op, ast.Div):  # true division
-            left = f"static_cast<double>({left})"
-        return f"{left} {operator} {right}"
+        left = f"static_cast<double>({left})" if isinstance(node.op, ast.Div) else left  # true division
+        return f"{left} {_BINARY.get(type(node.op)) or self.fail(node)} {right}"
 
     def visit_BoolOp(self, node):
-        operator = " && " if isinstance(node.op, ast.And) else " || "
-        return operator.join(self.paren(v) for v in node.values)
+        return (" && " if isinstance(node.op, ast.And) else " || ").join(map(self.paren, node.values))
 
     def visit_IfExp(self, node):
         return f"{self.paren(node.test)} ? {self.visit(node.body)} : {self.visit(node.orelse)}"
@@ -130,23 +107,18 @@ class Cpp:
             self.fail(node)
         operator, right = node.ops[0], node.comparators[0]
         if isinstance(operator, (ast.Is, ast.IsNot)):
-            subject = self.visit(node.left)
-            tensor = isinstance(node.left, ast.Name) and node.left.id in self.scope.tensors
-            text = f"{subject}.defined()" if tensor else f"{subject}.has_value()"
-            return text if isinstance(operator, ast.IsNot) else f"!{text}"
+            tensor = isinstance(node.left, ast.Name) and node.left.id in self.tensors
+            return "!" * isinstance(operator, ast.Is) + self.visit(node.left) + (".defined()" if tensor else ".has_value()")
         return f"{self.paren(node.left)} {_COMPARE[type(operator)]} {self.paren(right)}"
 
     def visit_Call(self, node):
-        if _in_room(node.func):
-            return f"{ROOMS[node.func.value.id]}{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
-        if isinstance(node.func, ast.Attribute):
-            return f"{self.paren(node.func.value)}.{node.func.attr}({', '.join(self.visit(a) for a in node.args)})"
-        name = node.func.id
         args = [self.visit(a) for a in node.args]
+        if isinstance(node.func, ast.Attribute):
+            owner = NAMESPACES[node.func.value.id] if _in_namespace(node.func) else self.paren(node.func.value) + "."
+            return f"{owner}{node.func.attr}({', '.join(args)})"
+        name = node.func.id
         if node.keywords:  # C++ has no keywords: put them where the operator's row has them
-            order = self.scope.order.get(name)
-            if order is None:
-                self.fail(node, f"has keywords, and no operator `{name}` is known")
+            order = self.order.get(name) or self.fail(node, f"has keywords, and no operator `{name}` is known")
             given = {k.arg: self.visit(k.value) for k in node.keywords}
             for argument, default in order[len(args):]:
                 if not given:
@@ -156,16 +128,14 @@ class Cpp:
                 args.append(given.pop(argument, default))
             if given:
                 self.fail(node, f"names arguments that `{name}` does not have: {', '.join(given)}")
-        room = "tapegrad::" if name in self.scope.operators else ""
-        return f"{room}{name}({', '.join(args)})"
+        return "tapegrad::" * (name in self.order) + f"{name}({', '.join(args)})"
 
     def visit_Starred(self, node):
         return self.visit(node.value)
 
     def paren(self, node) -> str:
-        text = self.visit(node)
         compound = isinstance(node, (ast.BinOp, ast.BoolOp, ast.IfExp, ast.Compare, ast.UnaryOp))
-        return f"({text})" if compound else text
+        return f"({self.visit(node)})" if compound else self.visit(node)
 
     # Statements.
     def body(self, text: str, returns: bool) -> list[str]:
@@ -177,19 +147,13 @@ class Cpp:
     def statements(self, nodes) -> list[str]:
         lines: list[str] = []
         for node in nodes:
-            if isinstance(node, ast.Expr):
-                lines.append(self.visit(node.value) + ";")
-            elif isinstance(node, ast.Return):
-                lines.append(f"return {self.visit(node.value)};")
+            if isinstance(node, (ast.Expr, ast.Return)):
+                lines.append("return " * isinstance(node, ast.Return) + self.visit(node.value) + ";")
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 lines.append(f"const auto {node.targets[0].id} = {self.visit(node.value)};")
             elif isinstance(node, ast.If):
-                lines.append(f"if ({self.visit(node.test)}) {{")
-                lines += ["  " + line for line in self.statements(node.body)]
-                if node.orelse:
-                    lines.append("} else {")
-                    lines += ["  " + line for line in self.statements(node.orelse)]
-                lines.append("}")
+                lines += [f"if ({self.visit(node.test)}) {{", *("  " + line for line in self.statements(node.body))]
+                lines += (["} else {", *("  " + line for line in self.statements(node.orelse))] if node.orelse else []) + ["}"]
             else:
                 self.fail(node)
         return lines
@@ -197,11 +161,5 @@ class Cpp:
 
 def format_pieces(text: str) -> list[tuple[str, str | None, bool]]:
     """The pieces of a text with {expressions}: (literal, expression or None, wants repr)."""
-    tree = ast.parse("f" + repr(text), mode="eval").body
-    pieces = []
-    for value in tree.values:
-        if isinstance(value, ast.Constant):
-            pieces.append((value.value, None, False))
-        else:
-            pieces.append(("", ast.unparse(value.value), value.conversion == ord("r")))
-    return pieces
+    return [(v.value, None, False) if isinstance(v, ast.Constant) else ("", ast.unparse(v.value), v.conversion == ord("r"))
+            for v in ast.parse("f" + repr(text), mode="eval").body.values]

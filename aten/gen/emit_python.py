@@ -1,37 +1,14 @@
 """Python functions and methods: one fast-call function per row over the shared argument helpers."""
 
-from __future__ import annotations
+import dataclasses
 
-from .cpp import HEAD, families, function_includes
+from .cpp import HEAD, cpp_text, families, function_includes, signature_text
 from .cpp_types import cpp_default, fixed_length
 from .model import Arg, Op
 
-KIND_OF = {"Tensor": "Tensor", "Tensor|Scalar": "Operand", "Tensor[]": "Tensors", "Scalar": "Scalar", "int": "Int", "float": "Float",
-           "bool": "Bool", "int[]": "Ints", "float[]": "Floats", "str": "Str", "DType": "DType", "Device": "Device",
-           "MemoryFormat": "MemoryFormat", "Generator": "Generator"}
-PLAIN = {"Scalar": "scalar", "int": "integer", "float": "real", "float[]": "reals", "bool": "boolean", "str": "str", "DType": "dtype"}
 
-
-def signature_text(args: list[Arg]) -> str:
-    parts, star = [], False
-    for a in args:
-        if a.keyword_only and not star:
-            parts.append("*")
-            star = True
-        parts.append(f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else ""))
-    return "(" + ", ".join(parts) + ")"
-
-
-def _shown_signature(args: list[Arg], extra) -> str:
-    text = signature_text(args).replace('"', "'")
-    return text[:-1] + ", bool inplace=False)" if any(name == "inplace" for name, _ in extra) else text
-
-
-def _kind(arg: Arg) -> str:
-    base = arg.type.rstrip("?")
-    if fixed_length(arg.type):
-        base = "int[]"
-    return KIND_OF[base]
+def _shown_signature(args: list[Arg], flags: list[str]) -> str:
+    return signature_text(args).replace('"', "'")[:-1] + "".join(f", bool {name}=False" for name in flags) + ")"
 
 
 def has_inplace_flag(op: Op) -> bool:
@@ -39,11 +16,16 @@ def has_inplace_flag(op: Op) -> bool:
     return op.has_inplace and "nn.functional" in op.get("module", []) and not any(a.keyword_only for a in op.args)
 
 
-def _extra_args(op: Op) -> list[str]:
-    """Slots that exist in Python alone; all but `inplace` are keyword-only."""
-    extra = [("inplace", "Bool")] if has_inplace_flag(op) else []
-    if op.has_out:
-        extra.append(('out', 'Tensor' if op.num_outputs == 1 else 'Tensors'))
+def flags_of(op: Op, keyword_only: bool) -> list[str]:
+    """Flags behind the row's arguments that exist in Python alone: those that may be given by position, or those that may not."""
+    own = [name for name in op.get("flag", {}) if all(a.name != name for a in op.args) and ("nn.functional" in modules_of(op)) != keyword_only]
+    return own if keyword_only else ["inplace"] * has_inplace_flag(op) + own
+
+
+def _extra_args(op: Op) -> list[tuple[str, str]]:
+    """Slots that exist in Python alone: flags, then keyword-only ones."""
+    extra = [(name, "Bool") for name in flags_of(op, False) + flags_of(op, True)]
+    extra += [("out", "Tensor" if op.num_outputs == 1 else "Tensors")] * op.has_out
     made = op.is_random or (op.kind == "composite" and op.args[0].type != "Tensor")
     if op.kind == "create" or (made and not op.is_inplace_only and any(a.type == "Device?" for a in op.args)):
         extra += [("layout", "Layout"), ("pin_memory", "Bool"), ("requires_grad", "Bool")]
@@ -51,71 +33,50 @@ def _extra_args(op: Op) -> list[str]:
 
 
 def _value(arg: Arg, i: int) -> str:
-    base, optional = arg.type.rstrip("?"), arg.type.endswith("?")
-    n = fixed_length(arg.type)
-    if base == "Tensor":
-        return f"a.optional_tensor({i})" if optional else f"a.tensor({i})"
-    if base == "Tensor|Scalar":
-        if arg.default is not None:
-            default = "Tensor()" if optional else cpp_default(arg.type, arg.default)
-            given = "has" if optional else "object"
-            return f"(a.{given}({i}) ? a.operand({i}) : Operand({default}))"
-        return f"a.operand({i})"
-    if base == "Tensor[]":
-        return f"a.tensors({i})"
-    if base == "Generator":
-        return f"a.generator({i})"
-    if optional:
-        # An absent argument takes the row's default, which need not be None.
-        kind = {"Device": "device", "MemoryFormat": "memory_format", **PLAIN}.get(base)
-        call = f"a.optional_ints_n({i}, {n})" if n else f"a.optional_ints({i})" if base == "int[]" else f"a.optional_{kind}({i})"
-        if arg.default not in (None, "None"):
-            cpp = {"int[]": "OptionalDims"}.get(base)
-            fallback = f"OptionalDims{{DimVector({cpp_default(arg.type, arg.default)}), true}}" if cpp or n \
-                else f"decltype({call})({cpp_default(arg.type, arg.default)})"
-            return f"(a.object({i}) ? {call} : {fallback})"
-        return call
-    if base == "int[]" or n:
-        call = f"ints_n({i}, {n}" if n else f"ints({i}"
-        return f"a.{call}" + (f", {cpp_default(arg.type, arg.default)})" if arg.default is not None else ")")
-    default = f", {cpp_default(arg.type, arg.default)}" if arg.default is not None else ""
-    return f"a.{PLAIN[base]}({i}{default})"
+    base, optional, n = arg.type.rstrip("?"), arg.type.endswith("?"), fixed_length(arg.type)
+    default = None if arg.default is None else cpp_default(arg.type, arg.default)
+    if base == "Tensor|Scalar" and default is not None:
+        return f"(a.has({i}) ? a.operand({i}) : Operand(Tensor()))" if optional else f"(a.object({i}) ? a.operand({i}) : Operand({default}))"
+    if base in ("Tensor|Scalar", "Tensor", "Tensor[]", "Generator"):
+        return f"a.optional_tensor({i})" if arg.type == "Tensor?" else f"a.{arg.info.getter}({i})"
+    kind = f"{arg.info.getter}({i}" + (f", {n}" if n else "")
+    if not optional:
+        return f"a.{kind}" + (f", {default})" if default is not None else ")")
+    # An absent argument takes the row's default, which need not be None.
+    call, ints = f"a.optional_{kind})", base == "int[]" or n
+    fallback = f"OptionalDims{{DimVector({default}), true}}" if ints else f"decltype({call})({default})"
+    return call if arg.default in (None, "None") else f"(a.object({i}) ? {call} : {fallback})"
 
 
 def _wrapped(op: Op, expression: str) -> str:
     if op.returns[0][0] == "None":
         return f"({expression}, Py_NewRef(Py_None))"
-    if op.num_outputs > 1:
-        return f"wrap_named(return_type_{op.name}, {expression})"
-    return f"wrap({expression})"
+    return f"wrap_named(return_type_{op.name}, {expression})" if op.num_outputs > 1 else f"wrap({expression})"
 
 
 def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     entries = []
     for a in args:
         flags = ["kRequired"] * (a.default is None) + ["kNone"] * a.type.endswith("?")
-        entries.append(f'{{"{a.name}", ArgKind::{_kind(a)}, {" | ".join(flags) or "0"}}}')
+        entries.append(f'{{"{a.name}", ArgKind::{a.info.kind}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
-    positional = sum(not a.keyword_only for a in args) + any(n == "inplace" for n, _ in extra)
-    varargs = next((i for i, a in enumerate(args) if _kind(a) == "Ints" and i <= 1 and not fixed_length(a.type)
+    flags = [n for n in flags_of(op, False) if (n, "Bool") in extra]
+    positional = sum(not a.keyword_only for a in args) + len(flags)
+    varargs = next((i for i, a in enumerate(args) if a.info.kind == "Ints" and i <= 1 and not fixed_length(a.type)
                     and all(b.is_tensor for b in args[:i])), -1)
-    if sum(_kind(a) == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
+    if sum(a.info.kind == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
         varargs = -1
     if op.get("variadic"):
         varargs = next(i for i, a in enumerate(args) if a.type == "Tensor[]")
     shown = op.shown + ("_" if name.endswith("_") and not op.name.endswith("_") else "") if op.hidden else name
     array = f"args_{name}" if entries else "nullptr"
     lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
-    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {len(entries)}, {positional}, {varargs}, "{_shown_signature(args, extra)}"}};']
+    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {len(entries)}, {positional}, {varargs}, "{_shown_signature(args, flags)}"}};']
 
 
+# Lines before and behind the call for slots that only Python has.
 SLOT_BEFORE = {"layout": "  a.strided_layout({});", "pin_memory": "  const PinnedScope pinned(a.has({0}) && a.boolean({0}));"}
 SLOT_BEHIND = {"pin_memory": "  pinned.check(result);", "requires_grad": "  if (a.boolean({}, false)) result.set_requires_grad(true);"}
-
-
-def _after(extra, first: int) -> list[list[str]]:
-    """Lines before and behind the call for the slots that only Python has."""
-    return [[lines[name].format(first + k) for k, (name, _) in enumerate(extra) if name in lines] for lines in (SLOT_BEFORE, SLOT_BEHIND)]
 
 
 def _number_check(op: Op) -> list[str]:
@@ -123,37 +84,47 @@ def _number_check(op: Op) -> list[str]:
     free = ("Tensor", "Tensor|Scalar") if op.get("number_first") == "with a tensor" else ("Tensor|Scalar",)
     if not op.tensor_args or any(a.type not in free for a in op.tensor_args):
         return []
-    places = [op.args.index(a) for a in op.tensor_args]
-    none = " && ".join(f"!is_tensor(a.object({i}))" for i in places)
-    return [f'  TG_CHECK(!({none}), Type, "{op.shown}(): one of the arguments {" and ".join(a.name for a in op.tensor_args)} must be a Tensor: got {" and ".join("{}" for _ in places)}", '
-            + ", ".join(f"Py_TYPE(a.object({i}))->tp_name" for i in places) + ");"]
+    given = [f"a.object({op.args.index(a)})" for a in op.tensor_args]
+    names, got = " and ".join(a.name for a in op.tensor_args), " and ".join(["{}"] * len(given))
+    return [f'  TG_CHECK(!({" && ".join(f"!is_tensor({g})" for g in given)}), Type, "{op.shown}(): one of the arguments {names} must be a Tensor: got {got}", '
+            + ", ".join(f"Py_TYPE({g})->tp_name" for g in given) + ");"]
 
 
-def _body(op: Op) -> list[str]:
+def _flagged(op: Op, by_name, values: list[str], place: dict[str, int]) -> list[str]:
+    """Calls that go to another row, by a flag."""
+    lines = []
+    for name, target in ((name, by_name[other]) for name, other in op.get("flag", {}).items()):
+        call = f"tapegrad::{target.name}({', '.join(values[place[a.name]] for a in target.args)})"
+        if op.has_out:
+            lines.append(f'  TG_CHECK(!a.has({place["out"]}) || !a.boolean({place[name]}, false), Type, "{op.shown}: out does not go with {name}");')
+        lines.append(f"  if (a.boolean({place[name]}, false)) return {_wrapped(target, call)};")
+    return lines
+
+
+def _body(op: Op, by_name) -> list[str]:
     """`static PyObject* call_NAME(const ArgumentsBase& a)`: conversions and the call."""
-    extra = _extra_args(op)
+    place = {name: i for i, name in enumerate([*(a.name for a in op.args), *(name for name, _ in _extra_args(op))])}
     values = [_value(a, i) for i, a in enumerate(op.args)]
     if op.get("number_first"):
         values[0] = "(!is_tensor(a.object(0)) && is_number(a.object(0)) ? a.operand(0).tensor() : a.tensor(0))"
-    n = len(op.args)
-    before, behind = _after(extra, n)
-    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{", *_number_check(op), *before]
+    given, out, n = ", ".join(values), place.get("out"), op.num_outputs
+    before, behind = ([lines[name].format(place[name]) for name, _ in _extra_args(op) if name in lines] for lines in (SLOT_BEFORE, SLOT_BEHIND))
+    lines = [f"PyObject* call_{op.name}([[maybe_unused]] const ArgumentsBase& a) {{"]
+    if {"size_average", "reduce"} <= place.keys():  # arguments for old programs
+        lines.append(f"  a.old_reduction({place['size_average']}, {place['reduce']});")
+    lines += [f"  a.implicit_dim({place.get('dim')});"] * ("_stacklevel" in place)
+    lines += [*_number_check(op), *before, *_flagged(op, by_name, values, place)]
     if has_inplace_flag(op):
-        lines += [f"  if (a.boolean({n}, false)) {{", f"    tapegrad::{op.name}_({', '.join(values)});", "    return return_self(a.object(0));", "  }"]
-        n += 1
-    if op.has_out:
-        if op.num_outputs == 1:
-            lines.append(f"  if (a.has({n})) return wrap(tapegrad::{op.name}_out({', '.join([*values, f'a.tensor({n})'])}));")
-        else:
-            outs = [f"outs[{i}]" for i in range(op.num_outputs)]
-            lines += [f"  if (const auto outs = a.out_tensors({n}, {op.num_outputs}); !outs.empty())",
-                      f"    return {_wrapped(op, f'tapegrad::{op.name}_out({chr(44).join([*values, *outs])})')};"]
-    call = f"tapegrad::{op.name}({', '.join(values)})"
+        lines += [f"  if (a.boolean({place['inplace']}, false)) {{", f"    tapegrad::{op.name}_({given});", "    return return_self(a.object(0));", "  }"]
+    if op.has_out and n == 1:
+        lines.append(f"  if (a.has({out})) return wrap(tapegrad::{op.name}_out({given}, a.tensor({out})));")
+    elif op.has_out:
+        outs = ",".join([*values, *(f"outs[{i}]" for i in range(n))])
+        lines += [f"  if (const auto outs = a.out_tensors({out}, {n}); !outs.empty())", f"    return {_wrapped(op, f'tapegrad::{op.name}_out({outs})')};"]
+    call = f"tapegrad::{op.name}({given})"
     if behind:
-        lines += [f"  Tensor result = {call};", *behind, "  return wrap(std::move(result));", "}"]
-    else:
-        lines += [f"  return {_wrapped(op, call)};", "}"]
-    return lines
+        return [*lines, f"  Tensor result = {call};", *behind, "  return wrap(std::move(result));", "}"]
+    return [*lines, f"  return {_wrapped(op, call)};", "}"]
 
 
 def _opened(name: str, method: bool) -> list[str]:
@@ -164,31 +135,42 @@ def _opened(name: str, method: bool) -> list[str]:
             f"    return call_overridden(as_method({prefix}_{name}), {self}, args, nargs, kwnames);", "  TG_PY_TRY"]
 
 
-def _entry(name: str, call: str, size: int, method: bool) -> list[str]:
-    self = "self" if method else "nullptr"
-    return [*_opened(name, method), f"  Arguments<{size}> a(signature_{name});",
-            f"  if (!a.unpack({self}, args, nargs, kwnames)) return nullptr;", f"  {call};", "  TG_PY_CATCH", "}"]
+def _entry(name: str, call: str, size: int, method: bool, alone=()) -> list[str]:
+    return [*_opened(name, method), *alone, f"  Arguments<{size}> a(signature_{name});",
+            f"  if (!a.unpack({'self' if method else 'nullptr'}, args, nargs, kwnames)) return nullptr;", f"  {call};", "  TG_PY_CATCH", "}"]
+
+
+def _alone(op: Op, by_name) -> list[str]:
+    """The function with its first argument alone: another row."""
+    if not op.get("alone"):
+        return []
+    target = by_name[op.get("alone")]
+    return ["  if (nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0) == 1) {",
+            f'    static Signature signature{{"{op.shown}", args_{op.name}, 1, 1, -1, "{_shown_signature(op.args[:1], [])}"}};',
+            "    Arguments<1> a(signature);", "    if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;",
+            f"    return {_wrapped(target, f'tapegrad::{target.name}({_value(op.args[0], 0)})')};", "  }"]
 
 
 def _inplace(op: Op) -> list[str]:
-    name = op.name + "_"
-    values = ", ".join(_value(a, i) for i, a in enumerate(op.args))
+    name, values = op.name + "_", ", ".join(_value(a, i) for i, a in enumerate(op.args))
     call = f"tapegrad::{name}({values});\n  return return_self(a.object(0))"
-    entries = [_entry(name, call, len(op.args), method) for method in (True, False)]
-    return [*_signature(op, name, op.args, []), *entries[0], *entries[1]]
+    return [*_signature(op, name, op.args, []), *(line for method in (True, False) for line in _entry(name, call, len(op.args), method))]
 
 
 def _overload(op: Op, by_name) -> list[str]:
     targets = [by_name[o] for o in op.get("overloads")]
     lines = []
-    for method in (False, True):
-        if not (op.has_method if method else modules_of(op)):
-            continue
-        self = "self" if method else "nullptr"
+    for method, self in [(False, "nullptr")] * bool(modules_of(op)) + [(True, "self")] * op.has_method:
+        forms = [(t, t.name) for t in targets]
+        if method and (renamed := op.get("method_arguments")):
+            for t in targets:
+                args = [dataclasses.replace(a, name=renamed.get(a.name, a.name)) for a in t.args]
+                lines += _signature(t, f"method_{t.name}", args, _extra_args(t))
+                forms.append((t, f"method_{t.name}"))
         lines += _opened(op.name, method)
-        for t in targets:
+        for t, name in forms:
             size = len(t.args) + len(_extra_args(t))
-            lines += ["  {", f"    Arguments<{size}> a(signature_{t.name});",
+            lines += ["  {", f"    Arguments<{size}> a(signature_{name});",
                       f"    if (a.try_unpack({self}, args, nargs, kwnames)) return call_{t.name}(a);", "  }"]
         listed = ", ".join(f"&signature_{t.name}" for t in targets)
         lines += [f'  return no_overload("{op.name}", {{{listed}}}, {self}, args, nargs, kwnames);', "  TG_PY_CATCH", "}"]
@@ -207,20 +189,36 @@ def function_names(op: Op) -> list[tuple[str, str]]:
 
 
 def modules_of(op: Op) -> list[str]:
-    if op.hidden:
-        return ["_C._ops"]
-    if "method_only" in op.variants:
-        return []
-    return op.get("module", [""])
+    return ["_C._ops"] if op.hidden else [] if "method_only" in op.variants else op.get("module", [""])
 
 
 def _doc(op: Op, args: list[Arg]) -> str:
-    text = f"{op.name}{signature_text(args)}\n\n{op.get('doc').strip()}\n"
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return cpp_text(f"{op.name}{signature_text(args)}\n\n{op.get('doc').strip()}\n")
 
 
-def _entry_row(python: str, function: str, doc: str) -> str:
+def _method_row(python: str, function: str, doc: str) -> str:
     return f'    {{"{python}", as_method({function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
+
+
+def _method_table(name: str, rows) -> list[str]:
+    return [f"extern PyMethodDef {name}[];", f"PyMethodDef {name}[] = {{", *rows, "    {nullptr, nullptr, 0, nullptr}};"]
+
+
+def module_tag(module: str) -> str:
+    return module.replace(".", "_") or "root"
+
+
+def _functions(op: Op, by_name) -> list[str]:
+    """What Python calls for a row."""
+    if op.kind == "overload":
+        return _overload(op, by_name)
+    extra = _extra_args(op)
+    lines = [f"PyTypeObject* return_type_{op.name} = nullptr;"] * (op.num_outputs > 1)
+    lines += [*_signature(op, op.name, op.args, extra), *_body(op, by_name)]
+    for method, wanted in ((False, modules_of(op)), (True, op.has_method or (op.is_inplace_only and not op.hidden))):
+        if wanted:
+            lines += _entry(op.name, f"return call_{op.name}(a)", len(op.args) + len(extra), method, () if method else _alone(op, by_name))
+    return lines + (_inplace(op) if op.has_inplace else [])
 
 
 def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
@@ -239,72 +237,44 @@ def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
             local.add(target.name)
             if target.num_outputs > 1:
                 raise ValueError(f"{op.where}: {op.name}: overload {target.name} with several results: expected in the same file")
-            lines += [*_signature(target, target.name, target.args, _extra_args(target)), *_body(target)]
+            lines += [*_signature(target, target.name, target.args, _extra_args(target)), *_body(target, by_name)]
     for op in sorted(ops, key=lambda o: o.kind == "overload"):
-        if op.kind == "overload":
-            lines += _overload(op, by_name)
-            doc = _doc(op, by_name[op.get("overloads")[0]].args)
-        else:
-            extra = _extra_args(op)
-            size = len(op.args) + len(extra)
-            if op.num_outputs > 1 and not op.returns_list:
-                lines.append(f"PyTypeObject* return_type_{op.name} = nullptr;")
-            lines += [*_signature(op, op.name, op.args, extra), *_body(op)]
-            if modules_of(op):
-                lines += _entry(op.name, f"return call_{op.name}(a)", size, False)
-            if op.has_method or (op.is_inplace_only and not op.hidden):
-                lines += _entry(op.name, f"return call_{op.name}(a)", size, True)
-            if op.has_inplace:
-                lines += _inplace(op)
-            doc = _doc(op, op.args)
-        own = overloaded if op.kind == "overload" else methods
-        if op.is_inplace_only and not op.hidden:
-            own.append(_entry_row(op.get("method_name", op.name), f"method_{op.name}", doc))
-        elif op.has_method:
-            for name in python_names(op):
-                own.append(_entry_row(op.get("method_name", name), f"method_{op.name}", doc))
+        lines += _functions(op, by_name)
+        doc = _doc(op, by_name[op.get("overloads", [op.name])[0]].args)
+        names = [op.name] if op.is_inplace_only and not op.hidden else python_names(op) if op.has_method else []
+        (overloaded if op.kind == "overload" else methods).extend(_method_row(op.get("method_name", n), f"method_{op.name}", doc) for n in names)
         for module, name in function_names(op):
-            tables.setdefault(module, []).append(_entry_row(name, f"function_{op.name}", doc))
-        if op.has_inplace:
-            for name in python_names(op):
-                shown = op.get("method_name", name)
-                parts = shadowed if f"{shown}_" in by_name else methods
-                parts.append(_entry_row(f"{shown}_", f"method_{op.name}_", doc))
-                for module in modules_of(op) if "method_only" not in op.variants else []:
-                    if module in ("", "nn.functional") or op.hidden:
-                        tables.setdefault(module, []).append(_entry_row(f"{name}_", f"function_{op.name}_", doc))
-    lines += ["", "}  // namespace", "", f"extern PyMethodDef methods_{family}[];", f"PyMethodDef methods_{family}[] = {{", *overloaded,
-              *methods, *shadowed, "    {nullptr, nullptr, 0, nullptr}};"]
+            tables.setdefault(module, []).append(_method_row(name, f"function_{op.name}", doc))
+        for name in python_names(op) if op.has_inplace else []:
+            shown = op.get("method_name", name) + "_"
+            (shadowed if shown in by_name else methods).append(_method_row(shown, f"method_{op.name}_", doc))
+            for module in modules_of(op):
+                if module in ("", "nn.functional") or op.hidden:
+                    tables.setdefault(module, []).append(_method_row(f"{name}_", f"function_{op.name}_", doc))
+    lines += ["", "}  // namespace", "", *_method_table(f"methods_{family}", [*overloaded, *methods, *shadowed])]
     for module, rows in tables.items():
-        tag = module.replace(".", "_") or "root"
-        lines += [f"extern PyMethodDef functions_{family}_{tag}[];", f"PyMethodDef functions_{family}_{tag}[] = {{", *rows,
-                  "    {nullptr, nullptr, 0, nullptr}};"]
+        lines += _method_table(f"functions_{family}_{module_tag(module)}", rows)
     lines += [f"bool init_return_types_{family}(PyObject* module);", f"bool init_return_types_{family}([[maybe_unused]] PyObject* module) {{"]
-    for op in ops:
-        if op.kind != "overload" and op.num_outputs > 1:
-            public = op.get("method_name", op.name).strip("_")
-            fields = ", ".join(f'"{n}"' for n in op.output_names)
-            lines += [f'  return_type_{op.name} = make_return_type("{public}", {{{fields}}});',
-                      f"  if (!return_type_{op.name} || PyModule_AddObjectRef(module, \"{public}\", "
-                      f"reinterpret_cast<PyObject*>(return_type_{op.name})) < 0)", "    return false;"]
+    for op in (op for op in ops if op.kind != "overload" and op.num_outputs > 1):
+        public, fields = op.shown, ", ".join(f'"{n}"' for n in op.output_names)
+        lines += [f'  return_type_{op.name} = make_return_type("{public}", {{{fields}}});',
+                  f"  if (!return_type_{op.name} || PyModule_AddObjectRef(module, \"{public}\", "
+                  f"reinterpret_cast<PyObject*>(return_type_{op.name})) < 0)", "    return false;"]
     lines += ["  return true;", "}", "", "}  // namespace tapegrad::python", ""]
     return "\n".join([HEAD, *function_includes("\n".join(lines), table, family), '#include "tapegrad/bindings/args.h"',
                       '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, *lines])
 
 
 def emit_registry(ops: list[Op]) -> str:
-    groups = families(ops)
+    groups, functions = families(ops), []
     lines = [HEAD, '#include "tapegrad/bindings/registry.h"', "", "namespace tapegrad::python {", ""]
-    functions = []
     for family, members in groups.items():
         lines += [f"extern PyMethodDef methods_{family}[];", f"bool init_return_types_{family}(PyObject* module);"]
         for module in dict.fromkeys(module for op in members for module, _ in function_names(op)):
-            tag = module.replace(".", "_") or "root"
-            lines.append(f"extern PyMethodDef functions_{family}_{tag}[];")
-            functions.append(f'      {{"{module}", functions_{family}_{tag}}},')
-    lines += ["", "std::span<PyMethodDef* const> tensor_methods() {", "  static PyMethodDef* const tables[] = {"]
-    lines += [f"      methods_{f}," for f in groups] + ["  };", "  return tables;", "}", ""]
-    lines += ["std::span<const ModuleFunctions> module_functions() {", "  static const ModuleFunctions tables[] = {", *functions, "  };",
+            lines.append(f"extern PyMethodDef functions_{family}_{module_tag(module)}[];")
+            functions.append(f'      {{"{module}", functions_{family}_{module_tag(module)}}},')
+    lines += ["", "std::span<PyMethodDef* const> tensor_methods() {", "  static PyMethodDef* const tables[] = {",
+              *(f"      methods_{f}," for f in groups), "  };", "  return tables;", "}", "", "std::span<const ModuleFunctions> module_functions() {", "  static const ModuleFunctions tables[] = {", *functions, "  };",
               "  return tables;", "}", "", "bool init_return_types(PyObject* module) {",
               "  return " + (" && ".join(f"init_return_types_{f}(module)" for f in groups) or "true") + ";", "}", "",
               "}  // namespace tapegrad::python", ""]

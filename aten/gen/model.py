@@ -1,9 +1,7 @@
 """Rows of the op table as validated objects. Every mistake is reported as `file:line: op: what: expected`."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 try:
@@ -18,6 +16,7 @@ VARIANTS = ("method", "inplace", "out", "method_only")
 PROMOTIONS = {"promote": "Promote", "float": "Float", "first": "KeepFirst", "rest": "PromoteRest"}
 POINTWISE_RESULTS = {"compute": "Compute", "bool": "Bool", "real": "Real"}
 REDUCE_RESULTS = {"compute": "Compute", "sum": "SumLike", "float": "Float", "bool": "Bool", "index": "Index", "real": "Real"}
+RESULTS = {"pointwise": POINTWISE_RESULTS, "reduce": REDUCE_RESULTS}
 DTYPE_GROUPS = {
     "bool": ["bool_"],
     "integral": ["uint8", "int8", "int16", "int32", "int64"],
@@ -29,9 +28,10 @@ KEYS = {
     "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
     "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
     "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
-    "out_dtype", "apart", "numbers",
+    "out_dtype", "apart", "numbers", "flag", "alone", "method_arguments",
 }
-REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"]}
+REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"], "composite": ["body impl"], "kernel": ["shape", "cpu cpu_once"],
+                    "random": ["shape", "cpu cpu_once"]}
 
 
 class RowError(Exception):
@@ -58,96 +58,34 @@ class Arg:
         return self.type == "Tensor[]"
 
 
-@dataclass
 class Op:
-    name: str
-    family: str
-    where: str
-    kind: str
-    args: list[Arg]
-    returns: list[tuple[str, str]]  # (type, name)
-    row: dict
-    grads: list[tuple[list[str], str]] = field(default_factory=list)  # (argument names, expression)
+    """A row. `returns` are (type, name), `grads` (argument names, expression)."""
 
-    def get(self, key, default=None):
-        return self.row.get(key, default)
-
-    @property
-    def variants(self):
-        return self.row.get("variants", [])
+    def __init__(self, family: str, where: str, row: dict):
+        self.name, self.kind, self.family, self.where, self.row, self.get = row["name"], row["kind"], family, where, row, row.get
+        self.args, self.returns = parse_args(row.get("args", "")), parse_returns(row.get("returns", "Tensor"))
+        self.grads = [([t.strip() for t in k.split(",")], text) for k, text in row.get("grad", {}).items()]
+        self.variants = row.get("variants", [])
+        self.hidden = self.name.startswith("_")
+        self.shown = row.get("method_name", self.name).strip("_")  # in messages: the name under which it is called
+        self.is_inplace_only = self.name.endswith("_") and not self.name.endswith("__")
+        self.has_inplace, self.has_out = "inplace" in self.variants, "out" in self.variants
+        self.has_method = "method" in self.variants or "method_only" in self.variants
+        self.tensor_args = [a for a in self.args if a.is_tensor]
+        self.num_outputs, self.output_names = len(self.returns), [n or "result" for _, n in self.returns]
+        self.returns_list, self.returns_plain = self.returns[0][0] == "Tensor[]", self.returns[0][0] in RETURN_SCALARS
+        self.is_random, self.is_differentiable = self.kind == "random", bool(self.grads)
+        self.has_kernel = self.kind in ("pointwise", "reduce") or (
+            self.kind in ("kernel", "random", "create") and bool(row.get("cpu") or row.get("cpu_once")))
+        self.dtype_names = [t for g in row.get("dtypes", list(DTYPE_GROUPS)[:-1]) for t in DTYPE_GROUPS.get(g, [g])]
 
     def public_name(self, module: str) -> str:
         """What Python calls the row in a module: `linalg_svd` is `svd` in `linalg`."""
-        prefix = module.rsplit(".", 1)[-1] + "_"
-        return self.name[len(prefix):] if module and self.name.startswith(prefix) else self.name
-
-    @property
-    def hidden(self) -> bool:
-        return self.name.startswith("_")
-
-    @property
-    def shown(self) -> str:
-        """The name in messages: that under which it is called."""
-        return self.row.get("method_name", self.name).strip("_")
-
-    @property
-    def is_inplace_only(self) -> bool:
-        return self.name.endswith("_") and not self.name.endswith("__")
-
-    @property
-    def tensor_args(self):
-        return [a for a in self.args if a.is_tensor]
-
-    @property
-    def has_inplace(self) -> bool:
-        return "inplace" in self.variants
-
-    @property
-    def has_out(self) -> bool:
-        return "out" in self.variants
-
-    @property
-    def has_method(self) -> bool:
-        return "method" in self.variants or "method_only" in self.variants
-
-    @property
-    def returns_list(self) -> bool:
-        return self.returns[0][0] == "Tensor[]"
-
-    @property
-    def returns_plain(self) -> bool:
-        return self.returns[0][0] in RETURN_SCALARS
-
-    @property
-    def num_outputs(self) -> int:
-        return len(self.returns)
-
-    @property
-    def has_kernel(self) -> bool:
-        return self.kind in ("pointwise", "reduce") or (
-            self.kind in ("kernel", "random", "create") and bool(self.get("cpu") or self.get("cpu_once")))
-
-    @property
-    def output_names(self):
-        return [n or "result" for _, n in self.returns]
+        return self.name.removeprefix(module.rsplit(".", 1)[-1] + "_") if module else self.name
 
     @property
     def differentiable_outputs(self) -> list[int]:
-        names = self.output_names
-        return [names.index(n) for n in self.row.get("differentiable", names)]
-
-    @property
-    def is_differentiable(self) -> bool:
-        return bool(self.grads)
-
-    @property
-    def is_random(self) -> bool:
-        return self.kind == "random"
-
-    @property
-    def dtype_names(self) -> list[str]:
-        groups = self.row.get("dtypes", list(DTYPE_GROUPS)[:-1])
-        return [t for g in groups for t in DTYPE_GROUPS.get(g, [g])]
+        return [self.output_names.index(n) for n in self.row.get("differentiable", self.output_names)]
 
 
 def _require(condition, message: str):
@@ -161,24 +99,8 @@ def _one_of(what: str, value, allowed, more=""):
 
 def split_top(text: str) -> list[str]:
     """Splits at commas that are in no bracket or string."""
-    parts, depth, quote, current = [], 0, None, ""
-    for c in text:
-        if quote:
-            quote = None if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "([{<":
-            depth += 1
-        elif c in ")]}>":
-            depth -= 1
-        if c == "," and depth == 0 and quote is None:
-            parts.append(current)
-            current = ""
-        else:
-            current += c
-    if current.strip():
-        parts.append(current)
-    return [p.strip() for p in parts]
+    parts = re.findall(r"""(?:\[[^\]]*\]|\([^)]*\)|\{[^}]*\}|<[^>]*>|"[^"]*"|'[^']*'|[^,])+""", text)
+    return [part.strip() for part in parts if part.strip()]
 
 
 def parse_args(text: str) -> list[Arg]:
@@ -209,66 +131,81 @@ def parse_returns(text: str) -> list[tuple[str, str]]:
     return result
 
 
-def _flatten_grad(table, prefix=""):
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flatten_grad(value, prefix + key + ".")
-        else:
-            yield prefix + key, value
-
-
 def _check_row(op: Op):
     from .emit_batch import RULES
     from .emit_dispatch import CASTS
 
     row, names = op.row, {a.name for a in op.tensor_args}
-    for key in row:
+    choices = {"autocast": CASTS, "promotion": PROMOTIONS, **({"result": RESULTS[op.kind]} if op.kind in RESULTS else {})}
+    for key, value in row.items():
         _require(key in KEYS, f"unknown key '{key}': expected one of {', '.join(sorted(KEYS))}")
-    for key in REQUIRED_BY_KIND.get(op.kind, []):
-        _require(key in row, f"kind {op.kind} needs the key '{key}'")
+        if key in choices:
+            _one_of(key, value, choices[key])
+    _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
+    _require(row.get("out_dtype", "cast") in ("exact", "cast"), f"out_dtype '{row.get('out_dtype')}': expected exact or cast")
+    for keys in REQUIRED_BY_KIND.get(op.kind, []):
+        given = any(row.get(key) for key in keys.split()) or (keys == "shape" and (op.is_inplace_only or row.get("dynamic")))
+        _require(given, f"kind {op.kind} needs the key {' or '.join(map(repr, keys.split()))}" + " (or dynamic = true)" * (keys == "shape"))
     for v in op.variants:
         _require(v in VARIANTS, f"unknown variant '{v}': expected one of {', '.join(VARIANTS)}")
     _require(row.get("doc"), "doc is missing: expected a sentence")
     if op.kind == "pointwise":
-        _one_of("promotion", row.get("promotion", "promote"), PROMOTIONS)
-        _one_of("result", row.get("result", "compute"), POINTWISE_RESULTS)
         _require(1 <= len(op.tensor_args) <= 4, f"a pointwise operator has 1 to 4 tensor arguments: got {len(op.tensor_args)}")
         _require(len(op.args) - len(op.tensor_args) <= 4, "a pointwise operator has at most 4 parameters")
-    if op.kind == "reduce":
-        _one_of("result", row.get("result", "compute"), REDUCE_RESULTS)
-    if op.kind in ("kernel", "random"):
-        _require(op.is_inplace_only or row.get("dynamic") or row.get("shape"), f"kind {op.kind} needs the key 'shape' (or dynamic = true)")
-        _require(row.get("cpu") or row.get("cpu_once"), f"kind {op.kind} needs the key 'cpu' or 'cpu_once'")
-    if "autocast" in row:
-        _one_of("autocast", row["autocast"], CASTS)
-    _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
-    _require(row.get("out_dtype", "cast") in ("exact", "cast"), f"out_dtype '{row.get('out_dtype')}': expected exact or cast")
-    for name in row.get("apart", []):
-        _require(name in names, f"apart '{name}': expected a tensor argument")
     if "(" not in row.get("batch", "("):
         _one_of("batch", row["batch"], RULES, ", or an expression")
-    if op.kind == "composite":
-        _require(row.get("body") or row.get("impl"), "kind composite needs the key 'body' or 'impl'")
     if (op.has_method or op.has_inplace) and op.kind != "overload":
         _require(op.args and op.args[0].is_tensor, "a method or in-place form needs a tensor as first argument")
     for group in row.get("dtypes", []):
         known = group in DTYPE_GROUPS or any(group in g for g in DTYPE_GROUPS.values())
         _require(known, f"dtypes '{group}': expected one of {', '.join(DTYPE_GROUPS)} or a dtype")
-    seen = set()
-    for t in (t for targets, _ in op.grads for t in targets):
+    for name in row.get("apart", []):
+        _require(name in names, f"apart '{name}': expected a tensor argument")
+    targets = [t for listed, _ in op.grads for t in listed]
+    for i, t in enumerate(targets):
         _require(t in names, f"grad.{t}: not a tensor argument: expected one of {', '.join(sorted(names)) or 'none'}")
-        _require(t not in seen, f"grad.{t}: given twice")
-        seen.add(t)
+        _require(t not in targets[:i], f"grad.{t}: given twice")
     recorded = op.kind in ("pointwise", "reduce", "kernel", "view", "random")
     nothing = row.get("differentiable") == [] or row.get("result") in ("bool", "index")
-    _require(not recorded or not names or nothing or seen == names,
-             f"no gradient for {', '.join(sorted(names - seen))}: expected grad.NAME = \"expression\", \"none\", or differentiable = []")
+    _require(not recorded or not names or nothing or set(targets) == names,
+             f"no gradient for {', '.join(sorted(names - set(targets)))}: expected grad.NAME = \"expression\", \"none\", or differentiable = []")
     for name in row.get("differentiable") or []:
         _require(name in op.output_names, f"differentiable '{name}': not a result: expected one of {', '.join(op.output_names)}")
 
 
-def _row_lines(text: str) -> list[int]:
-    return [i for i, line in enumerate(text.splitlines(), 1) if line.strip() == "[[op]]"]
+def _filled(value, names: dict):
+    """Replaces `<d>`, `<2*d>` and the like in every text; a text that is one name alone becomes what it stands for, which may be a list."""
+    def text(match):
+        given = names[match[2]]
+        return str(int(match[1] or 1) * given + int(match[3] or 0)) if isinstance(given, int) else given
+
+    if isinstance(value, str):
+        alone = names.get(value[1:-1]) if value[:1] == "<" else None
+        return alone if isinstance(alone, list) else re.sub(rf"<(?:(\d+)\*)?({'|'.join(names)})(?:\+(\d+))?>", text, value)
+    if isinstance(value, list):
+        return [_filled(v, names) for v in value]
+    return {k: _filled(v, names) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def expanded(row: dict) -> list[dict]:
+    """The rows that a row with `expand` stands for. A key whose text is one name alone, and then empty, is left out."""
+    names = row.pop("expand", {})
+    _require(len({len(values) for values in names.values()}) < 2 and all(names.values()), "expand: expected lists of one length")
+    if not names:
+        return [row]
+    filled = [_filled(row, dict(zip(names, values))) for values in zip(*names.values())]
+    return [{k: v for k, v in one.items() if v != "" or row[k] == ""} for one in filled]
+
+
+def read_rows(path: Path, kind: str) -> list[tuple[int, dict]]:
+    """Line and content of each `[[kind]]` of a table."""
+    text = path.read_text()
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: not TOML: {error}") from None
+    lines = [i for i, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{kind}]]"]
+    return list(zip(lines, document.get(kind, []), strict=True))
 
 
 def _key_line(text: str, start: int, key: str) -> int:
@@ -281,58 +218,46 @@ def _key_line(text: str, start: int, key: str) -> int:
     return start
 
 
-def _load_file(path: Path, errors: list[str]) -> list[Op]:
-    text = path.read_text()
+def _load_row(row: dict, path: Path, line: int) -> list[Op]:
+    ops, name = [], row.get("name", "?")
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        errors.append(f"{path}: not TOML: {error}")
-        return []
-    lines = _row_lines(text)
-    ops = []
-    for number, row in enumerate(document.get("op", [])):
-        line = lines[number] if number < len(lines) else 1
-        name = row.get("name", "?")
-        key = None
-        try:
-            _require("name" in row, "name is missing: expected the operator's public name")
-            key = "kind"
-            _one_of("kind", row.get("kind"), KINDS)
-            key = None
-            _require(row["kind"] == "overload" or "args" in row, "args is missing: expected a signature such as \"Tensor input, *, Scalar alpha=1\"")
-            key = "args"
-            args = parse_args(row.get("args", ""))
-            key = "returns"
-            returns = parse_returns(row.get("returns", "Tensor"))
-            key = None
-            op = Op(name, path.stem, f"{path.name}:{line}", row["kind"], args, returns, row)
-            op.grads = [([t.strip() for t in k.split(",")], v) for k, v in _flatten_grad(row.get("grad", {}))]
-            try:
-                _check_row(op)
-            except ValueError as error:
-                match = re.match(r"(?:unknown key '(\w+)'|(\w+))", str(error))
-                key = match and (match.group(1) or match.group(2))
-                raise
-            ops.append(op)
-        except ValueError as error:
-            at = _key_line(text, line, key) if key else line
-            errors.append(f"{path}:{at}: {name}: {error}")
-    return ops
+        for one in expanded(row):
+            _require("name" in one, "name is missing: expected the operator's public name")
+            name = one["name"]
+            _one_of("kind", one.get("kind"), KINDS)
+            _require(one["kind"] == "overload" or "args" in one, "args is missing: expected a signature such as \"Tensor input, *, Scalar alpha=1\"")
+            ops.append(Op(path.stem, f"{path.name}:{line}", one))
+            _check_row(ops[-1])
+        return ops
+    except ValueError as error:
+        found = re.match(r"unknown key '(\w+)'|(arg)ument '|(\w+)", str(error))
+        key = found[1] or (found[2] and "args") or found[3]
+        raise ValueError(f"{path}:{_key_line(path.read_text(), line, key)}: {name}: {error}") from None
 
 
 def load_table(folder: Path) -> list[Op]:
     """All rows in the order of files and rows; raises RowError with every mistake found."""
     errors: list[str] = []
-    ops = [op for path in sorted(folder.glob("*.toml")) for op in _load_file(path, errors)]
+
+    def noted(function, *args) -> list:
+        try:
+            return function(*args)
+        except ValueError as error:
+            errors.append(str(error))
+            return []
+
+    ops = [op for path in sorted(folder.glob("*.toml")) for line, row in noted(read_rows, path, "op") for op in noted(_load_row, row, path, line)]
     seen: dict[str, Op] = {}
     for op in ops:
         if op.name in seen:
             errors.append(f"{folder}/{op.where}: {op.name}: already a row at {seen[op.name].where}")
         seen[op.name] = op
     for op in ops:
-        for other in op.get("overloads", []):
-            if other not in seen:
-                errors.append(f"{folder}/{op.where}: {op.name}: overload '{other}' is not a row")
+        for key in ("overloads", "alone", "flag"):
+            others = op.get(key, [])
+            for other in [others] if isinstance(others, str) else others.values() if isinstance(others, dict) else others:
+                if other not in seen:
+                    errors.append(f"{folder}/{op.where}: {op.name}: {key} '{other}' is not a row")
     if errors:
         raise RowError("\n".join(errors))
     return ops

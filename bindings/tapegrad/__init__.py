@@ -80,11 +80,11 @@ globals().update((name, function) for name, function in _C._functions[""].items(
 from . import _tensor  # noqa: E402, F401
 from ._lazy import load as _load  # noqa: E402
 from ._lazy import more_names as _more_names  # noqa: E402
-from ._legacy import *  # noqa: E402, F403
-from ._lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
-from ._overloads import atleast_1d, atleast_2d, atleast_3d, nonzero, tensordot, where  # noqa: E402
 from ._root import *  # noqa: E402, F403
-from ._settings import (  # noqa: E402
+from ._root.legacy import *  # noqa: E402, F403
+from ._root.lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
+from ._root.overloads import atleast_1d, atleast_2d, atleast_3d, tensordot  # noqa: E402
+from ._root.settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
     compile,
     get_deterministic_debug_mode,
@@ -102,10 +102,10 @@ from ._settings import (  # noqa: E402
     typename,
     use_deterministic_algorithms,
 )
-from ._sparse import sparse_coo_tensor  # noqa: E402
-from ._tensor_str import get_printoptions, printoptions, set_printoptions  # noqa: E402
-from ._type_info import finfo, iinfo  # noqa: E402
-from ._unique import unique, unique_consecutive  # noqa: E402
+from ._root.sparse import sparse_coo_tensor  # noqa: E402
+from ._root.type_info import finfo, iinfo  # noqa: E402
+from ._root.unique import unique, unique_consecutive  # noqa: E402
+from ._tensor.text import get_printoptions, printoptions, set_printoptions  # noqa: E402
 from .autograd import (  # noqa: E402
     enable_grad,
     inference_mode,
@@ -120,7 +120,7 @@ _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "da
                    "masked", "nn", "optim", "random", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
                    "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
                    "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
-_LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_strict", "summary": "_summary",
+_LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
@@ -139,8 +139,8 @@ def __getattr__(name: str):
     if name in _LAZY_NAMES:
         value = getattr(_load(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     elif name in _DEFERRED:
-        value = getattr(_load(f"{__name__}._deferred"), name)
-    elif name.startswith("_foreach_") and (made := _load(f"{__name__}._foreach").make(name)):
+        value = getattr(_load(f"{__name__}._root.deferred"), name)
+    elif name.startswith("_foreach_") and (made := _load(f"{__name__}._root.foreach").make(name)):
         value = made
     else:
         value = _others(name)

@@ -33,7 +33,7 @@ def _lowest(dtype, sign):
         return sign * _inf
     if dtype is _C.bool:
         return sign > 0
-    from ._type_info import iinfo
+    from ._root.type_info import iinfo
 
     return iinfo(dtype).max if sign > 0 else iinfo(dtype).min
 

@@ -9,7 +9,7 @@ import sys
 import types
 
 from . import _C
-from ._absent import missing_function
+from .compat.absent import missing_function
 
 load_library = missing_function("ops.load_library", "libraries of operators that were compiled for PyTorch cannot be loaded", OSError)
 loaded_libraries: set = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _C
-from ._sparse import sparse_coo_tensor
+from ._root.sparse import sparse_coo_tensor
 
 _root = _C._functions[""]
 

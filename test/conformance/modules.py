@@ -10,7 +10,7 @@ from torch.testing._internal import common_modules
 
 from .compare import Failure, Skip, compare, expect_error, outcome
 from .operators import _leaves, _weights
-from .translate import Converter, Copier, Missing, convert, lookup, tensors_of
+from .translate import Converter, Copier, Missing, convert, first_by_name, lookup, tensors_of
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.bfloat16]
 RANDOM = ("Dropout", "RReLU", "FractionalMaxPool")
@@ -18,10 +18,7 @@ RANDOM = ("Dropout", "RReLU", "FractionalMaxPool")
 
 @functools.cache
 def database() -> dict:
-    names = {}
-    for info in common_modules.module_db:
-        names.setdefault(info.name, info)
-    return names
+    return first_by_name((info.name, info) for info in common_modules.module_db)
 
 
 class Module:

@@ -18,6 +18,7 @@ from .translate import (
     as_numpy,
     convert,
     dtype_name,
+    first_by_name,
     ours,
     public_names,
     tensors_of,
@@ -40,11 +41,8 @@ SECOND_GRADIENTS, SECOND_GRADIENT_NUMEL, OUT_SAMPLES = 10, 400, 5
 @functools.cache
 def database() -> dict:
     """The operators of PyTorch's database by full name; jiterator's and other test-only entries are left out."""
-    infos = {}
-    for op in common_methods_invocations.op_db:
-        if not op.name.startswith(("jiterator", "_", "ops.", "torch.ops")) or op.name.startswith("__"):
-            infos.setdefault(op.full_name, op)
-    return infos
+    return first_by_name((op.full_name, op) for op in common_methods_invocations.op_db
+                         if not op.name.startswith(("jiterator", "_", "ops.", "torch.ops")) or op.name.startswith("__"))
 
 
 class Operator:

@@ -280,3 +280,11 @@ def as_numpy(t) -> np.ndarray:
     elif dtype_name(t) == "bfloat16":
         t = t.float()
     return t.numpy()
+
+
+def first_by_name(entries) -> dict:
+    """What each name is given first."""
+    found: dict = {}
+    for name, entry in entries:
+        found.setdefault(name, entry)
+    return found

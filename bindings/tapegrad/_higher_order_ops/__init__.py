@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._deferred import cond, while_loop
+from .._root.deferred import cond, while_loop
 from .associative_scan import associative_scan
 from .loops import map, scan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib as _contextlib
 
 from .. import _C
-from .._settings import _float32
+from .._root.settings import _float32
 
 __all__ = ["enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
            "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "sdp_kernel"]

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .._absent import missing_class, missing_function
 from .._lazy import load
+from .absent import missing_class, missing_function
 
 _ROOT = __package__.partition(".")[0]
 

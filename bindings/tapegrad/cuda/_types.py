@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .. import _legacy, empty
+from .. import empty
 from .._C import Tensor
-from .._legacy import _TensorType
+from .._root import legacy
+from .._root.legacy import _TensorType
 
 
 class _CudaTensorType(_TensorType):
@@ -22,14 +23,14 @@ class _CudaTensorType(_TensorType):
         if args and all(isinstance(size, int) for size in args):  # memory as it comes, without a copy
             return empty(args, dtype=cls.dtype, device="cuda")
         given = [value.cpu() if isinstance(value, Tensor) else value for value in args]
-        return getattr(_legacy, cls.__name__)(*given).to("cuda")
+        return getattr(legacy, cls.__name__)(*given).to("cuda")
 
     def __repr__(cls) -> str:
         return f"<class 'tapegrad.cuda.{cls.__name__}'>"
 
 
-__all__ = list(_legacy.__all__)
+__all__ = list(legacy.__all__)
 for _name in __all__:
-    _dtype = getattr(_legacy, _name).dtype
+    _dtype = getattr(legacy, _name).dtype
     globals()[_name] = _CudaTensorType(_name, (), {"dtype": _dtype, "is_cuda": True, "__module__": "tapegrad.cuda",
                                                    "__doc__": f"A tensor of dtype {_dtype} on a GPU."})

@@ -7,7 +7,7 @@ import collections as _collections
 import contextlib as _contextlib
 
 from .. import _C
-from .._absent import missing_class as _missing_class
+from ..compat.absent import missing_class as _missing_class
 from ._core import device_index as _index
 from ._core import missing as _missing
 from ._core import report as _report

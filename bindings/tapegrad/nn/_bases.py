@@ -13,8 +13,8 @@ from .parameter import Parameter
 
 __all__ = [
     "RNNCellBase", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd", "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeNd",
-    "_DropoutNd", "_Embedding", "_EmbeddingBag", "_FractionalMaxPool2d", "_FractionalMaxPool3d", "_InstanceNorm", "_LPPoolNd",
-    "_Loss", "_MaxPoolNd", "_MaxUnpoolNd", "_NormBase", "_Upsample", "_WeightedLoss", "_check_conv", "_check_number", "_old_limits",
+    "_DropoutNd", "_Embedding", "_EmbeddingBag", "_InstanceNorm", "_LPPoolNd",
+    "_Loss", "_MaxPoolNd", "_MaxUnpoolNd", "_NormBase", "_Upsample", "_WeightedLoss", "_check_conv", "_check_number", "_set_fractional", "_old_limits",
     "_padding", "_reduction", "_shape", "_tuple", "any_nonzero", "any_not_one", "reset_running_stats", "scalar_int64", "zero_row_",
 ]
 
@@ -96,6 +96,14 @@ def _check_conv(padding, stride, padding_mode: str) -> None:
 def _check_number(name: str, value) -> None:
     if not isinstance(value, (float, int)):
         raise TypeError(f"{name} must be a float or int, got: {type(value)}")
+
+
+def _set_fractional(layer, output_ratio, random_samples, n: int) -> None:
+    """What FractionalMaxPool's row does not say of its attributes."""
+    layer.output_ratio = None if output_ratio is None else _tuple(output_ratio, n)
+    if output_ratio is not None and not all(0 < ratio < 1 for ratio in layer.output_ratio):
+        raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+    layer.register_buffer("_random_samples", random_samples)
 
 
 class _ConvNd(Module):
@@ -237,34 +245,6 @@ class _MaxUnpoolNd(Module):
     """Base of the layers that undo max pooling."""
 
 
-class _FractionalMaxPool2d(Module):
-    """Constructor of the fractional max pooling layers."""
-
-    _dimensions = 2
-
-    def __init__(self, kernel_size, output_size=None, output_ratio=None, return_indices: bool = False,
-                 _random_samples=None) -> None:
-        super().__init__()
-        n = self._dimensions
-        self.kernel_size = _tuple(kernel_size, n)
-        self.return_indices = return_indices
-        self.register_buffer("_random_samples", _random_samples)
-        self.output_size = _tuple(output_size, n) if output_size is not None else None
-        self.output_ratio = _tuple(output_ratio, n) if output_ratio is not None else None
-        if output_size is None and output_ratio is None:
-            raise ValueError(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
-        if output_size is not None and output_ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
-        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
-
-
-class _FractionalMaxPool3d(_FractionalMaxPool2d):
-    """The same over three dimensions."""
-
-    _dimensions = 3
-
-
 class _AvgPoolNd(Module):
     """Base of the average pooling layers."""
 
@@ -299,84 +279,67 @@ class _WeightedLoss(_Loss):
         self.register_buffer("weight", weight)
 
 
-class _Embedding(Module):
-    """Constructor of Embedding: it may take over a given table of vectors."""
+class _VectorTable(Module):
+    """Base of Embedding and EmbeddingBag, which may take over a given table of vectors."""
+
+    def _set_table(self, padding_idx: int | None, shown: str, weight, device, dtype, trained: bool = True) -> None:
+        """Sets padding_idx, counted from the front, and weight; messages call padding_idx `shown`."""
+        n, width = self.num_embeddings, self.embedding_dim
+        if padding_idx is not None and not -n <= padding_idx < n:
+            raise AssertionError(f"{shown} must be within num_embeddings")
+        self.padding_idx = padding_idx if padding_idx is None else padding_idx % n
+        if weight is not None and list(weight.shape) != [n, width]:
+            raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+        self.weight = Parameter(empty((n, width), device=device, dtype=dtype) if weight is None else weight, requires_grad=trained)
+        if weight is None:
+            self.reset_parameters()
+
+    @classmethod
+    def _over(cls, embeddings, **options):
+        """A layer over the rows of a matrix."""
+        if embeddings.dim() != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        return cls(num_embeddings=embeddings.size(0), embedding_dim=embeddings.size(1), _weight=embeddings, **options)
+
+
+class _Embedding(_VectorTable):
+    """Constructor of Embedding."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
                  norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight=None,
                  _freeze: bool = False, device=None, dtype=None):
         super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise AssertionError("Padding_idx must be within num_embeddings")
-            if padding_idx < 0:
-                padding_idx += num_embeddings
-        self.padding_idx = padding_idx
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        if _weight is None:
-            self.weight = Parameter(empty((num_embeddings, embedding_dim), device=device, dtype=dtype),
-                                    requires_grad=not _freeze)
-            self.reset_parameters()
-        else:
-            if list(_weight.shape) != [num_embeddings, embedding_dim]:
-                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
-            self.weight = Parameter(_weight, requires_grad=not _freeze)
-        self.sparse = sparse
+        self.num_embeddings, self.embedding_dim, self.sparse = num_embeddings, embedding_dim, sparse
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        self._set_table(padding_idx, "Padding_idx", _weight, device, dtype, not _freeze)
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze: bool = True, padding_idx: int | None = None, max_norm: float | None = None,
                         norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False):
         """A layer over given vectors (rows of a matrix); they are not trained unless freeze is False."""
-        if embeddings.dim() != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        rows, columns = embeddings.shape
-        return cls(num_embeddings=rows, embedding_dim=columns, _weight=embeddings, _freeze=freeze, padding_idx=padding_idx,
-                   max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
+        return cls._over(embeddings, _freeze=freeze, padding_idx=padding_idx, max_norm=max_norm, norm_type=norm_type,
+                         scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
-class _EmbeddingBag(Module):
-    """Constructor of EmbeddingBag: it may take over a given table of vectors."""
+class _EmbeddingBag(_VectorTable):
+    """Constructor of EmbeddingBag."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,
                  scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, _weight=None,
                  include_last_offset: bool = False, padding_idx: int | None = None, device=None, dtype=None) -> None:
         super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise AssertionError("padding_idx must be within num_embeddings")
-            padding_idx %= num_embeddings
-        self.padding_idx = padding_idx
-        if _weight is None:
-            self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
-            self.reset_parameters()
-        else:
-            if list(_weight.shape) != [num_embeddings, embedding_dim]:
-                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
-            self.weight = Parameter(_weight)
-        self.mode = mode
-        self.sparse = sparse
-        self.include_last_offset = include_last_offset
+        self.num_embeddings, self.embedding_dim, self.sparse = num_embeddings, embedding_dim, sparse
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        self.mode, self.include_last_offset = mode, include_last_offset
+        self._set_table(padding_idx, "padding_idx", _weight, device, dtype)
 
     @classmethod
     def from_pretrained(cls, embeddings, freeze: bool = True, max_norm: float | None = None, norm_type: float = 2.0,
                         scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
                         include_last_offset: bool = False, padding_idx: int | None = None):
         """A layer over given vectors (rows of a matrix); they are not trained unless freeze is False."""
-        if embeddings.dim() != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        rows, columns = embeddings.shape
-        layer = cls(rows, columns, _weight=embeddings, max_norm=max_norm, norm_type=norm_type,
-                    scale_grad_by_freq=scale_grad_by_freq, mode=mode, sparse=sparse, include_last_offset=include_last_offset,
-                    padding_idx=padding_idx)
+        layer = cls._over(embeddings, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq, mode=mode,
+                          sparse=sparse, include_last_offset=include_last_offset, padding_idx=padding_idx)
         layer.weight.requires_grad = not freeze
         return layer
 

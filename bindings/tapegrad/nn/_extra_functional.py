@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from .. import _C, Tensor, clamp_min, minimum, pairwise_distance
+from .._root.overloads import overridable
 
 _table = _C._functions["nn.functional"]
 
 
+@overridable
 def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias=None, weight=None,
                          reduction: str = "mean", ignore_index: int | None = None, label_smoothing: float = 0.0, options=None):
     """cross_entropy of linear(input, linear_weight, linear_bias): input (N, I) or (I), weight (C, ..., I), with further
@@ -39,6 +41,7 @@ def linear_cross_entropy(input: Tensor, linear_weight: Tensor, target: Tensor, *
                                    ignore_index=-100 if ignore_index is None else ignore_index)
 
 
+@overridable
 def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative: Tensor, *, distance_function=None,
                                       margin: float = 1.0, swap: bool = False, reduction: str = "mean"):
     """max(0, margin + d(anchor, positive) - d(anchor, negative)) for any distance d (pairwise_distance where None)."""

@@ -7,6 +7,7 @@ import warnings
 
 from .. import _C, Tensor, baddbmm, bmm, cat, zeros, zeros_like
 from .. import bool as bool_
+from .._root.overloads import overridable
 
 _table = _C._functions["nn.functional"]
 
@@ -82,6 +83,7 @@ def _checked_mask(attn_mask, shape_2d, shape_3d):
     return attn_mask.unsqueeze(0) if attn_mask.dim() == 2 else attn_mask
 
 
+@overridable
 def multi_head_attention_forward(
         query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight, in_proj_bias,
         bias_k, bias_v, add_zero_attn: bool, dropout_p: float, out_proj_weight, out_proj_bias, training: bool = True,

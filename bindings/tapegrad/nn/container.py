@@ -198,6 +198,11 @@ class ModuleList(_Modules):
         return self
 
 
+def _check_pairs(name: str, given) -> None:
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{name}.update should be called with an iterable of key/value pairs, but got " + type(given).__name__)
+
+
 class ModuleDict(_Container):
     """A dictionary of modules; it has no forward."""
 
@@ -239,9 +244,7 @@ class ModuleDict(_Container):
 
     def update(self, modules) -> None:
         """Adds modules from a mapping or from (name, module) pairs."""
-        if not isinstance(modules, Iterable):
-            raise TypeError("ModuleDict.update should be called with an iterable of key/value pairs, but got "
-                            + type(modules).__name__)
+        _check_pairs("ModuleDict", modules)
         if isinstance(modules, (Mapping, ModuleDict)):
             modules = modules.items()
         for i, pair in enumerate(modules):
@@ -401,9 +404,7 @@ class ParameterDict(_Container):
 
     def update(self, parameters) -> None:
         """Adds values from a mapping or from (name, value) pairs."""
-        if not isinstance(parameters, Iterable):
-            raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
-                            + type(parameters).__name__)
+        _check_pairs("ParametersDict", parameters)
         if isinstance(parameters, (OrderedDict, ParameterDict)):
             pairs = parameters.items()
         elif isinstance(parameters, Mapping):

@@ -3,141 +3,16 @@
 from __future__ import annotations
 
 import functools as _functools
-import warnings as _warnings
 
 from .._C import _functions
-from .._overloads import overridable as _overridable
+from .._root.overloads import overridable as _overridable
 from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
 from ._multihead import multi_head_attention_forward  # noqa: F401
 
-_table = _functions["nn.functional"]
-_unfold = _functions["_C._ops"]["_unfold_image"]
-globals().update(_table)
-
-# Rows of the root module that are also found here.
-_ALSO_HERE = ("tanh", "sigmoid", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "conv_tbc", "cosine_similarity",
-              "pairwise_distance", "celu_", "selu_", "rrelu", "rrelu_", "pdist")
-globals().update((name, _functions[""][name]) for name in _ALSO_HERE if name in _functions[""] and name not in _table)
-
-# Losses whose old arguments size_average and reduce still appear in scripts.
-_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy", "ctc_loss",
-           "hinge_embedding_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
-           "multilabel_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss", "smooth_l1_loss",
-           "soft_margin_loss", "triplet_margin_loss")
+globals().update(_functions["nn.functional"])
 
 
-def _reduction_of(size_average, reduce) -> str:
-    """The reduction that the two old flags stand for."""
-    average = True if size_average is None else size_average
-    reduce = True if reduce is None else reduce
-    return ("mean" if average else "sum") if reduce else "none"
-
-
-def _with_old_flags(name: str, function):
-    @_functools.wraps(function, assigned=("__name__", "__doc__"))
-    def loss(*args, size_average=None, reduce=None, **kwargs):
-        if size_average is not None or reduce is not None:
-            kwargs["reduction"] = _reduction_of(size_average, reduce)
-            _warnings.warn(f"{name}: size_average and reduce are old: use reduction={kwargs['reduction']!r}", stacklevel=3)
-        return function(*args, **kwargs)
-
-    loss.__module__ = __name__
-    return loss
-
-
-globals().update((name, _with_old_flags(name, _table[name])) for name in _LOSSES if name in _table)
-
-
-def _with_indices(name: str, plain, both):
-    """PyTorch's form of a pooling: return_indices chooses between two rows of the table."""
-    def pool(*args, return_indices=False, **kwargs):
-        return (both if return_indices else plain)(*args, **kwargs)
-
-    pool.__name__ = pool.__qualname__ = name
-    pool.__module__ = __name__
-    pool.__doc__ = plain.__doc__
-    return pool
-
-
-def _adaptive(name: str, plain, both):
-    """Adaptive pooling: None in output_size stands for the input's size, which the table writes as -1."""
-    ndim = int(name.partition("pool")[2][0])
-
-    def sizes(input, output_size):
-        given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * ndim
-        if input.dim() <= ndim:
-            raise ValueError(f"{name}: input must have {ndim + 1} or {ndim + 2} dimensions: got shape {list(input.shape)}")
-        if len(given) != ndim or any(size is not None and size < 0 for size in given):
-            raise RuntimeError(f"{name}: output_size must be {ndim} numbers that are not negative: got {output_size}")
-        return [-1 if size is None else size for size in given]
-
-    if both:
-        def pool(input, output_size, return_indices=False):
-            return (both if return_indices else plain)(input, sizes(input, output_size))
-    else:
-        def pool(input, output_size):
-            return plain(input, sizes(input, output_size))
-
-    pool.__name__ = pool.__qualname__ = name
-    pool.__module__ = __name__
-    pool.__doc__ = plain.__doc__
-    return pool
-
-
-for _name in [n for n in _table if n.endswith("_with_indices") and not n.startswith("fractional")]:
-    _plain = _name.removesuffix("_with_indices")
-    _make = _adaptive if _plain.startswith("adaptive") else _with_indices
-    globals()[_plain] = _make(_plain, _table[_plain], _table[_name])
-for _name in [n for n in _table if n.startswith("adaptive") and (n.endswith("_with_indices") or "avg" in n)]:
-    globals()[_name] = _adaptive(_name, _table[_name], None)
-
-
-def _fractional(name: str, both):
-    """Fractional pooling: return_indices chooses what is given back."""
-    def pool(input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None):
-        if isinstance(output_ratio, float):
-            output_ratio = [output_ratio]
-        values, indices = both(input, kernel_size, output_size, output_ratio, _random_samples=_random_samples)
-        return (values, indices) if return_indices else values
-
-    pool.__name__ = pool.__qualname__ = name
-    pool.__module__ = __name__
-    pool.__doc__ = both.__doc__
-    return pool
-
-
-for _name in ("fractional_max_pool2d", "fractional_max_pool3d"):
-    globals()[_name] = _fractional(_name, _table[_name + "_with_indices"])
-
-
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """The patches of images (N, C, H, W) or (C, H, W) as columns: (N, C kernel, L) or (C kernel, L)."""
-    return _unfold(input, kernel_size, dilation, padding, stride)
-
-
-def _default_dim(name: str, ndim: int) -> int:
-    _warnings.warn(f"{name}: the implicit choice of dim is old: give dim", stacklevel=4)
-    return 0 if ndim in (0, 1, 3) else 1
-
-
-def softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """exp(x) / sum(exp(x)) along `dim`; without it, dimension 0 of 0-, 1- and 3-dimensional tensors and 1 of others."""
-    return input.softmax(_default_dim("softmax", input.dim()) if dim is None else dim, dtype=dtype)
-
-
-def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
-    """log(softmax(x)) along `dim`, computed without overflow; without `dim`, as softmax chooses it."""
-    return input.log_softmax(_default_dim("log_softmax", input.dim()) if dim is None else dim, dtype=dtype)
-
-
-def softmin(input, dim=None, _stacklevel=3, dtype=None):
-    """softmax of -x along `dim`."""
-    return (-input).softmax(_default_dim("softmin", input.dim()) if dim is None else dim, dtype=dtype)
-
-
-native_channel_shuffle = _functions[""].get("channel_shuffle")
-
-
+@_overridable
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """Samples of the Gumbel-Softmax distribution: softmax((logits + Gumbel noise) / tau) along `dim`.
 
@@ -178,6 +53,7 @@ def assert_int_or_pair(arg, arg_name: str, message: str) -> None:
         raise AssertionError(message.format(arg_name))
 
 
+@_overridable
 def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     """Matrix products of groups: mat_a (G, M, K) or (M, K), mat_b (G, K, N) or (K, N).
 
@@ -212,11 +88,6 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
         parts = [mat_a[g] @ mat_b[:, a:b] for g, (a, b) in enumerate(spans)]
         result = cat([*parts, mat_b.new_zeros(mat_a.size(1), whole - ends[-1])], dim=1)
     return result if out_dtype is None else result.to(out_dtype)
-
-
-for _name, _function in list(globals().items()):
-    if isinstance(_function, type(_reduction_of)) and not _name.startswith("_") and _name not in ("boolean_dispatch", "assert_int_or_pair"):
-        globals()[_name] = _overridable(_function)
 
 
 def __getattr__(name: str):

@@ -20,21 +20,13 @@ __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "
 class ProfilerActivity(Enum):
     """What can be recorded. Only the CPU's activity is, as long as there are no kernels for another device."""
 
-    CPU = 0
-    XPU = 1
-    MTIA = 2
-    CUDA = 3
-    HPU = 4
-    PrivateUse1 = 5
+    CPU, XPU, MTIA, CUDA, HPU, PrivateUse1 = range(6)
 
 
 class ProfilerAction(Enum):
     """What a profiler does during a step."""
 
-    NONE = 0
-    WARMUP = 1
-    RECORD = 2
-    RECORD_AND_SAVE = 3
+    NONE, WARMUP, RECORD, RECORD_AND_SAVE = range(4)
 
 
 def supported_activities() -> set:

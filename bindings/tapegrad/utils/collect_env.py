@@ -6,25 +6,13 @@ import os
 import platform
 import re
 import sys
-from typing import NamedTuple
+from collections import namedtuple
 
 __all__ = ["SystemEnv", "get_env_info", "get_pretty_env_info", "main"]
 
 
-class SystemEnv(NamedTuple):
-    """One text per question."""
-
-    tapegrad_version: str
-    is_debug_build: str
-    cuda_available: str
-    python_version: str
-    python_platform: str
-    os: str
-    libc_version: str
-    cpu: str
-    threads: str
-    memory: str
-    libraries: str
+SystemEnv = namedtuple("SystemEnv", "tapegrad_version is_debug_build cuda_available python_version python_platform os libc_version cpu threads memory "
+                                    "libraries")  # one text per question
 
 
 def _first(path: str, pattern: str) -> str:

@@ -12,7 +12,7 @@ import tapegrad.multiprocessing as mp
 from tapegrad import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "multiprocessing"))
-from workers import seal  # noqa: E402
+from workers import Child, seal  # noqa: E402
 
 
 def in_use(device=0):
@@ -38,7 +38,7 @@ def work(inbox, outbox):
         outbox.put(result)
 
 
-class Peer:
+class Peer(Child):
     def __init__(self):
         context = mp.get_context("spawn")
         self.inbox, self.outbox = context.Queue(), context.Queue()
@@ -51,15 +51,6 @@ class Peer:
     def call(self, function, *args):
         self.send(function, *args)
         return self.outbox.get(timeout=60)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        if self.process.is_alive():
-            self.inbox.put(None)
-        self.process.join(60)
-        assert not self.process.is_alive()
 
 
 KEPT = []

@@ -132,6 +132,12 @@ def run_ranks_with_torch(n: int, function, *args, timeout: float = 60, **options
     return [Outcome(**fields) for fields in outcomes]
 
 
+def no_differences(n: int, function, *args, **options) -> None:
+    """Asserts that function(rank, n, *args) gives no difference from torch on any rank, each with torch imported."""
+    for different in results(run_ranks_with_torch(n, function, *args, **options)):
+        assert not different
+
+
 def _fork_with_torch(rank: int, size: int, n: int, where: tuple, args: tuple, timeout: float, options: dict) -> list[dict]:
     import torch.distributed
     import torch.distributed._functional_collectives

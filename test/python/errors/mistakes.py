@@ -5,19 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
-
-@dataclass(frozen=True)
-class Mistake:
-    section: str
-    title: str
-    code: str
-    kind: str
-    message: str
-    words_of_pytorch: bool = False  # scripts look for PyTorch's text, so the form is PyTorch's
-
+# words_of_pytorch: scripts look for PyTorch's text, so the form is PyTorch's
+Mistake = namedtuple("Mistake", "section title code kind message words_of_pytorch", defaults=[False])
 
 MISTAKES = [
     Mistake("Shapes", "Shapes that do not broadcast",

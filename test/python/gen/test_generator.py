@@ -57,6 +57,8 @@ WRONG = [
     ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected exact or cast"),
     ('doc = "Linear', 'apart = ["start"]\ndoc = "Linear', "demo.toml:10: lerp: apart 'start': expected a tensor argument"),
     ('doc = "Linear', 'number_first = "never"\ndoc = "Linear', "lerp: number_first 'never': expected true or 'with a tensor'"),
+    ('kind = ', 'expand = { d = [1, 2], e = [3] }\nkind = ', "demo.toml:6: lerp: expand: expected lists of one length"),
+    ('kind = ', 'flag.exact = "lurp"\nkind = ', "demo.toml:2: lerp: flag 'lurp' is not a row"),
     ("[[op]]", "[[op]\n", "demo.toml: not TOML:"),
 ]
 

@@ -124,7 +124,7 @@ def test_an_import_that_was_interrupted_may_be_repeated():
 import builtins, sys
 real = builtins.__import__
 def stops(name, globals=None, locals=None, fromlist=(), level=0):
-    if level and name == "_settings":
+    if level and name == "_root.settings":
         raise KeyboardInterrupt
     return real(name, globals, locals, fromlist, level)
 builtins.__import__ = stops

@@ -22,8 +22,10 @@ import workers  # noqa: E402
 WAIT = 60
 
 
-class Worker:
+class Worker(workers.Child):
     """A child that answers (action, object)."""
+
+    patience = 5
 
     def __init__(self, method="fork"):
         self.context = mp.get_context(method)
@@ -43,15 +45,7 @@ class Worker:
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.join(WAIT)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        if self.process.is_alive():
-            self.inbox.put(None)
-            self.process.join(5)
-            if self.process.is_alive():
-                self.kill()
+    overdue = kill
 
 
 @pytest.fixture(scope="module")

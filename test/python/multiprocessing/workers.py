@@ -12,6 +12,25 @@ import tapegrad.multiprocessing as mp
 from tapegrad import nn
 
 
+class Child:
+    """A `process` that takes tasks from its `inbox` until None comes. It ends with the block, or within `patience` seconds after it."""
+
+    patience = 60
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self.process.is_alive():
+            self.inbox.put(None)
+        self.process.join(self.patience)
+        if self.process.is_alive():
+            self.overdue()
+
+    def overdue(self):
+        raise AssertionError("the child does not end")
+
+
 def answer(inbox, outbox):
     """Gets objects and applies the named action to each until None comes."""
     while (task := inbox.get()) is not None:

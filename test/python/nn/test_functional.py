@@ -136,3 +136,31 @@ def test_batch_norm_in_evaluation_takes_a_transposed_gradient():
     scale = (norm.running_var + norm.eps).rsqrt()[None, :, None, None]
     assert tapegrad.allclose(norm.bias.grad, weights.sum((0, 1)))
     assert tapegrad.allclose(x.grad, weights.transpose(1, 2).reshape(1, 8, 4, 4) * scale)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda x: F.softmax(x), "softmax: the implicit choice of dim is old: give dim"),
+    (lambda x: F.softmin(x, _stacklevel=5), "softmin: the implicit choice of dim is old: give dim"),
+    (lambda x: F.mse_loss(x, x * 2, size_average=False), "mse_loss: size_average and reduce are old: use reduction='sum'"),
+    (lambda x: F.mse_loss(x, x * 2, None, False), "mse_loss: size_average and reduce are old: use reduction='none'")])
+def test_arguments_of_old_programs_work_with_a_warning(call, message):
+    expected = {"softmax": F.softmax, "softmin": F.softmin}
+    x = tapegrad.randn(2, 3)
+    name, reduction = message.partition(":")[0], message.partition("'")[2].rstrip("'")
+    with pytest.warns(UserWarning) as noted:
+        got = call(x)
+    assert [str(w.message) for w in noted] == [message] and noted[0].filename == __file__
+    assert tapegrad.equal(got, expected[name](x, 1) if name in expected else F.mse_loss(x, x * 2, reduction=reduction))
+
+
+def test_flags_and_missing_arguments_choose_another_row():
+    x = tapegrad.randn(1, 2, 6, 6)
+    for name, size in (("max_pool2d", (2, 2, 0, 1, False)), ("adaptive_max_pool2d", (3,))):
+        named = getattr(F, name)(x, *size, return_indices=True)
+        for got, expected in zip(getattr(F, name)(x, *size, True), named):
+            assert tapegrad.equal(got, expected)
+        assert tapegrad.equal(getattr(F, name)(x, *size), named[0])
+    assert [t.tolist() for t in tapegrad.where(x > 0)] == [t.tolist() for t in tapegrad.where(condition=x > 0)] \
+        == [t.tolist() for t in (x > 0).nonzero(as_tuple=True)] == (x > 0).nonzero().T.tolist()
+    with pytest.raises(TypeError, match="nonzero: out does not go with as_tuple"):
+        tapegrad.nonzero(x, out=tapegrad.empty(0, 4, dtype=tapegrad.int64), as_tuple=True)

@@ -192,15 +192,22 @@ def reduce(tensor, dst=None, op=RedOpType.SUM, group=None, async_op=False, group
 
 
 # Gathering and scattering.
+def _with_entries(name: str, tensor, tensors, shown: str, group):
+    """The group, or None outside of it, after the checks of a list that has an entry for each rank."""
+    _ensure_all_tensors_same_dtype(tensor, *tensors)
+    group = _member(group, name)
+    if group is not None:
+        _check_entries(name, tensors, shown, group)
+    return group
+
+
 def all_gather(tensor_list, tensor, group=None, async_op=False):
     """Copies rank r's tensor into entry r of tensor_list. Ranks may have different shapes, where the lists say so."""
     _check_tensor_list(tensor_list, "tensor_list")
     _check_single_tensor(tensor, "tensor")
-    _ensure_all_tensors_same_dtype(tensor, *tensor_list)
-    group = _member(group, "all_gather")
+    group = _with_entries("all_gather", tensor, tensor_list, "tensor_list", group)
     if group is None:
         return None
-    _check_entries("all_gather", tensor_list, "tensor_list", group)
     return _result(group.allgather([tensor_list], [tensor], _with(AllgatherOptions, async_op)), async_op)
 
 
@@ -213,17 +220,23 @@ def _check_joined(op: str, joined, part, group, names: tuple) -> None:
                          f"got {list(joined.shape)} and {list(part.shape)} for {group.size()} ranks")
 
 
+def _single(name: str, output, input, gathers: bool, op, options, group, async_op: bool):
+    """all_gather_single, whose output has a part of each rank, and reduce_scatter_single, whose input has."""
+    group = _member(group, name)
+    if group is None:
+        return None
+    sides = (output, input) if gathers else (input, output)
+    _check_joined(name, *sides, group, ("output", "input") if gathers else ("input", "output"))
+    if group in _world.pg_coalesce_state:
+        return _later(group, name, output, input, op, async_op)
+    return _result(getattr(group, name)(output, input, options), async_op)
+
+
 def all_gather_single(output_tensor, input_tensor, group=None, async_op=False):
     """Copies the ranks' tensors one after the other into one."""
     _check_single_tensor(input_tensor, "input_tensor")
     _check_single_tensor(output_tensor, "output_tensor")
-    group = _member(group, "all_gather_single")
-    if group is None:
-        return None
-    _check_joined("all_gather_single", output_tensor, input_tensor, group, ("output", "input"))
-    if group in _world.pg_coalesce_state:
-        return _later(group, "all_gather_single", output_tensor, input_tensor, RedOpType.SUM, async_op)
-    return _result(group.all_gather_single(output_tensor, input_tensor, _with(AllgatherOptions, async_op)), async_op)
+    return _single("all_gather_single", output_tensor, input_tensor, True, RedOpType.SUM, _with(AllgatherOptions, async_op), group, async_op)
 
 
 all_gather_into_tensor = _all_gather_base = all_gather_single
@@ -292,11 +305,9 @@ def reduce_scatter(output, input_list, op=RedOpType.SUM, group=None, async_op=Fa
     """The reduction of all ranks' entries r for rank r's output."""
     _check_single_tensor(output, "output")
     _check_tensor_list(input_list, "input_list")
-    _ensure_all_tensors_same_dtype(output, *input_list)
-    group = _member(group, "reduce_scatter")
+    group = _with_entries("reduce_scatter", output, input_list, "input_list", group)
     if group is None:
         return None
-    _check_entries("reduce_scatter", input_list, "input_list", group)
     return _result(group.reduce_scatter([output], [input_list], _with(ReduceScatterOptions, async_op, op=op)), async_op)
 
 
@@ -304,13 +315,7 @@ def reduce_scatter_single(output, input, op=RedOpType.SUM, group=None, async_op=
     """The reduction of all ranks' inputs, of which rank r gets the r-th part."""
     _check_single_tensor(output, "output")
     _check_single_tensor(input, "input")
-    group = _member(group, "reduce_scatter_single")
-    if group is None:
-        return None
-    _check_joined("reduce_scatter_single", input, output, group, ("input", "output"))
-    if group in _world.pg_coalesce_state:
-        return _later(group, "reduce_scatter_single", output, input, op, async_op)
-    return _result(group.reduce_scatter_single(output, input, _with(ReduceScatterOptions, async_op, op=op)), async_op)
+    return _single("reduce_scatter_single", output, input, False, op, _with(ReduceScatterOptions, async_op, op=op), group, async_op)
 
 
 reduce_scatter_tensor = _reduce_scatter_base = reduce_scatter_single

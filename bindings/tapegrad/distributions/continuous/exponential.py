@@ -13,8 +13,7 @@ class Exponential(ExponentialFamily):
 
     arg_constraints = {"rate": constraints.positive}
     support = constraints.nonnegative
-    has_rsample = True
-    _mean_carrier_measure = 0
+    has_rsample, _mean_carrier_measure = True, 0
     _batched = ("rate",)
 
     def __init__(self, rate, validate_args=None):

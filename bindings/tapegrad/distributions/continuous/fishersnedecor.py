@@ -15,8 +15,7 @@ class FisherSnedecor(Distribution):
 
     arg_constraints = {"df1": constraints.positive, "df2": constraints.positive}
     support = constraints.positive
-    has_rsample = True
-    _batched = ("df1", "df2", "_gamma1", "_gamma2")
+    has_rsample, _batched = True, ("df1", "df2", "_gamma1", "_gamma2")
 
     def __init__(self, df1, df2, validate_args=None):
         batch_shape = self._set_parameters(df1=df1, df2=df2)

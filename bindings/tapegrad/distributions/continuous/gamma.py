@@ -17,8 +17,7 @@ class Gamma(ExponentialFamily):
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
     support = constraints.nonnegative
-    has_rsample = True
-    _mean_carrier_measure = 0
+    has_rsample, _mean_carrier_measure = True, 0
     _batched = ("concentration", "rate")
 
     def __init__(self, concentration, rate, validate_args=None):

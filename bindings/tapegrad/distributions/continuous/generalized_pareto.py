@@ -16,8 +16,7 @@ class GeneralizedPareto(Distribution):
     where the concentration is zero."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real}
-    has_rsample = True
-    _batched = ("loc", "scale", "concentration")
+    has_rsample, _batched = True, ("loc", "scale", "concentration")
 
     def __init__(self, loc, scale, concentration, validate_args=None):
         super().__init__(self._set_parameters(loc=loc, scale=scale, concentration=concentration), validate_args=validate_args)

@@ -6,17 +6,15 @@ from .. import constraints
 from ..transformed_distribution import TransformedDistribution
 from ..transforms import ExpTransform
 from ..utils import same_as
-from .normal import Normal
+from .normal import Normal, OfNormal
 
 __all__ = ["LogNormal"]
 
 
-class LogNormal(TransformedDistribution):
+class LogNormal(OfNormal, TransformedDistribution):
     """exp(x) for x of Normal(loc, scale)."""
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive
-    has_rsample = True
     _batched = ()
 
     def __init__(self, loc, scale, validate_args=None):

@@ -56,3 +56,10 @@ class Normal(LocationScale, ExponentialFamily):
 
     def _log_normalizer(self, x, y):
         return -0.25 * x.square() / y + 0.5 * (-math.pi / y).log()
+
+
+class OfNormal:
+    """What distributions of transformed normal numbers have of Normal."""
+
+    arg_constraints = Normal.arg_constraints
+    has_rsample = True

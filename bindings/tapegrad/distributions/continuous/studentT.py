@@ -19,8 +19,7 @@ class StudentT(Distribution):
 
     arg_constraints = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
-    has_rsample = True
-    _batched = ("df", "loc", "scale", "_chi2")
+    has_rsample, _batched = True, ("df", "loc", "scale", "_chi2")
 
     def __init__(self, df, loc=0.0, scale=1.0, validate_args=None):
         batch_shape = self._set_parameters(df=df, loc=loc, scale=scale)

@@ -20,8 +20,7 @@ class Binomial(BinaryParameters, Distribution):
     """The number of successes in total_count trials, each with probability probs = sigmoid(logits)."""
 
     arg_constraints = {"total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval, "logits": constraints.real}
-    has_enumerate_support = True
-    _batched = ("total_count", "probs", "logits")
+    has_enumerate_support, _batched = True, ("total_count", "probs", "logits")
 
     def __init__(self, total_count=1, probs=None, logits=None, validate_args=None):
         super().__init__(self._set_counted(total_count, probs, logits), validate_args=validate_args)

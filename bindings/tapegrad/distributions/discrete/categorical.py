@@ -17,8 +17,7 @@ class Categorical(CategoricalParameters, Distribution):
     normalised, or of exp(`logits`). Exactly one of the two is given."""
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
-    has_enumerate_support = True
-    _batched = ("probs", "logits")
+    has_enumerate_support, _batched = True, ("probs", "logits")
     _kept = ("_num_events",)
 
     def __init__(self, probs=None, logits=None, validate_args=None):

@@ -18,8 +18,7 @@ class OneHotCategorical(OfCategorical, Distribution):
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.one_hot
-    has_enumerate_support = True
-    _batched = ("_categorical",)
+    has_enumerate_support, _batched = True, ("_categorical",)
 
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._categorical = Categorical(probs, logits)

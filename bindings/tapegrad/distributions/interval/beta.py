@@ -17,8 +17,7 @@ class Beta(ExponentialFamily):
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
-    has_rsample = True
-    _mean_carrier_measure = 0
+    has_rsample, _mean_carrier_measure = True, 0
     _batched = ("_dirichlet",)
 
     def __init__(self, concentration1, concentration0, validate_args=None):

@@ -21,8 +21,7 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.unit_interval
     _mean_carrier_measure = 0
-    has_rsample = True
-    _batched = ("probs", "logits")
+    has_rsample, _batched = True, ("probs", "logits")
     _kept = ("_lims",)
 
     def __init__(self, probs=None, logits=None, lims=(0.499, 0.501), validate_args=None):

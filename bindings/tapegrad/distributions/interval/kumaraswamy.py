@@ -24,8 +24,7 @@ class Kumaraswamy(TransformedDistribution):
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
-    has_rsample = True
-    _batched = ("concentration1", "concentration0")
+    has_rsample, _batched = True, ("concentration1", "concentration0")
 
     def __init__(self, concentration1, concentration0, validate_args=None):
         self._set_parameters(concentration1=concentration1, concentration0=concentration0)

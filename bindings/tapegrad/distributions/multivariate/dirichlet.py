@@ -16,8 +16,7 @@ class Dirichlet(ExponentialFamily):
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
     support = constraints.simplex
-    has_rsample = True
-    _batched = ("concentration",)
+    has_rsample, _batched = True, ("concentration",)
 
     def __init__(self, concentration, validate_args=None):
         if concentration.dim() < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import constraints
-from ..continuous.normal import Normal
+from ..continuous.normal import Normal, OfNormal
 from ..independent import Independent
 from ..transformed_distribution import TransformedDistribution
 from ..transforms import StickBreakingTransform
@@ -12,12 +12,10 @@ from ..utils import same_as
 __all__ = ["LogisticNormal"]
 
 
-class LogisticNormal(TransformedDistribution):
+class LogisticNormal(OfNormal, TransformedDistribution):
     """StickBreakingTransform of vectors whose parts are Normal(loc, scale): one part more than loc has."""
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.simplex
-    has_rsample = True
     _batched = ()
 
     def __init__(self, loc, scale, validate_args=None):

@@ -38,8 +38,7 @@ class LowRankMultivariateNormal(WithMatrices, Distribution):
     arg_constraints = {"loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
                        "cov_diag": constraints.independent(constraints.positive, 1)}
     support = constraints.real_vector
-    has_rsample = True
-    _batched = ("loc", "cov_diag", "cov_factor")
+    has_rsample, _batched = True, ("loc", "cov_diag", "cov_factor")
     _kept = ("_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril")
 
     def __init__(self, loc, cov_factor, cov_diag, validate_args=None):

@@ -35,8 +35,7 @@ class MultivariateNormal(ByScaleTril, Distribution):
     arg_constraints = {"loc": constraints.real_vector, "covariance_matrix": constraints.positive_definite,
                        "precision_matrix": constraints.positive_definite, "scale_tril": constraints.lower_cholesky}
     support = constraints.real_vector
-    has_rsample = True
-    _batched = ("loc", "covariance_matrix", "precision_matrix", "scale_tril")
+    has_rsample, _batched = True, ("loc", "covariance_matrix", "precision_matrix", "scale_tril")
     _kept = ("_unbroadcasted_scale_tril",)
 
     def __init__(self, loc, covariance_matrix=None, precision_matrix=None, scale_tril=None, validate_args=None):

@@ -20,8 +20,7 @@ class ExpRelaxedCategorical(OfCategorical, Distribution):
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.real_vector
-    has_rsample = True
-    _batched = ("_categorical",)
+    has_rsample, _batched = True, ("_categorical",)
     _kept = ("temperature",)
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
@@ -46,8 +45,7 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     support = constraints.simplex
-    has_rsample = True
-    _batched = ()
+    has_rsample, _batched = True, ()
 
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)

@@ -25,8 +25,7 @@ class Wishart(ByScaleTril, ExponentialFamily):
     Exactly one of covariance_matrix, precision_matrix and scale_tril describes the vectors."""
 
     support = constraints.positive_definite
-    has_rsample = True
-    _mean_carrier_measure = 0
+    has_rsample, _mean_carrier_measure = True, 0
 
     @property
     def arg_constraints(self):

@@ -14,7 +14,12 @@ from .vision import ArchivedDataset, VisionDataset
 __all__ = ["STL10", "SVHN"]
 
 
-class SVHN(VisionDataset):
+class _OfSplit(VisionDataset):
+    def extra_repr(self) -> str:
+        return f"Split: {self.split}"
+
+
+class SVHN(_OfSplit):
     """32 x 32 colour images of house numbers: (image, digit). split: 'train', 'test' or 'extra'. `data` is an array (N, 3, 32, 32)."""
 
     split_list = {
@@ -47,11 +52,7 @@ class SVHN(VisionDataset):
         """Fetches the file unless it is there."""
         download_url(self.url, self.root, self.filename, self.file_md5)
 
-    def extra_repr(self) -> str:
-        return f"Split: {self.split}"
-
-
-class STL10(ArchivedDataset):
+class STL10(_OfSplit, ArchivedDataset):
     """96 x 96 colour images of 10 classes: (image, class, or -1). split: 'train', 'test', 'unlabeled' or 'train+unlabeled'; folds: 0 to 9."""
 
     base_folder = "stl10_binary"
@@ -91,6 +92,3 @@ class STL10(ArchivedDataset):
     def __getitem__(self, index: int):
         label = None if self.labels is None else int(self.labels[index])
         return self._transformed(pillow().fromarray(np.ascontiguousarray(self.data[index].transpose(1, 2, 0))), label)
-
-    def extra_repr(self) -> str:
-        return f"Split: {self.split}"

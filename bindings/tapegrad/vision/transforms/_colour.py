@@ -88,43 +88,44 @@ class RandomInvert(RandomChange):
     _change = staticmethod(F.invert)
 
 
-class RandomPosterize(RandomChange):
+class _RandomChangeBy(RandomChange):
+    # _parameter: the attribute that is the second argument of _function
+    def _set(self, value, p: float) -> None:
+        RandomChange.__init__(self, p)
+        setattr(self, self._parameter, value)
+
+    def _change(self, img):
+        return self._function(img, getattr(self, self._parameter))
+
+    def __repr__(self) -> str:
+        return shown(self._parameter, "p", separator=",")(self)
+
+
+class RandomPosterize(_RandomChangeBy):
     """Fewer bits of each channel with probability p."""
 
+    _parameter, _function = "bits", staticmethod(F.posterize)
+
     def __init__(self, bits: int, p: float = 0.5) -> None:
-        super().__init__(p)
-        self.bits = bits
-
-    def _change(self, img):
-        return F.posterize(img, self.bits)
-
-    __repr__ = shown("bits", "p", separator=",")
+        self._set(bits, p)
 
 
-class RandomSolarize(RandomChange):
+class RandomSolarize(_RandomChangeBy):
     """All values of at least threshold inverted with probability p."""
 
+    _parameter, _function = "threshold", staticmethod(F.solarize)
+
     def __init__(self, threshold: float, p: float = 0.5) -> None:
-        super().__init__(p)
-        self.threshold = threshold
-
-    def _change(self, img):
-        return F.solarize(img, self.threshold)
-
-    __repr__ = shown("threshold", "p", separator=",")
+        self._set(threshold, p)
 
 
-class RandomAdjustSharpness(RandomChange):
+class RandomAdjustSharpness(_RandomChangeBy):
     """Another sharpness with probability p."""
 
+    _parameter, _function = "sharpness_factor", staticmethod(F.adjust_sharpness)
+
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
-        super().__init__(p)
-        self.sharpness_factor = sharpness_factor
-
-    def _change(self, img):
-        return F.adjust_sharpness(img, self.sharpness_factor)
-
-    __repr__ = shown("sharpness_factor", "p", separator=",")
+        self._set(sharpness_factor, p)
 
 
 class RandomAutocontrast(RandomChange):

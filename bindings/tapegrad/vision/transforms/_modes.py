@@ -8,13 +8,8 @@ import enum
 class InterpolationMode(enum.Enum):
     """How pixels between pixels are computed; BOX, HAMMING and LANCZOS are for Pillow's images only."""
 
-    NEAREST = "nearest"
-    NEAREST_EXACT = "nearest-exact"
-    BILINEAR = "bilinear"
-    BICUBIC = "bicubic"
-    BOX = "box"
-    HAMMING = "hamming"
-    LANCZOS = "lanczos"
+    NEAREST, NEAREST_EXACT, BILINEAR, BICUBIC = "nearest", "nearest-exact", "bilinear", "bicubic"
+    BOX, HAMMING, LANCZOS = "box", "hamming", "lanczos"
 
 
 # The numbers of Pillow's Resampling, which old scripts pass as they are.

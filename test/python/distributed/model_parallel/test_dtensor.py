@@ -7,7 +7,7 @@ import itertools
 import pytest
 import tapegrad as tg
 import tapegrad.nn.functional as F
-from distributed.ranks import results, run_ranks, run_ranks_with_torch
+from distributed.ranks import no_differences, results, run_ranks
 from tapegrad.distributed import init_device_mesh
 from tapegrad.distributed.tensor import (
     DTensor,
@@ -206,5 +206,4 @@ def beside_torch(rank, size, store):
 
 @pytest.mark.long
 def test_as_torch_says(tmp_path):
-    for different in results(run_ranks_with_torch(2, beside_torch, str(tmp_path / 'store'))):
-        assert not different
+    no_differences(2, beside_torch, str(tmp_path / "store"))

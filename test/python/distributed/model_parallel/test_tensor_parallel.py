@@ -11,7 +11,7 @@ import pytest
 import tapegrad as tg
 import tapegrad.distributed.tensor.parallel as tp
 import tapegrad.nn.functional as F
-from distributed.ranks import results, run_ranks, run_ranks_with_torch
+from distributed.ranks import no_differences, results, run_ranks
 from tapegrad import nn
 from tapegrad.distributed import init_device_mesh
 from tapegrad.distributed.tensor import (
@@ -149,8 +149,7 @@ def train_beside_torch(rank, size, store):
 
 @pytest.mark.long
 def test_losses_are_torch_s(tmp_path):
-    for different in results(run_ranks_with_torch(2, train_beside_torch, str(tmp_path / "store"))):
-        assert not different
+    no_differences(2, train_beside_torch, str(tmp_path / "store"))
 
 
 # --- what else there is ---

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import _C
-from ._C import Tensor
-from ._overloads import overridable
+from .. import _C
+from .._C import Tensor
+from .overloads import overridable
 
 # N. Halko, P. G. Martinsson and J. A. Tropp, Finding structure with randomness: probabilistic algorithms for constructing
 # approximate matrix decompositions, SIAM Review 53 (2011).

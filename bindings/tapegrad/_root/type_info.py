@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _C
+from .. import _C
 
 __all__ = ["finfo", "iinfo"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _C
+from .. import _C
 
 Tensor = _C.Tensor
 _root = _C._functions[""]
@@ -84,7 +84,7 @@ def sparse_mask(self, mask):
 
 
 def _add_methods() -> None:
-    from ._tensor import _asking
+    from .._tensor import _asking
 
     simple = {"coalesce": (_C._sparse_coalesce, "Sorts the entries of a sparse tensor and adds those of one place."),
               "is_coalesced": (_C._sparse_is_coalesced, "Whether the entries are sorted, each place at most once."),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 import math
 
-from . import _C
-from ._absent import missing_class
-from ._overloads import overridable
+from .. import _C
+from ..compat.absent import missing_class
+from .overloads import overridable
 
 
 class _ForeignDType:
@@ -82,13 +82,13 @@ def get_device_module(device=None):
         name = (device if isinstance(device, _C.device) else _C.device(device)).type
     if name not in ("cpu", "cuda"):
         raise RuntimeError(f"get_device_module: there is no module of device {name}")
-    return importlib.import_module(f"{__package__}.{name}")
+    return importlib.import_module(f"...{name}", __name__)
 
 
 @overridable
 def spmm(input, mat2):
     """The matrix product; the first matrix may be sparse."""
-    from . import sparse
+    from .. import sparse
 
     return sparse.mm(input, mat2) if input.is_sparse else _C._functions[""]["mm"](input, mat2)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy as _copy
 
-from . import _C
-from ._tensor_str import tensor_str
-from .storage import TypedStorage, UntypedStorage, storage_of
+from .. import _C
+from ..storage import TypedStorage, UntypedStorage, storage_of
+from .text import tensor_str
 
 Tensor = _C.Tensor
 Parameter = _C.Parameter
@@ -159,7 +159,7 @@ def __dir__(self):
 
 
 def _repr_html_(self):
-    from ._html import tensor_html
+    from .html import tensor_html
 
     return tensor_html(self)
 
@@ -233,7 +233,7 @@ def pin_memory(self, device=None):
 
 
 def _cuda_array_interface(self):
-    from .cuda._array_interface import describe
+    from ..cuda._array_interface import describe
 
     return describe(self)
 
@@ -264,7 +264,7 @@ def map2_(self, x, y, callable):
 
 
 def _no_grad():
-    from .autograd import no_grad
+    from ..autograd import no_grad
 
     return no_grad()
 
@@ -384,9 +384,9 @@ def xpu(self, device=None, non_blocking=False, memory_format=None):
 
 def _removed(name: str):
     def method(self, *args, **kwargs):
-        from . import _deferred
+        from .._root import deferred
 
-        return getattr(_deferred, name)(self, *args, **kwargs)
+        return getattr(deferred, name)(self, *args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = "Removed, as in PyTorch; the error says what to use."
@@ -396,21 +396,21 @@ def _removed(name: str):
 def _subclassed(cls, **kwargs):
     super(Tensor, cls).__init_subclass__(**kwargs)
     if "__torch_dispatch__" in cls.__dict__:
-        from .utils._python_dispatch import adopt
+        from ..utils._python_dispatch import adopt
 
         adopt(cls)
 
 
 def _torch_dispatch(cls, func, types, args=(), kwargs=None):
     """The operator runs as for any tensor."""
-    from .utils._python_dispatch import disabled_dispatch
+    from ..utils._python_dispatch import disabled_dispatch
 
     return disabled_dispatch(cls, func, types, args, kwargs)
 
 
 def _make_wrapper_subclass(cls, size, *args, **kwargs):
     """A tensor of a shape and a dtype without memory (utils._python_dispatch.make_wrapper_subclass)."""
-    from .utils._python_dispatch import make_wrapper_subclass
+    from ..utils._python_dispatch import make_wrapper_subclass
 
     return make_wrapper_subclass(cls, size, *args, **kwargs)
 

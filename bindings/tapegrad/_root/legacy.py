@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import _C
-from .storage import TypedStorage
+from .. import _C
+from ..storage import TypedStorage
 
 
 class _TensorType(type):

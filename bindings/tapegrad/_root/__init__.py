@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import _C
-from ._overloads import overridable
+from .. import _C
+from .overloads import overridable
 
 _ops = _C._functions[""]
 _nn = _C._functions["nn.functional"]
@@ -274,12 +274,6 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
 
 grid_sampler_2d = grid_sampler_3d = grid_sampler
 __all__ += ["grid_sampler_2d", "grid_sampler_3d"]
-
-
-@_public
-def adaptive_max_pool1d(input, output_size):
-    """The maxima and their indices."""
-    return _nn["adaptive_max_pool1d_with_indices"](input, output_size)
 
 
 @_public

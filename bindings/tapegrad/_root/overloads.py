@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from . import _C
+from .. import _C
 
-__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "nonzero", "tensordot", "where"]
+__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "tensordot"]
 
 _rows, _private = _C._functions[""], _C._functions["_C._ops"]
-_where = _rows["where"]
 _overridden, _ask = _C._has_torch_function_variadic, _C._handle_torch_function
 
 
@@ -23,37 +22,6 @@ def overridable(function):
     overridable_function.__name__, overridable_function.__qualname__, overridable_function.__module__ = function.__name__, function.__qualname__, function.__module__
     overridable_function.__doc__, overridable_function.__wrapped__ = function.__doc__, function
     return overridable_function
-
-
-@overridable
-def nonzero(input, *, out=None, as_tuple=False):
-    """The indices of the elements that are not zero, in order: one row each, or with `as_tuple` one vector per dimension."""
-    if not as_tuple:
-        return _rows["nonzero"](input) if out is None else _rows["nonzero"](input, out=out)
-    if out is not None:
-        raise TypeError("nonzero: out does not go with as_tuple")
-    return tuple(_private["_nonzero_tuple"](input))
-
-
-def _method_nonzero(self, *, as_tuple=False):
-    return nonzero(self, as_tuple=as_tuple)
-
-
-_method_nonzero.__name__, _method_nonzero.__doc__ = "nonzero", nonzero.__doc__
-_C.Tensor.nonzero = _method_nonzero
-
-
-_split = _C.Tensor.split
-
-
-def _method_split(self, *args, **kwargs):
-    if "split_size" in kwargs:  # the method's name for it, which differs from the function's
-        kwargs["split_size_or_sections"] = kwargs.pop("split_size")
-    return _split(self, *args, **kwargs)
-
-
-_method_split.__name__, _method_split.__qualname__, _method_split.__doc__ = "split", "Tensor.split", _split.__doc__
-_C.Tensor.split = _method_split
 
 
 @overridable
@@ -91,12 +59,3 @@ def _atleast(name):
 
 
 atleast_1d, atleast_2d, atleast_3d = _atleast("atleast_1d"), _atleast("atleast_2d"), _atleast("atleast_3d")
-
-
-@overridable
-def where(condition, *args, **kwargs):
-    """where(condition, input, other): input where the condition holds, other elsewhere. where(condition): the indices where it holds,
-    one tensor per dimension."""
-    if not args and not kwargs:
-        return nonzero(condition, as_tuple=True)
-    return _where(condition, *args, **kwargs)

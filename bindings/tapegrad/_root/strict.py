@@ -26,7 +26,7 @@ class strict:
         for check in checks:
             if check not in _CHECKS:
                 raise ValueError(f"strict: expected one of {', '.join(_CHECKS)}: got {check!r}")
-        from . import cuda
+        from .. import cuda
 
         self._before = None
         if cuda.is_available():
@@ -42,7 +42,7 @@ class strict:
     def close(self) -> None:
         """Ends the checks that this call began."""
         if self._before is not None:
-            from . import cuda
+            from .. import cuda
 
             cuda.set_sync_debug_mode(self._before)
             self._before = None

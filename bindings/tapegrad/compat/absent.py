@@ -22,6 +22,5 @@ def missing_class(name: str, why: str, error: type = NotImplementedError, bases:
     def __init__(self, *args, **kwargs):
         raise error(f"{name}: {why}")
 
-    module, _, short = name.rpartition(".")
-    return type(short, bases, {"__init__": __init__, "__module__": f"{__package__}.{module}" if module else __package__,
-                               "__doc__": doc or f"Not there: {why}"})
+    module, _, short = f"{__name__.partition('.')[0]}.{name}".rpartition(".")
+    return type(short, bases, {"__init__": __init__, "__module__": module, "__doc__": doc or f"Not there: {why}"})

@@ -5,7 +5,7 @@ Each is created on first use from the function for one tensor; the work is done 
 
 from __future__ import annotations
 
-from . import _C
+from .. import _C
 
 _ops = _C._functions[""]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _C, Tensor, no_grad
+from .. import _C, Tensor, no_grad
 
 __all__ = ["ModelSummary", "summary"]
 
@@ -126,8 +126,8 @@ def summary(model, input=None, *args, depth: int = 100, **kwargs) -> ModelSummar
 
 def _run(model, given, kwargs, rows):
     """Calls the model with hooks that fill the rows: operations by the path of the module, or None."""
-    from .random import fork_rng
-    from .utils.flop_counter import count_by_module
+    from ..random import fork_rng
+    from ..utils.flop_counter import count_by_module
 
     def note(module, inputs, output) -> None:
         row = rows[id(module)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import _C
-from .storage import TypedStorage, UntypedStorage
+from .. import _C
+from ..storage import TypedStorage, UntypedStorage
 
 
 def typename(obj) -> str:
@@ -24,12 +24,12 @@ def is_storage(obj) -> bool:
 def set_default_tensor_type(t) -> None:
     """Sets the default dtype by an old class or its name ("tapegrad.DoubleTensor")."""
     if isinstance(t, str):
-        from . import _legacy
+        from . import legacy
 
         name = t.rpartition(".")[2]
-        if name not in _legacy.__all__:
+        if name not in legacy.__all__:
             raise TypeError(f"set_default_tensor_type: unknown type: {t!r}")
-        t = getattr(_legacy, name)
+        t = getattr(legacy, name)
     _C._functions[""]["set_default_dtype"](getattr(t, "dtype", t))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from . import _C
+from .. import _C
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import _C
-from ._overloads import overridable
+from .. import _C
+from .overloads import overridable
 
 __all__ = ["unique", "unique_consecutive"]
 
