@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tapegrad/autograd/profiler.h"
-#include "tapegrad/bindings/object.h"
+#include "tapegrad/bindings/interpreter/object.h"
 
 namespace tapegrad::python {
 

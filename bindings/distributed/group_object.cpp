@@ -1,6 +1,6 @@
 // Groups and works, as tapegrad.distributed uses them: checks of types and names are done in Python, sizes and dtypes
 // in C++.
-#include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/arguments/args.h"
 
 #include <structmember.h>
 

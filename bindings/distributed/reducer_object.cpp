@@ -2,9 +2,9 @@
 // that it gets are owned and must not own the object.
 #include "tapegrad/bindings/distributed/reducer_object.h"
 
-#include "tapegrad/bindings/args.h"
-#include "tapegrad/bindings/autograd_types.h"
-#include "tapegrad/bindings/program_scope.h"
+#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/autograd/autograd_types.h"
+#include "tapegrad/bindings/interpreter/program_scope.h"
 #include "tapegrad/distributed/reducer.h"
 
 namespace tapegrad::python {

@@ -2,7 +2,7 @@
 // and copy the data of Python objects before.
 #include <utility>
 
-#include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/distributed/objects.h"
 #include "tapegrad/distributed/store/store.h"
 

@@ -1,0 +1,129 @@
+#include "tapegrad/bindings/tensor/tensor_type.h"
+#include "tapegrad/bindings/autograd/autograd_types.h"
+
+#include <structmember.h>
+
+#include <cstring>
+
+#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/override.h"
+#include "tapegrad/bindings/registry.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+PyMemberDef members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(PyTensor, weakrefs), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(PyTensor, dict), READONLY, nullptr},
+    {},
+};
+
+Py_hash_t tensor_hash(PyObject* o) { return _Py_HashPointer(o); }
+
+// Hand-written methods first: where the table has a row of the same name, the hand-written one is the public one and
+// calls the row.
+std::vector<PyMethodDef>& all_methods() {
+  static std::vector<PyMethodDef> methods = [] {
+    std::vector<PyMethodDef> result;
+    auto append = [&](const PyMethodDef* table, bool generated) {
+      for (; table->ml_name; ++table) {
+        bool known = false;
+        for (const PyMethodDef& m : result) known |= std::strcmp(m.ml_name, table->ml_name) == 0;
+        if (!known) result.push_back(generated ? *table : overridable_method(*table));
+      }
+    };
+    for (PyMethodDef* table :
+         {tensor_basic_methods, tensor_convert_methods, tensor_new_methods, tensor_exchange_methods,
+          tensor_tape_methods, tensor_hook_methods, tensor_override_methods})
+      append(table, false);
+    for (PyMethodDef* table : tensor_methods()) append(table, true);
+    result.push_back({});
+    return result;
+  }();
+  return methods;
+}
+
+// Parameter(data=None, requires_grad=True): a tensor over the same memory that requires a gradient.
+PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  TG_PY_TRY
+  static const char* names[] = {"data", "requires_grad", nullptr};
+  PyObject* data = nullptr;
+  int requires_grad = 1;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op:Parameter", const_cast<char**>(names), &data, &requires_grad))
+    return nullptr;
+  // A subclass whose objects are more than their memory makes its parameters itself (distributed.tensor).
+  if (data && Py_TYPE(data) != tensor_type && Py_TYPE(data) != parameter_type && type == parameter_type &&
+      is_tensor(data)) {
+    static PyObject* const hook = PyUnicode_InternFromString("_as_parameter");
+    if (_PyType_Lookup(Py_TYPE(data), hook))
+      return call_method(data, "_as_parameter", requires_grad ? Py_True : Py_False).release();
+  }
+  Tensor tensor;
+  if (!data || data == Py_None)
+    tensor = empty_tensor(DimVector{0}, default_dtype(), default_device());
+  else
+    tensor = to_tensor(data, {"Parameter", "data", 1}).detach();
+  PyRef result = own(wrap_as(type, tensor));
+  if (requires_grad) tensor.set_requires_grad(true);
+  return result.release();
+  TG_PY_CATCH
+}
+
+bool init_parameter(PyObject* module) {
+  PyType_Slot slots[] = {
+      {Py_tp_new, reinterpret_cast<void*>(parameter_new)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(tensor_dealloc)},
+      {Py_tp_finalize, reinterpret_cast<void*>(tensor_finalize)},
+      {Py_tp_traverse, reinterpret_cast<void*>(tensor_traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(tensor_clear)},
+      {Py_tp_doc, const_cast<char*>("Parameter(data=None, requires_grad=True)\n\n"
+                                    "A tensor that a module registers as one of its parameters.")},
+      {0, nullptr},
+  };
+  PyType_Spec spec{"tapegrad.nn.Parameter", sizeof(PyTensor), 0,
+                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+  PyRef bases(PyTuple_Pack(1, tensor_type));
+  if (!bases) return false;
+  parameter_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpecWithBases(&spec, bases.get()));
+  return parameter_type && PyModule_AddObjectRef(module, "Parameter", reinterpret_cast<PyObject*>(parameter_type)) == 0;
+}
+
+}  // namespace
+
+FastCall find_method(const char* name) noexcept {
+  for (PyMethodDef* table : tensor_methods())
+    for (; table->ml_name; ++table)
+      if (std::strcmp(table->ml_name, name) == 0)
+        return reinterpret_cast<FastCall>(reinterpret_cast<void (*)()>(table->ml_meth));
+  return nullptr;
+}
+
+bool init_tensor_type(PyObject* module) {
+  install_release_hook();
+  std::vector<PyType_Slot> slots = {
+      {Py_tp_new, reinterpret_cast<void*>(tensor_new)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(tensor_dealloc)},
+      {Py_tp_finalize, reinterpret_cast<void*>(tensor_finalize)},
+      {Py_tp_traverse, reinterpret_cast<void*>(tensor_traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(tensor_clear)},
+      {Py_tp_hash, reinterpret_cast<void*>(tensor_hash)},
+      {Py_tp_members, members},
+      {Py_tp_methods, all_methods().data()},
+      {Py_tp_getset, overridable_properties(tensor_properties)},
+      {Py_tp_doc, const_cast<char*>("A rectangular array of numbers of one dtype on one device.")},
+  };
+  add_number_slots(slots);
+  add_index_slots(slots);
+  add_buffer_slots(slots);
+  slots.push_back({0, nullptr});
+  PyType_Spec spec{"tapegrad.Tensor", sizeof(PyTensor), 0,
+                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots.data()};
+  tensor_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!tensor_type || PyModule_AddObjectRef(module, "Tensor", reinterpret_cast<PyObject*>(tensor_type)) < 0)
+    return false;
+  return init_parameter(module);
+}
+
+}  // namespace tapegrad::python
