@@ -225,28 +225,26 @@ std::vector<Tensor> ArgumentsBase::out_tensors(int i, size_t n) const {
   return out;
 }
 
-std::vector<Tensor> ArgumentsBase::tensors(int i) const {
-  if (TG_LIKELY(num_varargs_ < 0 || i != signature_.varargs)) return to_tensors(slots_[i], ctx(i));
-  std::vector<Tensor> values;
+template <class List, class F>
+List ArgumentsBase::spelled_out(int i, F&& convert) const {
+  List values;
   values.reserve(static_cast<size_t>(num_varargs_));
   for (Py_ssize_t k = 0; k < num_varargs_; ++k) {
     Ctx where = ctx(i);
     where.position += static_cast<int>(k);
-    values.push_back(to_tensor(varargs_[k], where));
+    values.push_back(convert(varargs_[k], where));
   }
   return values;
 }
 
+std::vector<Tensor> ArgumentsBase::tensors(int i) const {
+  if (TG_LIKELY(num_varargs_ < 0 || i != signature_.varargs)) return to_tensors(slots_[i], ctx(i));
+  return spelled_out<std::vector<Tensor>>(i, to_tensor);
+}
+
 DimVector ArgumentsBase::ints(int i) const {
   if (TG_LIKELY(num_varargs_ < 0 || i != signature_.varargs)) return to_ints(slots_[i], ctx(i));
-  DimVector values;
-  values.reserve(static_cast<size_t>(num_varargs_));
-  for (Py_ssize_t k = 0; k < num_varargs_; ++k) {
-    Ctx where = ctx(i);
-    where.position += static_cast<int>(k);
-    values.push_back(to_int(varargs_[k], where));
-  }
-  return values;
+  return spelled_out<DimVector>(i, to_int);
 }
 
 OptionalDims ArgumentsBase::optional_ints(int i) const {

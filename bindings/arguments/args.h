@@ -58,8 +58,7 @@ struct Arg {
 struct Signature {
   const char* name;  // as messages show it: "add"
   const Arg* args;
-  uint8_t num_args;
-  uint8_t num_positional;         // before the `*`; self included
+  uint8_t num_args, num_positional;  // positional: before the `*`; self included
   int8_t varargs;                 // slot of the list that may be spelled out (`x.view(2, 3)`, `meshgrid(x, y)`), or -1
   const char* text;               // "(Tensor input, *, Scalar alpha=1)", for the list of overloads in a message
   PyObject** interned = nullptr;  // names as interned strings, made at the first call with a keyword
@@ -203,6 +202,8 @@ class ArgumentsBase {
   };
   Problem bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept;
   Problem bind_keywords(PyObject* const* values, PyObject* kwnames) noexcept;
+  template <class List, class F>  // the values of a list that the call spells out
+  List spelled_out(int i, F&& convert) const;
   TG_COLD void report(const Problem& problem, PyObject* self, Py_ssize_t nargs) const;
   bool absent_ints(int i) const noexcept { return slots_[i] == nullptr; }
 

@@ -2,7 +2,7 @@
 // once, when the type is made, in the tables of the registry; a call costs what the generated parser costs.
 #pragma once
 
-#include "tapegrad/bindings/interpreter/errors.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 
 namespace tapegrad::python {
 
@@ -11,8 +11,8 @@ using FastCall = PyObject* (*)(PyObject* self, PyObject* const* args, Py_ssize_t
 // Null when there is no such method.
 FastCall find_method(const char* name) noexcept;
 
-inline PyCFunction as_c_function(FastCall f) noexcept {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
+inline void expect_args(Py_ssize_t nargs, Py_ssize_t wanted, const char* op) {
+  TG_CHECK(nargs == wanted, Type, "{}: expected {} arguments: got {}", op, wanted, nargs);
 }
 
 // `self.name(args...)` through Python's lookup, for what is not hot. Raises PythonError.

@@ -625,8 +625,7 @@ PyMethodDef tensor_override_methods[] = {
 PyMethodDef override_functions[] = {
     {"_has_torch_function", has_torch_function, METH_O, nullptr},
     {"_has_torch_function_unary", has_torch_function_unary, METH_O, nullptr},
-    {"_has_torch_function_variadic",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(has_torch_function_variadic)), METH_FASTCALL, nullptr},
+    {"_has_torch_function_variadic", as_c_function(has_torch_function_variadic), METH_FASTCALL, nullptr},
     {"_handle_torch_function", as_c_function(handle_torch_function), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"_overloaded_args", overloaded_args, METH_O, nullptr},
     {"_call_unasked", call_unasked, METH_VARARGS, nullptr},

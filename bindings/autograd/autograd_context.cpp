@@ -2,9 +2,12 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <array>
+
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/stack.h"
 
@@ -35,34 +38,26 @@ PyObject* context_new(PyTypeObject* type, PyObject*, PyObject*) {
   return o;
 }
 
+std::array<PyObject**, 5> owned_by(PyContext& ctx) noexcept {
+  return {&ctx.dict, &ctx.needs_input_grad, &ctx.to_save, &ctx.dirty, &ctx.non_differentiable};
+}
+
 int context_traverse(PyObject* o, visitproc visit, void* arg) {
-  PyContext& ctx = context(o);
   Py_VISIT(Py_TYPE(o));
-  Py_VISIT(ctx.dict);
-  Py_VISIT(ctx.needs_input_grad);
-  Py_VISIT(ctx.to_save);
-  Py_VISIT(ctx.dirty);
-  Py_VISIT(ctx.non_differentiable);
+  for (PyObject** p : owned_by(context(o))) Py_VISIT(*p);
   return 0;
 }
 
 int context_clear(PyObject* o) {
-  PyContext& ctx = context(o);
-  Py_CLEAR(ctx.dict);
-  Py_CLEAR(ctx.needs_input_grad);
-  Py_CLEAR(ctx.to_save);
-  Py_CLEAR(ctx.dirty);
-  Py_CLEAR(ctx.non_differentiable);
+  for (PyObject** p : owned_by(context(o))) Py_CLEAR(*p);
   return 0;
 }
 
 void context_dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
   PyObject_GC_UnTrack(o);
   if (context(o).weakrefs) PyObject_ClearWeakRefs(o);
   context_clear(o);
-  type->tp_free(o);
-  Py_DECREF(type);
+  free_object(o);
 }
 
 void keep_tuple(PyObject*& slot, PyObject* args) { Py_XSETREF(slot, Py_NewRef(args)); }
@@ -183,11 +178,8 @@ autograd::GradList PyFunctionNode::apply(autograd::GradList grads) {
   autograd::TensorList list(grads.begin(), grads.end());
   grads.clear();
   materialize(list);
-  const auto n = static_cast<Py_ssize_t>(list.size());
-  PyRef args = own(PyTuple_New(n + 1));
-  PyTuple_SET_ITEM(args.get(), 0, Py_NewRef(ctx));
-  for (Py_ssize_t i = 0; i < n; ++i)
-    PyTuple_SET_ITEM(args.get(), i + 1, check(wrap(std::move(list[static_cast<size_t>(i)]))));
+  PyRef args =
+      new_tuple(list.size() + 1, [&](size_t i) { return i == 0 ? Py_NewRef(ctx) : wrap(std::move(list[i - 1])); });
   PyRef cls = own(PyObject_GetAttr(ctx, names().forward_cls));
   PyRef backward = own(PyObject_GetAttr(cls.get(), names().backward));
   PyRef result = own(PyObject_CallObject(backward.get(), args.get()));
@@ -234,8 +226,7 @@ Results call_forward(PyObject* cls, PyObject* ctx, PyObject* const* args, Py_ssi
   if (sets_context.get() == Py_True) {
     result = own(PyObject_Vectorcall(forward.get(), args, static_cast<size_t>(nargs), nullptr));
     PyRef setup = own(PyObject_GetAttr(cls, names().setup_context));
-    PyRef inputs = own(PyTuple_New(nargs));
-    for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(inputs.get(), i, Py_NewRef(args[i]));
+    PyRef inputs = new_tuple(static_cast<size_t>(nargs), [&](size_t i) { return Py_NewRef(args[i]); });
     PyObject* setup_args[] = {ctx, inputs.get(), result.get()};
     own(PyObject_Vectorcall(setup.get(), setup_args, 3, nullptr));
   } else {
@@ -266,13 +257,12 @@ PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
   auto node = make_intrusive<PyFunctionNode>(ctx.get());
 
   std::vector<Tensor> inputs;
-  PyRef needs = own(PyTuple_New(nargs));
-  for (Py_ssize_t i = 0; i < nargs; ++i) {
+  PyRef needs = new_tuple(static_cast<size_t>(nargs), [&](size_t i) {
     const bool tensor = is_tensor(args[i]);
     node->is_tensor.push_back(tensor);
     if (tensor) inputs.push_back(unwrap(args[i]));
-    PyTuple_SET_ITEM(needs.get(), i, PyBool_FromLong(tensor && autograd::needs_grad(inputs.back())));
-  }
+    return PyBool_FromLong(tensor && autograd::needs_grad(inputs.back()));
+  });
   context(ctx.get()).needs_input_grad = needs.release();
   const bool recording = grad_enabled() && autograd::needs_grad(TensorSpan(inputs));
   if (recording)
@@ -291,41 +281,30 @@ PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
   Py_CLEAR(c.non_differentiable);
   Py_CLEAR(c.to_save);
 
-  const auto n = static_cast<Py_ssize_t>(results.tensors.size());
-  PyRef outputs = own(PyTuple_New(n));
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    Tensor& t = results.tensors[static_cast<size_t>(i)];
-    PyTuple_SET_ITEM(outputs.get(), i,
-                     t.defined() ? check(wrap(std::move(t))) : Py_NewRef(PyTuple_GET_ITEM(results.objects.get(), i)));
-  }
+  PyRef outputs = new_tuple(results.tensors.size(), [&](size_t i) {
+    Tensor& t = results.tensors[i];
+    if (t.defined()) return wrap(std::move(t));
+    return Py_NewRef(PyTuple_GET_ITEM(results.objects.get(), static_cast<Py_ssize_t>(i)));
+  });
   if (results.single) return Py_NewRef(PyTuple_GET_ITEM(outputs.get(), 0));
   return outputs.release();
   TG_PY_CATCH
 }
 
-PyMethodDef apply_function = {"apply", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function_apply)),
-                              METH_FASTCALL,
+PyMethodDef apply_function = {"apply", as_c_function(function_apply), METH_FASTCALL,
                               "apply(*args)\n\nRuns forward and records the call; takes what forward takes after ctx."};
 
 }  // namespace
 
 bool init_contexts(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_new, reinterpret_cast<void*>(context_new)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(context_dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(context_traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(context_clear)},
-      {Py_tp_methods, context_methods},
-      {Py_tp_getset, context_properties},
-      {Py_tp_members, context_members},
-      {Py_tp_doc, const_cast<char*>("The context of a call of a custom Function: `ctx` of forward and backward.")},
-      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad.autograd.function.FunctionCtx", sizeof(PyContext), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
-  context_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!context_type || PyModule_AddObjectRef(module, "FunctionCtx", reinterpret_cast<PyObject*>(context_type)) < 0)
-    return false;
+  // clang-format off
+  context_type = add_type(module, "tapegrad.autograd.function.FunctionCtx", sizeof(PyContext),
+                          Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, {
+      {Py_tp_new, context_new}, {Py_tp_dealloc, context_dealloc}, {Py_tp_traverse, context_traverse}, {Py_tp_clear, context_clear},
+      {Py_tp_methods, context_methods}, {Py_tp_getset, context_properties}, {Py_tp_members, context_members},
+      {Py_tp_doc, "The context of a call of a custom Function: `ctx` of forward and backward."}});
+  // clang-format on
+  if (!context_type) return false;
   PyRef apply(PyCFunction_New(&apply_function, nullptr));
   return apply && PyModule_AddObjectRef(module, "apply", apply.get()) == 0;
 }

@@ -2,6 +2,7 @@
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
 namespace tapegrad::python {
@@ -14,10 +15,7 @@ namespace {
 
 // A tuple of gradients; absent ones are None.
 PyRef tuple_of(const autograd::GradList& grads) {
-  PyRef tuple = own(PyTuple_New(static_cast<Py_ssize_t>(grads.size())));
-  for (size_t i = 0; i < grads.size(); ++i)
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), check(wrap(grads[i])));
-  return tuple;
+  return new_tuple(grads.size(), [&](size_t i) { return wrap(grads[i]); });
 }
 
 Tensor replacement(PyObject* o, const char* what) {
@@ -83,30 +81,18 @@ namespace {
 
 // --- handles ---
 
-struct PyHandle {
-  PyObject_HEAD autograd::HookHandle handle;
-};
-
+using PyHandle = Boxed<autograd::HookHandle>;
 PyTypeObject* handle_type = nullptr;
-
-void handle_dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
-  reinterpret_cast<PyHandle*>(o)->handle.~HookHandle();
-  type->tp_free(o);
-  Py_DECREF(type);
-}
 
 PyObject* handle_remove(PyObject* o, PyObject*) {
   TG_PY_TRY
-  reinterpret_cast<PyHandle*>(o)->handle.remove();
+  unbox<autograd::HookHandle>(o).remove();
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
 PyObject* handle_enter(PyObject* o, PyObject*) { return Py_NewRef(o); }
 PyObject* handle_exit(PyObject* o, PyObject*) { return handle_remove(o, nullptr); }
-PyObject* handle_id(PyObject* o, void*) {
-  return PyLong_FromUnsignedLongLong(reinterpret_cast<PyHandle*>(o)->handle.id());
-}
+PyObject* handle_id(PyObject* o, void*) { return PyLong_FromUnsignedLongLong(unbox<autograd::HookHandle>(o).id()); }
 
 PyMethodDef handle_methods[] = {
     {"remove", handle_remove, METH_NOARGS, "Takes the hook off."},
@@ -136,12 +122,7 @@ PyObject* register_post_accumulate(PyObject* self, PyObject* hook) {
 
 }  // namespace
 
-PyObject* wrap_handle(autograd::HookHandle handle) {
-  auto* self = reinterpret_cast<PyHandle*>(handle_type->tp_alloc(handle_type, 0));
-  if (!self) throw_python_error();
-  new (&self->handle) autograd::HookHandle(std::move(handle));
-  return reinterpret_cast<PyObject*>(self);
-}
+PyObject* wrap_handle(autograd::HookHandle handle) { return box(handle_type, std::move(handle)); }
 
 PyMethodDef tensor_hook_methods[] = {
     {"register_hook", register_hook, METH_O,
@@ -153,17 +134,13 @@ PyMethodDef tensor_hook_methods[] = {
 };
 
 bool init_handles(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_dealloc, reinterpret_cast<void*>(handle_dealloc)},
-      {Py_tp_methods, handle_methods},
-      {Py_tp_getset, handle_properties},
-      {Py_tp_doc, const_cast<char*>("A registered hook; remove() takes it off.")},
-      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad.utils.hooks.RemovableHandle", sizeof(PyHandle), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  handle_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return handle_type && PyModule_AddObjectRef(module, "HookHandle", reinterpret_cast<PyObject*>(handle_type)) == 0;
+  handle_type =
+      add_type(module, "tapegrad.utils.hooks.RemovableHandle", sizeof(PyHandle), Py_TPFLAGS_DISALLOW_INSTANTIATION,
+               {{Py_tp_dealloc, dealloc_boxed<autograd::HookHandle>},
+                {Py_tp_methods, handle_methods},
+                {Py_tp_getset, handle_properties},
+                {Py_tp_doc, "A registered hook; remove() takes it off."}});
+  return handle_type != nullptr;
 }
 
 }  // namespace tapegrad::python

@@ -3,6 +3,7 @@
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::python {
@@ -143,32 +144,20 @@ PyObject* new_set_grad_enabled(PyTypeObject* type, PyObject* args, PyObject* kwa
   TG_PY_CATCH
 }
 
-void dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
-  type->tp_free(o);
-  Py_DECREF(type);
-}
-
 PyMethodDef mode_methods[] = {
     {"__enter__", enter, METH_NOARGS, nullptr},
-    {"__exit__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(leave)), METH_FASTCALL, nullptr},
+    {"__exit__", as_c_function(leave), METH_FASTCALL, nullptr},
     {"clone", clone, METH_NOARGS, nullptr},
     {},
 };
 
-bool add_type(PyObject* module, const char* name, newfunc make_new, const char* doc) {
-  PyType_Slot slots[] = {
-      {Py_tp_new, reinterpret_cast<void*>(make_new)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-      {Py_tp_call, reinterpret_cast<void*>(call)},
-      {Py_tp_methods, mode_methods},
-      {Py_tp_doc, const_cast<char*>(doc)},
-      {0, nullptr},
-  };
-  const char* dot = std::strrchr(name, '.');
-  PyType_Spec spec{name, sizeof(PyMode), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-  PyRef type(PyType_FromSpec(&spec));
-  return type && PyModule_AddObjectRef(module, dot + 1, type.get()) == 0;
+bool add_mode(PyObject* module, const char* name, newfunc make_new, const char* doc) {
+  return add_type(module, name, sizeof(PyMode), Py_TPFLAGS_BASETYPE,
+                  {{Py_tp_new, make_new},
+                   {Py_tp_dealloc, free_object},
+                   {Py_tp_call, call},
+                   {Py_tp_methods, mode_methods},
+                   {Py_tp_doc, doc}}) != nullptr;
 }
 
 PyObject* is_grad_enabled(PyObject*, PyObject*) {
@@ -187,14 +176,14 @@ PyMethodDef mode_functions[] = {
 }  // namespace
 
 bool init_grad_modes(PyObject* module) {
-  return add_type(module, "tapegrad.no_grad", new_plain<kNoGrad>,
+  return add_mode(module, "tapegrad.no_grad", new_plain<kNoGrad>,
                   "Nothing is recorded inside. A context manager and a decorator.") &&
-         add_type(module, "tapegrad.enable_grad", new_plain<kEnable>,
+         add_mode(module, "tapegrad.enable_grad", new_plain<kEnable>,
                   "Operators are recorded inside, also within no_grad. A context manager and a decorator.") &&
-         add_type(module, "tapegrad.inference_mode", new_inference,
+         add_mode(module, "tapegrad.inference_mode", new_inference,
                   "inference_mode(mode=True)\n\nAs no_grad, and what is made inside can never be recorded. A context "
                   "manager and a decorator.") &&
-         add_type(
+         add_mode(
              module, "tapegrad.set_grad_enabled", new_set_grad_enabled,
              "set_grad_enabled(mode)\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
          PyModule_AddFunctions(module, mode_functions) == 0;

@@ -11,6 +11,7 @@
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
 namespace tapegrad::python {
@@ -26,12 +27,10 @@ autograd::Node& node_of(PyObject* o) { return *reinterpret_cast<PyNode*>(o)->nod
 
 void node_dealloc(PyObject* o) {
   auto* self = reinterpret_cast<PyNode*>(o);
-  PyTypeObject* type = Py_TYPE(o);
   PyObject_GC_UnTrack(o);
   if (self->node && self->node->python == o) self->node->python = nullptr;
   self->node.~intrusive_ptr();
-  type->tp_free(o);
-  Py_DECREF(type);
+  free_object(o);
 }
 
 PyObject* node_name(PyObject* o, PyObject*) { return PyUnicode_FromString(node_of(o).name()); }
@@ -41,12 +40,11 @@ PyObject* node_repr(PyObject* o) { return PyUnicode_FromFormat("<%s object at %p
 PyObject* next_functions(PyObject* o, void*) {
   TG_PY_TRY
   const auto& edges = node_of(o).edges;
-  PyRef tuple = own(PyTuple_New(static_cast<Py_ssize_t>(edges.size())));
-  for (size_t i = 0; i < edges.size(); ++i) {
-    PyRef node(edges[i].defined() ? check(wrap_tape_node(edges[i].node)) : Py_NewRef(Py_None));
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), check(Py_BuildValue("(OI)", node.get(), edges[i].input)));
-  }
-  return tuple.release();
+  auto edge = [&](size_t i) {
+    return Py_BuildValue("(NI)", edges[i].defined() ? wrap_tape_node(edges[i].node) : Py_NewRef(Py_None),
+                         edges[i].input);
+  };
+  return new_tuple(edges.size(), edge).release();
   TG_PY_CATCH
 }
 
@@ -170,14 +168,10 @@ PyTypeObject* type_for(const char* name) {
   auto& type = types[name];
   if (type) return type;
   auto* full_name = new std::string(std::string("tapegrad.autograd.") + name);
-  PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc)},
-                         {Py_tp_traverse, reinterpret_cast<void*>(node_traverse)},
-                         {Py_tp_clear, reinterpret_cast<void*>(node_clear)},
-                         {0, nullptr}};
-  PyType_Spec spec{full_name->c_str(), sizeof(PyNode), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-  PyRef bases = own(PyTuple_Pack(1, node_type));
-  type = reinterpret_cast<PyTypeObject*>(check(PyType_FromSpecWithBases(&spec, bases.get())));
+  type =
+      add_type(nullptr, full_name->c_str(), sizeof(PyNode), Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+               {{Py_tp_dealloc, node_dealloc}, {Py_tp_traverse, node_traverse}, {Py_tp_clear, node_clear}}, node_type);
+  if (!type) throw_python_error();
   return type;
 }
 
@@ -197,24 +191,15 @@ PyObject* wrap_tape_node(intrusive_ptr<autograd::Node> node) {
 }
 
 bool init_nodes(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_dealloc, reinterpret_cast<void*>(node_dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(node_traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(node_clear)},
-      {Py_tp_repr, reinterpret_cast<void*>(node_repr)},
-      {Py_tp_call, reinterpret_cast<void*>(node_call)},
-      {Py_tp_getattro, reinterpret_cast<void*>(node_getattr)},
-      {Py_tp_setattro, reinterpret_cast<void*>(node_setattr)},
-      {Py_tp_methods, node_methods},
-      {Py_tp_getset, node_properties},
-      {Py_tp_doc, const_cast<char*>("A recorded operator of the tape.")},
-      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad.autograd.graph.Node", sizeof(PyNode), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                   slots};
-  node_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!node_type || PyModule_AddObjectRef(module, "Node", reinterpret_cast<PyObject*>(node_type)) < 0) return false;
+  // clang-format off
+  node_type = add_type(module, "tapegrad.autograd.graph.Node", sizeof(PyNode),
+                       Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, {
+      {Py_tp_dealloc, node_dealloc}, {Py_tp_traverse, node_traverse}, {Py_tp_clear, node_clear},
+      {Py_tp_repr, node_repr}, {Py_tp_call, node_call}, {Py_tp_getattro, node_getattr}, {Py_tp_setattro, node_setattr},
+      {Py_tp_methods, node_methods}, {Py_tp_getset, node_properties},
+      {Py_tp_doc, "A recorded operator of the tape."}});
+  // clang-format on
+  if (!node_type) return false;
   wrap_node = wrap_tape_node;
   return true;
 }

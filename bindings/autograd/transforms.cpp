@@ -6,16 +6,13 @@
 #include "tapegrad/aten/batch/tape_below.h"
 #include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/autocast.h"
-#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
 
 namespace tapegrad::python {
 namespace {
-
-void expect(Py_ssize_t nargs, Py_ssize_t wanted, const char* op) {
-  TG_CHECK(nargs == wanted, Type, "{}: expected {} arguments: got {}", op, wanted, nargs);
-}
 
 // Autocast knows CPU and CUDA; the index of a device type among them.
 DeviceType cast_device(PyObject* o, const char* op) {
@@ -24,52 +21,31 @@ DeviceType cast_device(PyObject* o, const char* op) {
   return name == "cpu" ? DeviceType::CPU : DeviceType::CUDA;
 }
 
-// _autocast_enabled(device_type[, value])
-PyObject* autocast_enabled(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+// _autocast_enabled(device_type[, value]), _autocast_dtype(device_type[, dtype]); kOp, kArg: of the public setter.
+template <Text kOp, Text kArg, auto kGet, auto kSet, auto kConvert>
+PyObject* autocast_setting(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
-  constexpr const char* kOp = "set_autocast_enabled";
-  const DeviceType device = cast_device(args[0], kOp);
-  if (nargs == 1) return wrap(autocast::enabled(device));
-  expect(nargs, 2, kOp);
-  autocast::set_enabled(device, to_bool(args[1], {kOp, "enabled"}));
+  if (nargs != 1) expect_args(nargs, 2, kOp.text);
+  const DeviceType device = cast_device(args[0], kOp.text);
+  if (nargs == 1) return wrap(kGet(device));
+  kSet(device, kConvert(args[1], {kOp.text, kArg.text}));
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+void set_enabled(DeviceType device, bool enabled) {
+  autocast::set_enabled(device, enabled);
   keep_modes(kModeAutocast);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
-
-// _autocast_dtype(device_type[, dtype])
-PyObject* autocast_dtype(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
-  constexpr const char* kOp = "set_autocast_dtype";
-  const DeviceType device = cast_device(args[0], kOp);
-  if (nargs == 1) return wrap(autocast::dtype(device));
-  expect(nargs, 2, kOp);
-  autocast::set_dtype(device, to_dtype(args[1], {kOp, "dtype"}));
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-PyObject* cache_enabled(PyObject*, PyObject*) { return wrap(autocast::cache_enabled()); }
-PyObject* set_cache_enabled(PyObject*, PyObject* value) {
-  TG_PY_TRY
-  autocast::set_cache_enabled(to_bool(value, {"set_autocast_cache_enabled", "enabled"}));
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-PyObject* clear_cache(PyObject*, PyObject*) {
-  autocast::clear_cache();
-  Py_RETURN_NONE;
-}
-PyObject* nesting(PyObject*, PyObject* by) {
-  TG_PY_TRY
-  return PyLong_FromLong(autocast::change_nesting(static_cast<int>(to_int(by, {"autocast", "by"}))));
-  TG_PY_CATCH
-}
+constexpr auto autocast_enabled =
+    autocast_setting<"set_autocast_enabled", "enabled", autocast::enabled, set_enabled, to_bool>;
+constexpr auto autocast_dtype =
+    autocast_setting<"set_autocast_dtype", "dtype", autocast::dtype, autocast::set_dtype, to_dtype>;
 
 // _vmap_enter(size, randomness): the new level
 PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
-  expect(nargs, 2, "vmap");
+  expect_args(nargs, 2, "vmap");
   const std::string_view randomness = to_str(args[1], {"vmap", "randomness"});
   const int level =
       batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same"        ? batch::Randomness::Same
@@ -80,20 +56,10 @@ PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
-PyObject* vmap_leave(PyObject*, PyObject* level) {
-  TG_PY_TRY
-  batch::leave(static_cast<int>(to_int(level, {"vmap", "level"})));
-  keep_modes(kModeBatch);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-PyObject* vmap_depth(PyObject*, PyObject*) { return PyLong_FromLong(batch::depth()); }
-
 // _vmap_wrap(tensor, level, has_dim)
 PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
-  expect(nargs, 3, "vmap");
+  expect_args(nargs, 3, "vmap");
   const int level = static_cast<int>(to_int(args[1], {"vmap", "level"}));
   TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
   return wrap(batch::wrap(to_tensor(args[0], {"vmap", "tensor"}), level, to_bool(args[2], {"vmap", "has_dim"})));
@@ -103,7 +69,7 @@ PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 // _vmap_unwrap(tensor, level): the tensor below it, and whether it has samples along dimension 0
 PyObject* vmap_unwrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
-  expect(nargs, 2, "vmap");
+  expect_args(nargs, 2, "vmap");
   auto [t, has_dim] =
       batch::unwrap(to_tensor(args[0], {"vmap", "tensor"}), static_cast<int>(to_int(args[1], {"vmap", "level"})));
   PyRef below = own(wrap(t));
@@ -111,29 +77,11 @@ PyObject* vmap_unwrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
-// _vmap_level(tensor): that of a batched tensor, else 0
-PyObject* vmap_level(PyObject*, PyObject* tensor) {
-  TG_PY_TRY
-  const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
-  return PyLong_FromLong(batch::is_batched(t) ? batch::impl_of(t).level() : 0);
-  TG_PY_CATCH
-}
-
-// _vmap_physical(tensor): what a batched tensor stands for, for printing
-PyObject* vmap_physical(PyObject*, PyObject* tensor) {
-  TG_PY_TRY
-  const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
-  return wrap(batch::is_batched(t) ? batch::impl_of(t).physical() : t);
-  TG_PY_CATCH
-}
-
-PyObject* vmap_recorded(PyObject*, PyObject*) { return wrap(batch::tape_below()); }
-
 // _reaches_others(tensors, inputs): whether what the tensors were computed from has leaves apart from the inputs. An
 // input that is no leaf leads on to others.
 PyObject* reaches_others(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
-  expect(nargs, 2, "func");
+  expect_args(nargs, 2, "func");
   std::unordered_set<const TensorImpl*> own;
   for (const Tensor& t : to_tensors(args[1], {"func", "inputs"})) own.insert(t.impl());
   std::vector<intrusive_ptr<autograd::Node>> waiting;
@@ -156,30 +104,40 @@ PyObject* reaches_others(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
-template <class F>
-PyCFunction erase(F* f) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
-}
-
 }  // namespace
 
+// clang-format off
 PyMethodDef transform_functions[] = {
-    {"_autocast_enabled", erase(&autocast_enabled), METH_FASTCALL, "_autocast_enabled(device_type[, value])"},
-    {"_autocast_dtype", erase(&autocast_dtype), METH_FASTCALL, "_autocast_dtype(device_type[, dtype])"},
-    {"_autocast_cache_enabled", &cache_enabled, METH_NOARGS, nullptr},
-    {"_set_autocast_cache_enabled", &set_cache_enabled, METH_O, nullptr},
-    {"_clear_autocast_cache", &clear_cache, METH_NOARGS, nullptr},
-    {"_autocast_nesting", &nesting, METH_O, "_autocast_nesting(by): the count of nested scopes"},
-    {"_vmap_enter", erase(&vmap_enter), METH_FASTCALL, "_vmap_enter(size, randomness): the new level"},
-    {"_vmap_leave", &vmap_leave, METH_O, "_vmap_leave(level)"},
-    {"_vmap_depth", &vmap_depth, METH_NOARGS, nullptr},
-    {"_vmap_wrap", erase(&vmap_wrap), METH_FASTCALL, "_vmap_wrap(tensor, level, has_dim)"},
-    {"_vmap_unwrap", erase(&vmap_unwrap), METH_FASTCALL, "_vmap_unwrap(tensor, level): (tensor, has_dim)"},
-    {"_vmap_level", &vmap_level, METH_O, "_vmap_level(tensor)"},
-    {"_vmap_physical", &vmap_physical, METH_O, "_vmap_physical(tensor)"},
-    {"_vmap_recorded", &vmap_recorded, METH_NOARGS, "whether a tape below the levels knows their tensors"},
-    {"_reaches_others", erase(&reaches_others), METH_FASTCALL, "_reaches_others(tensors, inputs)"},
-    {nullptr, nullptr, 0, nullptr},
+    {"_autocast_enabled", as_c_function(autocast_enabled), METH_FASTCALL, "_autocast_enabled(device_type[, value])"},
+    {"_autocast_dtype", as_c_function(autocast_dtype), METH_FASTCALL, "_autocast_dtype(device_type[, dtype])"},
+    method<"_autocast_cache_enabled", [] { return autocast::cache_enabled(); }>(),
+    method<"_set_autocast_cache_enabled", [](PyObject* value) {
+      autocast::set_cache_enabled(to_bool(value, {"set_autocast_cache_enabled", "enabled"}));
+    }>(),
+    method<"_clear_autocast_cache", [] { autocast::clear_cache(); }>(),
+    method<"_autocast_nesting", [](PyObject* by) {
+      return autocast::change_nesting(static_cast<int>(to_int(by, {"autocast", "by"})));
+    }>("_autocast_nesting(by): the count of nested scopes"),
+    {"_vmap_enter", as_c_function(vmap_enter), METH_FASTCALL, "_vmap_enter(size, randomness): the new level"},
+    method<"_vmap_leave", [](PyObject* level) {
+      batch::leave(static_cast<int>(to_int(level, {"vmap", "level"})));
+      keep_modes(kModeBatch);
+    }>("_vmap_leave(level)"),
+    method<"_vmap_depth", [] { return batch::depth(); }>(),
+    {"_vmap_wrap", as_c_function(vmap_wrap), METH_FASTCALL, "_vmap_wrap(tensor, level, has_dim)"},
+    {"_vmap_unwrap", as_c_function(vmap_unwrap), METH_FASTCALL, "_vmap_unwrap(tensor, level): (tensor, has_dim)"},
+    method<"_vmap_level", [](PyObject* tensor) {  // that of a batched tensor, else 0
+      const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
+      return batch::is_batched(t) ? batch::impl_of(t).level() : 0;
+    }>("_vmap_level(tensor)"),
+    method<"_vmap_physical", [](PyObject* tensor) {  // what a batched tensor stands for, for printing
+      const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
+      return batch::is_batched(t) ? batch::impl_of(t).physical() : t;
+    }>("_vmap_physical(tensor)"),
+    method<"_vmap_recorded", [] { return batch::tape_below(); }>("whether a tape below the levels knows their tensors"),
+    {"_reaches_others", as_c_function(reaches_others), METH_FASTCALL, "_reaches_others(tensors, inputs)"},
+    {},
 };
+// clang-format on
 
 }  // namespace tapegrad::python

@@ -135,43 +135,6 @@ PyObject* dlpack_device_method(PyObject* self, PyObject*) {
   TG_PY_CATCH
 }
 
-// `struct`'s letter for a dtype; null where there is none.
-const char* buffer_format(DType t) {
-  switch (t) {
-    case DType::bool_:
-      return "?";
-    case DType::uint8:
-      return "B";
-    case DType::int8:
-      return "b";
-    case DType::int16:
-      return "h";
-    case DType::int32:
-      return "i";
-    case DType::int64:
-      return "q";
-    case DType::uint16:
-      return "H";
-    case DType::uint32:
-      return "I";
-    case DType::uint64:
-      return "Q";
-    case DType::float16:
-      return "e";
-    case DType::float32:
-      return "f";
-    case DType::float64:
-      return "d";
-    case DType::complex64:
-      return "Zf";
-    case DType::complex128:
-      return "Zd";
-    case DType::bfloat16:
-      break;
-  }
-  return nullptr;
-}
-
 int refuse_buffer(const char* why) {
   PyErr_SetString(PyExc_BufferError, why);
   return -1;
@@ -318,9 +281,9 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
 
 }  // namespace
 
-void add_buffer_slots(std::vector<PyType_Slot>& slots) {
-  slots.push_back({Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)});
-  slots.push_back({Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)});
+void add_buffer_slots(std::vector<Slot>& slots) {
+  slots.push_back({Py_bf_getbuffer, get_buffer});
+  slots.push_back({Py_bf_releasebuffer, release_buffer});
 }
 
 PyMethodDef tensor_exchange_methods[] = {

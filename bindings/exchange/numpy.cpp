@@ -15,80 +15,46 @@ namespace tapegrad::python {
 
 namespace {
 
+// Dtypes, NumPy's numbers of types, and the letters of `struct`. Of several numbers for one dtype arrays get the first.
+struct ElementType {
+  int number;
+  DType dtype;
+  const char* format = nullptr;
+};
+// C's int, long and long long are distinct to NumPy whatever their sizes.
+constexpr DType kLong = sizeof(long) == 4 ? DType::int32 : DType::int64;
+constexpr DType kUnsignedLong = sizeof(long) == 4 ? DType::uint32 : DType::uint64;
+// clang-format off
+constexpr ElementType kElementTypes[] = {
+    {NPY_BOOL, DType::bool_, "?"},
+    {NPY_UINT8, DType::uint8, "B"}, {NPY_INT8, DType::int8, "b"},
+    {NPY_INT16, DType::int16, "h"}, {NPY_UINT16, DType::uint16, "H"},
+    {NPY_INT32, DType::int32, "i"}, {NPY_INT64, DType::int64, "q"},
+    {NPY_UINT32, DType::uint32, "I"}, {NPY_UINT64, DType::uint64, "Q"},
+    {NPY_FLOAT16, DType::float16, "e"}, {NPY_FLOAT32, DType::float32, "f"}, {NPY_FLOAT64, DType::float64, "d"},
+    {NPY_COMPLEX64, DType::complex64, "Zf"}, {NPY_COMPLEX128, DType::complex128, "Zd"},
+    {NPY_INT, DType::int32}, {NPY_LONG, kLong}, {NPY_LONGLONG, DType::int64},
+    {NPY_UINT, DType::uint32}, {NPY_ULONG, kUnsignedLong}, {NPY_ULONGLONG, DType::uint64},
+};
+// clang-format on
+static_assert(sizeof(int) == 4 && sizeof(long long) == 8);
+
 std::optional<DType> from_type_number(int number) noexcept {
-  switch (number) {
-    case NPY_BOOL:
-      return DType::bool_;
-    case NPY_UINT8:
-      return DType::uint8;
-    case NPY_INT8:
-      return DType::int8;
-    case NPY_INT16:
-      return DType::int16;
-    case NPY_UINT16:
-      return DType::uint16;
-    case NPY_FLOAT16:
-      return DType::float16;
-    case NPY_FLOAT32:
-      return DType::float32;
-    case NPY_FLOAT64:
-      return DType::float64;
-    case NPY_COMPLEX64:
-      return DType::complex64;
-    case NPY_COMPLEX128:
-      return DType::complex128;
-    // C's int, long and long long are distinct to NumPy whatever their sizes.
-    case NPY_INT:
-      return sizeof(int) == 4 ? DType::int32 : DType::int64;
-    case NPY_LONG:
-      return sizeof(long) == 4 ? DType::int32 : DType::int64;
-    case NPY_LONGLONG:
-      return DType::int64;
-    case NPY_UINT:
-      return sizeof(int) == 4 ? DType::uint32 : DType::uint64;
-    case NPY_ULONG:
-      return sizeof(long) == 4 ? DType::uint32 : DType::uint64;
-    case NPY_ULONGLONG:
-      return DType::uint64;
-    default:
-      return std::nullopt;
-  }
+  for (const ElementType& e : kElementTypes)
+    if (e.number == number) return e.dtype;
+  return std::nullopt;
+}
+
+const ElementType* element_type(DType t) noexcept {
+  for (const ElementType& e : kElementTypes)
+    if (e.dtype == t) return &e;
+  return nullptr;
 }
 
 int to_type_number(DType t) {
-  switch (t) {
-    case DType::bool_:
-      return NPY_BOOL;
-    case DType::uint8:
-      return NPY_UINT8;
-    case DType::int8:
-      return NPY_INT8;
-    case DType::int16:
-      return NPY_INT16;
-    case DType::int32:
-      return NPY_INT32;
-    case DType::int64:
-      return NPY_INT64;
-    case DType::uint16:
-      return NPY_UINT16;
-    case DType::uint32:
-      return NPY_UINT32;
-    case DType::uint64:
-      return NPY_UINT64;
-    case DType::float16:
-      return NPY_FLOAT16;
-    case DType::float32:
-      return NPY_FLOAT32;
-    case DType::float64:
-      return NPY_FLOAT64;
-    case DType::complex64:
-      return NPY_COMPLEX64;
-    case DType::complex128:
-      return NPY_COMPLEX128;
-    case DType::bfloat16:
-      break;
-  }
-  TG_THROW(Type, "numpy: NumPy has no type for {}: convert first, with .float()", t);
+  const ElementType* e = element_type(t);
+  TG_CHECK(e, Type, "numpy: NumPy has no type for {}: convert first, with .float()", t);
+  return e->number;
 }
 
 struct HeldArray final : Held {
@@ -107,6 +73,11 @@ std::string type_text(PyArrayObject* array) {
 }  // namespace
 
 bool init_numpy() noexcept { return _import_array() == 0; }
+
+const char* buffer_format(DType t) noexcept {
+  const ElementType* e = element_type(t);
+  return e ? e->format : nullptr;
+}
 
 bool is_numpy_scalar(PyObject* o) noexcept { return PyArray_IsScalar(o, Number) || PyArray_IsScalar(o, Bool); }
 bool is_numpy_array(PyObject* o) noexcept { return PyArray_Check(o); }

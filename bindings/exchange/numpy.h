@@ -15,6 +15,8 @@ Tensor tensor_from_array(PyObject* array, bool warn);
 PyRef array_from_tensor(PyObject* tensor);
 // The dtype of an array or NumPy scalar, or nothing when tensors have no such dtype.
 std::optional<DType> array_dtype(PyObject* o) noexcept;
+// `struct`'s letter for a dtype; null where there is none.
+const char* buffer_format(DType t) noexcept;
 // A guard that makes NumPy refuse to reallocate an array's memory while a storage refers to it: NumPy counts neither
 // buffers nor capsules, but an array with a weak reference cannot be resized, not even with refcheck=False. Null for
 // objects that have no array memory.

@@ -71,33 +71,28 @@ void throw_python_error() {
 
 namespace {
 
-PyObject* python_class(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::Value:
-      return PyExc_ValueError;
-    case ErrorKind::Type:
-      return PyExc_TypeError;
-    case ErrorKind::Index:
-      return PyExc_IndexError;
-    case ErrorKind::NotImplemented:
-      return PyExc_NotImplementedError;
-    case ErrorKind::OutOfMemory:
-      return out_of_memory_error ? out_of_memory_error : PyExc_MemoryError;
-    case ErrorKind::Key:
-      return PyExc_KeyError;
-    case ErrorKind::Attribute:
-      return PyExc_AttributeError;
-    case ErrorKind::Overflow:
-      return PyExc_OverflowError;
-    case ErrorKind::Interrupt:
-      return PyExc_KeyboardInterrupt;
-    case ErrorKind::LinAlg:
-      return linalg_error ? linalg_error : PyExc_RuntimeError;
-    case ErrorKind::Runtime:
-    case ErrorKind::Internal:
-      break;
-  }
-  return PyExc_RuntimeError;
+struct ErrorClass {
+  ErrorKind kind;
+  PyObject** type;
+};
+const ErrorClass kErrorClasses[] = {
+    {ErrorKind::Value, &PyExc_ValueError},
+    {ErrorKind::Type, &PyExc_TypeError},
+    {ErrorKind::Index, &PyExc_IndexError},
+    {ErrorKind::NotImplemented, &PyExc_NotImplementedError},
+    {ErrorKind::OutOfMemory, &out_of_memory_error},
+    {ErrorKind::Key, &PyExc_KeyError},
+    {ErrorKind::Attribute, &PyExc_AttributeError},
+    {ErrorKind::Overflow, &PyExc_OverflowError},
+    {ErrorKind::Interrupt, &PyExc_KeyboardInterrupt},
+    {ErrorKind::LinAlg, &linalg_error},
+};
+
+// RuntimeError where no class is named, or the module's own is not made yet.
+PyObject* python_class(ErrorKind kind) noexcept {
+  for (const ErrorClass& c : kErrorClasses)
+    if (c.kind == kind && *c.type) return *c.type;
+  return kind == ErrorKind::OutOfMemory ? PyExc_MemoryError : PyExc_RuntimeError;
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/bindings/interpreter/errors.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/nn/module_path.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 #include "tapegrad/c10/stack.h"
@@ -306,10 +306,8 @@ int module_traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 void module_dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
-  type->tp_free(self);
-  Py_DECREF(type);
+  free_object(self);
 }
 
 // Runs when a subclass has been made. Python gives classes that know a `__getattr__` a slow look-up; where it is the
@@ -351,11 +349,9 @@ PyObject* delattr_method(PyObject* self, PyObject* name) {
 
 PyMethodDef methods[] = {
     {"__getattr__", module_getattr, METH_O, nullptr},
-    {"__setattr__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(setattr_method)), METH_FASTCALL,
-     nullptr},
+    {"__setattr__", as_c_function(setattr_method), METH_FASTCALL, nullptr},
     {"__delattr__", delattr_method, METH_O, nullptr},
-    {"__init_subclass__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(init_subclass)),
-     METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
+    {"__init_subclass__", as_c_function(init_subclass), METH_VARARGS | METH_KEYWORDS | METH_CLASS, nullptr},
     {},
 };
 PyMemberDef members[] = {
@@ -384,20 +380,13 @@ bool init_module_type(PyObject* module) {
   };
   for (const auto& [place, text] : names)
     if (!(*place = PyUnicode_InternFromString(text))) return false;
-  PyType_Slot slots[] = {
-      {Py_tp_new, reinterpret_cast<void*>(module_new)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(module_dealloc)},
-      {Py_tp_traverse, reinterpret_cast<void*>(module_traverse)},
-      {Py_tp_call, reinterpret_cast<void*>(module_call)},
-      {Py_tp_getattro, reinterpret_cast<void*>(module_getattro)},
-      {Py_tp_methods, methods},
-      {Py_tp_members, members},
-      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad._C._ModuleBase", sizeof(PyModuleBase), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, slots};
-  module_base = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return module_base && PyModule_AddObjectRef(module, "_ModuleBase", reinterpret_cast<PyObject*>(module_base)) == 0;
+  // clang-format off
+  module_base = add_type(module, "tapegrad._C._ModuleBase", sizeof(PyModuleBase),
+                         Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, {
+      {Py_tp_new, module_new}, {Py_tp_dealloc, module_dealloc}, {Py_tp_traverse, module_traverse},
+      {Py_tp_call, module_call}, {Py_tp_getattro, module_getattro}, {Py_tp_methods, methods}, {Py_tp_members, members}});
+  // clang-format on
+  return module_base != nullptr;
 }
 
 }  // namespace tapegrad::python

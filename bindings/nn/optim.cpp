@@ -10,7 +10,7 @@
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/autograd/node.h"
-#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/device_interface.h"
 #include "tapegrad/nn/optim/fused.h"
@@ -48,23 +48,10 @@ const BoundRule& bound_rule(PyObject* name) {
   return all[static_cast<size_t>(nn::optimizer_rule(PyUnicode_AsUTF8(name)).index)];
 }
 
-PyObject* key_params() {
-  static PyObject* const key = intern("params");
-  return key;
-}
-PyObject* key_differentiable() {
-  static PyObject* const key = intern("differentiable");
-  return key;
-}
-
-PyObject* key_capturable() {
-  static PyObject* const key = intern("capturable");
-  return key;
-}
-
-PyObject* key_fused() {
-  static PyObject* const key = intern("fused");
-  return key;
+template <Text kText>
+PyObject* key() {
+  static PyObject* const interned = intern(kText.text);
+  return interned;
 }
 
 // Borrowed; null when absent.
@@ -277,7 +264,7 @@ void for_groups(const Call& call, const char* op, F&& f) {
   for (Py_ssize_t g = 0; g < PyList_GET_SIZE(call.groups); ++g) {
     PyObject* group = PyList_GET_ITEM(call.groups, g);
     require(PyDict_Check(group), op, "a dictionary as parameter group", group);
-    PyObject* params = get(group, key_params(), op);
+    PyObject* params = get(group, key<"params">(), op);
     require(PyList_Check(params), op, "a list of parameters", params);
     f(group, params);
   }
@@ -297,8 +284,9 @@ void check_sparse_sgd(const Options& options, PyObject* group, const Tensor* buf
   const auto& o = options.numbers;
   TG_CHECK(o[Sgd::kWeightDecay] == 0, Runtime, "SGD: weight_decay does not go with sparse gradients: got {}",
            o[Sgd::kWeightDecay]);
-  TG_CHECK(!flag(group, key_fused()), Runtime, "SGD: `_fused_sgd` does not support sparse gradients: got fused=True");
-  TG_CHECK(!flag(group, key_differentiable()), Runtime,
+  TG_CHECK(!flag(group, key<"fused">()), Runtime,
+           "SGD: `_fused_sgd` does not support sparse gradients: got fused=True");
+  TG_CHECK(!flag(group, key<"differentiable">()), Runtime,
            "SGD: a differentiable step does not go with sparse gradients: got differentiable=True");
   TG_CHECK(o[Sgd::kNesterov] == 0 || !buffer || buffer->is_sparse(), Runtime,
            "SGD: a sparse gradient with nesterov needs a sparse momentum_buffer: got a dense one");
@@ -353,11 +341,11 @@ void sparse_step(const BoundRule& bound, const Options& options, PyObject* objec
 void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback,
                 std::span<const Tensor> found_inf) {
   const nn::Rule& rule = *bound.rule;
-  const bool differentiable = flag(group, key_differentiable());
+  const bool differentiable = flag(group, key<"differentiable">());
   TG_CHECK(!differentiable || found_inf.empty(), Runtime, "{}: found_inf does not go with differentiable=True",
            rule.name);
   // Whether devices work out the constants of their parameters' steps, and read options that are tensors there.
-  bool planned = !differentiable && (flag(group, key_capturable()) || flag(group, key_fused()));
+  bool planned = !differentiable && (flag(group, key<"capturable">()) || flag(group, key<"fused">()));
   const bool unread = planned || rule.scalars.empty();
   Options options(group, bound, differentiable ? Options::kBoth : unread ? Options::kOfDevices : Options::kNumbers);
   if (!differentiable && rule.scalars.empty()) planned = options.has_tensors();
@@ -493,20 +481,15 @@ PyObject* unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
-template <class F>
-PyCFunction erase(F* f) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
-}
-
 }  // namespace
 
 PyMethodDef optim_functions[] = {
-    {"_optimizer_step", erase(&optimizer_step), METH_FASTCALL,
+    {"_optimizer_step", as_c_function(&optimizer_step), METH_FASTCALL,
      "_optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step by a rule of "
      "aten/optim/rules.h"},
-    {"_unscale", erase(&unscale), METH_FASTCALL,
+    {"_unscale", as_c_function(&unscale), METH_FASTCALL,
      "_unscale(gradients, found_inf, scale): scales them, and notes infinities and NaN"},
-    {"_zero_grad", erase(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
+    {"_zero_grad", as_c_function(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

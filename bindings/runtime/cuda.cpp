@@ -1,12 +1,10 @@
 // tapegrad._C's functions for tapegrad.cuda: each calls the interface of the CUDA library, which is loaded by the first
 // call. Devices are given as indices, -1 being the current one; streams, events and graphs as numbers.
-#include <algorithm>
 #include <optional>
-#include <tuple>
 #include <type_traits>
 
 #include "tapegrad/autograd/call_site.h"
-#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/c10/device_interface.h"
@@ -35,241 +33,93 @@ void collect() noexcept {
 
 DeviceInterface& cuda(const char* op) { return need_device(DeviceType::CUDA, op); }
 
-// --- functions that pass numbers on and give what the interface gives ---
-
-// Text as a template argument.
-template <size_t N>
-struct Text {
-  char text[N];
-  consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }
+// kMethod of the interface as a function, for the caller's kOp. kWaits: other threads of Python run meanwhile.
+template <auto kMethod, Text kOp, bool kWaits = false>
+struct Passing;
+template <class R, class... A, R (DeviceInterface::*kMethod)(A...), Text kOp, bool kWaits>
+struct Passing<kMethod, kOp, kWaits> {
+  static R call(std::decay_t<A>... a) {
+    DeviceInterface& c = cuda(kOp.text);
+    std::optional<GilRelease> released;
+    if (kWaits) released.emplace();
+    return (c.*kMethod)(std::move(a)...);
+  }
 };
 
-// How PyArg_ParseTuple reads a parameter: its letter and what it writes.
-template <class T>
-struct Parsed;
-#define TG_PARSED(type, letter, stored)     \
-  template <>                               \
-  struct Parsed<type> {                     \
-    using Stored = stored;                  \
-    static constexpr char kLetter = letter; \
-  }
-TG_PARSED(int, 'i', int);
-TG_PARSED(bool, 'p', int);
-TG_PARSED(int64_t, 'L', long long);
-TG_PARSED(uint64_t, 'K', unsigned long long);
-TG_PARSED(std::string_view, 's', const char*);
-TG_PARSED(std::string, 's', const char*);
-#undef TG_PARSED
+// A function of the Python package names the operation that it is for.
+struct Op {
+  const char* name;
+  static Op from(PyObject* o, const char* op) { return {to_str(o, {op, "op", 1}).data()}; }
+};
 
-PyObject* to_python(bool v) { return PyBool_FromLong(v); }
-PyObject* to_python(int v) { return PyLong_FromLong(v); }
-PyObject* to_python(int64_t v) { return PyLong_FromLongLong(v); }
-PyObject* to_python(uint64_t v) { return PyLong_FromUnsignedLongLong(v); }
-PyObject* to_python(double v) { return PyFloat_FromDouble(v); }
-PyObject* to_python(const std::string& v) { return PyUnicode_FromString(v.c_str()); }
-template <class A, class B>
-PyObject* to_python(const std::pair<A, B>& v) {
-  return Py_BuildValue("(NN)", to_python(v.first), to_python(v.second));
-}
+// The device of an index.
+int device_or_current(DeviceInterface& c, int device) { return device < 0 ? c.current() : device; }
 
-template <class R, class... A>
-PyObject* pass_on(R (DeviceInterface::*method)(A...), PyObject* args, const char* op, const std::string& name,
-                  bool waits) {
-  std::tuple<typename Parsed<std::decay_t<A>>::Stored...> values{};
-  const std::string format = std::string{Parsed<std::decay_t<A>>::kLetter...} + ":" + name;
-  const bool fits = std::apply([&](auto&... v) { return PyArg_ParseTuple(args, format.c_str(), &v...) != 0; }, values);
-  if (!fits) return nullptr;
-  DeviceInterface& c = cuda(op);
-  auto call = [&] {
-    std::optional<GilRelease> released;
-    if (waits) released.emplace();
-    return std::apply([&](auto... v) { return (c.*method)(std::decay_t<A>(v)...); }, values);
-  };
-  if constexpr (std::is_void_v<R>) {
-    call();
-    Py_RETURN_NONE;
-  } else {
-    return to_python(call());
-  }
-}
-
-// The function `kName` of tapegrad._C: kMethod of the interface, for the caller's kOp. kWaits: other threads of Python
-// run meanwhile.
-template <auto kMethod, Text kName, Text kOp, bool kWaits = false>
-PyObject* passing_on(PyObject*, PyObject* args) {
-  TG_PY_TRY
-  return pass_on(kMethod, args, kOp.text, kName.text, kWaits);
-  TG_PY_CATCH
-}
-
-// --- functions that do more ---
-
-#define TG_CUDA_FUNCTION(name) PyObject* name(PyObject*, PyObject* args)
-#define TG_PARSE(...) \
-  if (!PyArg_ParseTuple(args, __VA_ARGS__)) return nullptr
-using Number = long long;
-
-TG_CUDA_FUNCTION(device_count) {
-  TG_PY_TRY
-  TG_PARSE(":_cuda_device_count");
-  DeviceInterface* c = device_interface(DeviceType::CUDA);
-  return PyLong_FromLong(c ? c->count() : 0);
-  TG_PY_CATCH
-}
-
-// _cuda_state(): (loaded, initialized, simulated) without loading anything.
-TG_CUDA_FUNCTION(state) {
-  TG_PY_TRY
-  TG_PARSE(":_cuda_state");
+PyObject* state() {
   DeviceInterface* c = device_interface_loaded(DeviceType::CUDA) ? device_interface(DeviceType::CUDA) : nullptr;
   return Py_BuildValue("(NNN)", PyBool_FromLong(c != nullptr), PyBool_FromLong(c && c->initialized()),
                        PyBool_FromLong(c && c->simulated()));
-  TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(why_not) {
-  TG_PY_TRY
-  TG_PARSE(":_cuda_why_not");
-  return PyUnicode_FromString(device_why_not(DeviceType::CUDA).c_str());
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(current_device) {
-  TG_PY_TRY
-  const char* op;
-  TG_PARSE("s:_cuda_current_device", &op);
-  return PyLong_FromLong(cuda(op).current());
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(report) {
-  TG_PY_TRY
-  const char *op, *what;
-  int device;
-  TG_PARSE("ssi:_cuda_report", &op, &what, &device);
-  const std::string text = cuda(op).report(what, device);
+PyObject* report(Op op, std::string_view what, int device) {
+  const std::string text = cuda(op.name).report(what, device);
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
-  TG_PY_CATCH
 }
 
-// --- streams ---
-
-TG_CUDA_FUNCTION(current_stream) {
-  TG_PY_TRY
-  const char* op;
-  int device;
-  TG_PARSE("si:_cuda_current_stream", &op, &device);
-  DeviceInterface& c = cuda(op);
-  if (device < 0) device = c.current();
-  return Py_BuildValue("(Li)", static_cast<Number>(c.current_stream(device)), device);
-  TG_PY_CATCH
+std::pair<int64_t, int> current_stream(Op op, int device) {
+  DeviceInterface& c = cuda(op.name);
+  device = device_or_current(c, device);
+  return {c.current_stream(device), device};
 }
 
-TG_CUDA_FUNCTION(new_stream) {
-  TG_PY_TRY
-  int device, priority;
-  TG_PARSE("ii:_cuda_new_stream", &device, &priority);
+std::pair<int64_t, int> new_stream(int device, int priority) {
   DeviceInterface& c = cuda("cuda.Stream");
-  if (device < 0) device = c.current();
-  return Py_BuildValue("(Li)", static_cast<Number>(c.new_stream(device, priority)), device);
-  TG_PY_CATCH
+  device = device_or_current(c, device);
+  return {c.new_stream(device, priority), device};
 }
 
-// --- events ---
-
-TG_CUDA_FUNCTION(event_ipc_handle) {
-  TG_PY_TRY
-  Number event;
-  TG_PARSE("L:_cuda_event_ipc_handle", &event);
-  const std::string handle = cuda("cuda.Event.ipc_handle").event_ipc_handle(event);
-  return PyBytes_FromStringAndSize(handle.data(), static_cast<Py_ssize_t>(handle.size()));
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(open_event) {
-  TG_PY_TRY
-  int device;
-  const char* bytes;
-  Py_ssize_t n;
-  TG_PARSE("iy#:_cuda_open_event", &device, &bytes, &n);
-  return PyLong_FromLongLong(cuda("cuda.Event.from_ipc_handle").open_event(device, {bytes, static_cast<size_t>(n)}));
-  TG_PY_CATCH
-}
-
-// --- memory ---
-
-TG_CUDA_FUNCTION(empty_cache) {
-  TG_PY_TRY
-  int pinned;
-  TG_PARSE("p:_cuda_empty_cache", &pinned);
+void empty_cache(bool pinned) {
   DeviceInterface& c = cuda("cuda.empty_cache");
-  {
-    GilRelease released;
-    if (pinned)
-      c.empty_pinned_cache();
-    else
-      c.empty_cache();
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
+  const GilRelease released;
+  if (pinned)
+    c.empty_pinned_cache();
+  else
+    c.empty_cache();
 }
 
-TG_CUDA_FUNCTION(reset_stats) {
-  TG_PY_TRY
-  int device, peak;
-  TG_PARSE("ip:_cuda_reset_stats", &device, &peak);
+void reset_stats(int device, bool peak) {
   DeviceInterface& c = cuda("cuda.reset_peak_memory_stats");
   if (peak)
     c.reset_peak(device);
   else
     c.reset_accumulated(device);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(memory_fraction) {
-  TG_PY_TRY
-  int device;
-  PyObject* fraction = Py_None;
-  TG_PARSE("i|O:_cuda_memory_fraction", &device, &fraction);
+double memory_fraction(int device, OrNull fraction) {
   DeviceInterface& c = cuda("cuda.set_per_process_memory_fraction");
-  if (fraction != Py_None)
+  if (fraction && fraction != Py_None)
     c.set_memory_fraction(device, to_double(fraction, {"set_per_process_memory_fraction", "fraction"}));
-  return PyFloat_FromDouble(c.memory_fraction(device));
-  TG_PY_CATCH
+  return c.memory_fraction(device);
 }
 
-TG_CUDA_FUNCTION(record_stream) {
-  TG_PY_TRY
-  PyObject* tensor;
-  Number stream;
-  TG_PARSE("OL:_cuda_record_stream", &tensor, &stream);
+void record_stream(PyObject* tensor, int64_t stream) {
   const Tensor& t = to_tensor(tensor, {"record_stream", "self", 1});
   TG_CHECK(t.is_cuda(), NotImplemented, "record_stream: only for tensors on CUDA devices: got one on {}", t.device());
   cuda("record_stream").note_use(*t.impl()->storage(), stream);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
-// _cuda_pinned_empty(nbytes): bytes of pinned memory, as a tensor of uint8 on the CPU.
-TG_CUDA_FUNCTION(pinned_empty) {
-  TG_PY_TRY
-  Py_ssize_t nbytes;
-  TG_PARSE("n:_cuda_pinned_empty", &nbytes);
+Tensor bytes_over(Storage storage, int64_t nbytes) {
+  return Tensor(make_intrusive<TensorImpl>(std::move(storage), DType::uint8, IntSpan(DimVector{nbytes})));
+}
+
+// Bytes of pinned memory, as a tensor of uint8 on the CPU.
+Tensor pinned_empty(int64_t nbytes) {
   TG_CHECK(nbytes >= 0, Runtime, "pin_memory: the size must not be negative: got {}", nbytes);
-  Storage storage = cuda("pin_memory").allocate_pinned(static_cast<size_t>(nbytes));
-  return wrap(Tensor(make_intrusive<TensorImpl>(std::move(storage), DType::uint8, IntSpan(DimVector{nbytes}))));
-  TG_PY_CATCH
+  return bytes_over(cuda("pin_memory").allocate_pinned(static_cast<size_t>(nbytes)), nbytes);
 }
 
-// _cuda_over(pointer, nbytes, device, owner): memory of a device that another library made, as a tensor of uint8.
-TG_CUDA_FUNCTION(over) {
-  TG_PY_TRY
-  unsigned long long pointer;
-  Py_ssize_t nbytes;
-  int device;
-  PyObject* owner;
-  TG_PARSE("KniO:_cuda_over", &pointer, &nbytes, &device, &owner);
+// Memory of a device that another library made, as a tensor of uint8.
+Tensor over(uint64_t pointer, int64_t nbytes, int device, PyObject* owner) {
   TG_CHECK(nbytes >= 0 && device >= 0 && device < cuda("cuda").count(), Runtime,
            "__cuda_array_interface__: {} bytes on cuda:{}", nbytes, device);
   auto storage = make_intrusive<StorageImpl>(
@@ -280,155 +130,118 @@ TG_CUDA_FUNCTION(over) {
       },
       Py_NewRef(owner));
   storage->set_resizable(false);
-  return wrap(Tensor(make_intrusive<TensorImpl>(std::move(storage), DType::uint8, IntSpan(DimVector{nbytes}))));
-  TG_PY_CATCH
+  return bytes_over(std::move(storage), nbytes);
 }
 
-TG_CUDA_FUNCTION(register_pinned) {
-  TG_PY_TRY
-  unsigned long long address, nbytes;
-  TG_PARSE("KK:_cuda_register_pinned", &address, &nbytes);
+void register_pinned(uint64_t address, uint64_t nbytes) {
   DeviceInterface& c = cuda("cuda.cudart");
   if (nbytes > 0)
     c.register_pinned(reinterpret_cast<void*>(address), nbytes);
   else
     c.unregister_pinned(reinterpret_cast<void*>(address));
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
-// --- pools and graphs ---
-
-// _cuda_pool(what, device, pool): use, use_in_thread, end, retain, release.
-TG_CUDA_FUNCTION(pool) {
-  TG_PY_TRY
-  const char* what;
-  int device;
-  unsigned long long id;
-  TG_PARSE("siK:_cuda_pool", &what, &device, &id);
+void pool(std::string_view what, int device, uint64_t id) {
   DeviceInterface& c = cuda("cuda.use_mem_pool");
-  const std::string_view w = what;
-  if (w == "use" || w == "use_in_thread")
-    c.use_pool(device, id, w != "use");
-  else if (w == "end")
+  if (what == "use" || what == "use_in_thread")
+    c.use_pool(device, id, what != "use");
+  else if (what == "end")
     c.end_pool(device, id);
-  else if (w == "retain")
+  else if (what == "retain")
     c.retain_pool(device, id);
-  else if (w == "release")
+  else if (what == "release")
     c.release_pool(device, id);
   else
-    TG_THROW(Value, "_cuda_pool: got '{}'", w);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
+    TG_THROW(Value, "_cuda_pool: got '{}'", what);
 }
 
-TG_CUDA_FUNCTION(destroy_graph) {
-  TG_PY_TRY
-  Number graph, exec;
-  TG_PARSE("LL:_cuda_destroy_graph", &graph, &exec);
+void destroy_graph(int64_t graph, int64_t exec) {
   DeviceInterface& c = cuda("cuda.CUDAGraph.reset");
   if (graph != 0) c.destroy_graph(graph);
   if (exec != 0) c.destroy_graph_exec(exec);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
-// --- waiting and profiling ---
-
-TG_CUDA_FUNCTION(wait_mode) {
-  TG_PY_TRY
-  int mode = -1;
-  TG_PARSE("|i:_cuda_wait_mode", &mode);
+int wait_mode(Or<-1> mode) {
   DeviceInterface& c = cuda("cuda.set_sync_debug_mode");
   if (mode >= 0) c.set_wait_mode(mode);
-  return PyLong_FromLong(c.wait_mode());
-  TG_PY_CATCH
+  return c.wait_mode();
 }
 
-// _cuda_allow_tf32([allow]): loads nothing.
-TG_CUDA_FUNCTION(allow_tf32) {
-  TG_PY_TRY
-  int allow = -1;
-  TG_PARSE("|p:_cuda_allow_tf32", &allow);
-  if (allow >= 0) set_allow_tf32(allow != 0);
-  return PyBool_FromLong(::tapegrad::allow_tf32());
-  TG_PY_CATCH
+// Loads nothing; nor does the next one.
+bool tf32(OrNull allow) {
+  if (allow) {
+    const int truth = PyObject_IsTrue(allow);
+    check_status(truth);
+    set_allow_tf32(truth != 0);
+  }
+  return allow_tf32();
 }
 
-// _cuda_cudnn_switch(which, [value]) -> what it is: loads nothing.
-TG_CUDA_FUNCTION(cudnn_switch) {
-  TG_PY_TRY
-  int which, value = -1;
-  TG_PARSE("i|i:_cuda_cudnn_switch", &which, &value);
+int switch_cudnn(int which, Or<-1> value) {
   TG_CHECK(which >= 0 && which < static_cast<int>(CudnnSwitch::Count), Value, "_cuda_cudnn_switch: no switch {}",
            which);
   if (value >= 0) set_cudnn_switch(static_cast<CudnnSwitch>(which), value);
-  return PyLong_FromLong(::tapegrad::cudnn_switch(static_cast<CudnnSwitch>(which)));
-  TG_PY_CATCH
+  return cudnn_switch(static_cast<CudnnSwitch>(which));
 }
 
-TG_CUDA_FUNCTION(mark) {
-  TG_PY_TRY
-  int what;
-  const char* text;
-  unsigned long long id = 0;
-  TG_PARSE("is|K:_cuda_mark", &what, &text, &id);
+uint64_t mark(int what, std::string_view text, Or<uint64_t{0}> id) {
   uint64_t number = id;
-  if (DeviceInterface* c = device_interface(DeviceType::CUDA)) c->mark(what, text, &number);
-  return PyLong_FromUnsignedLongLong(number);
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(profiler) {
-  TG_PY_TRY
-  const char* op;
-  int on;
-  TG_PARSE("sp:_cuda_profiler", &op, &on);
-  cuda(op).profiler(on != 0);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
+  if (DeviceInterface* c = device_interface(DeviceType::CUDA)) c->mark(what, text.data(), &number);
+  return number;
 }
 
 }  // namespace
 
-#define TG_ROW(name) {"_cuda_" #name, name, METH_VARARGS, nullptr}
-#define TG_PASS(name, method, ...) \
-  {"_cuda_" #name, passing_on<&DeviceInterface::method, "_cuda_" #name, __VA_ARGS__>, METH_VARARGS, nullptr}
+// A row that calls the interface's method of the same name.
+#define TG_PASS_TO(name, method_name, ...) \
+  method<"_cuda_" #name, Passing<&DeviceInterface::method_name, __VA_ARGS__>::call>()
+#define TG_PASS(name, ...) TG_PASS_TO(name, name, __VA_ARGS__)
 
 // clang-format off
 PyMethodDef cuda_functions[] = {
-    TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(report),
-    TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache),
-    TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(over), TG_ROW(register_pinned),
-    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(allow_tf32), TG_ROW(cudnn_switch), TG_ROW(mark), TG_ROW(profiler),
-    TG_PASS(set_device, set_current, "cuda.set_device"),
-    TG_PASS(synchronize, synchronize, "cuda.synchronize", true),
-    TG_PASS(can_access_peer, can_access_peer, "cuda.can_device_access_peer"),
-    TG_PASS(set_current_stream, set_current_stream, "cuda.set_stream"),
-    TG_PASS(stream_priority, stream_priority, "cuda.Stream"),
-    TG_PASS(priority_range, priority_range, "cuda.Stream.priority_range"),
-    TG_PASS(query_stream, query_stream, "cuda.Stream.query"),
-    TG_PASS(synchronize_stream, synchronize_stream, "cuda.Stream.synchronize", true),
-    TG_PASS(stream_wait_event, stream_wait_event, "cuda.Stream.wait_event"),
-    TG_PASS(create_event, create_event, "cuda.Event"),
-    TG_PASS(destroy_event, destroy_event, "cuda.Event"),
-    TG_PASS(record_event, record_event, "cuda.Event.record"),
-    TG_PASS(query_event, query_event, "cuda.Event.query"),
-    TG_PASS(synchronize_event, synchronize_event, "cuda.Event.synchronize", true),
-    TG_PASS(elapsed_ms, elapsed_ms, "cuda.Event.elapsed_time"),
-    TG_PASS(memory_info, memory_info, "cuda.mem_get_info"),
-    TG_PASS(allocate_raw, allocate_raw, "cuda.caching_allocator_alloc"),
-    TG_PASS(device_of, device_of, "__cuda_array_interface__"),
-    TG_PASS(free_raw, free_raw, "cuda.caching_allocator_delete"),
-    TG_PASS(record_history, record_history, "cuda.memory._record_memory_history"),
-    TG_PASS(set_allocator_option, set_option, "cuda.memory._set_allocator_settings"),
-    TG_PASS(new_pool, new_pool, "cuda.graph_pool_handle"),
-    TG_PASS(begin_capture, begin_capture, "cuda.CUDAGraph.capture_begin"),
-    TG_PASS(end_capture, end_capture, "cuda.CUDAGraph.capture_end"),
-    TG_PASS(is_capturing, is_capturing, "cuda.is_current_stream_capturing"),
-    TG_PASS(instantiate, instantiate, "cuda.CUDAGraph.instantiate"),
-    TG_PASS(launch_graph, launch_graph, "cuda.CUDAGraph.replay"),
-    TG_PASS(graph_dot, graph_dot, "cuda.CUDAGraph.debug_dump"),
+    method<"_cuda_device_count", [] {
+      DeviceInterface* c = device_interface(DeviceType::CUDA);
+      return c ? c->count() : 0;
+    }>(),
+    method<"_cuda_state", state>(),  // (loaded, initialized, simulated) without loading anything
+    method<"_cuda_why_not", [] { return device_why_not(DeviceType::CUDA); }>(),
+    method<"_cuda_current_device", [](Op op) { return cuda(op.name).current(); }>(),
+    method<"_cuda_report", report>(),
+    method<"_cuda_current_stream", current_stream>(),
+    method<"_cuda_new_stream", new_stream>(),
+    method<"_cuda_event_ipc_handle", [](int64_t event) { return Bytes{cuda("cuda.Event.ipc_handle").event_ipc_handle(event)}; }>(),
+    method<"_cuda_open_event", [](int device, Bytes handle) {
+      return cuda("cuda.Event.from_ipc_handle").open_event(device, handle.text);
+    }>(),
+    method<"_cuda_empty_cache", empty_cache>(),
+    method<"_cuda_reset_stats", reset_stats>(),
+    method<"_cuda_memory_fraction", memory_fraction>(),
+    method<"_cuda_record_stream", record_stream>(),
+    method<"_cuda_pinned_empty", pinned_empty>(),
+    method<"_cuda_over", over>(),
+    method<"_cuda_register_pinned", register_pinned>(),
+    method<"_cuda_pool", pool>(),
+    method<"_cuda_destroy_graph", destroy_graph>(),
+    method<"_cuda_wait_mode", wait_mode>(),
+    method<"_cuda_allow_tf32", tf32>(),
+    method<"_cuda_cudnn_switch", switch_cudnn>(),
+    method<"_cuda_mark", mark>(),
+    method<"_cuda_profiler", [](Op op, bool on) { cuda(op.name).profiler(on); }>(),
+    TG_PASS_TO(set_device, set_current, "cuda.set_device"), TG_PASS(synchronize, "cuda.synchronize", true),
+    TG_PASS(can_access_peer, "cuda.can_device_access_peer"), TG_PASS(set_current_stream, "cuda.set_stream"),
+    TG_PASS(stream_priority, "cuda.Stream"), TG_PASS(priority_range, "cuda.Stream.priority_range"),
+    TG_PASS(query_stream, "cuda.Stream.query"), TG_PASS(synchronize_stream, "cuda.Stream.synchronize", true),
+    TG_PASS(stream_wait_event, "cuda.Stream.wait_event"), TG_PASS(create_event, "cuda.Event"),
+    TG_PASS(destroy_event, "cuda.Event"), TG_PASS(record_event, "cuda.Event.record"),
+    TG_PASS(query_event, "cuda.Event.query"), TG_PASS(synchronize_event, "cuda.Event.synchronize", true),
+    TG_PASS(elapsed_ms, "cuda.Event.elapsed_time"), TG_PASS(memory_info, "cuda.mem_get_info"),
+    TG_PASS(allocate_raw, "cuda.caching_allocator_alloc"), TG_PASS(device_of, "__cuda_array_interface__"),
+    TG_PASS(free_raw, "cuda.caching_allocator_delete"), TG_PASS(record_history, "cuda.memory._record_memory_history"),
+    TG_PASS_TO(set_allocator_option, set_option, "cuda.memory._set_allocator_settings"),
+    TG_PASS(new_pool, "cuda.graph_pool_handle"), TG_PASS(begin_capture, "cuda.CUDAGraph.capture_begin"),
+    TG_PASS(end_capture, "cuda.CUDAGraph.capture_end"), TG_PASS(is_capturing, "cuda.is_current_stream_capturing"),
+    TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"), TG_PASS(launch_graph, "cuda.CUDAGraph.replay"),
+    TG_PASS(graph_dot, "cuda.CUDAGraph.debug_dump"),
     {},
 };
 // clang-format on

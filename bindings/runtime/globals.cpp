@@ -1,7 +1,6 @@
 // Settings and questions about dtypes: the defaults, threads, promotion.
 #include "tapegrad/aten/iterate/pointwise.h"
-#include "tapegrad/bindings/arguments/args.h"
-#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/values/value_objects.h"
@@ -12,42 +11,17 @@ namespace tapegrad::python {
 
 namespace {
 
-PyObject* get_default_dtype(PyObject*, PyObject*) { return wrap(default_dtype()); }
-
-PyObject* set_default_dtype_(PyObject*, PyObject* o) {
-  TG_PY_TRY
+void set_floating_default(PyObject* o) {
   const DType dtype = to_dtype(o, {"set_default_dtype", "d", 1});
   TG_CHECK(is_floating_point(dtype), Type, "set_default_dtype: expected a floating dtype: got {}", dtype);
   set_default_dtype(dtype);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
-PyObject* get_default_device(PyObject*, PyObject*) { return wrap(default_device()); }
-
-PyObject* set_default_device_(PyObject*, PyObject* o) {
-  TG_PY_TRY
-  set_default_device(o == Py_None ? Device() : to_device(o, {"set_default_device", "device", 1}));
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-PyObject* get_num_threads_(PyObject*, PyObject*) {
-  TG_PY_TRY
-  return PyLong_FromLong(get_num_threads());
-  TG_PY_CATCH
-}
-
-PyObject* set_num_threads_(PyObject*, PyObject* o) {
-  TG_PY_TRY
+void set_threads(PyObject* o) {
   const int64_t n = to_int(o, {"set_num_threads", "num", 1});
   TG_CHECK(n >= 1 && n <= 1024, Runtime, "set_num_threads: expected 1 to 1024 threads: got {}", n);
   set_num_threads(static_cast<int>(n));
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
-
-PyObject* is_tensor_(PyObject*, PyObject* o) { return PyBool_FromLong(is_tensor(o)); }
 
 // A question about one tensor, which other types may answer in its place.
 template <class Query>
@@ -84,25 +58,15 @@ struct IsNonzero {
   }
 };
 
-PyObject* promote(PyObject*, PyObject* args) {
-  TG_PY_TRY
-  PyObject* a;
-  PyObject* b;
-  if (!PyArg_ParseTuple(args, "OO:promote_types", &a, &b)) return nullptr;
-  return wrap(promote_types(to_dtype(a, {"promote_types", "type1", 1}), to_dtype(b, {"promote_types", "type2", 2})));
-  TG_PY_CATCH
+DType promoted(PyObject* a, PyObject* b) {
+  return promote_types(to_dtype(a, {"promote_types", "type1", 1}), to_dtype(b, {"promote_types", "type2", 2}));
 }
 
-PyObject* result_type(PyObject*, PyObject* args) {
-  TG_PY_TRY
-  PyObject* a;
-  PyObject* b;
-  if (!PyArg_ParseTuple(args, "OO:result_type", &a, &b)) return nullptr;
+DType result_dtype(PyObject* a, PyObject* b) {
   const Operand x = to_operand(a, {"result_type", "tensor1", 1});
   const Operand y = to_operand(b, {"result_type", "tensor2", 2});
   const Tensor* both[] = {&x.tensor(), &y.tensor()};
-  return wrap(pointwise::promoted_dtype(pointwise::Promotion::Promote, both));
-  TG_PY_CATCH
+  return pointwise::promoted_dtype(pointwise::Promotion::Promote, both);
 }
 
 PyObject* may_cast(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
@@ -115,22 +79,19 @@ PyObject* may_cast(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject*
   TG_PY_CATCH
 }
 
-PyObject* cpu_capability(PyObject*, PyObject*) {
-  TG_PY_TRY
-  return PyUnicode_FromString(isa_name(cpu_isa()));
-  TG_PY_CATCH
-}
-
 }  // namespace
 
+// clang-format off
 PyMethodDef global_functions[] = {
-    {"get_default_dtype", get_default_dtype, METH_NOARGS, "The dtype of floating numbers without one of their own."},
-    {"set_default_dtype", set_default_dtype_, METH_O, "set_default_dtype(d)"},
-    {"get_default_device", get_default_device, METH_NOARGS, "Where tensors are made when nothing is said."},
-    {"set_default_device", set_default_device_, METH_O, "set_default_device(device)"},
-    {"get_num_threads", get_num_threads_, METH_NOARGS, "How many threads an operator may use."},
-    {"set_num_threads", set_num_threads_, METH_O, "set_num_threads(num)"},
-    {"is_tensor", is_tensor_, METH_O, "Whether an object is a tensor."},
+    method<"get_default_dtype", [] { return default_dtype(); }>("The dtype of floating numbers without one of their own."),
+    method<"set_default_dtype", set_floating_default>("set_default_dtype(d)"),
+    method<"get_default_device", [] { return default_device(); }>("Where tensors are made when nothing is said."),
+    method<"set_default_device", [](PyObject* o) {
+      set_default_device(o == Py_None ? Device() : to_device(o, {"set_default_device", "device", 1}));
+    }>("set_default_device(device)"),
+    method<"get_num_threads", [] { return get_num_threads(); }>("How many threads an operator may use."),
+    method<"set_num_threads", set_threads>("set_num_threads(num)"),
+    method<"is_tensor", [](PyObject* o) { return is_tensor(o); }>("Whether an object is a tensor."),
     {"is_floating_point", as_c_function(ask<IsFloatingPoint>), METH_FASTCALL | METH_KEYWORDS,
      "is_floating_point(Tensor input)\n\nWhether the dtype is one of real floating numbers."},
     {"is_complex", as_c_function(ask<IsComplex>), METH_FASTCALL | METH_KEYWORDS,
@@ -139,12 +100,13 @@ PyMethodDef global_functions[] = {
      "numel(Tensor input)\n\nThe number of elements."},
     {"is_nonzero", as_c_function(ask<IsNonzero>), METH_FASTCALL | METH_KEYWORDS,
      "is_nonzero(Tensor input)\n\nWhether the one element is not zero."},
-    {"promote_types", promote, METH_VARARGS, "promote_types(type1, type2)\n\nThe dtype that holds values of both."},
-    {"result_type", result_type, METH_VARARGS,
-     "result_type(tensor1, tensor2)\n\nThe dtype of an operation on two tensors or numbers."},
+    method<"promote_types", promoted>("promote_types(type1, type2)\n\nThe dtype that holds values of both."),
+    method<"result_type", result_dtype>(
+        "result_type(tensor1, tensor2)\n\nThe dtype of an operation on two tensors or numbers."),
     {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)"},
-    {"_cpu_capability", cpu_capability, METH_NOARGS, nullptr},
+    method<"_cpu_capability", [] { return std::string(isa_name(cpu_isa())); }>(),
     {},
 };
+// clang-format on
 
 }  // namespace tapegrad::python

@@ -4,7 +4,7 @@
 
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/autograd/profiler.h"
-#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 
 namespace tapegrad::python {
@@ -17,38 +17,24 @@ namespace profiler = autograd::profiler;
 std::unordered_map<PyObject*, uint32_t> module_numbers;
 PyObject* modules = nullptr;  // a list; null where modules are not recorded
 
-// _profiler_start(shapes, memory, stack, modules)
-PyObject* start(PyObject*, PyObject* args) {
-  TG_PY_TRY
-  int shapes, memory, stack, with_modules;
-  if (!PyArg_ParseTuple(args, "pppp:_profiler_start", &shapes, &memory, &stack, &with_modules)) return nullptr;
+void start(bool shapes, bool memory, bool stack, bool with_modules) {
   PyRef list(with_modules ? check(PyList_New(0)) : nullptr);
-  profiler::start({shapes != 0, memory != 0, stack != 0, with_modules != 0});
+  profiler::start({shapes, memory, stack, with_modules});
   profiler::attach();
   module_numbers.clear();
   Py_XSETREF(modules, list.release());
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 PyRef shapes_of(const std::vector<int64_t>& from, size_t& at) {
   if (from[at] == -2) {
-    const int64_t n = from[at + 1];
+    const auto n = static_cast<size_t>(from[at + 1]);
     at += 2;
-    PyRef list = own(PyList_New(0));
-    for (int64_t i = 0; i < n; ++i) {
-      PyRef one = shapes_of(from, at);
-      if (PyList_Append(list.get(), one.get()) < 0) throw PythonError();
-    }
-    return list;
+    return new_list(n, [&](size_t) { return shapes_of(from, at).release(); });
   }
   if (from[at] == -3) {
-    const int64_t n = from[at + 1];
-    PyRef numbers = own(PyTuple_New(n));
-    for (int64_t i = 0; i < n; ++i)
-      PyTuple_SET_ITEM(numbers.get(), i, check(PyLong_FromLongLong(from[at + 2 + static_cast<size_t>(i)])));
-    at += 2 + static_cast<size_t>(n);
-    return numbers;
+    const auto n = static_cast<size_t>(from[at + 1]);
+    at += 2 + n;
+    return new_tuple(n, [&](size_t i) { return PyLong_FromLongLong(from[at - n + i]); });
   }
   if (from[at] == -4) {
     at += 2;
@@ -59,11 +45,9 @@ PyRef shapes_of(const std::vector<int64_t>& from, size_t& at) {
     return PyRef::borrow(Py_None);
   }
   const auto dtype = static_cast<DType>(from[at]);
-  const int64_t ndim = from[at + 1];
-  PyRef sizes = own(PyList_New(ndim));
-  for (int64_t d = 0; d < ndim; ++d)
-    PyList_SET_ITEM(sizes.get(), d, check(PyLong_FromLongLong(from[at + 2 + static_cast<size_t>(d)])));
-  at += 2 + static_cast<size_t>(ndim);
+  const auto ndim = static_cast<size_t>(from[at + 1]);
+  at += 2 + ndim;
+  const PyRef sizes = new_list(ndim, [&](size_t d) { return PyLong_FromLongLong(from[at - ndim + d]); });
   return own(PyTuple_Pack(2, own(wrap(dtype)).get(), sizes.get()));
 }
 
@@ -78,9 +62,8 @@ PyRef event_tuple(const profiler::ThreadRecord& record, const profiler::Event& e
     detail = PyRef::borrow(Py_None);
   } else if (e.kind == profiler::Kind::Operator) {
     size_t at = e.detail;
-    const int64_t n = record.inputs[at++];
-    detail = own(PyList_New(n));
-    for (int64_t i = 0; i < n; ++i) PyList_SET_ITEM(detail.get(), i, shapes_of(record.inputs, at).release());
+    const auto n = static_cast<size_t>(record.inputs[at++]);
+    detail = new_list(n, [&](size_t) { return shapes_of(record.inputs, at).release(); });
   } else {
     detail = own(PyLong_FromUnsignedLong(e.detail));
   }
@@ -90,67 +73,36 @@ PyRef event_tuple(const profiler::ThreadRecord& record, const profiler::Event& e
                            static_cast<long long>(e.sequence), parent, e.site, e.stack, detail.get()));
 }
 
-// _profiler_stop(): ([(thread, dropped, [event ...]) ...], [module ...])
-PyObject* stop(PyObject*, PyObject*) {
-  TG_PY_TRY
+// ([(thread, dropped, [event ...]) ...], [module ...])
+PyObject* stop() {
   const auto records = profiler::stop();
-  PyRef threads = own(PyList_New(0));
-  for (const auto& record : records) {
+  const PyRef threads = new_list(records.size(), [&](size_t k) {
+    const profiler::ThreadRecord& record = *records[k];
     std::unordered_map<const char*, PyRef> names;
-    PyRef events = own(PyList_New(static_cast<Py_ssize_t>(record->events.size())));
-    Py_ssize_t i = 0;
-    for (const profiler::Event& e : record->events)
-      PyList_SET_ITEM(events.get(), i++, event_tuple(*record, e, names).release());
-    PyRef entry = own(Py_BuildValue("(KKO)", static_cast<unsigned long long>(record->thread),
-                                    static_cast<unsigned long long>(record->dropped), events.get()));
-    if (PyList_Append(threads.get(), entry.get()) < 0) return nullptr;
-  }
+    PyRef events = new_list(record.events.size(),
+                            [&](size_t i) { return event_tuple(record, record.events[i], names).release(); });
+    return Py_BuildValue("(KKN)", static_cast<unsigned long long>(record.thread),
+                         static_cast<unsigned long long>(record.dropped), events.release());
+  });
   module_numbers.clear();
   PyRef kept(std::exchange(modules, nullptr));
-  return check(PyTuple_Pack(2, threads.get(), kept ? kept.get() : Py_None));
-  TG_PY_CATCH
+  return PyTuple_Pack(2, threads.get(), kept ? kept.get() : Py_None);
 }
 
-PyObject* running(PyObject*, PyObject*) { return PyBool_FromLong(profiler::running()); }
-
-PyObject* attach(PyObject*, PyObject*) {
-  TG_PY_TRY
-  profiler::attach();
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-// _profiler_site(number): (file:line, function)
-PyObject* site(PyObject*, PyObject* number) {
-  TG_PY_TRY
-  const auto id = static_cast<uint32_t>(to_int(number, {"_profiler_site", "site", 1}));
-  return Py_BuildValue("(ss)", autograd::describe_site(id).c_str(), function_of_site(id).c_str());
-  TG_PY_CATCH
-}
-
-// _profiler_stack(number): the sites of a stack
-PyObject* stack(PyObject*, PyObject* number) {
-  TG_PY_TRY
-  const auto sites = sites_of_stack(static_cast<uint32_t>(to_int(number, {"_profiler_stack", "stack", 1})));
-  PyRef list = own(PyList_New(static_cast<Py_ssize_t>(sites.size())));
-  for (size_t i = 0; i < sites.size(); ++i)
-    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), check(PyLong_FromUnsignedLong(sites[i])));
-  return list.release();
-  TG_PY_CATCH
+uint32_t number_of(PyObject* o, const char* op, const char* what) {
+  return static_cast<uint32_t>(to_int(o, {op, what, 1}));
 }
 
 void close_scope(PyObject* capsule) { delete static_cast<profiler::Scope*>(PyCapsule_GetPointer(capsule, nullptr)); }
 
-// _profiler_begin(name): what _profiler_end takes; None when this thread is not profiled.
-PyObject* begin(PyObject*, PyObject* name) {
-  TG_PY_TRY
+// What _profiler_end takes; None when this thread is not profiled.
+PyObject* begin(PyObject* name) {
   const std::string_view text = to_str(name, {"record_function", "name", 1});
   if (!(modes() & kModeProfile)) Py_RETURN_NONE;
   auto scope = std::make_unique<profiler::Scope>(profiler::Kind::Annotation, text, 0, profiler::kNone);
   PyObject* capsule = check(PyCapsule_New(scope.get(), nullptr, close_scope));
   scope.release();
   return capsule;
-  TG_PY_CATCH
 }
 
 PyObject* end(PyObject*, PyObject* capsule) {
@@ -175,16 +127,21 @@ void profile_module(profiler::Scope& scope, PyObject* module) noexcept {
   }
 }
 
+// clang-format off
 PyMethodDef profiler_functions[] = {
-    {"_profiler_start", start, METH_VARARGS, nullptr},
-    {"_profiler_stop", stop, METH_NOARGS, nullptr},
-    {"_profiler_running", running, METH_NOARGS, nullptr},
-    {"_profiler_attach", attach, METH_NOARGS, nullptr},
-    {"_profiler_site", site, METH_O, nullptr},
-    {"_profiler_stack", stack, METH_O, nullptr},
-    {"_profiler_begin", begin, METH_O, nullptr},
+    method<"_profiler_start", start>(),
+    method<"_profiler_stop", stop>(),
+    method<"_profiler_running", [] { return profiler::running(); }>(),
+    method<"_profiler_attach", [] { profiler::attach(); }>(),
+    method<"_profiler_site", [](PyObject* number) {  // (file:line, function)
+      const uint32_t id = number_of(number, "_profiler_site", "site");
+      return std::pair(autograd::describe_site(id), function_of_site(id));
+    }>(),
+    method<"_profiler_stack", [](PyObject* number) { return sites_of_stack(number_of(number, "_profiler_stack", "stack")); }>(),
+    method<"_profiler_begin", begin>(),
     {"_profiler_end", end, METH_O, nullptr},
     {},
 };
+// clang-format on
 
 }  // namespace tapegrad::python

@@ -80,9 +80,12 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optiona
 
 namespace {
 
-constexpr Arg kTensorArgs[] = {{"data", ArgKind::Any, kRequired},  {"dtype", ArgKind::DType, kNone},
-                               {"device", ArgKind::Device, kNone}, {"requires_grad", ArgKind::Bool},
-                               {"pin_memory", ArgKind::Bool},      {"names", ArgKind::Any, kNone}};
+// Of new_tensor, and from `data` on of tensor and as_tensor.
+constexpr Arg kNewTensorArgs[] = {{"input", ArgKind::Tensor, kRequired}, {"data", ArgKind::Any, kRequired},
+                                  {"dtype", ArgKind::DType, kNone},      {"device", ArgKind::Device, kNone},
+                                  {"requires_grad", ArgKind::Bool},      {"pin_memory", ArgKind::Bool},
+                                  {"names", ArgKind::Any, kNone}};
+constexpr const Arg* kTensorArgs = kNewTensorArgs + 1;
 
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
@@ -189,13 +192,12 @@ Tensor legacy_new(PyObject* args, DType dtype, const char* name) {
 
 PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
-                                 {"data", ArgKind::Any, kRequired},
-                                 {"dtype", ArgKind::DType, kNone},
-                                 {"device", ArgKind::Device, kNone},
-                                 {"requires_grad", ArgKind::Bool}};
-  static Signature signature{
-      "new_tensor", rows, 5, 2, -1, "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
+  static Signature signature{"new_tensor",
+                             kNewTensorArgs,
+                             5,
+                             2,
+                             -1,
+                             "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
   Arguments<5> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
   const Tensor& like = unwrap(self);

@@ -2,20 +2,17 @@
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/functions.h"
 
 namespace tapegrad::python {
 namespace {
 
-void expect(Py_ssize_t nargs, Py_ssize_t wanted, const char* op) {
-  TG_CHECK(nargs == wanted, Type, "{}: expected {} arguments: got {}", op, wanted, nargs);
-}
-
 // _sparse_make(indices, values, size, coalesced)
 PyObject* make(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   constexpr const char* kOp = "sparse_coo_tensor";
-  expect(nargs, 4, kOp);
+  expect_args(nargs, 4, kOp);
   const DimVector sizes = to_ints(args[2], {kOp, "size"});
   return wrap(sparse::make(to_tensor(args[0], {kOp, "indices"}), to_tensor(args[1], {kOp, "values"}), sizes,
                            to_bool(args[3], {kOp, "is_coalesced"})));
@@ -26,7 +23,7 @@ PyObject* make(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* from_dense(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   constexpr const char* kOp = "to_sparse";
-  expect(nargs, 2, kOp);
+  expect_args(nargs, 2, kOp);
   return wrap(sparse::from_dense(to_tensor(args[0], {kOp, "input"}), to_int(args[1], {kOp, "sparse_dim"})));
   TG_PY_CATCH
 }
@@ -35,7 +32,7 @@ PyObject* from_dense(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 PyObject* with_values(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
   constexpr const char* kOp = "sparse";
-  expect(nargs, 2, kOp);
+  expect_args(nargs, 2, kOp);
   return wrap(sparse::with_values(to_tensor(args[0], {kOp, "input"}), to_tensor(args[1], {kOp, "values"})));
   TG_PY_CATCH
 }
@@ -51,17 +48,12 @@ Tensor indices_of(const Tensor& t) { return sparse::indices(t); }
 Tensor values_of(const Tensor& t) { return sparse::values(t); }
 bool is_coalesced(const Tensor& t) { return sparse::impl_of(t, "is_coalesced").coalesced(); }
 
-template <class F>
-PyCFunction erase(F* f) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
-}
-
 }  // namespace
 
 PyMethodDef sparse_functions[] = {
-    {"_sparse_make", erase(&make), METH_FASTCALL, "_sparse_make(indices, values, size, coalesced)"},
-    {"_sparse_from_dense", erase(&from_dense), METH_FASTCALL, "_sparse_from_dense(tensor, sparse_dims)"},
-    {"_sparse_with_values", erase(&with_values), METH_FASTCALL,
+    {"_sparse_make", as_c_function(&make), METH_FASTCALL, "_sparse_make(indices, values, size, coalesced)"},
+    {"_sparse_from_dense", as_c_function(&from_dense), METH_FASTCALL, "_sparse_from_dense(tensor, sparse_dims)"},
+    {"_sparse_with_values", as_c_function(&with_values), METH_FASTCALL,
      "_sparse_with_values(sparse, values): the same places with other values"},
     {"_sparse_indices", &of_tensor<Tensor, &indices_of>, METH_O, "_sparse_indices(tensor)"},
     {"_sparse_values", &of_tensor<Tensor, &values_of>, METH_O, "_sparse_values(tensor)"},

@@ -62,22 +62,17 @@ Target target_tail(const ArgumentsBase& a, int first) {
   return target;
 }
 
-constexpr Arg kToDtype[] = {{"input", ArgKind::Tensor, kRequired},
-                            {"dtype", ArgKind::DType, kRequired},
-                            {"non_blocking", ArgKind::Bool},
-                            {"copy", ArgKind::Bool},
-                            {"memory_format", ArgKind::MemoryFormat, kNone}};
-constexpr Arg kToDevice[] = {{"input", ArgKind::Tensor, kRequired},
-                             {"device", ArgKind::Device, kNone},
-                             {"dtype", ArgKind::DType, kNone},
-                             {"non_blocking", ArgKind::Bool},
-                             {"copy", ArgKind::Bool},
-                             {"memory_format", ArgKind::MemoryFormat, kNone}};
-constexpr Arg kToOther[] = {{"input", ArgKind::Tensor, kRequired},
-                            {"other", ArgKind::Tensor, kRequired},
-                            {"non_blocking", ArgKind::Bool},
-                            {"copy", ArgKind::Bool},
-                            {"memory_format", ArgKind::MemoryFormat, kNone}};
+// clang-format off
+constexpr Arg kToDtype[] = {
+    {"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::DType, kRequired},
+    {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
+constexpr Arg kToDevice[] = {
+    {"input", ArgKind::Tensor, kRequired}, {"device", ArgKind::Device, kNone}, {"dtype", ArgKind::DType, kNone},
+    {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
+constexpr Arg kToOther[] = {
+    {"input", ArgKind::Tensor, kRequired}, {"other", ArgKind::Tensor, kRequired},
+    {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
+// clang-format on
 Signature to_dtype_form{
     "to", kToDtype, 5,
     4,    -1,       "(DType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
@@ -226,18 +221,11 @@ PyMethodDef tensor_convert_methods[] = {
     {"to", as_c_function(to), METH_FASTCALL | METH_KEYWORDS,
      "to(dtype) | to(device, dtype) | to(other)\n\nThe tensor in another dtype or on another device; itself when "
      "nothing changes."},
-    TG_TO("float", float32),
-    TG_TO("double", float64),
-    TG_TO("half", float16),
-    TG_TO("bfloat16", bfloat16),
-    TG_TO("int", int32),
-    TG_TO("long", int64),
-    TG_TO("short", int16),
-    TG_TO("char", int8),
-    TG_TO("byte", uint8),
-    TG_TO("bool", bool_),
-    TG_TO("cfloat", complex64),
-    TG_TO("cdouble", complex128),
+    // clang-format off
+    TG_TO("float", float32), TG_TO("double", float64), TG_TO("half", float16), TG_TO("bfloat16", bfloat16),
+    TG_TO("int", int32), TG_TO("long", int64), TG_TO("short", int16), TG_TO("char", int8), TG_TO("byte", uint8),
+    TG_TO("bool", bool_), TG_TO("cfloat", complex64), TG_TO("cdouble", complex128),
+    // clang-format on
     {"cpu", as_c_function(cpu), METH_FASTCALL | METH_KEYWORDS, "The tensor in the memory of the CPU."},
     {"cuda", as_c_function(cuda), METH_FASTCALL | METH_KEYWORDS, "The tensor on a CUDA device."},
     {"tolist", tolist, METH_NOARGS, "The elements as nested lists of numbers; a number for zero dimensions."},

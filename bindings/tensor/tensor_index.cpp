@@ -161,10 +161,10 @@ Py_ssize_t length(PyObject* o) {
 
 }  // namespace
 
-void add_index_slots(std::vector<PyType_Slot>& slots) {
-  slots.push_back({Py_mp_length, reinterpret_cast<void*>(length)});
-  slots.push_back({Py_mp_subscript, reinterpret_cast<void*>(get_item)});
-  slots.push_back({Py_mp_ass_subscript, reinterpret_cast<void*>(set_item)});
+void add_index_slots(std::vector<Slot>& slots) {
+  slots.push_back({Py_mp_length, length});
+  slots.push_back({Py_mp_subscript, get_item});
+  slots.push_back({Py_mp_ass_subscript, set_item});
 }
 
 }  // namespace tapegrad::python

@@ -140,7 +140,7 @@ PyMethodDef tensor_basic_methods[] = {
     {"is_same_size", same_size, METH_O, nullptr},
     {"get_device", TG_QUERY(device_index(t)), METH_NOARGS, "The index of a CUDA device; -1 on the CPU."},
     {"is_pinned",
-     as_c_function([](PyObject* o, PyObject* const*, Py_ssize_t, PyObject*) { return is_pinned(unwrap(o)); }),
+     as_c_function(+[](PyObject* o, PyObject* const*, Py_ssize_t, PyObject*) { return is_pinned(unwrap(o)); }),
      METH_FASTCALL | METH_KEYWORDS, "Whether it lies in host memory that a GPU reads on its own."},
     {"_shares_storage", shares_storage, METH_O, nullptr},
     {"_storage_id", TG_QUERY(storage_id(t)), METH_NOARGS, nullptr},

@@ -189,7 +189,7 @@ PyObject* iterate(PyObject* o) {
 
 }  // namespace
 
-void add_number_slots(std::vector<PyType_Slot>& slots) {
+void add_number_slots(std::vector<Slot>& slots) {
   for (int i = 0; i < kNumBinary; ++i) {
     binary_calls[i] = find_method(kBinaryNames[i]);
     inplace_calls[i] = find_method((std::string(kBinaryNames[i]) + "_").c_str());
@@ -199,42 +199,21 @@ void add_number_slots(std::vector<PyType_Slot>& slots) {
   abs_call = find_method("abs");
   invert_call = find_method("bitwise_not");
   unbind_call = find_method("unbind");
-  auto add = [&](int slot, auto* f) { slots.push_back({slot, reinterpret_cast<void*>(f)}); };
-  add(Py_nb_add, binary<kAdd>);
-  add(Py_nb_subtract, binary<kSub>);
-  add(Py_nb_multiply, binary<kMul>);
-  add(Py_nb_true_divide, binary<kDiv>);
-  add(Py_nb_floor_divide, binary<kFloorDiv>);
-  add(Py_nb_remainder, binary<kRemainder>);
-  add(Py_nb_power, power);
-  add(Py_nb_matrix_multiply, matmul);
-  add(Py_nb_and, binary<kAnd>);
-  add(Py_nb_or, binary<kOr>);
-  add(Py_nb_xor, binary<kXor>);
-  add(Py_nb_lshift, binary<kLeft>);
-  add(Py_nb_rshift, binary<kRight>);
-  add(Py_nb_inplace_add, inplace<kAdd>);
-  add(Py_nb_inplace_subtract, inplace<kSub>);
-  add(Py_nb_inplace_multiply, inplace<kMul>);
-  add(Py_nb_inplace_true_divide, inplace<kDiv>);
-  add(Py_nb_inplace_floor_divide, inplace<kFloorDiv>);
-  add(Py_nb_inplace_remainder, inplace<kRemainder>);
-  add(Py_nb_inplace_power, inplace_power);
-  add(Py_nb_inplace_and, inplace<kAnd>);
-  add(Py_nb_inplace_or, inplace<kOr>);
-  add(Py_nb_inplace_xor, inplace<kXor>);
-  add(Py_nb_inplace_lshift, inplace<kLeft>);
-  add(Py_nb_inplace_rshift, inplace<kRight>);
-  add(Py_nb_negative, unary<&neg_call>);
-  add(Py_nb_positive, positive);
-  add(Py_nb_absolute, unary<&abs_call>);
-  add(Py_nb_invert, unary<&invert_call>);
-  add(Py_nb_bool, to_truth);
-  add(Py_nb_int, to_python_int);
-  add(Py_nb_float, to_python_float);
-  add(Py_nb_index, to_python_index);
-  add(Py_tp_richcompare, compare);
-  add(Py_tp_iter, iterate);
+  // clang-format off
+  slots.insert(slots.end(), {
+      {Py_nb_add, binary<kAdd>}, {Py_nb_subtract, binary<kSub>}, {Py_nb_multiply, binary<kMul>}, {Py_nb_true_divide, binary<kDiv>},
+      {Py_nb_floor_divide, binary<kFloorDiv>}, {Py_nb_remainder, binary<kRemainder>}, {Py_nb_power, power}, {Py_nb_matrix_multiply, matmul},
+      {Py_nb_and, binary<kAnd>}, {Py_nb_or, binary<kOr>}, {Py_nb_xor, binary<kXor>},
+      {Py_nb_lshift, binary<kLeft>}, {Py_nb_rshift, binary<kRight>},
+      {Py_nb_inplace_add, inplace<kAdd>}, {Py_nb_inplace_subtract, inplace<kSub>}, {Py_nb_inplace_multiply, inplace<kMul>},
+      {Py_nb_inplace_true_divide, inplace<kDiv>}, {Py_nb_inplace_floor_divide, inplace<kFloorDiv>},
+      {Py_nb_inplace_remainder, inplace<kRemainder>}, {Py_nb_inplace_power, inplace_power},
+      {Py_nb_inplace_and, inplace<kAnd>}, {Py_nb_inplace_or, inplace<kOr>}, {Py_nb_inplace_xor, inplace<kXor>},
+      {Py_nb_inplace_lshift, inplace<kLeft>}, {Py_nb_inplace_rshift, inplace<kRight>},
+      {Py_nb_negative, unary<&neg_call>}, {Py_nb_positive, positive}, {Py_nb_absolute, unary<&abs_call>}, {Py_nb_invert, unary<&invert_call>},
+      {Py_nb_bool, to_truth}, {Py_nb_int, to_python_int}, {Py_nb_float, to_python_float}, {Py_nb_index, to_python_index},
+      {Py_tp_richcompare, compare}, {Py_tp_iter, iterate}});
+  // clang-format on
 }
 
 }  // namespace tapegrad::python

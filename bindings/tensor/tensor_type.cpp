@@ -72,22 +72,14 @@ PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 bool init_parameter(PyObject* module) {
-  PyType_Slot slots[] = {
-      {Py_tp_new, reinterpret_cast<void*>(parameter_new)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(tensor_dealloc)},
-      {Py_tp_finalize, reinterpret_cast<void*>(tensor_finalize)},
-      {Py_tp_traverse, reinterpret_cast<void*>(tensor_traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(tensor_clear)},
-      {Py_tp_doc, const_cast<char*>("Parameter(data=None, requires_grad=True)\n\n"
-                                    "A tensor that a module registers as one of its parameters.")},
-      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad.nn.Parameter", sizeof(PyTensor), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
-  PyRef bases(PyTuple_Pack(1, tensor_type));
-  if (!bases) return false;
-  parameter_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpecWithBases(&spec, bases.get()));
-  return parameter_type && PyModule_AddObjectRef(module, "Parameter", reinterpret_cast<PyObject*>(parameter_type)) == 0;
+  // clang-format off
+  parameter_type = add_type(module, "tapegrad.nn.Parameter", sizeof(PyTensor), Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, {
+      {Py_tp_new, parameter_new}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
+      {Py_tp_traverse, tensor_traverse}, {Py_tp_clear, tensor_clear},
+      {Py_tp_doc, "Parameter(data=None, requires_grad=True)\n\nA tensor that a module registers as one of its parameters."},
+      }, tensor_type);
+  // clang-format on
+  return parameter_type != nullptr;
 }
 
 }  // namespace
@@ -102,28 +94,19 @@ FastCall find_method(const char* name) noexcept {
 
 bool init_tensor_type(PyObject* module) {
   install_release_hook();
-  std::vector<PyType_Slot> slots = {
-      {Py_tp_new, reinterpret_cast<void*>(tensor_new)},
-      {Py_tp_dealloc, reinterpret_cast<void*>(tensor_dealloc)},
-      {Py_tp_finalize, reinterpret_cast<void*>(tensor_finalize)},
-      {Py_tp_traverse, reinterpret_cast<void*>(tensor_traverse)},
-      {Py_tp_clear, reinterpret_cast<void*>(tensor_clear)},
-      {Py_tp_hash, reinterpret_cast<void*>(tensor_hash)},
-      {Py_tp_members, members},
-      {Py_tp_methods, all_methods().data()},
-      {Py_tp_getset, overridable_properties(tensor_properties)},
-      {Py_tp_doc, const_cast<char*>("A rectangular array of numbers of one dtype on one device.")},
-  };
+  // clang-format off
+  std::vector<Slot> slots = {
+      {Py_tp_new, tensor_new}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
+      {Py_tp_traverse, tensor_traverse}, {Py_tp_clear, tensor_clear}, {Py_tp_hash, tensor_hash}, {Py_tp_members, members},
+      {Py_tp_methods, all_methods().data()}, {Py_tp_getset, overridable_properties(tensor_properties)},
+      {Py_tp_doc, "A rectangular array of numbers of one dtype on one device."}};
+  // clang-format on
   add_number_slots(slots);
   add_index_slots(slots);
   add_buffer_slots(slots);
-  slots.push_back({0, nullptr});
-  PyType_Spec spec{"tapegrad.Tensor", sizeof(PyTensor), 0,
-                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots.data()};
-  tensor_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!tensor_type || PyModule_AddObjectRef(module, "Tensor", reinterpret_cast<PyObject*>(tensor_type)) < 0)
-    return false;
-  return init_parameter(module);
+  tensor_type =
+      add_type(module, "tapegrad.Tensor", sizeof(PyTensor), Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, std::move(slots));
+  return tensor_type && init_parameter(module);
 }
 
 }  // namespace tapegrad::python

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tapegrad/autograd/node.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 
 namespace tapegrad::python {
@@ -32,9 +33,9 @@ extern PyMethodDef tensor_new_methods[];       // new_tensor.cpp: new_tensor
 extern PyMethodDef tensor_exchange_methods[];  // exchange.cpp: numpy, __array__, __dlpack__ ...
 extern PyMethodDef tensor_tape_methods[];      // tensor_tape.cpp: backward, register_hook ...
 // Slots of the number, sequence and mapping protocols (tensor_numbers.cpp, tensor_index.cpp).
-void add_number_slots(std::vector<PyType_Slot>& slots);
-void add_index_slots(std::vector<PyType_Slot>& slots);
-void add_buffer_slots(std::vector<PyType_Slot>& slots);
+void add_number_slots(std::vector<Slot>& slots);
+void add_index_slots(std::vector<Slot>& slots);
+void add_buffer_slots(std::vector<Slot>& slots);
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs);  // Tensor(...), new_tensor.cpp
 
 // Makes tapegrad.Tensor and tapegrad.nn.Parameter and adds them to the module.

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
@@ -137,16 +138,12 @@ PyObject* wrap(Device device) noexcept {
 }
 
 bool init_device(PyObject* module) {
-  auto slot = [](auto* f) { return reinterpret_cast<void*>(f); };
-  PyType_Slot slots[] = {
-      {Py_tp_new, slot(device_new)},   {Py_tp_repr, slot(device_repr)},
-      {Py_tp_str, slot(device_str)},   {Py_tp_richcompare, slot(device_compare)},
-      {Py_tp_hash, slot(device_hash)}, {Py_tp_methods, methods},
-      {Py_tp_getset, properties},      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad.device", sizeof(PyDevice), 0, Py_TPFLAGS_DEFAULT, slots};
-  device_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return device_type && PyModule_AddObjectRef(module, "device", reinterpret_cast<PyObject*>(device_type)) == 0;
+  // clang-format off
+  device_type = add_type(module, "tapegrad.device", sizeof(PyDevice), 0, {
+      {Py_tp_new, device_new}, {Py_tp_repr, device_repr}, {Py_tp_str, device_str}, {Py_tp_richcompare, device_compare},
+      {Py_tp_hash, device_hash}, {Py_tp_methods, methods}, {Py_tp_getset, properties}});
+  // clang-format on
+  return device_type != nullptr;
 }
 
 }  // namespace tapegrad::python

@@ -289,7 +289,7 @@ PyObject* own_generator(PyObject*, PyObject* flag) {
 
 PyMethodDef keyed_generator_functions[] = {
     {"_keyed_begin", begin, METH_VARARGS, nullptr},
-    {"_keyed_seed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(seed)), METH_FASTCALL, nullptr},
+    {"_keyed_seed", as_c_function(seed), METH_FASTCALL, nullptr},
     {"_keyed_end", end, METH_O, nullptr},
     {"_keyed_own_generator", own_generator, METH_O, nullptr},
     {},

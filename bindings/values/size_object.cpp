@@ -1,6 +1,7 @@
 // tapegrad.Size: the shape of a tensor, a tuple of ints that knows its product and stays a Size when sliced.
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
@@ -99,21 +100,12 @@ PyObject* wrap(IntSpan values) noexcept {
 }
 
 bool init_size(PyObject* module) {
-  auto slot = [](auto* f) { return reinterpret_cast<void*>(f); };
-  PyType_Slot slots[] = {
-      {Py_tp_new, slot(size_new)},
-      {Py_tp_repr, slot(size_repr)},
-      {Py_tp_methods, methods},
-      {Py_sq_concat, slot(size_concat)},
-      {Py_sq_repeat, slot(size_repeat)},
-      {Py_mp_subscript, slot(size_subscript)},
-      {0, nullptr},
-  };
-  PyType_Spec spec{"tapegrad.Size", 0, 0, Py_TPFLAGS_DEFAULT, slots};
-  PyRef bases(PyTuple_Pack(1, &PyTuple_Type));
-  if (!bases) return false;
-  size_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpecWithBases(&spec, bases.get()));
-  return size_type && PyModule_AddObjectRef(module, "Size", reinterpret_cast<PyObject*>(size_type)) == 0;
+  // clang-format off
+  size_type = add_type(module, "tapegrad.Size", 0, 0, {
+      {Py_tp_new, size_new}, {Py_tp_repr, size_repr}, {Py_tp_methods, methods},
+      {Py_sq_concat, size_concat}, {Py_sq_repeat, size_repeat}, {Py_mp_subscript, size_subscript}}, &PyTuple_Type);
+  // clang-format on
+  return size_type != nullptr;
 }
 
 }  // namespace tapegrad::python

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 
 namespace tapegrad::python {
 
@@ -56,15 +57,14 @@ PyObject* enum_repr(PyObject* o) { return string(root + '.' + enum_name(o)); }
 PyObject* enum_reduce(PyObject* o, PyObject*) { return PyUnicode_FromString(enum_name(o)); }
 PyMethodDef enum_methods[] = {{"__reduce__", enum_reduce, METH_NOARGS, nullptr}, {}};
 
-PyTypeObject* make_type(PyObject* module, const char* name, int size, std::initializer_list<PyType_Slot> slots) {
-  PyType_Slot all[16];
-  int n = 0;
-  for (const PyType_Slot& slot : slots) all[n++] = slot;
-  all[n] = {0, nullptr};
-  PyType_Spec spec{name, size, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, all};
-  PyRef type(PyType_FromSpec(&spec));
-  if (!type || PyModule_AddObjectRef(module, std::strrchr(name, '.') + 1, type.get()) < 0) return nullptr;
-  return reinterpret_cast<PyTypeObject*>(type.release());
+PyTypeObject* add_plain_type(PyObject* module, const char* name, size_t size, reprfunc repr, PyMethodDef* methods,
+                             PyGetSetDef* properties = nullptr) {
+  static PyGetSetDef none[] = {{}};
+  return add_type(module, name, size, Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                  {{Py_tp_dealloc, immortal_dealloc},
+                   {Py_tp_repr, repr},
+                   {Py_tp_methods, methods},
+                   {Py_tp_getset, properties ? properties : none}});
 }
 
 // One object of an enum type, added to the module under the last part of its name.
@@ -132,18 +132,9 @@ PyObject* wrap(const Scalar& value) noexcept {
 }
 
 bool init_value_objects(PyObject* module) {
-  auto slot = [](auto* f) { return reinterpret_cast<void*>(f); };
-  dtype_type = make_type(module, "tapegrad.dtype", sizeof(PyDType),
-                         {{Py_tp_dealloc, slot(immortal_dealloc)},
-                          {Py_tp_repr, slot(dtype_repr)},
-                          {Py_tp_methods, dtype_methods},
-                          {Py_tp_getset, dtype_properties}});
-  layout_type = make_type(
-      module, "tapegrad.layout", sizeof(PyEnum),
-      {{Py_tp_dealloc, slot(immortal_dealloc)}, {Py_tp_repr, slot(enum_repr)}, {Py_tp_methods, enum_methods}});
-  memory_format_type = make_type(
-      module, "tapegrad.memory_format", sizeof(PyEnum),
-      {{Py_tp_dealloc, slot(immortal_dealloc)}, {Py_tp_repr, slot(enum_repr)}, {Py_tp_methods, enum_methods}});
+  dtype_type = add_plain_type(module, "tapegrad.dtype", sizeof(PyDType), dtype_repr, dtype_methods, dtype_properties);
+  layout_type = add_plain_type(module, "tapegrad.layout", sizeof(PyEnum), enum_repr, enum_methods);
+  memory_format_type = add_plain_type(module, "tapegrad.memory_format", sizeof(PyEnum), enum_repr, enum_methods);
   if (!dtype_type || !layout_type || !memory_format_type) return false;
   for (DType t : kAllDTypes)
     if (!add_dtype(module, t)) return false;
