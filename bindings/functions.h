@@ -5,25 +5,16 @@
 #include <vector>
 
 #include "tapegrad/autograd/profiler.h"
-#include "tapegrad/bindings/object.h"
+#include "tapegrad/bindings/interpreter/object.h"
 
 namespace tapegrad::python {
 
-extern PyMethodDef exchange_functions[];  // from_numpy, from_dlpack, frombuffer (exchange.cpp)
-extern PyMethodDef new_functions[];       // tensor, as_tensor, asarray (new_tensor.cpp)
-extern PyMethodDef global_functions[];    // defaults, threads, dtype questions (globals.cpp)
-extern PyMethodDef random_functions[];    // seeds of the default generator (generator_object.cpp)
-// Steps of the optimizers, in tapegrad._C itself (optim.cpp).
-extern PyMethodDef optim_functions[];
-
-// Sparse tensors, in tapegrad._C itself (sparse.cpp).
-extern PyMethodDef sparse_functions[];
-
-extern PyMethodDef internal_functions[];         // of tapegrad._C itself (internals.cpp)
-extern PyMethodDef shared_memory_functions[];    // of tapegrad._C itself (shared_memory.cpp)
-extern PyMethodDef keyed_generator_functions[];  // of tapegrad._C itself (keyed_generators.cpp)
-extern PyMethodDef cuda_functions[];             // of tapegrad._C itself (cuda.cpp)
-extern PyMethodDef transform_functions[];        // autocast and vmap, of tapegrad._C itself (transforms.cpp)
+// Of the public module: exchange.cpp, new_tensor.cpp, globals.cpp, generator_object.cpp.
+extern PyMethodDef exchange_functions[], new_functions[], global_functions[], random_functions[];
+// Of tapegrad._C itself: optim.cpp, sparse.cpp, internals.cpp, shared_memory.cpp, keyed_generators.cpp, cuda.cpp,
+// transforms.cpp (autocast and vmap), profiler.cpp.
+extern PyMethodDef optim_functions[], sparse_functions[], internal_functions[], shared_memory_functions[],
+    keyed_generator_functions[], cuda_functions[], transform_functions[], profiler_functions[];
 
 // Installs the interpreter's hooks in the core: the GIL around long work, Ctrl-C, lines of calls.
 bool init_interpreter_hooks();
@@ -35,7 +26,6 @@ bool init_call_sites();
 std::vector<uint32_t> sites_of_stack(uint32_t stack);
 std::string function_of_site(uint32_t site);
 
-extern PyMethodDef profiler_functions[];  // of tapegrad._C itself (profiler.cpp)
 // Opens the scope when the running profiler wants modules; keeps the module until the profiler stops.
 void profile_module(autograd::profiler::Scope& scope, PyObject* module) noexcept;
 

@@ -1,17 +1,17 @@
 // The extension module tapegrad._C.
 #include <cstring>
 
-#include "tapegrad/bindings/autograd_types.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/override.h"
+#include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/distributed/objects.h"
 #include "tapegrad/bindings/distributed/reducer_object.h"
-#include "tapegrad/bindings/fast_call.h"
+#include "tapegrad/bindings/exchange/numpy_scalar.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/bindings/module_type.h"
-#include "tapegrad/bindings/numpy_scalar.h"
-#include "tapegrad/bindings/override.h"
+#include "tapegrad/bindings/nn/module_type.h"
 #include "tapegrad/bindings/registry.h"
-#include "tapegrad/bindings/tensor_type.h"
-#include "tapegrad/bindings/value_objects.h"
+#include "tapegrad/bindings/tensor/tensor_type.h"
+#include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
 

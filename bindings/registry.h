@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "tapegrad/bindings/object.h"
+#include "tapegrad/bindings/interpreter/object.h"
 
 namespace tapegrad::python {
 

@@ -3,7 +3,7 @@
 //
 // Ownership: handles (`Tensor`) own the TensorImpl, which owns its storage and its autograd metadata. The Python object
 // owns a TensorImpl; where the Python object must outlive its last Python reference (it carries attributes, or is of a
-// subclass) ownership is reversed, see bindings/tensor_type.cpp. Threads: reading from many threads is safe; changing
+// subclass) ownership is reversed, see bindings/tensor/tensor_object.h. Threads: reading from many threads is safe; changing
 // metadata needs exclusive use.
 #pragma once
 

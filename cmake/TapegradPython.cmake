@@ -40,11 +40,11 @@ endforeach()
 if(TG_BINDING_SOURCES)
   Python_add_library(_C MODULE WITH_SOABI ${TG_BINDING_SOURCES})
   target_compile_options(_C PRIVATE ${TG_BASELINE_FLAGS})
-  tg_precompile(_C tapegrad/bindings/tensor_object.h tapegrad/bindings/args.h tapegrad/bindings/errors.h
-    tapegrad/bindings/override.h tapegrad/bindings/registry.h)
+  tg_precompile(_C tapegrad/bindings/tensor/tensor_object.h tapegrad/bindings/arguments/args.h tapegrad/bindings/interpreter/errors.h
+    tapegrad/bindings/arguments/override.h tapegrad/bindings/registry.h)
   target_include_directories(_C SYSTEM PRIVATE ${Python_NumPy_INCLUDE_DIRS})
-  target_link_libraries(_C PRIVATE tapegrad_private tapegrad pybind11::headers)
-  target_link_options(_C PRIVATE "LINKER:--wrap=__gxx_personality_v0")  # bindings/gil.cpp
+  target_link_libraries(_C PRIVATE tapegrad_private tapegrad)
+  target_link_options(_C PRIVATE "LINKER:--wrap=__gxx_personality_v0")  # bindings/interpreter/gil.cpp
   set_target_properties(_C PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${TG_PACKAGE_DIR}"
     BUILD_RPATH "$ORIGIN/../../lib"

@@ -128,7 +128,7 @@ def _body(op: Op, by_name) -> list[str]:
 
 
 def _opened(name: str, method: bool) -> list[str]:
-    """The first lines of what Python calls: a type among the arguments may take the operator's place (bindings/override.h)."""
+    """The first lines of what Python calls: a type among the arguments may take the operator's place (bindings/arguments/override.h)."""
     prefix, self = ("method", "self") if method else ("function", "nullptr")
     return [f"PyObject* {prefix}_{name}(PyObject*{' self' if method else ''}, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
             f"  if (TG_UNLIKELY(overridden({self}, args, nargs, kwnames)))",
@@ -261,8 +261,8 @@ def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
                   f"  if (!return_type_{op.name} || PyModule_AddObjectRef(module, \"{public}\", "
                   f"reinterpret_cast<PyObject*>(return_type_{op.name})) < 0)", "    return false;"]
     lines += ["  return true;", "}", "", "}  // namespace tapegrad::python", ""]
-    return "\n".join([HEAD, *function_includes("\n".join(lines), table, family), '#include "tapegrad/bindings/args.h"',
-                      '#include "tapegrad/bindings/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, *lines])
+    return "\n".join([HEAD, *function_includes("\n".join(lines), table, family), '#include "tapegrad/bindings/arguments/args.h"',
+                      '#include "tapegrad/bindings/arguments/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, *lines])
 
 
 def emit_registry(ops: list[Op]) -> str:

@@ -1,6 +1,6 @@
 // Groups and works, as tapegrad.distributed uses them: checks of types and names are done in Python, sizes and dtypes
 // in C++.
-#include "tapegrad/bindings/args.h"
+#include "tapegrad/bindings/arguments/method.h"
 
 #include <structmember.h>
 
@@ -25,45 +25,20 @@ struct PyGroup {
   std::unique_ptr<Group> group;
   PyObject* weak_references;
 };
-struct PyWork {
-  PyObject_HEAD std::shared_ptr<Work> work;
-};
+using PyWork = Boxed<std::shared_ptr<Work>>;
 
 PyGroup& object_of(PyObject* o) { return *reinterpret_cast<PyGroup*>(o); }
 Group& group_of(PyObject* o) { return *object_of(o).group; }
-Work& work_of(PyObject* o) { return *reinterpret_cast<PyWork*>(o)->work; }
 
 // --- works ---
 
-PyObject* wrap_work(std::shared_ptr<Work> work) {
-  PyObject* o = check(work_type->tp_alloc(work_type, 0));
-  new (&reinterpret_cast<PyWork*>(o)->work) std::shared_ptr<Work>(std::move(work));
-  return o;
+bool work_wait(PyWork& w, Or<int64_t{-1}> limit) {
+  const std::shared_ptr<Work> work = w.value;  // another thread may drop the object meanwhile
+  return work->wait(limit < 0 ? std::nullopt : std::optional(Milliseconds(limit)));
 }
 
-void work_dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
-  reinterpret_cast<PyWork*>(o)->work.~shared_ptr();
-  type->tp_free(o);
-  Py_DECREF(type);
-}
-
-PyObject* work_wait(PyObject* o, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
-  static const char* names[] = {"timeout_ms", nullptr};
-  long long limit = -1;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|L:wait", const_cast<char**>(names), &limit)) return nullptr;
-  const std::shared_ptr<Work> work =
-      reinterpret_cast<PyWork*>(o)->work;  // another thread may drop the object meanwhile
-  return PyBool_FromLong(work->wait(limit < 0 ? std::nullopt : std::optional(Milliseconds(limit))));
-  TG_PY_CATCH
-}
-
-PyObject* work_is_completed(PyObject* o, PyObject*) { return PyBool_FromLong(work_of(o).is_completed()); }
-PyObject* work_source(PyObject* o, PyObject*) { return PyLong_FromLong(work_of(o).source()); }
-
-PyObject* work_exception(PyObject* o, PyObject*) {
-  const std::exception_ptr failed = work_of(o).exception();
+PyObject* work_exception(PyWork& w) {
+  const std::exception_ptr failed = w.value->exception();
   if (!failed) Py_RETURN_NONE;
   try {
     std::rethrow_exception(failed);
@@ -95,21 +70,18 @@ struct Callback {
   }
 };
 
-PyObject* work_then(PyObject* o, PyObject* f) {
-  TG_PY_TRY
+void work_then(PyWork& w, PyObject* f) {
   TG_CHECK(PyCallable_Check(f), Type, "then: the callback must be callable: got {}", Py_TYPE(f)->tp_name);
   auto callback = std::make_shared<Callback>(f);
-  work_of(o).then([callback] { (*callback)(); });
-  Py_RETURN_NONE;
-  TG_PY_CATCH
+  w.value->then([callback] { (*callback)(); });
 }
 
 PyMethodDef work_methods[] = {
-    {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(work_wait)), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"is_completed", work_is_completed, METH_NOARGS, nullptr},
-    {"source", work_source, METH_NOARGS, nullptr},
-    {"exception", work_exception, METH_NOARGS, nullptr},
-    {"then", work_then, METH_O, nullptr},
+    method<"wait", work_wait>(),
+    method<"is_completed", [](PyWork& w) { return w.value->is_completed(); }>(),
+    method<"source", [](PyWork& w) { return w.value->source(); }>(),
+    method<"exception", work_exception>(),
+    method<"then", work_then>(),
     {},
 };
 
@@ -182,15 +154,13 @@ PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 }
 
 void group_dealloc(PyObject* o) {
-  PyTypeObject* type = Py_TYPE(o);
   if (object_of(o).weak_references) PyObject_ClearWeakRefs(o);
   {
     const GilRelease others_run;  // threads that end may need it
     object_of(o).group.~unique_ptr();
     object_of(o).watch.~shared_ptr();
   }
-  type->tp_free(o);
-  Py_DECREF(type);
+  free_object(o);
 }
 
 PyObject* group_run(PyObject* o, PyObject* args, PyObject* kwargs) {
@@ -222,58 +192,33 @@ PyObject* group_run(PyObject* o, PyObject* args, PyObject* kwargs) {
   if (timeout >= 0) call.timeout = Milliseconds(timeout);
   call.inputs = to_tensors(inputs, {name_of(call.kind), "inputs"});
   call.outputs = to_tensors(outputs, {name_of(call.kind), "outputs"});
-  return wrap_work(group_of(o).run(std::move(call), wait != 0));
+  return box(work_type, group_of(o).run(std::move(call), wait != 0));
   TG_PY_CATCH
 }
 
-PyObject* group_abort(PyObject* o, PyObject* why) {
-  TG_PY_TRY
-  const std::string text(to_str(why, {"abort", "why", 1}));
-  const GilRelease others_run;
-  group_of(o).abort(text);
-  TG_PY_CATCH
-  Py_RETURN_NONE;
-}
-
-PyObject* group_close(PyObject* o, PyObject*) {
-  TG_PY_TRY {
-    const BlockingRegion others_run;
-    group_of(o).close();
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-// _flush(limit_ms): waits for the receivers of what was sent.
-PyObject* group_flush(PyObject* o, PyObject* limit) {
-  TG_PY_TRY {
-    const long long ms = PyLong_AsLongLong(limit);
-    if (ms == -1 && PyErr_Occurred()) return nullptr;
-    const BlockingRegion others_run;
-    group_of(o).flush(Milliseconds(ms));
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-// Tells the other ranks that this one has ended in order.
-PyObject* group_leave(PyObject* o, PyObject*) {
-  TG_PY_TRY {
-    const GilRelease others_run;
-    object_of(o).watch->left();
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
+// clang-format off
 PyMethodDef group_methods[] = {
-    {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(group_run)), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"abort", group_abort, METH_O, nullptr},
-    {"close", group_close, METH_NOARGS, nullptr},
-    {"flush", group_flush, METH_O, nullptr},
-    {"leave", group_leave, METH_NOARGS, nullptr},
+    {"run", as_c_function(group_run), METH_VARARGS | METH_KEYWORDS, nullptr},
+    method<"abort", [](PyGroup& g, PyObject* why) {
+      const std::string text(to_str(why, {"abort", "why", 1}));
+      const GilRelease others_run;
+      g.group->abort(text);
+    }>(),
+    method<"close", [](PyGroup& g) {
+      const BlockingRegion others_run;
+      g.group->close();
+    }>(),
+    method<"flush", [](PyGroup& g, int64_t limit_ms) {  // waits for the receivers of what was sent
+      const BlockingRegion others_run;
+      g.group->flush(Milliseconds(limit_ms));
+    }>(),
+    method<"leave", [](PyGroup& g) {  // tells the other ranks that this one has ended in order
+      const GilRelease others_run;
+      g.watch->left();
+    }>(),
     {},
 };
+// clang-format on
 
 PyMemberDef group_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(PyGroup, weak_references), READONLY, nullptr},
@@ -303,68 +248,38 @@ std::string where() {
   return line;
 }
 
-// _set_where(function): gives the line at which the main thread is, for other ranks that wait for this one.
-PyObject* set_where(PyObject*, PyObject* function) {
-  Py_XSETREF(where_function, Py_NewRef(function));
-  distributed::where_hook = where;
-  Py_RETURN_NONE;
-}
-
-PyObject* engine_is_available(PyObject*, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8(name);
-  return text == nullptr ? nullptr : PyBool_FromLong(distributed::engine_is_available(text));
-}
-
-// _nccl_why_not(): why NCCL cannot be used, "" where it can. Loads the CUDA library.
-PyObject* nccl_why_not(PyObject*, PyObject*) {
-  TG_PY_TRY
-  const std::string why = distributed::device_engine_why_not();
-  return PyUnicode_FromStringAndSize(why.data(), static_cast<Py_ssize_t>(why.size()));
-  TG_PY_CATCH
-}
-
-// _nccl_among_devices(kind, inputs, outputs, reduce, root): cuda.nccl's collectives, among devices of this process.
-PyObject* nccl_among_devices(PyObject*, PyObject* args) {
-  TG_PY_TRY
-  int kind, reduce, root;
-  PyObject *inputs, *outputs;
-  if (!PyArg_ParseTuple(args, "iOOii:_nccl_among_devices", &kind, &inputs, &outputs, &reduce, &root)) return nullptr;
-  const std::vector<Tensor> in = to_tensors(inputs, {"nccl", "inputs"}), out = to_tensors(outputs, {"nccl", "outputs"});
-  const BlockingRegion others_run;
-  distributed::among_devices(static_cast<distributed::Kind>(kind), in, out, static_cast<distributed::Reduce>(reduce),
-                             root);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
+// clang-format off
 PyMethodDef functions[] = {
-    {"_nccl_among_devices", nccl_among_devices, METH_VARARGS, nullptr},
-    {"_nccl_why_not", nccl_why_not, METH_NOARGS, nullptr},
-    {"_set_where", set_where, METH_O, nullptr},
-    {"_engine_is_available", engine_is_available, METH_O, nullptr},
+    // (kind, inputs, outputs, reduce, root): cuda.nccl's collectives, among devices of this process
+    method<"_nccl_among_devices", [](int kind, PyObject* inputs, PyObject* outputs, int reduce, int root) {
+      const std::vector<Tensor> in = to_tensors(inputs, {"nccl", "inputs"}), out = to_tensors(outputs, {"nccl", "outputs"});
+      const BlockingRegion others_run;
+      distributed::among_devices(static_cast<distributed::Kind>(kind), in, out, static_cast<distributed::Reduce>(reduce), root);
+    }>(),
+    // Why NCCL cannot be used, "" where it can. Loads the CUDA library.
+    method<"_nccl_why_not", [] { return distributed::device_engine_why_not(); }>(),
+    // The function gives the line at which the main thread is, for other ranks that wait for this one.
+    method<"_set_where", [](PyObject* function) {
+      Py_XSETREF(where_function, Py_NewRef(function));
+      distributed::where_hook = where;
+    }>(),
+    method<"_engine_is_available", [](std::string_view name) { return distributed::engine_is_available(name.data()); }>(),
     {},
 };
+// clang-format on
 
 }  // namespace
 
 bool init_groups(PyObject* module) {
-  PyType_Slot work_slots[] = {
-      {Py_tp_dealloc, reinterpret_cast<void*>(work_dealloc)}, {Py_tp_methods, work_methods}, {0, nullptr}};
-  PyType_Spec work_spec{"tapegrad._C._Work", sizeof(PyWork), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                        work_slots};
-  work_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&work_spec));
-  PyType_Slot group_slots[] = {{Py_tp_new, reinterpret_cast<void*>(group_new)},
-                               {Py_tp_dealloc, reinterpret_cast<void*>(group_dealloc)},
-                               {Py_tp_methods, group_methods},
-                               {Py_tp_getset, group_properties},
-                               {Py_tp_members, group_members},
-                               {0, nullptr}};
-  PyType_Spec group_spec{"tapegrad._C._Group", sizeof(PyGroup), 0, Py_TPFLAGS_DEFAULT, group_slots};
-  group_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&group_spec));
-  return work_type && group_type &&
-         PyModule_AddObjectRef(module, "_Work", reinterpret_cast<PyObject*>(work_type)) == 0 &&
-         PyModule_AddObjectRef(module, "_Group", reinterpret_cast<PyObject*>(group_type)) == 0 &&
-         PyModule_AddFunctions(module, functions) == 0;
+  work_type = add_type(module, "tapegrad._C._Work", sizeof(PyWork), Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                       {{Py_tp_dealloc, dealloc_boxed<std::shared_ptr<Work>>}, {Py_tp_methods, work_methods}});
+  group_type = add_type(module, "tapegrad._C._Group", sizeof(PyGroup), 0,
+                        {{Py_tp_new, group_new},
+                         {Py_tp_dealloc, group_dealloc},
+                         {Py_tp_methods, group_methods},
+                         {Py_tp_getset, group_properties},
+                         {Py_tp_members, group_members}});
+  return work_type && group_type && PyModule_AddFunctions(module, functions) == 0;
 }
 
 }  // namespace tapegrad::python

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "tapegrad/bindings/errors.h"
+#include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::python {

@@ -1,7 +1,7 @@
 // The Python type of buckets of gradients, tapegrad._C._Reducer. Needs the GIL.
 #pragma once
 
-#include "tapegrad/bindings/object.h"
+#include "tapegrad/bindings/interpreter/object.h"
 
 namespace tapegrad::python {
 

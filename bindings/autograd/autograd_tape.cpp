@@ -1,0 +1,143 @@
+// Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode,
+// gradcheck. tapegrad/autograd/*.py gives them their public names and defaults.
+#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/gradcheck.h"
+#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/autograd/autograd_types.h"
+#include "tapegrad/bindings/interpreter/program_scope.h"
+#include "tapegrad/bindings/tensor/tensor_type.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+// Tensors of a tuple, None as undefined.
+std::vector<Tensor> tensors_of(TupleObject tuple, const Ctx& ctx) {
+  std::vector<Tensor> list;
+  for (Py_ssize_t i = 0; i < tuple.size(); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(tuple.object, i);
+    list.push_back(item == Py_None ? Tensor() : to_tensor(item, ctx));
+  }
+  return list;
+}
+
+void run_backward(TupleObject tensors, TupleObject grads, TupleObject inputs, bool retain_graph, bool create_graph) {
+  const auto roots = tensors_of(tensors, {"backward", "tensors", 1});
+  const auto weights = tensors_of(grads, {"backward", "grad_tensors", 2});
+  const auto leaves = tensors_of(inputs, {"backward", "inputs", 5});
+  autograd::BackwardOptions options;
+  options.retain_graph = retain_graph;
+  options.create_graph = create_graph;
+  const GilRelease released;
+  autograd::run_backward(roots, weights, leaves, options);
+}
+
+// A tuple, None where unused.
+PyRef gradients(TupleObject outputs, TupleObject inputs, TupleObject grads, bool retain_graph, bool create_graph,
+                bool allow_unused) {
+  const auto roots = tensors_of(outputs, {"grad", "outputs", 1});
+  const auto wanted = tensors_of(inputs, {"grad", "inputs", 2});
+  const auto weights = tensors_of(grads, {"grad", "grad_outputs", 3});
+  std::vector<Tensor> result;
+  {
+    GilRelease released;
+    result = autograd::grad(roots, wanted, weights, retain_graph, create_graph, allow_unused);
+  }
+  return new_tuple(result.size(), [&](size_t i) { return wrap(std::move(result[i])); });
+}
+
+void push_hooks(PyObject* pack, PyObject* unpack) {
+  TG_CHECK(PyCallable_Check(pack) && PyCallable_Check(unpack), Type,
+           "saved_tensors_hooks: both hooks must be callable: got {} and {}", Py_TYPE(pack)->tp_name,
+           Py_TYPE(unpack)->tp_name);
+  autograd::push_saved_tensor_hooks(make_saved_tensor_hooks(pack, unpack));
+}
+
+void queue_callback(PyObject* callback) {
+  TG_CHECK(PyCallable_Check(callback), Type, "queue_callback: the callback must be callable: got {}",
+           Py_TYPE(callback)->tp_name);
+  autograd::queue_callback([shared = share(callback)] {
+    const ProgramScope scope;
+    own(PyObject_CallNoArgs(shared->get()));
+  });
+}
+
+PyObject* current_node() {
+  autograd::Node* node = autograd::current_node();
+  if (!node) Py_RETURN_NONE;
+  return wrap_tape_node(intrusive_ptr<autograd::Node>(node));
+}
+
+// The function takes the tensors of `inputs` and returns a tuple.
+void gradcheck(PyObject* function, TupleObject inputs, double eps, double atol, double rtol, bool second) {
+  autograd::GradcheckOptions options;
+  options.eps = eps;
+  options.atol = atol;
+  options.rtol = rtol;
+  const auto tensors = tensors_of(inputs, {"gradcheck", "inputs", 2});
+  auto call = [function](TensorSpan given) {
+    const ProgramScope scope;
+    const PyRef all = new_tuple(given.size(), [&](size_t i) { return wrap(given[i]); });
+    PyRef result = own(PyObject_CallObject(function, all.get()));
+    TG_CHECK(PyTuple_Check(result.get()), Type, "gradcheck: the function must return tensors: got {}",
+             Py_TYPE(result.get())->tp_name);
+    return tensors_of({result.get()}, {"gradcheck", "func"});
+  };
+  const GilRelease released;
+  if (second)
+    autograd::gradgradcheck(call, tensors, options);
+  else
+    autograd::gradcheck(call, tensors, options);
+}
+
+// clang-format off
+PyMethodDef functions[] = {
+    method<"run_backward", run_backward>(),
+    method<"grad", gradients>(),
+    method<"push_saved_tensors_hooks", push_hooks>(),
+    method<"pop_saved_tensors_hooks", [] { autograd::pop_saved_tensor_hooks(); }>(),
+    method<"set_anomaly", [](bool enabled, bool check_nan) { autograd::set_anomaly(enabled, check_nan); }>(),
+    method<"is_anomaly_enabled", [] { return autograd::anomaly_enabled(); }>(),
+    method<"is_anomaly_check_nan_enabled", [] { return autograd::anomaly_check_nan(); }>(),
+    method<"queue_callback", queue_callback>(),
+    method<"in_backward", [] { return autograd::in_backward(); }>(),
+    method<"current_node", current_node>(),
+    method<"gradcheck", gradcheck>(),
+    {},
+};
+// clang-format on
+
+}  // namespace
+
+std::shared_ptr<void> PythonSavedTensorHooks::pack(const Tensor& t) {
+  const ProgramScope scope;
+  PyRef argument = own(wrap(t));
+  PyRef packed = own(PyObject_CallOneArg(pack_callable->get(), argument.get()));
+  return share(packed.get());
+}
+
+Tensor PythonSavedTensorHooks::unpack(const std::shared_ptr<void>& packed) {
+  const ProgramScope scope;
+  PyRef result = own(PyObject_CallOneArg(unpack_callable->get(), static_cast<SharedObject*>(packed.get())->get()));
+  TG_CHECK(is_tensor(result.get()), Type, "saved_tensors_hooks: the unpack hook must return a Tensor: got {}",
+           Py_TYPE(result.get())->tp_name);
+  return unwrap(result.get());
+}
+
+std::shared_ptr<autograd::SavedTensorHooks> make_saved_tensor_hooks(PyObject* pack, PyObject* unpack) {
+  return std::make_shared<PythonSavedTensorHooks>(pack, unpack);
+}
+
+bool init_tape_functions(PyObject* module) { return PyModule_AddFunctions(module, functions) == 0; }
+
+bool init_autograd(PyObject* module) {
+  PyRef tape(PyModule_New("tapegrad._C._autograd"));
+  if (!tape || !init_nodes(tape.get()) || !init_handles(tape.get()) || !init_contexts(tape.get()) ||
+      !init_grad_modes(tape.get()) || !init_tape_functions(tape.get()))
+    return false;
+  init_collector();
+  return PyModule_AddObjectRef(module, "_autograd", tape.get()) == 0 &&
+         PyDict_SetItemString(PyImport_GetModuleDict(), "tapegrad._C._autograd", tape.get()) == 0;
+}
+
+}  // namespace tapegrad::python

@@ -1,0 +1,143 @@
+// The state of autocast and the levels of vmap, for tapegrad/amp and tapegrad/func.
+#include <unordered_set>
+#include <vector>
+
+#include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/batch/tape_below.h"
+#include "tapegrad/autograd/accumulate.h"
+#include "tapegrad/autograd/autocast.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/interpreter/program_scope.h"
+
+namespace tapegrad::python {
+namespace {
+
+// Autocast knows CPU and CUDA; the index of a device type among them.
+DeviceType cast_device(PyObject* o, const char* op) {
+  const std::string_view name = to_str(o, {op, "device_type"});
+  TG_CHECK(name == "cpu" || name == "cuda", Runtime, "{}: expected device type 'cpu' or 'cuda': got '{}'", op, name);
+  return name == "cpu" ? DeviceType::CPU : DeviceType::CUDA;
+}
+
+// _autocast_enabled(device_type[, value]), _autocast_dtype(device_type[, dtype]); kOp, kArg: of the public setter.
+template <Text kOp, Text kArg, auto kGet, auto kSet, auto kConvert>
+PyObject* autocast_setting(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  if (nargs != 1) expect_args(nargs, 2, kOp.text);
+  const DeviceType device = cast_device(args[0], kOp.text);
+  if (nargs == 1) return wrap(kGet(device));
+  kSet(device, kConvert(args[1], {kOp.text, kArg.text}));
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+void set_enabled(DeviceType device, bool enabled) {
+  autocast::set_enabled(device, enabled);
+  keep_modes(kModeAutocast);
+}
+constexpr auto autocast_enabled =
+    autocast_setting<"set_autocast_enabled", "enabled", autocast::enabled, set_enabled, to_bool>;
+constexpr auto autocast_dtype =
+    autocast_setting<"set_autocast_dtype", "dtype", autocast::dtype, autocast::set_dtype, to_dtype>;
+
+// _vmap_enter(size, randomness): the new level
+PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  expect_args(nargs, 2, "vmap");
+  const std::string_view randomness = to_str(args[1], {"vmap", "randomness"});
+  const int level =
+      batch::enter(to_int(args[0], {"vmap", "size"}), randomness == "same"        ? batch::Randomness::Same
+                                                      : randomness == "different" ? batch::Randomness::Different
+                                                                                  : batch::Randomness::Error);
+  keep_modes(kModeBatch);
+  return PyLong_FromLong(level);
+  TG_PY_CATCH
+}
+
+// _vmap_wrap(tensor, level, has_dim)
+PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  expect_args(nargs, 3, "vmap");
+  const int level = static_cast<int>(to_int(args[1], {"vmap", "level"}));
+  TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
+  return wrap(batch::wrap(to_tensor(args[0], {"vmap", "tensor"}), level, to_bool(args[2], {"vmap", "has_dim"})));
+  TG_PY_CATCH
+}
+
+// _vmap_unwrap(tensor, level): the tensor below it, and whether it has samples along dimension 0
+PyObject* vmap_unwrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  expect_args(nargs, 2, "vmap");
+  auto [t, has_dim] =
+      batch::unwrap(to_tensor(args[0], {"vmap", "tensor"}), static_cast<int>(to_int(args[1], {"vmap", "level"})));
+  PyRef below = own(wrap(t));
+  return PyTuple_Pack(2, below.get(), has_dim ? Py_True : Py_False);
+  TG_PY_CATCH
+}
+
+// _reaches_others(tensors, inputs): whether what the tensors were computed from has leaves apart from the inputs. An
+// input that is no leaf leads on to others.
+PyObject* reaches_others(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  expect_args(nargs, 2, "func");
+  std::unordered_set<const TensorImpl*> own;
+  for (const Tensor& t : to_tensors(args[1], {"func", "inputs"})) own.insert(t.impl());
+  std::vector<intrusive_ptr<autograd::Node>> waiting;
+  std::unordered_set<const autograd::Node*> seen;
+  auto visit = [&](const intrusive_ptr<autograd::Node>& node) {
+    if (node && seen.insert(node.get()).second) waiting.push_back(node);
+  };
+  for (const Tensor& t : to_tensors(args[0], {"func", "tensors"}))
+    if (t.requires_grad()) visit(autograd::edge_of(t).node);
+  while (!waiting.empty()) {
+    const intrusive_ptr<autograd::Node> node = std::move(waiting.back());
+    waiting.pop_back();
+    if (node->is_accumulator) {
+      if (!own.contains(static_cast<const autograd::AccumulateGrad&>(*node).variable.impl())) Py_RETURN_TRUE;
+      continue;
+    }
+    for (const autograd::Edge& edge : node->edges) visit(edge.node);
+  }
+  Py_RETURN_FALSE;
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+// clang-format off
+PyMethodDef transform_functions[] = {
+    {"_autocast_enabled", as_c_function(autocast_enabled), METH_FASTCALL, "_autocast_enabled(device_type[, value])"},
+    {"_autocast_dtype", as_c_function(autocast_dtype), METH_FASTCALL, "_autocast_dtype(device_type[, dtype])"},
+    method<"_autocast_cache_enabled", [] { return autocast::cache_enabled(); }>(),
+    method<"_set_autocast_cache_enabled", [](PyObject* value) {
+      autocast::set_cache_enabled(to_bool(value, {"set_autocast_cache_enabled", "enabled"}));
+    }>(),
+    method<"_clear_autocast_cache", [] { autocast::clear_cache(); }>(),
+    method<"_autocast_nesting", [](PyObject* by) {
+      return autocast::change_nesting(static_cast<int>(to_int(by, {"autocast", "by"})));
+    }>("_autocast_nesting(by): the count of nested scopes"),
+    {"_vmap_enter", as_c_function(vmap_enter), METH_FASTCALL, "_vmap_enter(size, randomness): the new level"},
+    method<"_vmap_leave", [](PyObject* level) {
+      batch::leave(static_cast<int>(to_int(level, {"vmap", "level"})));
+      keep_modes(kModeBatch);
+    }>("_vmap_leave(level)"),
+    method<"_vmap_depth", [] { return batch::depth(); }>(),
+    {"_vmap_wrap", as_c_function(vmap_wrap), METH_FASTCALL, "_vmap_wrap(tensor, level, has_dim)"},
+    {"_vmap_unwrap", as_c_function(vmap_unwrap), METH_FASTCALL, "_vmap_unwrap(tensor, level): (tensor, has_dim)"},
+    method<"_vmap_level", [](PyObject* tensor) {  // that of a batched tensor, else 0
+      const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
+      return batch::is_batched(t) ? batch::impl_of(t).level() : 0;
+    }>("_vmap_level(tensor)"),
+    method<"_vmap_physical", [](PyObject* tensor) {  // what a batched tensor stands for, for printing
+      const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
+      return batch::is_batched(t) ? batch::impl_of(t).physical() : t;
+    }>("_vmap_physical(tensor)"),
+    method<"_vmap_recorded", [] { return batch::tape_below(); }>("whether a tape below the levels knows their tensors"),
+    {"_reaches_others", as_c_function(reaches_others), METH_FASTCALL, "_reaches_others(tensors, inputs)"},
+    {},
+};
+// clang-format on
+
+}  // namespace tapegrad::python

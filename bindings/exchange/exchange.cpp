@@ -1,0 +1,307 @@
+// Memory shared with others: NumPy arrays, DLPack capsules, the buffer protocol.
+#include <cstring>
+
+#include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/exchange/dlpack.h"
+#include "tapegrad/bindings/exchange/numpy.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/interpreter/held.h"
+#include "tapegrad/bindings/tensor/tensor_type.h"
+#include "tapegrad/c10/device_interface.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+// The tensor whose memory may be shown to others: on the CPU, without a gradient.
+PyRef exposable(PyObject* self, const char* op, bool force) {
+  const Tensor& t = unwrap(self);
+  if (t.is_batched()) batch::throw_needs_values(op);
+  TG_CHECK(!t.is_meta(), Runtime, "{}: a meta tensor has no data", op);
+  TG_CHECK(!t.is_sparse(), Type, "{}: can't convert Sparse layout tensor to numpy\nuse Tensor.to_dense() first", op);
+  if (!force) {
+    TG_CHECK(!t.requires_grad(), Runtime,
+             "{}: the tensor requires grad, and changes made through the shared memory would be lost to it\n"
+             "use tensor.detach().{}()",
+             op, op);
+    TG_CHECK(t.is_cpu(), Type, "{}: the tensor is on {}\nuse tensor.cpu() first", op, t.device());
+    return PyRef::borrow(self);
+  }
+  PyRef result = PyRef::borrow(self);
+  if (t.requires_grad()) result = own(wrap(t.detach()));
+  if (!unwrap(result.get()).is_cpu()) result = call_method(result.get(), "cpu");
+  return result;
+}
+
+PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"force", ArgKind::Bool}};
+  static Signature signature{"numpy", rows, 2, 1, -1, "(*, bool force=False)"};
+  Arguments<2> a(signature);
+  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  PyRef source = exposable(self, "numpy", a.boolean(1, false));
+  return array_from_tensor(source.get()).release();
+  TG_PY_CATCH
+}
+
+PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {
+      {"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::Any, kNone}, {"copy", ArgKind::Bool, kNone}};
+  static Signature signature{"__array__", rows, 3, 2, -1, "(dtype=None, *, bool? copy=None)"};
+  Arguments<3> a(signature);
+  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  PyRef source = exposable(self, "numpy", false);
+  PyRef result = array_from_tensor(source.get());
+  const std::optional<bool> copy = a.optional_boolean(2);
+  if (a.has(1)) {
+    PyRef same = PyRef();
+    PyRef have = own(PyObject_GetAttrString(result.get(), "dtype"));
+    const int equal = PyObject_RichCompareBool(have.get(), a.object(1), Py_EQ);
+    check_status(equal);
+    if (!equal) {
+      TG_CHECK(copy.value_or(true), Value, "__array__: another dtype needs a copy, which copy=False forbids");
+      return call_method(result.get(), "astype", a.object(1)).release();
+    }
+  }
+  if (copy.value_or(false)) return call_method(result.get(), "copy").release();
+  return result.release();
+  TG_PY_CATCH
+}
+
+// Streams as DLPack counts them: 1 is the default one.
+int64_t stream_of_dlpack(int64_t stream) { return stream == 1 ? 0 : stream; }
+
+// The consumer's stream goes on when the work that made the tensor is done: what is queued on the current stream.
+void wait_for_producer(const Device& device, int64_t consumer) {
+  DeviceInterface& cuda = need_device(DeviceType::CUDA, "__dlpack__");
+  const int64_t producer = cuda.current_stream(device.index);
+  if (consumer == producer) return;
+  const int64_t event = cuda.create_event(device.index, false, false, false);
+  cuda.record_event(device.index, event, producer);
+  cuda.stream_wait_event(device.index, consumer, event);
+  cuda.destroy_event(event);
+}
+
+PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"stream", ArgKind::Any, kNone},
+                                 {"max_version", ArgKind::Any, kNone},
+                                 {"dl_device", ArgKind::Any, kNone},
+                                 {"copy", ArgKind::Bool, kNone}};
+  static Signature signature{
+      "__dlpack__", rows, 5, 1, -1, "(*, stream=None, max_version=None, dl_device=None, bool? copy=None)"};
+  Arguments<5> a(signature);
+  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  bool versioned = false;
+  if (a.has(2)) {
+    const DimVector version = to_ints(a.object(2), a.ctx(2));
+    versioned = !version.empty() && version[0] >= 1;
+  }
+  Tensor t = unwrap(self);
+  TG_CHECK(!t.requires_grad(), Type,
+           "__dlpack__: the tensor requires grad, which no other library can follow\nuse tensor.detach()");
+  if (a.has(3)) {
+    const DimVector wanted = to_ints(a.object(3), a.ctx(3));
+    const auto [type, id] = dlpack_device(t);
+    if (wanted.size() != 2 || wanted[0] != type || wanted[1] != id) {
+      PyErr_SetString(PyExc_BufferError, "__dlpack__: the tensor is not on the wanted device");
+      return nullptr;
+    }
+  }
+  const bool copied = a.boolean(4, false);
+  if (copied) {
+    PyRef copy = call_method(self, "clone");
+    t = unwrap(copy.get());
+  } else {
+    t.impl()->storage()->set_resizable(false);
+  }
+  // Without a stream the consumer works on the default one; -1: it orders the work itself.
+  if (t.is_cuda()) {
+    const int64_t stream = a.has(1) ? to_int(a.object(1), a.ctx(1)) : 1;
+    if (stream != -1) wait_for_producer(t.device(), stream_of_dlpack(stream));
+  }
+  return to_dlpack(t, versioned, copied).release();
+  TG_PY_CATCH
+}
+
+PyObject* dlpack_device_method(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  const auto [type, id] = dlpack_device(unwrap(self));
+  return Py_BuildValue("(ii)", type, id);
+  TG_PY_CATCH
+}
+
+int refuse_buffer(const char* why) {
+  PyErr_SetString(PyExc_BufferError, why);
+  return -1;
+}
+
+struct BufferShape {
+  Py_ssize_t sizes[kMaxDims];
+  Py_ssize_t strides[kMaxDims];
+};
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  view->obj = nullptr;
+  const Tensor& t = unwrap(self);
+  const char* format = buffer_format(t.dtype());
+  if (!t.is_cpu() || t.requires_grad()) return refuse_buffer("buffer: the tensor must be on the CPU and detached");
+  if (!format) return refuse_buffer("buffer: there is no buffer format for bfloat16");
+  const bool read_only = t.impl()->storage()->read_only();
+  if (read_only && (flags & PyBUF_WRITABLE)) return refuse_buffer("buffer: the tensor is read-only");
+  if (!t.is_contiguous() && (flags & PyBUF_STRIDES) != PyBUF_STRIDES)
+    return refuse_buffer("buffer: the tensor is not contiguous");
+  if ((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !t.is_contiguous())
+    return refuse_buffer("buffer: the tensor is not contiguous");
+  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && t.ndim() > 1)
+    return refuse_buffer("buffer: the tensor is not in Fortran's order");
+  auto* shape = new (std::nothrow) BufferShape;
+  if (!shape) return refuse_buffer("buffer: out of memory");
+  const auto itemsize = static_cast<Py_ssize_t>(t.itemsize());
+  for (int d = 0; d < t.ndim(); ++d) {
+    shape->sizes[d] = t.impl()->size(d);
+    shape->strides[d] = t.impl()->stride(d) * itemsize;
+  }
+  static char nothing;
+  view->buf = t.data_ptr() ? t.data_ptr() : &nothing;
+  view->len = t.nbytes();
+  view->itemsize = itemsize;
+  view->readonly = read_only;
+  view->ndim = t.ndim();
+  view->format = (flags & PyBUF_FORMAT) ? const_cast<char*>(format) : nullptr;
+  view->shape = (flags & PyBUF_ND) ? shape->sizes : nullptr;
+  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? shape->strides : nullptr;
+  view->suboffsets = nullptr;
+  view->internal = shape;
+  view->obj = Py_NewRef(self);
+  t.impl()->storage()->set_resizable(false);
+  return 0;
+}
+
+void release_buffer(PyObject*, Py_buffer* view) { delete static_cast<BufferShape*>(view->internal); }
+
+PyObject* from_numpy(PyObject*, PyObject* source) {
+  TG_PY_TRY
+  return wrap(tensor_from_array(source, true));
+  TG_PY_CATCH
+}
+
+// The CUDA device that a producer's memory is on; -1 where it is elsewhere.
+int cuda_device_of(PyObject* source) {
+  if (!PyObject_HasAttrString(source, "__dlpack_device__")) return -1;
+  PyRef answer = call_method(source, "__dlpack_device__");
+  PyRef pair = own(PySequence_Tuple(answer.get()));
+  int type = 0, id = 0;
+  check_status(PyArg_ParseTuple(pair.get(), "ii", &type, &id) != 0 ? 0 : -1);
+  return type == 2 ? id : -1;
+}
+
+PyObject* from_dlpack(PyObject*, PyObject* source) {
+  TG_PY_TRY
+  if (PyCapsule_CheckExact(source)) return wrap(from_dlpack_capsule(source, PyRef()));
+  PyRef method = own(PyObject_GetAttrString(source, "__dlpack__"));
+  PyRef none = own(PyTuple_New(0));
+  PyRef options = own(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
+  if (const int device = cuda_device_of(source); device >= 0) {
+    const int64_t current = need_device(DeviceType::CUDA, "from_dlpack").current_stream(device);
+    PyRef stream = own(PyLong_FromLongLong(current == 0 ? 1 : current));
+    check_status(PyDict_SetItemString(options.get(), "stream", stream.get()));
+  }
+  PyRef capsule(PyObject_Call(method.get(), none.get(), options.get()));
+  if (!capsule) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw_python_error();
+    PyErr_Clear();  // a producer older than DLPack 1.0
+    check_status(PyDict_DelItemString(options.get(), "max_version"));
+    capsule = own(PyObject_Call(method.get(), none.get(), options.get()));
+  }
+  return wrap(from_dlpack_capsule(capsule.get(), resize_guard(source)));
+  TG_PY_CATCH
+}
+
+// Keeps the buffer of any object for the life of a storage.
+struct HeldBuffer final : Held {
+  Py_buffer view{};
+  PyRef guard;
+  ~HeldBuffer() override { PyBuffer_Release(&view); }  // does nothing where there is none
+};
+
+PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"buffer", ArgKind::Any, kRequired},
+                                 {"dtype", ArgKind::DType, kRequired},
+                                 {"count", ArgKind::Int},
+                                 {"offset", ArgKind::Int},
+                                 {"requires_grad", ArgKind::Bool}};
+  static Signature signature{
+      "frombuffer", rows, 5, 1, -1, "(buffer, *, DType dtype, int count=-1, int offset=0, bool requires_grad=False)"};
+  Arguments<5> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  const DType dtype = a.dtype(1);
+  const auto itemsize = static_cast<int64_t>(element_size(dtype));
+  int64_t count = a.integer(2, -1);
+  const int64_t offset = a.integer(3, 0);
+  auto held = std::make_unique<HeldBuffer>();
+  bool read_only = false;
+  if (PyObject_GetBuffer(a.object(0), &held->view, PyBUF_WRITABLE) < 0) {
+    PyErr_Clear();
+    read_only = true;
+    check_status(PyObject_GetBuffer(a.object(0), &held->view, PyBUF_SIMPLE));
+  }
+  const int64_t length = held->view.len;
+  const char* wrong = nullptr;
+  if (offset < 0 || offset > length)
+    wrong = "offset must lie in the buffer";
+  else if (count == 0 || count < -1)
+    wrong = "count must be positive, or -1 for all";
+  else if (count < 0 && (length - offset) % itemsize)
+    wrong = "the buffer is not a whole number of elements";
+  else if (count > 0 && count > (length - offset) / itemsize)
+    wrong = "the buffer is shorter than count elements";
+  else if (reinterpret_cast<uintptr_t>(static_cast<char*>(held->view.buf) + offset) %
+           std::min<uintptr_t>(static_cast<uintptr_t>(itemsize), 8))
+    wrong = "the offset leaves the elements unaligned";
+  if (count < 0) count = (length - offset) / itemsize;
+  TG_CHECK(!wrong, Value, "frombuffer: {}: got {} bytes, offset {}, count {}, element size {}", wrong, length, offset,
+           a.integer(2, -1), itemsize);
+  held->guard = resize_guard(held->view.obj);
+  char* data = static_cast<char*>(held->view.buf) + offset;
+  auto storage = make_intrusive<StorageImpl>(data, static_cast<size_t>(count * itemsize), Device(), release_held,
+                                             static_cast<Held*>(held.release()));
+  storage->set_resizable(false);
+  storage->set_read_only(read_only);
+  Tensor t(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(DimVector{count})));
+  if (a.boolean(4, false)) t.set_requires_grad(true);
+  return wrap(std::move(t));
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+void add_buffer_slots(std::vector<Slot>& slots) {
+  slots.push_back({Py_bf_getbuffer, get_buffer});
+  slots.push_back({Py_bf_releasebuffer, release_buffer});
+}
+
+PyMethodDef tensor_exchange_methods[] = {
+    {"numpy", as_c_function(numpy), METH_FASTCALL | METH_KEYWORDS,
+     "numpy(*, force=False)\n\nA NumPy array over the same memory; force: detached and copied to the CPU first."},
+    {"__array__", as_c_function(array), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"__dlpack__", as_c_function(dlpack), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"__dlpack_device__", dlpack_device_method, METH_NOARGS, nullptr},
+    {},
+};
+
+PyMethodDef exchange_functions[] = {
+    {"from_numpy", from_numpy, METH_O, "from_numpy(array)\n\nA tensor over the memory of a NumPy array."},
+    {"from_dlpack", from_dlpack, METH_O, "from_dlpack(object)\n\nA tensor over the memory of another library's."},
+    {"frombuffer", as_c_function(frombuffer), METH_FASTCALL | METH_KEYWORDS,
+     "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False)\n\nA tensor over the memory of an object "
+     "with the buffer protocol."},
+    {},
+};
+
+}  // namespace tapegrad::python

@@ -1,0 +1,496 @@
+// The optimizers' fused steps as Python calls them: `_optimizer_step(rule, param_groups, state)` walks the groups and
+// the state dictionaries natively, so that a step costs no Python code per parameter. The dictionaries are the only
+// place of the state: nothing is cached here.
+#include <algorithm>
+#include <array>
+
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/autograd/meta.h"
+#include "tapegrad/autograd/node.h"
+#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/nn/optim/fused.h"
+
+namespace tapegrad::python {
+namespace {
+
+PyObject* intern(const char* text) { return check(PyUnicode_InternFromString(text)); }
+
+// A rule with the keys under which Python holds its options and state, interned at first use.
+struct BoundRule {
+  const nn::Rule* rule;
+  std::vector<PyObject*> options, scalars;
+  mutable std::vector<std::pair<const char*, PyObject*>> tensors;  // by the address of the name
+
+  PyObject* tensor_key(const char* name) const {
+    for (const auto& [known, key] : tensors)
+      if (known == name) return key;
+    return tensors.emplace_back(name, intern(name)).second;
+  }
+};
+
+const BoundRule& bound_rule(PyObject* name) {
+  static const std::vector<BoundRule> all = [] {
+    std::vector<BoundRule> made;
+    for (const nn::Rule& rule : nn::optimizer_rules()) {
+      BoundRule& bound = made.emplace_back();
+      bound.rule = &rule;
+      for (const nn::rules::Option& option : rule.options) bound.options.push_back(intern(option.name));
+      for (const char* scalar : rule.scalars) bound.scalars.push_back(intern(scalar));
+    }
+    return made;
+  }();
+  TG_CHECK(PyUnicode_Check(name), Type, "optimizer: expected the name of a rule: got {}", Py_TYPE(name)->tp_name);
+  return all[static_cast<size_t>(nn::optimizer_rule(PyUnicode_AsUTF8(name)).index)];
+}
+
+template <Text kText>
+PyObject* key() {
+  static PyObject* const interned = intern(kText.text);
+  return interned;
+}
+
+// Borrowed; null when absent.
+PyObject* find(PyObject* dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (value == nullptr && PyErr_Occurred()) throw_python_error();
+  return value;
+}
+
+PyObject* get(PyObject* dict, PyObject* key, const char* op) {
+  PyObject* value = find(dict, key);
+  if (value == nullptr) TG_THROW(Key, "{}: the parameter group has no entry '{}'", op, PyUnicode_AsUTF8(key));
+  return value;
+}
+
+void require(bool condition, const char* op, const char* what, PyObject* got) {
+  TG_CHECK(condition, Type, "{}: expected {}: got {}", op, what, Py_TYPE(got)->tp_name);
+}
+
+std::vector<Tensor> tensors_in(PyObject* list, const char* op) {
+  require(PyList_Check(list), op, "a list of tensors", list);
+  std::vector<Tensor> tensors;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    PyObject* t = PyList_GET_ITEM(list, i);
+    require(is_tensor(t), op, "a tensor", t);
+    tensors.push_back(unwrap(t));
+  }
+  return tensors;
+}
+
+bool flag(PyObject* dict, PyObject* key) {
+  PyObject* value = find(dict, key);
+  if (value == nullptr) return false;
+  const int truth = PyObject_IsTrue(value);
+  check_status(truth);
+  return truth != 0;
+}
+
+const Tensor* gradient_of(const Tensor& param) {
+  const autograd::AutogradMeta* meta = autograd::meta(param);
+  return meta && meta->grad.defined() ? &meta->grad : nullptr;
+}
+
+// The state dictionary of a parameter; made, and entered, when there is none.
+PyRef state_of(PyObject* state, PyObject* param) {
+  if (PyObject* found = find(state, param)) {
+    require(PyDict_Check(found), "optimizer", "a dictionary as state of a parameter", found);
+    return PyRef::borrow(found);
+  }
+  PyRef made = own(PyDict_New());
+  check_status(PyDict_SetItem(state, param, made.get()));
+  return made;
+}
+
+// A graph recreates its tensors in each replay, so state must exist before the capture.
+void refuse_while_recording(const Tensor& param, const char* what) {
+  if (!param.is_cuda()) return;
+  DeviceInterface& cuda = need_device(DeviceType::CUDA, "optimizer");
+  const int device = param.device().index;
+  TG_CHECK(!cuda.is_capturing(device, cuda.current_stream(device)), Runtime,
+           "optimizer: {} would be made in each replay of the CUDA graph\ntake a step before the capture", what);
+}
+
+const Tensor& state_tensor(PyObject* state, PyObject* key, const nn::rules::StateTensor& what, const Tensor& like,
+                           bool* made_now) {
+  PyObject* value = find(state, key);
+  if (value == Py_None || value == nullptr) {
+    refuse_while_recording(like, what.name);
+    PyRef made = own(wrap(nn::first_state(like, what.first)));
+    check_status(PyDict_SetItem(state, key, made.get()));
+    value = made.get();  // the dictionary owns it
+    *made_now = true;
+  }
+  require(is_tensor(value), "optimizer", "a tensor as state", value);
+  TG_CHECK(!unwrap(value).is_sparse(), Runtime,
+           "optimizer: a dense gradient does not go with the sparse {} that sparse gradients left", what.name);
+  return unwrap(value);
+}
+
+DType scalar_dtype() { return default_dtype() == DType::float64 ? DType::float64 : DType::float32; }
+
+// The state of one parameter: its dictionary, and the numbers in it.
+struct State {
+  PyRef dict;  // null where the rule keeps none
+  Tensor kept[nn::kMaxScalars];
+  float* numbers[nn::kMaxScalars] = {};  // where those that are plain tensors lie, as PyTorch keeps them
+};
+
+float* plain_number(const Tensor& t) {
+  return t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1 ? t.data<float>() : nullptr;
+}
+
+// Numbers that are no tensors come from older files.
+void read_scalars(State& state, const BoundRule& bound, nn::rules::Scalars<double>& scalars) {
+  for (size_t i = 0; i < bound.scalars.size(); ++i) {
+    PyObject* value = find(state.dict.get(), bound.scalars[i]);
+    if (value == nullptr) {
+      scalars.first = true;
+      PyRef made = own(wrap(empty_tensor({}, scalar_dtype())));
+      value = made.get();  // the dictionary owns it
+      unwrap(value).zero_();
+      check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], value));
+    }
+    if (is_tensor(value)) {
+      const Tensor& t = unwrap(value);
+      state.kept[i] = t;
+      state.numbers[i] = plain_number(t);
+      scalars.values[i] = state.numbers[i] != nullptr ? *state.numbers[i] : t.item<double>();
+      scalars.single = t.dtype() != DType::float64;
+    } else {
+      scalars.values[i] = to_double(value, {"optimizer", "the number of steps"});
+      scalars.single = false;
+    }
+  }
+}
+
+void write_scalars(const State& state, const BoundRule& bound, const nn::rules::Scalars<double>& scalars) {
+  for (size_t i = 0; i < bound.scalars.size(); ++i) {
+    if (state.numbers[i] != nullptr) {
+      *state.numbers[i] = static_cast<float>(scalars.values[i]);
+      continue;
+    }
+    PyObject* value = find(state.dict.get(), bound.scalars[i]);
+    if (value != nullptr && is_tensor(value)) {
+      raw::fill_(unwrap(value), scalars.values[i]);
+    } else {
+      const PyRef made = own(PyFloat_FromDouble(scalars.values[i]));
+      check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], made.get()));
+    }
+  }
+}
+
+// The same if the parameter's device counts the steps: the scalars are on the device and are not read by the host.
+void place_scalars(const State& state, const BoundRule& bound, nn::StepEntry& entry) {
+  for (size_t i = 0; i < bound.scalars.size(); ++i) {
+    PyObject* value = find(state.dict.get(), bound.scalars[i]);
+    const bool there = value != nullptr && is_tensor(value) && unwrap(value).device() == entry.param.device();
+    if (there && (unwrap(value).dtype() == DType::float32 || unwrap(value).dtype() == DType::float64)) {
+      entry.counts[i] = unwrap(value);
+      continue;
+    }
+    refuse_while_recording(entry.param, bound.rule->scalars[i]);
+    const bool number = value != nullptr && !is_tensor(value);
+    entry.scalars.first |= value == nullptr;
+    const Tensor made = empty_tensor({}, scalar_dtype(), entry.param.device());
+    if (value != nullptr && !number)
+      made.copy_(unwrap(value));
+    else
+      made.fill_(number ? to_double(value, {"optimizer", "the number of steps"}) : 0.0);
+    entry.counts[i] = made;
+    const PyRef object = own(wrap(made));
+    check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], object.get()));
+  }
+}
+
+// The options of a group in the order of a rule; where one is a tensor, the tensor as well.
+struct Options {
+  std::array<double, nn::kMaxOptions> numbers{};
+  std::array<Tensor, nn::kMaxOptions> tensors;
+
+  // kNumbers: tensors are read. kBoth: they are kept as well. kOfDevices: those of devices are kept, and not read.
+  enum Tensors { kNumbers, kBoth, kOfDevices };
+
+  Options(PyObject* group, const BoundRule& bound, Tensors which) {
+    const nn::Rule& rule = *bound.rule;
+    for (size_t i = 0; i < bound.options.size(); ++i) {
+      const nn::rules::Option& option = rule.options[i];
+      PyObject* value = find(group, bound.options[i]);
+      if (value == nullptr) {
+        if (option.absent == nn::rules::Option::kNeeded)
+          TG_THROW(Key, "{}: the parameter group has no entry '{}'", rule.name, option.name);
+        numbers[i] = option.absent;
+        continue;
+      }
+      PyRef item;
+      if (option.item >= 0) {
+        require(PySequence_Check(value), rule.name, "a pair of numbers", value);
+        item = own(PySequence_GetItem(value, option.item));
+        value = item.get();
+      }
+      if (is_tensor(value) && (which == kBoth || (which == kOfDevices && unwrap(value).is_cuda())))
+        tensors[i] = unwrap(value);
+      if (which == kOfDevices && tensors[i].defined()) continue;
+      if (option.absent != nn::rules::Option::kNeeded) {
+        const int truth = PyObject_IsTrue(value);
+        check_status(truth);
+        numbers[i] = truth;
+      } else {
+        numbers[i] = to_double(value, {rule.name, option.name});
+      }
+    }
+  }
+  bool has_tensors() const {
+    return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.defined(); });
+  }
+  // The numbers of tensors that were not read.
+  void read(const nn::Rule& rule) {
+    for (size_t i = 0; i < rule.options.size(); ++i)
+      if (tensors[i].defined()) numbers[i] = tensors[i].item<double>();
+  }
+};
+
+struct Call {
+  PyObject* groups;
+  PyObject* state;
+};
+
+template <class F>  // f(group, list of parameters)
+void for_groups(const Call& call, const char* op, F&& f) {
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(call.groups); ++g) {
+    PyObject* group = PyList_GET_ITEM(call.groups, g);
+    require(PyDict_Check(group), op, "a dictionary as parameter group", group);
+    PyObject* params = get(group, key<"params">(), op);
+    require(PyList_Check(params), op, "a list of parameters", params);
+    f(group, params);
+  }
+}
+
+using nn::rules::Sgd;
+
+// The tensor in a state dictionary, or null.
+const Tensor* kept_tensor(PyObject* states, PyObject* param, PyObject* key) {
+  PyObject* dict = find(states, param);
+  PyObject* value = dict && PyDict_Check(dict) ? find(dict, key) : nullptr;
+  return value && is_tensor(value) ? &unwrap(value) : nullptr;
+}
+
+// What SGD cannot do with a sparse gradient, said before anything is written.
+void check_sparse_sgd(const Options& options, PyObject* group, const Tensor* buffer) {
+  const auto& o = options.numbers;
+  TG_CHECK(o[Sgd::kWeightDecay] == 0, Runtime, "SGD: weight_decay does not go with sparse gradients: got {}",
+           o[Sgd::kWeightDecay]);
+  TG_CHECK(!flag(group, key<"fused">()), Runtime,
+           "SGD: `_fused_sgd` does not support sparse gradients: got fused=True");
+  TG_CHECK(!flag(group, key<"differentiable">()), Runtime,
+           "SGD: a differentiable step does not go with sparse gradients: got differentiable=True");
+  TG_CHECK(o[Sgd::kNesterov] == 0 || !buffer || buffer->is_sparse(), Runtime,
+           "SGD: a sparse gradient with nesterov needs a sparse momentum_buffer: got a dense one");
+}
+
+Tensor scaled(const Tensor& t, double by) { return sparse::with_values(t, raw::mul(sparse::values(t), Scalar(by))); }
+
+// SGD with a sparse gradient touches the rows that were used. The momentum of a parameter whose first gradient was
+// sparse is sparse, too, and coalesced: it has every row that was ever used. (PyTorch's has every entry ever seen.)
+void sparse_sgd(const Options& options, PyObject* object, const Tensor& grad, PyObject* states, PyObject* key) {
+  const auto& o = options.numbers;
+  const Tensor& param = unwrap(object);
+  const double rate = o[Sgd::kMaximize] != 0 ? o[Sgd::kLr] : -o[Sgd::kLr], sign = o[Sgd::kMaximize] != 0 ? -1 : 1;
+  const double momentum = o[Sgd::kMomentum], fresh = sign * (1 - o[Sgd::kDampening]);
+  if (momentum == 0) {
+    sparse::add_to_(param, grad, rate);
+    return;
+  }
+  const PyRef dict = state_of(states, object);
+  const Tensor* known = kept_tensor(states, object, key);
+  if (known && !known->is_sparse()) {
+    raw::mul_(*known, Scalar(momentum));
+    sparse::add_to_(*known, grad, fresh);
+    raw::add_(param, *known, -o[Sgd::kLr]);
+    return;
+  }
+  const Tensor part = sparse::coalesce(grad);
+  const Tensor buffer =
+      known ? sparse::coalesce(sparse::sum_of(scaled(*known, momentum), scaled(part, fresh))) : scaled(part, sign);
+  const PyRef entry = own(wrap(buffer));
+  check_status(PyDict_SetItem(dict.get(), key, entry.get()));
+  if (o[Sgd::kNesterov] == 0) {
+    sparse::add_to_(param, buffer, -o[Sgd::kLr]);
+  } else {
+    sparse::add_to_(param, part, rate);
+    sparse::add_to_(param, buffer, -o[Sgd::kLr] * momentum);
+  }
+}
+
+// How a rule handles a sparse gradient: SGD has its own implementation, others call `fallback` (or have refused).
+void sparse_step(const BoundRule& bound, const Options& options, PyObject* object, const Tensor& grad, PyObject* group,
+                 PyObject* states, PyObject* fallback) {
+  if (fallback != nullptr) {
+    const PyRef gradient = own(wrap(grad));
+    own(check(PyObject_CallFunctionObjArgs(fallback, object, gradient.get(), group, nullptr)));
+    return;
+  }
+  sparse_sgd(options, object, grad, states, bound.tensor_key("momentum_buffer"));
+  autograd::bump_version(unwrap(object), bound.rule->name);
+}
+
+void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, PyObject* fallback,
+                std::span<const Tensor> found_inf) {
+  const nn::Rule& rule = *bound.rule;
+  const bool differentiable = flag(group, key<"differentiable">());
+  TG_CHECK(!differentiable || found_inf.empty(), Runtime, "{}: found_inf does not go with differentiable=True",
+           rule.name);
+  // Whether devices work out the constants of their parameters' steps, and read options that are tensors there.
+  bool planned = !differentiable && (flag(group, key<"capturable">()) || flag(group, key<"fused">()));
+  const bool unread = planned || rule.scalars.empty();
+  Options options(group, bound, differentiable ? Options::kBoth : unread ? Options::kOfDevices : Options::kNumbers);
+  if (!differentiable && rule.scalars.empty()) planned = options.has_tensors();
+  bool read = false;
+  const auto n = static_cast<size_t>(PyList_GET_SIZE(params));
+  std::vector<PyObject*> objects;  // the parameters that have a gradient, and all gradients
+  std::vector<std::pair<PyObject*, Tensor>> sparse;
+  objects.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    PyObject* object = PyList_GET_ITEM(params, static_cast<Py_ssize_t>(i));
+    require(is_tensor(object), rule.name, "a tensor as parameter", object);
+    const Tensor* grad = gradient_of(unwrap(object));
+    if (grad == nullptr) continue;
+    if (planned && !read && (!unwrap(object).is_cuda() || grad->is_sparse() || find(states, object) == nullptr)) {
+      refuse_while_recording(unwrap(object), "the state");
+      options.read(rule);
+      read = true;
+    }
+    if (grad->is_sparse()) {
+      TG_CHECK(found_inf.empty(), Runtime, "{}: found_inf does not go with sparse gradients", rule.name);
+      TG_CHECK(fallback != nullptr || rule.scalars.empty(), Runtime, "{} does not support sparse gradients{}",
+               rule.name, rule.name == std::string_view("Adam") ? ", please consider SparseAdam instead" : "");
+      if (fallback == nullptr)
+        check_sparse_sgd(options, group, kept_tensor(states, object, bound.tensor_key("momentum_buffer")));
+      sparse.emplace_back(object, *grad);
+    } else {
+      objects.push_back(object);
+    }
+  }
+  const nn::rules::StateTensors kept = rule.states(options.numbers.data());
+  const bool stateful = kept.n > 0 || !rule.scalars.empty();
+  PyObject* keys[nn::kMaxStates] = {};
+  for (int k = 0; k < kept.n; ++k) keys[k] = bound.tensor_key(kept.tensors[k].name);
+  std::vector<nn::StepEntry> entries(objects.size());
+  std::vector<State> owners(stateful ? objects.size() : 0);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    nn::StepEntry& entry = entries[i];
+    entry.param = unwrap(objects[i]);
+    entry.grad = *gradient_of(entry.param);
+    entry.planned = planned && entry.param.is_cuda();
+    if (!stateful) continue;
+    owners[i].dict = state_of(states, objects[i]);
+    if (entry.planned)
+      place_scalars(owners[i], bound, entry);
+    else
+      read_scalars(owners[i], bound, entry.scalars);
+    bool made = false;
+    for (int k = 0; k < kept.n; ++k)
+      entry.states[k] = state_tensor(owners[i].dict.get(), keys[k], kept.tensors[k], entry.param, &made);
+    if (rule.scalars.empty()) entry.scalars.first = made;
+  }
+  const std::span<const double> numbers(options.numbers.data(), rule.options.size());
+  if (differentiable) {
+    const EnableGradGuard grad_mode;
+    nn::recorded_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries);
+  } else {
+    nn::fused_step(rule, numbers, {options.tensors.data(), rule.options.size()}, entries, found_inf);
+  }
+  for (size_t i = 0; i < owners.size(); ++i)
+    if (!entries[i].planned) write_scalars(owners[i], bound, entries[i].scalars);
+  for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, states, fallback);
+}
+
+// _optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step of all parameters that have
+// a gradient. sparse_update(param, grad, group) is called for sparse gradients; found_inf are tensors, one of each
+// device, where the step is not taken unless they are 0.
+PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  constexpr const char* kOp = "optimizer step";
+  TG_CHECK(nargs >= 3 && nargs <= 5, Type,
+           "{}: expected the rule, the parameter groups and the state: got {} arguments", kOp, nargs);
+  const BoundRule& bound = bound_rule(args[0]);
+  require(PyList_Check(args[1]), kOp, "a list of parameter groups", args[1]);
+  require(PyDict_Check(args[2]), kOp, "a dictionary of states", args[2]);
+  PyObject* fallback = nargs >= 4 && args[3] != Py_None ? args[3] : nullptr;
+  std::vector<Tensor> found_inf;
+  if (nargs == 5 && args[4] != Py_None) found_inf = tensors_in(args[4], kOp);
+  const NoGradGuard no_grad;
+  autograd::profiler::Scope scope;
+  if (TG_UNLIKELY(modes() & kModeProfile)) {
+    const std::string name(bound.rule->name);
+    scope.open(autograd::profiler::Kind::Annotation, "Optimizer.step#" + name + ".step");
+  }
+  for_groups({args[1], args[2]}, kOp, [&](PyObject* group, PyObject* params) {
+    group_step(bound, group, params, args[2], fallback, found_inf);
+  });
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+// _zero_grad(param_groups, set_to_none)
+PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  constexpr const char* kOp = "zero_grad";
+  TG_CHECK(nargs == 2, Type, "{}: expected the parameter groups and set_to_none: got {} arguments", kOp, nargs);
+  require(PyList_Check(args[0]), kOp, "a list of parameter groups", args[0]);
+  const int set_to_none = PyObject_IsTrue(args[1]);
+  check_status(set_to_none);
+  const NoGradGuard no_grad;
+  for_groups({args[0], nullptr}, kOp, [&](PyObject*, PyObject* params) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+      PyObject* object = PyList_GET_ITEM(params, i);
+      require(is_tensor(object), kOp, "a tensor as parameter", object);
+      const Tensor& param = unwrap(object);
+      const Tensor* grad = gradient_of(param);
+      if (grad == nullptr) continue;
+      if (set_to_none) {
+        param.set_grad(Tensor());
+      } else if (grad->is_sparse()) {
+        const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
+        param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
+      } else if (grad->requires_grad()) {
+        const Tensor zeroed = grad->detach();
+        zeroed.zero_();
+        param.set_grad(zeroed);
+      } else {
+        grad->zero_();
+      }
+    }
+  });
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+// _unscale(gradients, found_inf, scale)
+PyObject* unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  TG_PY_TRY
+  TG_CHECK(nargs == 3, Type, "unscale: expected gradients, found_inf and the scale: got {} arguments", nargs);
+  const std::vector<Tensor> grads = tensors_in(args[0], "unscale");
+  for (int i = 1; i < 3; ++i) require(is_tensor(args[i]), "unscale", "a tensor", args[i]);
+  nn::fused_unscale(grads, unwrap(args[1]), unwrap(args[2]));
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+PyMethodDef optim_functions[] = {
+    {"_optimizer_step", as_c_function(&optimizer_step), METH_FASTCALL,
+     "_optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step by a rule of "
+     "aten/optim/rules.h"},
+    {"_unscale", as_c_function(&unscale), METH_FASTCALL,
+     "_unscale(gradients, found_inf, scale): scales them, and notes infinities and NaN"},
+    {"_zero_grad", as_c_function(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace tapegrad::python

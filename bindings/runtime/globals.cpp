@@ -1,0 +1,112 @@
+// Settings and questions about dtypes: the defaults, threads, promotion.
+#include "tapegrad/aten/iterate/pointwise.h"
+#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/arguments/override.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/values/value_objects.h"
+#include "tapegrad/c10/kernel_table.h"
+#include "tapegrad/c10/parallel.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+void set_floating_default(PyObject* o) {
+  const DType dtype = to_dtype(o, {"set_default_dtype", "d", 1});
+  TG_CHECK(is_floating_point(dtype), Type, "set_default_dtype: expected a floating dtype: got {}", dtype);
+  set_default_dtype(dtype);
+}
+
+void set_threads(PyObject* o) {
+  const int64_t n = to_int(o, {"set_num_threads", "num", 1});
+  TG_CHECK(n >= 1 && n <= 1024, Runtime, "set_num_threads: expected 1 to 1024 threads: got {}", n);
+  set_num_threads(static_cast<int>(n));
+}
+
+// A question about one tensor, which other types may answer in its place.
+template <class Query>
+PyObject* ask(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (TG_UNLIKELY(overridden(nullptr, args, nargs, kwnames)))
+    return call_overridden(as_c_function(ask<Query>), nullptr, args, nargs, kwnames);
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}};
+  static Signature signature{Query::name, rows, 1, 1, -1, "(Tensor input)"};
+  Arguments<1> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  return wrap(Query::answer(a.tensor(0)));
+  TG_PY_CATCH
+}
+
+struct IsFloatingPoint {
+  static constexpr const char* name = "is_floating_point";
+  static bool answer(const Tensor& t) { return t.is_floating_point(); }
+};
+struct IsComplex {
+  static constexpr const char* name = "is_complex";
+  static bool answer(const Tensor& t) { return t.is_complex(); }
+};
+struct Numel {
+  static constexpr const char* name = "numel";
+  static int64_t answer(const Tensor& t) { return t.numel(); }
+};
+struct IsNonzero {
+  static constexpr const char* name = "is_nonzero";
+  static bool answer(const Tensor& t) {
+    TG_CHECK(t.numel() == 1, Runtime, "is_nonzero: expected a tensor with one element: got shape {}",
+             format_ints(t.sizes()));
+    return t.item().to<bool>();
+  }
+};
+
+DType promoted(PyObject* a, PyObject* b) {
+  return promote_types(to_dtype(a, {"promote_types", "type1", 1}), to_dtype(b, {"promote_types", "type2", 2}));
+}
+
+DType result_dtype(PyObject* a, PyObject* b) {
+  const Operand x = to_operand(a, {"result_type", "tensor1", 1});
+  const Operand y = to_operand(b, {"result_type", "tensor2", 2});
+  const Tensor* both[] = {&x.tensor(), &y.tensor()};
+  return pointwise::promoted_dtype(pointwise::Promotion::Promote, both);
+}
+
+PyObject* may_cast(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"from_", ArgKind::DType, kRequired}, {"to", ArgKind::DType, kRequired}};
+  static Signature signature{"can_cast", rows, 2, 2, -1, "(DType from_, DType to)"};
+  Arguments<2> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  return wrap(can_cast(a.dtype(0), a.dtype(1)));
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+// clang-format off
+PyMethodDef global_functions[] = {
+    method<"get_default_dtype", [] { return default_dtype(); }>("The dtype of floating numbers without one of their own."),
+    method<"set_default_dtype", set_floating_default>("set_default_dtype(d)"),
+    method<"get_default_device", [] { return default_device(); }>("Where tensors are made when nothing is said."),
+    method<"set_default_device", [](PyObject* o) {
+      set_default_device(o == Py_None ? Device() : to_device(o, {"set_default_device", "device", 1}));
+    }>("set_default_device(device)"),
+    method<"get_num_threads", [] { return get_num_threads(); }>("How many threads an operator may use."),
+    method<"set_num_threads", set_threads>("set_num_threads(num)"),
+    method<"is_tensor", [](PyObject* o) { return is_tensor(o); }>("Whether an object is a tensor."),
+    {"is_floating_point", as_c_function(ask<IsFloatingPoint>), METH_FASTCALL | METH_KEYWORDS,
+     "is_floating_point(Tensor input)\n\nWhether the dtype is one of real floating numbers."},
+    {"is_complex", as_c_function(ask<IsComplex>), METH_FASTCALL | METH_KEYWORDS,
+     "is_complex(Tensor input)\n\nWhether the dtype is one of complex numbers."},
+    {"numel", as_c_function(ask<Numel>), METH_FASTCALL | METH_KEYWORDS,
+     "numel(Tensor input)\n\nThe number of elements."},
+    {"is_nonzero", as_c_function(ask<IsNonzero>), METH_FASTCALL | METH_KEYWORDS,
+     "is_nonzero(Tensor input)\n\nWhether the one element is not zero."},
+    method<"promote_types", promoted>("promote_types(type1, type2)\n\nThe dtype that holds values of both."),
+    method<"result_type", result_dtype>(
+        "result_type(tensor1, tensor2)\n\nThe dtype of an operation on two tensors or numbers."),
+    {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)"},
+    method<"_cpu_capability", [] { return std::string(isa_name(cpu_isa())); }>(),
+    {},
+};
+// clang-format on
+
+}  // namespace tapegrad::python

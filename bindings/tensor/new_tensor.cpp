@@ -1,0 +1,263 @@
+// tensor(), as_tensor(), asarray(), Tensor(...), x.new_tensor(), x.new().
+#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/nested_data.h"
+#include "tapegrad/bindings/exchange/numpy.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/tensor/tensor_type.h"
+#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/pinned_scope.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+// `t` with the wanted dtype and device; `copy`: never the same memory.
+Tensor converted(const Tensor& t, std::optional<DType> dtype, std::optional<Device> device, bool copy) {
+  const bool there = (!dtype || *dtype == t.dtype()) && (!device || *device == t.device());
+  if (there && !copy) return t;
+  if (device && device->is_meta()) return empty_tensor(t.sizes(), dtype.value_or(t.dtype()), *device);
+  PyRef source = own(wrap(t));
+  static PyObject* const names = Py_BuildValue("(sss)", "dtype", "device", "copy");
+  PyRef wanted_dtype = own(wrap(dtype.value_or(t.dtype())));
+  PyRef wanted_device = own(wrap(device.value_or(t.device())));
+  static PyObject* const to = PyUnicode_InternFromString("to");
+  PyObject* args[] = {source.get(), wanted_dtype.get(), wanted_device.get(), copy ? Py_True : Py_False};
+  PyRef result = own(PyObject_VectorcallMethod(to, args, 1, names));
+  return unwrap(result.get());
+}
+
+std::optional<Device> or_default(std::optional<Device> device) {
+  if (device) return device;
+  const Device d = default_device();
+  return d.is_cpu() ? std::nullopt : std::optional<Device>(d);
+}
+
+}  // namespace
+
+namespace {
+// Whether an object exports memory of a CUDA device. Python's own sequences and numbers do not, nor do tensors here.
+bool has_cuda_array_interface(PyObject* o) {
+  return !PyList_Check(o) && !PyTuple_Check(o) && !PyLong_Check(o) && !PyFloat_Check(o) && !is_numpy_scalar(o) &&
+         PyObject_HasAttrString(o, "__cuda_array_interface__");
+}
+}  // namespace
+
+Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optional<Device> device, bool copy) {
+  if (is_tensor(data)) return converted(unwrap(data), dtype, device, copy);
+  if (!is_numpy_array(data) && has_cuda_array_interface(data)) {
+    PyRef module = own(PyImport_ImportModule("tapegrad.cuda._array_interface"));
+    const PyRef name = own(PyUnicode_FromString("from_interface"));
+    PyRef there = own(PyObject_CallMethodOneArg(module.get(), name.get(), data));
+    return converted(unwrap(there.get()), dtype, or_default(device), copy);
+  }
+  if (is_numpy_array(data)) {
+    if (!array_dtype(data)) {
+      PyRef element = own(PyObject_GetAttrString(data, "dtype"));
+      PyErr_Format(PyExc_TypeError,
+                   "tensor: tensors have no dtype for the elements of a NumPy array of %R\n"
+                   "convert it first, with array.astype(...)",
+                   element.get());
+      throw_python_error();
+    }
+    // Strides that tensors do not have, foreign byte order: NumPy makes a plain copy.
+    PyRef source = PyRef::borrow(data);
+    Tensor t;
+    try {
+      t = tensor_from_array(source.get(), !copy);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Value) throw;
+      PyRef dtype_object = own(PyObject_GetAttrString(data, "dtype"));
+      PyRef native = call_method(dtype_object.get(), "newbyteorder", own(PyUnicode_FromString("=")).get());
+      source = call_method(data, "astype", native.get());
+      source = call_method(source.get(), "copy");
+      return converted(tensor_from_array(source.get(), false), dtype, or_default(device), false);
+    }
+    return converted(t, dtype, or_default(device), copy);
+  }
+  return converted(tensor_from_nested(data, dtype), dtype, or_default(device), false);
+}
+
+namespace {
+
+// Of new_tensor, and from `data` on of tensor and as_tensor.
+constexpr Arg kNewTensorArgs[] = {{"input", ArgKind::Tensor, kRequired}, {"data", ArgKind::Any, kRequired},
+                                  {"dtype", ArgKind::DType, kNone},      {"device", ArgKind::Device, kNone},
+                                  {"requires_grad", ArgKind::Bool},      {"pin_memory", ArgKind::Bool},
+                                  {"names", ArgKind::Any, kNone}};
+constexpr const Arg* kTensorArgs = kNewTensorArgs + 1;
+
+PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static Signature signature{
+      "tensor", kTensorArgs,
+      6,        1,
+      -1,       "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False, bool pin_memory=False)"};
+  Arguments<6> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  const NoGradGuard no_grad;
+  const PinnedScope pinned(a.boolean(4, false));
+  Tensor t = tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), true);
+  pinned.check(t);
+  if (is_tensor(a.object(0)) && t.requires_grad()) t = t.detach();
+  if (a.boolean(3, false)) t.set_requires_grad(true);
+  return wrap(std::move(t));
+  TG_PY_CATCH
+}
+
+PyObject* as_tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static Signature signature{"as_tensor", kTensorArgs, 3, 3, -1, "(data, DType? dtype=None, Device? device=None)"};
+  Arguments<3> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  return wrap(tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), false));
+  TG_PY_CATCH
+}
+
+// Whether an object exports its memory as NumPy arrays do. Python's own sequences do not.
+bool has_array_interface(PyObject* o) {
+  return !is_tensor(o) && !is_numpy_array(o) && !PyList_Check(o) && !PyTuple_Check(o) && !PyLong_Check(o) &&
+         !PyFloat_Check(o) && !is_numpy_scalar(o) && PyObject_HasAttrString(o, "__array_interface__");
+}
+
+PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"obj", ArgKind::Any, kRequired},
+                                 {"dtype", ArgKind::DType, kNone},
+                                 {"device", ArgKind::Device, kNone},
+                                 {"copy", ArgKind::Bool, kNone},
+                                 {"requires_grad", ArgKind::Bool}};
+  static Signature signature{
+      "asarray", rows, 5,
+      1,         -1,   "(obj, *, DType? dtype=None, Device? device=None, bool? copy=None, bool requires_grad=False)"};
+  Arguments<5> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  const std::optional<bool> copy = a.optional_boolean(3);
+  PyRef source = PyRef::borrow(a.object(0));
+  if (!is_tensor(source.get()) && !is_numpy_array(source.get())) {
+    if (PyObject_HasAttrString(source.get(), "_as_elements")) {  // a storage: its bytes as elements of the dtype
+      PyRef dtype = own(a.optional_dtype(1) ? wrap(*a.optional_dtype(1)) : Py_NewRef(Py_None));
+      source = call_method(source.get(), "_as_elements", dtype.get());
+    } else if (PyCapsule_CheckExact(source.get()) || PyObject_HasAttrString(source.get(), "__dlpack__")) {
+      source = own(exchange_functions[1].ml_meth(nullptr, source.get()));  // from_dlpack
+    } else if (has_array_interface(source.get())) {
+      PyRef numpy = own(PyImport_ImportModule("numpy"));
+      source = call_method(numpy.get(), "asarray", source.get());
+    } else if (PyObject_CheckBuffer(source.get()) && !PyUnicode_Check(source.get())) {
+      static PyObject* const names = Py_BuildValue("(s)", "dtype");
+      PyRef dtype = own(wrap(a.optional_dtype(1).value_or(default_dtype())));
+      PyObject* both[] = {source.get(), dtype.get()};
+      source = own(reinterpret_cast<FastCall>(reinterpret_cast<void (*)()>(exchange_functions[2].ml_meth))(
+          nullptr, both, 1, names));  // frombuffer
+    }
+  }
+  const bool shareable = is_tensor(source.get()) || is_numpy_array(source.get());
+  TG_CHECK(shareable || copy.value_or(true), Value, "asarray: {} cannot be taken without a copy: got copy=False",
+           Py_TYPE(source.get())->tp_name);
+  Tensor t = tensor_from_data(source.get(), a.optional_dtype(1), a.optional_device(2), copy.value_or(false));
+  if (is_tensor(source.get()) && copy.has_value() && !*copy)
+    TG_CHECK(t.impl()->storage() == unwrap(source.get()).impl()->storage(), Value,
+             "asarray: another dtype or device needs a copy: got copy=False");
+  const bool requires_grad = a.boolean(4, false);
+  if (t.requires_grad() && !requires_grad) t = t.detach();
+  if (requires_grad && !t.requires_grad()) t.set_requires_grad(true);
+  return wrap(std::move(t));
+  TG_PY_CATCH
+}
+
+// The old constructor: Tensor(2, 3), Tensor([1, 2]), Tensor(other); elements of a size are not initialised.
+Tensor legacy_new(PyObject* args, DType dtype, const char* name) {
+  const Py_ssize_t n = PyTuple_GET_SIZE(args);
+  PyObject* first = n ? PyTuple_GET_ITEM(args, 0) : nullptr;
+  if (!first) return empty_tensor(DimVector{0}, dtype, default_device());
+  if (n == 1 && is_tensor(first)) {
+    TG_CHECK(unwrap(first).dtype() == dtype, Type, "{}(): expected a tensor of dtype {}: got {}", name, dtype,
+             unwrap(first).dtype());
+    return alias_tensor(unwrap(first), unwrap(first).sizes(), unwrap(first).strides(), unwrap(first).storage_offset());
+  }
+  const bool sizes = PyLong_Check(first) || Py_TYPE(first)->tp_as_sequence == nullptr || n > 1 ||
+                     std::string_view(Py_TYPE(first)->tp_name) == "tapegrad.Size";
+  if (!sizes) return tensor_from_data(first, dtype, std::nullopt, true);
+  TG_CHECK(!PyFloat_Check(first), Type, "{}(): expected sizes or a sequence: got float\nuse tapegrad.tensor(data)",
+           name);
+  DimVector dims;
+  if (n == 1 && PyTuple_Check(first))
+    dims = to_ints(first, {name, "size"});
+  else
+    for (Py_ssize_t i = 0; i < n; ++i)
+      dims.push_back(to_int(PyTuple_GET_ITEM(args, i), {name, "size", static_cast<int>(i) + 1}));
+  checked_nbytes(dims, dtype, name);
+  return empty_tensor(dims, dtype, default_device());
+}
+
+PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static Signature signature{"new_tensor",
+                             kNewTensorArgs,
+                             5,
+                             2,
+                             -1,
+                             "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
+  Arguments<5> a(signature);
+  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  const Tensor& like = unwrap(self);
+  Tensor t = tensor_from_data(a.object(1), a.optional_dtype(2).value_or(like.dtype()),
+                              a.optional_device(3).value_or(like.device()), true);
+  if (t.requires_grad()) t = t.detach();
+  if (a.boolean(4, false)) t.set_requires_grad(true);
+  return wrap(std::move(t));
+  TG_PY_CATCH
+}
+
+PyObject* new_legacy(PyObject* self, PyObject* args) {
+  TG_PY_TRY
+  return wrap(legacy_new(args, unwrap(self).dtype(), "new"));
+  TG_PY_CATCH
+}
+
+// _legacy_tensor(dtype, name, args): FloatTensor(...) and its kin.
+PyObject* legacy_tensor(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject* dtype;
+  const char* name;
+  PyObject* values;
+  if (!PyArg_ParseTuple(args, "OsO!:_legacy_tensor", &dtype, &name, &PyTuple_Type, &values)) return nullptr;
+  return wrap(legacy_new(values, to_dtype(dtype, {"_legacy_tensor", "dtype"}), name));
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  TG_PY_TRY
+  // A subclass may take keywords of its own in __init__; Tensor itself takes none but `device`.
+  if (type == tensor_type && kwargs && PyDict_GET_SIZE(kwargs)) {
+    PyErr_SetString(PyExc_TypeError, "Tensor(): takes no keyword arguments\nuse tapegrad.tensor(data, dtype=...)");
+    return nullptr;
+  }
+  Tensor t = legacy_new(args, default_dtype(), "Tensor");
+  if (type != tensor_type && t.impl()->python_object()) t = t.data_alias();
+  return wrap_as(type, std::move(t));
+  TG_PY_CATCH
+}
+
+PyMethodDef tensor_new_methods[] = {
+    {"new_tensor", as_c_function(new_tensor), METH_FASTCALL | METH_KEYWORDS,
+     "new_tensor(data, *, dtype=None, device=None, requires_grad=False)\n\nA tensor of this one's dtype and device."},
+    {"new", new_legacy, METH_VARARGS, "A tensor of this one's dtype, by sizes or from data."},
+    {},
+};
+
+PyMethodDef new_functions[] = {
+    {"tensor", as_c_function(tensor), METH_FASTCALL | METH_KEYWORDS,
+     "tensor(data, *, dtype=None, device=None, requires_grad=False)\n\nA new tensor with a copy of the data: numbers, "
+     "nested lists, arrays."},
+    {"as_tensor", as_c_function(as_tensor), METH_FASTCALL | METH_KEYWORDS,
+     "as_tensor(data, dtype=None, device=None)\n\nThe data as a tensor, over the same memory where that is possible."},
+    {"asarray", as_c_function(asarray), METH_FASTCALL | METH_KEYWORDS,
+     "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False)\n\nAny array-like object as a tensor."},
+    {"_legacy_tensor", legacy_tensor, METH_VARARGS, nullptr},
+    {},
+};
+
+}  // namespace tapegrad::python

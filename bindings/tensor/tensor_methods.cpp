@@ -1,0 +1,147 @@
+// Methods that query a tensor.
+#include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/tensor/tensor_type.h"
+#include "tapegrad/c10/device_interface.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+using Query = PyObject* (*)(const Tensor& t);
+
+template <Query kQuery>
+PyObject* query(PyObject* o, PyObject*) {
+  TG_PY_TRY
+  return kQuery(unwrap(o));
+  TG_PY_CATCH
+}
+#define TG_QUERY(expression) query<[](const Tensor& t) -> PyObject* { return (expression); }>
+
+// size() and stride(): all of them, or that of one dimension.
+template <bool kStride>
+PyObject* sizes(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"dim", ArgKind::Int, kNone}};
+  static Signature signature{kStride ? "stride" : "size", rows, 2, 2, -1, "(Tensor input, int? dim=None)"};
+  Arguments<2> a(signature);
+  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  const Tensor& t = unwrap(self);
+  if (a.has(1)) return PyLong_FromLongLong(kStride ? t.stride(a.integer(1)) : t.size(a.integer(1)));
+  if (!kStride) return wrap(t.sizes());
+  const auto stride = [&](size_t d) { return PyLong_FromLongLong(t.impl()->stride(static_cast<int>(d))); };
+  return new_tuple(static_cast<size_t>(t.ndim()), stride).release();
+  TG_PY_CATCH
+}
+
+PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  TG_PY_TRY
+  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
+                                 {"memory_format", ArgKind::MemoryFormat, kNone}};
+  static Signature signature{"is_contiguous", rows, 2, 2, -1, "(Tensor input, MemoryFormat? memory_format=None)"};
+  Arguments<2> a(signature);
+  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  const Tensor& t = unwrap(self);
+  if (!a.has(1)) return wrap(t.is_contiguous());
+  return wrap(t.is_contiguous(a.memory_format(1, MemoryFormat::Contiguous)));
+  TG_PY_CATCH
+}
+
+// Without the library of a device there is no pinned memory, and asking must not load it.
+PyObject* is_pinned(const Tensor& t) {
+  const bool possible = t.is_cpu() && !t.is_sparse() && device_interface_loaded(DeviceType::CUDA);
+  return wrap(possible && device_interface(DeviceType::CUDA)->is_pinned(t.impl()->storage()->data()));
+}
+PyObject* device_index(const Tensor& t) {
+  const Device device = sparse::device(t);
+  return PyLong_FromLong(device.is_cuda() ? device.index : -1);
+}
+
+bool is_set_to(PyTensor& self, PyObject* other) {
+  const Tensor& a = self.tensor;
+  const Tensor& b = to_tensor(other, {"is_set_to", "tensor", 1});
+  return a.impl()->storage() == b.impl()->storage() && a.storage_offset() == b.storage_offset() &&
+         a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+bool shares_storage(PyTensor& self, PyObject* other) {
+  return self.tensor.impl()->storage() == to_tensor(other, {"_shares_storage", "other", 1}).impl()->storage();
+}
+
+// A number for the storage, equal for tensors that share it.
+PyObject* storage_id(const Tensor& t) { return PyLong_FromVoidPtr(t.impl()->storage().get()); }
+PyObject* storage_nbytes(const Tensor& t) { return PyLong_FromSize_t(t.impl()->storage()->nbytes()); }
+PyObject* storage_address(const Tensor& t) { return PyLong_FromVoidPtr(t.impl()->storage()->data()); }
+
+PyObject* as_subclass(PyObject* o, PyObject* type) {
+  TG_PY_TRY
+  TG_CHECK(PyType_Check(type) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), tensor_type), Type,
+           "as_subclass: expected a subclass of Tensor");
+  PyRef fresh = call_method(o, "view_as", o);  // another Python object over the same memory, known to the tape
+  const Tensor t = unwrap(fresh.get());
+  fresh = PyRef();
+  return wrap_as(reinterpret_cast<PyTypeObject*>(type), t);
+  TG_PY_CATCH
+}
+
+// Tensor._make_subclass(cls, data, require_grad=False): the detached data as an instance of cls.
+PyObject* make_subclass(PyObject*, PyObject* args) {
+  TG_PY_TRY
+  PyObject* type;
+  PyObject* data;
+  int requires_grad = 0;
+  if (!PyArg_ParseTuple(args, "O!O|p:_make_subclass", &PyType_Type, &type, &data, &requires_grad)) return nullptr;
+  TG_CHECK(PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), tensor_type), Type,
+           "_make_subclass: expected a subclass of Tensor");
+  Tensor t = to_tensor(data, {"_make_subclass", "data", 2}).detach();
+  PyRef result = own(wrap_as(reinterpret_cast<PyTypeObject*>(type), t));
+  if (requires_grad) t.set_requires_grad(true);
+  return result.release();
+  TG_PY_CATCH
+}
+
+bool same_size(PyTensor& self, PyObject* other) {
+  return self.tensor.sizes() == to_tensor(other, {"is_same_size", "other", 1}).sizes();
+}
+
+}  // namespace
+
+PyMethodDef tensor_basic_methods[] = {
+    {"size", as_c_function(sizes<false>), METH_FASTCALL | METH_KEYWORDS, "size(dim=None)\n\nAll sizes, or one."},
+    {"stride", as_c_function(sizes<true>), METH_FASTCALL | METH_KEYWORDS, "stride(dim=None)\n\nAll strides, or one."},
+    {"dim", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
+    {"ndimension", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
+    {"numel", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},
+    {"nelement", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},
+    {"storage_offset", TG_QUERY(PyLong_FromLongLong(t.storage_offset())), METH_NOARGS,
+     "The position of the first element in the storage, in elements."},
+    {"data_ptr", TG_QUERY(PyLong_FromVoidPtr(t.data_ptr())), METH_NOARGS, "The address of the first element."},
+    {"element_size", TG_QUERY(PyLong_FromSize_t(t.itemsize())), METH_NOARGS, "Bytes per element."},
+    {"item", TG_QUERY(wrap(t.item())), METH_NOARGS, "The one element of a tensor with one element, as a number."},
+    {"is_contiguous", as_c_function(is_contiguous), METH_FASTCALL | METH_KEYWORDS,
+     "Whether the elements lie in order without gaps."},
+    {"is_floating_point", TG_QUERY(wrap(t.is_floating_point())), METH_NOARGS, nullptr},
+    {"is_complex", TG_QUERY(wrap(t.is_complex())), METH_NOARGS, nullptr},
+    {"is_signed", TG_QUERY(wrap(is_signed(t.dtype()))), METH_NOARGS, nullptr},
+    {"is_inference", TG_QUERY(wrap(t.impl()->is_inference())), METH_NOARGS, nullptr},
+    {"is_conj", [](PyObject*, PyObject*) { return Py_NewRef(Py_False); }, METH_NOARGS, nullptr},
+    {"is_neg", [](PyObject*, PyObject*) { return Py_NewRef(Py_False); }, METH_NOARGS, nullptr},
+    {"resolve_conj", [](PyObject* o, PyObject*) { return return_self(o); }, METH_NOARGS, nullptr},
+    {"resolve_neg", [](PyObject* o, PyObject*) { return return_self(o); }, METH_NOARGS, nullptr},
+    method<"is_set_to", is_set_to>("Whether both are the same view of the same memory."),
+    method<"is_same_size", same_size>(),
+    {"get_device", TG_QUERY(device_index(t)), METH_NOARGS, "The index of a CUDA device; -1 on the CPU."},
+    {"is_pinned",
+     as_c_function(+[](PyObject* o, PyObject* const*, Py_ssize_t, PyObject*) { return is_pinned(unwrap(o)); }),
+     METH_FASTCALL | METH_KEYWORDS, "Whether it lies in host memory that a GPU reads on its own."},
+    method<"_shares_storage", shares_storage>(),
+    {"_storage_id", TG_QUERY(storage_id(t)), METH_NOARGS, nullptr},
+    {"_storage_nbytes", TG_QUERY(storage_nbytes(t)), METH_NOARGS, nullptr},
+    {"_storage_address", TG_QUERY(storage_address(t)), METH_NOARGS, nullptr},
+    {"as_subclass", as_subclass, METH_O, "The same memory as an instance of a subclass of Tensor."},
+    {"_make_subclass", make_subclass, METH_VARARGS | METH_STATIC, nullptr},
+    {},
+};
+
+}  // namespace tapegrad::python

@@ -1,0 +1,219 @@
+// Operators of Python on tensors: arithmetic with its reflected and in-place forms, comparison, conversion to numbers.
+// Each slot calls the generated method. NumPy's arrays become tensors on either side. For unsupported operands an
+// operator returns NotImplemented, so that Python tries the other operand.
+#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/nested_data.h"
+#include "tapegrad/bindings/arguments/override.h"
+#include "tapegrad/bindings/exchange/numpy.h"
+#include "tapegrad/bindings/tensor/tensor_type.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+enum Operator {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kFloorDiv,
+  kRemainder,
+  kPow,
+  kMatmul,
+  kAnd,
+  kOr,
+  kXor,
+  kLeft,
+  kRight,
+  kNumBinary
+};
+constexpr const char* kBinaryNames[kNumBinary] = {
+    "add",    "sub",         "mul",        "div",         "floor_divide",       "remainder",          "pow",
+    "matmul", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"};
+constexpr const char* kPythonNames[kNumBinary] = {"add",    "sub", "mul", "truediv", "floordiv", "mod",   "pow",
+                                                  "matmul", "and", "or",  "xor",     "lshift",   "rshift"};
+constexpr bool commutes(int op) { return op == kAdd || op == kMul || op == kAnd || op == kOr || op == kXor; }
+
+constexpr const char* kCompareNames[6] = {"lt", "le", "eq", "ne", "gt", "ge"};  // in the order of Py_LT ...
+
+FastCall binary_calls[kNumBinary];
+FastCall inplace_calls[kNumBinary];
+FastCall compare_calls[6];
+FastCall neg_call, abs_call, invert_call, unbind_call;
+
+PyObject* not_implemented() noexcept { Py_RETURN_NOTIMPLEMENTED; }
+bool is_operand(PyObject* o) noexcept { return is_exact_tensor(o) || is_number(o) || is_tensor(o); }
+
+// An array as a tensor; null without an exception when `o` is no array or tensors have no such dtype.
+PyRef tensor_of_array(PyObject* o) {
+  if (!is_numpy_array(o) || !array_dtype(o)) return {};
+  return own(wrap(tensor_from_data(o, std::nullopt, std::nullopt, false)));
+}
+
+// f(a, b) for a tensor `a` where b is neither a tensor nor a number.
+TG_COLD PyObject* call_with_array(FastCall f, PyObject* a, PyObject* b) {
+  TG_PY_TRY
+  if (overrides(b)) return f(a, &b, 1, nullptr);  // which calls its override
+  const PyRef other = tensor_of_array(b);
+  if (!other) return not_implemented();
+  PyObject* arg = other.get();
+  return f(a, &arg, 1, nullptr);
+  TG_PY_CATCH
+}
+
+template <int kOp>
+PyObject* binary(PyObject* a, PyObject* b) {
+  FastCall f = binary_calls[kOp];
+  if (TG_UNLIKELY(!f)) return not_implemented();
+  if (TG_LIKELY(is_exact_tensor(a) || is_tensor(a))) {
+    if (TG_UNLIKELY(!is_operand(b))) return call_with_array(f, a, b);
+    return f(a, &b, 1, nullptr);
+  }
+  TG_PY_TRY
+  // `a` is no tensor, and its own operator has given up; or it is a number.
+  if (overrides(a) || (!commutes(kOp) && TG_UNLIKELY(overridden(b, nullptr, 0, nullptr)))) {
+    static const std::string reflected = std::string("__r") + kPythonNames[kOp] + "__";
+    return call_overridden_slot(reflected.c_str(), b, &a, 1);
+  }
+  if (!is_number(a)) {
+    const PyRef left = tensor_of_array(a);
+    return left ? f(left.get(), &b, 1, nullptr) : not_implemented();
+  }
+  if (commutes(kOp)) return f(b, &a, 1, nullptr);
+  PyRef number = own(wrap(wrapped_number(to_scalar(a, {kBinaryNames[kOp], "input"}))));
+  return f(number.get(), &b, 1, nullptr);
+  TG_PY_CATCH
+}
+
+PyObject* matmul(PyObject* a, PyObject* b) {
+  FastCall f = binary_calls[kMatmul];
+  if (!f) return not_implemented();
+  if (TG_LIKELY(is_tensor(a) && is_tensor(b))) return f(a, &b, 1, nullptr);
+  if (is_tensor(a)) return call_with_array(f, a, b);
+  TG_PY_TRY
+  if (overrides(a)) return call_overridden_slot("__rmatmul__", b, &a, 1);
+  const PyRef left = tensor_of_array(a);
+  return left ? f(left.get(), &b, 1, nullptr) : not_implemented();
+  TG_PY_CATCH
+}
+
+PyObject* power(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus != Py_None) return not_implemented();
+  return binary<kPow>(a, b);
+}
+
+template <int kOp>
+PyObject* inplace(PyObject* a, PyObject* b) {
+  FastCall f = inplace_calls[kOp];
+  if (TG_UNLIKELY(!f)) return not_implemented();
+  if (TG_UNLIKELY(!is_operand(b))) return call_with_array(f, a, b);
+  return f(a, &b, 1, nullptr);
+}
+PyObject* inplace_power(PyObject* a, PyObject* b, PyObject*) { return inplace<kPow>(a, b); }
+
+PyObject* compare(PyObject* a, PyObject* b, int op) {
+  FastCall f = compare_calls[op];
+  if (TG_UNLIKELY(!f)) return not_implemented();
+  if (TG_UNLIKELY(!is_operand(b))) return call_with_array(f, a, b);
+  return f(a, &b, 1, nullptr);
+}
+
+template <FastCall* kCall>
+PyObject* unary(PyObject* o) {
+  if (!*kCall) return not_implemented();
+  return (*kCall)(o, nullptr, 0, nullptr);
+}
+PyObject* positive(PyObject* o) { return return_self(o); }
+
+Scalar item_of(PyObject* o, const char* target) {
+  const Tensor& t = unwrap(o);
+  TG_CHECK(t.numel() == 1, Value, "{}: only a tensor with one element can be converted: got shape {}", target,
+           format_ints(t.sizes()));
+  return t.item();
+}
+
+int to_truth(PyObject* o) {
+  TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) {
+    const PyRef answer = own(call_overridden_slot("__bool__", o, nullptr, 0));
+    return PyObject_IsTrue(answer.get());
+  }
+  const Tensor& t = unwrap(o);
+  TG_CHECK(t.numel() == 1, Runtime,
+           "bool: the truth of a tensor with {} elements is ambiguous: got shape {}\nuse .any() or .all()", t.numel(),
+           format_ints(t.sizes()));
+  return t.item().to<bool>();
+  TG_PY_CATCH_RETURN(-1)
+}
+
+PyObject* to_python_int(PyObject* o) {
+  TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__int__", o, nullptr, 0);
+  const Scalar value = item_of(o, "int");
+  TG_CHECK(!value.is_complex(), Type, "int: the element is complex: take .real first");
+  if (value.is_floating_point()) return PyLong_FromDouble(value.to<double>());
+  return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
+  TG_PY_CATCH
+}
+
+PyObject* to_python_float(PyObject* o) {
+  TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__float__", o, nullptr, 0);
+  const Scalar value = item_of(o, "float");
+  TG_CHECK(!value.is_complex(), Type, "float: the element is complex: take .real first");
+  return PyFloat_FromDouble(value.to<double>());
+  TG_PY_CATCH
+}
+
+PyObject* to_python_index(PyObject* o) {
+  TG_PY_TRY
+  if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__index__", o, nullptr, 0);
+  const Tensor& t = unwrap(o);
+  TG_CHECK(t.numel() == 1 && !t.is_floating_point() && !t.is_complex(), Type,
+           "index: only integer tensors with one element can be an index: got shape {} and dtype {}",
+           format_ints(t.sizes()), t.dtype());
+  const Scalar value = t.item();
+  return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
+  TG_PY_CATCH
+}
+
+PyObject* iterate(PyObject* o) {
+  TG_PY_TRY
+  TG_CHECK(unwrap(o).ndim() > 0, Type, "iteration over a 0-d tensor");
+  if (!unbind_call) return not_implemented();
+  PyRef rows = own(unbind_call(o, nullptr, 0, nullptr));
+  return PyObject_GetIter(rows.get());
+  TG_PY_CATCH
+}
+
+}  // namespace
+
+void add_number_slots(std::vector<Slot>& slots) {
+  for (int i = 0; i < kNumBinary; ++i) {
+    binary_calls[i] = find_method(kBinaryNames[i]);
+    inplace_calls[i] = find_method((std::string(kBinaryNames[i]) + "_").c_str());
+  }
+  for (int i = 0; i < 6; ++i) compare_calls[i] = find_method(kCompareNames[i]);
+  neg_call = find_method("neg");
+  abs_call = find_method("abs");
+  invert_call = find_method("bitwise_not");
+  unbind_call = find_method("unbind");
+  // clang-format off
+  slots.insert(slots.end(), {
+      {Py_nb_add, binary<kAdd>}, {Py_nb_subtract, binary<kSub>}, {Py_nb_multiply, binary<kMul>}, {Py_nb_true_divide, binary<kDiv>},
+      {Py_nb_floor_divide, binary<kFloorDiv>}, {Py_nb_remainder, binary<kRemainder>}, {Py_nb_power, power}, {Py_nb_matrix_multiply, matmul},
+      {Py_nb_and, binary<kAnd>}, {Py_nb_or, binary<kOr>}, {Py_nb_xor, binary<kXor>},
+      {Py_nb_lshift, binary<kLeft>}, {Py_nb_rshift, binary<kRight>},
+      {Py_nb_inplace_add, inplace<kAdd>}, {Py_nb_inplace_subtract, inplace<kSub>}, {Py_nb_inplace_multiply, inplace<kMul>},
+      {Py_nb_inplace_true_divide, inplace<kDiv>}, {Py_nb_inplace_floor_divide, inplace<kFloorDiv>},
+      {Py_nb_inplace_remainder, inplace<kRemainder>}, {Py_nb_inplace_power, inplace_power},
+      {Py_nb_inplace_and, inplace<kAnd>}, {Py_nb_inplace_or, inplace<kOr>}, {Py_nb_inplace_xor, inplace<kXor>},
+      {Py_nb_inplace_lshift, inplace<kLeft>}, {Py_nb_inplace_rshift, inplace<kRight>},
+      {Py_nb_negative, unary<&neg_call>}, {Py_nb_positive, positive}, {Py_nb_absolute, unary<&abs_call>}, {Py_nb_invert, unary<&invert_call>},
+      {Py_nb_bool, to_truth}, {Py_nb_int, to_python_int}, {Py_nb_float, to_python_float}, {Py_nb_index, to_python_index},
+      {Py_tp_richcompare, compare}, {Py_tp_iter, iterate}});
+  // clang-format on
+}
+
+}  // namespace tapegrad::python
