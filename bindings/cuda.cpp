@@ -5,10 +5,10 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/args.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/float32_precision.h"
 #include "tapegrad/multiprocessing/exchange.h"

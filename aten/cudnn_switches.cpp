@@ -1,4 +1,4 @@
-#include "tapegrad/c10/cudnn_switches.h"
+#include "tapegrad/aten/cudnn_switches.h"
 
 #include <atomic>
 
