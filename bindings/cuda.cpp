@@ -2,8 +2,8 @@
 // call. Devices are given as indices, -1 being the current one; streams, events and graphs as numbers.
 #include <algorithm>
 #include <optional>
-#include <tuple>
-#include <type_traits>
+#include <span>
+#include <variant>
 
 #include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/autograd/call_site.h"
@@ -35,7 +35,37 @@ void collect() noexcept {
 
 DeviceInterface& cuda(const char* op) { return need_device(DeviceType::CUDA, op); }
 
-// --- functions that pass numbers on and give what the interface gives ---
+// --- functions of the device's table, which take and give what they are given ---
+
+DeviceValue to_value(PyObject* o) {
+  if (PyBool_Check(o)) return o == Py_True;
+  if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
+  if (PyUnicode_Check(o)) {
+    Py_ssize_t size;
+    const char* text = PyUnicode_AsUTF8AndSize(o, &size);
+    if (text == nullptr) throw PythonError();
+    return std::string(text, static_cast<size_t>(size));
+  }
+  if (PyBytes_Check(o)) return std::string(PyBytes_AS_STRING(o), static_cast<size_t>(PyBytes_GET_SIZE(o)));
+  // An address is a number of 64 bits without a sign.
+  const unsigned long long number = PyLong_AsUnsignedLongLongMask(o);
+  if (PyErr_Occurred()) throw PythonError();
+  return static_cast<int64_t>(number);
+}
+
+PyObject* to_python(const DeviceValue& value) {
+  struct {
+    PyObject* operator()(std::monostate) const { return Py_NewRef(Py_None); }
+    PyObject* operator()(bool v) const { return PyBool_FromLong(v); }
+    PyObject* operator()(int64_t v) const { return PyLong_FromLongLong(v); }
+    PyObject* operator()(double v) const { return PyFloat_FromDouble(v); }
+    PyObject* operator()(const std::string& v) const { return PyUnicode_FromString(v.c_str()); }
+    PyObject* operator()(const std::pair<int64_t, int64_t>& v) const {
+      return Py_BuildValue("(LL)", static_cast<long long>(v.first), static_cast<long long>(v.second));
+    }
+  } visitor;
+  return std::visit(visitor, value);
+}
 
 // Text as a template argument.
 template <size_t N>
@@ -44,61 +74,20 @@ struct Text {
   consteval Text(const char (&from)[N]) { std::copy_n(from, N, text); }
 };
 
-// How PyArg_ParseTuple reads a parameter: its letter and what it writes.
-template <class T>
-struct Parsed;
-#define TG_PARSED(type, letter, stored)     \
-  template <>                               \
-  struct Parsed<type> {                     \
-    using Stored = stored;                  \
-    static constexpr char kLetter = letter; \
-  }
-TG_PARSED(int, 'i', int);
-TG_PARSED(bool, 'p', int);
-TG_PARSED(int64_t, 'L', long long);
-TG_PARSED(uint64_t, 'K', unsigned long long);
-TG_PARSED(std::string_view, 's', const char*);
-TG_PARSED(std::string, 's', const char*);
-#undef TG_PARSED
-
-PyObject* to_python(bool v) { return PyBool_FromLong(v); }
-PyObject* to_python(int v) { return PyLong_FromLong(v); }
-PyObject* to_python(int64_t v) { return PyLong_FromLongLong(v); }
-PyObject* to_python(uint64_t v) { return PyLong_FromUnsignedLongLong(v); }
-PyObject* to_python(double v) { return PyFloat_FromDouble(v); }
-PyObject* to_python(const std::string& v) { return PyUnicode_FromString(v.c_str()); }
-template <class A, class B>
-PyObject* to_python(const std::pair<A, B>& v) {
-  return Py_BuildValue("(NN)", to_python(v.first), to_python(v.second));
-}
-
-template <class R, class... A>
-PyObject* pass_on(R (DeviceInterface::*method)(A...), PyObject* args, const char* op, const std::string& name,
-                  bool waits) {
-  std::tuple<typename Parsed<std::decay_t<A>>::Stored...> values{};
-  const std::string format = std::string{Parsed<std::decay_t<A>>::kLetter...} + ":" + name;
-  const bool fits = std::apply([&](auto&... v) { return PyArg_ParseTuple(args, format.c_str(), &v...) != 0; }, values);
-  if (!fits) return nullptr;
-  DeviceInterface& c = cuda(op);
-  auto call = [&] {
-    std::optional<GilRelease> released;
-    if (waits) released.emplace();
-    return std::apply([&](auto... v) { return (c.*method)(std::decay_t<A>(v)...); }, values);
-  };
-  if constexpr (std::is_void_v<R>) {
-    call();
-    Py_RETURN_NONE;
-  } else {
-    return to_python(call());
-  }
-}
-
-// The function `kName` of tapegrad._C: kMethod of the interface, for the caller's kOp. kWaits: other threads of Python
-// run meanwhile.
-template <auto kMethod, Text kName, Text kOp, bool kWaits = false>
-PyObject* passing_on(PyObject*, PyObject* args) {
+// Calls kName of the table for the caller's kOp. kWaits: other threads of Python run meanwhile.
+template <Text kName, Text kOp, bool kWaits = false>
+PyObject* passing_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
   TG_PY_TRY
-  return pass_on(kMethod, args, kOp.text, kName.text, kWaits);
+  constexpr size_t kMost = 4;
+  DeviceValue values[kMost];
+  TG_CHECK(count <= static_cast<Py_ssize_t>(kMost), Type, "_cuda_{}: got {} arguments", kName.text, count);
+  for (Py_ssize_t i = 0; i < count; ++i) values[i] = to_value(args[i]);
+  DeviceInterface& c = cuda(kOp.text);
+  std::optional<GilRelease> released;
+  if (kWaits) released.emplace();
+  const DeviceValue result = c.call(kName.text, std::span<const DeviceValue>(values, static_cast<size_t>(count)));
+  released.reset();
+  return to_python(result);
   TG_PY_CATCH
 }
 
@@ -147,7 +136,7 @@ TG_CUDA_FUNCTION(report) {
   const char *op, *what;
   int device;
   TG_PARSE("ssi:_cuda_report", &op, &what, &device);
-  const std::string text = cuda(op).report(what, device);
+  const auto text = std::get<std::string>(cuda(op).call("report", {what, int64_t{device}}));
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
   TG_PY_CATCH
 }
@@ -171,7 +160,8 @@ TG_CUDA_FUNCTION(new_stream) {
   TG_PARSE("ii:_cuda_new_stream", &device, &priority);
   DeviceInterface& c = cuda("cuda.Stream");
   if (device < 0) device = c.current();
-  return Py_BuildValue("(Li)", static_cast<Number>(c.new_stream(device, priority)), device);
+  const PyRef stream(to_python(c.call("new_stream", {int64_t{device}, int64_t{priority}})));
+  return Py_BuildValue("(Oi)", stream.get(), device);
   TG_PY_CATCH
 }
 
@@ -181,51 +171,13 @@ TG_CUDA_FUNCTION(event_ipc_handle) {
   TG_PY_TRY
   Number event;
   TG_PARSE("L:_cuda_event_ipc_handle", &event);
-  const std::string handle = cuda("cuda.Event.ipc_handle").event_ipc_handle(event);
+  const auto handle =
+      std::get<std::string>(cuda("cuda.Event.ipc_handle").call("event_ipc_handle", {static_cast<int64_t>(event)}));
   return PyBytes_FromStringAndSize(handle.data(), static_cast<Py_ssize_t>(handle.size()));
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(open_event) {
-  TG_PY_TRY
-  int device;
-  const char* bytes;
-  Py_ssize_t n;
-  TG_PARSE("iy#:_cuda_open_event", &device, &bytes, &n);
-  return PyLong_FromLongLong(cuda("cuda.Event.from_ipc_handle").open_event(device, {bytes, static_cast<size_t>(n)}));
-  TG_PY_CATCH
-}
-
 // --- memory ---
-
-TG_CUDA_FUNCTION(empty_cache) {
-  TG_PY_TRY
-  int pinned;
-  TG_PARSE("p:_cuda_empty_cache", &pinned);
-  DeviceInterface& c = cuda("cuda.empty_cache");
-  {
-    GilRelease released;
-    if (pinned)
-      c.empty_pinned_cache();
-    else
-      c.empty_cache();
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(reset_stats) {
-  TG_PY_TRY
-  int device, peak;
-  TG_PARSE("ip:_cuda_reset_stats", &device, &peak);
-  DeviceInterface& c = cuda("cuda.reset_peak_memory_stats");
-  if (peak)
-    c.reset_peak(device);
-  else
-    c.reset_accumulated(device);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
 
 TG_CUDA_FUNCTION(memory_fraction) {
   TG_PY_TRY
@@ -234,8 +186,9 @@ TG_CUDA_FUNCTION(memory_fraction) {
   TG_PARSE("i|O:_cuda_memory_fraction", &device, &fraction);
   DeviceInterface& c = cuda("cuda.set_per_process_memory_fraction");
   if (fraction != Py_None)
-    c.set_memory_fraction(device, to_double(fraction, {"set_per_process_memory_fraction", "fraction"}));
-  return PyFloat_FromDouble(c.memory_fraction(device));
+    c.call("set_memory_fraction",
+           {int64_t{device}, to_double(fraction, {"set_per_process_memory_fraction", "fraction"})});
+  return to_python(c.call("memory_fraction", {int64_t{device}}));
   TG_PY_CATCH
 }
 
@@ -284,19 +237,6 @@ TG_CUDA_FUNCTION(over) {
   TG_PY_CATCH
 }
 
-TG_CUDA_FUNCTION(register_pinned) {
-  TG_PY_TRY
-  unsigned long long address, nbytes;
-  TG_PARSE("KK:_cuda_register_pinned", &address, &nbytes);
-  DeviceInterface& c = cuda("cuda.cudart");
-  if (nbytes > 0)
-    c.register_pinned(reinterpret_cast<void*>(address), nbytes);
-  else
-    c.unregister_pinned(reinterpret_cast<void*>(address));
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
 // --- pools and graphs ---
 
 // _cuda_pool(what, device, pool): use, use_in_thread, end, retain, release.
@@ -306,29 +246,7 @@ TG_CUDA_FUNCTION(pool) {
   int device;
   unsigned long long id;
   TG_PARSE("siK:_cuda_pool", &what, &device, &id);
-  DeviceInterface& c = cuda("cuda.use_mem_pool");
-  const std::string_view w = what;
-  if (w == "use" || w == "use_in_thread")
-    c.use_pool(device, id, w != "use");
-  else if (w == "end")
-    c.end_pool(device, id);
-  else if (w == "retain")
-    c.retain_pool(device, id);
-  else if (w == "release")
-    c.release_pool(device, id);
-  else
-    TG_THROW(Value, "_cuda_pool: got '{}'", w);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-TG_CUDA_FUNCTION(destroy_graph) {
-  TG_PY_TRY
-  Number graph, exec;
-  TG_PARSE("LL:_cuda_destroy_graph", &graph, &exec);
-  DeviceInterface& c = cuda("cuda.CUDAGraph.reset");
-  if (graph != 0) c.destroy_graph(graph);
-  if (exec != 0) c.destroy_graph_exec(exec);
+  cuda("cuda.use_mem_pool").call(std::string("pool_") + what, {int64_t{device}, static_cast<int64_t>(id)});
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -340,8 +258,8 @@ TG_CUDA_FUNCTION(wait_mode) {
   int mode = -1;
   TG_PARSE("|i:_cuda_wait_mode", &mode);
   DeviceInterface& c = cuda("cuda.set_sync_debug_mode");
-  if (mode >= 0) c.set_wait_mode(mode);
-  return PyLong_FromLong(c.wait_mode());
+  if (mode >= 0) c.call("set_wait_mode", {int64_t{mode}});
+  return to_python(c.call("wait_mode", {}));
   TG_PY_CATCH
 }
 
@@ -373,9 +291,9 @@ TG_CUDA_FUNCTION(mark) {
   const char* text;
   unsigned long long id = 0;
   TG_PARSE("is|K:_cuda_mark", &what, &text, &id);
-  uint64_t number = id;
-  if (DeviceInterface* c = device_interface(DeviceType::CUDA)) c->mark(what, text, &number);
-  return PyLong_FromUnsignedLongLong(number);
+  if (DeviceInterface* c = device_interface(DeviceType::CUDA))
+    return to_python(c->call("mark", {int64_t{what}, text, static_cast<int64_t>(id)}));
+  return PyLong_FromUnsignedLongLong(id);
   TG_PY_CATCH
 }
 
@@ -384,7 +302,7 @@ TG_CUDA_FUNCTION(profiler) {
   const char* op;
   int on;
   TG_PARSE("sp:_cuda_profiler", &op, &on);
-  cuda(op).profiler(on != 0);
+  cuda(op).call("profiler", {on != 0});
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -392,43 +310,49 @@ TG_CUDA_FUNCTION(profiler) {
 }  // namespace
 
 #define TG_ROW(name) {"_cuda_" #name, name, METH_VARARGS, nullptr}
-#define TG_PASS(name, method, ...) \
-  {"_cuda_" #name, passing_on<&DeviceInterface::method, "_cuda_" #name, __VA_ARGS__>, METH_VARARGS, nullptr}
+#define TG_PASS(name, ...)                                                                                      \
+  {"_cuda_" #name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passing_on<#name, __VA_ARGS__>)), \
+   METH_FASTCALL, nullptr}
 
 // clang-format off
 PyMethodDef cuda_functions[] = {
     TG_ROW(device_count), TG_ROW(state), TG_ROW(why_not), TG_ROW(current_device), TG_ROW(report),
-    TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), TG_ROW(open_event), TG_ROW(empty_cache),
-    TG_ROW(reset_stats), TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(over), TG_ROW(register_pinned),
-    TG_ROW(pool), TG_ROW(destroy_graph), TG_ROW(wait_mode), TG_ROW(allow_tf32), TG_ROW(cudnn_switch), TG_ROW(mark), TG_ROW(profiler),
-    TG_PASS(set_device, set_current, "cuda.set_device"),
-    TG_PASS(synchronize, synchronize, "cuda.synchronize", true),
-    TG_PASS(can_access_peer, can_access_peer, "cuda.can_device_access_peer"),
-    TG_PASS(set_current_stream, set_current_stream, "cuda.set_stream"),
-    TG_PASS(stream_priority, stream_priority, "cuda.Stream"),
-    TG_PASS(priority_range, priority_range, "cuda.Stream.priority_range"),
-    TG_PASS(query_stream, query_stream, "cuda.Stream.query"),
-    TG_PASS(synchronize_stream, synchronize_stream, "cuda.Stream.synchronize", true),
-    TG_PASS(stream_wait_event, stream_wait_event, "cuda.Stream.wait_event"),
-    TG_PASS(create_event, create_event, "cuda.Event"),
-    TG_PASS(destroy_event, destroy_event, "cuda.Event"),
-    TG_PASS(record_event, record_event, "cuda.Event.record"),
-    TG_PASS(query_event, query_event, "cuda.Event.query"),
-    TG_PASS(synchronize_event, synchronize_event, "cuda.Event.synchronize", true),
-    TG_PASS(elapsed_ms, elapsed_ms, "cuda.Event.elapsed_time"),
-    TG_PASS(memory_info, memory_info, "cuda.mem_get_info"),
-    TG_PASS(allocate_raw, allocate_raw, "cuda.caching_allocator_alloc"),
-    TG_PASS(device_of, device_of, "__cuda_array_interface__"),
-    TG_PASS(free_raw, free_raw, "cuda.caching_allocator_delete"),
-    TG_PASS(record_history, record_history, "cuda.memory._record_memory_history"),
-    TG_PASS(set_allocator_option, set_option, "cuda.memory._set_allocator_settings"),
-    TG_PASS(new_pool, new_pool, "cuda.graph_pool_handle"),
-    TG_PASS(begin_capture, begin_capture, "cuda.CUDAGraph.capture_begin"),
-    TG_PASS(end_capture, end_capture, "cuda.CUDAGraph.capture_end"),
-    TG_PASS(is_capturing, is_capturing, "cuda.is_current_stream_capturing"),
-    TG_PASS(instantiate, instantiate, "cuda.CUDAGraph.instantiate"),
-    TG_PASS(launch_graph, launch_graph, "cuda.CUDAGraph.replay"),
-    TG_PASS(graph_dot, graph_dot, "cuda.CUDAGraph.debug_dump"),
+    TG_ROW(current_stream), TG_ROW(new_stream), TG_ROW(event_ipc_handle), 
+    TG_ROW(memory_fraction), TG_ROW(record_stream), TG_ROW(pinned_empty), TG_ROW(over), 
+    TG_ROW(pool), TG_ROW(wait_mode), TG_ROW(allow_tf32), TG_ROW(cudnn_switch), TG_ROW(mark), TG_ROW(profiler),
+    TG_PASS(set_device, "cuda.set_device"),
+    TG_PASS(synchronize, "cuda.synchronize", true),
+    TG_PASS(can_access_peer, "cuda.can_device_access_peer"),
+    TG_PASS(set_current_stream, "cuda.set_stream"),
+    TG_PASS(stream_priority, "cuda.Stream"),
+    TG_PASS(priority_range, "cuda.Stream.priority_range"),
+    TG_PASS(query_stream, "cuda.Stream.query"),
+    TG_PASS(synchronize_stream, "cuda.Stream.synchronize", true),
+    TG_PASS(stream_wait_event, "cuda.Stream.wait_event"),
+    TG_PASS(create_event, "cuda.Event"),
+    TG_PASS(open_event, "cuda.Event.from_ipc_handle"),
+    TG_PASS(destroy_event, "cuda.Event"),
+    TG_PASS(record_event, "cuda.Event.record"),
+    TG_PASS(query_event, "cuda.Event.query"),
+    TG_PASS(synchronize_event, "cuda.Event.synchronize", true),
+    TG_PASS(elapsed_ms, "cuda.Event.elapsed_time"),
+    TG_PASS(empty_cache, "cuda.empty_cache", true),
+    TG_PASS(reset_stats, "cuda.reset_peak_memory_stats"),
+    TG_PASS(register_pinned, "cuda.cudart"),
+    TG_PASS(memory_info, "cuda.mem_get_info"),
+    TG_PASS(allocate_raw, "cuda.caching_allocator_alloc"),
+    TG_PASS(device_of, "__cuda_array_interface__"),
+    TG_PASS(free_raw, "cuda.caching_allocator_delete"),
+    TG_PASS(record_history, "cuda.memory._record_memory_history"),
+    TG_PASS(set_allocator_option, "cuda.memory._set_allocator_settings"),
+    TG_PASS(new_pool, "cuda.graph_pool_handle"),
+    TG_PASS(begin_capture, "cuda.CUDAGraph.capture_begin"),
+    TG_PASS(end_capture, "cuda.CUDAGraph.capture_end"),
+    TG_PASS(is_capturing, "cuda.is_current_stream_capturing"),
+    TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"),
+    TG_PASS(launch_graph, "cuda.CUDAGraph.replay"),
+    TG_PASS(destroy_graph, "cuda.CUDAGraph.reset"),
+    TG_PASS(graph_dot, "cuda.CUDAGraph.debug_dump"),
     {},
 };
 // clang-format on

@@ -523,15 +523,16 @@ TEST_CASE("A network that is captured has a handle of its own, and nothing is me
   set_cudnn_switch(CudnnSwitch::Enabled, 1);
   DeviceInterface& card = *device_interface(DeviceType::CUDA);
   const int64_t queue = static_cast<int64_t>(reinterpret_cast<uintptr_t>(stream.handle));
-  const uint64_t pool = card.new_pool();
-  card.retain_pool(0, pool);
-  card.begin_capture(0, queue, pool, "global");
+  const DeviceValue pool = card.call("new_pool", {}), zero = int64_t{0};
+  card.call("pool_retain", {zero, pool});
+  card.call("begin_capture", {zero, queue, pool, "global"});
   {
     const std::vector<Tensor> outputs = compute(in, leaves);
     (void)autograd::grad(outputs, leaves, seeds);
   }
-  card.destroy_graph(card.end_capture(0, queue, pool));  // raises where something has waited
-  card.release_pool(0, pool);
+  card.call("destroy_graph",
+            {card.call("end_capture", {zero, queue, pool}), zero});  // raises where something has waited
+  card.call("pool_release", {zero, pool});
   CHECK((state().forwards == 1 && state().backwards == 1 && state().weight_grads == 1));
   const void* const captured = state().handles_used[0];
   CHECK((state().handles_used[1] == captured && state().handles_used[2] == captured));
