@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/loss_ctc.h"
+#include "tapegrad/autograd/formulas/layers/loss_ctc.h"
 
 namespace tapegrad {
 

@@ -11,7 +11,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/engine.h"
-#include "tapegrad/autograd/formulas/upsample.h"
+#include "tapegrad/autograd/formulas/layers/upsample.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad {

@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/attention.h"
+#include "tapegrad/autograd/formulas/layers/attention.h"
 
 #include "tapegrad/aten/attention/plain.h"
 #include "tapegrad/aten/functions_copy.h"

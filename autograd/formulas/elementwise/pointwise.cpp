@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/pointwise.h"
+#include "tapegrad/autograd/formulas/elementwise/pointwise.h"
 
 #include "tapegrad/aten/functions_activation.h"
 #include "tapegrad/aten/functions_compare.h"

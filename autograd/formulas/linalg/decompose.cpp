@@ -1,7 +1,7 @@
-#include "tapegrad/autograd/formulas/decompose.h"
+#include "tapegrad/autograd/formulas/linalg/decompose.h"
 
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/autograd/formulas/linalg.h"
+#include "tapegrad/autograd/formulas/linalg/linalg.h"
 
 namespace tapegrad {
 namespace {

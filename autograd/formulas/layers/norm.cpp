@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/norm.h"
+#include "tapegrad/autograd/formulas/layers/norm.h"
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"

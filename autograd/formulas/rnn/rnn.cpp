@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/rnn.h"
+#include "tapegrad/autograd/formulas/rnn/rnn.h"
 
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_maths.h"

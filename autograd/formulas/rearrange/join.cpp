@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/join.h"
+#include "tapegrad/autograd/formulas/rearrange/join.h"
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"

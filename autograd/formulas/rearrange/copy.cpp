@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/copy.h"
+#include "tapegrad/autograd/formulas/rearrange/copy.h"
 
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"

@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/index.h"
+#include "tapegrad/autograd/formulas/rearrange/index.h"
 
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"

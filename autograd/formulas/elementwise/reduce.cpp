@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/reduce.h"
+#include "tapegrad/autograd/formulas/elementwise/reduce.h"
 
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_create.h"

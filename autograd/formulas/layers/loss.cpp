@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/loss.h"
+#include "tapegrad/autograd/formulas/layers/loss.h"
 
 #include "tapegrad/aten/functions_loss.h"
 #include "tapegrad/aten/functions_maths.h"

@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/sort.h"
+#include "tapegrad/autograd/formulas/rearrange/sort.h"
 
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_index.h"

@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/conv.h"
+#include "tapegrad/autograd/formulas/layers/conv.h"
 
 #include "tapegrad/aten/functions_conv.h"
 #include "tapegrad/aten/functions_create.h"

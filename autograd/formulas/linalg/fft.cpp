@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/fft.h"
+#include "tapegrad/autograd/formulas/linalg/fft.h"
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"

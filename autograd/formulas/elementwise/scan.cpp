@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/scan.h"
+#include "tapegrad/autograd/formulas/elementwise/scan.h"
 
 #include <limits>
 

@@ -1,10 +1,10 @@
-#include "tapegrad/autograd/formulas/sparse.h"
+#include "tapegrad/autograd/formulas/linalg/sparse.h"
 
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/formulas/linalg.h"
+#include "tapegrad/autograd/formulas/linalg/linalg.h"
 
 namespace tapegrad {
 

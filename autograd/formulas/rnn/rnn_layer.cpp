@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/rnn_layer.h"
+#include "tapegrad/autograd/formulas/rnn/rnn_layer.h"
 
 #include "tapegrad/aten/functions_activation.h"
 #include "tapegrad/aten/functions_join.h"

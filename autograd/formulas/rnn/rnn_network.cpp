@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/rnn_network.h"
+#include "tapegrad/autograd/formulas/rnn/rnn_network.h"
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_copy.h"

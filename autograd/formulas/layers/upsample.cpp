@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/upsample.h"
+#include "tapegrad/autograd/formulas/layers/upsample.h"
 
 namespace tapegrad {
 

@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/special.h"
+#include "tapegrad/autograd/formulas/elementwise/special.h"
 
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_maths.h"

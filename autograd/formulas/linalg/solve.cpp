@@ -1,8 +1,8 @@
-#include "tapegrad/autograd/formulas/solve.h"
+#include "tapegrad/autograd/formulas/linalg/solve.h"
 
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/autograd/formulas/decompose.h"
-#include "tapegrad/autograd/formulas/linalg.h"
+#include "tapegrad/autograd/formulas/linalg/decompose.h"
+#include "tapegrad/autograd/formulas/linalg/linalg.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad {

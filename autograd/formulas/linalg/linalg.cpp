@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/linalg.h"
+#include "tapegrad/autograd/formulas/linalg/linalg.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/formulas/reduce.h"
+#include "tapegrad/autograd/formulas/elementwise/reduce.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad {

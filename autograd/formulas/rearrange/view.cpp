@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/formulas/view.h"
+#include "tapegrad/autograd/formulas/rearrange/view.h"
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
