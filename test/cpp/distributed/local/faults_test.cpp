@@ -7,7 +7,7 @@
 #include <fstream>
 #include <new>
 
-#include "distributed/local_engines.h"
+#include "distributed/local/engines.h"
 #include "distributed/random_calls.h"
 #include "tapegrad/multiprocessing/exchange.h"
 

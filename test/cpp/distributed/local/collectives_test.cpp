@@ -1,7 +1,7 @@
 // The engines of one machine, for threads and for processes: collectives against plain loops.
 #include <catch2/catch.hpp>
 
-#include "distributed/local_engines.h"
+#include "distributed/local/engines.h"
 #include "distributed/random_calls.h"
 #include "tapegrad/distributed/meeting.h"
 

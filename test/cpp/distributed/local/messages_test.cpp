@@ -1,7 +1,7 @@
 // Messages between ranks of one machine: sizes, tags, several threads at once, and what both sides hear of mistakes.
 #include <catch2/catch.hpp>
 
-#include "distributed/local_engines.h"
+#include "distributed/local/engines.h"
 #include "distributed/random_calls.h"
 
 using namespace tapegrad;
