@@ -132,12 +132,9 @@ std::vector<Shape> shapes() {
 AttentionBackward attention_of(const Shape& s, DType dtype) {
   attention::Sizes z;
   z.batch = 2;
-  z.heads = s.heads;
-  z.shared = s.shared;
-  z.rows = s.rows;
-  z.keys = s.keys;
-  z.width = s.width;
-  z.value_width = s.value_width;
+  z.heads = s.heads, z.shared = s.shared;
+  z.rows = s.rows, z.keys = s.keys;
+  z.width = s.width, z.value_width = s.value_width;
   const auto rows = [&](int64_t heads, int64_t lines, int64_t width) {
     return s.interleaved ? AttentionRows{nullptr, heads * lines * width, width, heads * width}
                          : AttentionRows{nullptr, heads * lines * width, lines * width, width};
