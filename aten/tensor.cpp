@@ -5,9 +5,11 @@
 #include <memory>
 #include <numeric>
 
+#include "tapegrad/aten/autograd_interface.h"
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/checked_int.h"
 #include "tapegrad/c10/modes.h"
@@ -39,6 +41,35 @@ Scalar Tensor::item() const {
     else
       return Scalar(value);
   });
+}
+
+namespace {
+constinit const AutogradInterface* tape = nullptr;  // written while the library is loaded
+}
+
+void set_autograd_interface(const AutogradInterface* interface) noexcept { tape = interface; }
+
+const Tensor& Tensor::set_requires_grad(bool value) const {
+  tape->set_requires_grad(*this, value);
+  return *this;
+}
+bool Tensor::is_leaf() const noexcept { return impl_->autograd() == nullptr || tape->is_leaf(*this); }
+Tensor Tensor::grad() const { return impl_->autograd() == nullptr ? Tensor() : tape->grad(*this); }
+void Tensor::set_grad(const Tensor& grad) const { tape->set_grad(*this, grad); }
+void Tensor::retain_grad() const { tape->retain_grad(*this); }
+void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
+  tape->backward(*this, gradient, retain_graph, create_graph);
+}
+
+Tensor Tensor::detach() const {
+  if (const TensorKind* kind = kind_of(*this)) return kind->detach(*this);
+  return alias_tensor(*this, sizes(), strides(), storage_offset());
+}
+
+Tensor Tensor::data_alias() const {
+  Tensor t = detach();
+  t.impl()->detach_version();
+  return t;
 }
 
 namespace {

@@ -76,7 +76,8 @@ class TG_API Tensor {
     return item().to<T>();
   }
 
-  // Autograd (defined in autograd/tensor_autograd.cpp).
+  // The tape's, which is a layer above: aten/autograd_interface.h. grad_fn is defined with what it returns, in
+  // autograd/meta.h.
   bool requires_grad() const noexcept { return impl_->needs_grad(); }
   const Tensor& set_requires_grad(bool value = true) const;
   bool is_leaf() const noexcept;

@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
-#include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/aten/tensor_kind.h"
 
 namespace tapegrad::autograd {
 
@@ -23,10 +23,24 @@ bool owned_alone(const Tensor& t) noexcept {
   return owners == 2 && view && view->base.ptr().use_count() == 1 && view->base.impl()->python_object() == nullptr;
 }
 
+namespace {
+
+// The kind of a tensor that ordinary operators do not add; else null.
+const TensorKind* summed_kind(const Tensor& t) noexcept {
+  const TensorKind* kind = t.defined() ? kind_of(t) : nullptr;
+  return TG_UNLIKELY(kind != nullptr) && kind->sum != nullptr ? kind : nullptr;
+}
+const TensorKind* summed_kind(const Tensor& a, const Tensor& b) noexcept {
+  const TensorKind* kind = summed_kind(a);
+  return kind != nullptr ? kind : summed_kind(b);
+}
+
+}  // namespace
+
 Tensor conform(Tensor grad, const OutputMeta& expected, const Node& node, size_t index) {
   const IntSpan sizes = expected.sizes;
-  if (grad.is_sparse() && grad.sizes() == sizes && grad.dtype() == expected.dtype &&
-      expected.device == sparse::device(grad))
+  if (const TensorKind* kind = summed_kind(grad);
+      kind && grad.sizes() == sizes && grad.dtype() == expected.dtype && expected.device == kind->device(grad))
     return grad;
   auto invalid = [&](const std::string& what) {
     TG_THROW(Runtime, "{}: Function {} returned an invalid gradient at index {} - {}{}", operator_of(node), node.name(),
@@ -49,8 +63,8 @@ void add_gradient(Tensor& sum, Tensor&& grad, bool reuse) {
     sum = std::move(grad);
     return;
   }
-  if (sum.is_sparse() || grad.is_sparse()) {
-    sum = sparse::sum_of(sum, grad);
+  if (const TensorKind* kind = summed_kind(sum, grad)) {
+    sum = kind->sum(sum, grad);
     return;
   }
   auto writable = [](const Tensor& t, const Tensor& other) {
@@ -85,11 +99,11 @@ Tensor copy_in_layout_of(const Tensor& leaf, const Tensor& grad) {
   return copy;
 }
 
-// A sparse gradient whose values are not shared.
-Tensor own_sparse(const Tensor& grad) {
-  const Tensor& values = sparse::values(grad);
-  if (grad.impl()->use_count() == 1 && owned_alone(values)) return sparse::alias(grad);
-  return sparse::with_values(grad, tapegrad::clone(values));
+// A gradient of that kind whose values are not shared.
+Tensor with_own_values(const Tensor& grad, const TensorKind& kind) {
+  const Tensor& values = kind.values(grad);
+  if (grad.impl()->use_count() == 1 && owned_alone(values)) return kind.detach(grad);
+  return kind.with_values(grad, tapegrad::clone(values));
 }
 
 void accumulate(const Tensor& leaf, Tensor&& grad) {
@@ -97,9 +111,9 @@ void accumulate(const Tensor& leaf, Tensor&& grad) {
   const bool recording = grad_enabled();
   Tensor old;  // dropped after the lock: its end may run code of the program
   std::lock_guard lock(grad_mutex(*leaf.impl()));
-  if (grad.is_sparse() || (m.grad.defined() && m.grad.is_sparse())) {
+  if (const TensorKind* kind = summed_kind(grad, m.grad)) {
     // Never into the old one in place: it may be the gradient of another leaf, too.
-    old = std::exchange(m.grad, m.grad.defined() ? sparse::sum_of(m.grad, grad) : own_sparse(grad));
+    old = std::exchange(m.grad, m.grad.defined() ? kind->sum(m.grad, grad) : with_own_values(grad, *kind));
   } else if (!m.grad.defined()) {
     if (!recording && owned_alone(grad) && has_layout_of(grad, leaf) && grad.dtype() == leaf.dtype()) {
       grad.impl()->set_needs_grad(false);

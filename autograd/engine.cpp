@@ -1,6 +1,4 @@
 #include "tapegrad/autograd/engine.h"
-#include "tapegrad/aten/batch/batched_tensor.h"
-#include "tapegrad/aten/sparse/sparse_tensor.h"
 
 #include <algorithm>
 
@@ -9,6 +7,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_sort.h"
+#include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
 #include "tapegrad/c10/available_memory.h"
@@ -81,8 +80,7 @@ bool any_nan(const T* p, int64_t n) noexcept {
 
 bool has_nan(const Tensor& t) {
   const int64_t n = t.numel();
-  if (t.is_sparse()) return has_nan(sparse::values(t));
-  if (t.is_batched()) return has_nan(batch::impl_of(t).physical());
+  if (const TensorKind* kind = kind_of(t)) return has_nan(kind->values(t));
   if (!is_differentiable(t.dtype()) || t.is_meta() || n == 0) return false;
   if (n <= 256 && t.is_cpu() && t.is_contiguous()) {  // shorter than the call of an operator
     if (t.dtype() == DType::float32) return any_nan(t.data<float>(), n);

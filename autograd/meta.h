@@ -94,3 +94,7 @@ TG_API HookHandle add_node_prehook(Node& node, NodeHooks::Pre hook);
 TG_API HookHandle add_node_hook(Node& node, NodeHooks::Post hook);
 
 }  // namespace tapegrad::autograd
+
+inline tapegrad::intrusive_ptr<tapegrad::autograd::Node> tapegrad::Tensor::grad_fn() const {
+  return autograd::grad_fn_of(*this);
+}

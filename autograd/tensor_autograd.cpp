@@ -1,107 +1,100 @@
-// The autograd methods of Tensor (aten/tensor.h).
-#include "tapegrad/aten/batch/batched_tensor.h"
+// The methods of Tensor that the tape keeps (aten/autograd_interface.h).
+#include "tapegrad/aten/autograd_interface.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
-#include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
 
-namespace tapegrad {
+namespace tapegrad::autograd {
+namespace {
 
-using autograd::ensure_meta;
-using autograd::meta;
-
-const Tensor& Tensor::set_requires_grad(bool value) const {
-  autograd::ViewMeta* view = autograd::view_meta(*this);
-  if (value == impl_->needs_grad() && (value ? !view || view->requires_grad || !is_leaf() : is_leaf())) return *this;
-  if (!is_leaf()) {
-    TG_THROW(Runtime, "requires_grad_: you can only change requires_grad flags of leaf variables\n{}",
-             value ? "hint: the result of a recorded operator requires grad already"
-                   : "hint: use detach() for a tensor that the tape does not know");
-  }
-  TG_CHECK(
-      !is_sparse() || !value, NotImplemented,
-      "requires_grad_: a sparse tensor is no leaf of the tape\nlet the values that it is made of require a gradient");
-  if (view) view->requires_grad = value;
-  if (!value) {
-    if (view)
-      impl_->set_needs_grad_of_view();
-    else
-      impl_->set_needs_grad(false);
-    return *this;
-  }
-  TG_CHECK(is_differentiable(dtype()), Runtime,
-           "requires_grad_: only Tensors of floating point and complex dtype can require gradients: got {}", dtype());
-  TG_CHECK(!impl_->is_inference() || (modes() & kModeInference), Runtime,
-           "requires_grad_: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed");
-  ensure_meta(*this);
-  impl_->set_needs_grad(true);
-  return *this;
-}
-
-bool Tensor::is_leaf() const noexcept {
-  const auto* m = meta(*this);
-  if (m == nullptr) return true;
-  if (m->is_view && static_cast<const autograd::ViewMeta*>(m)->stale()) return false;
-  return !m->grad_fn;
-}
-
-Tensor Tensor::grad() const {
-  const auto* m = meta(*this);
-  return m ? m->grad : Tensor();
-}
-
-void Tensor::set_grad(const Tensor& grad) const {
-  if (!grad.defined()) {
-    if (auto* m = meta(*this)) m->grad.reset();
-    return;
-  }
-  TG_CHECK(!grad.is_same(*this), Runtime, "grad: a tensor cannot be its own gradient");
-  TG_CHECK(grad.sizes() == sizes(), Runtime, "grad: the gradient must have the tensor's shape {}: got {}",
-           format_ints(sizes()), format_ints(grad.sizes()));
-  TG_CHECK(grad.dtype() == dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}", dtype(),
-           grad.dtype());
-  const Device have = sparse::device(grad);
-  TG_CHECK(have == device() || (!grad.is_batched() && is_batched()), Runtime,
-           "grad: the gradient must be on the tensor's device {}: got {}", device(), have);
-  ensure_meta(*this).grad = grad;
-}
-
-intrusive_ptr<autograd::Node> Tensor::grad_fn() const { return autograd::grad_fn_of(*this); }
-
-void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
-  autograd::run_backward(TensorSpan(this, 1), TensorSpan(&gradient, 1), {},
-                         {.retain_graph = retain_graph || create_graph, .create_graph = create_graph});
-}
-
-void Tensor::retain_grad() const {
-  TG_CHECK(autograd::needs_grad(*this), Runtime,
-           "retain_grad: can't retain_grad on Tensor that has requires_grad=False");
-  auto node = autograd::grad_fn_of(*this);
-  auto& m = ensure_meta(*this);
-  if (!node || m.retains_grad) return;
-  // The node must not own the tensor that owns it.
-  auto keep = [weak = weak_intrusive_ptr<TensorImpl>(impl_)](const Tensor& grad) -> Tensor {
-    if (auto impl = weak.lock()) {
-      auto& own = *static_cast<autograd::AutogradMeta*>(impl->autograd());
-      own.grad = own.grad.defined() ? tapegrad::add(own.grad, grad) : tapegrad::clone(grad);
+struct Tape final : AutogradInterface {
+  void set_requires_grad(const Tensor& t, bool value) const override {
+    ViewMeta* view = view_meta(t);
+    TensorImpl& impl = *t.impl();
+    if (value == impl.needs_grad() && (value ? !view || view->requires_grad || !t.is_leaf() : t.is_leaf())) return;
+    if (!t.is_leaf()) {
+      TG_THROW(Runtime, "requires_grad_: you can only change requires_grad flags of leaf variables\n{}",
+               value ? "hint: the result of a recorded operator requires grad already"
+                     : "hint: use detach() for a tensor that the tape does not know");
     }
-    return {};
-  };
-  node->ensure_hooks().retain.push_back({0, m.output, std::move(keep)});
-  m.retains_grad = true;
-}
+    TG_CHECK(
+        !t.is_sparse() || !value, NotImplemented,
+        "requires_grad_: a sparse tensor is no leaf of the tape\nlet the values that it is made of require a gradient");
+    if (view) view->requires_grad = value;
+    if (!value) {
+      if (view)
+        impl.set_needs_grad_of_view();
+      else
+        impl.set_needs_grad(false);
+      return;
+    }
+    TG_CHECK(is_differentiable(t.dtype()), Runtime,
+             "requires_grad_: only Tensors of floating point and complex dtype can require gradients: got {}",
+             t.dtype());
+    TG_CHECK(!impl.is_inference() || (modes() & kModeInference), Runtime,
+             "requires_grad_: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed");
+    ensure_meta(t);
+    impl.set_needs_grad(true);
+  }
 
-Tensor Tensor::detach() const {
-  if (is_sparse()) return sparse::alias(*this);
-  if (is_batched()) return batch::detach(*this);
-  return alias_tensor(*this, sizes(), strides(), storage_offset());
-}
+  bool is_leaf(const Tensor& t) const noexcept override {
+    const AutogradMeta* m = meta(t);
+    if (m == nullptr) return true;
+    if (m->is_view && static_cast<const ViewMeta*>(m)->stale()) return false;
+    return !m->grad_fn;
+  }
 
-Tensor Tensor::data_alias() const {
-  Tensor t = detach();
-  t.impl()->detach_version();
-  return t;
-}
+  Tensor grad(const Tensor& t) const override {
+    const AutogradMeta* m = meta(t);
+    return m ? m->grad : Tensor();
+  }
 
-}  // namespace tapegrad
+  void set_grad(const Tensor& t, const Tensor& grad) const override {
+    if (!grad.defined()) {
+      if (AutogradMeta* m = meta(t)) m->grad.reset();
+      return;
+    }
+    TG_CHECK(!grad.is_same(t), Runtime, "grad: a tensor cannot be its own gradient");
+    TG_CHECK(grad.sizes() == t.sizes(), Runtime, "grad: the gradient must have the tensor's shape {}: got {}",
+             format_ints(t.sizes()), format_ints(grad.sizes()));
+    TG_CHECK(grad.dtype() == t.dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}",
+             t.dtype(), grad.dtype());
+    const Device have = device_among_dense(grad);
+    TG_CHECK(have == t.device() || (!grad.is_batched() && t.is_batched()), Runtime,
+             "grad: the gradient must be on the tensor's device {}: got {}", t.device(), have);
+    ensure_meta(t).grad = grad;
+  }
+
+  void retain_grad(const Tensor& t) const override {
+    TG_CHECK(needs_grad(t), Runtime, "retain_grad: can't retain_grad on Tensor that has requires_grad=False");
+    auto node = grad_fn_of(t);
+    AutogradMeta& m = ensure_meta(t);
+    if (!node || m.retains_grad) return;
+    // The node must not own the tensor that owns it.
+    auto keep = [weak = weak_intrusive_ptr<TensorImpl>(t.ptr())](const Tensor& grad) -> Tensor {
+      if (auto impl = weak.lock()) {
+        auto& own = *static_cast<AutogradMeta*>(impl->autograd());
+        own.grad = own.grad.defined() ? tapegrad::add(own.grad, grad) : tapegrad::clone(grad);
+      }
+      return {};
+    };
+    node->ensure_hooks().retain.push_back({0, m.output, std::move(keep)});
+    m.retains_grad = true;
+  }
+
+  void backward(const Tensor& t, const Tensor& gradient, bool retain_graph, bool create_graph) const override {
+    run_backward(TensorSpan(&t, 1), TensorSpan(&gradient, 1), {},
+                 {.retain_graph = retain_graph || create_graph, .create_graph = create_graph});
+  }
+};
+
+[[maybe_unused]] const bool registered = [] {
+  static constinit const Tape tape;
+  set_autograd_interface(&tape);
+  return true;
+}();
+
+}  // namespace
+}  // namespace tapegrad::autograd

@@ -11,6 +11,7 @@
 namespace tapegrad {
 
 DeviceInterface::~DeviceInterface() = default;
+DeviceSharing::~DeviceSharing() = default;
 
 namespace {
 

@@ -17,12 +17,12 @@ if(test_sources)
   if(TARGET tapegrad_cuda_sim)
     target_link_libraries(tapegrad_tests PRIVATE tapegrad_cuda_sim)
     # For libraries of NVIDIA that are asked where there is no driver.
-    add_library(driver_stub SHARED "${PROJECT_SOURCE_DIR}/test/cpp/cuda/cudnn/driver_stub.cpp")
+    add_library(driver_stub SHARED "${PROJECT_SOURCE_DIR}/test/cpp/cuda/libraries/driver_stub.cpp")
     set_target_properties(driver_stub PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1" NO_SONAME ON
       LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/stubs" CXX_VISIBILITY_PRESET default)
     target_link_options(driver_stub PRIVATE -Wl,-soname,libcuda.so.1)
     target_link_libraries(tapegrad_tests PRIVATE ${CMAKE_DL_LIBS})
-    set_source_files_properties("${PROJECT_SOURCE_DIR}/test/cpp/cuda/cudnn/library_test.cpp" PROPERTIES
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/test/cpp/cuda/libraries/cudnn_test.cpp" PROPERTIES
       COMPILE_DEFINITIONS "TG_DRIVER_STUB=\"${PROJECT_BINARY_DIR}/stubs/libcuda.so.1\"")
     add_dependencies(tapegrad_tests driver_stub)
   endif()
@@ -51,7 +51,7 @@ file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/cuda/memory/device_allocator*.cpp" "${PROJECT_SOURCE_DIR}/cuda/simulated/*.cpp"
   "${PROJECT_SOURCE_DIR}/cuda/runtime/devices.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/cuda/memory/device_allocator_test.cpp"
   "${PROJECT_SOURCE_DIR}/test/cpp/cuda/simulated/*.cpp"
-  "${PROJECT_SOURCE_DIR}/distributed/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/distributed/local*_test.cpp"
+  "${PROJECT_SOURCE_DIR}/distributed/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/distributed/local/*_test.cpp"
   "${PROJECT_SOURCE_DIR}/test/cpp/distributed/reduce_test.cpp")
 list(FILTER shared_sources EXCLUDE REGEX "/distributed/(gloo|mpi)/|_cpu\\.cpp$")
 # These lead to the operators.

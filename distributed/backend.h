@@ -60,6 +60,18 @@ class TG_API Collectives {
   virtual void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) = 0;
 };
 
+// For a class that has them all.
+#define TG_OVERRIDE_COLLECTIVES                                                                                \
+  void all_reduce(void* data, int64_t numel, DType dtype, Reduce op, const Wait& wait) override;               \
+  void broadcast(Bytes data, int root, const Wait& wait) override;                                             \
+  void reduce(void* data, int64_t numel, DType dtype, Reduce op, int root, const Wait& wait) override;         \
+  void all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) override;                       \
+  void gather(ConstBytes in, std::span<const Bytes> out, int root, const Wait& wait) override;                 \
+  void scatter(std::span<const ConstBytes> in, Bytes out, int root, const Wait& wait) override;                \
+  void reduce_scatter(std::span<const void* const> in, std::span<const int64_t> numel, void* out, DType dtype, \
+                      Reduce op, const Wait& wait) override;                                                   \
+  void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override
+
 class TG_API Backend : public Collectives {
  public:
   Backend(int rank, int size) : rank_(rank), size_(size) {}

@@ -230,15 +230,15 @@ Storage Exchange::allocate(size_t nbytes, bool read_only) {
 
 // Without the lock: the device's allocator may call `collect`.
 Storage Exchange::allocate_on(Device device, size_t nbytes) {
-  DeviceInterface& lib = library(device);
-  void* data = lib.allocate_shared(device.index, nbytes);
+  DeviceSharing& lib = library(device).sharing();
+  void* data = lib.allocate(device.index, nbytes);
   try {
     std::lock_guard lock(mutex_);
     become_owner();
     make_room();
     return publish(hold_own(data, nbytes, new_entry(data, nbytes, false, device), device), data, nbytes);
   } catch (...) {
-    lib.free_shared(device.index, data, 0);
+    lib.free(device.index, data, 0);
     throw;
   }
 }
@@ -257,7 +257,7 @@ Storage Exchange::share(const Storage& storage) {
   Storage fresh = device.is_cpu() ? allocate(nbytes) : allocate_on(device, nbytes);
   // Without the lock: a long copy lets other threads run.
   if (device.is_cuda())
-    library(device).copy_to_shared(fresh->data(), *storage);
+    library(device).sharing().copy_to(fresh->data(), *storage);
   else if (nbytes != 0)
     copy_bytes(fresh->data(), storage->data(), nbytes);
   std::lock_guard lock(mutex_);
@@ -298,24 +298,20 @@ Ticket Exchange::open_ticket(uint32_t entry) {  // any thread
 // Where a block of ours lies.
 void Exchange::describe(Handle& h, Block& block) {
   if (block.device.is_cpu()) return ledger_->get_place(h);
-  DeviceInterface& lib = library(block.device);
+  DeviceSharing& lib = library(block.device).sharing();
   const int device = block.device.index;
   h.kind = HandleKind::CudaIpc;
   h.device = static_cast<uint16_t>(device);
-  h.offset = lib.export_shared(device, block.data, h.ipc);
-  block.event = lib.mark_sent(device, block.event);
+  h.offset = lib.export_handle(device, block.data, h.ipc);
+  block.event = lib.mark_sent(device, block.event, h.event);
   h.has_event = block.event != 0;
-  if (h.has_event) {
-    const std::string event = lib.event_ipc_handle(block.event);
-    std::memcpy(h.event, event.data(), std::min(event.size(), sizeof(h.event)));
-  }
   ledger_->set_place(h);
 }
 
 Handle Exchange::give(const Storage& storage) {
   // Those who get it from a receiver wait for the owner's event; the receiver waits for its own work here.
   if (storage->device().is_cuda())
-    TG_CHECK(library(storage->device()).settle_shared(storage->data()), Runtime,
+    TG_CHECK(library(storage->device()).sharing().settle(storage->data()), Runtime,
              "multiprocessing: a stream that works on the tensor cannot be waited for");
   std::unique_lock lock(mutex_);
   auto it = by_address_.find(storage->data());
@@ -432,14 +428,14 @@ Storage Exchange::receive(const Handle& h) {
       data = map_arena(*source, h);
     const Storage known = found == local_.end() ? Storage() : found->second.newest.lock();
     if (on_device && !own && !known) {
-      data = library(device).open_shared(h.device, h.ipc, h.offset);
+      data = library(device).sharing().open(h.device, h.ipc, h.offset);
       opened = true;
     }
     if (!ledger.take_ticket(h.ticket, h.ticket_generation, h.entry)) TG_THROW(Runtime, "{}", kStale);
     if (on_device) await_sender(h);
     if (known) return known;
   } catch (...) {
-    if (opened) library(device).close_shared(data);
+    if (opened) library(device).sharing().close(data);
     if (found == local_.end() || found->second.count == 0) ledger.drop(h.entry, slot);
     throw;
   }
@@ -463,9 +459,9 @@ Storage Exchange::receive(const Handle& h) {
 // Makes the current stream wait for the sender's queued work.
 void Exchange::await_sender(const Handle& h) {
   if (!h.has_event) return;
-  DeviceInterface& lib = library(Device(DeviceType::CUDA, static_cast<int8_t>(h.device)));
+  DeviceSharing& lib = library(Device(DeviceType::CUDA, static_cast<int8_t>(h.device))).sharing();
   if (ledger_ && h.owner == ledger_->id())
-    lib.stream_wait_event(h.device, lib.current_stream(h.device), blocks_[h.entry].event);
+    lib.await_sent(h.device, blocks_[h.entry].event);
   else
     lib.await_sent(h.device, h.event);
 }
@@ -499,12 +495,12 @@ void Exchange::released(void* context, void*, size_t) noexcept {
   std::unique_ptr<Held> held(static_cast<Held*>(context));
   DeviceInterface* lib = held->opened ? device_interface(held->device.type) : nullptr;
   // Where the device cannot be waited for, the owner must not use the memory again: this process keeps it to its end.
-  if (lib != nullptr && !lib->settle_shared(held->data)) return (void)held.release();
+  if (lib != nullptr && !lib->sharing().settle(held->data)) return (void)held.release();
   if (Exchange* e = held->exchange) {
     std::lock_guard lock(e->mutex_);
     e->forget(*held);
   }
-  if (lib != nullptr) lib->close_shared(held->data);
+  if (lib != nullptr) lib->sharing().close(held->data);
   // What it kept goes now, without the lock.
 }
 
@@ -545,7 +541,7 @@ void Exchange::retire(uint32_t e) noexcept {
 
 void Exchange::free_block(Block& b) noexcept {
   if (b.device.is_cpu()) return pool(b.read_only).allocator->deallocate(b.data, std::max<size_t>(b.nbytes, 1));
-  if (DeviceInterface* lib = device_interface(b.device.type)) lib->free_shared(b.device.index, b.data, b.event);
+  if (DeviceInterface* lib = device_interface(b.device.type)) lib->sharing().free(b.device.index, b.data, b.event);
 }
 
 void Exchange::collect_locked(bool thorough) noexcept {

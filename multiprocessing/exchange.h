@@ -29,15 +29,12 @@ namespace tapegrad::shared {
 
 struct ExchangeStats {
   uint64_t id = 0;
-  uint64_t arenas = 0;          // own ones
-  uint64_t reserved_bytes = 0;  // in them
-  uint64_t allocated_bytes = 0;
-  uint64_t blocks = 0;   // of this process, held by a process or in transit
-  uint64_t pending = 0;  // of these, the ones that this process itself no longer holds
-  uint64_t tickets = 0;  // handles in transit
-  uint64_t owners = 0;   // other processes whose memory this one holds
-  uint64_t received = 0;
-  uint64_t mapped_arenas = 0;  // of others
+  uint64_t arenas = 0, reserved_bytes = 0, allocated_bytes = 0;  // own arenas, and the bytes in them
+  // Blocks of this process that are held by a process or in transit, and those of them that this process itself no
+  // longer holds; handles in transit.
+  uint64_t blocks = 0, pending = 0, tickets = 0;
+  // Other processes whose memory this one holds; what came from them, and their arenas.
+  uint64_t owners = 0, received = 0, mapped_arenas = 0;
 };
 
 class TG_API Exchange {

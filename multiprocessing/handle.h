@@ -19,17 +19,12 @@ struct Handle {
   uint32_t magic = kMagic;
   HandleKind kind = HandleKind::Arena;
   uint16_t device = 0;
-  uint64_t owner = 0;  // id of the owner's ledger
-  uint32_t entry = 0;
-  uint32_t generation = 0;  // of the entry
-  uint32_t ticket = 0;
-  uint32_t ticket_generation = 0;
-  uint32_t arena = 0;
-  uint32_t epoch = 0;  // of the arena
-  uint64_t offset = 0;
-  uint64_t nbytes = 0;
-  uint16_t read_only = 0;
-  uint16_t has_event = 0;
+  uint64_t owner = 0;                  // id of the owner's ledger
+  uint32_t entry = 0, generation = 0;  // of the entry
+  uint32_t ticket = 0, ticket_generation = 0;
+  uint32_t arena = 0, epoch = 0;  // of the arena
+  uint64_t offset = 0, nbytes = 0;
+  uint16_t read_only = 0, has_event = 0;
   uint32_t checksum = 0;   // of what is sent
   uint8_t ipc[64] = {};    // cudaIpcMemHandle_t; `offset` counts from where it begins
   uint8_t event[64] = {};  // cudaIpcEventHandle_t: the sender's work on the memory

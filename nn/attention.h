@@ -13,16 +13,10 @@ class MultiheadAttentionOptions {
   explicit MultiheadAttentionOptions(int64_t embed_dim, int64_t num_heads, double dropout = 0, bool bias = true,
                                      bool add_bias_kv = false, bool add_zero_attn = false,
                                      std::optional<int64_t> kdim = {}, std::optional<int64_t> vdim = {},
-                                     bool batch_first = false)
-      : embed_dim_(embed_dim),
-        num_heads_(num_heads),
-        dropout_(dropout),
-        bias_(bias),
-        add_bias_kv_(add_bias_kv),
-        add_zero_attn_(add_zero_attn),
-        kdim_(kdim),
-        vdim_(vdim),
-        batch_first_(batch_first) {}
+                                     bool batch_first = false) {
+    std::tie(embed_dim_, num_heads_, dropout_, bias_, add_bias_kv_, add_zero_attn_, kdim_, vdim_, batch_first_) =
+        std::forward_as_tuple(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first);
+  }
   TG_OPTION(MultiheadAttentionOptions, int64_t, embed_dim);
   TG_OPTION(MultiheadAttentionOptions, int64_t, num_heads);
   TG_OPTION(MultiheadAttentionOptions, double, dropout);
@@ -71,17 +65,6 @@ class TG_API MultiheadAttentionImpl : public Module {
   Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias, bias_k, bias_v;
   Linear out_proj{nullptr};
 };
-
-class MultiheadAttention : public ModuleHolder<MultiheadAttentionImpl> {
- public:
-  using ModuleHolder<MultiheadAttentionImpl>::ModuleHolder;
-  explicit MultiheadAttention(MultiheadAttentionOptions options)
-      : ModuleHolder(std::make_shared<MultiheadAttentionImpl>(std::move(options))) {}
-  explicit MultiheadAttention(int64_t embed_dim, int64_t num_heads, double dropout = 0, bool bias = true,
-                              bool add_bias_kv = false, bool add_zero_attn = false, std::optional<int64_t> kdim = {},
-                              std::optional<int64_t> vdim = {}, bool batch_first = false)
-      : MultiheadAttention(MultiheadAttentionOptions(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn,
-                                                     kdim, vdim, batch_first)) {}
-};
+TG_MODULE_OF_OPTIONS(MultiheadAttention);
 
 }  // namespace tapegrad::nn

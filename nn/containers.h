@@ -50,14 +50,7 @@ class TG_API ModuleListImpl : public Module {
 class ModuleList : public ModuleHolder<ModuleListImpl> {
  public:
   using ModuleHolder<ModuleListImpl>::ModuleHolder;
-  ModuleList() : ModuleHolder(std::make_shared<ModuleListImpl>()) {}
-  template <AnyHolder First, AnyHolder... Rest>
-  requires(sizeof...(Rest) > 0 || !std::same_as<First, ModuleList>) explicit ModuleList(const First& first,
-                                                                                        const Rest&... rest)
-      : ModuleList() {
-    (*this)->push_back(first);
-    ((*this)->push_back(rest), ...);
-  }
+  TG_MADE_OF_PARTS(ModuleList, AnyHolder)
 };
 
 class TG_API ModuleDictImpl : public Module {

@@ -98,15 +98,11 @@ class LinearCrossEntropyLossOptions {
   explicit LinearCrossEntropyLossOptions(int64_t in_features, int64_t num_classes,
                                          std::vector<int64_t> out_features = {}, bool bias = false,
                                          std::string reduction = "mean", Tensor weight = {},
-                                         std::optional<int64_t> ignore_index = {}, double label_smoothing = 0)
-      : in_features_(in_features),
-        num_classes_(num_classes),
-        out_features_(std::move(out_features)),
-        bias_(bias),
-        reduction_(std::move(reduction)),
-        weight_(std::move(weight)),
-        ignore_index_(ignore_index),
-        label_smoothing_(label_smoothing) {}
+                                         std::optional<int64_t> ignore_index = {}, double label_smoothing = 0) {
+    std::tie(in_features_, num_classes_, out_features_, bias_, reduction_, weight_, ignore_index_, label_smoothing_) =
+        std::forward_as_tuple(in_features, num_classes, std::move(out_features), bias, std::move(reduction),
+                              std::move(weight), ignore_index, label_smoothing);
+  }
   TG_OPTION(LinearCrossEntropyLossOptions, int64_t, in_features);
   TG_OPTION(LinearCrossEntropyLossOptions, int64_t, num_classes);
   TG_OPTION(LinearCrossEntropyLossOptions, std::vector<int64_t>, out_features);  // further dimensions of the loss
@@ -134,12 +130,10 @@ TG_MODULE(LinearCrossEntropyLoss);
 class AdaptiveLogSoftmaxWithLossOptions {
  public:
   explicit AdaptiveLogSoftmaxWithLossOptions(int64_t in_features, int64_t n_classes, std::vector<int64_t> cutoffs,
-                                             double div_value = 4, bool head_bias = false)
-      : in_features_(in_features),
-        n_classes_(n_classes),
-        cutoffs_(std::move(cutoffs)),
-        div_value_(div_value),
-        head_bias_(head_bias) {}
+                                             double div_value = 4, bool head_bias = false) {
+    std::tie(in_features_, n_classes_, cutoffs_, div_value_, head_bias_) =
+        std::forward_as_tuple(in_features, n_classes, std::move(cutoffs), div_value, head_bias);
+  }
   TG_OPTION(AdaptiveLogSoftmaxWithLossOptions, int64_t, in_features);
   TG_OPTION(AdaptiveLogSoftmaxWithLossOptions, int64_t, n_classes);
   TG_OPTION(AdaptiveLogSoftmaxWithLossOptions, std::vector<int64_t>, cutoffs);

@@ -138,13 +138,26 @@ std::ostream& operator<<(std::ostream& out, const ModuleHolder<Impl>& holder) {
 
 }  // namespace tapegrad::nn
 
-// Defines the class Name that holds a NameImpl and is made with the arguments of its constructor.
-#define TG_MODULE(Name)                                                                                          \
-  class Name : public ::tapegrad::nn::ModuleHolder<Name##Impl> {                                                 \
-   public:                                                                                                       \
-    using ::tapegrad::nn::ModuleHolder<Name##Impl>::ModuleHolder;                                                \
-    template <class... Args>                                                                                     \
-      requires std::constructible_from<Name##Impl, Args...>                                                      \
-    explicit Name(Args&&... args)                                                                                \
-        : ::tapegrad::nn::ModuleHolder<Name##Impl>(std::make_shared<Name##Impl>(std::forward<Args>(args)...)) {} \
+// Defines the class Name that holds a NameImpl and is made with the arguments of its constructor; or, the second one,
+// of the constructor of its NameOptions, which may be one of these.
+#define TG_MODULE(Name) TG_MODULE_MADE_OF(Name, Name##Impl, std::forward<Args>(args)...)
+#define TG_MODULE_OF_OPTIONS(Name) TG_MODULE_MADE_OF(Name, Name##Options, Name##Options(std::forward<Args>(args)...))
+#define TG_MODULE_MADE_OF(Name, Made, ...)                                                       \
+  class Name : public ::tapegrad::nn::ModuleHolder<Name##Impl> {                                 \
+   public:                                                                                       \
+    using ::tapegrad::nn::ModuleHolder<Name##Impl>::ModuleHolder;                                \
+    template <class... Args>                                                                     \
+      requires std::constructible_from<Made, Args...>                                            \
+    explicit Name(Args&&... args)                                                                \
+        : ::tapegrad::nn::ModuleHolder<Name##Impl>(std::make_shared<Name##Impl>(__VA_ARGS__)) {} \
+  }
+
+// In a class Name that holds modules: made of none, or of some, under the names "0", "1", ...
+#define TG_MADE_OF_PARTS(Name, Part)                                \
+  Name() : ModuleHolder(std::make_shared<Name##Impl>()) {}          \
+  template <Part First, Part... Rest>                               \
+    requires(sizeof...(Rest) > 0 || !std::same_as<First, Name>)     \
+  explicit Name(const First& first, const Rest&... rest) : Name() { \
+    (*this)->push_back(first);                                      \
+    ((*this)->push_back(rest), ...);                                \
   }

@@ -148,6 +148,9 @@ std::vector<Tensor> as_states(const std::optional<State>& hx) {
   return hx ? std::vector{std::get<0>(*hx), std::get<1>(*hx)} : std::vector<Tensor>();
 }
 
+void take(const std::vector<Tensor>& from, Tensor& hx) { hx = from[0]; }
+void take(const std::vector<Tensor>& from, State& hx) { hx = {from[0], from[1]}; }
+
 const std::string& checked(const std::string& nonlinearity) {
   TG_CHECK(nonlinearity == "tanh" || nonlinearity == "relu", Value,
            "RNN: unknown nonlinearity '{}': select from 'tanh' or 'relu'", nonlinearity);
@@ -156,43 +159,31 @@ const std::string& checked(const std::string& nonlinearity) {
 
 }  // namespace
 
+template <class Input, class Given>
+auto RNNBaseImpl::run_from(const Input& input, const Given& hx) const {
+  States states = as_states(hx);
+  std::tuple<Input, std::conditional_t<std::is_same_v<Given, Tensor>, Tensor, State>> result;
+  std::get<0>(result) = run(input, states);
+  take(states, std::get<1>(result));
+  return result;
+}
+
 RNNImpl::RNNImpl(RNNOptions o)
-    : RNNBaseImpl(checked(o.nonlinearity()) == "tanh" ? Mode::rnn_tanh : Mode::rnn_relu, sizes_of(o)),
+    : OneStateImpl(checked(o.nonlinearity()) == "tanh" ? Mode::rnn_tanh : Mode::rnn_relu, sizes_of(o)),
       options(std::move(o)) {}
-GRUImpl::GRUImpl(GRUOptions o) : RNNBaseImpl(Mode::gru, sizes_of(o)), options(std::move(o)) {}
+GRUImpl::GRUImpl(GRUOptions o) : OneStateImpl(Mode::gru, sizes_of(o)), options(std::move(o)) {}
 LSTMImpl::LSTMImpl(LSTMOptions o) : RNNBaseImpl(Mode::lstm, sizes_of(o, o.proj_size())), options(std::move(o)) {}
 
-std::tuple<Tensor, Tensor> RNNImpl::forward(const Tensor& input, const Tensor& hx) {
-  States states = as_states(hx);
-  Tensor output = run(input, states);
-  return {output, states[0]};
-}
-std::tuple<PackedSequence, Tensor> RNNImpl::forward(const PackedSequence& input, const Tensor& hx) {
-  States states = as_states(hx);
-  PackedSequence output = run(input, states);
-  return {output, states[0]};
-}
-
-std::tuple<Tensor, Tensor> GRUImpl::forward(const Tensor& input, const Tensor& hx) {
-  States states = as_states(hx);
-  Tensor output = run(input, states);
-  return {output, states[0]};
-}
-std::tuple<PackedSequence, Tensor> GRUImpl::forward(const PackedSequence& input, const Tensor& hx) {
-  States states = as_states(hx);
-  PackedSequence output = run(input, states);
-  return {output, states[0]};
+std::tuple<Tensor, Tensor> OneStateImpl::forward(const Tensor& input, const Tensor& hx) { return run_from(input, hx); }
+std::tuple<PackedSequence, Tensor> OneStateImpl::forward(const PackedSequence& input, const Tensor& hx) {
+  return run_from(input, hx);
 }
 
 std::tuple<Tensor, State> LSTMImpl::forward(const Tensor& input, const std::optional<State>& hx) {
-  States states = as_states(hx);
-  Tensor output = run(input, states);
-  return {output, State{states[0], states[1]}};
+  return run_from(input, hx);
 }
 std::tuple<PackedSequence, State> LSTMImpl::forward(const PackedSequence& input, const std::optional<State>& hx) {
-  States states = as_states(hx);
-  PackedSequence output = run(input, states);
-  return {output, State{states[0], states[1]}};
+  return run_from(input, hx);
 }
 
 }  // namespace tapegrad::nn

@@ -24,14 +24,10 @@ template <class Self>
 class RecurrentOptions {
  public:
   RecurrentOptions(int64_t input_size, int64_t hidden_size, int64_t num_layers, bool bias, bool batch_first,
-                   double dropout, bool bidirectional)
-      : input_size_(input_size),
-        hidden_size_(hidden_size),
-        num_layers_(num_layers),
-        bias_(bias),
-        batch_first_(batch_first),
-        dropout_(dropout),
-        bidirectional_(bidirectional) {}
+                   double dropout, bool bidirectional) {
+    std::tie(input_size_, hidden_size_, num_layers_, bias_, batch_first_, dropout_, bidirectional_) =
+        std::forward_as_tuple(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional);
+  }
   TG_OPTION(Self, int64_t, input_size);
   TG_OPTION(Self, int64_t, hidden_size);
   TG_OPTION(Self, int64_t, num_layers);
@@ -96,6 +92,9 @@ class TG_API RNNBaseImpl : public Module {
   // `states` is empty where there are none; the new ones are left in it.
   Tensor run(const Tensor& input, States& states) const;
   PackedSequence run(const PackedSequence& input, States& states) const;
+  // The result and the new state, from the given one, which may be absent.
+  template <class Input, class Given>
+  auto run_from(const Input& input, const Given& hx) const;
 
  private:
   Tensor run(const Tensor& input, const Tensor& batch_sizes, States& states) const;
@@ -108,23 +107,31 @@ class TG_API RNNBaseImpl : public Module {
   std::vector<std::vector<std::string>> names_;
 };
 
-// Elman networks: h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu.
-class TG_API RNNImpl : public RNNBaseImpl {
+// Networks whose state is one tensor.
+class TG_API OneStateImpl : public RNNBaseImpl {
  public:
-  explicit RNNImpl(RNNOptions options);
   std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& hx = {});
   std::tuple<PackedSequence, Tensor> forward(const PackedSequence& input, const Tensor& hx = {});
-  RNNOptions options;
+
+ protected:
+  using RNNBaseImpl::RNNBaseImpl;
 };
 
+// Elman networks: h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu.
+class TG_API RNNImpl : public OneStateImpl {
+ public:
+  explicit RNNImpl(RNNOptions options);
+  RNNOptions options;
+};
+TG_MODULE_OF_OPTIONS(RNN);
+
 // Gated recurrent units (Cho et al., 2014).
-class TG_API GRUImpl : public RNNBaseImpl {
+class TG_API GRUImpl : public OneStateImpl {
  public:
   explicit GRUImpl(GRUOptions options);
-  std::tuple<Tensor, Tensor> forward(const Tensor& input, const Tensor& hx = {});
-  std::tuple<PackedSequence, Tensor> forward(const PackedSequence& input, const Tensor& hx = {});
   GRUOptions options;
 };
+TG_MODULE_OF_OPTIONS(GRU);
 
 // Long short-term memory (Hochreiter and Schmidhuber, 1997, with forget gate; projections after Sak et al., 2014). The
 // state is the pair (h, c).
@@ -135,33 +142,6 @@ class TG_API LSTMImpl : public RNNBaseImpl {
   std::tuple<PackedSequence, State> forward(const PackedSequence& input, const std::optional<State>& hx = {});
   LSTMOptions options;
 };
-
-class RNN : public ModuleHolder<RNNImpl> {
- public:
-  using ModuleHolder<RNNImpl>::ModuleHolder;
-  explicit RNN(RNNOptions options) : ModuleHolder(std::make_shared<RNNImpl>(std::move(options))) {}
-  explicit RNN(int64_t input_size, int64_t hidden_size, int64_t num_layers = 1, std::string nonlinearity = "tanh",
-               bool bias = true, bool batch_first = false, double dropout = 0, bool bidirectional = false)
-      : RNN(RNNOptions(input_size, hidden_size, num_layers, std::move(nonlinearity), bias, batch_first, dropout,
-                       bidirectional)) {}
-};
-
-class GRU : public ModuleHolder<GRUImpl> {
- public:
-  using ModuleHolder<GRUImpl>::ModuleHolder;
-  explicit GRU(GRUOptions options) : ModuleHolder(std::make_shared<GRUImpl>(std::move(options))) {}
-  explicit GRU(int64_t input_size, int64_t hidden_size, int64_t num_layers = 1, bool bias = true,
-               bool batch_first = false, double dropout = 0, bool bidirectional = false)
-      : GRU(GRUOptions(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)) {}
-};
-
-class LSTM : public ModuleHolder<LSTMImpl> {
- public:
-  using ModuleHolder<LSTMImpl>::ModuleHolder;
-  explicit LSTM(LSTMOptions options) : ModuleHolder(std::make_shared<LSTMImpl>(std::move(options))) {}
-  explicit LSTM(int64_t input_size, int64_t hidden_size, int64_t num_layers = 1, bool bias = true,
-                bool batch_first = false, double dropout = 0, bool bidirectional = false, int64_t proj_size = 0)
-      : LSTM(LSTMOptions(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size)) {}
-};
+TG_MODULE_OF_OPTIONS(LSTM);
 
 }  // namespace tapegrad::nn

@@ -71,17 +71,10 @@ class TG_API SequentialImpl : public Module {
 class Sequential : public ModuleHolder<SequentialImpl> {
  public:
   using ModuleHolder<SequentialImpl>::ModuleHolder;
-  Sequential() : ModuleHolder(std::make_shared<SequentialImpl>()) {}
-  // Under the names "0", "1", ... With braces, Sequential{Linear(2, 3), ReLU()}, the modules are made from the first to
+  // With braces, Sequential{Linear(2, 3), ReLU()}, the modules are made from the first to
   // the last, as in Python; the order in which brackets make them, and so what they draw from a seed, is the
   // compiler's.
-  template <UnaryHolder First, UnaryHolder... Rest>
-  requires(sizeof...(Rest) > 0 || !std::same_as<First, Sequential>) explicit Sequential(const First& first,
-                                                                                        const Rest&... rest)
-      : Sequential() {
-    (*this)->push_back(first);
-    ((*this)->push_back(rest), ...);
-  }
+  TG_MADE_OF_PARTS(Sequential, UnaryHolder)
   // With explicit names.
   explicit Sequential(std::initializer_list<std::pair<std::string, UnaryCall>> modules) : Sequential() {
     for (const auto& [name, module] : modules) (*this)->push_back(name, module);

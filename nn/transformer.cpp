@@ -38,6 +38,14 @@ LayerNorm norm_of(const Options& o) {
   return LayerNorm(o.d_model(), o.layer_norm_eps(), true, o.bias());
 }
 
+template <class Layer>
+std::shared_ptr<Layer> clone_of(const Layer& layer) {
+  const init::SkipGuard skip;
+  auto copy = std::make_shared<Layer>(layer.options);
+  copy->copy_from(layer);
+  return copy;
+}
+
 }  // namespace
 
 Activation::Activation(const std::string& name) {
@@ -49,25 +57,27 @@ Activation::Activation(const std::string& name) {
     call_ = [](const Tensor& x) { return tapegrad::gelu(x); };
 }
 
-TransformerEncoderLayerImpl::TransformerEncoderLayerImpl(TransformerEncoderLayerOptions given)
-    : options(std::move(given)) {
-  const auto& o = options;
+template <class Options>
+void TransformerLayerImpl::make_parts(const Options& o, bool of_decoder) {
   self_attn = register_module("self_attn", attention_of(o));
+  if (of_decoder) multihead_attn = register_module("multihead_attn", attention_of(o));
   linear1 = register_module("linear1", Linear(o.d_model(), o.dim_feedforward(), o.bias()));
   dropout = register_module("dropout", Dropout(o.dropout()));
   linear2 = register_module("linear2", Linear(o.dim_feedforward(), o.d_model(), o.bias()));
   norm1 = register_module("norm1", norm_of(o));
   norm2 = register_module("norm2", norm_of(o));
+  if (of_decoder) norm3 = register_module("norm3", norm_of(o));
   dropout1 = register_module("dropout1", Dropout(o.dropout()));
   dropout2 = register_module("dropout2", Dropout(o.dropout()));
+  if (of_decoder) dropout3 = register_module("dropout3", Dropout(o.dropout()));
 }
 
-std::shared_ptr<TransformerEncoderLayerImpl> TransformerEncoderLayerImpl::clone() const {
-  const init::SkipGuard skip;
-  auto copy = std::make_shared<TransformerEncoderLayerImpl>(options);
-  copy->copy_from(*this);
-  return copy;
+TransformerEncoderLayerImpl::TransformerEncoderLayerImpl(TransformerEncoderLayerOptions given)
+    : options(std::move(given)) {
+  make_parts(options, false);
 }
+
+std::shared_ptr<TransformerEncoderLayerImpl> TransformerEncoderLayerImpl::clone() const { return clone_of(*this); }
 
 Tensor TransformerEncoderLayerImpl::forward(const Tensor& src, const Tensor& src_mask,
                                             const Tensor& src_key_padding_mask, bool is_causal) {
@@ -91,26 +101,10 @@ Tensor TransformerEncoderLayerImpl::feed_forward(const Tensor& x) {
 
 TransformerDecoderLayerImpl::TransformerDecoderLayerImpl(TransformerDecoderLayerOptions given)
     : options(std::move(given)) {
-  const auto& o = options;
-  self_attn = register_module("self_attn", attention_of(o));
-  multihead_attn = register_module("multihead_attn", attention_of(o));
-  linear1 = register_module("linear1", Linear(o.d_model(), o.dim_feedforward(), o.bias()));
-  dropout = register_module("dropout", Dropout(o.dropout()));
-  linear2 = register_module("linear2", Linear(o.dim_feedforward(), o.d_model(), o.bias()));
-  norm1 = register_module("norm1", norm_of(o));
-  norm2 = register_module("norm2", norm_of(o));
-  norm3 = register_module("norm3", norm_of(o));
-  dropout1 = register_module("dropout1", Dropout(o.dropout()));
-  dropout2 = register_module("dropout2", Dropout(o.dropout()));
-  dropout3 = register_module("dropout3", Dropout(o.dropout()));
+  make_parts(options, true);
 }
 
-std::shared_ptr<TransformerDecoderLayerImpl> TransformerDecoderLayerImpl::clone() const {
-  const init::SkipGuard skip;
-  auto copy = std::make_shared<TransformerDecoderLayerImpl>(options);
-  copy->copy_from(*this);
-  return copy;
-}
+std::shared_ptr<TransformerDecoderLayerImpl> TransformerDecoderLayerImpl::clone() const { return clone_of(*this); }
 
 Tensor TransformerDecoderLayerImpl::forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask,
                                             const Tensor& memory_mask, const Tensor& tgt_key_padding_mask,
@@ -138,11 +132,14 @@ Tensor TransformerDecoderLayerImpl::feed_forward(const Tensor& x) {
   return dropout3(linear2(dropout(options.activation()(linear1(x)))));
 }
 
-TransformerEncoderImpl::TransformerEncoderImpl(const TransformerEncoderLayer& encoder_layer, int64_t num_layers,
-                                               UnaryCall norm)
-    : layers(register_module("layers", copies(encoder_layer, num_layers))), norm_(std::move(norm)) {
+TransformerStackImpl::TransformerStackImpl(ModuleList copies, UnaryCall norm)
+    : layers(register_module("layers", std::move(copies))), norm_(std::move(norm)) {
   if (!norm_.is_empty()) add_module("norm", norm_.module());
 }
+
+TransformerEncoderImpl::TransformerEncoderImpl(const TransformerEncoderLayer& encoder_layer, int64_t num_layers,
+                                               UnaryCall norm)
+    : TransformerStackImpl(copies(encoder_layer, num_layers), std::move(norm)) {}
 
 Tensor TransformerEncoderImpl::forward(const Tensor& src, const Tensor& given_mask, const Tensor& src_key_padding_mask,
                                        std::optional<bool> is_causal) {
@@ -159,9 +156,7 @@ Tensor TransformerEncoderImpl::forward(const Tensor& src, const Tensor& given_ma
 
 TransformerDecoderImpl::TransformerDecoderImpl(const TransformerDecoderLayer& decoder_layer, int64_t num_layers,
                                                UnaryCall norm)
-    : layers(register_module("layers", copies(decoder_layer, num_layers))), norm_(std::move(norm)) {
-  if (!norm_.is_empty()) add_module("norm", norm_.module());
-}
+    : TransformerStackImpl(copies(decoder_layer, num_layers), std::move(norm)) {}
 
 Tensor TransformerDecoderImpl::forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask,
                                        const Tensor& memory_mask, const Tensor& tgt_key_padding_mask,

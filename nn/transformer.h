@@ -34,15 +34,10 @@ class TransformerLayerOptions {
   explicit TransformerLayerOptions(int64_t d_model, int64_t nhead, int64_t dim_feedforward = 2048, double dropout = 0.1,
                                    Activation activation = "relu", double layer_norm_eps = 1e-5,
                                    bool batch_first = false, bool norm_first = false, bool bias = true)
-      : d_model_(d_model),
-        nhead_(nhead),
-        dim_feedforward_(dim_feedforward),
-        dropout_(dropout),
-        activation_(std::move(activation)),
-        layer_norm_eps_(layer_norm_eps),
-        batch_first_(batch_first),
-        norm_first_(norm_first),
-        bias_(bias) {}
+      : activation_(std::move(activation)) {
+    std::tie(d_model_, nhead_, dim_feedforward_, dropout_, layer_norm_eps_, batch_first_, norm_first_, bias_) =
+        std::tuple(d_model, nhead, dim_feedforward, dropout, layer_norm_eps, batch_first, norm_first, bias);
+  }
   TG_OPTION(Self, int64_t, d_model);
   TG_OPTION(Self, int64_t, nhead);
   TG_OPTION(Self, int64_t, dim_feedforward);
@@ -63,8 +58,27 @@ class TransformerDecoderLayerOptions : public TransformerLayerOptions<Transforme
   using TransformerLayerOptions::TransformerLayerOptions;
 };
 
+// The parts of both kinds of layer.
+class TG_API TransformerLayerImpl : public Module {
+ public:
+  MultiheadAttention self_attn{nullptr};
+  Linear linear1{nullptr};
+  Dropout dropout{nullptr};
+  Linear linear2{nullptr};
+  LayerNorm norm1{nullptr}, norm2{nullptr};
+  Dropout dropout1{nullptr}, dropout2{nullptr};
+
+ protected:
+  template <class Options>
+  void make_parts(const Options& o, bool of_decoder);
+
+  MultiheadAttention multihead_attn{nullptr};
+  LayerNorm norm3{nullptr};
+  Dropout dropout3{nullptr};
+};
+
 // Self-attention and a network of two linear layers, each with a residual connection and a layer normalisation.
-class TG_API TransformerEncoderLayerImpl : public Module {
+class TG_API TransformerEncoderLayerImpl : public TransformerLayerImpl {
  public:
   explicit TransformerEncoderLayerImpl(TransformerEncoderLayerOptions options);
   virtual Tensor forward(const Tensor& src, const Tensor& src_mask = {}, const Tensor& src_key_padding_mask = {},
@@ -74,33 +88,16 @@ class TG_API TransformerEncoderLayerImpl : public Module {
   std::string type_name() const override { return "TransformerEncoderLayer"; }
 
   TransformerEncoderLayerOptions options;
-  MultiheadAttention self_attn{nullptr};
-  Linear linear1{nullptr};
-  Dropout dropout{nullptr};
-  Linear linear2{nullptr};
-  LayerNorm norm1{nullptr}, norm2{nullptr};
-  Dropout dropout1{nullptr}, dropout2{nullptr};
 
  private:
   Tensor attend(const Tensor& x, const Tensor& mask, const Tensor& padding, bool is_causal);
   Tensor feed_forward(const Tensor& x);
 };
-class TransformerEncoderLayer : public ModuleHolder<TransformerEncoderLayerImpl> {
- public:
-  using ModuleHolder<TransformerEncoderLayerImpl>::ModuleHolder;
-  explicit TransformerEncoderLayer(TransformerEncoderLayerOptions options)
-      : ModuleHolder(std::make_shared<TransformerEncoderLayerImpl>(std::move(options))) {}
-  explicit TransformerEncoderLayer(int64_t d_model, int64_t nhead, int64_t dim_feedforward = 2048, double dropout = 0.1,
-                                   Activation activation = "relu", double layer_norm_eps = 1e-5,
-                                   bool batch_first = false, bool norm_first = false, bool bias = true)
-      : TransformerEncoderLayer(TransformerEncoderLayerOptions(d_model, nhead, dim_feedforward, dropout,
-                                                               std::move(activation), layer_norm_eps, batch_first,
-                                                               norm_first, bias)) {}
-};
+TG_MODULE_OF_OPTIONS(TransformerEncoderLayer);
 
 // Self-attention, attention to the encoder's result, and a network of two linear layers, each with a residual
 // connection and a layer normalisation.
-class TG_API TransformerDecoderLayerImpl : public Module {
+class TG_API TransformerDecoderLayerImpl : public TransformerLayerImpl {
  public:
   explicit TransformerDecoderLayerImpl(TransformerDecoderLayerOptions options);
   virtual Tensor forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask = {},
@@ -111,102 +108,61 @@ class TG_API TransformerDecoderLayerImpl : public Module {
   std::string type_name() const override { return "TransformerDecoderLayer"; }
 
   TransformerDecoderLayerOptions options;
-  MultiheadAttention self_attn{nullptr}, multihead_attn{nullptr};
-  Linear linear1{nullptr};
-  Dropout dropout{nullptr};
-  Linear linear2{nullptr};
-  LayerNorm norm1{nullptr}, norm2{nullptr}, norm3{nullptr};
-  Dropout dropout1{nullptr}, dropout2{nullptr}, dropout3{nullptr};
+  using TransformerLayerImpl::dropout3;
+  using TransformerLayerImpl::multihead_attn;
+  using TransformerLayerImpl::norm3;
 
  private:
   Tensor feed_forward(const Tensor& x);
 };
-class TransformerDecoderLayer : public ModuleHolder<TransformerDecoderLayerImpl> {
- public:
-  using ModuleHolder<TransformerDecoderLayerImpl>::ModuleHolder;
-  explicit TransformerDecoderLayer(TransformerDecoderLayerOptions options)
-      : ModuleHolder(std::make_shared<TransformerDecoderLayerImpl>(std::move(options))) {}
-  explicit TransformerDecoderLayer(int64_t d_model, int64_t nhead, int64_t dim_feedforward = 2048, double dropout = 0.1,
-                                   Activation activation = "relu", double layer_norm_eps = 1e-5,
-                                   bool batch_first = false, bool norm_first = false, bool bias = true)
-      : TransformerDecoderLayer(TransformerDecoderLayerOptions(d_model, nhead, dim_feedforward, dropout,
-                                                               std::move(activation), layer_norm_eps, batch_first,
-                                                               norm_first, bias)) {}
-};
+TG_MODULE_OF_OPTIONS(TransformerDecoderLayer);
 
 // num_layers copies of a layer, and a normalisation of the result where one is given.
-class TG_API TransformerEncoderImpl : public Module {
+class TG_API TransformerStackImpl : public Module {
+ public:
+  ModuleList layers;
+
+ protected:
+  TransformerStackImpl(ModuleList copies, UnaryCall norm);
+  UnaryCall norm_;
+};
+
+class TG_API TransformerEncoderImpl : public TransformerStackImpl {
  public:
   TransformerEncoderImpl(const TransformerEncoderLayer& encoder_layer, int64_t num_layers, UnaryCall norm = {});
   Tensor forward(const Tensor& src, const Tensor& mask = {}, const Tensor& src_key_padding_mask = {},
                  std::optional<bool> is_causal = {});
   std::string type_name() const override { return "TransformerEncoder"; }
-
-  ModuleList layers;
-
- private:
-  UnaryCall norm_;
 };
-class TransformerEncoder : public ModuleHolder<TransformerEncoderImpl> {
- public:
-  using ModuleHolder<TransformerEncoderImpl>::ModuleHolder;
-  TransformerEncoder(const TransformerEncoderLayer& encoder_layer, int64_t num_layers, UnaryCall norm = {})
-      : ModuleHolder(std::make_shared<TransformerEncoderImpl>(encoder_layer, num_layers, std::move(norm))) {}
-};
+TG_MODULE(TransformerEncoder);
 
-class TG_API TransformerDecoderImpl : public Module {
+class TG_API TransformerDecoderImpl : public TransformerStackImpl {
  public:
   TransformerDecoderImpl(const TransformerDecoderLayer& decoder_layer, int64_t num_layers, UnaryCall norm = {});
   Tensor forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask = {}, const Tensor& memory_mask = {},
                  const Tensor& tgt_key_padding_mask = {}, const Tensor& memory_key_padding_mask = {},
                  std::optional<bool> tgt_is_causal = {}, bool memory_is_causal = false);
   std::string type_name() const override { return "TransformerDecoder"; }
-
-  ModuleList layers;
-
- private:
-  UnaryCall norm_;
 };
-class TransformerDecoder : public ModuleHolder<TransformerDecoderImpl> {
- public:
-  using ModuleHolder<TransformerDecoderImpl>::ModuleHolder;
-  TransformerDecoder(const TransformerDecoderLayer& decoder_layer, int64_t num_layers, UnaryCall norm = {})
-      : ModuleHolder(std::make_shared<TransformerDecoderImpl>(decoder_layer, num_layers, std::move(norm))) {}
-};
+TG_MODULE(TransformerDecoder);
 
-class TransformerOptions {
+class TransformerOptions : public TransformerLayerOptions<TransformerOptions> {
  public:
   explicit TransformerOptions(int64_t d_model = 512, int64_t nhead = 8, int64_t num_encoder_layers = 6,
                               int64_t num_decoder_layers = 6, int64_t dim_feedforward = 2048, double dropout = 0.1,
                               Activation activation = "relu", TransformerEncoder custom_encoder = nullptr,
                               TransformerDecoder custom_decoder = nullptr, double layer_norm_eps = 1e-5,
                               bool batch_first = false, bool norm_first = false, bool bias = true)
-      : d_model_(d_model),
-        nhead_(nhead),
+      : TransformerLayerOptions(d_model, nhead, dim_feedforward, dropout, std::move(activation), layer_norm_eps,
+                                batch_first, norm_first, bias),
         num_encoder_layers_(num_encoder_layers),
         num_decoder_layers_(num_decoder_layers),
-        dim_feedforward_(dim_feedforward),
-        dropout_(dropout),
-        activation_(std::move(activation)),
         custom_encoder_(std::move(custom_encoder)),
-        custom_decoder_(std::move(custom_decoder)),
-        layer_norm_eps_(layer_norm_eps),
-        batch_first_(batch_first),
-        norm_first_(norm_first),
-        bias_(bias) {}
-  TG_OPTION(TransformerOptions, int64_t, d_model);
-  TG_OPTION(TransformerOptions, int64_t, nhead);
+        custom_decoder_(std::move(custom_decoder)) {}
   TG_OPTION(TransformerOptions, int64_t, num_encoder_layers);
   TG_OPTION(TransformerOptions, int64_t, num_decoder_layers);
-  TG_OPTION(TransformerOptions, int64_t, dim_feedforward);
-  TG_OPTION(TransformerOptions, double, dropout);
-  TG_OPTION(TransformerOptions, Activation, activation);
   TG_OPTION(TransformerOptions, TransformerEncoder, custom_encoder);  // taken as it is, where not empty
   TG_OPTION(TransformerOptions, TransformerDecoder, custom_decoder);
-  TG_OPTION(TransformerOptions, double, layer_norm_eps);
-  TG_OPTION(TransformerOptions, bool, batch_first);
-  TG_OPTION(TransformerOptions, bool, norm_first);
-  TG_OPTION(TransformerOptions, bool, bias);
 };
 
 class TG_API TransformerImpl : public Module {

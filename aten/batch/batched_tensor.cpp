@@ -7,6 +7,7 @@
 #include "tapegrad/aten/batch/all_levels.h"
 #include "tapegrad/aten/batch/tape_below.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/modes.h"
 
@@ -152,6 +153,9 @@ Tensor detach(const Tensor& t) {
   const BatchedImpl& impl = impl_of(t);
   return wrap(impl.physical().detach(), impl.level(), impl.has_dim());
 }
+
+const TensorKind kKind{[](const Tensor& t) -> const Tensor& { return impl_of(t).physical(); }, detach,
+                       [](const Tensor& t) { return t.device(); }};
 
 void set_view_(const Tensor& self, const ViewSpec& view) {
   highest_level({&self});

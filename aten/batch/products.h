@@ -9,7 +9,8 @@ namespace tapegrad::batch {
 // mm and bmm.
 TG_API Tensor matmul(const Tensor& a, const Tensor& b);
 TG_API Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias);
-// Convolution and its two gradients (autograd/formulas/conv.h). If the weights are batched, too, samples become groups.
+// Convolution and its two gradients (autograd/formulas/layers/conv.h). If the weights are batched, too, samples become
+// groups.
 TG_API Tensor conv(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
                    IntSpan dilation, int64_t groups);
 TG_API Tensor conv_grad_input(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,

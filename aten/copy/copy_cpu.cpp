@@ -5,6 +5,7 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/copy/tile.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/parallel.h"
@@ -165,10 +166,10 @@ void copy_cpu(const Tensor& self, const Operand& source, bool non_blocking) {
   if (self.numel() == 0) return;
   const Tensor& src = source.tensor();
   if (TG_UNLIKELY(!src.is_cpu())) return copy_from_other_device(self, src, non_blocking);
-  if (geometry::may_overlap(self, src)) return copy_cpu(self, dense_copy(src, src.dtype()), false);
+  if (may_overlap(self, src) && !same_elements(self, src)) return copy_cpu(self, dense_copy(src, src.dtype()), false);
   StridedLoop<2> loop = loop_of(self, src);
   if (self.dtype() == src.dtype()) {
-    if (loop.data[0] == loop.data[1]) return;  // the same place: may_overlap has seen to it
+    if (loop.data[0] == loop.data[1]) return;  // the same elements, else there were a copy
     return with_bytes(self.itemsize(), [&]<class T>() { copy_same_dtype<T>(loop); });
   }
   // A conversion between layouts is a conversion within the source's layout and a transposition.

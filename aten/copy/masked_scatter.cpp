@@ -2,9 +2,9 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad::cpu {
 
@@ -18,8 +18,8 @@ void masked_scatter_cpu(const Tensor& input, const Tensor& mask, const Tensor& s
   for (int64_t i = 0; i < n; ++i) wanted += m[i] != 0;
   TG_CHECK(wanted <= from.numel(), Runtime, "masked_scatter: the mask has {} true elements, the source only {}", wanted,
            from.numel());
-  if (geometry::may_overlap(out, from)) from = raw::clone(from);
-  if (geometry::may_overlap(out, mask) && dense_mask.data_ptr() == mask.data_ptr()) {
+  if (may_overlap(out, from)) from = raw::clone(from);
+  if (may_overlap(out, mask) && dense_mask.data_ptr() == mask.data_ptr()) {
     dense_mask = raw::clone(dense_mask);
     m = stored(dense_mask.data<bool>());
   }

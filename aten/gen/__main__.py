@@ -78,9 +78,9 @@ def outputs(ops: list[Op], ops_folder: Path):
     yield "tapegrad/aten/tensor_methods.inc", emit_api.emit_methods(ops)
     yield "tapegrad/aten/functions.h", "\n".join(
         [HEAD + "// Every operator as a function.\n#pragma once", *(f'#include "tapegrad/aten/functions_{f}.h"' for f in families(ops)), ""])
-    formula_headers = sorted(p.name for p in (root / "autograd" / "formulas").glob("*.h"))
+    formula_headers = sorted(p.relative_to(root) for p in (root / "autograd" / "formulas").rglob("*.h"))
     yield "tapegrad/autograd/formulas/all.h", "\n".join(
-        [HEAD + "#pragma once", *(f'#include "tapegrad/autograd/formulas/{h}"' for h in formula_headers if h != "all.h"), ""])
+        [HEAD + "#pragma once", *(f'#include "tapegrad/{h}"' for h in formula_headers), ""])
     for family, members in families(ops).items():
         yield f"tapegrad/aten/functions_{family}.h", emit_api.emit_functions(family, members, by_name)
         yield f"tapegrad/aten/kernels_{family}.h", emit_kernels.emit_declarations(family, members)

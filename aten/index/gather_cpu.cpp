@@ -3,9 +3,9 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -38,7 +38,7 @@ struct Lines {
     const int64_t item = static_cast<int64_t>(t.itemsize());
     size = t.ndim() ? t.size(d) : 1;
     index = dense_as(given, given.sizes(), DType::int64);
-    if (index.data_ptr() == t.data_ptr() || geometry::may_overlap(t, index)) {  // a write could change what was checked
+    if (may_overlap(t, index)) {  // a write could change what was checked
       Tensor copy = empty_tensor(index.sizes(), DType::int64);
       copy_cpu(copy, index, false);
       index = copy;
@@ -132,10 +132,10 @@ void start_from(const Tensor& input, const Tensor& out) {
 // memory of the input is returned.
 const char* starts_of_lines(const Tensor& input, const Tensor& out, const Lines& lines) {
   if (out.is_same(input)) return nullptr;
-  const bool by_line =
-      !lines.empty() && lines.inner.numel == 1 && lines.stride == static_cast<int64_t>(out.itemsize()) &&
-      lines.outer.numel * lines.size == out.numel() && out.is_contiguous() && input.is_contiguous() &&
-      input.dtype() == out.dtype() && input.data_ptr() != out.data_ptr() && !geometry::may_overlap(out, input);
+  const bool by_line = !lines.empty() && lines.inner.numel == 1 &&
+                       lines.stride == static_cast<int64_t>(out.itemsize()) &&
+                       lines.outer.numel * lines.size == out.numel() && out.is_contiguous() && input.is_contiguous() &&
+                       input.dtype() == out.dtype() && !may_overlap(out, input);
   if (by_line) return static_cast<const char*>(input.data_ptr());
   copy_cpu(out, input, false);
   return nullptr;
@@ -158,7 +158,7 @@ struct Target {
 Tensor source_rows(const Tensor& src, const Lines& lines, const Tensor& out) {
   if (lines.empty()) return {};
   Tensor rows = dense_as(src, lines.index.sizes(), out.dtype());
-  if (geometry::may_overlap(out, rows) || rows.data_ptr() == out.data_ptr()) {
+  if (may_overlap(out, rows)) {
     Tensor copy = empty_tensor(rows.sizes(), rows.dtype());
     copy_cpu(copy, rows, false);
     return copy;
@@ -222,7 +222,7 @@ bool dense_half_lines(const Tensor& input, int64_t dim, const Tensor& index, con
   const int64_t along = wrap_dim(dim, out.ndim(), "scatter");
   for (int d = 0; d < out.ndim(); ++d)
     if (d != along && index.size(d) != out.size(d)) return false;
-  return out.data_ptr() == input.data_ptr() || !geometry::may_overlap(out, input);
+  return out.data_ptr() == input.data_ptr() || !may_overlap(out, input);
 }
 
 // In order. Places and numbers of four are read before the first of them is written, which might be one of them for all

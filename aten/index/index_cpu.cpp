@@ -4,9 +4,9 @@
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -61,7 +61,7 @@ void start_from(const Tensor& input, const Tensor& out) {
 // A source that writing `out` does not change.
 Tensor separate(const Tensor& source, const Tensor& out) {
   Tensor s = dense(source);
-  if (!geometry::may_overlap(out, s) && !(s.data_ptr() == out.data_ptr() && s.numel() > 0)) return s;
+  if (!may_overlap(out, s)) return s;
   Tensor copy = empty_tensor(s.sizes(), s.dtype());
   copy_cpu(copy, s, false);
   return copy;

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/parallel.h"
 
@@ -65,7 +65,7 @@ class Places {
   // Whether writing `out` could change offsets that are still to be computed.
   bool may_change_with(const Tensor& out) const {
     for (const Term& t : terms_)
-      if (geometry::may_overlap(out, t.index) || out.data_ptr() == t.index.data_ptr()) return true;
+      if (may_overlap(out, t.index)) return true;
     return false;
   }
 

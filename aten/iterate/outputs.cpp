@@ -19,29 +19,41 @@ void check_same_device(const char* op, std::initializer_list<const Tensor*> tens
   for (const Tensor& t : list) check(t);
 }
 
-Tensor contiguous_or_copy(const Tensor& t) {
-  if (!t.defined() || t.is_contiguous()) return t;
+Tensor contiguous_copy(const Tensor& t) {
   Tensor copy = empty_tensor(t.sizes(), t.dtype(), t.device());
   if (!t.is_meta()) raw::copy_(copy, t);
   return copy;
 }
 
+Tensor contiguous_or_copy(const Tensor& t) { return !t.defined() || t.is_contiguous() ? t : contiguous_copy(t); }
+
 bool may_overlap(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined() || a.numel() == 0 || b.numel() == 0) return false;
-  auto extent = [](const Tensor& t) {
-    int64_t low = 0, high = 0;
+  if (a.data_ptr() == nullptr || b.data_ptr() == nullptr) return false;
+  auto extent = [](const Tensor& t) {  // from the first byte to behind the last one
+    const char* low = static_cast<const char*>(t.data_ptr());
+    const char* high = low + t.itemsize();
     for (int d = 0; d < t.ndim(); ++d) {
-      int64_t span = (t.impl()->size(d) - 1) * t.impl()->stride(d);
+      const int64_t span = (t.impl()->size(d) - 1) * t.impl()->stride(d) * static_cast<int64_t>(t.itemsize());
       (span < 0 ? low : high) += span;
     }
-    const auto item = static_cast<int64_t>(t.itemsize());
-    const auto base = reinterpret_cast<intptr_t>(t.data_ptr());
-    return std::pair(base + low * item, base + (high + 1) * item);
+    return std::pair(low, high);
   };
-  if (a.data_ptr() == nullptr || b.data_ptr() == nullptr) return false;
-  auto [a_low, a_high] = extent(a);
-  auto [b_low, b_high] = extent(b);
+  const auto [a_low, a_high] = extent(a);
+  const auto [b_low, b_high] = extent(b);
   return a_low < b_high && b_low < a_high;
+}
+
+bool same_elements(const Tensor& a, const Tensor& b) {
+  return a.data_ptr() == b.data_ptr() && a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides();
+}
+
+void resize_output(const Tensor& out, IntSpan sizes) {
+  if (out.sizes() == sizes) return;
+  TensorImpl& impl = *out.impl();
+  const auto nbytes = static_cast<size_t>(checked_nbytes(sizes, out.dtype(), "out"));
+  impl.set_storage(allocate_storage(nbytes, out.device()), out.dtype());
+  impl.set_geometry(sizes, contiguous_strides(sizes), 0);
 }
 
 namespace {
@@ -51,19 +63,6 @@ void check_resizable(const Tensor& out, IntSpan sizes, const char* op) {
            "{}: out has sizes {} but the result has {}\nhint: give an `out` of those sizes, or an empty one", op,
            format_ints(out.sizes()), format_ints(sizes));
 }
-
-}  // namespace
-
-void resize_output(const Tensor& out, IntSpan sizes, const char* op) {
-  if (out.sizes() == sizes) return;
-  check_resizable(out, sizes, op);
-  const auto nbytes = static_cast<size_t>(checked_nbytes(sizes, out.dtype(), op));
-  TensorImpl& impl = *out.impl();
-  if (impl.storage()->nbytes() < nbytes) impl.set_storage(allocate_storage(nbytes, out.device()), out.dtype());
-  impl.set_geometry(sizes, contiguous_strides(sizes), 0);
-}
-
-namespace {
 
 void check_out(const char* op, const Tensor& out, const TensorSpec& spec) {
   TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
@@ -99,14 +98,14 @@ Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
 
 void finish_out(const Tensor& out, const Tensor& target) {
   if (out.is_same(target)) return;
-  resize_output(out, target.sizes(), "out");
+  resize_output(out, target.sizes());
   if (!out.is_meta()) raw::copy_(out, target);
 }
 
 void write_out(const char* op, const Tensor& out, const Tensor& result) {
   const TensorSpec spec{DimVector(result.sizes()), result.dtype(), result.device(), {}};
   check_out(op, out, spec);
-  resize_output(out, spec.sizes, op);
+  if (!(out.sizes() == IntSpan(spec.sizes))) check_resizable(out, spec.sizes, op);
   finish_out(out, result);
 }
 
@@ -118,6 +117,36 @@ void check_inplace_result(const char* op, const Tensor& self, const TensorSpec& 
            spec.dtype, self.dtype());
   TG_CHECK(!has_internal_overlap(self), Runtime,
            "{}: elements of the written tensor share memory\nhint: write to a clone() of it", op);
+}
+
+void throw_cannot_cast(const char* op, DType from, DType to) {
+  TG_THROW(Runtime, "{}: a result of dtype {} cannot be written to a tensor of dtype {}", op, from, to);
+}
+
+void check_target(const char* op, const Tensor& out, IntSpan sizes, DType dtype, bool resize_out) {
+  if (!can_cast(dtype, out.dtype())) throw_cannot_cast(op, dtype, out.dtype());
+  TG_CHECK(!out.impl()->storage()->read_only(), Runtime, "{}: the tensor to write to is read-only", op);
+  if (!(out.sizes() == sizes)) {
+    TG_CHECK(resize_out, Runtime, "{}: a result of shape {} does not fit the tensor of shape {} that it is written to",
+             op, format_ints(sizes), format_ints(out.sizes()));
+    TG_CHECK(out.impl()->storage()->resizable(), Runtime,
+             "{}: out= has shape {} and cannot be resized to {}: its memory belongs to somebody else", op,
+             format_ints(out.sizes()), format_ints(sizes));
+    return;
+  }
+  TG_CHECK(!has_internal_overlap(out), Runtime,
+           "{}: several elements of the tensor to write to share one place in memory: sizes {}, strides {}\n"
+           "write to a clone() of it",
+           op, format_ints(out.sizes()), format_ints(out.strides()));
+}
+
+bool must_copy_source(const char* op, const Tensor& out, const Tensor& source) {
+  if (out.is_same(source) || !may_overlap(out, source) || same_elements(out, source)) return false;
+  TG_CHECK(!(out.impl()->is_non_overlapping_and_dense() && source.impl()->is_non_overlapping_and_dense()), Runtime,
+           "{}: the tensor to write to overlaps an operand partly: shapes {} and {}\n"
+           "take a clone() of one of them first",
+           op, format_ints(out.sizes()), format_ints(source.sizes()));
+  return true;
 }
 
 TensorSpec create_spec(IntSpan size, std::optional<DType> dtype, std::optional<Device> device, const char* op) {

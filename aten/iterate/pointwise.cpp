@@ -5,8 +5,8 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/layout.h"
 #include "tapegrad/aten/iterate/number.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/iterate/promotion.h"
-#include "tapegrad/aten/iterate/targets.h"
 
 namespace tapegrad::pointwise {
 namespace {
@@ -193,10 +193,10 @@ TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scal
     check_target(op.name, out, layout.sizes, types.result, resize_out);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (must_copy_source(op.name, out, *inputs[i])) {
-        copies[i] = dense_copy(*inputs[i]);
+        copies[i] = contiguous_copy(*inputs[i]);
         sources[i] = &copies[i];
       }
-    prepare_target(out, layout.sizes, resize_out);
+    resize_output(out, layout.sizes);
   }
   if (!out.defined() || is_rounded_first(types, out)) {
     target = empty_tensor(TensorSpec{layout.sizes, types.result, device, layout.strides});

@@ -1,9 +1,9 @@
 #include <cstring>
 
 #include "tapegrad/aten/index/places.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -20,7 +20,7 @@ bool join_lines(TensorSpan tensors, int64_t d, const Tensor& out) {
   for (const Tensor& t : tensors) {
     if (t.numel() == 0) continue;
     if (t.dtype() != out.dtype() || !t.is_contiguous() || t.size(d) * inner < kShort) return false;
-    if (geometry::may_overlap(out, t)) return false;
+    if (may_overlap(out, t)) return false;
   }
   const int64_t line = out.size(d) * inner;
   char* to = static_cast<char*>(out.data_ptr());
@@ -50,7 +50,7 @@ template <class T>
 bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (tensors.size() != 2 || wrap_dim(dim, out.ndim(), "stack") != out.ndim() - 1 || !out.is_contiguous()) return false;
   for (const Tensor& t : tensors)
-    if (t.dtype() != out.dtype() || !t.is_contiguous() || geometry::may_overlap(out, t)) return false;
+    if (t.dtype() != out.dtype() || !t.is_contiguous() || may_overlap(out, t)) return false;
   with_bits(out.itemsize(), [&]<class T>() {
     const auto *a = static_cast<const T*>(tensors[0].data_ptr()), *b = static_cast<const T*>(tensors[1].data_ptr());
     T* to = static_cast<T*>(out.data_ptr());

@@ -33,12 +33,15 @@ struct Shared {
 };
 
 std::atomic<int> left_behind{0};
+constexpr int kNotExiting = -1;
+std::atomic<int> exit_status{kNotExiting};
 
-// A thread that still computes must not see the library's memory go away when the process ends.
-void exit_immediately(int status, void*) {
-  if (left_behind.load() == 0) return;
+// A thread that still computes must not see the library's memory go away when the process ends: OpenBLAS unmaps it in a
+// destructor of its own. Ours runs before that one and after all handlers of exit(), whenever they were registered.
+[[gnu::destructor]] void end_while_threads_compute() {
+  if (left_behind.load() == 0 || exit_status.load() == kNotExiting) return;
   std::fflush(nullptr);
-  _exit(status);
+  _exit(exit_status.load());
 }
 
 }  // namespace
@@ -48,7 +51,7 @@ bool worth_it(double flops) {
 }
 
 int run_apart(std::function<int()> function) {
-  static const int registered = on_exit(&exit_immediately, nullptr);
+  static const int registered = on_exit([](int status, void*) { exit_status = status & 0xff; }, nullptr);
   static_cast<void>(registered);
   auto shared = std::make_shared<Shared>();
   shared->run = std::move(function);

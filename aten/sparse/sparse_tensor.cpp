@@ -9,6 +9,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_sparse.h"
+#include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/c10/modes.h"
 
 namespace tapegrad::sparse {
@@ -124,6 +125,8 @@ Tensor alias(const Tensor& t) {
   const SparseImpl& impl = impl_of(t, "detach");
   return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values().detach(), t.sizes(), impl.coalesced()));
 }
+
+const TensorKind kKind{values, alias, device, sum_of, with_values};
 
 Tensor with_values(const Tensor& t, const Tensor& values) {
   const SparseImpl& impl = impl_of(t, "sparse");

@@ -139,23 +139,4 @@ void check_pieces(int64_t count, const char* op) {
                              static_cast<size_t>(nbytes.value()));
 }
 
-ByteRange byte_range(const Tensor& t) {
-  const char* begin = static_cast<const char*>(t.data_ptr());
-  if (t.numel() == 0 || !begin) return {begin, begin};
-  const char* end = begin + t.itemsize();
-  for (int d = 0; d < t.ndim(); ++d) {
-    int64_t span = (t.impl()->size(d) - 1) * t.impl()->stride(d) * static_cast<int64_t>(t.itemsize());
-    (span < 0 ? begin : end) += span;
-  }
-  return {begin, end};
-}
-
-bool may_overlap(const Tensor& out, const Tensor& in) {
-  ByteRange a = byte_range(out), b = byte_range(in);
-  if (a.begin == a.end || b.begin == b.end || a.end <= b.begin || b.end <= a.begin) return false;
-  bool same = out.data_ptr() == in.data_ptr() && out.dtype() == in.dtype() && out.sizes() == in.sizes() &&
-              out.strides() == in.strides();
-  return !same;
-}
-
 }  // namespace tapegrad::geometry

@@ -33,13 +33,4 @@ TG_API DimVector preserved_strides(const Tensor& t);
 // Strides for a dense result of `sizes` in the given format; `like` decides for Preserve.
 TG_API DimVector format_strides(IntSpan sizes, MemoryFormat format, const Tensor& like, const char* op);
 
-// The bytes that a tensor's elements span: [begin, end).
-struct ByteRange {
-  const char* begin;
-  const char* end;
-};
-TG_API ByteRange byte_range(const Tensor& t);
-// Whether writing `out` may change what `in` reads, other than element by element of the same place.
-TG_API bool may_overlap(const Tensor& out, const Tensor& in);
-
 }  // namespace tapegrad::geometry

@@ -77,12 +77,7 @@ int64_t stream_of_dlpack(int64_t stream) { return stream == 1 ? 0 : stream; }
 // The consumer's stream goes on when the work that made the tensor is done: what is queued on the current stream.
 void wait_for_producer(const Device& device, int64_t consumer) {
   DeviceInterface& cuda = need_device(DeviceType::CUDA, "__dlpack__");
-  const int64_t producer = cuda.current_stream(device.index);
-  if (consumer == producer) return;
-  const int64_t event = cuda.create_event(device.index, false, false, false);
-  cuda.record_event(device.index, event, producer);
-  cuda.stream_wait_event(device.index, consumer, event);
-  cuda.destroy_event(event);
+  cuda.order_streams(device.index, cuda.current_stream(device.index), consumer);
 }
 
 PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {

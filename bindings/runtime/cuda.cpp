@@ -1,12 +1,13 @@
 // tapegrad._C's functions for tapegrad.cuda: each calls the interface of the CUDA library, which is loaded by the first
 // call. Devices are given as indices, -1 being the current one; streams, events and graphs as numbers.
 #include <optional>
-#include <type_traits>
+#include <span>
+#include <variant>
 
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/c10/device_interface.h"
 #include "tapegrad/c10/float32_precision.h"
 #include "tapegrad/multiprocessing/exchange.h"
@@ -33,18 +34,54 @@ void collect() noexcept {
 
 DeviceInterface& cuda(const char* op) { return need_device(DeviceType::CUDA, op); }
 
-// kMethod of the interface as a function, for the caller's kOp. kWaits: other threads of Python run meanwhile.
-template <auto kMethod, Text kOp, bool kWaits = false>
-struct Passing;
-template <class R, class... A, R (DeviceInterface::*kMethod)(A...), Text kOp, bool kWaits>
-struct Passing<kMethod, kOp, kWaits> {
-  static R call(std::decay_t<A>... a) {
-    DeviceInterface& c = cuda(kOp.text);
-    std::optional<GilRelease> released;
-    if (kWaits) released.emplace();
-    return (c.*kMethod)(std::move(a)...);
+// --- functions of the device's table, which take and give what they are given ---
+
+DeviceValue to_value(PyObject* o) {
+  if (PyBool_Check(o)) return o == Py_True;
+  if (PyFloat_Check(o)) return PyFloat_AS_DOUBLE(o);
+  if (PyUnicode_Check(o)) {
+    Py_ssize_t size;
+    const char* text = PyUnicode_AsUTF8AndSize(o, &size);
+    if (text == nullptr) throw PythonError();
+    return std::string(text, static_cast<size_t>(size));
   }
-};
+  if (PyBytes_Check(o)) return std::string(PyBytes_AS_STRING(o), static_cast<size_t>(PyBytes_GET_SIZE(o)));
+  // An address is a number of 64 bits without a sign.
+  const unsigned long long number = PyLong_AsUnsignedLongLongMask(o);
+  if (PyErr_Occurred()) throw PythonError();
+  return static_cast<int64_t>(number);
+}
+
+PyObject* to_python(const DeviceValue& value) {
+  struct {
+    PyObject* operator()(std::monostate) const { return Py_NewRef(Py_None); }
+    PyObject* operator()(bool v) const { return PyBool_FromLong(v); }
+    PyObject* operator()(int64_t v) const { return PyLong_FromLongLong(v); }
+    PyObject* operator()(double v) const { return PyFloat_FromDouble(v); }
+    PyObject* operator()(const std::string& v) const { return PyUnicode_FromString(v.c_str()); }
+    PyObject* operator()(const std::pair<int64_t, int64_t>& v) const {
+      return Py_BuildValue("(LL)", static_cast<long long>(v.first), static_cast<long long>(v.second));
+    }
+  } visitor;
+  return std::visit(visitor, value);
+}
+
+// Calls kName of the table for the caller's kOp. kWaits: other threads of Python run meanwhile.
+template <Text kName, Text kOp, bool kWaits = false>
+PyObject* passing_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  TG_PY_TRY
+  constexpr size_t kMost = 4;
+  DeviceValue values[kMost];
+  TG_CHECK(count <= static_cast<Py_ssize_t>(kMost), Type, "_cuda_{}: got {} arguments", kName.text, count);
+  for (Py_ssize_t i = 0; i < count; ++i) values[i] = to_value(args[i]);
+  DeviceInterface& c = cuda(kOp.text);
+  std::optional<GilRelease> released;
+  if (kWaits) released.emplace();
+  const DeviceValue result = c.call(kName.text, std::span<const DeviceValue>(values, static_cast<size_t>(count)));
+  released.reset();
+  return to_python(result);
+  TG_PY_CATCH
+}
 
 // A function of the Python package names the operation that it is for.
 struct Op {
@@ -62,7 +99,7 @@ PyObject* state() {
 }
 
 PyObject* report(Op op, std::string_view what, int device) {
-  const std::string text = cuda(op.name).report(what, device);
+  const auto text = std::get<std::string>(cuda(op.name).call("report", {std::string(what), int64_t{device}}));
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
 }
 
@@ -75,31 +112,15 @@ std::pair<int64_t, int> current_stream(Op op, int device) {
 std::pair<int64_t, int> new_stream(int device, int priority) {
   DeviceInterface& c = cuda("cuda.Stream");
   device = device_or_current(c, device);
-  return {c.new_stream(device, priority), device};
-}
-
-void empty_cache(bool pinned) {
-  DeviceInterface& c = cuda("cuda.empty_cache");
-  const GilRelease released;
-  if (pinned)
-    c.empty_pinned_cache();
-  else
-    c.empty_cache();
-}
-
-void reset_stats(int device, bool peak) {
-  DeviceInterface& c = cuda("cuda.reset_peak_memory_stats");
-  if (peak)
-    c.reset_peak(device);
-  else
-    c.reset_accumulated(device);
+  return {std::get<int64_t>(c.call("new_stream", {int64_t{device}, int64_t{priority}})), device};
 }
 
 double memory_fraction(int device, OrNull fraction) {
   DeviceInterface& c = cuda("cuda.set_per_process_memory_fraction");
   if (fraction && fraction != Py_None)
-    c.set_memory_fraction(device, to_double(fraction, {"set_per_process_memory_fraction", "fraction"}));
-  return c.memory_fraction(device);
+    c.call("set_memory_fraction",
+           {int64_t{device}, to_double(fraction, {"set_per_process_memory_fraction", "fraction"})});
+  return std::get<double>(c.call("memory_fraction", {int64_t{device}}));
 }
 
 void record_stream(PyObject* tensor, int64_t stream) {
@@ -133,38 +154,14 @@ Tensor over(uint64_t pointer, int64_t nbytes, int device, PyObject* owner) {
   return bytes_over(std::move(storage), nbytes);
 }
 
-void register_pinned(uint64_t address, uint64_t nbytes) {
-  DeviceInterface& c = cuda("cuda.cudart");
-  if (nbytes > 0)
-    c.register_pinned(reinterpret_cast<void*>(address), nbytes);
-  else
-    c.unregister_pinned(reinterpret_cast<void*>(address));
-}
-
 void pool(std::string_view what, int device, uint64_t id) {
-  DeviceInterface& c = cuda("cuda.use_mem_pool");
-  if (what == "use" || what == "use_in_thread")
-    c.use_pool(device, id, what != "use");
-  else if (what == "end")
-    c.end_pool(device, id);
-  else if (what == "retain")
-    c.retain_pool(device, id);
-  else if (what == "release")
-    c.release_pool(device, id);
-  else
-    TG_THROW(Value, "_cuda_pool: got '{}'", what);
-}
-
-void destroy_graph(int64_t graph, int64_t exec) {
-  DeviceInterface& c = cuda("cuda.CUDAGraph.reset");
-  if (graph != 0) c.destroy_graph(graph);
-  if (exec != 0) c.destroy_graph_exec(exec);
+  cuda("cuda.use_mem_pool").call("pool_" + std::string(what), {int64_t{device}, static_cast<int64_t>(id)});
 }
 
 int wait_mode(Or<-1> mode) {
   DeviceInterface& c = cuda("cuda.set_sync_debug_mode");
-  if (mode >= 0) c.set_wait_mode(mode);
-  return c.wait_mode();
+  if (mode >= 0) c.call("set_wait_mode", {int64_t{mode}});
+  return static_cast<int>(std::get<int64_t>(c.call("wait_mode", {})));
 }
 
 // Loads nothing; nor does the next one.
@@ -185,17 +182,17 @@ int switch_cudnn(int which, Or<-1> value) {
 }
 
 uint64_t mark(int what, std::string_view text, Or<uint64_t{0}> id) {
-  uint64_t number = id;
-  if (DeviceInterface* c = device_interface(DeviceType::CUDA)) c->mark(what, text.data(), &number);
-  return number;
+  DeviceInterface* c = device_interface(DeviceType::CUDA);
+  if (c == nullptr) return id;
+  const DeviceValue number = c->call("mark", {int64_t{what}, std::string(text), static_cast<int64_t>(uint64_t{id})});
+  return static_cast<uint64_t>(std::get<int64_t>(number));
 }
 
 }  // namespace
 
-// A row that calls the interface's method of the same name.
-#define TG_PASS_TO(name, method_name, ...) \
-  method<"_cuda_" #name, Passing<&DeviceInterface::method_name, __VA_ARGS__>::call>()
-#define TG_PASS(name, ...) TG_PASS_TO(name, name, __VA_ARGS__)
+#define TG_PASS(name, ...)                                                                                      \
+  {"_cuda_" #name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passing_on<#name, __VA_ARGS__>)), \
+   METH_FASTCALL, nullptr}
 
 // clang-format off
 PyMethodDef cuda_functions[] = {
@@ -209,38 +206,35 @@ PyMethodDef cuda_functions[] = {
     method<"_cuda_report", report>(),
     method<"_cuda_current_stream", current_stream>(),
     method<"_cuda_new_stream", new_stream>(),
-    method<"_cuda_event_ipc_handle", [](int64_t event) { return Bytes{cuda("cuda.Event.ipc_handle").event_ipc_handle(event)}; }>(),
-    method<"_cuda_open_event", [](int device, Bytes handle) {
-      return cuda("cuda.Event.from_ipc_handle").open_event(device, handle.text);
+    method<"_cuda_event_ipc_handle", [](int64_t event) { return 
+      return Bytes{std::get<std::string>(cuda("cuda.Event.ipc_handle").call("event_ipc_handle", {event}))};
     }>(),
-    method<"_cuda_empty_cache", empty_cache>(),
-    method<"_cuda_reset_stats", reset_stats>(),
     method<"_cuda_memory_fraction", memory_fraction>(),
     method<"_cuda_record_stream", record_stream>(),
     method<"_cuda_pinned_empty", pinned_empty>(),
     method<"_cuda_over", over>(),
-    method<"_cuda_register_pinned", register_pinned>(),
     method<"_cuda_pool", pool>(),
-    method<"_cuda_destroy_graph", destroy_graph>(),
     method<"_cuda_wait_mode", wait_mode>(),
     method<"_cuda_allow_tf32", tf32>(),
     method<"_cuda_cudnn_switch", switch_cudnn>(),
     method<"_cuda_mark", mark>(),
-    method<"_cuda_profiler", [](Op op, bool on) { cuda(op.name).profiler(on); }>(),
-    TG_PASS_TO(set_device, set_current, "cuda.set_device"), TG_PASS(synchronize, "cuda.synchronize", true),
+    method<"_cuda_profiler", [](Op op, bool on) { cuda(op.name).call("profiler", {on}); }>(),
+    TG_PASS(set_device, "cuda.set_device"), TG_PASS(synchronize, "cuda.synchronize", true),
     TG_PASS(can_access_peer, "cuda.can_device_access_peer"), TG_PASS(set_current_stream, "cuda.set_stream"),
     TG_PASS(stream_priority, "cuda.Stream"), TG_PASS(priority_range, "cuda.Stream.priority_range"),
     TG_PASS(query_stream, "cuda.Stream.query"), TG_PASS(synchronize_stream, "cuda.Stream.synchronize", true),
     TG_PASS(stream_wait_event, "cuda.Stream.wait_event"), TG_PASS(create_event, "cuda.Event"),
-    TG_PASS(destroy_event, "cuda.Event"), TG_PASS(record_event, "cuda.Event.record"),
-    TG_PASS(query_event, "cuda.Event.query"), TG_PASS(synchronize_event, "cuda.Event.synchronize", true),
-    TG_PASS(elapsed_ms, "cuda.Event.elapsed_time"), TG_PASS(memory_info, "cuda.mem_get_info"),
+    TG_PASS(open_event, "cuda.Event.from_ipc_handle"), TG_PASS(destroy_event, "cuda.Event"),
+    TG_PASS(record_event, "cuda.Event.record"), TG_PASS(query_event, "cuda.Event.query"),
+    TG_PASS(synchronize_event, "cuda.Event.synchronize", true), TG_PASS(elapsed_ms, "cuda.Event.elapsed_time"),
+    TG_PASS(empty_cache, "cuda.empty_cache", true), TG_PASS(reset_stats, "cuda.reset_peak_memory_stats"),
+    TG_PASS(register_pinned, "cuda.cudart"), TG_PASS(memory_info, "cuda.mem_get_info"),
     TG_PASS(allocate_raw, "cuda.caching_allocator_alloc"), TG_PASS(device_of, "__cuda_array_interface__"),
     TG_PASS(free_raw, "cuda.caching_allocator_delete"), TG_PASS(record_history, "cuda.memory._record_memory_history"),
-    TG_PASS_TO(set_allocator_option, set_option, "cuda.memory._set_allocator_settings"),
-    TG_PASS(new_pool, "cuda.graph_pool_handle"), TG_PASS(begin_capture, "cuda.CUDAGraph.capture_begin"),
-    TG_PASS(end_capture, "cuda.CUDAGraph.capture_end"), TG_PASS(is_capturing, "cuda.is_current_stream_capturing"),
-    TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"), TG_PASS(launch_graph, "cuda.CUDAGraph.replay"),
+    TG_PASS(set_allocator_option, "cuda.memory._set_allocator_settings"), TG_PASS(new_pool, "cuda.graph_pool_handle"),
+    TG_PASS(begin_capture, "cuda.CUDAGraph.capture_begin"), TG_PASS(end_capture, "cuda.CUDAGraph.capture_end"),
+    TG_PASS(is_capturing, "cuda.is_current_stream_capturing"), TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"),
+    TG_PASS(launch_graph, "cuda.CUDAGraph.replay"), TG_PASS(destroy_graph, "cuda.CUDAGraph.reset"),
     TG_PASS(graph_dot, "cuda.CUDAGraph.debug_dump"),
     {},
 };

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <limits>
 
-#include "tapegrad/c10/cudnn_switches.h"
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/cuda/attention/cudnn_layout.h"
 #include "tapegrad/cuda/runtime/driver.h"
 

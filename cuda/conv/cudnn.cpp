@@ -1,6 +1,6 @@
 // Convolutions by cuDNN: a graph of one operation. With backends.cudnn.benchmark algorithms are measured; otherwise
 // algorithms whose order of summation varies between runs are excluded.
-#include "tapegrad/c10/cudnn_switches.h"
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/cuda/conv/cudnn_layout.h"
 
 namespace tapegrad::cuda {

@@ -25,10 +25,8 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 
 void copy_within(const Tensor& self, const Tensor& given) {
   Tensor src = given;
-  if (geometry::may_overlap(self, src)) {
-    if (self.data_ptr() == src.data_ptr() && self.dtype() == src.dtype() && self.strides() == src.strides() &&
-        self.sizes() == src.sizes())
-      return;
+  if (may_overlap(self, src)) {
+    if (same_elements(self, src)) return;
     src = empty_tensor({DimVector(given.sizes()), given.dtype(), given.device(), geometry::preserved_strides(given)});
     copy_within(src, given);
   }

@@ -2,8 +2,8 @@
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -35,8 +35,8 @@ struct Scatter {
 
 void masked_scatter_cuda(const Tensor& input, const Tensor& mask, const Tensor& source, const Tensor& out) {
   Tensor dense_mask = raw::contiguous(raw::expand(clean_flags(mask), out.sizes())), from = raw::contiguous(source);
-  if (geometry::may_overlap(out, from)) from = raw::clone(from);
-  if (geometry::may_overlap(out, mask) && dense_mask.data_ptr() == mask.data_ptr()) dense_mask = raw::clone(dense_mask);
+  if (may_overlap(out, from)) from = raw::clone(from);
+  if (may_overlap(out, mask) && dense_mask.data_ptr() == mask.data_ptr()) dense_mask = raw::clone(dense_mask);
   if (!out.is_same(input)) raw::copy_(out, input);
   const int64_t n = out.numel();
   if (n == 0) return;

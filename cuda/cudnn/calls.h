@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "tapegrad/c10/cudnn_switches.h"
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/c10/dtype.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/runtime/event.h"

@@ -72,88 +72,9 @@ class TG_API Driver {
  public:
   virtual ~Driver();
 
-  // --- the machine ---
   virtual bool simulated() const noexcept { return false; }
-  virtual int device_count() noexcept = 0;  // 0 where there is no driver or no device
-  virtual std::string why_no_device() = 0;  // one sentence; "" where there is a device
-  virtual int driver_version() = 0;         // 13000 is 13.0; 0 without a driver
-  virtual int runtime_version() = 0;
-  virtual int current_device() = 0;
-  virtual void set_device(int device) = 0;
-  virtual MemoryInfo memory_info(int device) = 0;
-  virtual DeviceProperties properties(int device) = 0;
-  virtual bool can_access_peer(int device, int peer) = 0;
-  virtual void enable_peer_access(int device, int peer) = 0;  // once or more often
-  virtual void synchronize_device(int device) = 0;
-  // The message of an asynchronous error of earlier queued work; "" if none. Clears it.
-  virtual std::string last_error() = 0;
-
-  // --- memory of a device; nothing here orders itself with streams, except free, which waits for the device ---
-  virtual void* allocate(int device, std::size_t nbytes) = 0;  // aligned to 512 bytes; null when it is out of memory
-  virtual void free(int device, void* p) = 0;
-
-  // Addresses without memory and memory without addresses. Sizes are multiples of granularity(device).
-  virtual std::size_t granularity(int device) = 0;  // 0 where the device has no virtual memory management
-  virtual void* reserve_addresses(int device, std::size_t nbytes) = 0;
-  virtual void release_addresses(int device, void* p, std::size_t nbytes) = 0;
-  virtual PhysicalHandle create_memory(int device, std::size_t nbytes) = 0;  // 0 when it is out of memory
-  virtual void release_memory(int device, PhysicalHandle memory, std::size_t nbytes) = 0;
-  virtual void map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) = 0;
-  virtual void unmap(int device, void* at, std::size_t nbytes) = 0;
-
-  // --- host memory that the device can access ---
-  virtual void* allocate_pinned(std::size_t nbytes) = 0;  // mapped and portable; null when it is out of memory
-  virtual void free_pinned(void* p) = 0;
-  virtual void register_pinned(void* p, std::size_t nbytes) = 0;  // the caller's own pages
-  virtual void unregister_pinned(void* p) = 0;
-  virtual bool is_pinned(const void* p) = 0;
-  virtual void* device_address(void* pinned) = 0;  // where kernels find pinned memory
-
-  // --- work; queued on `stream`, which belongs to the calling thread's current device ---
-  // From or to host memory that is not pinned, the call waits until the host memory has been read or written.
-  virtual void copy(void* to, const void* from, std::size_t nbytes, CopyKind kind, StreamHandle stream) = 0;
-  virtual void copy_peer(void* to, int to_device, const void* from, int from_device, std::size_t nbytes,
-                         StreamHandle stream) = 0;
-  virtual void fill(void* p, int byte, std::size_t nbytes, StreamHandle stream) = 0;
-  // Runs `function` on a host thread when the stream reaches this point. It must not call this interface.
-  virtual void host_function(StreamHandle stream, std::function<void()> function) = 0;
-
-  // --- streams ---
-  virtual StreamHandle create_stream(int device, int priority) = 0;  // lower numbers first, see priority_range
-  virtual void destroy_stream(StreamHandle stream) = 0;
-  virtual bool query_stream(StreamHandle stream) = 0;  // whether all is done
-  virtual void synchronize_stream(StreamHandle stream) = 0;
-  virtual void stream_wait_event(StreamHandle stream, EventHandle event) = 0;
-  virtual void priority_range(int& least, int& greatest) = 0;  // such as 0 and -5
-
-  // --- events ---
-  virtual EventHandle create_event(int device, unsigned flags) = 0;
-  virtual void destroy_event(EventHandle event) noexcept = 0;
-  virtual void record_event(EventHandle event, StreamHandle stream) = 0;
-  virtual bool query_event(EventHandle event) = 0;  // true for one that was never recorded
-  virtual void synchronize_event(EventHandle event) = 0;
-  virtual float elapsed_ms(EventHandle start, EventHandle end) = 0;
-
-  // --- other processes ---
-  virtual IpcHandle event_ipc_handle(EventHandle event) = 0;
-  virtual EventHandle open_event(int device, const IpcHandle& handle) = 0;
-  virtual IpcHandle memory_ipc_handle(void* p) = 0;  // of what `allocate` gave
-  virtual void* open_memory(int device, const IpcHandle& handle) = 0;
-  virtual void close_memory(int device, void* p) = 0;
-
-  // --- graphs ---
-  // mode: "global", "thread_local" or "relaxed", as in CUDA.
-  virtual void begin_capture(StreamHandle stream, const char* mode) = 0;
-  virtual GraphHandle end_capture(StreamHandle stream) = 0;  // raises if the capture was invalidated
-  virtual CaptureState capture_state(StreamHandle stream) = 0;
-  // The capture that the stream takes part in, itself or through an event; 0: none.
-  virtual uint64_t capture_id(StreamHandle stream) = 0;
-  virtual GraphExecHandle instantiate(GraphHandle graph) = 0;
-  virtual void launch_graph(GraphExecHandle graph, StreamHandle stream) = 0;
-  virtual std::size_t graph_nodes(GraphHandle graph) = 0;
-  virtual std::string graph_dot(GraphHandle graph) = 0;  // the graph as a Graphviz file
-  virtual void destroy_graph(GraphHandle graph) noexcept = 0;
-  virtual void destroy_graph_exec(GraphExecHandle graph) noexcept = 0;
+#define TG_DRIVER(result, name, parameters) virtual result name parameters = 0;
+#include "tapegrad/cuda/runtime/driver_functions.inc"
 
   // --- profilers and libraries ---
   // 0 marks a moment, 1 and 2 open and close a nested range, 3 and 4 one with a number (*id).

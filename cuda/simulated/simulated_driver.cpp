@@ -79,6 +79,10 @@ void SimulatedDriver::check_index(int device) const {
            options_.devices);
 }
 
+int SimulatedDriver::device_count() noexcept { return options_.devices; }
+int SimulatedDriver::driver_version() { return 13000; }
+int SimulatedDriver::runtime_version() { return 13000; }
+
 std::string SimulatedDriver::why_no_device() {
   return options_.devices > 0 ? "" : "TAPEGRAD_CUDA_SIMULATE asks for no device";
 }

@@ -74,74 +74,11 @@ class TG_API SimulatedDriver final : public Driver {
 
   void enqueue(StreamHandle stream, const char* name, std::function<void()> work);
 
-  bool simulated() const noexcept override { return true; }
-  int device_count() noexcept override { return options_.devices; }
-  std::string why_no_device() override;
-  int driver_version() override { return 13000; }
-  int runtime_version() override { return 13000; }
-  int current_device() override;
-  void set_device(int device) override;
-  MemoryInfo memory_info(int device) override;
-  DeviceProperties properties(int device) override;
-  bool can_access_peer(int device, int peer) override;
-  void enable_peer_access(int device, int peer) override;
-  void synchronize_device(int device) override;
-  std::string last_error() override;
-
-  void* allocate(int device, std::size_t nbytes) override;
-  void free(int device, void* p) override;
-  std::size_t granularity(int device) override;
-  void* reserve_addresses(int device, std::size_t nbytes) override;
-  void release_addresses(int device, void* p, std::size_t nbytes) override;
-  PhysicalHandle create_memory(int device, std::size_t nbytes) override;
-  void release_memory(int device, PhysicalHandle memory, std::size_t nbytes) override;
-  void map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) override;
-  void unmap(int device, void* at, std::size_t nbytes) override;
-
-  void* allocate_pinned(std::size_t nbytes) override;
-  void free_pinned(void* p) override;
-  void register_pinned(void* p, std::size_t nbytes) override;
-  void unregister_pinned(void* p) override;
-  bool is_pinned(const void* p) override;
   int device_of(const void* p);  // see device_of_address
-  void* device_address(void* pinned) override { return pinned; }
 
-  void copy(void* to, const void* from, std::size_t nbytes, CopyKind kind, StreamHandle stream) override;
-  void copy_peer(void* to, int to_device, const void* from, int from_device, std::size_t nbytes,
-                 StreamHandle stream) override;
-  void fill(void* p, int byte, std::size_t nbytes, StreamHandle stream) override;
-  void host_function(StreamHandle stream, std::function<void()> function) override;
-
-  StreamHandle create_stream(int device, int priority) override;
-  void destroy_stream(StreamHandle stream) override;
-  bool query_stream(StreamHandle stream) override;
-  void synchronize_stream(StreamHandle stream) override;
-  void stream_wait_event(StreamHandle stream, EventHandle event) override;
-  void priority_range(int& least, int& greatest) override;
-
-  EventHandle create_event(int device, unsigned flags) override;
-  void destroy_event(EventHandle event) noexcept override;
-  void record_event(EventHandle event, StreamHandle stream) override;
-  bool query_event(EventHandle event) override;
-  void synchronize_event(EventHandle event) override;
-  float elapsed_ms(EventHandle start, EventHandle end) override;
-
-  IpcHandle event_ipc_handle(EventHandle event) override;
-  EventHandle open_event(int device, const IpcHandle& handle) override;
-  IpcHandle memory_ipc_handle(void* p) override;
-  void* open_memory(int device, const IpcHandle& handle) override;
-  void close_memory(int device, void* p) override;
-
-  void begin_capture(StreamHandle stream, const char* mode) override;
-  GraphHandle end_capture(StreamHandle stream) override;
-  CaptureState capture_state(StreamHandle stream) override;
-  uint64_t capture_id(StreamHandle stream) override;
-  GraphExecHandle instantiate(GraphHandle graph) override;
-  void launch_graph(GraphExecHandle graph, StreamHandle stream) override;
-  std::size_t graph_nodes(GraphHandle graph) override;
-  std::string graph_dot(GraphHandle graph) override;
-  void destroy_graph(GraphHandle graph) noexcept override;
-  void destroy_graph_exec(GraphExecHandle graph) noexcept override;
+  bool simulated() const noexcept override { return true; }
+#define TG_DRIVER(result, name, parameters) result name parameters override;
+#include "tapegrad/cuda/runtime/driver_functions.inc"
 
  private:
   friend struct SimulatedStream;

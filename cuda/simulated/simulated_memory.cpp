@@ -204,6 +204,8 @@ bool SimulatedDriver::pinned_range(const void* p) const {
   return false;
 }
 
+void* SimulatedDriver::device_address(void* pinned) { return pinned; }
+
 bool SimulatedDriver::is_pinned(const void* p) {
   Lock lock(mutex_);
   return pinned_range(p);

@@ -19,15 +19,7 @@ class LocalBackend final : public Backend {
   const char* name() const noexcept override { return name_; }
   bool polls() const noexcept override { return true; }
   void exchange(const void* mine, size_t n, void* all, const Wait& wait) override;
-  void all_reduce(void* data, int64_t numel, DType dtype, Reduce op, const Wait& wait) override;
-  void broadcast(Bytes data, int root, const Wait& wait) override;
-  void reduce(void* data, int64_t numel, DType dtype, Reduce op, int root, const Wait& wait) override;
-  void all_gather(ConstBytes in, std::span<const Bytes> out, const Wait& wait) override;
-  void gather(ConstBytes in, std::span<const Bytes> out, int root, const Wait& wait) override;
-  void scatter(std::span<const ConstBytes> in, Bytes out, int root, const Wait& wait) override;
-  void reduce_scatter(std::span<const void* const> in, std::span<const int64_t> numel, void* out, DType dtype,
-                      Reduce op, const Wait& wait) override;
-  void all_to_all(std::span<const ConstBytes> in, std::span<const Bytes> out, const Wait& wait) override;
+  TG_OVERRIDE_COLLECTIVES;
   void send(ConstBytes data, int peer, uint64_t tag, const Wait& wait) override;
   void recv(Bytes data, int peer, uint64_t tag, const Wait& wait) override;
   int recv_any(Bytes data, uint64_t tag, const Wait& wait) override;

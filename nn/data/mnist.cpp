@@ -37,22 +37,11 @@ std::vector<unsigned char> read_file(const std::string& path) {
 }
 
 DType idx_dtype(unsigned char code, const std::string& path) {
-  switch (code) {
-    case 0x08:
-      return DType::uint8;
-    case 0x09:
-      return DType::int8;
-    case 0x0B:
-      return DType::int16;
-    case 0x0C:
-      return DType::int32;
-    case 0x0D:
-      return DType::float32;
-    case 0x0E:
-      return DType::float64;
-    default:
-      TG_THROW(Runtime, "read_idx: not an idx file: {}", path);
-  }
+  constexpr std::pair<int, DType> kCodes[] = {{0x08, DType::uint8}, {0x09, DType::int8},    {0x0B, DType::int16},
+                                              {0x0C, DType::int32}, {0x0D, DType::float32}, {0x0E, DType::float64}};
+  for (const auto& [known, dtype] : kCodes)
+    if (known == code) return dtype;
+  TG_THROW(Runtime, "read_idx: not an idx file: {}", path);
 }
 
 }  // namespace

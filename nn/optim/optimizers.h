@@ -97,37 +97,30 @@ class TG_API Optimizer {
   std::vector<State> state_;
 };
 
+// An optimizer with a kind of options of its own, which each group may have others of.
+#define TG_OPTIMIZER(Name)                                                              \
+  class TG_API Name : public Optimizer {                                                \
+   public:                                                                              \
+    explicit Name(std::vector<Tensor> parameters, const Name##Options& options = {});   \
+    using Optimizer::add_param_group;                                                   \
+    void add_param_group(std::vector<Tensor> parameters, const Name##Options& options); \
+  }
+
 struct SGDOptions {
-  double lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   bool maximize = false;
 };
 
-class TG_API SGD : public Optimizer {
- public:
-  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const SGDOptions& options);
-};
+TG_OPTIMIZER(SGD);
 
 struct AdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool amsgrad = false;
   bool maximize = false;
 };
 struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 1e-2;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
   bool amsgrad = false;
   bool maximize = false;
 };
@@ -151,103 +144,50 @@ class TG_API AdamW : public Adam {
 };
 
 struct RMSpropOptions {
-  double lr = 1e-2;
-  double alpha = 0.99;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  double momentum = 0;
+  double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
   bool centered = false;
   bool maximize = false;
 };
 
-class TG_API RMSprop : public Optimizer {
- public:
-  explicit RMSprop(std::vector<Tensor> parameters, const RMSpropOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const RMSpropOptions& options);
-};
+TG_OPTIMIZER(RMSprop);
 
 struct AdagradOptions {
-  double lr = 1e-2;
-  double lr_decay = 0;
-  double weight_decay = 0;
-  double initial_accumulator_value = 0;
-  double eps = 1e-10;
+  double lr = 1e-2, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
   bool maximize = false;
 };
 
-class TG_API Adagrad : public Optimizer {
- public:
-  explicit Adagrad(std::vector<Tensor> parameters, const AdagradOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const AdagradOptions& options);
-};
+TG_OPTIMIZER(Adagrad);
 
 struct AdadeltaOptions {
-  double lr = 1.0;
-  double rho = 0.9;
-  double eps = 1e-6;
-  double weight_decay = 0;
+  double lr = 1.0, rho = 0.9, eps = 1e-6, weight_decay = 0;
   bool maximize = false;
 };
 
-class TG_API Adadelta : public Optimizer {
- public:
-  explicit Adadelta(std::vector<Tensor> parameters, const AdadeltaOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const AdadeltaOptions& options);
-};
+TG_OPTIMIZER(Adadelta);
 
 struct AdamaxOptions {
-  double lr = 2e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
+  double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool maximize = false;
 };
 
-class TG_API Adamax : public Optimizer {
- public:
-  explicit Adamax(std::vector<Tensor> parameters, const AdamaxOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const AdamaxOptions& options);
-};
+TG_OPTIMIZER(Adamax);
 
 struct NAdamOptions {
-  double lr = 2e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
+  double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool maximize = false;
   double momentum_decay = 4e-3;
   bool decoupled_weight_decay = false;
 };
 
-class TG_API NAdam : public Optimizer {
- public:
-  explicit NAdam(std::vector<Tensor> parameters, const NAdamOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const NAdamOptions& options);
-};
+TG_OPTIMIZER(NAdam);
 
 struct RAdamOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool maximize = false;
   bool decoupled_weight_decay = false;
 };
 
-class TG_API RAdam : public Optimizer {
- public:
-  explicit RAdam(std::vector<Tensor> parameters, const RAdamOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const RAdamOptions& options);
-};
+TG_OPTIMIZER(RAdam);
 
 struct RpropOptions {
   double lr = 1e-2;
@@ -257,28 +197,16 @@ struct RpropOptions {
 };
 
 // Riedmiller and Braun, 1993.
-class TG_API Rprop : public Optimizer {
- public:
-  explicit Rprop(std::vector<Tensor> parameters, const RpropOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const RpropOptions& options);
-};
+TG_OPTIMIZER(Rprop);
 
 struct ASGDOptions {
-  double lr = 1e-2;
-  double lambd = 1e-4;
-  double alpha = 0.75;
-  double t0 = 1e6;
-  double weight_decay = 0;
+  double lr = 1e-2, lambd = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0;
   bool maximize = false;
 };
 
 // Averaged stochastic gradient descent (Polyak and Juditsky, 1992).
-class TG_API ASGD : public Optimizer {
- public:
-  explicit ASGD(std::vector<Tensor> parameters, const ASGDOptions& options = {});
-  using Optimizer::add_param_group;
-  void add_param_group(std::vector<Tensor> parameters, const ASGDOptions& options);
-};
+TG_OPTIMIZER(ASGD);
+
+#undef TG_OPTIMIZER
 
 }  // namespace tapegrad::optim

@@ -59,7 +59,7 @@ def is_built() -> bool:
 # Implementations of scaled_dot_product_attention. On devices cuDNN is asked for it where its switch is on; the other three names
 # stand for our own kernel, which does what is left, so that their switches are kept and choose nothing.
 _kernels = {"math": True, "flash": True, "mem_efficient": True}
-_CUDNN_ATTENTION = 6  # of c10/cudnn_switches.h
+_CUDNN_ATTENTION = 6  # of aten/cudnn_switches.h
 
 
 def flash_sdp_enabled() -> bool:

@@ -16,7 +16,7 @@ from .. import _C
 
 __all__ = ["conv", "flags", "is_acceptable", "is_available", "rnn", "set_flags", "version"]
 
-_NUMBERS = {"enabled": 0, "benchmark": 1, "benchmark_limit": 2, "deterministic": 3, "allow_tf32": 5}  # of c10/cudnn_switches.h
+_NUMBERS = {"enabled": 0, "benchmark": 1, "benchmark_limit": 2, "deterministic": 3, "allow_tf32": 5}  # of aten/cudnn_switches.h
 _precision = "none"
 _found: int | None = None
 

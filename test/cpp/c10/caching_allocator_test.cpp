@@ -1,8 +1,5 @@
 #include "tapegrad/c10/caching_allocator.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <cstring>
@@ -10,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "c10/children.h"
 #include "c10/fake_memory.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/c10/error.h"
@@ -313,22 +311,14 @@ TEST_CASE("the cpu allocator", "[c10][allocator]") {
         for (size_t n : {size_t{64}, size_t{3000}, size_t{300000}}) a.deallocate(a.allocate(n), n);
       }
     });
-    int failures = 0;
-    for (int i = 0; i < 50; ++i) {
-      const pid_t pid = fork();
-      if (pid == 0) {
-        alarm(20);
-        for (size_t n : {size_t{64}, size_t{3000}, size_t{300000}, 3 * MiB}) {
-          std::vector<void*> held;
-          for (int k = 0; k < 50; ++k) held.push_back(std::memset(a.allocate(n), 1, n));
-          for (void* p : held) a.deallocate(p, n);
-        }
-        _exit(0);
+    const int failures = failures_of_children(50, [&] {
+      for (size_t n : {size_t{64}, size_t{3000}, size_t{300000}, 3 * MiB}) {
+        std::vector<void*> held;
+        for (int k = 0; k < 50; ++k) held.push_back(std::memset(a.allocate(n), 1, n));
+        for (void* p : held) a.deallocate(p, n);
       }
-      int status = 0;
-      waitpid(pid, &status, 0);
-      failures += status != 0;
-    }
+      return true;
+    });
     stop = true;
     busy.join();
     REQUIRE(failures == 0);

@@ -1,8 +1,5 @@
 #include "tapegrad/c10/parallel.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -13,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "c10/children.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/serial_for.h"
 
@@ -374,16 +372,11 @@ TEST_CASE("forked children build a pool of their own", "[c10][parallel]") {
   int failures = 0;
   for (int i = 0; i < 100; ++i) {
     work();
-    const pid_t pid = fork();
-    if (pid == 0) {
-      alarm(20);
+    failures += failures_of_children(1, [&] {
       bool good = true;
       for (int k = 0; k < 5; ++k) good = work() && good;
-      _exit(good ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(pid, &status, 0);
-    failures += status != 0;
+      return good;
+    });
   }
   stop = true;
   busy.join();

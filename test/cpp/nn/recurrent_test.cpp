@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
+#include "nn/training.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
@@ -35,18 +36,14 @@ TEST_CASE("groups of parameters and a cycle train a tagger, as in docs/cpp.md", 
   optimizer.add_param_group(model->lstm->parameters(), {.lr = 1e-2, .weight_decay = 0.1});
   optimizer.add_param_group(model->head->parameters(), {.lr = 1e-1});
   optim::OneCycleLR schedule(optimizer, {1e-2, 1e-2, 1e-1}, 60);
-  float first = 0, last = 0;
-  for (int step = 0; step < 60; ++step) {
+  bool begun = false;
+  const auto loss_of = [&] {
+    if (std::exchange(begun, true)) schedule.step();  // after each step of the optimizer
     const Tensor x = randint(7, {16, 6});
-    const Tensor loss = cross_entropy(model(x).reshape({-1, 3}), x.remainder(3).reshape({-1}));
-    optimizer.zero_grad();
-    loss.backward();
-    nn::utils::clip_grad_norm_(model->parameters(), 1);
-    optimizer.step();
-    schedule.step();
-    last = loss.item<float>();
-    if (step == 0) first = last;
-  }
+    return cross_entropy(model(x).reshape({-1, 3}), x.remainder(3).reshape({-1}));
+  };
+  const auto [first, last] =
+      test::train(optimizer, 60, loss_of, [&] { nn::utils::clip_grad_norm_(model->parameters(), 1); });
   CHECK(first > 1);
   CHECK(last < 0.1);
 }
@@ -58,18 +55,12 @@ TEST_CASE("a small LSTM learns to count", "[nn]") {
   std::vector<Tensor> parameters = lstm->parameters();
   for (const Tensor& p : head->parameters()) parameters.push_back(p);
   optim::Adam optimizer(parameters, {.lr = 0.03});
-  float first = 0, last = 0;
-  for (int step = 0; step < 80; ++step) {
+  const auto loss_of = [&] {
     const auto [x, y] = sums(8, 32);
     const auto [out, state] = lstm(x);
-    const Tensor loss = binary_cross_entropy_with_logits(head(out), y);
-    optimizer.zero_grad();
-    loss.backward();
-    utils::clip_grad_norm_(parameters, 1);
-    optimizer.step();
-    last = loss.item<float>();
-    if (step == 0) first = last;
-  }
+    return binary_cross_entropy_with_logits(head(out), y);
+  };
+  const auto [first, last] = test::train(optimizer, 80, loss_of, [&] { utils::clip_grad_norm_(parameters, 1); });
   CHECK(first > 0.6);
   CHECK(last < 0.3);
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <sstream>
 
+#include "nn/training.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/tapegrad.h"
 
@@ -32,17 +33,12 @@ TEST_CASE("a small transformer learns to copy", "[nn]") {
   default_generator().manual_seed(0);
   const Copier model;
   optim::AdamW optimizer(model->parameters(), {.lr = 0.01});
-  float first = 0, last = 0;
-  for (int step = 0; step < 120; ++step) {
+  const auto loss_of = [&] {
     const Tensor x = tapegrad::randint(6, {16, 8});
     const Tensor guesses = model(x).narrow(1, 2, 6).reshape({-1, 6});
-    const Tensor loss = cross_entropy(guesses, x.narrow(1, 0, 6).reshape({-1}));
-    optimizer.zero_grad();
-    loss.backward();
-    optimizer.step();
-    last = loss.item<float>();
-    if (step == 0) first = last;
-  }
+    return cross_entropy(guesses, x.narrow(1, 0, 6).reshape({-1}));
+  };
+  const auto [first, last] = test::train(optimizer, 120, loss_of, [] {});
   CHECK(first > 1.5);
   CHECK(last < 0.5);
 }

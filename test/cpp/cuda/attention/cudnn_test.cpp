@@ -4,9 +4,9 @@
 #include <set>
 
 #include "cuda/cudnn/double.h"
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/cuda/attention/cudnn_layout.h"
 #include "tapegrad/cuda/kernel_table.h"
 

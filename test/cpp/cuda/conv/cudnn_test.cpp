@@ -4,10 +4,10 @@
 #include <random>
 
 #include "cuda/cudnn/double.h"
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/cudnn_switches.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/conv/cudnn_layout.h"
 #include "tapegrad/cuda/kernel_table.h"

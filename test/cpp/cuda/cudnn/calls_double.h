@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tapegrad/c10/cudnn_switches.h"
+#include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/cuda/cudnn/calls.h"
 
 namespace cudnn_double {

@@ -49,55 +49,30 @@ inline State& state() {
 }
 
 inline size_t bytes_of(int type) {
-  switch (type) {
-    case kTypeInt64:
-    case kTypePointer:
-    case kTypeHandle:
-    case kTypeDescriptor:
-    case kTypeDouble:
-      return 8;
-    case kTypeBoolean:
-      return 1;
-    default:
-      return 4;
-  }
+  for (const int eight : {kTypeInt64, kTypePointer, kTypeHandle, kTypeDescriptor, kTypeDouble})
+    if (type == eight) return 8;
+  return type == kTypeBoolean ? 1 : 4;
 }
 
 inline int type_of(int attribute) {
-  switch (attribute) {
-    case kConvolutionComputeType:
-    case kTensorDataType:
-    case kPointwiseComputeType:
-    case kMatmulComputeType:
-    case kReductionComputeType:
-      return kTypeDataType;
-    case kTensorVirtual:
-    case kTensorByValue:
-      return kTypeBoolean;
-    case kPointwiseMode:
-      return kTypePointwiseMode;
-    case kReductionMode:
-      return kTypeReduceMode;
-    case kConvolutionMode:
-      return kTypeConvolutionMode;
-    case kHeuristicsMode:
-      return kTypeHeuristicMode;
-    case kPlanHandle:
-    case kGraphHandle:
-      return kTypeHandle;
-    case kHeuristicsGraph:
-    case kPlanEngineConfig:
-    case kGraphOperations:
-      return kTypeDescriptor;
-    case kPackPointers:
-    case kPackWorkspace:
-      return kTypePointer;
-    default:
-      if (attribute >= 700 && attribute < 718) return attribute % 6 == 4 || attribute % 6 == 5 ? -1 : kTypeDescriptor;
-      for (const auto& [first, last] : {std::pair(750, 759), {1520, 1524}, {1610, 1613}, {2200, 2202}})
-        if (attribute >= first && attribute < last) return kTypeDescriptor;
-      return kTypeInt64;
-  }
+  static const std::map<int, std::vector<int>> attributes_of{
+      {kTypeDataType,
+       {kConvolutionComputeType, kTensorDataType, kPointwiseComputeType, kMatmulComputeType, kReductionComputeType}},
+      {kTypeBoolean, {kTensorVirtual, kTensorByValue}},
+      {kTypePointwiseMode, {kPointwiseMode}},
+      {kTypeReduceMode, {kReductionMode}},
+      {kTypeConvolutionMode, {kConvolutionMode}},
+      {kTypeHeuristicMode, {kHeuristicsMode}},
+      {kTypeHandle, {kPlanHandle, kGraphHandle}},
+      {kTypeDescriptor, {kHeuristicsGraph, kPlanEngineConfig, kGraphOperations}},
+      {kTypePointer, {kPackPointers, kPackWorkspace}}};
+  for (const auto& [type, attributes] : attributes_of)
+    for (const int one : attributes)
+      if (one == attribute) return type;
+  if (attribute >= 700 && attribute < 718) return attribute % 6 == 4 || attribute % 6 == 5 ? -1 : kTypeDescriptor;
+  for (const auto& [first, last] : {std::pair(750, 759), {1520, 1524}, {1610, 1613}, {2200, 2202}})
+    if (attribute >= first && attribute < last) return kTypeDescriptor;
+  return kTypeInt64;
 }
 
 inline const std::vector<int>& required(int type) {

@@ -29,6 +29,15 @@ Options machine(size_t memory, Schedule schedule = Schedule::Lazy) {
   return o;
 }
 
+// A device, a stream beside the default one, and a block that the default one had.
+struct FreedBlock {
+  SimulatedDriver driver{machine(256 * MiB)};
+  StreamHandle side = driver.create_stream(0, 0);
+  DeviceAllocator a{driver, 0};
+  Block* b = a.allocate(3 * MiB, nullptr);
+  char* p = b->address;
+};
+
 uint64_t driver_allocations(const SimulatedDriver& d) { return d.calls("allocate") + d.calls("create_memory"); }
 
 }  // namespace
@@ -48,11 +57,8 @@ TEST_CASE("sizes are rounded to classes") {
 }
 
 TEST_CASE("a block that was freed is used again by its stream and by no other") {
-  SimulatedDriver driver(machine(256 * MiB));
-  StreamHandle side = driver.create_stream(0, 0);
-  DeviceAllocator a(driver, 0);
-  Block* b = a.allocate(3 * MiB, nullptr);
-  char* p = b->address;
+  FreedBlock of;
+  auto& [driver, side, a, b, p] = of;
   a.free(b);
   Block* other = a.allocate(3 * MiB, side);
   CHECK(other->address != p);
@@ -67,11 +73,8 @@ TEST_CASE("a block that was freed is used again by its stream and by no other") 
 }
 
 TEST_CASE("work of another stream holds a block back") {
-  SimulatedDriver driver(machine(256 * MiB));
-  StreamHandle side = driver.create_stream(0, 0);
-  DeviceAllocator a(driver, 0);
-  Block* b = a.allocate(3 * MiB, nullptr);
-  char* p = b->address;
+  FreedBlock of;
+  auto& [driver, side, a, b, p] = of;
   bool ran = false;
   driver.enqueue(side, "reader", [&] { ran = true; });
   a.note_use(p, {side, 0});
