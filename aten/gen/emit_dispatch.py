@@ -21,6 +21,7 @@ class Function:
     form: str  # of enum Form in aten/dispatch/function.h
     result: str
     params: str
+    types: tuple[str, ...]
     names: str
     tensors: tuple[str, ...]  # the arguments that are tensors, or lists of them
     back: str  # what a function that writes returns
@@ -76,41 +77,24 @@ class Function:
 
 def functions(op: Op) -> list[Function]:
     tensors = tuple(a.name for a in op.tensor_args)
-    first = op.args[0].name if op.args else ""
+    types = tuple(a.info.cpp for a in op.args)
     if op.is_inplace_only:
-        return [Function(op, op.name, "InPlace", "const Tensor&", params(op.args), names(op.args), tensors, first)]
-    found = [Function(op, op.name, "Value", return_type(op), params(op.args), names(op.args), tensors, "")]
+        return [Function(op, op.name, "InPlace", "const Tensor&", params(op.args), types, names(op.args), tensors, op.args[0].name)]
+    found = [Function(op, op.name, "Value", return_type(op), params(op.args), types, names(op.args), tensors, "")]
     if op.has_inplace:
         rest = op.args[1:]
         found.append(Function(op, op.name + "_", "InPlace", "const Tensor&", join_params("const Tensor& self", params(rest)),
-                              join_params("self", names(rest)), ("self", *tensors[1:]), "self"))
+                              ("const Tensor&", *types[1:]), join_params("self", names(rest)), ("self", *tensors[1:]), "self"))
     if op.has_out:
         outs = out_args(op)
-        one = len(outs) == 1
-        found.append(Function(op, op.name + "_out", "Out", "const Tensor&" if one else return_type(op),
-                              join_params(params(op.args), ", ".join(f"const Tensor& {o}" for o in outs)),
-                              join_params(names(op.args), ", ".join(outs)), (*tensors, *outs), outs[0] if one else "{" + ", ".join(outs) + "}"))
+        result, back = ("const Tensor&", outs[0]) if len(outs) == 1 else (return_type(op), "{" + ", ".join(outs) + "}")
+        found.append(Function(op, op.name + "_out", "Out", result, join_params(params(op.args), ", ".join(f"const Tensor& {o}" for o in outs)),
+                              (*types, *["const Tensor&"] * len(outs)), join_params(names(op.args), ", ".join(outs)), (*tensors, *outs), back))
     return found
 
 
 def _mask(op: Op, wanted) -> str:
     return f"{sum(1 << i for i, a in enumerate(op.args) if wanted(a)):#x}"
-
-
-def _types(f: Function) -> list[str]:
-    """The types of the parameters."""
-    return [p.rsplit(" ", 1)[0] for p in _split(f.params)]
-
-
-def _split(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for c in text:
-        depth += (c == "<") - (c == ">")
-        if c == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += c
-    return [p.strip() for p in parts if p.strip()]
 
 
 def emit_table(f: Function, bodies: set[str]) -> str:
@@ -126,7 +110,7 @@ def emit_table(f: Function, bodies: set[str]) -> str:
         steps.append(batched)
     dims = _mask(op, lambda a: a.name in emit_batch.DIMS and a.type.startswith("int"))
     sizes = _mask(op, lambda a: a.name in emit_batch.SIZES and a.type == "int[]")
-    return (f"const dispatch::Function {f.name} = dispatch::function<{join_params(f.result, *_types(f))}>(entries::{op.name}, \"{shown}\", "
+    return (f"const dispatch::Function {f.name} = dispatch::function<{join_params(f.result, *f.types)}>(entries::{op.name}, \"{shown}\", "
             f"{' | '.join(f.bits)}, dispatch::Form::{f.form}, dispatch::Cast::{f.cast}, {dims}, {sizes}, {', '.join(steps)});")
 
 
