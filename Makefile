@@ -84,7 +84,7 @@ docs:  ## write the operator reference and the pages as HTML into build/docs
 meter:  ## compare the budgets with what this checkout measures
 	@tools/setup.sh build
 	@tools/build.sh cpu
-	@$(VENV)/bin/python tools/meter.py --build build
+	@$(VENV)/bin/python tools/meter.py --build build --full
 
 clean:  ## remove every build folder (.venv stays)
 	rm -rf build build-*
