@@ -10,10 +10,10 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/tensor_kind.h"
-#include "tapegrad/c10/available_memory.h"
-#include "tapegrad/c10/checked_int.h"
-#include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/object_pool.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/memory/available_memory.h"
+#include "tapegrad/c10/memory/object_pool.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad {
 

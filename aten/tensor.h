@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "tapegrad/c10/scalar.h"
-#include "tapegrad/c10/tensor_impl.h"
+#include "tapegrad/c10/tensor/scalar.h"
+#include "tapegrad/c10/tensor/tensor_impl.h"
 
 namespace tapegrad {
 

@@ -3,7 +3,7 @@
 // function.
 #pragma once
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad {
 

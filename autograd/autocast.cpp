@@ -5,7 +5,7 @@
 #include "tapegrad/aten/dispatch/call.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/meta.h"
-#include "tapegrad/c10/available_memory.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 namespace tapegrad::autocast {
 namespace {

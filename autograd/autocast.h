@@ -7,7 +7,7 @@
 #pragma once
 
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::autocast {
 

@@ -10,9 +10,9 @@
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
-#include "tapegrad/c10/available_memory.h"
-#include "tapegrad/c10/parallel.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/memory/available_memory.h"
+#include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::autograd {
 

@@ -1,7 +1,7 @@
 #include "tapegrad/autograd/engine_graph.h"
 
 #include "tapegrad/aten/functions_create.h"
-#include "tapegrad/c10/available_memory.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 namespace tapegrad::autograd {
 

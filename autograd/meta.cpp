@@ -2,7 +2,7 @@
 
 #include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/view.h"
-#include "tapegrad/c10/object_pool.h"
+#include "tapegrad/c10/memory/object_pool.h"
 
 namespace tapegrad::autograd {
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "tapegrad/autograd/meta.h"
-#include "tapegrad/c10/object_pool.h"
+#include "tapegrad/c10/memory/object_pool.h"
 
 namespace tapegrad::autograd {
 

@@ -16,8 +16,8 @@
 
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/autograd/call_site.h"
+#include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/inline_vector.h"
-#include "tapegrad/c10/modes.h"
 
 namespace tapegrad::autograd {
 

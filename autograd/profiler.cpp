@@ -6,8 +6,8 @@
 #include "tapegrad/aten/dispatch/call.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/autograd/profiler_log.h"
-#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 namespace tapegrad::autograd::profiler {
 

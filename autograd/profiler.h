@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tapegrad/aten/dispatch/argument.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::autograd::profiler {
 

@@ -15,7 +15,7 @@
 
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/autograd/node.h"
-#include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/memory/allocator.h"
 
 namespace tapegrad::autograd::profiler {
 

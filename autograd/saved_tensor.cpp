@@ -2,7 +2,7 @@
 
 #include "tapegrad/autograd/release_sink.h"
 #include "tapegrad/autograd/view.h"
-#include "tapegrad/c10/available_memory.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 namespace tapegrad::autograd {
 

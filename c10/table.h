@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "tapegrad/c10/allocator.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/memory/allocator.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
 

@@ -5,7 +5,7 @@
 set(TG_GEN_DIR "${PROJECT_BINARY_DIR}/gen")
 set(TG_LAYERS c10 aten autograd nn multiprocessing distributed)  # compiled into libtapegrad
 
-# Includes are written "tapegrad/c10/dtype.h": a link per layer makes that true of the source tree.
+# Includes are written "tapegrad/c10/tensor/dtype.h": a link per layer makes that true of the source tree.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include/tapegrad")
 foreach(layer ${TG_LAYERS} cuda bindings)
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${layer}" "${PROJECT_BINARY_DIR}/include/tapegrad/${layer}" SYMBOLIC)

@@ -2,7 +2,7 @@
 // device is given as an index, -1 being the current one. Any thread.
 #pragma once
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 
 namespace tapegrad::cuda {
 

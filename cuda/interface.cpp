@@ -1,6 +1,6 @@
-// The CUDA implementation of c10/device_interface.h: each function forwards to the part of the backend that implements
-// it.
-#include "tapegrad/c10/device_interface.h"
+// The CUDA implementation of c10/device/device_interface.h: each function forwards to the part of the backend that
+// implements it.
+#include "tapegrad/c10/device/device_interface.h"
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/functions.h"

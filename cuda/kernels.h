@@ -6,5 +6,5 @@
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
 #include "tapegrad/aten/iterate/reduce_iterator.h"
-#include "tapegrad/c10/kernel_table.h"
-#include "tapegrad/c10/philox.h"
+#include "tapegrad/c10/dispatch/kernel_table.h"
+#include "tapegrad/c10/random/philox.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "tapegrad/c10/library_folder.h"
+#include "tapegrad/c10/device/library_folder.h"
 
 namespace tapegrad::distributed {
 

@@ -15,8 +15,8 @@
 #include <span>
 #include <string>
 
-#include "tapegrad/c10/device.h"
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/device/device.h"
+#include "tapegrad/c10/tensor/dtype.h"
 #include "tapegrad/distributed/store/store.h"
 #include "tapegrad/distributed/wait.h"
 

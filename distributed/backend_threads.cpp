@@ -5,7 +5,7 @@
 #include <mutex>
 #include <new>
 
-#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/random/generator.h"
 #include "tapegrad/distributed/local/local_backend.h"
 
 namespace tapegrad::distributed {

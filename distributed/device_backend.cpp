@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 
 namespace tapegrad::distributed {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/storage.h"
+#include "tapegrad/c10/tensor/storage.h"
 #include "tapegrad/distributed/backend.h"
 
 namespace tapegrad::distributed {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tapegrad/c10/proc_file.h"
+#include "tapegrad/c10/memory/proc_file.h"
 #include "tapegrad/distributed/local/local_backend.h"
 #include "tapegrad/distributed/local/process.h"
 #include "tapegrad/multiprocessing/exchange.h"

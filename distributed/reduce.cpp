@@ -1,5 +1,5 @@
 // Reductions of bytes from several ranks: what may be combined, and the choice of the instruction set.
-#include "tapegrad/c10/each_isa.h"
+#include "tapegrad/c10/dispatch/each_isa.h"
 #include "tapegrad/distributed/backend.h"
 
 namespace tapegrad::distributed {

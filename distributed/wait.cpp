@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::distributed {
 

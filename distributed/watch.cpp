@@ -5,7 +5,7 @@
 #include <map>
 #include <thread>
 
-#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/threads/fork.h"
 
 namespace tapegrad::distributed {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "tapegrad/c10/fork.h"
-#include "tapegrad/c10/memory_source.h"
+#include "tapegrad/c10/memory/memory_source.h"
+#include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/multiprocessing/ledger.h"
 #include "tapegrad/multiprocessing/shared_file.h"
 

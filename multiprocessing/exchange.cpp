@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/generator.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/random/generator.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::shared {
 

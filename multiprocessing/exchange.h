@@ -7,9 +7,9 @@
 // its holds end; when the owner dies, blocks that others hold stay valid for them. A child made by fork is a further
 // holder of everything that its parent held, and owns nothing.
 // Memory of a CUDA device is shared in the same way, with the same ledger: its bytes are moved to memory that the
-// device's library can export (c10/device_interface.h), a receiver's stream waits for the sender's work, and a receiver
-// releases a block when its own work is done. A child made by fork cannot use it. Thread rules: everything from any
-// thread. Tests create several exchanges in one process; a program uses `exchange()`.
+// device's library can export (c10/device/device_interface.h), a receiver's stream waits for the sender's work, and a
+// receiver releases a block when its own work is done. A child made by fork cannot use it. Thread rules: everything
+// from any thread. Tests create several exchanges in one process; a program uses `exchange()`.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tapegrad/c10/caching_allocator.h"
-#include "tapegrad/c10/storage.h"
+#include "tapegrad/c10/memory/caching_allocator.h"
+#include "tapegrad/c10/tensor/storage.h"
 #include "tapegrad/multiprocessing/arena_source.h"
 #include "tapegrad/multiprocessing/handle.h"
 #include "tapegrad/multiprocessing/service.h"

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/proc_file.h"
+#include "tapegrad/c10/memory/proc_file.h"
 
 namespace tapegrad::shared {
 

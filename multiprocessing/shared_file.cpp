@@ -11,9 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tapegrad/c10/allocator.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/memory_source.h"
+#include "tapegrad/c10/memory/allocator.h"
+#include "tapegrad/c10/memory/memory_source.h"
 
 namespace tapegrad::shared {
 

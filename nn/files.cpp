@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "tapegrad/aten/functions_index.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::nn {
 namespace {

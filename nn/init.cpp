@@ -6,8 +6,8 @@
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_decompose.h"
 #include "tapegrad/aten/functions_random.h"
-#include "tapegrad/c10/generator.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/random/generator.h"
 
 namespace tapegrad::nn::init {
 

@@ -7,7 +7,7 @@
 #include "tapegrad/aten/functions_norm.h"
 #include "tapegrad/aten/functions_pad.h"
 #include "tapegrad/aten/functions_rnn.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::nn {
 

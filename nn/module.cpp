@@ -7,7 +7,7 @@
 #include <ostream>
 #include <typeinfo>
 
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::nn {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/small_vector.h"
+#include "tapegrad/c10/tensor/small_vector.h"
 
 namespace tapegrad::nn {
 

@@ -7,7 +7,7 @@
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_attention.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 

@@ -8,8 +8,8 @@
 #include "tapegrad/aten/batch/tape_below.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/tensor_kind.h"
-#include "tapegrad/c10/available_memory.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 namespace tapegrad::batch {
 namespace {

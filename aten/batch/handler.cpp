@@ -10,9 +10,9 @@
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/c10/default_generators.h"
-#include "tapegrad/c10/generator.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/random/default_generators.h"
+#include "tapegrad/c10/random/generator.h"
 
 namespace tapegrad::batch {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_calculus.h"
-#include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::composite {
 

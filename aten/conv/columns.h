@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/conv/geometry.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

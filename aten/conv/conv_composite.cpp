@@ -6,7 +6,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad::composite {
 namespace {

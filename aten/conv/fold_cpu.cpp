@@ -2,7 +2,7 @@
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/fold.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

@@ -8,7 +8,7 @@
 #include "tapegrad/aten/conv/onednn_plan.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::onednn {
 namespace {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "tapegrad/c10/available_memory.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 // Of the OpenMP runtime that oneDNN uses.
 extern "C" int omp_get_max_threads();

@@ -7,7 +7,7 @@
 
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/cast.h"
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -5,7 +5,7 @@
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
 

@@ -4,7 +4,7 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/kernels_create.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -1,6 +1,6 @@
 #include "tapegrad/aten/create/from_blob.h"
 
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad {
 

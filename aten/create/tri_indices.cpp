@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_create.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad {
 

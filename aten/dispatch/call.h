@@ -6,8 +6,9 @@
 // below the tape vmap. A handler does the call in its own way or changes something and proceeds; behind the last one
 // the function itself runs. Handlers know the properties of the op table and no operator by name.
 //
-// A new handler is one file with a Registration, a bit in c10/modes.h, and that bit in aten/gen/emit_dispatch.py's
-// masks. Handlers are registered while the library is loaded; calls may come from any thread at once.
+// A new handler is one file with a Registration, a bit in c10/dispatch/modes.h, and that bit in
+// aten/gen/emit_dispatch.py's masks. Handlers are registered while the library is loaded; calls may come from any
+// thread at once.
 #pragma once
 
 #include <vector>

@@ -7,8 +7,8 @@
 #include <variant>
 
 #include "tapegrad/aten/dispatch/argument.h"
+#include "tapegrad/c10/dispatch/kernel_table.h"
 #include "tapegrad/c10/inline_vector.h"
-#include "tapegrad/c10/kernel_table.h"
 
 namespace tapegrad::dispatch {
 

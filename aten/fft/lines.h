@@ -9,8 +9,8 @@
 
 #include "tapegrad/aten/fft/passes.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/available_memory.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/memory/available_memory.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "tapegrad/aten/fft/lengths.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::fft {
 namespace {

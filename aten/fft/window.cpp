@@ -5,7 +5,7 @@
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu {
 namespace {

@@ -12,7 +12,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && defined(__x86_64__)
 #define TG_VECTORISED __attribute__((simd("notinbranch"), const))
@@ -65,10 +65,10 @@ TG_VECTORISED double hypot(double, double) noexcept;
 
 // In a functor of one float: the functor that the CPU's loops over 16-bit numbers use instead, for functions that are
 // expensive compared with the conversion.
-#define TG_HALF_PRECISION(cost, result)                 \
-  struct HalfPrecision {                                \
-    static constexpr int kCost = cost;                  \
-    float operator()(float x) const { return result; }  \
+#define TG_HALF_PRECISION(cost, result)                \
+  struct HalfPrecision {                               \
+    static constexpr int kCost = cost;                 \
+    float operator()(float x) const { return result; } \
   };
 #else
 #define TG_HALF_PRECISION(cost, result)
@@ -316,7 +316,8 @@ TG_HD inline std::complex<R> pow(std::complex<R> a, std::complex<R> b) {
 }
 // Integer powers by repeated squaring; a negative exponent truncates 1 / a^n to an integer.
 template <class T>
-requires std::is_integral_v<T> TG_HD inline T pow(T a, T b) {
+  requires std::is_integral_v<T>
+TG_HD inline T pow(T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
     return a || !b;
   } else {

@@ -56,7 +56,7 @@ def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], ta
             raw += emit_dispatch.emit_raw_function(f)
             public += emit_dispatch.emit_public_function(f, names, emit_tape.has_tape(op))
     rules = ['#include "tapegrad/aten/batch/rules.h"'] if any((emit_batch.expression(op) or "").startswith("batch::") for op in ops) else []
-    rules += ['#include "tapegrad/c10/default_generators.h"'] if any(op.is_random for op in ops) else []
+    rules += ['#include "tapegrad/c10/random/default_generators.h"'] if any(op.is_random for op in ops) else []
     body = [
         "", "namespace tapegrad {", "", *loops, "namespace entries {", *entries, "}  // namespace entries", "",
         "namespace raw {", "namespace {", *plain, "}  // namespace", "}  // namespace raw", "",
@@ -67,7 +67,7 @@ def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], ta
         *function_includes("\n".join(body), table, family), '#include "tapegrad/aten/iterate/outputs.h"',
         '#include "tapegrad/aten/iterate/pointwise.h"', '#include "tapegrad/aten/iterate/reduce.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
         '#include "tapegrad/aten/sparse/operators.h"', '#include "tapegrad/autograd/formulas/all.h"',
-        '#include "tapegrad/autograd/generated_support.h"', '#include "tapegrad/c10/modes.h"', *body])
+        '#include "tapegrad/autograd/generated_support.h"', '#include "tapegrad/c10/dispatch/modes.h"', *body])
 
 
 def outputs(ops: list[Op], ops_folder: Path):

@@ -84,6 +84,6 @@ def emit_functions(family: str, ops: list[Op], by_name) -> str:
     return "\n".join([
         HEAD + "#pragma once", "", "#include <limits>", "#include <tuple>", "#include <vector>", "",
         *(f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(families - {family})),
-        "#include \"tapegrad/aten/tensor.h\"", "#include \"tapegrad/c10/generator.h\"", "", "namespace tapegrad {", "",
+        "#include \"tapegrad/aten/tensor.h\"", "#include \"tapegrad/c10/random/generator.h\"", "", "namespace tapegrad {", "",
         "// With checks and tape.", *public, "", "// Without tape: what kernels and shape functions call.", "namespace raw {", *raw,
         "}  // namespace raw", "", "}  // namespace tapegrad", ""])

@@ -31,7 +31,7 @@ def emit_declarations(family: str, ops: list[Op]) -> str:
             composites.append(f"{result} {op.get('impl')}({params(op.args)});")
         if op.kind in ("kernel", "random", "create") and op.has_kernel:
             (once if op.get("cpu_once") else per_isa).append(_function(op, op.get("cpu_once") or op.get("cpu")))
-    lines = [HEAD + "#pragma once", '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/c10/philox.h"', "",
+    lines = [HEAD + "#pragma once", '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/c10/random/philox.h"', "",
              "namespace tapegrad {", *dict.fromkeys(shapes), "namespace composite {", *dict.fromkeys(composites), "}  // namespace composite",
              "namespace cpu {", *dict.fromkeys(once)]
     for isa in ISAS:

@@ -223,7 +223,7 @@ def _functions(op: Op, by_name) -> list[str]:
 
 def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
     by_name = {op.name: op for op in table}
-    pinned = ['#include "tapegrad/c10/pinned_scope.h"'] if any(("pin_memory", "Bool") in _extra_args(op) for op in ops) else []
+    pinned = ['#include "tapegrad/c10/device/pinned_scope.h"'] if any(("pin_memory", "Bool") in _extra_args(op) for op in ops) else []
     lines = ["", "namespace tapegrad::python {", "namespace {", "",
              "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
              "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]

@@ -1,6 +1,6 @@
 // Sums, means and maxima of bags of rows, without copying the rows.
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

@@ -11,7 +11,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/kernels_index.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu {
 namespace {

@@ -12,8 +12,8 @@
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/view/geometry.h"
-#include "tapegrad/c10/checked_int.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad::composite {
 

@@ -1,7 +1,7 @@
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

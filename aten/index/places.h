@@ -12,7 +12,7 @@
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/c10/inline_vector.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -9,7 +9,7 @@
 #include "tapegrad/aten/index/count.h"
 #include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

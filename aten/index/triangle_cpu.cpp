@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -12,7 +12,7 @@
 #include "tapegrad/aten/index/slices.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/sort/unsigned_order.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "tapegrad/aten/iterate/half_blocks.h"
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA::blocks {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -2,7 +2,7 @@
 // instantiated. The 16-bit formats never come here: they are computed in float.
 #pragma once
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::pointwise {
 

@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "tapegrad/c10/half.h"
+#include "tapegrad/c10/tensor/half.h"
 
 namespace tapegrad::cpu::TG_ISA::half_blocks {
 

@@ -1,7 +1,7 @@
 // Extreme values of dtypes.
 #pragma once
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad {
 

@@ -2,7 +2,7 @@
 // Pure functions.
 #pragma once
 
-#include "tapegrad/c10/scalar.h"
+#include "tapegrad/c10/tensor/scalar.h"
 
 namespace tapegrad {
 

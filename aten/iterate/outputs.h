@@ -8,7 +8,7 @@
 #include <initializer_list>
 
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/random/generator.h"
 
 namespace tapegrad {
 

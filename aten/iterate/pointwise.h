@@ -5,7 +5,7 @@
 
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/kernel_table.h"
+#include "tapegrad/c10/dispatch/kernel_table.h"
 
 namespace tapegrad::pointwise {
 

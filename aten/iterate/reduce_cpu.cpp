@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::reduce_rows {
 namespace {

@@ -2,10 +2,10 @@
 // operators.
 #pragma once
 
-#include "tapegrad/c10/device.h"
-#include "tapegrad/c10/dtype.h"
-#include "tapegrad/c10/scalar.h"
-#include "tapegrad/c10/small_vector.h"
+#include "tapegrad/c10/device/device.h"
+#include "tapegrad/c10/tensor/dtype.h"
+#include "tapegrad/c10/tensor/scalar.h"
+#include "tapegrad/c10/tensor/small_vector.h"
 
 namespace tapegrad::reduce {
 

@@ -17,7 +17,7 @@
 #include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
 #include "tapegrad/aten/iterate/stored.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::rows {
 
@@ -33,7 +33,7 @@ using Loop16 = Loop (*)(DType format, unsigned constants);
 
 // Runs a loop over all elements, in parallel if there are many. `cost`: the approximate cost of an element in
 // additions, which determines how many elements are worth a thread; `hint`: the measured cost at this call site
-// (c10/parallel.h).
+// (c10/threads/parallel.h).
 void run_loop(const pointwise::Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost,
               detail::CostHint& hint);
 

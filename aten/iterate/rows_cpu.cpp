@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::rows {
 namespace {

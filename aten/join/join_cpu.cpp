@@ -4,7 +4,7 @@
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -4,7 +4,7 @@
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_join.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::composite {
 

@@ -7,7 +7,7 @@
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/linalg/distance_steps.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

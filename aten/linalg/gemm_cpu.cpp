@@ -4,7 +4,7 @@
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

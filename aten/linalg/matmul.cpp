@@ -6,7 +6,7 @@
 #include "tapegrad/aten/kernels_linalg.h"
 #include "tapegrad/aten/linalg/factor.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad::composite {
 namespace {

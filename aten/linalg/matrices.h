@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/fork.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/fork.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
 

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <vector>
 
-#include "tapegrad/c10/allocator.h"
-#include "tapegrad/c10/available_memory.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/memory/allocator.h"
+#include "tapegrad/c10/memory/available_memory.h"
+#include "tapegrad/c10/threads/fork.h"
 
 // Of the dynamic linker: the calling thread's variables of a library, made where they are not there yet. Without memory
 // for them it ends the process.

@@ -7,7 +7,7 @@
 
 #include "tapegrad/aten/linalg/lapack.h"
 #include "tapegrad/aten/linalg/small_factor.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
 

@@ -8,7 +8,7 @@
 #include <complex>
 #include <cstdint>
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad {
 

@@ -1,6 +1,6 @@
 #include "tapegrad/aten/linalg/small_spectral.h"
 
-#include "tapegrad/c10/each_isa.h"
+#include "tapegrad/c10/dispatch/each_isa.h"
 
 namespace tapegrad {
 

@@ -2,7 +2,7 @@
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::composite {
 namespace {

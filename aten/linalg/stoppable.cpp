@@ -14,8 +14,8 @@
 #include <thread>
 #include <utility>
 
-#include "tapegrad/c10/parallel.h"
-#include "tapegrad/c10/thread_pool.h"
+#include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/thread_pool.h"
 
 namespace tapegrad::lapack::stoppable {
 namespace {

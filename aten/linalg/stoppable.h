@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "tapegrad/aten/linalg/lapack.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::lapack::stoppable {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::label {
 

@@ -1,6 +1,6 @@
 #include "tapegrad/aten/optim/steps.h"
 
-#include "tapegrad/c10/each_isa.h"
+#include "tapegrad/c10/dispatch/each_isa.h"
 #include "tapegrad/c10/error.h"
 
 namespace tapegrad {

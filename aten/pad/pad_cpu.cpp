@@ -6,8 +6,8 @@
 #include "tapegrad/aten/pad/source.h"
 #include "tapegrad/aten/pad/value.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/table.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

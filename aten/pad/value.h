@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/scalar.h"
+#include "tapegrad/c10/tensor/scalar.h"
 
 namespace tapegrad::padding {
 

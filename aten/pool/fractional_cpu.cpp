@@ -2,8 +2,8 @@
 // (Graham, Fractional max-pooling, 2014).
 #include "tapegrad/aten/pool/fractional.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/serial_for.h"
 #include "tapegrad/c10/table.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

@@ -9,7 +9,7 @@
 #include "tapegrad/aten/kernels_pool.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad::composite {
 namespace {

@@ -11,8 +11,8 @@
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/macros.h"
-#include "tapegrad/c10/parallel.h"
 #include "tapegrad/c10/table.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::pool {
 

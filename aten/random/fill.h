@@ -6,8 +6,8 @@
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/parallel.h"
-#include "tapegrad/c10/philox_fill.h"
+#include "tapegrad/c10/random/philox_fill.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -8,7 +8,7 @@
 
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/random/fill.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

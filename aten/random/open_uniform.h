@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tapegrad/c10/philox.h"
+#include "tapegrad/c10/random/philox.h"
 
 namespace tapegrad {
 

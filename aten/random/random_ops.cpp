@@ -9,7 +9,7 @@
 #include "tapegrad/aten/functions_random.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_random.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::composite {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::random {
 

@@ -6,7 +6,7 @@
 #include "tapegrad/aten/kernels_rnn.h"
 #include "tapegrad/aten/rnn/library.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 

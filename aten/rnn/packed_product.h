@@ -8,7 +8,7 @@
 
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -2,7 +2,7 @@
 // vector's elements in the compute type.
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

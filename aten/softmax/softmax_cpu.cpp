@@ -11,7 +11,7 @@
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

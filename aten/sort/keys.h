@@ -5,8 +5,8 @@
 #include <bit>
 #include <type_traits>
 
-#include "tapegrad/c10/dtype.h"
 #include "tapegrad/c10/macros.h"
+#include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "tapegrad/aten/sort/keys.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

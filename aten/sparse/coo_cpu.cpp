@@ -1,6 +1,6 @@
 // Products of sparse and dense matrices. Threads divide the columns, since the entries of a row may be anywhere.
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -10,7 +10,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_sparse.h"
 #include "tapegrad/aten/tensor_kind.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::sparse {
 

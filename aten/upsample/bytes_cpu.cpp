@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/copy/tile.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // Sampling at given positions and its gradients.
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/grid_taps.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {

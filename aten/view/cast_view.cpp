@@ -1,7 +1,7 @@
 // Views that read the same bytes as another dtype, and views by explicit geometry.
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad {
 

@@ -1,5 +1,5 @@
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

@@ -1,8 +1,8 @@
 #include "tapegrad/aten/view/geometry.h"
 
 #include "tapegrad/aten/functions_linalg.h"
-#include "tapegrad/c10/allocator.h"
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/memory/allocator.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad::geometry {
 

@@ -1,6 +1,6 @@
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
-#include "tapegrad/c10/checked_int.h"
+#include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad {
 

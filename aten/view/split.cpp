@@ -3,7 +3,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::composite {
 

@@ -1,8 +1,8 @@
 // View functions that cut pieces out of dimensions.
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
-#include "tapegrad/c10/checked_int.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/tensor/checked_int.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
 

@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/engine.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tapegrad/bindings/values/value_objects.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::python {
 

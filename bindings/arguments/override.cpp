@@ -10,8 +10,8 @@
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/registry.h"
-#include "tapegrad/c10/available_memory.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/memory/available_memory.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::python {
 

@@ -9,7 +9,7 @@
 #include "tapegrad/bindings/interpreter/program_scope.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::python {
 

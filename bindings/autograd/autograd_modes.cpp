@@ -4,7 +4,7 @@
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::python {
 

@@ -6,7 +6,7 @@
 
 #include "tapegrad/bindings/distributed/objects.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/meeting.h"
 
 namespace tapegrad::python {

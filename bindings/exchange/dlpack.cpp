@@ -5,7 +5,7 @@
 
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/interpreter/held.h"
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 
 namespace tapegrad::python {
 

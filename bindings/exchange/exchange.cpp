@@ -9,7 +9,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/held.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 
 namespace tapegrad::python {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "tapegrad/bindings/interpreter/object.h"
-#include "tapegrad/c10/scalar.h"
+#include "tapegrad/c10/tensor/scalar.h"
 
 namespace tapegrad::python {
 

@@ -1,7 +1,7 @@
 #include "tapegrad/bindings/interpreter/errors.h"
 
 #include "tapegrad/bindings/nn/module_path.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/threads/stack.h"
 #include "tapegrad/distributed/errors.h"
 
 #include <new>

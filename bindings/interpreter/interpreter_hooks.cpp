@@ -3,7 +3,7 @@
 
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::python {
 

@@ -6,7 +6,7 @@
 #include "tapegrad/aten/batch/all_levels.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/interpreter/gil.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::python {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tapegrad/c10/available_memory.h"
+#include "tapegrad/c10/memory/available_memory.h"
 
 namespace tapegrad::python {
 

@@ -9,7 +9,7 @@
 #include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/nn/module_path.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::python {
 

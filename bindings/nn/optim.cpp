@@ -12,7 +12,7 @@
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::python {

@@ -8,8 +8,8 @@
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/c10/device_interface.h"
-#include "tapegrad/c10/float32_precision.h"
+#include "tapegrad/c10/device/device_interface.h"
+#include "tapegrad/c10/dispatch/float32_precision.h"
 #include "tapegrad/multiprocessing/exchange.h"
 
 namespace tapegrad::python {

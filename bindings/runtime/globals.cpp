@@ -4,8 +4,8 @@
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/values/value_objects.h"
-#include "tapegrad/c10/kernel_table.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/dispatch/kernel_table.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::python {
 

@@ -10,7 +10,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
-#include "tapegrad/c10/allocator.h"
+#include "tapegrad/c10/memory/allocator.h"
 
 namespace tapegrad::python {
 

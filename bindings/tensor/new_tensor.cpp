@@ -5,8 +5,8 @@
 #include "tapegrad/bindings/exchange/numpy.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
-#include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/pinned_scope.h"
+#include "tapegrad/c10/device/pinned_scope.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::python {
 

@@ -5,7 +5,7 @@
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/bindings/values/value_objects.h"
-#include "tapegrad/c10/serial_for.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::python {
 

@@ -7,7 +7,7 @@
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/exchange/numpy.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
-#include "tapegrad/c10/stack.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::python {
 

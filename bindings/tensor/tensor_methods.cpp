@@ -3,7 +3,7 @@
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 
 namespace tapegrad::python {
 

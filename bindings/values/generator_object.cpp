@@ -1,5 +1,5 @@
 // tapegrad.Generator, and the state of the default one.
-#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/random/generator.h"
 
 #include <cstring>
 #include <new>
@@ -8,8 +8,8 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
-#include "tapegrad/c10/default_generators.h"
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
+#include "tapegrad/c10/random/default_generators.h"
 
 namespace tapegrad::python {
 

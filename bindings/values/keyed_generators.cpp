@@ -12,7 +12,7 @@
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/errors.h"
-#include "tapegrad/c10/thread_generator.h"
+#include "tapegrad/c10/random/thread_generator.h"
 
 namespace tapegrad::python {
 

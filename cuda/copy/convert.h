@@ -1,7 +1,7 @@
 // Copies within one device, for any two dtypes and strides.
 #pragma once
 
-#include "tapegrad/c10/dtype.h"
+#include "tapegrad/c10/tensor/dtype.h"
 #include "tapegrad/cuda/runtime/stream.h"
 
 namespace tapegrad::cuda {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "tapegrad/aten/cudnn_switches.h"
-#include "tapegrad/c10/dtype.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/tensor/dtype.h"
 #include "tapegrad/cuda/runtime/event.h"
 
 namespace tapegrad::cuda::cudnn_calls {

@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 
-#include "tapegrad/c10/small_vector.h"
+#include "tapegrad/c10/tensor/small_vector.h"
 #include "tapegrad/cuda/runtime/stream.h"
 
 namespace tapegrad::cuda::fft {

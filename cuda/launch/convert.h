@@ -1,4 +1,4 @@
-// 16-bit floats in kernels, by the device's own instructions; the same bits as c10/half.h gives.
+// 16-bit floats in kernels, by the device's own instructions; the same bits as c10/tensor/half.h gives.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tapegrad/c10/half.h"
 #include "tapegrad/c10/macros.h"
+#include "tapegrad/c10/tensor/half.h"
 
 #if defined(__CUDACC__)
 #define TG_KERNEL __global__

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "tapegrad/c10/macros.h"
-#include "tapegrad/c10/small_vector.h"
+#include "tapegrad/c10/tensor/small_vector.h"
 
 namespace tapegrad::cuda {
 

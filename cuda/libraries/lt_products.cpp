@@ -11,8 +11,8 @@
 #include <mutex>
 #include <utility>
 
+#include "tapegrad/c10/dispatch/float32_precision.h"
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/float32_precision.h"
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/linalg/library.h"

@@ -6,7 +6,7 @@
 #include <bit>
 #include <chrono>
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/error.h"
 
 namespace tapegrad::cuda {
@@ -62,7 +62,7 @@ void DeviceAllocator::delete_block(Block* block) {
   spare_blocks_.push_back(block);
 }
 
-void DeviceAllocator::count(std::array<Counter, 3> AllocatorStats::*which, const BlockPool& pool, bool add,
+void DeviceAllocator::count(std::array<Counter, 3> AllocatorStats::* which, const BlockPool& pool, bool add,
                             uint64_t n) {
   std::array<Counter, 3>& counters = stats_.*which;
   for (Counter* c :

@@ -2,9 +2,9 @@
 // that tests run after each call.
 #include <algorithm>
 
-#include "tapegrad/c10/allocator.h"
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/memory/allocator.h"
 #include "tapegrad/cuda/memory/device_allocator.h"
 
 namespace tapegrad::cuda {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "tapegrad/c10/allocator.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/c10/memory/allocator.h"
 
 namespace tapegrad::cuda {
 

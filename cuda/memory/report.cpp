@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/error.h"
 
 namespace tapegrad::cuda {

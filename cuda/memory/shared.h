@@ -5,7 +5,7 @@
 // thread.
 #pragma once
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/cuda/runtime/stream.h"
 
 namespace tapegrad::cuda {

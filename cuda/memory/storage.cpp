@@ -1,6 +1,6 @@
 #include "tapegrad/cuda/memory/storage.h"
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/memory/device_allocator.h"
 #include "tapegrad/cuda/memory/pinned_allocator.h"

@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-#include "tapegrad/c10/tensor_impl.h"
+#include "tapegrad/c10/tensor/tensor_impl.h"
 #include "tapegrad/cuda/runtime/stream.h"
 
 namespace tapegrad::cuda {

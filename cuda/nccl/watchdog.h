@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tapegrad/c10/storage.h"
+#include "tapegrad/c10/tensor/storage.h"
 #include "tapegrad/cuda/nccl/communicator.h"
 #include "tapegrad/distributed/device_backend.h"
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tapegrad/c10/default_generators.h"
+#include "tapegrad/c10/random/default_generators.h"
 #include "tapegrad/cuda/launch/loops.h"
 
 namespace tapegrad::cuda {

@@ -3,7 +3,7 @@
 // plain values.
 #pragma once
 
-#include "tapegrad/c10/generator.h"
+#include "tapegrad/c10/random/generator.h"
 #include "tapegrad/cuda/launch/launch.h"
 
 namespace tapegrad::cuda {

@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
 namespace tapegrad::cuda {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tapegrad/c10/device_interface.h"
+#include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/event.h"

@@ -5,7 +5,7 @@
 
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/autograd/node.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::distributed {
 

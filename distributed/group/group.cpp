@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "tapegrad/autograd/call_site.h"
-#include "tapegrad/c10/fork.h"
-#include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/threads/fork.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/group/call.h"
 #include "tapegrad/distributed/group/messages.h"
 

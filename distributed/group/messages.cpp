@@ -6,8 +6,8 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/autograd/node.h"
-#include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/group/call.h"
 
 namespace tapegrad::distributed {

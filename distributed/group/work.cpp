@@ -1,6 +1,6 @@
 #include "tapegrad/distributed/group/work.h"
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::distributed {
 

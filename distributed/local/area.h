@@ -15,7 +15,7 @@
 #include <functional>
 #include <vector>
 
-#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/distributed/backend.h"
 #include "tapegrad/distributed/local/common_memory.h"
 #include "tapegrad/distributed/local/process.h"

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/store/key_table.h"
 #include "tapegrad/distributed/store/store_base.h"
 #include "tapegrad/distributed/store/tcp_socket.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/store/key_table.h"
 #include "tapegrad/distributed/store/store_base.h"
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/distributed/store/store.h"
 #include "tapegrad/distributed/wait.h"
 

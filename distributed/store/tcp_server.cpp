@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "tapegrad/c10/fork.h"
+#include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/distributed/store/key_table.h"
 #include "tapegrad/distributed/store/tcp_commands.h"
 

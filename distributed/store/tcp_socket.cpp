@@ -17,8 +17,8 @@
 #include <set>
 #include <thread>
 
-#include "tapegrad/c10/fork.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/fork.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/store/store_base.h"
 #include "tapegrad/multiprocessing/shared_file.h"
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <map>
 
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/store/store_base.h"
 #include "tapegrad/distributed/store/tcp_server.h"
 #include "tapegrad/distributed/store/tcp_wire.h"

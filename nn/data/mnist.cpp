@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::datasets {
 

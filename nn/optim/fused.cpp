@@ -9,8 +9,8 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/call_site.h"
-#include "tapegrad/c10/modes.h"
-#include "tapegrad/c10/parallel.h"
+#include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
 

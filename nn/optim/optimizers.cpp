@@ -6,7 +6,7 @@
 
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_pointwise.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::optim {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tapegrad/aten/functions_join.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::nn::utils {
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::autograd {
 

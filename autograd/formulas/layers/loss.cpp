@@ -5,7 +5,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_softmax.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::autograd {
 

@@ -12,7 +12,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/elementwise/reduce.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 

@@ -3,7 +3,7 @@
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/autograd/formulas/linalg/decompose.h"
 #include "tapegrad/autograd/formulas/linalg/linalg.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 namespace {

@@ -9,7 +9,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/rnn/cell.h"
 #include "tapegrad/autograd/formulas/reverse.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 namespace {

@@ -6,7 +6,7 @@
 #include "tapegrad/aten/rnn/library.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/formulas/reverse.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 

@@ -4,7 +4,7 @@
 
 #include "autograd/helpers.h"
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/c10/kernel_table.h"
+#include "tapegrad/c10/dispatch/kernel_table.h"
 
 namespace tapegrad {
 

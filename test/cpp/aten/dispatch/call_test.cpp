@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/c10/modes.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::dispatch {
 namespace {

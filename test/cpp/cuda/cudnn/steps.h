@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/c10/half.h"
+#include "tapegrad/c10/tensor/half.h"
 #include "tapegrad/cuda/cudnn/api.h"
 
 namespace cudnn_double {

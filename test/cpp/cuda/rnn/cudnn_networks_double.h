@@ -11,7 +11,7 @@
 #include "cuda/cudnn/calls_double.h"
 #include "cuda/rnn/plain_network.h"
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/c10/half.h"
+#include "tapegrad/c10/tensor/half.h"
 #include "tapegrad/cuda/rnn/cudnn_api.h"
 #include "tapegrad/cuda/runtime/driver.h"
 

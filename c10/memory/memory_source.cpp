@@ -1,0 +1,99 @@
+#include "tapegrad/c10/memory/memory_source.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "tapegrad/c10/memory/proc_file.h"
+
+namespace tapegrad {
+
+MemorySource::~MemorySource() = default;
+
+namespace {
+
+using detail::ProcFile;
+
+// The least available memory among the control groups of this process.
+uint64_t cgroup_available() noexcept {
+  uint64_t room = UINT64_MAX;
+  detail::for_each_cgroup("memory", [&](const detail::CgroupDir& dir) {
+    uint64_t limit = dir.number(dir.v2 ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX);
+    if (limit >= (uint64_t{1} << 60)) return;  // v1 writes "unlimited" as a huge number
+    uint64_t used = dir.number(dir.v2 ? "memory.current" : "memory.usage_in_bytes", 0);
+    // Inactive file pages are counted as used but are reclaimed under pressure.
+    uint64_t reclaimable = dir.field("memory.stat", dir.v2 ? "inactive_file" : "total_inactive_file", 0);
+    used -= std::min(used, reclaimable);
+    room = std::min(room, limit - std::min(limit, used));
+  });
+  return room;
+}
+
+uint64_t cgroup_limit() noexcept {
+  uint64_t limit = UINT64_MAX;
+  detail::for_each_cgroup("memory", [&](const detail::CgroupDir& dir) {
+    limit = std::min(limit, dir.number(dir.v2 ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX));
+  });
+  return limit;
+}
+
+class SystemMemory final : public MemorySource {
+ public:
+  SystemMemory() {
+    const char* setting = std::getenv("TAPEGRAD_HUGE_PAGES");
+    huge_pages_ = setting == nullptr || std::strcmp(setting, "0") != 0;
+  }
+
+  void* reserve(size_t nbytes) noexcept override {
+    // The kernel aligns to small pages: ask for one huge page more and cut off both ends.
+    const size_t padded = nbytes + kHugePage;
+    if (padded < nbytes) return nullptr;
+    void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED) return nullptr;
+    char* begin = static_cast<char*>(raw);
+    const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
+    if (head != 0) munmap(begin, head);
+    if (head != kHugePage) munmap(begin + head + nbytes, kHugePage - head);
+#if defined(MADV_HUGEPAGE)
+    if (huge_pages_) madvise(begin + head, nbytes, MADV_HUGEPAGE);  // advice only, failure is no error
+#endif
+    return begin + head;
+  }
+  void release(void* p, size_t nbytes) noexcept override { munmap(p, nbytes); }
+  void purge(void* p, size_t nbytes) noexcept override { madvise(p, nbytes, MADV_DONTNEED); }
+
+  uint64_t available() noexcept override {
+    ProcFile info("/proc/meminfo");
+    if (!info.ok()) return cgroup_available();
+    const uint64_t kib = info.field("MemAvailable:", UINT64_MAX / 1024 / 2) + info.field("SwapFree:", 0);
+    return std::min(kib * 1024, cgroup_available());
+  }
+  uint64_t resident() noexcept override {
+    // "size resident shared ..." in pages; file mappings are not ours.
+    ProcFile statm("/proc/self/statm");
+    if (!statm.ok()) return UINT64_MAX;
+    const uint64_t pages = statm.nth(1, 0), shared = statm.nth(2, 0);
+    return (pages - std::min(pages, shared)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+
+ private:
+  bool huge_pages_;
+};
+
+}  // namespace
+
+MemorySource& system_memory() {
+  static SystemMemory& instance = *new SystemMemory;
+  return instance;
+}
+
+uint64_t total_memory() noexcept {
+  const uint64_t machine =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return std::min(machine, cgroup_limit());
+}
+
+}  // namespace tapegrad

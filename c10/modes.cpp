@@ -1,5 +1,0 @@
-#include "tapegrad/c10/modes.h"
-
-namespace tapegrad::detail {
-constinit thread_local uint32_t modes __attribute__((tls_model("initial-exec"))) = 0;
-}

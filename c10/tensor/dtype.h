@@ -1,0 +1,165 @@
+// Element types. A dtype is spelled once, in TG_FORALL_DTYPES or, if tensors hold it and kernels do not compute with
+// it, in TG_FORALL_STORED_DTYPES; every other list is derived from them.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+
+#include "tapegrad/c10/error.h"
+#include "tapegrad/c10/tensor/half.h"
+
+namespace tapegrad {
+
+using complex64_t = std::complex<float>;
+using complex128_t = std::complex<double>;
+
+// _(enumerator and Python name, C++ type). The order is the order of promotion inside a category.
+#define TG_FORALL_DTYPES(_)             \
+  _(bool_, bool)                        \
+  _(uint8, uint8_t)                     \
+  _(int8, int8_t)                       \
+  _(int16, int16_t)                     \
+  _(int32, int32_t)                     \
+  _(int64, int64_t)                     \
+  _(float16, ::tapegrad::Half)          \
+  _(bfloat16, ::tapegrad::BFloat16)     \
+  _(float32, float)                     \
+  _(float64, double)                    \
+  _(complex64, ::tapegrad::complex64_t) \
+  _(complex128, ::tapegrad::complex128_t)
+
+// In addition, dtypes whose tensors can only be stored, moved, compared for equality and converted, as in PyTorch;
+// kernels for them would make the library larger by a quarter. They come after the others, because promotion and ranges
+// depend on the order of those.
+#define TG_FORALL_STORED_DTYPES(_) \
+  TG_FORALL_DTYPES(_)              \
+  _(uint16, uint16_t)              \
+  _(uint32, uint32_t)              \
+  _(uint64, uint64_t)
+
+enum class DType : uint8_t {
+#define TG_ENUM(name, type) name,
+  TG_FORALL_STORED_DTYPES(TG_ENUM)
+#undef TG_ENUM
+};
+
+inline constexpr int kNumDTypes = 15;
+inline constexpr DType kAllDTypes[kNumDTypes] = {
+#define TG_LIST(name, type) DType::name,
+    TG_FORALL_STORED_DTYPES(TG_LIST)
+#undef TG_LIST
+};
+
+template <class T>
+struct dtype_of;
+#define TG_DTYPE_OF(name, type)                 \
+  template <>                                   \
+  struct dtype_of<type> {                       \
+    static constexpr DType value = DType::name; \
+  };
+TG_FORALL_STORED_DTYPES(TG_DTYPE_OF)
+#undef TG_DTYPE_OF
+template <class T>
+inline constexpr DType dtype_of_v = dtype_of<T>::value;
+
+template <class T>
+inline constexpr bool is_complex_type = std::is_same_v<T, complex64_t> || std::is_same_v<T, complex128_t>;
+template <class T>
+inline constexpr bool is_half_type = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+template <class T>
+inline constexpr bool is_floating_type = std::is_floating_point_v<T> || is_half_type<T>;
+
+// The type in which arithmetic on T is done: float for the 16-bit formats, T itself otherwise.
+template <class T>
+using compute_t = std::conditional_t<is_half_type<T>, float, T>;
+
+constexpr size_t element_size(DType t) {
+  constexpr uint8_t sizes[] = {
+#define TG_SIZE(name, type) sizeof(type),
+      TG_FORALL_STORED_DTYPES(TG_SIZE)
+#undef TG_SIZE
+  };
+  return sizes[static_cast<int>(t)];
+}
+
+constexpr bool is_complex(DType t) { return t == DType::complex64 || t == DType::complex128; }
+constexpr bool is_floating_point(DType t) { return t >= DType::float16 && t <= DType::float64; }
+// Storage-only dtypes: uint16, uint32, uint64.
+constexpr bool is_stored_only(DType t) { return t >= DType::uint16; }
+constexpr bool is_integral(DType t) {  // without bool
+  return (t >= DType::uint8 && t <= DType::int64) || is_stored_only(t);
+}
+constexpr bool is_differentiable(DType t) { return t >= DType::float16 && t <= DType::complex128; }
+constexpr bool is_signed(DType t) { return t != DType::bool_ && t != DType::uint8 && !is_stored_only(t); }
+constexpr bool is_half(DType t) { return t == DType::float16 || t == DType::bfloat16; }
+
+// The dtype whose elements are the real and imaginary parts of t, and the reverse.
+constexpr DType to_real(DType t) {
+  return t == DType::complex64 ? DType::float32 : t == DType::complex128 ? DType::float64 : t;
+}
+constexpr DType to_complex(DType t) {
+  return is_complex(t) ? t : t == DType::float64 ? DType::complex128 : DType::complex64;
+}
+constexpr DType compute_dtype(DType t) { return is_half(t) ? DType::float32 : t; }
+// The dtype with kernels that has the same width as t, for operations that only move elements or look at single bits.
+constexpr DType bits_dtype(DType t) {
+  return t == DType::uint16 ? DType::int16 : t == DType::uint32 ? DType::int32 : t == DType::uint64 ? DType::int64 : t;
+}
+
+TG_API std::string_view dtype_name(DType t);  // "float32", "bool", ...
+
+// The dtype that holds values of both, as PyTorch's promote_types.
+TG_API DType promote_types(DType a, DType b);
+// Whether a result of type `from` may be written to a tensor of type `to` (complex -> real and
+// float -> integer are refused, everything -> bool only from bool).
+TG_API bool can_cast(DType from, DType to);
+
+// Raised by a kernel for a dtype that it was not compiled for. The calling operator adds its name (name_operator).
+struct TG_API NoKernelFor final : Error {
+  explicit NoKernelFor(DType t);
+};
+[[noreturn]] TG_API TG_COLD void throw_no_kernel_for(DType t);
+[[noreturn]] TG_API TG_COLD void name_operator(const NoKernelFor& error, const char* op);
+
+// Calls f.template operator()<T>() with the C++ type of t. Raises NoKernelFor for storage-only dtypes.
+template <class F>
+decltype(auto) dispatch_dtype(DType t, F&& f) {
+  switch (t) {
+#define TG_CASE(name, type) \
+  case DType::name:         \
+    return f.template operator()<type>();
+    TG_FORALL_DTYPES(TG_CASE)
+#undef TG_CASE
+    default:
+      break;
+  }
+  throw_no_kernel_for(t);
+}
+
+// The same for every dtype: for code that reads one element or is small.
+template <class F>
+decltype(auto) dispatch_stored(DType t, F&& f) {
+  switch (t) {
+#define TG_CASE(name, type) \
+  case DType::name:         \
+    return f.template operator()<type>();
+    TG_FORALL_STORED_DTYPES(TG_CASE)
+#undef TG_CASE
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace tapegrad
+
+template <>
+struct fmt::formatter<tapegrad::DType> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  template <class Context>
+  auto format(tapegrad::DType t, Context& context) const {
+    return tapegrad::append_text(context.out(), tapegrad::dtype_name(t));
+  }
+};
