@@ -2,7 +2,7 @@
 # docs/dependencies.md says why each is here and what it costs.
 
 # The interpreter: the one named on the command line, else the active virtual environment, else .venv beside
-# this project, else what find_package finds. NumPy, pybind11, OpenBLAS and oneDNN are taken from it.
+# this project, else what find_package finds. NumPy, OpenBLAS and oneDNN are taken from it.
 if(NOT Python_EXECUTABLE)
   set(Python_FIND_VIRTUALENV FIRST)
   if(NOT DEFINED ENV{VIRTUAL_ENV} AND EXISTS "${PROJECT_SOURCE_DIR}/.venv/bin/python")
@@ -28,9 +28,6 @@ endfunction()
 tg_ask_python(TG_OPENBLAS_PACKAGE scipy_openblas32 "scipy_openblas32.get_lib_dir()")
 tg_ask_python(TG_ONEDNN_PACKAGE importlib.metadata,pathlib
   "next(str(pathlib.Path(f.locate()).resolve().parent) for f in importlib.metadata.files('onednn-devel-cpu-gomp') if f.name == 'dnnl-config.cmake')")
-if(TG_BUILD_PYTHON)
-  tg_ask_python(TG_PYBIND11_DIR pybind11 "pybind11.get_cmake_dir()")
-endif()
 set(TG_ASKED_PYTHON "${Python_EXECUTABLE}" CACHE INTERNAL "interpreter of the answers above")
 
 find_package(Threads REQUIRED)
@@ -48,11 +45,6 @@ if(OpenMP_gomp_LIBRARY)
   set(TG_GOMP_LIBRARY "${OpenMP_gomp_LIBRARY}")
 elseif(NOT TG_GOMP_LIBRARY)
   message(FATAL_ERROR "oneDNN's OpenMP runtime, libgomp, was not found (Debian: libgomp1)")
-endif()
-
-if(TG_BUILD_PYTHON)
-  set(PYBIND11_FINDPYTHON ON)
-  find_package(pybind11 3.0 REQUIRED CONFIG PATHS "${TG_PYBIND11_DIR}")
 endif()
 
 get_target_property(TG_DNNL_LIBRARY DNNL::dnnl IMPORTED_LOCATION_RELEASE)

@@ -102,7 +102,7 @@ has_header zlib.h || need "zlib (Debian: zlib1g-dev)"
 has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || need "Catch2 (Debian: catch2)"
 command -v cmake > /dev/null || need "CMake 3.24 (PyPI: cmake)"
 command -v ninja > /dev/null || need "Ninja (PyPI: ninja)"
-for module in numpy pybind11 scipy_openblas32 pytest hypothesis; do python_has $module || need "Python's $module (PyPI)"; done
+for module in numpy scipy_openblas32 pytest hypothesis; do python_has $module || need "Python's $module (PyPI)"; done
 "$VENV/bin/python" -c "import importlib.metadata as m; m.version('onednn-devel-cpu-gomp')" 2> /dev/null || need "oneDNN 2023.2.0 (PyPI: onednn-cpu-gomp, onednn-devel-cpu-gomp)"
 if [ -z "$simulate" ]; then
   find_nvcc > /dev/null || need "nvcc of CUDA 13 (PyPI: nvidia-cuda-nvcc and what stands beside it in pyproject.toml's \"cuda-build\")"
