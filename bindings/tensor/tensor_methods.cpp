@@ -1,7 +1,7 @@
 // Methods that query a tensor.
 #include "tapegrad/aten/sparse/sparse_tensor.h"
-#include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/device_interface.h"
 
@@ -30,9 +30,8 @@ PyObject* sizes(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObjec
   const Tensor& t = unwrap(self);
   if (a.has(1)) return PyLong_FromLongLong(kStride ? t.stride(a.integer(1)) : t.size(a.integer(1)));
   if (!kStride) return wrap(t.sizes());
-  PyRef result = own(PyTuple_New(t.ndim()));
-  for (int d = 0; d < t.ndim(); ++d) PyTuple_SET_ITEM(result.get(), d, check(PyLong_FromLongLong(t.impl()->stride(d))));
-  return result.release();
+  const auto stride = [&](size_t d) { return PyLong_FromLongLong(t.impl()->stride(static_cast<int>(d))); };
+  return new_tuple(static_cast<size_t>(t.ndim()), stride).release();
   TG_PY_CATCH
 }
 
@@ -59,19 +58,15 @@ PyObject* device_index(const Tensor& t) {
   return PyLong_FromLong(device.is_cuda() ? device.index : -1);
 }
 
-PyObject* is_set_to(PyObject* o, PyObject* other) {
-  TG_PY_TRY
-  const Tensor& a = unwrap(o);
+bool is_set_to(PyTensor& self, PyObject* other) {
+  const Tensor& a = self.tensor;
   const Tensor& b = to_tensor(other, {"is_set_to", "tensor", 1});
-  return wrap(a.impl()->storage() == b.impl()->storage() && a.storage_offset() == b.storage_offset() &&
-              a.sizes() == b.sizes() && a.strides() == b.strides());
-  TG_PY_CATCH
+  return a.impl()->storage() == b.impl()->storage() && a.storage_offset() == b.storage_offset() &&
+         a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
-PyObject* shares_storage(PyObject* o, PyObject* other) {
-  TG_PY_TRY
-  return wrap(unwrap(o).impl()->storage() == to_tensor(other, {"_shares_storage", "other", 1}).impl()->storage());
-  TG_PY_CATCH
+bool shares_storage(PyTensor& self, PyObject* other) {
+  return self.tensor.impl()->storage() == to_tensor(other, {"_shares_storage", "other", 1}).impl()->storage();
 }
 
 // A number for the storage, equal for tensors that share it.
@@ -106,10 +101,8 @@ PyObject* make_subclass(PyObject*, PyObject* args) {
   TG_PY_CATCH
 }
 
-PyObject* same_size(PyObject* o, PyObject* other) {
-  TG_PY_TRY
-  return wrap(unwrap(o).sizes() == to_tensor(other, {"is_same_size", "other", 1}).sizes());
-  TG_PY_CATCH
+bool same_size(PyTensor& self, PyObject* other) {
+  return self.tensor.sizes() == to_tensor(other, {"is_same_size", "other", 1}).sizes();
 }
 
 }  // namespace
@@ -136,13 +129,13 @@ PyMethodDef tensor_basic_methods[] = {
     {"is_neg", [](PyObject*, PyObject*) { return Py_NewRef(Py_False); }, METH_NOARGS, nullptr},
     {"resolve_conj", [](PyObject* o, PyObject*) { return return_self(o); }, METH_NOARGS, nullptr},
     {"resolve_neg", [](PyObject* o, PyObject*) { return return_self(o); }, METH_NOARGS, nullptr},
-    {"is_set_to", is_set_to, METH_O, "Whether both are the same view of the same memory."},
-    {"is_same_size", same_size, METH_O, nullptr},
+    method<"is_set_to", is_set_to>("Whether both are the same view of the same memory."),
+    method<"is_same_size", same_size>(),
     {"get_device", TG_QUERY(device_index(t)), METH_NOARGS, "The index of a CUDA device; -1 on the CPU."},
     {"is_pinned",
      as_c_function(+[](PyObject* o, PyObject* const*, Py_ssize_t, PyObject*) { return is_pinned(unwrap(o)); }),
      METH_FASTCALL | METH_KEYWORDS, "Whether it lies in host memory that a GPU reads on its own."},
-    {"_shares_storage", shares_storage, METH_O, nullptr},
+    method<"_shares_storage", shares_storage>(),
     {"_storage_id", TG_QUERY(storage_id(t)), METH_NOARGS, nullptr},
     {"_storage_nbytes", TG_QUERY(storage_nbytes(t)), METH_NOARGS, nullptr},
     {"_storage_address", TG_QUERY(storage_address(t)), METH_NOARGS, nullptr},

@@ -1,8 +1,7 @@
 // Methods of tensors that concern the tape.
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
-#include "tapegrad/bindings/arguments/args.h"
-#include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
@@ -61,45 +60,32 @@ PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t nargs
   TG_PY_CATCH
 }
 
-PyObject* retain_grad(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  unwrap(self).retain_grad();
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-
-PyObject* detach(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  return wrap(unwrap(self).detach());
-  TG_PY_CATCH
-}
-
 // Detaches the tensor from the tape; it then requires no gradient.
-PyObject* detach_(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  const Tensor& t = unwrap(self);
+PyObject* detach_(PyTensor& self) {
+  const Tensor& t = self.tensor;
   if (autograd::AutogradMeta* meta = t.impl()->autograd() ? autograd::meta(t) : nullptr) {
     TG_CHECK(!meta->is_view, Runtime, "detach_: a view cannot be detached in place\nuse detach()");
     meta->grad_fn.reset();
     meta->output = 0;
   }
   t.impl()->set_needs_grad(false);
-  return return_self(self);
-  TG_PY_CATCH
+  return return_self(reinterpret_cast<PyObject*>(&self));
 }
 
 }  // namespace
 
+// clang-format off
 PyMethodDef tensor_tape_methods[] = {
     {"backward", as_c_function(backward), METH_FASTCALL | METH_KEYWORDS,
      "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)\n\n"
      "Adds the gradient of this tensor to .grad of the leaves that it was computed from."},
     {"requires_grad_", as_c_function(requires_grad_), METH_FASTCALL | METH_KEYWORDS,
      "requires_grad_(requires_grad=True)\n\nAsks for a gradient; returns the tensor."},
-    {"retain_grad", retain_grad, METH_NOARGS, "Keeps .grad of a tensor that is not a leaf."},
-    {"detach", detach, METH_NOARGS, "The same memory, not on the tape."},
-    {"detach_", detach_, METH_NOARGS, "Takes this tensor off the tape."},
+    method<"retain_grad", [](PyTensor& self) { self.tensor.retain_grad(); }>("Keeps .grad of a tensor that is not a leaf."),
+    method<"detach", [](PyTensor& self) { return wrap(self.tensor.detach()); }>("The same memory, not on the tape."),
+    method<"detach_", detach_>("Takes this tensor off the tape."),
     {},
 };
+// clang-format on
 
 }  // namespace tapegrad::python

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <memory>
 
-#include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/errors.h"
@@ -191,10 +191,7 @@ void set_gauss_next(PyObject* value) {
 }
 
 // _keyed_begin(random._inst, numpy.random's RandomState): a token of the generators' states.
-PyObject* begin(PyObject*, PyObject* args) {
-  TG_PY_TRY
-  PyObject *instance, *random_state;
-  if (!PyArg_ParseTuple(args, "OO:_keyed_begin", &instance, &random_state)) return nullptr;
+PyObject* begin(PyObject* instance, PyObject* random_state) {
   Library &py = python_library(), &np = numpy_library();
   find_python(py, instance);
   find_numpy(np, random_state);
@@ -222,7 +219,6 @@ PyObject* begin(PyObject*, PyObject* args) {
       saved.get(), kCapsule, [](PyObject* c) { delete static_cast<Saved*>(PyCapsule_GetPointer(c, kCapsule)); }));
   saved.release();
   return capsule.release();
-  TG_PY_CATCH
 }
 
 // _keyed_seed(token, seed of the pass, index): starts all generators from these two numbers.
@@ -252,8 +248,7 @@ PyObject* seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
 }
 
 // _keyed_end(token): as if nothing had been drawn.
-PyObject* end(PyObject*, PyObject* token) {
-  TG_PY_TRY
+void end(PyObject* token) {
   Saved& saved = saved_of(token);
   Library &py = python_library(), &np = numpy_library();
   if (saved.python_state) {
@@ -273,25 +268,20 @@ PyObject* end(PyObject*, PyObject* token) {
   generator->manual_seed(saved.seed);
   generator->set_offset(saved.offset);
   if (saved.for_devices) set_thread_generator(nullptr);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 // _keyed_own_generator(flag): whether the calling thread has a default generator of its own.
-PyObject* own_generator(PyObject*, PyObject* flag) {
-  TG_PY_TRY
+void own_generator(PyObject* flag) {
   set_thread_generator(to_bool(flag, {"_keyed_own_generator", "flag"}) ? make_intrusive<Generator>() : nullptr);
-  Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 }  // namespace
 
 PyMethodDef keyed_generator_functions[] = {
-    {"_keyed_begin", begin, METH_VARARGS, nullptr},
+    method<"_keyed_begin", begin>(),
     {"_keyed_seed", as_c_function(seed), METH_FASTCALL, nullptr},
-    {"_keyed_end", end, METH_O, nullptr},
-    {"_keyed_own_generator", own_generator, METH_O, nullptr},
+    method<"_keyed_end", end>(),
+    method<"_keyed_own_generator", own_generator>(),
     {},
 };
 
