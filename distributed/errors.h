@@ -1,5 +1,5 @@
 // Errors of stores, networks and engines of collectives: RuntimeErrors with a class of their own, PyTorch's
-// DistStoreError, DistNetworkError and DistBackendError in Python (bindings/errors.cpp).
+// DistStoreError, DistNetworkError and DistBackendError in Python (bindings/interpreter/errors.cpp).
 #pragma once
 
 #include <string>
