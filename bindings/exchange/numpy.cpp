@@ -15,7 +15,8 @@ namespace tapegrad::python {
 
 namespace {
 
-// Dtypes, NumPy's numbers of types, and the letters of `struct`. Of several numbers for one dtype arrays get the first.
+// Dtypes, NumPy's numbers of types, and the letters of `struct`. The usual ones first, as they are
+// looked through; of several numbers for one dtype arrays get the first.
 struct ElementType {
   int number;
   DType dtype;
@@ -26,12 +27,10 @@ constexpr DType kLong = sizeof(long) == 4 ? DType::int32 : DType::int64;
 constexpr DType kUnsignedLong = sizeof(long) == 4 ? DType::uint32 : DType::uint64;
 // clang-format off
 constexpr ElementType kElementTypes[] = {
-    {NPY_BOOL, DType::bool_, "?"},
-    {NPY_UINT8, DType::uint8, "B"}, {NPY_INT8, DType::int8, "b"},
-    {NPY_INT16, DType::int16, "h"}, {NPY_UINT16, DType::uint16, "H"},
-    {NPY_INT32, DType::int32, "i"}, {NPY_INT64, DType::int64, "q"},
-    {NPY_UINT32, DType::uint32, "I"}, {NPY_UINT64, DType::uint64, "Q"},
-    {NPY_FLOAT16, DType::float16, "e"}, {NPY_FLOAT32, DType::float32, "f"}, {NPY_FLOAT64, DType::float64, "d"},
+    {NPY_FLOAT32, DType::float32, "f"}, {NPY_FLOAT64, DType::float64, "d"}, {NPY_INT64, DType::int64, "q"},
+    {NPY_INT32, DType::int32, "i"}, {NPY_UINT8, DType::uint8, "B"}, {NPY_BOOL, DType::bool_, "?"},
+    {NPY_FLOAT16, DType::float16, "e"}, {NPY_INT8, DType::int8, "b"}, {NPY_INT16, DType::int16, "h"},
+    {NPY_UINT16, DType::uint16, "H"}, {NPY_UINT32, DType::uint32, "I"}, {NPY_UINT64, DType::uint64, "Q"},
     {NPY_COMPLEX64, DType::complex64, "Zf"}, {NPY_COMPLEX128, DType::complex128, "Zd"},
     {NPY_INT, DType::int32}, {NPY_LONG, kLong}, {NPY_LONGLONG, DType::int64},
     {NPY_UINT, DType::uint32}, {NPY_ULONG, kUnsignedLong}, {NPY_ULONGLONG, DType::uint64},

@@ -26,13 +26,16 @@ def test_a_wrong_call_is_a_type_error(call, text):
     assert str(error.value).removeprefix("tapegrad._C.") == text
 
 
-def test_no_function_ends_the_process():
+def test_no_function_ends_the_process(tmp_path):
     """Every function of tapegrad._C with up to six arguments of a kind."""
     assert run("""
+        import os
+        import sys
         import types
         import warnings
         from tapegrad import _C
         warnings.simplefilter("ignore")
+        os.chdir(sys.argv[1])  # a file store makes a file
         # What changes the process or waits.
         left_out = {"_end_with", "_set_where", "_set_root_name", "_record_lines", "_profiler_start", "_profiler_stop",
                     "wait", "get", "barrier", "queue_pop", "close"}
@@ -50,4 +53,4 @@ def test_no_function_ends_the_process():
                             pass
                 called += 1
         print(called > 150)
-    """) == "True\n"
+    """, tmp_path) == "True\n"
