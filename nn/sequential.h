@@ -17,8 +17,7 @@ template <class H>
 concept UnaryHolder = requires(const H& h) {
   typename H::ImplType;
   { h.ptr() } -> std::convertible_to<std::shared_ptr<typename H::ImplType>>;
-}
-&&UnaryModule<typename H::ImplType>;
+} && UnaryModule<typename H::ImplType>;
 
 class UnaryCall {
  public:

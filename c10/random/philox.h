@@ -103,15 +103,20 @@ struct NormalPair {
 
 namespace detail {
 
+// Horner's rule from the highest coefficient down, each step fused.
+template <class T, class... C>
+TG_HD static inline T polynomial(T x, T sum, C... rest) {
+  ((sum = std::fma(x, sum, rest)), ...);
+  return sum;
+}
+
 // log of u in (0, 1]: exponent, and 2 atanh(s) of the mantissa in [sqrt(1/2), sqrt(2)) as its series.
 TG_HD static inline float philox_log(float u) {
   const uint32_t bits = std::bit_cast<uint32_t>(u);
   const int32_t exponent = static_cast<int32_t>(bits - 0x3F3504F3u) >> 23;
   const float f = std::bit_cast<float>(bits - (static_cast<uint32_t>(exponent) << 23)) - 1.0f;
   const float s = f / (2.0f + f), s2 = s * s, t = 2.0f * s;
-  float p = std::fma(s2, 1.0f / 9, 1.0f / 7);
-  p = std::fma(s2, p, 1.0f / 5);
-  p = std::fma(s2, p, 1.0f / 3);
+  const float p = polynomial(s2, 1.0f / 9, 1.0f / 7, 1.0f / 5, 1.0f / 3);
   return std::fma(static_cast<float>(exponent), 0x1.62e43p-1f, std::fma(t * s2, p, t));
 }
 
@@ -122,49 +127,27 @@ TG_HD static inline double philox_log(double u) {
   const uint64_t shift = static_cast<uint64_t>(static_cast<uint32_t>(exponent) << 20) << 32;
   const double f = std::bit_cast<double>(bits - shift) - 1.0;
   const double s = f / (2.0 + f), s2 = s * s, t = 2.0 * s;
-  double p = std::fma(s2, 1.0 / 21, 1.0 / 19);
-  p = std::fma(s2, p, 1.0 / 17);
-  p = std::fma(s2, p, 1.0 / 15);
-  p = std::fma(s2, p, 1.0 / 13);
-  p = std::fma(s2, p, 1.0 / 11);
-  p = std::fma(s2, p, 1.0 / 9);
-  p = std::fma(s2, p, 1.0 / 7);
-  p = std::fma(s2, p, 1.0 / 5);
-  p = std::fma(s2, p, 1.0 / 3);
+  const double p =
+      polynomial(s2, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3);
   return std::fma(static_cast<double>(exponent), 0x1.62e42fefa39efp-1, std::fma(t * s2, p, t));
 }
 
 // Taylor series on [-pi/4, pi/4].
 TG_HD static inline void philox_sincos(float a, float& sine, float& cosine) {
   const float a2 = a * a;
-  float p = std::fma(a2, 1.0f / 362880, -1.0f / 5040);
-  p = std::fma(a2, p, 1.0f / 120);
-  p = std::fma(a2, p, -1.0f / 6);
+  const float p = polynomial(a2, 1.0f / 362880, -1.0f / 5040, 1.0f / 120, -1.0f / 6);
   sine = std::fma(a * a2, p, a);
-  float q = std::fma(a2, -1.0f / 3628800, 1.0f / 40320);
-  q = std::fma(a2, q, -1.0f / 720);
-  q = std::fma(a2, q, 1.0f / 24);
-  q = std::fma(a2, q, -0.5f);
+  const float q = polynomial(a2, -1.0f / 3628800, 1.0f / 40320, -1.0f / 720, 1.0f / 24, -0.5f);
   cosine = std::fma(a2, q, 1.0f);
 }
 
 TG_HD static inline void philox_sincos(double a, double& sine, double& cosine) {
   const double a2 = a * a;
-  double p = std::fma(a2, 1.0 / 355687428096000, -1.0 / 1307674368000);
-  p = std::fma(a2, p, 1.0 / 6227020800);
-  p = std::fma(a2, p, -1.0 / 39916800);
-  p = std::fma(a2, p, 1.0 / 362880);
-  p = std::fma(a2, p, -1.0 / 5040);
-  p = std::fma(a2, p, 1.0 / 120);
-  p = std::fma(a2, p, -1.0 / 6);
+  const double p = polynomial(a2, 1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
+                              1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6);
   sine = std::fma(a * a2, p, a);
-  double q = std::fma(a2, 1.0 / 20922789888000, -1.0 / 87178291200);
-  q = std::fma(a2, q, 1.0 / 479001600);
-  q = std::fma(a2, q, -1.0 / 3628800);
-  q = std::fma(a2, q, 1.0 / 40320);
-  q = std::fma(a2, q, -1.0 / 720);
-  q = std::fma(a2, q, 1.0 / 24);
-  q = std::fma(a2, q, -0.5);
+  const double q = polynomial(a2, 1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600, -1.0 / 3628800,
+                              1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5);
   cosine = std::fma(a2, q, 1.0);
 }
 

@@ -125,15 +125,14 @@ struct TG_API NoKernelFor final : Error {
 [[noreturn]] TG_API TG_COLD void throw_no_kernel_for(DType t);
 [[noreturn]] TG_API TG_COLD void name_operator(const NoKernelFor& error, const char* op);
 
+#define TG_DISPATCH_CASE(name, type) \
+  case DType::name:                  \
+    return f.template operator()<type>();
 // Calls f.template operator()<T>() with the C++ type of t. Raises NoKernelFor for storage-only dtypes.
 template <class F>
 decltype(auto) dispatch_dtype(DType t, F&& f) {
   switch (t) {
-#define TG_CASE(name, type) \
-  case DType::name:         \
-    return f.template operator()<type>();
-    TG_FORALL_DTYPES(TG_CASE)
-#undef TG_CASE
+    TG_FORALL_DTYPES(TG_DISPATCH_CASE)
     default:
       break;
   }
@@ -143,15 +142,10 @@ decltype(auto) dispatch_dtype(DType t, F&& f) {
 // The same for every dtype: for code that reads one element or is small.
 template <class F>
 decltype(auto) dispatch_stored(DType t, F&& f) {
-  switch (t) {
-#define TG_CASE(name, type) \
-  case DType::name:         \
-    return f.template operator()<type>();
-    TG_FORALL_STORED_DTYPES(TG_CASE)
-#undef TG_CASE
-  }
+  switch (t) { TG_FORALL_STORED_DTYPES(TG_DISPATCH_CASE) }
   __builtin_unreachable();
 }
+#undef TG_DISPATCH_CASE
 
 }  // namespace tapegrad
 

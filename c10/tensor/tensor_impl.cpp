@@ -32,18 +32,19 @@ void TensorImpl::release_resources() noexcept {
   storage_.reset();
 }
 
-void TensorImpl::reserve_dims(size_t n) {
+void TensorImpl::set_ndim(size_t n) {
   TG_CHECK(n <= kMaxDims, Runtime, "a tensor has at most {} dimensions: got {}", kMaxDims, n);
-  if (n <= capacity_) return;
-  auto* bigger = new int64_t[2 * n];
-  if (capacity_ != kInlineDims) delete[] heap_dims_;
-  heap_dims_ = bigger;
-  capacity_ = static_cast<uint8_t>(n);
+  if (n > capacity_) {
+    auto* bigger = new int64_t[2 * n];
+    if (capacity_ != kInlineDims) delete[] heap_dims_;
+    heap_dims_ = bigger;
+    capacity_ = static_cast<uint8_t>(n);
+  }
+  ndim_ = static_cast<uint8_t>(n);
 }
 
 void TensorImpl::set_contiguous_dims(IntSpan sizes) {
-  reserve_dims(sizes.size());
-  ndim_ = static_cast<uint8_t>(sizes.size());
+  set_ndim(sizes.size());
   int64_t* s = dims();
   int64_t* t = s + capacity_;
   int64_t stride = 1;
@@ -60,8 +61,7 @@ void TensorImpl::set_contiguous_dims(IntSpan sizes) {
 
 void TensorImpl::set_dims(IntSpan sizes, IntSpan strides) {
   TG_ASSERT(sizes.size() == strides.size());
-  reserve_dims(sizes.size());
-  ndim_ = static_cast<uint8_t>(sizes.size());
+  set_ndim(sizes.size());
   int64_t* s = dims();
   int64_t* t = s + capacity_;
   int64_t n = 1;

@@ -128,7 +128,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
   const int64_t* dims() const noexcept { return capacity_ == kInlineDims ? inline_dims_ : heap_dims_; }
   void set_dims(IntSpan sizes, IntSpan strides);
   void set_contiguous_dims(IntSpan sizes);
-  void reserve_dims(size_t n);
+  void set_ndim(size_t n);
 
   Storage storage_;
   int64_t offset_ = 0;

@@ -339,13 +339,13 @@ def test_sync_debug_mode():
 
 
 def test_every_place_that_waits_is_known():
-    """The driver's waits are behind wait_for_value and note_wait, which name the line; the others wait on purpose (interface.cpp, event.cpp), because
-    memory is short (the allocators), because measuring was asked for (cudnn/calls.h), or for what is being given up (settle_shared in shared.cpp)."""
+    """The driver's waits are behind wait_for_value and note_wait, which name the line; the others wait on purpose (functions.cpp, event.cpp), because
+    memory is short (the allocators), because measuring was asked for (cudnn/calls.h), or for what is being given up (settle in shared.cpp)."""
     root = Path(__file__).resolve().parents[3] / "cuda"
     waits = Counter()
     for path in [p for p in root.rglob("*") if p.suffix in (".h", ".cpp", ".cu")]:
         name = path.relative_to(root).as_posix()
         if not name.startswith("simulated/") and name not in ("runtime/driver.h", "runtime/runtime_driver.cpp"):
             waits[name] += len(re.findall(r"driver(?:\(\)|_)\s*\.\s*synchronize_|cuda\w+Synchronize\(", path.read_text()))
-    assert +waits == {"runtime/stream.cpp": 1, "runtime/event.cpp": 1, "interface.cpp": 3, "cudnn/calls.h": 1, "memory/copy.cpp": 2, "memory/shared.cpp": 4,
+    assert +waits == {"runtime/stream.cpp": 1, "runtime/event.cpp": 1, "functions.cpp": 3, "cudnn/calls.h": 1, "memory/copy.cpp": 2, "memory/shared.cpp": 4,
                       "memory/pinned_allocator.cpp": 1, "memory/device_allocator.cpp": 1, "memory/device_allocator_segments.cpp": 2}
