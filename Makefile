@@ -55,13 +55,12 @@ bench:  ## time tapegrad against torch and NumPy; writes a table and a plot
 gpu-check:  ## on a machine with a GPU: build with CUDA, run the tests there, time against its torch (ARGS="--help")
 	@tools/gpu_check.sh $(ARGS)
 
-build:  ## build everything for the CPU into build/
+build:  ## build libtapegrad, the Python package and the examples for the CPU into build/
 	@tools/setup.sh build
 	@tools/build.sh cpu
 
 asan:  ## run the C++ tests under AddressSanitizer and UBSan
 	@tools/setup.sh build
-	@tools/build.sh asan
 	@tools/ctest.sh asan
 
 tsan:  ## run the C++ tests of what threads and processes share under ThreadSanitizer

@@ -237,20 +237,13 @@ namespace {
 }  // namespace
 
 DimVector broadcast_sizes(IntSpan a, IntSpan b, const char* op) {
-  if (a.size() < b.size()) {
-    DimVector r(b);
-    for (size_t i = 1; i <= a.size(); ++i) {
-      int64_t x = a[a.size() - i], y = b[b.size() - i];
-      if (x != y && x != 1 && y != 1) throw_no_broadcast(a, b, i, op);
-      if (y == 1) r[b.size() - i] = x;
-    }
-    return r;
-  }
-  DimVector r(a);
-  for (size_t i = 1; i <= b.size(); ++i) {
-    int64_t x = a[a.size() - i], y = b[b.size() - i];
+  const bool b_is_longer = a.size() < b.size();
+  const IntSpan longer = b_is_longer ? b : a, shorter = b_is_longer ? a : b;
+  DimVector r(longer);
+  for (size_t i = 1; i <= shorter.size(); ++i) {
+    const int64_t x = longer[longer.size() - i], y = shorter[shorter.size() - i];
     if (x != y && x != 1 && y != 1) throw_no_broadcast(a, b, i, op);
-    if (x == 1) r[a.size() - i] = y;
+    if (x == 1) r[longer.size() - i] = y;
   }
   return r;
 }

@@ -39,10 +39,9 @@ tg_precompile(tapegrad_baseline tapegrad/aten/batch/rule.h tapegrad/aten/dispatc
 set_source_files_properties(aten/vector_math.cpp aten/vector_math_cpu.cpp aten/vector_math_x86.cpp
   PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set(objects $<TARGET_OBJECTS:tapegrad_baseline>)
-# Generated kernels apply functors, which declare mathematical functions as having vector forms: hand-written ones do not see that
-# unless they ask for it, so the two have their own precompiled headers.
-file(GLOB functors RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/functors/*.h")
-list(TRANSFORM functors PREPEND tapegrad/)
+# Generated kernels apply functors, which declare mathematical functions as having vector forms (functors/math.h): hand-written ones
+# do not see that unless they ask for it, so the two have their own precompiled headers. The functors themselves are in neither: each
+# file includes those of its rows.
 set(generated_kernels ${TG_KERNEL_SOURCES})
 list(FILTER generated_kernels INCLUDE REGEX "^${TG_GEN_DIR}/")
 set(kernels ${TG_KERNEL_SOURCES})
@@ -62,7 +61,8 @@ foreach(isa ${TG_ISAS})
   endforeach()
   tg_precompile(tapegrad_${isa}_kernels tapegrad/aten/iterate/outputs.h tapegrad/aten/copy/strided_loop.h tapegrad/aten/typed.h
     tapegrad/aten/iterate/half_blocks.h tapegrad/c10/threads/parallel.h)
-  tg_precompile(tapegrad_${isa}_generated_kernels tapegrad/aten/iterate/rows.h tapegrad/aten/iterate/reduce_rows.h ${functors})
+  tg_precompile(tapegrad_${isa}_generated_kernels tapegrad/aten/iterate/rows.h tapegrad/aten/iterate/reduce_rows.h
+    tapegrad/aten/functors/math.h)
 endforeach()
 
 add_library(tapegrad SHARED ${objects})

@@ -13,10 +13,12 @@ endforeach()
 set(TG_INCLUDE_DIRS "${PROJECT_BINARY_DIR}/include" "${TG_GEN_DIR}" "${PROJECT_SOURCE_DIR}/include")
 
 # The generator runs while configuring and writes only what changed, so that its output is known here and a change of
-# one row recompiles little. A change of a table or of the generator makes the build configure again.
+# one row recompiles little. A change of a table, of the generator or of a functor (files include the headers that their rows need)
+# makes the build configure again.
 file(GLOB_RECURSE tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/*.toml" "${PROJECT_SOURCE_DIR}/nn/*.toml")
 file(GLOB_RECURSE generator CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/gen/*.py")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables} ${generator})
+file(GLOB functors CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/aten/functors/*.h")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tables} ${generator} ${functors})
 
 function(tg_generate result)
   execute_process(

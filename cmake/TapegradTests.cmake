@@ -1,4 +1,4 @@
-# The C++ tests: every test/cpp/**/*.cpp in one program. They are written for Catch2 2 (<catch2/catch.hpp>, whose main is
+# The C++ tests: every test/cpp/**/*.cpp in one program, which tools/ctest.sh builds and a default build does not. They are written for Catch2 2 (<catch2/catch.hpp>, whose main is
 # test/cpp/main.cpp); where the system has Catch2 3, a header of the old name stands in and the library brings the main.
 
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/test/cpp/*.cpp")
@@ -11,13 +11,13 @@ if(test_sources)
   if(Catch2_VERSION VERSION_LESS 2.13)
     message(FATAL_ERROR "Catch2 2.13 or newer is needed, found ${Catch2_VERSION}")
   endif()
-  add_executable(tapegrad_tests ${test_sources})
+  add_executable(tapegrad_tests EXCLUDE_FROM_ALL ${test_sources})
   target_include_directories(tapegrad_tests PRIVATE "${PROJECT_SOURCE_DIR}/test/cpp")
   target_link_libraries(tapegrad_tests PRIVATE tapegrad_private tapegrad)
   if(TARGET tapegrad_cuda_sim)
     target_link_libraries(tapegrad_tests PRIVATE tapegrad_cuda_sim)
     # For libraries of NVIDIA that are asked where there is no driver.
-    add_library(driver_stub SHARED "${PROJECT_SOURCE_DIR}/test/cpp/cuda/libraries/driver_stub.cpp")
+    add_library(driver_stub SHARED EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/test/cpp/cuda/libraries/driver_stub.cpp")
     set_target_properties(driver_stub PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1" NO_SONAME ON
       LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/stubs" CXX_VISIBILITY_PRESET default)
     target_link_options(driver_stub PRIVATE -Wl,-soname,libcuda.so.1)

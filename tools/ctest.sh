@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the C++ tests of a build folder. usage: tools/ctest.sh PRESET
+# Builds and runs the C++ tests of a preset, and with them the simulated CUDA device. usage: tools/ctest.sh PRESET
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh
 
 dir=$(build_dir "$1")
+tools/build.sh "$1" tapegrad_tests
 show_openblas
 export UBSAN_OPTIONS=print_stacktrace=1
 export LSAN_OPTIONS=suppressions=$PWD/tools/lsan.supp:print_suppressions=0

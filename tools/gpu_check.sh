@@ -120,7 +120,7 @@ if wanted build; then
     CXX=$(find_cxx) CUDA_HOME=${CUDA_HOME:-$(dirname "$(dirname "$(find_nvcc)")")} tools/build.sh $preset --configure \
       && cmake "$dir" -DTG_CUDA_ARCHITECTURES="$TG_CUDA_ARCHITECTURES" > "$dir/configure.log" 2>&1 || { tail -30 "$dir/configure.log"; exit 1; }
   fi
-  part "build" tools/build.sh $preset || exit 1
+  part "build" tools/build.sh $preset all ${simulate:+tapegrad_cuda_sim} || exit 1
   du -h "$dir"/lib/libtapegrad_cuda*.so
 fi
 

@@ -19,11 +19,11 @@ part() {  # part NAME COMMAND...
 }
 
 start=$SECONDS
-tools/build.sh cpu || exit 1
+tools/build.sh cpu all tapegrad_tests || exit 1
 say "build: ok, $((SECONDS - start)) s"
 part "CUDA library, compiled and linked" tools/cuda_build.sh
 part "C++ tests" tools/ctest.sh cpu
-part "build with AddressSanitizer and UBSan" tools/build.sh asan \
+part "build with AddressSanitizer and UBSan" tools/build.sh asan all tapegrad_tests \
   && part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan
 part "what threads and processes share, under ThreadSanitizer" tools/tsan.sh
 part "budgets" "$VENV/bin/python" tools/meter.py --build build

@@ -9,6 +9,7 @@
 #include "tapegrad/aten/attention/mask.h"
 #include "tapegrad/aten/attention/sizes.h"
 #include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int64_t kRows = 64;   // of the query in a tile
 constexpr int64_t kKeys = 256;  // of the key in a tile
-constexpr int64_t kLanes = 32;  // above 16, up to which g++ unrolls before it vectorises
+constexpr int64_t kLanes = blocks::kWidth;
 
 template <class C>
 constexpr C kMinusInfinity = -std::numeric_limits<C>::infinity();

@@ -139,23 +139,29 @@ std::vector<Tensor> gradient_even(const Tensor& input, const std::optional<Scala
   return result;
 }
 
-std::vector<Tensor> gradient_steps(const Tensor& input, std::span<const double> spacing, OptionalInts dim,
-                                   int64_t edge_order) {
+namespace {
+
+// By `what` is given for each dimension.
+template <class Spacing, class F>
+std::vector<Tensor> gradient_each(const Tensor& input, const Spacing& spacing, OptionalInts dim, int64_t edge_order,
+                                  const char* what, const F& along) {
   const std::vector<int64_t> dims = gradient_dims(input, dim, edge_order);
-  TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient: expected one spacing for each of {} dimensions: got {}",
-           dims.size(), spacing.size());
+  TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient: expected {} {} dimensions: got {}", what, dims.size(),
+           spacing.size());
   std::vector<Tensor> result;
-  for (size_t i = 0; i < dims.size(); ++i) result.push_back(gradient_by_step(input, dims[i], spacing[i], edge_order));
+  for (size_t i = 0; i < dims.size(); ++i) result.push_back(along(input, dims[i], spacing[i], edge_order));
   return result;
 }
 
+}  // namespace
+
+std::vector<Tensor> gradient_steps(const Tensor& input, std::span<const double> spacing, OptionalInts dim,
+                                   int64_t edge_order) {
+  return gradient_each(input, spacing, dim, edge_order, "one spacing for each of", gradient_by_step);
+}
+
 std::vector<Tensor> gradient_places(const Tensor& input, TensorSpan spacing, OptionalInts dim, int64_t edge_order) {
-  const std::vector<int64_t> dims = gradient_dims(input, dim, edge_order);
-  TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient: expected the places of {} dimensions: got {}",
-           dims.size(), spacing.size());
-  std::vector<Tensor> result;
-  for (size_t i = 0; i < dims.size(); ++i) result.push_back(gradient_by_places(input, dims[i], spacing[i], edge_order));
-  return result;
+  return gradient_each(input, spacing, dim, edge_order, "the places of", gradient_by_places);
 }
 
 Tensor trapezoid(const Tensor& y, const Tensor& x, const std::optional<Scalar>& dx, int64_t dim) {

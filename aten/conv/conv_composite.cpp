@@ -41,24 +41,19 @@ Tensor convolve(const char* op, size_t spatial, const Tensor& input, const Tenso
   DimVector zero(spatial, 0);
   if (padding == "valid") return convolve(op, spatial, input, weight, bias, stride, zero, dilation, groups);
   TG_CHECK(padding == "same", Runtime, "{}: padding must be 'same', 'valid' or numbers: got '{}'", op, padding);
-  DimVector strides = repeated(stride, spatial), dilations = repeated(dilation, spatial), both(spatial), uneven;
-  bool symmetric = true;
+  DimVector strides = repeated(stride, spatial), dilations = repeated(dilation, spatial), both(spatial);
+  DimVector uneven(2 * spatial, 0);  // one element more at the end: padded there first, as PyTorch does
   for (size_t d = 0; d < spatial; ++d) {
     TG_CHECK(strides[d] == 1, Runtime, "{}: padding='same' needs stride 1: got {}", op, format_ints(strides));
     const CheckedInt reach = CheckedInt(dilations[d]) * (weight.size(static_cast<int64_t>(d) + 2) - 1);
     TG_CHECK(reach.fits(), Runtime, "{}: the kernel reaches too far: dilation {}", op, format_ints(dilation));
     const int64_t total = reach.value();
     both[d] = total / 2;
-    symmetric = symmetric && total % 2 == 0;
+    uneven[2 * (spatial - 1 - d) + 1] = total % 2;
   }
-  if (symmetric) return convolve(op, spatial, input, weight, bias, stride, both, dilation, groups);
-  // One element more at the end: padded there first, as PyTorch does.
-  for (size_t d = spatial; d-- > 0;) {
-    int64_t total = dilations[d] * (weight.size(static_cast<int64_t>(d) + 2) - 1);
-    uneven.push_back(0);
-    uneven.push_back(total % 2);
-  }
-  return convolve(op, spatial, constant_pad_nd(input, uneven, 0), weight, bias, stride, both, dilation, groups);
+  const bool symmetric = std::ranges::count(uneven, 0) == static_cast<std::ptrdiff_t>(uneven.size());
+  const Tensor padded = symmetric ? input : constant_pad_nd(input, uneven, 0);
+  return convolve(op, spatial, padded, weight, bias, stride, both, dilation, groups);
 }
 
 Tensor convolve_transposed(const char* op, size_t spatial, const Tensor& input, const Tensor& weight,

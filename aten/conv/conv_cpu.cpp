@@ -2,7 +2,8 @@
 // oneDNN lacks) as products with the matrix of patches.
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/onednn.h"
-#include "tapegrad/aten/iterate/outputs.h"
+#include "tapegrad/aten/copy/contiguous.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -12,34 +13,7 @@ namespace {
 
 using conv::Geometry;
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
-}
-
-// A float32 copy of a 16-bit tensor.
-Tensor widened(const Tensor& t) {
-  if (!t.defined()) return t;
-  Tensor r = empty_tensor(t.sizes(), DType::float32);
-  float* to = ptr<float>(r);
-  dispatch_floating(t.dtype(), [&]<class T>() {
-    const T* from = ptr<T>(t);
-    parallel_for(0, t.numel(), 65536, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) to[i] = static_cast<float>(from[i]);
-    });
-  });
-  return r;
-}
-
-void narrow_into(const Tensor& from, const Tensor& to) {
-  const float* p = ptr<float>(from);
-  dispatch_floating(to.dtype(), [&]<class T>() {
-    T* q = ptr<T>(to);
-    parallel_for(0, to.numel(), 65536, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) q[i] = T(p[i]);
-    });
-  });
-}
+Tensor widened(const Tensor& t) { return t.defined() ? contiguous_as(t, DType::float32) : t; }
 
 // Patches of one group: none are needed for a 1x1 kernel, the image is its own matrix.
 bool is_pointwise(const Geometry& g) {
@@ -48,82 +22,83 @@ bool is_pointwise(const Geometry& g) {
   return true;
 }
 
+// The matrices of each image and group of channels: the patches of its input, rows x cols, and its output, ocg x cols.
+template <class T>
+struct Groups {
+  const Geometry& g;
+  int64_t icg, ocg, rows, cols;
+  bool pointwise;  // the input is its own matrix of patches
+
+  explicit Groups(const Geometry& geometry)
+      : g(geometry),
+        icg(g.ic / g.groups),
+        ocg(g.oc / g.groups),
+        rows(icg * g.kernel_spatial()),
+        cols(g.out_spatial()),
+        pointwise(is_pointwise(g)) {}
+  // f(image, group, its input, its output, memory for patches) for the images [first, last).
+  template <class X, class Y, class F>
+  void each(X* x, Y* y, int64_t first, int64_t last, F&& f) const {
+    const Tensor room = pointwise ? Tensor() : empty_tensor({rows * cols}, dtype_of_v<T>);
+    for (int64_t i = first; i < last; ++i)
+      for (int64_t group = 0; group < g.groups; ++group)
+        f(i, group, x + (i * g.ic + group * icg) * g.in_spatial(), y + (i * g.oc + group * ocg) * cols,
+          target_of<T>(room));
+  }
+  const T* patches(const T* image, T* room) const {
+    if (pointwise) return image;
+    image_to_columns(g, icg, image, room);
+    return room;
+  }
+};
+
 template <class T>
 void forward(const Geometry& g, const T* x, const T* w, const T* bias, T* y) {
-  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(), cols = g.out_spatial();
-  bool pointwise = is_pointwise(g);
+  const Groups<T> z(g);
   // One image at a time when there is only one: then gemm itself is shared among threads.
   parallel_for(0, g.n, 1, [&](int64_t first, int64_t last) {
-    Tensor holder;
-    if (!pointwise) holder = empty_tensor({rows * cols}, dtype_of_v<T>);
-    for (int64_t i = first; i < last; ++i)
-      for (int64_t group = 0; group < g.groups; ++group) {
-        const T* image = x + (i * g.ic + group * icg) * g.in_spatial();
-        T* out = y + (i * g.oc + group * ocg) * cols;
-        const T* columns = image;
-        if (!pointwise) {
-          T* c = ptr<T>(holder);
-          image_to_columns(g, icg, image, c);
-          columns = c;
-        }
-        if (bias)
-          for (int64_t o = 0; o < ocg; ++o) std::fill_n(out + o * cols, cols, bias[group * ocg + o]);
-        gemm<T>(ocg, cols, rows, T(1), {w + group * ocg * rows, rows, 1}, {columns, cols, 1}, bias ? T(1) : T(0), out,
-                cols);
-      }
+    z.each(x, y, first, last, [&](int64_t, int64_t group, const T* image, T* out, T* room) {
+      const T* columns = z.patches(image, room);
+      if (bias)
+        for (int64_t o = 0; o < z.ocg; ++o) std::fill_n(out + o * z.cols, z.cols, bias[group * z.ocg + o]);
+      gemm<T>(z.ocg, z.cols, z.rows, T(1), {w + group * z.ocg * z.rows, z.rows, 1}, {columns, z.cols, 1},
+              bias ? T(1) : T(0), out, z.cols);
+    });
   });
 }
 
 template <class T>
 void grad_input(const Geometry& g, const T* y, const T* w, T* x) {
-  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(), cols = g.out_spatial();
-  bool pointwise = is_pointwise(g);
+  const Groups<T> z(g);
   parallel_for(0, g.n, 1, [&](int64_t first, int64_t last) {
-    Tensor holder;
-    if (!pointwise) holder = empty_tensor({rows * cols}, dtype_of_v<T>);
-    for (int64_t i = first; i < last; ++i)
-      for (int64_t group = 0; group < g.groups; ++group) {
-        T* image = x + (i * g.ic + group * icg) * g.in_spatial();
-        const T* out = y + (i * g.oc + group * ocg) * cols;
-        T* columns = pointwise ? image : ptr<T>(holder);
-        gemm<T>(rows, cols, ocg, T(1), {w + group * ocg * rows, 1, rows}, {out, cols, 1}, T(0), columns, cols);
-        if (!pointwise) {
-          std::fill_n(image, icg * g.in_spatial(), T(0));
-          add_columns_to_image(g, icg, columns, image);
-        }
-      }
+    z.each(x, y, first, last, [&](int64_t, int64_t group, T* image, const T* out, T* room) {
+      T* columns = z.pointwise ? image : room;
+      gemm<T>(z.rows, z.cols, z.ocg, T(1), {w + group * z.ocg * z.rows, 1, z.rows}, {out, z.cols, 1}, T(0), columns,
+              z.cols);
+      if (z.pointwise) return;
+      std::fill_n(image, z.icg * g.in_spatial(), T(0));
+      add_columns_to_image(g, z.icg, columns, image);
+    });
   });
 }
 
 template <class T>
 void grad_weight(const Geometry& g, const T* y, const T* x, T* w) {
-  int64_t icg = g.ic / g.groups, ocg = g.oc / g.groups, rows = icg * g.kernel_spatial(), cols = g.out_spatial();
-  int64_t size = g.weight_numel();
-  bool pointwise = is_pointwise(g);
+  const Groups<T> z(g);
   // A fixed number of partial sums, added in order.
-  int64_t per = (g.n + 7) / 8, count = (g.n + per - 1) / per;
+  const int64_t size = g.weight_numel(), per = (g.n + 7) / 8, count = (g.n + per - 1) / per;
   Tensor partial_holder;
   T* partial = w;
   if (count > 1) {
     partial_holder = empty_tensor({count * size}, dtype_of_v<T>);
-    partial = ptr<T>(partial_holder);
+    partial = target_of<T>(partial_holder);
   }
   parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-    Tensor holder;
-    if (!pointwise) holder = empty_tensor({rows * cols}, dtype_of_v<T>);
-    for (int64_t p = first; p < last; ++p)
-      for (int64_t i = p * per; i < std::min(g.n, (p + 1) * per); ++i)
-        for (int64_t group = 0; group < g.groups; ++group) {
-          const T* image = x + (i * g.ic + group * icg) * g.in_spatial();
-          const T* columns = image;
-          if (!pointwise) {
-            T* c = ptr<T>(holder);
-            image_to_columns(g, icg, image, c);
-            columns = c;
-          }
-          gemm<T>(ocg, rows, cols, T(1), {y + (i * g.oc + group * ocg) * cols, cols, 1}, {columns, 1, cols},
-                  i == p * per ? T(0) : T(1), partial + p * size + group * ocg * rows, rows);
-        }
+    z.each(x, y, first * per, std::min(g.n, last * per),
+           [&](int64_t i, int64_t group, const T* image, const T* out, T* room) {
+             gemm<T>(z.ocg, z.rows, z.cols, T(1), {out, z.cols, 1}, {z.patches(image, room), 1, z.cols},
+                     i % per == 0 ? T(0) : T(1), partial + i / per * size + group * z.ocg * z.rows, z.rows);
+           });
   });
   if (count > 1)
     parallel_for(0, size, 32768, [&](int64_t first, int64_t last) {
@@ -148,14 +123,17 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_cpu(widened(input), widened(weight), widened(bias), stride, padding, dilation, groups, wide);
-    return narrow_into(wide, out);
+    raw::copy_(out, wide);
+    return;
   }
   Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.ic > 0 &&
-      onednn::conv_forward(g, ptr<float>(input), ptr<float>(weight), ptr<float>(bias), ptr<float>(out)))
+      onednn::conv_forward(g, target_of<float>(input), target_of<float>(weight), target_of<float>(bias),
+                           target_of<float>(out)))
     return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    if constexpr (!is_half_type<T>) forward<T>(g, ptr<T>(input), ptr<T>(weight), ptr<T>(bias), ptr<T>(out));
+    if constexpr (!is_half_type<T>)
+      forward<T>(g, target_of<T>(input), target_of<T>(weight), target_of<T>(bias), target_of<T>(out));
   });
 }
 
@@ -166,14 +144,15 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_input_cpu(widened(output), widened(weight), input_size, stride, padding, dilation, groups, wide);
-    return narrow_into(wide, out);
+    raw::copy_(out, wide);
+    return;
   }
   Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
-      onednn::conv_grad_input(g, ptr<float>(output), ptr<float>(weight), ptr<float>(out)))
+      onednn::conv_grad_input(g, target_of<float>(output), target_of<float>(weight), target_of<float>(out)))
     return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    if constexpr (!is_half_type<T>) grad_input<T>(g, ptr<T>(output), ptr<T>(weight), ptr<T>(out));
+    if constexpr (!is_half_type<T>) grad_input<T>(g, target_of<T>(output), target_of<T>(weight), target_of<T>(out));
   });
 }
 
@@ -184,14 +163,15 @@ void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, Int
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups, wide);
-    return narrow_into(wide, out);
+    raw::copy_(out, wide);
+    return;
   }
   Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
-      onednn::conv_grad_weight(g, ptr<float>(output), ptr<float>(input), ptr<float>(out)))
+      onednn::conv_grad_weight(g, target_of<float>(output), target_of<float>(input), target_of<float>(out)))
     return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    if constexpr (!is_half_type<T>) grad_weight<T>(g, ptr<T>(output), ptr<T>(input), ptr<T>(out));
+    if constexpr (!is_half_type<T>) grad_weight<T>(g, target_of<T>(output), target_of<T>(input), target_of<T>(out));
   });
 }
 

@@ -7,11 +7,6 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 conv::Geometry plane_geometry(IntSpan image, IntSpan kernel_size, IntSpan dilation, IntSpan padding, IntSpan stride) {
   const auto sizes = conv::fold_sizes("fold", image, kernel_size, dilation, padding, stride);
   const int64_t input[] = {1, 1, image[0], image[1]}, weight[] = {1, 1, kernel_size[0], kernel_size[1]};
@@ -29,7 +24,7 @@ void im2col_cpu(const Tensor& input, IntSpan kernel_size, IntSpan dilation, IntS
   dispatch_bytes(out.dtype(), [&]<class T>() {
     parallel_for(0, input.size(0) * input.size(1), 32768 / columns + 1, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p)
-        image_to_columns<T>(g, 1, ptr<const T>(input) + p * image, ptr<T>(out) + p * columns);
+        image_to_columns<T>(g, 1, data_of<T>(input) + p * image, target_of<T>(out) + p * columns);
     });
   });
 }
@@ -42,17 +37,17 @@ void col2im_cpu(const Tensor& input, IntSpan output_size, IntSpan kernel_size, I
   const auto planes = [&]<class T, class C>() {
     parallel_for(0, out.size(0) * out.size(1), 32768 / columns + 1, [&](int64_t begin, int64_t end) {
       if constexpr (std::is_same_v<C, T>) {
-        std::fill(ptr<T>(out) + begin * image, ptr<T>(out) + end * image, T(0));
+        std::fill(target_of<T>(out) + begin * image, target_of<T>(out) + end * image, T(0));
         for (int64_t p = begin; p < end; ++p)
-          add_columns_to_image<T>(g, 1, ptr<const T>(input) + p * columns, ptr<T>(out) + p * image);
+          add_columns_to_image<T>(g, 1, data_of<T>(input) + p * columns, target_of<T>(out) + p * image);
       } else {  // summed in another type
         std::vector<C> plane(static_cast<size_t>(image)), wide(static_cast<size_t>(columns));
         for (int64_t p = begin; p < end; ++p) {
-          const T* from = ptr<const T>(input) + p * columns;
+          const T* from = data_of<T>(input) + p * columns;
           for (int64_t i = 0; i < columns; ++i) wide[static_cast<size_t>(i)] = static_cast<C>(from[i]);
           std::fill(plane.begin(), plane.end(), C(0));
           add_columns_to_image<C>(g, 1, wide.data(), plane.data());
-          T* to = ptr<T>(out) + p * image;
+          T* to = target_of<T>(out) + p * image;
           for (int64_t i = 0; i < image; ++i) to[i] = T(plane[static_cast<size_t>(i)]);
         }
       }

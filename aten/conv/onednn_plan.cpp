@@ -60,7 +60,14 @@ dnnl::memory::desc weights(const PlanKey& k) {
   return {sizes, kFloat, strides};
 }
 
-void settle(PlanArg& a, const dnnl::memory::desc& inner, bool read) {
+// How a tensor lies for the caller, and how the primitive wants it.
+struct Layouts {
+  dnnl::memory::desc user, inner;
+};
+
+void settle(PlanArg& a, const Layouts& of, bool read) {
+  const auto& inner = of.inner;
+  a.user = of.user;
   a.inner = inner;
   a.needs_reorder = a.user != inner;
   if (!a.needs_reorder) return;
@@ -68,6 +75,14 @@ void settle(PlanArg& a, const dnnl::memory::desc& inner, bool read) {
   auto pd = read ? dnnl::reorder::primitive_desc(engine(), a.user, engine(), inner)
                  : dnnl::reorder::primitive_desc(engine(), inner, engine(), a.user);
   a.reorder = dnnl::reorder(pd);
+}
+
+void settle_all(Plan& plan, const dnnl::memory::desc& scratchpad, const Layouts& source, const Layouts& weight,
+                const Layouts& destination) {
+  settle(plan.source, source, true);
+  settle(plan.weight, weight, true);
+  settle(plan.destination, destination, false);
+  plan.scratchpad = scratchpad;
 }
 
 // More than any plan takes. With less oneDNN would look for another implementation, one that finds what it wants.
@@ -98,37 +113,20 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
   if (k.pass == Pass::Forward) {
     auto pd = forward(dnnl::prop_kind::forward_inference);
     plan->primitive = dnnl::convolution_forward(pd);
-    plan->source.user = x;
-    plan->weight.user = w;
-    plan->destination.user = y;
-    settle(plan->source, pd.src_desc(), true);
-    settle(plan->weight, pd.weights_desc(), true);
-    settle(plan->destination, pd.dst_desc(), false);
-    plan->scratchpad = pd.scratchpad_desc();
+    settle_all(*plan, pd.scratchpad_desc(), {x, pd.src_desc()}, {w, pd.weights_desc()}, {y, pd.dst_desc()});
   } else if (k.pass == Pass::GradInput) {
     dnnl::convolution_backward_data::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y), strides,
                                                        dilation, left, right,
                                                        forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_data(pd);
-    plan->source.user = y;
-    plan->weight.user = w;
-    plan->destination.user = x;
-    settle(plan->source, pd.diff_dst_desc(), true);
-    settle(plan->weight, pd.weights_desc(), true);
-    settle(plan->destination, pd.diff_src_desc(), false);
-    plan->scratchpad = pd.scratchpad_desc();
+    settle_all(*plan, pd.scratchpad_desc(), {y, pd.diff_dst_desc()}, {w, pd.weights_desc()}, {x, pd.diff_src_desc()});
   } else {
     dnnl::convolution_backward_weights::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y),
                                                           strides, dilation, left, right,
                                                           forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_weights(pd);
-    plan->source.user = x;
-    plan->weight.user = y;  // the second operand is what is read beside the input: the gradient of the output
-    plan->destination.user = w;
-    settle(plan->source, pd.src_desc(), true);
-    settle(plan->weight, pd.diff_dst_desc(), true);
-    settle(plan->destination, pd.diff_weights_desc(), false);
-    plan->scratchpad = pd.scratchpad_desc();
+    // The second operand is what is read beside the input: the gradient of the output.
+    settle_all(*plan, pd.scratchpad_desc(), {x, pd.src_desc()}, {y, pd.diff_dst_desc()}, {w, pd.diff_weights_desc()});
   }
   return plan;
 }

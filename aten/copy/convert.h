@@ -26,34 +26,11 @@ inline ConvertRow convert_row(DType to, DType from) {
   return convert_to_integers(to)[f];
 }
 
-// One value. Complex to real keeps the real part; everything to bool means "not zero" (NaN is not zero). Values that
-// the target cannot hold are converted as the processor does: small integer types take the low bits of the 32-bit
-// result, as vector instructions do.
+// One value, as cast_element() has it, but that what a small integer type cannot hold takes the low bits of the 32-bit
+// result from double, too, as vector instructions do.
 template <class To, class From>
 inline To convert_value(From v) {
-  if constexpr (std::is_same_v<To, From>) {
-    return v;
-  } else if constexpr (is_half_type<From>) {
-    return convert_value<To>(static_cast<float>(v));
-  } else if constexpr (is_complex_type<To>) {
-    using R = typename To::value_type;
-    if constexpr (is_complex_type<From>)
-      return To(static_cast<R>(v.real()), static_cast<R>(v.imag()));
-    else
-      return To(static_cast<R>(v), R(0));
-  } else if constexpr (std::is_same_v<To, bool>) {
-    return v != From(0);
-  } else if constexpr (is_complex_type<From>) {
-    return convert_value<To>(v.real());
-  } else if constexpr (is_half_type<To>) {
-    return To(static_cast<float>(v));
-  } else if constexpr (std::is_floating_point_v<From> && sizeof(To) < 4) {
-    return static_cast<To>(static_cast<int32_t>(v));
-  } else if constexpr (std::is_floating_point_v<From> && is_stored_only_type<To>) {
-    return wrapped_unsigned<To>(v);
-  } else {
-    return static_cast<To>(v);
-  }
+  return cast_element<To, int32_t>(v);
 }
 
 template <size_t kSize>

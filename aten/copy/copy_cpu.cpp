@@ -7,6 +7,7 @@
 #include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -17,22 +18,6 @@ namespace {
 constexpr int64_t kGrainBytes = 128 << 10;  // about 10 us of copying
 
 int64_t grain_of(size_t itemsize) { return kGrainBytes / static_cast<int64_t>(itemsize); }
-
-template <class F>
-decltype(auto) with_bytes(size_t itemsize, F&& f) {
-  switch (itemsize) {
-    case 1:
-      return f.template operator()<uint8_t>();
-    case 2:
-      return f.template operator()<uint16_t>();
-    case 4:
-      return f.template operator()<uint32_t>();
-    case 8:
-      return f.template operator()<uint64_t>();
-    default:
-      return f.template operator()<Bytes16>();
-  }
-}
 
 template <class T>
 void copy_run(char* to, int64_t ts, const char* from, int64_t fs, int64_t n) {
@@ -130,8 +115,8 @@ void copy_converting(const StridedLoop<2>& loop, DType to, DType from) {
             char* t = p[0] + i * ts;
             const char* f = p[1] + i * fs;
             if (fs != from_size) {
-              with_bytes(static_cast<size_t>(from_size),
-                         [&]<class T>() { copy_run<T>(from_buffer, from_size, f, fs, m); });
+              dispatch_bytes(static_cast<size_t>(from_size),
+                             [&]<class T>() { copy_run<T>(from_buffer, from_size, f, fs, m); });
               f = from_buffer;
             }
             if (ts == to_size) {
@@ -139,7 +124,7 @@ void copy_converting(const StridedLoop<2>& loop, DType to, DType from) {
               continue;
             }
             convert(to_buffer, f, m);
-            with_bytes(static_cast<size_t>(to_size), [&]<class T>() { copy_run<T>(t, ts, to_buffer, to_size, m); });
+            dispatch_bytes(static_cast<size_t>(to_size), [&]<class T>() { copy_run<T>(t, ts, to_buffer, to_size, m); });
           }
         });
       });
@@ -170,7 +155,7 @@ void copy_cpu(const Tensor& self, const Operand& source, bool non_blocking) {
   StridedLoop<2> loop = loop_of(self, src);
   if (self.dtype() == src.dtype()) {
     if (loop.data[0] == loop.data[1]) return;  // the same elements, else there were a copy
-    return with_bytes(self.itemsize(), [&]<class T>() { copy_same_dtype<T>(loop); });
+    return dispatch_bytes(self.itemsize(), [&]<class T>() { copy_same_dtype<T>(loop); });
   }
   // A conversion between layouts is a conversion within the source's layout and a transposition.
   const int last = loop.ndim - 1;
@@ -195,7 +180,7 @@ void fill_cpu(const Tensor& self, const Operand& value) {
   const int64_t stride = loop.strides[0][loop.ndim - 1];
   bool zero = true;
   for (size_t i = 0; i < self.itemsize(); ++i) zero &= bytes[i] == 0;
-  with_bytes(self.itemsize(), [&]<class T>() {
+  dispatch_bytes(self.itemsize(), [&]<class T>() {
     T bits;
     std::memcpy(&bits, bytes, sizeof(T));
     parallel_for(0, loop.numel, grain_of(sizeof(T)), [&](int64_t begin, int64_t end) {

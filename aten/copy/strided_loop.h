@@ -71,6 +71,17 @@ struct StridedLoop {
     ndim = n + 1;
   }
 
+  // Where element i of the first operand lies, in bytes from its address.
+  int64_t offset(int64_t i) const {
+    if (ndim == 1) return i * strides[0][0];
+    int64_t result = 0;
+    for (int d = ndim - 1; d >= 0; --d) {
+      result += i % shape[d] * strides[0][d];
+      i /= shape[d];
+    }
+    return result;
+  }
+
   // Calls f(addresses, n) for the runs along the last dimension that make up elements [begin, end).
   template <class F>
   void for_runs(int64_t begin, int64_t end, F&& f) const {

@@ -5,13 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cpu::TG_ISA {
-
-struct Bytes16 {
-  uint64_t low, high;
-};
 
 // to[i * to_stride + j] = from[j * from_stride + i] for i < rows, j < columns; strides in bytes, both sides dense
 // along their fast dimension.

@@ -91,29 +91,6 @@ Tensor half_to_real(const char* op, const Tensor& input, OptionalLength n, int64
   return _fft_c2r(forward ? conj(x) : x, d, length, scale_of(op, norm, static_cast<double>(length), forward));
 }
 
-}  // namespace
-
-Tensor fft_fft(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {
-  return complex_line("fft.fft", input, n, dim, norm, true);
-}
-Tensor fft_ifft(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {
-  return complex_line("fft.ifft", input, n, dim, norm, false);
-}
-Tensor fft_rfft(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {
-  return real_to_half("fft.rfft", input, n, dim, norm, true);
-}
-Tensor fft_ihfft(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {
-  return real_to_half("fft.ihfft", input, n, dim, norm, false);
-}
-Tensor fft_irfft(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {
-  return half_to_real("fft.irfft", input, n, dim, norm, false);
-}
-Tensor fft_hfft(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {
-  return half_to_real("fft.hfft", input, n, dim, norm, true);
-}
-
-namespace {
-
 struct Box {
   DimVector dims;
   DimVector sizes;  // of the signal
@@ -194,24 +171,21 @@ Tensor half_box_to_real(const char* op, const Tensor& input, OptionalInts s, Opt
 
 }  // namespace
 
-Tensor fft_fftn(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) {
-  return complex_box("fft.fftn", input, s, dim, norm, true);
-}
-Tensor fft_ifftn(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) {
-  return complex_box("fft.ifftn", input, s, dim, norm, false);
-}
-Tensor fft_rfftn(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) {
-  return real_box_to_half("fft.rfftn", input, s, dim, norm, true);
-}
-Tensor fft_ihfftn(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) {
-  return real_box_to_half("fft.ihfftn", input, s, dim, norm, false);
-}
-Tensor fft_irfftn(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) {
-  return half_box_to_real("fft.irfftn", input, s, dim, norm, false);
-}
-Tensor fft_hfftn(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) {
-  return half_box_to_real("fft.hfftn", input, s, dim, norm, true);
-}
+// Along one dimension and, with an n, along several.
+#define TG_FFT(name, line, box, forward)                                                   \
+  Tensor fft_##name(const Tensor& input, OptionalLength n, int64_t dim, Norm norm) {       \
+    return line("fft." #name, input, n, dim, norm, forward);                               \
+  }                                                                                        \
+  Tensor fft_##name##n(const Tensor& input, OptionalInts s, OptionalInts dim, Norm norm) { \
+    return box("fft." #name "n", input, s, dim, norm, forward);                            \
+  }
+TG_FFT(fft, complex_line, complex_box, true)
+TG_FFT(ifft, complex_line, complex_box, false)
+TG_FFT(rfft, real_to_half, real_box_to_half, true)
+TG_FFT(ihfft, real_to_half, real_box_to_half, false)
+TG_FFT(irfft, half_to_real, half_box_to_real, false)
+TG_FFT(hfft, half_to_real, half_box_to_real, true)
+#undef TG_FFT
 
 namespace {
 

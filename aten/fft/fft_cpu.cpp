@@ -2,17 +2,10 @@
 // even length is a complex one of half the length, whose result is then separated (Van Loan, section 4.3).
 #include "tapegrad/aten/fft/lines.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
-
-template <class F>
-void dispatch_real_type(DType t, F&& f) {
-  if (to_real(t) == DType::float32)
-    f.template operator()<float>();
-  else
-    f.template operator()<double>();
-}
 
 // The start of each line along dimension d.
 class LineStarts {
@@ -46,29 +39,16 @@ auto side(const Tensor& t, int64_t d, E*) {
               [starts](int64_t i) { return starts(i); }};
 }
 
-template <class T>
+// Real numbers as complex ones: each by itself, or 2 i and 2 i + 1 as real and imaginary part of element i.
+template <bool kPairs, class T>
 void load_real(const Group<const T>& g, int64_t step, int64_t n, Block<T>* to) {
   constexpr int64_t kTile = 16;
   for (int64_t first = 0; first < n; first += kTile) {
     int64_t last = std::min(first + kTile, n);
     for (int l = 0; l < kLanes<T>; ++l)
       for (int64_t i = first; i < last; ++i) {
-        to[i].re[l] = g.start[l][i * step];
-        to[i].im[l] = T(0);
-      }
-  }
-}
-
-// Elements 2 i and 2 i + 1 as real and imaginary part.
-template <class T>
-void load_pairs(const Group<const T>& g, int64_t step, int64_t half, Block<T>* to) {
-  constexpr int64_t kTile = 16;
-  for (int64_t first = 0; first < half; first += kTile) {
-    int64_t last = std::min(first + kTile, half);
-    for (int l = 0; l < kLanes<T>; ++l)
-      for (int64_t i = first; i < last; ++i) {
-        to[i].re[l] = g.start[l][2 * i * step];
-        to[i].im[l] = g.start[l][(2 * i + 1) * step];
+        to[i].re[l] = g.start[l][kPairs ? 2 * i * step : i * step];
+        to[i].im[l] = kPairs ? g.start[l][(2 * i + 1) * step] : T(0);
       }
   }
 }
@@ -188,7 +168,7 @@ void complex_line(const fft::Plan<T>& plan, const std::complex<T>* w, const std:
 
 void fft_c2c_cpu(const Tensor& input, IntSpan dims, double scale, bool forward, const Tensor& out) {
   if (out.numel() == 0) return;
-  dispatch_real_type(input.dtype(), [&]<class T>() {
+  dispatch_precision(to_real(input.dtype()), [&]<class T>() {
     using C = std::complex<T>;
     for (size_t i = dims.size(); i-- > 0;) {
       const Tensor& from = i + 1 == dims.size() ? input : out;
@@ -201,18 +181,34 @@ void fft_c2c_cpu(const Tensor& input, IntSpan dims, double scale, bool forward, 
   });
 }
 
+namespace {
+
+// What real transforms of length n need: the plan of half as many pairs where n is even, and how these are separated.
+template <class T>
+struct RealPlan {
+  int64_t half;
+  bool pairs;
+  decltype(fft::plan_for<T>(0)) plan;
+  decltype(fft::half_circle<T>(0)) circle;
+  explicit RealPlan(int64_t n)
+      : half(n / 2), pairs(n % 2 == 0), plan(fft::plan_for<T>(pairs ? half : n)), circle(fft::half_circle<T>(n)) {}
+};
+
+}  // namespace
+
 void fft_r2c_cpu(const Tensor& input, int64_t dim, double scale, bool onesided, const Tensor& out) {
   if (out.numel() == 0) return;
-  dispatch_real_type(input.dtype(), [&]<class T>() {
+  dispatch_precision(to_real(input.dtype()), [&]<class T>() {
     using C = std::complex<T>;
     constexpr int V = kLanes<T>;
     auto in = side(input, dim, static_cast<const T*>(nullptr));
     auto to = side(out, dim, static_cast<C*>(nullptr));
-    int64_t n = input.impl()->size(static_cast<int>(dim)), count = input.numel() / n, half = n / 2;
-    bool pairs = n % 2 == 0;
-    auto plan = fft::plan_for<T>(pairs ? half : n);
-    auto circle = fft::half_circle<T>(n);
-    const C* w = circle->data();
+    int64_t n = input.impl()->size(static_cast<int>(dim)), count = input.numel() / n;
+    const RealPlan<T> real(n);
+    const int64_t half = real.half;
+    const bool pairs = real.pairs;
+    const auto& plan = real.plan;
+    const C* w = real.circle->data();
     T factor = static_cast<T>(scale);
     if (!in_groups(*plan, count)) {
       return each_line(count, n, [&](int64_t i) {
@@ -227,9 +223,9 @@ void fft_r2c_cpu(const Tensor& input, int64_t dim, double scale, bool onesided, 
         Group<const T> from(in, i * V, count, V);
         Group<C> lines(to, i * V, count, V);
         if (pairs)
-          load_pairs(from, in.step, half, a);
+          load_real<true>(from, in.step, half, a);
         else
-          load_real(from, in.step, n, a);
+          load_real<false>(from, in.step, n, a);
         Block<T>* x = transform_blocks(*plan, a, b);
         if (pairs) {
           Block<T>* y = x == a ? b : a;
@@ -247,17 +243,17 @@ void fft_r2c_cpu(const Tensor& input, int64_t dim, double scale, bool onesided, 
 
 void fft_c2r_cpu(const Tensor& input, int64_t dim, int64_t n, double scale, const Tensor& out) {
   if (out.numel() == 0) return;
-  dispatch_real_type(input.dtype(), [&]<class T>() {
+  dispatch_precision(to_real(input.dtype()), [&]<class T>() {
     using C = std::complex<T>;
     constexpr int V = kLanes<T>;
     auto in = side(input, dim, static_cast<const C*>(nullptr));
     auto to = side(out, dim, static_cast<T*>(nullptr));
-    int64_t count = out.numel() / n, half = n / 2;
-    bool pairs = n % 2 == 0;
-    auto plan = fft::plan_for<T>(pairs ? half : n);
-    auto circle = fft::half_circle<T>(n);
-    const C* w = circle->data();
-    T factor = static_cast<T>(scale);
+    const RealPlan<T> real(n);
+    const auto& plan = real.plan;
+    const bool pairs = real.pairs;
+    const int64_t count = out.numel() / n, half = real.half;
+    const T factor = static_cast<T>(scale);
+    const C* w = real.circle->data();
     if (!in_groups(*plan, count)) {
       return each_line(
           count, n, [&](int64_t i) { complex_line<T>(*plan, w, in.line(i), in.step, n, to.line(i), to.step, factor); });

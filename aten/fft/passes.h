@@ -4,13 +4,14 @@
 #pragma once
 
 #include "tapegrad/aten/fft/plan.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
 template <class T>
-inline constexpr int kLanes = 64 / sizeof(T);
+inline constexpr int kLanes = blocks::kVectorLanes<T>;
 
 template <class T>
 struct alignas(64) Block {

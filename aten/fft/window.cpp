@@ -21,41 +21,9 @@ void fill(const Tensor& out, F&& value) {
   });
 }
 
-template <class F>
-void fill_window(const Tensor& out, bool periodic, const F& value) {
-  fill(out, windows::Samples<F>(value, out.numel(), periodic));
-}
-
 }  // namespace
 
-void hann_window(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill_window(out, periodic, windows::Hann());
-}
-
-void hamming_window(int64_t, bool periodic, double alpha, double beta, std::optional<DType>, std::optional<Device>,
-                    const Tensor& out) {
-  fill_window(out, periodic, windows::Hamming{alpha, beta});
-}
-
-void blackman_window(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill_window(out, periodic, windows::Blackman());
-}
-
-void bartlett_window(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill_window(out, periodic, windows::Bartlett());
-}
-
-void kaiser_window(int64_t, bool periodic, double beta, std::optional<DType>, std::optional<Device>,
-                   const Tensor& out) {
-  fill_window(out, periodic, windows::Kaiser(beta));
-}
-
-void fftfreq(int64_t n, double d, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill(out, windows::Frequencies(n, d, false));
-}
-
-void rfftfreq(int64_t n, double d, std::optional<DType>, std::optional<Device>, const Tensor& out) {
-  fill(out, windows::Frequencies(n, d, true));
-}
+#define TG_NAMED(name) name
+TG_WINDOW_KERNELS(TG_NAMED, fill)
 
 }  // namespace tapegrad::cpu

@@ -61,3 +61,32 @@ struct Frequencies {
 };
 
 }  // namespace tapegrad::windows
+
+// The rows of windows and frequencies for one device: `named(hann_window)` is the kernel's name there, and
+// fill(out, f) computes element i of `out` as f(i).
+#define TG_WINDOW_KERNELS(named, fill)                                                                              \
+  void named(hann_window)(int64_t, bool periodic, std::optional<DType>, std::optional<Device>, const Tensor& out) { \
+    fill(out, windows::Samples(windows::Hann(), out.numel(), periodic));                                            \
+  }                                                                                                                 \
+  void named(hamming_window)(int64_t, bool periodic, double alpha, double beta, std::optional<DType>,               \
+                             std::optional<Device>, const Tensor& out) {                                            \
+    fill(out, windows::Samples(windows::Hamming{alpha, beta}, out.numel(), periodic));                              \
+  }                                                                                                                 \
+  void named(blackman_window)(int64_t, bool periodic, std::optional<DType>, std::optional<Device>,                  \
+                              const Tensor& out) {                                                                  \
+    fill(out, windows::Samples(windows::Blackman(), out.numel(), periodic));                                        \
+  }                                                                                                                 \
+  void named(bartlett_window)(int64_t, bool periodic, std::optional<DType>, std::optional<Device>,                  \
+                              const Tensor& out) {                                                                  \
+    fill(out, windows::Samples(windows::Bartlett(), out.numel(), periodic));                                        \
+  }                                                                                                                 \
+  void named(kaiser_window)(int64_t, bool periodic, double beta, std::optional<DType>, std::optional<Device>,       \
+                            const Tensor& out) {                                                                    \
+    fill(out, windows::Samples(windows::Kaiser(beta), out.numel(), periodic));                                      \
+  }                                                                                                                 \
+  void named(fftfreq)(int64_t n, double d, std::optional<DType>, std::optional<Device>, const Tensor& out) {        \
+    fill(out, windows::Frequencies(n, d, false));                                                                   \
+  }                                                                                                                 \
+  void named(rfftfreq)(int64_t n, double d, std::optional<DType>, std::optional<Device>, const Tensor& out) {       \
+    fill(out, windows::Frequencies(n, d, true));                                                                    \
+  }

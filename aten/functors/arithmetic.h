@@ -39,37 +39,41 @@ struct true_divide {
 #define TG_ZERO_DIVISION throw_zero_division()
 #endif
 
-template <class T>
-struct trunc_divide {
+// f(a, b) for b that is neither 0 nor -1, by which the most negative number cannot be divided: that gives
+// `by_minus_one`.
+template <class T, class F>
+TG_HD inline T divide_integers(T a, T b, T by_minus_one, const F& f) {
+  if (b == 0) TG_ZERO_DIVISION;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return by_minus_one;
+  return f(a, b);
+}
+
+template <class T, int kCostOf>
+struct division {
   static constexpr bool kDividesIntegers = std::is_integral_v<T>;
-  static constexpr int kCost = 2;
+  static constexpr int kCost = kCostOf;
+};
+template <class T>
+struct trunc_divide : division<T, 2> {
   TG_HD T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (b == 0) TG_ZERO_DIVISION;
-      if constexpr (std::is_signed_v<T>)
-        if (b == -1) return math::neg(a);
-      return static_cast<T>(a / b);
-    } else {
+    if constexpr (std::is_integral_v<T>)
+      return divide_integers(a, b, math::neg(a), [](T x, T y) { return static_cast<T>(x / y); });
+    else
       return math::trunc(a / b);
-    }
   }
 };
 // Rounds towards minus infinity. Floating point: the quotient that fits the remainder, as Python's //.
 template <class T>
-struct floor_divide {
-  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
-  static constexpr int kCost = 4;
+struct floor_divide : division<T, 4> {
   TG_HD T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (b == 0) TG_ZERO_DIVISION;
-      if constexpr (std::is_signed_v<T>) {
-        if (b == -1) return math::neg(a);
-        const T quotient = static_cast<T>(a / b);
-        const T rest = static_cast<T>(a % b);
-        return rest != 0 && (rest < 0) != (b < 0) ? static_cast<T>(quotient - 1) : quotient;
-      } else {
-        return static_cast<T>(a / b);
-      }
+    if constexpr (std::is_unsigned_v<T>) {
+      return trunc_divide<T>{}(a, b);
+    } else if constexpr (std::is_integral_v<T>) {
+      return divide_integers(a, b, math::neg(a), [](T x, T y) {
+        const T quotient = static_cast<T>(x / y), rest = static_cast<T>(x % y);
+        return rest != 0 && (rest < 0) != (y < 0) ? static_cast<T>(quotient - 1) : quotient;
+      });
     } else {
       if (b == 0) return a / b;
       const T rest = math::fmod(a, b);
@@ -82,25 +86,17 @@ struct floor_divide {
   }
 };
 template <class T>
-struct fmod {
-  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
-  static constexpr int kCost = 8;
+struct fmod : division<T, 8> {
   TG_HD T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (b == 0) TG_ZERO_DIVISION;
-      if constexpr (std::is_signed_v<T>)
-        if (b == -1) return 0;
-      return static_cast<T>(a % b);
-    } else {
+    if constexpr (std::is_integral_v<T>)
+      return divide_integers(a, b, T(0), [](T x, T y) { return static_cast<T>(x % y); });
+    else
       return math::fmod(a, b);
-    }
   }
 };
 // The remainder with the sign of the divisor, as Python's %.
 template <class T>
-struct remainder {
-  static constexpr bool kDividesIntegers = std::is_integral_v<T>;
-  static constexpr int kCost = 8;
+struct remainder : division<T, 8> {
   TG_HD T operator()(T a, T b) const {
     const T rest = fmod<T>{}(a, b);
     if constexpr (std::is_unsigned_v<T>)
@@ -209,24 +205,19 @@ struct minimum {
   TG_HD T operator()(T a, T b) const { return math::minimum(a, b); }
 };
 // As maximum and minimum, but NaN loses.
-template <class T>
-struct fmax {
+template <class T, bool kLargest>
+struct extreme_number {
   TG_HD T operator()(T a, T b) const {
     if constexpr (std::is_floating_point_v<T>)
-      return (a >= b) | (b != b) ? a : b;
+      return (kLargest ? a >= b : a <= b) | (b != b) ? a : b;
     else
-      return a > b ? a : b;
+      return (kLargest ? a > b : a < b) ? a : b;
   }
 };
 template <class T>
-struct fmin {
-  TG_HD T operator()(T a, T b) const {
-    if constexpr (std::is_floating_point_v<T>)
-      return (a <= b) | (b != b) ? a : b;
-    else
-      return a < b ? a : b;
-  }
-};
+struct fmax : extreme_number<T, true> {};
+template <class T>
+struct fmin : extreme_number<T, false> {};
 // NaN in the input or a bound stays NaN; where low > high the result is high.
 template <class T>
 struct clamp {

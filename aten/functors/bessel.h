@@ -71,36 +71,29 @@ TG_HD inline double scaled_k_integral(double order, double x) {
   return sum * h;
 }
 // Up to 1 the series (10.31.1, 10.31.2), whose logarithm the integral sees late.
-TG_HD inline double scaled_k0(double x) {
+TG_HD inline double scaled_k(int order, double x) {
   if (!(x > 0)) return x == 0 ? kInfinity : kNaN;
   if (x == kInfinity) return 0;
-  if (x > 1) return scaled_k_integral(0, x);
+  if (x > 1) return scaled_k_integral(order, x);
   const double quarter = x * x / 4;
-  double term = 1, harmonic = 0, i = 1, rest = 0;
-  for (int k = 1; k < 20; ++k) {
-    term *= quarter / (static_cast<double>(k) * k);
-    harmonic += 1.0 / k;
-    i += term;
-    rest += term * harmonic;
-  }
-  return math::exp(x) * (rest - (math::log(x / 2) + kEuler) * i);
-}
-TG_HD inline double scaled_k1(double x) {
-  if (!(x > 0)) return x == 0 ? kInfinity : kNaN;
-  if (x == kInfinity) return 0;
-  if (x > 1) return scaled_k_integral(1, x);
-  const double quarter = x * x / 4;
-  double term = 1, harmonic = 0, i = 0, rest = 0;  // of I1 / (x / 2) and of the sum with psi(k + 1) + psi(k + 2)
+  double term = 1, harmonic = 0, i = 0,
+         rest = 0;  // of I0, or I1 / (x / 2), and of the sum with psi(k + 1) + psi(k + 1 + order)
   for (int k = 0; k < 20; ++k) {
     if (k > 0) {
-      term *= quarter / (static_cast<double>(k) * (k + 1));
+      term *= quarter / (static_cast<double>(k) * (k + order));
       harmonic += 1.0 / k;
     }
     i += term;
-    rest += term * (2 * harmonic + 1.0 / (k + 1) - 2 * kEuler);
+    rest += term * (order == 0 ? harmonic : 2 * harmonic + 1.0 / (k + 1) - 2 * kEuler);
   }
-  return math::exp(x) * (1 / x + math::log(x / 2) * x / 2 * i - x / 4 * rest);
+  const double sum =
+      order == 0 ? rest - (math::log(x / 2) + kEuler) * i : 1 / x + math::log(x / 2) * x / 2 * i - x / 4 * rest;
+  return math::exp(x) * sum;
 }
+TG_HD inline double scaled_k0(double x) { return scaled_k(0, x); }
+TG_HD inline double scaled_k1(double x) { return scaled_k(1, x); }
+TG_HD inline double k0(double x) { return scaled_k0(x) * math::exp(-x); }
+TG_HD inline double k1(double x) { return scaled_k1(x) * math::exp(-x); }
 
 // J0, J1, Y0 and Y1 at one argument x > 0.
 struct Four {
@@ -265,23 +258,8 @@ TG_BESSEL(scaled_modified_bessel_k0, scaled_k0, 300)
 TG_BESSEL(scaled_modified_bessel_k1, scaled_k1, 300)
 TG_BESSEL(spherical_bessel_j0, spherical_j0, 10)
 TG_BESSEL(airy_ai, airy_ai, 300)
+TG_BESSEL(modified_bessel_k0, k0, 300)
+TG_BESSEL(modified_bessel_k1, k1, 300)
 #undef TG_BESSEL
-
-template <class T>
-struct modified_bessel_k0 {
-  static constexpr int kCost = 300;
-  TG_HD T operator()(T x) const {
-    const double v = static_cast<double>(x);
-    return static_cast<T>(bessel::scaled_k0(v) * math::exp(-v));
-  }
-};
-template <class T>
-struct modified_bessel_k1 {
-  static constexpr int kCost = 300;
-  TG_HD T operator()(T x) const {
-    const double v = static_cast<double>(x);
-    return static_cast<T>(bessel::scaled_k1(v) * math::exp(-v));
-  }
-};
 
 }  // namespace tapegrad::fn

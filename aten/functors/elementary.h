@@ -5,29 +5,28 @@
 
 namespace tapegrad::fn {
 
-#define TG_UNARY(name, cost)                                \
-  template <class T>                                        \
-  struct name {                                             \
-    static constexpr int kCost = cost;                      \
-    TG_HD T operator()(T x) const { return math::name(x); } \
+#define TG_FUNCTION(name, cost, arguments, result)        \
+  template <class T>                                      \
+  struct name {                                           \
+    static constexpr int kCost = cost;                    \
+    TG_HD T operator() arguments const { return result; } \
   };
-TG_UNARY(exp2, 6)
-TG_UNARY(expm1, 8)
-TG_UNARY(log2, 8)
-TG_UNARY(log10, 8)
-TG_UNARY(sqrt, 2)
-TG_UNARY(sin, 8)
-TG_UNARY(cos, 8)
-TG_UNARY(tan, 12)
-TG_UNARY(asin, 10)
-TG_UNARY(acos, 10)
-TG_UNARY(atan, 10)
-TG_UNARY(sinh, 12)
-TG_UNARY(cosh, 12)
-TG_UNARY(tanh, 12)
-TG_UNARY(atanh, 14)
-TG_UNARY(erfc, 14)
-#undef TG_UNARY
+TG_FUNCTION(exp2, 6, (T x), math::exp2(x))
+TG_FUNCTION(expm1, 8, (T x), math::expm1(x))
+TG_FUNCTION(log2, 8, (T x), math::log2(x))
+TG_FUNCTION(log10, 8, (T x), math::log10(x))
+TG_FUNCTION(sqrt, 2, (T x), math::sqrt(x))
+TG_FUNCTION(sin, 8, (T x), math::sin(x))
+TG_FUNCTION(cos, 8, (T x), math::cos(x))
+TG_FUNCTION(tan, 12, (T x), math::tan(x))
+TG_FUNCTION(asin, 10, (T x), math::asin(x))
+TG_FUNCTION(acos, 10, (T x), math::acos(x))
+TG_FUNCTION(atan, 10, (T x), math::atan(x))
+TG_FUNCTION(sinh, 12, (T x), math::sinh(x))
+TG_FUNCTION(cosh, 12, (T x), math::cosh(x))
+TG_FUNCTION(tanh, 12, (T x), math::tanh(x))
+TG_FUNCTION(atanh, 14, (T x), math::atanh(x))
+TG_FUNCTION(erfc, 14, (T x), math::erfc(x))
 
 // SLEEF's log1p gives infinity close to the largest number, its asinh and acosh from the root of that on: there
 // log(1 + x) is log(x / 1024) + log 1024, and the others log(2 x). Asking `far` twice, g++ would take two logarithms.
@@ -40,11 +39,6 @@ TG_HD inline T log1p_of(T x) {
     return math::log1p(scaled) + (scaled != x ? T(6.93147180559945309417) : T(-0.0));
   }
 }
-template <class T>
-struct log1p {
-  static constexpr int kCost = 10;
-  TG_HD T operator()(T x) const { return log1p_of(x); }
-};
 template <class T>
 struct asinh {
   static constexpr int kCost = 22;
@@ -71,39 +65,24 @@ struct acosh {
   }
 };
 
-template <class T>
-struct erf {
-  static constexpr int kCost = 12;
-  TG_HD T operator()(T x) const { return math::erf(x); }
-  TG_HALF_PRECISION(8, tg_short_erff(x))
-};
-template <class T>
-struct exp {
-  static constexpr int kCost = 6;
-  TG_HD T operator()(T x) const { return math::exp(x); }
-  TG_HALF_PRECISION(6, tg_short_expf(x))
-};
-template <class T>
-struct log {
-  static constexpr int kCost = 8;
-  TG_HD T operator()(T x) const { return math::log(x); }
-  TG_HALF_PRECISION(6, tg_short_logf(x))
-};
-template <class T>
-struct rsqrt {
-  static constexpr int kCost = 2;
-  TG_HD T operator()(T x) const { return math::div(T(1), math::sqrt(x)); }
-};
-template <class T>
-struct atan2 {
-  static constexpr int kCost = 12;
-  TG_HD T operator()(T y, T x) const { return math::atan2(y, x); }
-};
-template <class T>
-struct hypot {
-  static constexpr int kCost = 6;
-  TG_HD T operator()(T a, T b) const { return math::hypot(a, b); }
-};
+TG_FUNCTION(log1p, 10, (T x), log1p_of(x))
+TG_FUNCTION(rsqrt, 2, (T x), math::div(T(1), math::sqrt(x)))
+TG_FUNCTION(atan2, 12, (T y, T x), math::atan2(y, x))
+TG_FUNCTION(hypot, 6, (T a, T b), math::hypot(a, b))
+TG_FUNCTION(copysign, 1, (T a, T b), math::copysign(a, b))
+#undef TG_FUNCTION
+
+#define TG_UNARY_WITH_SHORT(name, cost, short_cost, short_form) \
+  template <class T>                                            \
+  struct name {                                                 \
+    static constexpr int kCost = cost;                          \
+    TG_HD T operator()(T x) const { return math::name(x); }     \
+    TG_HALF_PRECISION(short_cost, short_form(x))                \
+  };
+TG_UNARY_WITH_SHORT(erf, 12, 8, tg_short_erff)
+TG_UNARY_WITH_SHORT(exp, 6, 6, tg_short_expf)
+TG_UNARY_WITH_SHORT(log, 8, 6, tg_short_logf)
+#undef TG_UNARY_WITH_SHORT
 
 // Rounding leaves integers alone.
 #define TG_ROUND(name, function)           \
@@ -139,10 +118,6 @@ struct round_decimals {
 template <class T>
 struct frac {
   TG_HD T operator()(T x) const { return x - math::trunc(x); }
-};
-template <class T>
-struct copysign {
-  TG_HD T operator()(T a, T b) const { return math::copysign(a, b); }
 };
 
 // x 2^n for an integer n, rounded once: 2^n alone may lie outside of T. What is beyond the bounds of n gives 0 or

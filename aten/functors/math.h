@@ -81,7 +81,12 @@ using real_t = typename std::conditional_t<is_complex_type<T>, T, std::complex<T
 
 inline constexpr double kPi = 3.14159265358979323846;
 
-// Unary functions that C has for both real types; the complex ones come from the C++ library.
+// Unary functions that C has for both real types; the complex ones come from the C++ library, on devices from
+// cuda/pointwise/complex.h.
+#define TG_FOR_COMPLEX_FUNCTIONS(X) \
+  X(exp)                            \
+  X(log)                            \
+  X(log10) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sqrt)
 #define TG_REAL(name)                                       \
   TG_HD inline float name(float x) { return ::name##f(x); } \
   TG_HD inline double name(double x) { return ::name(x); }
@@ -91,22 +96,7 @@ inline constexpr double kPi = 3.14159265358979323846;
   TG_HD inline std::complex<R> name(std::complex<R> z) { \
     return std::name(z);                                 \
   }
-TG_REAL_AND_COMPLEX(exp)
-TG_REAL_AND_COMPLEX(log)
-TG_REAL_AND_COMPLEX(log10)
-TG_REAL_AND_COMPLEX(sin)
-TG_REAL_AND_COMPLEX(cos)
-TG_REAL_AND_COMPLEX(tan)
-TG_REAL_AND_COMPLEX(asin)
-TG_REAL_AND_COMPLEX(acos)
-TG_REAL_AND_COMPLEX(atan)
-TG_REAL_AND_COMPLEX(sinh)
-TG_REAL_AND_COMPLEX(cosh)
-TG_REAL_AND_COMPLEX(tanh)
-TG_REAL_AND_COMPLEX(asinh)
-TG_REAL_AND_COMPLEX(acosh)
-TG_REAL_AND_COMPLEX(atanh)
-TG_REAL_AND_COMPLEX(sqrt)
+TG_FOR_COMPLEX_FUNCTIONS(TG_REAL_AND_COMPLEX)
 TG_REAL(exp2)
 TG_REAL(expm1)
 TG_REAL(log2)

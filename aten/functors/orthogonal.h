@@ -23,32 +23,36 @@ TG_HD inline double chebyshev_closed(Kind kind, double x, double n) {
     kind = Kind::W;
   else if (x < 0 && kind == Kind::W)
     kind = Kind::V;
-  if (m < 1) {
-    const double theta = math::acos(m);
-    switch (kind) {
-      case Kind::T:
-        return sign * math::cos(n * theta);
-      case Kind::U:
-        return sign * math::sin((n + 1) * theta) / math::sin(theta);
-      case Kind::V:
-        return sign * math::cos((n + 0.5) * theta) / math::cos(theta / 2);
-      case Kind::W:
-        return sign * math::sin((n + 0.5) * theta) / math::sin(theta / 2);
-    }
-  }
   if (m == 1) return sign * (kind == Kind::U ? n + 1 : kind == Kind::W ? 2 * n + 1 : 1);
-  const double eta = math::acosh(m);
+  const double angle = m < 1 ? math::acos(m) : math::acosh(m);
+  const auto cosine = [m](double x) { return m < 1 ? math::cos(x) : math::cosh(x); };
+  const auto sine = [m](double x) { return m < 1 ? math::sin(x) : math::sinh(x); };
   switch (kind) {
     case Kind::T:
-      return sign * math::cosh(n * eta);
+      return sign * cosine(n * angle);
     case Kind::U:
-      return sign * math::sinh((n + 1) * eta) / math::sinh(eta);
+      return sign * sine((n + 1) * angle) / sine(angle);
     case Kind::V:
-      return sign * math::cosh((n + 0.5) * eta) / math::cosh(eta / 2);
+      return sign * cosine((n + 0.5) * angle) / cosine(angle / 2);
     case Kind::W:
-      return sign * math::sinh((n + 0.5) * eta) / math::sinh(eta / 2);
+      return sign * sine((n + 0.5) * angle) / sine(angle / 2);
   }
   return 0;
+}
+// Element n of a sequence: next(k, element k, element k - 1) gives element k + 1; element 0 is 1, and the one before 0.
+// NaN where n is more than `most`, which bounds the time.
+template <class F>
+TG_HD inline double by_recurrence(double degree, double most, const F& next) {
+  const double n = math::trunc(degree);
+  if (n < 0) return 0;
+  if (!(n <= most)) return std::numeric_limits<double>::quiet_NaN();
+  double before = 0, here = 1;
+  for (int k = 0; k < n; ++k) {
+    const double after = next(k, here, before);
+    before = here;
+    here = after;
+  }
+  return here;
 }
 TG_HD inline double chebyshev(Kind kind, double x, double degree) {
   const double n = math::trunc(degree);
@@ -67,41 +71,19 @@ TG_HD inline double chebyshev(Kind kind, double x, double degree) {
 }
 
 TG_HD inline double hermite(bool physicist, double x, double degree) {
-  const double n = math::trunc(degree);
-  if (n < 0) return 0;
-  if (!(n <= 512)) return std::numeric_limits<double>::quiet_NaN();
   const double factor = physicist ? 2 : 1;
-  double before = 0, here = 1;
-  for (int k = 0; k < n; ++k) {
-    const double next = factor * (x * here - k * before);
-    before = here;
-    here = next;
-  }
-  return here;
+  return by_recurrence(degree, 512,
+                       [=](int k, double here, double before) { return factor * (x * here - k * before); });
 }
 TG_HD inline double laguerre(double x, double degree) {
-  const double n = math::trunc(degree);
-  if (n < 0) return 0;
-  if (!(n <= 1e6)) return std::numeric_limits<double>::quiet_NaN();
-  double before = 0, here = 1;
-  for (int k = 0; k < n; ++k) {
-    const double next = ((2.0 * k + 1 - x) * here - k * before) / (k + 1.0);
-    before = here;
-    here = next;
-  }
-  return here;
+  return by_recurrence(degree, 1e6, [x](int k, double here, double before) {
+    return ((2.0 * k + 1 - x) * here - k * before) / (k + 1.0);
+  });
 }
 TG_HD inline double legendre(double x, double degree) {
-  const double n = math::trunc(degree);
-  if (n < 0) return 0;
-  if (!(n <= 1e6)) return std::numeric_limits<double>::quiet_NaN();
-  double before = 0, here = 1;
-  for (int k = 0; k < n; ++k) {
-    const double next = ((2.0 * k + 1) * x * here - k * before) / (k + 1.0);
-    before = here;
-    here = next;
-  }
-  return here;
+  return by_recurrence(degree, 1e6, [x](int k, double here, double before) {
+    return ((2.0 * k + 1) * x * here - k * before) / (k + 1.0);
+  });
 }
 
 }  // namespace orthogonal

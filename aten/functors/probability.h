@@ -103,7 +103,7 @@ TG_HD inline double incomplete_gamma(double a, double x, bool upper) {
   const double q = density * a * h;
   return upper ? q : 1 - q;
 }
-TG_HD inline double igamma(double a, double x, bool upper) {
+TG_HD inline double regularised_gamma(double a, double x, bool upper) {
   if (!(a >= 0 && x >= 0)) return kNaN;
   if (a == 0) return x > 0 ? (upper ? 0 : 1) : kNaN;
   if (x == 0) return upper ? 1 : 0;
@@ -111,6 +111,8 @@ TG_HD inline double igamma(double a, double x, bool upper) {
   if (x == kInfinity) return upper ? 0 : 1;
   return incomplete_gamma(a, x, upper);
 }
+TG_HD inline double igamma(double a, double x) { return regularised_gamma(a, x, false); }
+TG_HD inline double igammac(double a, double x) { return regularised_gamma(a, x, true); }
 
 // Hurwitz' zeta function. Left of zero, for integer s, the terms before and behind zero are two sums of positive ones.
 TG_HD inline double zeta(double s, double q) {
@@ -140,27 +142,19 @@ TG_PROBABILITY(log_ndtr, 40)
 TG_PROBABILITY(ndtri, 30)
 #undef TG_PROBABILITY
 
-template <class T>
-struct igamma {
-  static constexpr int kCost = 300;
-  TG_HD T operator()(T a, T x) const {
-    return static_cast<T>(probability::igamma(static_cast<double>(a), static_cast<double>(x), false));
-  }
-};
-template <class T>
-struct igammac {
-  static constexpr int kCost = 300;
-  TG_HD T operator()(T a, T x) const {
-    return static_cast<T>(probability::igamma(static_cast<double>(a), static_cast<double>(x), true));
-  }
-};
-template <class T>
-struct zeta {
-  static constexpr int kCost = 200;
-  TG_HD T operator()(T s, T q) const {
-    return static_cast<T>(probability::zeta(static_cast<double>(s), static_cast<double>(q)));
-  }
-};
+#define TG_PROBABILITY2(name, cost)                                                             \
+  template <class T>                                                                            \
+  struct name {                                                                                 \
+    static constexpr int kCost = cost;                                                          \
+    TG_HD T operator()(T a, T x) const {                                                        \
+      return static_cast<T>(probability::name(static_cast<double>(a), static_cast<double>(x))); \
+    }                                                                                           \
+  };
+TG_PROBABILITY2(igamma, 300)
+TG_PROBABILITY2(igammac, 300)
+TG_PROBABILITY2(zeta, 200)
+#undef TG_PROBABILITY2
+
 // -x log x; 0 at 0, minus infinity below.
 template <class T>
 struct entr {

@@ -108,22 +108,28 @@ struct count_nonzero {
 };
 
 // The largest and the smallest element; NaN wins. The accumulator of float is float: nothing is rounded.
-template <class T>
-struct amax {
+template <class T, bool kLargest>
+struct extreme {
   using Acc = T;
   TG_HD Acc identity() const {
+    using Limits = std::numeric_limits<T>;
     if constexpr (std::is_floating_point_v<T>)
-      return -std::numeric_limits<T>::infinity();
+      return kLargest ? -Limits::infinity() : Limits::infinity();
     else
-      return std::numeric_limits<T>::lowest();
+      return kLargest ? Limits::lowest() : Limits::max();
+  }
+  TG_HD static T better(T x, T a) {  // one instruction, that gives a where one of them is NaN
+    if constexpr (kLargest)
+      return x > a ? x : a;
+    else
+      return x < a ? x : a;
   }
   TG_HD Acc step(Acc a, T x) const {
-    const T m = x > a ? x : a;  // one instruction, that gives a where one of them is NaN
+    const T m = better(x, a);
     return x == x ? m : x;
   }
   TG_HD Acc step4(Acc a, T x, T y, T z, T w) const {
-    const T left = x > y ? x : y, right = z > w ? z : w, m = left > right ? left : right;
-    const T all = m > a ? m : a;
+    const T all = better(better(better(x, y), better(z, w)), a);
     const bool nan = (x != x) | (y != y) | (z != z) | (w != w);
     return nan ? std::numeric_limits<T>::quiet_NaN() : all;
   }
@@ -131,52 +137,26 @@ struct amax {
   TG_HD T finish(Acc a, int64_t) const { return a; }
 };
 template <class T>
-struct amin {
-  using Acc = T;
-  TG_HD Acc identity() const {
-    if constexpr (std::is_floating_point_v<T>)
-      return std::numeric_limits<T>::infinity();
-    else
-      return std::numeric_limits<T>::max();
-  }
-  TG_HD Acc step(Acc a, T x) const {
-    const T m = x < a ? x : a;  // one instruction, that gives a where one of them is NaN
-    return x == x ? m : x;
-  }
-  TG_HD Acc step4(Acc a, T x, T y, T z, T w) const {
-    const T left = x < y ? x : y, right = z < w ? z : w, m = left < right ? left : right;
-    const T all = m < a ? m : a;
-    const bool nan = (x != x) | (y != y) | (z != z) | (w != w);
-    return nan ? std::numeric_limits<T>::quiet_NaN() : all;
-  }
-  TG_HD Acc merge(Acc a, Acc b) const { return step(a, b); }
-  TG_HD T finish(Acc a, int64_t) const { return a; }
-};
+struct amax : extreme<T, true> {};
+template <class T>
+struct amin : extreme<T, false> {};
 // Bytes rather than bool as accumulators: loops over them vectorise.
-template <class T>
-struct any {
+template <bool kAll>
+struct truths {
   using Acc = uint8_t;
-  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc identity() const { return kAll; }
   static constexpr bool kOnlyNonzero = true;
   template <class X>
   TG_HD Acc step(Acc a, X x) const {
-    return static_cast<Acc>(a | static_cast<Acc>(x != X(0)));
+    return merge(a, static_cast<Acc>(x != X(0)));
   }
-  TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(a | b); }
+  TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(kAll ? a & b : a | b); }
   TG_HD bool finish(Acc a, int64_t) const { return a != 0; }
 };
 template <class T>
-struct all {
-  using Acc = uint8_t;
-  TG_HD Acc identity() const { return 1; }
-  static constexpr bool kOnlyNonzero = true;
-  template <class X>
-  TG_HD Acc step(Acc a, X x) const {
-    return static_cast<Acc>(a & static_cast<Acc>(x != X(0)));
-  }
-  TG_HD Acc merge(Acc a, Acc b) const { return static_cast<Acc>(a & b); }
-  TG_HD bool finish(Acc a, int64_t) const { return a != 0; }
-};
+struct any : truths<false> {};
+template <class T>
+struct all : truths<true> {};
 
 // Norms: of the magnitudes of the elements. Squares of float fit into double without overflow.
 template <class T>
@@ -236,42 +216,36 @@ struct norm_p : norm_sum<T> {
   TG_HD double step(double a, T x) const { return a + math::pow(magnitude_of(x), p); }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::pow(a, 1 / p)); }
 };
-template <class T>
-struct norm_max {
+template <class T, bool kLargest>
+struct norm_extreme {
   using Acc = double;
-  TG_HD Acc identity() const { return 0; }
+  TG_HD Acc identity() const { return kLargest ? 0 : std::numeric_limits<double>::infinity(); }
   TG_HD Acc step(Acc a, T x) const { return merge(a, magnitude_of(x)); }
-  TG_HD Acc merge(Acc a, Acc b) const { return (b > a) | (b != b) ? b : a; }
+  TG_HD Acc merge(Acc a, Acc b) const { return (kLargest ? b > a : b < a) | (b != b) ? b : a; }
   TG_HD math::real_t<T> finish(Acc a, int64_t) const { return static_cast<math::real_t<T>>(a); }
 };
 template <class T>
-struct norm_min {
-  using Acc = double;
-  TG_HD Acc identity() const { return std::numeric_limits<double>::infinity(); }
-  TG_HD Acc step(Acc a, T x) const { return merge(a, magnitude_of(x)); }
-  TG_HD Acc merge(Acc a, Acc b) const { return (b < a) | (b != b) ? b : a; }
-  TG_HD math::real_t<T> finish(Acc a, int64_t) const { return static_cast<math::real_t<T>>(a); }
-};
+struct norm_max : norm_extreme<T, true> {};
+template <class T>
+struct norm_min : norm_extreme<T, false> {};
 
 // Variance from the sums of d and d^2, the distances from the mean; `correction` is taken off the count.
-template <class T>
-struct var {
+struct centered {
   double correction;
   static constexpr bool kCentered = true;
-  TG_HD T finish(double sum, double squares, int64_t n) const {
-    const double count = static_cast<double>(n);
-    const double freedom = count - correction;
-    return static_cast<T>((squares - sum * sum / count) / (freedom > 0 ? freedom : 0.0));
+  TG_HD double variance(double sum, double squares, int64_t n) const {
+    const double count = static_cast<double>(n), freedom = count - correction;
+    return (squares - sum * sum / count) / (freedom > 0 ? freedom : 0.0);
   }
 };
 template <class T>
-struct std_dev {
-  double correction;
-  static constexpr bool kCentered = true;
+struct var : centered {
+  TG_HD T finish(double sum, double squares, int64_t n) const { return static_cast<T>(variance(sum, squares, n)); }
+};
+template <class T>
+struct std_dev : centered {
   TG_HD T finish(double sum, double squares, int64_t n) const {
-    const double count = static_cast<double>(n);
-    const double freedom = count - correction;
-    return static_cast<T>(math::sqrt((squares - sum * sum / count) / (freedom > 0 ? freedom : 0.0)));
+    return static_cast<T>(math::sqrt(variance(sum, squares, n)));
   }
 };
 

@@ -1,11 +1,12 @@
 """Kernels: declarations of what rows name, the entries of the kernel table, and the generated typed loops per instruction set."""
 
+import re
 from pathlib import Path
 
 from . import emit_batch
 from .cpp import HEAD, chunks, families, params, return_type
 from .emit_raw import dtype_mask, kernel_type
-from .model import Op
+from .model import Op, RowError
 
 ISAS = ("generic", "avx2", "avx512")
 
@@ -69,15 +70,33 @@ def _loop(op: Op) -> list[str]:
             f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run}(it, {functor}); }});", "}"]
 
 
+def _functor_headers(folder: Path) -> dict[str, str]:
+    """The header of each functor: a struct, or the first of several arguments of a macro that defines one."""
+    found = {}
+    for path in sorted(folder.glob("*.h")):
+        for struct, by_macro in re.findall(r"^(?:struct (\w+) |TG_\w+\((\w+),)", path.read_text(), re.M):
+            found[struct or by_macro] = path.name
+    return found
+
+
+def _functor_includes(ops: list[Op], headers: dict[str, str]) -> list[str]:
+    """Only what these rows apply: a change of a functor compiles the files again that use its header."""
+    functors = {op.get("functor", op.name): op for op in ops if headers}  # tables of tests have no functors
+    for functor, op in functors.items():
+        if functor not in headers:
+            raise RowError(f"{op.name}: aten/functors has no struct {functor}")
+    return [f'#include "tapegrad/aten/functors/{h}"' for h in sorted({headers[f] for f in functors})]
+
+
 def emit_loops(ops: list[Op], functor_folder: Path):
     """(path, text) of the generated kernel files: one text, compiled once per instruction set and for CUDA."""
-    headers = sorted(p.name for p in functor_folder.glob("*.h")) if functor_folder.is_dir() else []
-    for kind, rows, skip, cpu, cuda in (("pointwise", "rows.h", "reduce", 5, 12), ("reduce", "reduce_rows.h", "-", 2, 4)):
+    headers = _functor_headers(functor_folder)
+    for kind, rows, cpu, cuda in (("pointwise", "rows.h", 5, 12), ("reduce", "reduce_rows.h", 2, 4)):
         for family, members in families([op for op in ops if op.kind == kind]).items():
             for space, folder, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", cpu), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
                 for name, part in chunks(members, chunk):
                     lines = [HEAD, f'#include "tapegrad/{folder}{rows}"']
-                    lines += [f'#include "tapegrad/aten/functors/{h}"' for h in headers if not h.startswith(skip)]
+                    lines += _functor_includes(part, headers)
                     lines += ["", f"namespace tapegrad::{space} {{", *(line for op in part for line in _loop(op)), "}", ""]
                     yield f"src/{kind}_{family}_{name}{end}", "\n".join(lines)
 

@@ -5,14 +5,9 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
-}
-
 // Everything is checked before anything is written.
 void check(const Tensor& weight, const Tensor& indices, const Tensor& offsets) {
-  const int64_t *index = ptr<int64_t>(indices), *bound = ptr<int64_t>(offsets);
+  const int64_t *index = target_of<int64_t>(indices), *bound = target_of<int64_t>(offsets);
   const int64_t n = indices.numel(), rows = weight.size(0), bags = offsets.numel() - 1;
   for (int64_t i = 0; i < n; ++i)
     TG_CHECK(index[i] >= 0 && index[i] < rows, Index, "embedding_bag: index {} is out of range for {} rows", index[i],
@@ -30,66 +25,68 @@ void check(const Tensor& weight, const Tensor& indices, const Tensor& offsets) {
            n, bound[bags]);
 }
 
+// f.operator()<T>(begin, end) for parts of the bags, on several threads.
+template <class F>
+void for_bags(const Tensor& weight, const Tensor& indices, const Tensor& offsets, const Tensor& out, F&& f) {
+  check(weight, indices, offsets);
+  if (out.numel() == 0) return;
+  const int64_t bags = out.size(0), per_bag = indices.numel() / bags + 1;
+  dispatch_floating(weight.dtype(), [&]<class T>() {
+    parallel_for(0, bags, 16384 / (per_bag * out.size(1)) + 1,
+                 [&](int64_t begin, int64_t end) { f.template operator()<T>(begin, end); });
+  });
+}
+
 }  // namespace
 
 void embedding_bag_cpu(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
                        const Tensor& per_sample_weights, bool mean, int64_t padding_idx, bool, bool,
                        const Tensor& out) {
-  check(weight, indices, offsets);
-  const int64_t bags = out.size(0), width = out.size(1);
-  if (out.numel() == 0) return;
-  const int64_t per_bag = indices.numel() / bags + 1;
-  dispatch_floating(weight.dtype(), [&]<class T>() {
+  const int64_t width = out.size(1);
+  const int64_t *index = data_of<int64_t>(indices), *bound = data_of<int64_t>(offsets);
+  for_bags(weight, indices, offsets, out, [&]<class T>(int64_t begin, int64_t end) {
     using C = compute_t<T>;
-    const int64_t *index = ptr<int64_t>(indices), *bound = ptr<int64_t>(offsets);
-    const T *rows = ptr<const T>(weight), *factors = ptr<const T>(per_sample_weights);
-    parallel_for(0, bags, 16384 / (per_bag * width) + 1, [&](int64_t begin, int64_t end) {
-      std::vector<C> sums(static_cast<size_t>(width));
-      C* sum = sums.data();
-      for (int64_t b = begin; b < end; ++b) {
-        std::fill(sums.begin(), sums.end(), C(0));
-        int64_t count = 0;
-        for (int64_t i = bound[b]; i < bound[b + 1]; ++i) {
-          if (index[i] == padding_idx) continue;
-          ++count;
-          const T* row = rows + index[i] * width;
-          if (factors) {
-            const C f = static_cast<C>(factors[i]);
-            for (int64_t j = 0; j < width; ++j) sum[j] += f * static_cast<C>(row[j]);
-          } else {
-            for (int64_t j = 0; j < width; ++j) sum[j] += static_cast<C>(row[j]);
-          }
+    const T *rows = data_of<T>(weight), *factors = data_of<T>(per_sample_weights);
+    std::vector<C> sums(static_cast<size_t>(width));
+    C* sum = sums.data();
+    for (int64_t b = begin; b < end; ++b) {
+      std::fill(sums.begin(), sums.end(), C(0));
+      int64_t count = 0;
+      for (int64_t i = bound[b]; i < bound[b + 1]; ++i) {
+        if (index[i] == padding_idx) continue;
+        ++count;
+        const T* row = rows + index[i] * width;
+        if (factors) {
+          const C f = static_cast<C>(factors[i]);
+          for (int64_t j = 0; j < width; ++j) sum[j] += f * static_cast<C>(row[j]);
+        } else {
+          for (int64_t j = 0; j < width; ++j) sum[j] += static_cast<C>(row[j]);
         }
-        T* to = ptr<T>(out) + b * width;
-        const C divisor = mean && count > 0 ? static_cast<C>(count) : C(1);
-        for (int64_t j = 0; j < width; ++j) to[j] = T(sum[j] / divisor);
       }
-    });
+      T* to = target_of<T>(out) + b * width;
+      const C divisor = mean && count > 0 ? static_cast<C>(count) : C(1);
+      for (int64_t j = 0; j < width; ++j) to[j] = T(sum[j] / divisor);
+    }
   });
 }
 
 void embedding_bag_argmax_cpu(const Tensor& weight, const Tensor& indices, const Tensor& offsets, int64_t padding_idx,
                               const Tensor& out) {
-  check(weight, indices, offsets);
-  const int64_t bags = out.size(0), width = out.size(1);
-  if (out.numel() == 0) return;
-  const int64_t per_bag = indices.numel() / bags + 1;
-  dispatch_floating(weight.dtype(), [&]<class T>() {
+  const int64_t width = out.size(1);
+  const int64_t *index = data_of<int64_t>(indices), *bound = data_of<int64_t>(offsets);
+  for_bags(weight, indices, offsets, out, [&]<class T>(int64_t begin, int64_t end) {
     using C = compute_t<T>;
-    const int64_t *index = ptr<int64_t>(indices), *bound = ptr<int64_t>(offsets);
-    const T* rows = ptr<const T>(weight);
-    parallel_for(0, bags, 16384 / (per_bag * width) + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        int64_t* best = ptr<int64_t>(out) + b * width;
-        std::fill_n(best, width, int64_t{-1});
-        for (int64_t i = bound[b]; i < bound[b + 1]; ++i) {
-          if (index[i] == padding_idx) continue;
-          const T* row = rows + index[i] * width;
-          for (int64_t j = 0; j < width; ++j)
-            if (best[j] < 0 || static_cast<C>(row[j]) > static_cast<C>(rows[best[j] * width + j])) best[j] = index[i];
-        }
+    const T* rows = data_of<T>(weight);
+    for (int64_t b = begin; b < end; ++b) {
+      int64_t* best = target_of<int64_t>(out) + b * width;
+      std::fill_n(best, width, int64_t{-1});
+      for (int64_t i = bound[b]; i < bound[b + 1]; ++i) {
+        if (index[i] == padding_idx) continue;
+        const T* row = rows + index[i] * width;
+        for (int64_t j = 0; j < width; ++j)
+          if (best[j] < 0 || static_cast<C>(row[j]) > static_cast<C>(rows[best[j] * width + j])) best[j] = index[i];
       }
-    });
+    }
   });
 }
 

@@ -11,6 +11,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu {
@@ -140,17 +141,13 @@ Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlengt
   const DType dtype = weights.dtype() == DType::float32 ? DType::float32 : DType::float64;
   Tensor out = raw::zeros({length}, dtype);
   const Tensor w = raw::contiguous(raw::to(weights, dtype));
-  auto add = [&]<class T>() {
+  dispatch_precision(dtype, [&]<class T>() {
     T* to = out.data<T>();
     const T* from = w.data<T>();
     serial_for(0, n, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) to[p[i]] += from[i];
     });
-  };
-  if (dtype == DType::float32)
-    add.template operator()<float>();
-  else
-    add.template operator()<double>();
+  });
   return out;
 }
 

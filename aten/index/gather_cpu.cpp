@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
@@ -11,18 +12,6 @@
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
-
-Tensor dense_as(const Tensor& t, IntSpan sizes, DType dtype) {
-  // The number of dimensions differs where one side is a number and the other has one dimension.
-  const auto plain = contiguous_strides(sizes);
-  const bool same_rank = t.ndim() == static_cast<int>(sizes.size());
-  Tensor part =
-      t.sizes() == sizes ? t : alias_tensor(t, sizes, same_rank ? t.strides() : IntSpan(plain), t.storage_offset());
-  if (part.is_contiguous() && part.dtype() == dtype) return part;
-  Tensor copy = empty_tensor(sizes, dtype);
-  copy_cpu(copy, part, false);
-  return copy;
-}
 
 // The tensor that an index points into, along one dimension, walked in the index's shape: [outer, length, inner].
 struct Lines {
@@ -37,12 +26,7 @@ struct Lines {
     const int64_t d = wrap_dim(dim, t.ndim(), op);
     const int64_t item = static_cast<int64_t>(t.itemsize());
     size = t.ndim() ? t.size(d) : 1;
-    index = dense_as(given, given.sizes(), DType::int64);
-    if (may_overlap(t, index)) {  // a write could change what was checked
-      Tensor copy = empty_tensor(index.sizes(), DType::int64);
-      copy_cpu(copy, index, false);
-      index = copy;
-    }
+    index = contiguous_apart(given, given.sizes(), DType::int64, t);  // a write could change what was checked
     outer.data[0] = inner.data[0] = base;
     const int64_t n = index.numel();
     if (n == 0) return;
@@ -62,16 +46,6 @@ struct Lines {
   }
   const int64_t* at() const { return static_cast<const int64_t*>(index.data_ptr()); }
   bool empty() const { return index.numel() == 0; }
-
-  static int64_t offset(const StridedLoop<1>& loop, int64_t i) {
-    if (loop.ndim == 1) return i * loop.strides[0][0];
-    int64_t result = 0;
-    for (int d = loop.ndim - 1; d >= 0; --d) {
-      result += i % loop.shape[d] * loop.strides[0][d];
-      i /= loop.shape[d];
-    }
-    return result;
-  }
   int64_t inner_stride() const { return inner.strides[0][inner.ndim - 1]; }
 };
 
@@ -102,7 +76,7 @@ void for_targets(const Lines& lines, F&& f, const char* start = nullptr) {
   parallel_for(0, lines.outer.numel * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
-      char* base = lines.base + Lines::offset(lines.outer, o);
+      char* base = lines.base + lines.outer.offset(o);
       if (inner == 1) {
         if (start)
           serial_for(0, lines.size * lines.stride, [&](int64_t from, int64_t to) {
@@ -157,24 +131,14 @@ struct Target {
 // Src in the shape of the index and the dtype of `out`, apart from its memory.
 Tensor source_rows(const Tensor& src, const Lines& lines, const Tensor& out) {
   if (lines.empty()) return {};
-  Tensor rows = dense_as(src, lines.index.sizes(), out.dtype());
-  if (may_overlap(out, rows)) {
-    Tensor copy = empty_tensor(rows.sizes(), rows.dtype());
-    copy_cpu(copy, rows, false);
-    return copy;
-  }
-  return rows;
-}
-
-template <class T>
-const T* typed(const Tensor& t) {
-  return t.defined() ? static_cast<const T*>(t.data_ptr()) : nullptr;
+  const IntSpan sizes = lines.index.sizes();
+  return contiguous_apart(leading_part(src, sizes), sizes, out.dtype(), out);
 }
 
 template <class F>
 void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f, const char* start = nullptr) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
-    const T* from = typed<T>(rows);
+    const T* from = data_of<T>(rows);
     for_targets<T>(lines, [&](T& to, int64_t at) { to = f(seen(to), seen(from[at])); }, start);
   });
 }
@@ -269,7 +233,7 @@ void combine_half_lines(const Tensor& input, const Lines& lines, const Tensor& r
 
 // Lines of 16-bit numbers: each is filled as one of 32-bit numbers, because short stores to any place take longer.
 void scatter_half_lines(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out) {
-  const uint16_t *start = typed<uint16_t>(input), *from = typed<uint16_t>(rows);
+  const uint16_t *start = data_of<uint16_t>(input), *from = data_of<uint16_t>(rows);
   auto* to = static_cast<uint16_t*>(out.data_ptr());
   const int64_t size = lines.size, length = lines.length, grain = std::max<int64_t>(1, 8192 / (size + length));
   parallel_for(0, lines.outer.numel, grain, [&](int64_t begin, int64_t end) {
@@ -291,7 +255,7 @@ template <class F>
 void combine_half_columns(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, F&& f) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (is_half_type<T>) {
-      const T *start = typed<T>(input), *from = typed<T>(rows);
+      const T *start = data_of<T>(input), *from = data_of<T>(rows);
       T* to = static_cast<T*>(out.data_ptr());
       const int64_t size = lines.size, length = lines.length, inner = lines.inner.numel;
       const int64_t strips = (inner + kWidthOfStrip - 1) / kWidthOfStrip;
@@ -374,14 +338,14 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
   if (lines.empty()) return;
   const int64_t inner = lines.inner.numel, length = lines.length;
   const int64_t* p = lines.at();
-  with_bits(out.itemsize(), [&]<class T>() {
+  dispatch_bytes(out.itemsize(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
     // Lines along dim itself if no elements are after it, else along these elements.
     const int64_t line = inner == 1 ? length : inner, lines_per_outer = inner == 1 ? 1 : length;
     parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
       while (begin < end) {
         const int64_t row = begin / line, first = begin % line, n = std::min(line - first, end - begin);
-        const char* base = lines.base + Lines::offset(lines.outer, row / lines_per_outer);
+        const char* base = lines.base + lines.outer.offset(row / lines_per_outer);
         if (inner == 1) {
           if (lines.stride == static_cast<int64_t>(sizeof(T)))
             gather_run(to + begin, base, p + begin, static_cast<int64_t>(sizeof(T)), n);
@@ -409,8 +373,8 @@ void scatter_src_cpu(const Tensor& input, int64_t dim, const Tensor& index, cons
       lines.length >= lines.size / 4)  // else copying the line does not pay
     return scatter_half_lines(input, lines, rows, out);
   const char* start = starts_of_lines(input, out, lines);
-  with_bits(out.itemsize(), [&]<class T>() {
-    const T* from = typed<T>(rows);
+  dispatch_bytes(out.itemsize(), [&]<class T>() {
+    const T* from = data_of<T>(rows);
     for_targets<T>(lines, [&](T& to, int64_t at) { to = from[at]; }, start);
   });
 }

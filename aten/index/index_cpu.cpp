@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/index/places.h"
@@ -12,20 +13,6 @@ namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
-Tensor dense(const Tensor& t) {
-  if (t.is_contiguous()) return t;
-  Tensor copy = empty_tensor(t.sizes(), t.dtype());
-  copy_cpu(copy, t, false);
-  return copy;
-}
-
-Tensor dense_broadcast(const Tensor& t, IntSpan sizes) {
-  if (t.sizes() == sizes) return dense(t);
-  Tensor copy = empty_tensor(sizes, t.dtype());
-  copy_cpu(copy, t, false);
-  return copy;
-}
-
 Places places_of(const Tensor& input, TensorSpan indices, const IndexPlan& plan, const char* op) {
   int64_t count = 1;
   for (int64_t s : plan.index_sizes) count *= s;
@@ -33,7 +20,7 @@ Places places_of(const Tensor& input, TensorSpan indices, const IndexPlan& plan,
   for (size_t d = 0; d < indices.size(); ++d) {
     if (!indices[d].defined()) continue;
     const int64_t dim = static_cast<int64_t>(d);
-    places.add(dense_broadcast(indices[d], plan.index_sizes), input.size(dim),
+    places.add(contiguous_as(indices[d], plan.index_sizes, indices[d].dtype(), input.device()), input.size(dim),
                input.stride(dim) * static_cast<int64_t>(input.itemsize()), true, dim, op);
   }
   return places;
@@ -48,7 +35,7 @@ struct VectorIndex {
         loop(t, uint64_t{1} << wrap_dim(dim, t.ndim(), op), static_cast<int>(wrap_dim(dim, t.ndim(), op))) {
     const int64_t d = wrap_dim(dim, t.ndim(), op);
     const int64_t size = t.ndim() ? t.size(d) : 1, stride = t.ndim() ? t.stride(d) : 1;
-    places.add(dense(index), size, stride * static_cast<int64_t>(t.itemsize()), wrap, d, op);
+    places.add(contiguous_or_copy(index), size, stride * static_cast<int64_t>(t.itemsize()), wrap, d, op);
   }
 };
 
@@ -58,17 +45,8 @@ void start_from(const Tensor& input, const Tensor& out) {
   copy_cpu(out, input, false);
 }
 
-// A source that writing `out` does not change.
-Tensor separate(const Tensor& source, const Tensor& out) {
-  Tensor s = dense(source);
-  if (!may_overlap(out, s)) return s;
-  Tensor copy = empty_tensor(s.sizes(), s.dtype());
-  copy_cpu(copy, s, false);
-  return copy;
-}
-
 void write_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows) {
-  with_bits(rows.itemsize(), [&]<class T>() {
+  dispatch_bytes(rows.itemsize(), [&]<class T>() {
     write_places<T>(loop, places, static_cast<const T*>(rows.data_ptr()), [](T& to, const T* from) { to = *from; });
   });
 }
@@ -96,13 +74,13 @@ void index_tensor_cpu(const Tensor& input, TensorSpan indices, const Tensor& out
   const Places places = places_of(input, indices, plan, "index");
   if (out.numel() == 0) return;
   const PlaceLoop loop(input, plan.indexed, plan.outer_dims);
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(loop, places, out); });
+  dispatch_bytes(out.itemsize(), [&]<class T>() { read_places<T>(loop, places, out); });
 }
 
 void index_put_cpu(const Tensor& input, TensorSpan indices, const Tensor& values, bool accumulate, const Tensor& out) {
   const IndexPlan plan = plan_index(out, indices, "index_put");
   const Places places = places_of(out, indices, plan, "index_put");
-  const Tensor rows = separate(dense_broadcast(values, plan.sizes), out);
+  const Tensor rows = contiguous_apart(values, plan.sizes, values.dtype(), out);
   start_from(input, out);
   if (rows.numel() == 0) return;
   const PlaceLoop loop(out, plan.indexed, plan.outer_dims);
@@ -115,13 +93,13 @@ void index_put_cpu(const Tensor& input, TensorSpan indices, const Tensor& values
 void index_select_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
   const VectorIndex v(input, dim, index, "index_select");
   if (out.numel() == 0) return;
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
+  dispatch_bytes(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
 void index_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                    const Tensor& out) {
   const VectorIndex v(out, dim, index, "index_add");
-  const Tensor rows = separate(source, out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
   start_from(input, out);
   if (alpha == Scalar(1)) return add_rows(v.loop, v.places, rows);
   dispatch_dtype(rows.dtype(), [&]<class T>() {
@@ -133,7 +111,7 @@ void index_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const 
 
 void index_copy_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Tensor& out) {
   const VectorIndex v(out, dim, index, "index_copy");
-  const Tensor rows = separate(source, out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
   start_from(input, out);
   write_rows(v.loop, v.places, rows);
 }
@@ -143,7 +121,7 @@ void index_fill_cpu(const Tensor& input, int64_t dim, const Tensor& index, const
   alignas(16) char bytes[16];
   convert_row(out.dtype(), value.tensor().dtype())(bytes, value.tensor().data_ptr(), 1);
   start_from(input, out);
-  with_bits(out.itemsize(), [&]<class T>() {
+  dispatch_bytes(out.itemsize(), [&]<class T>() {
     T bits;
     std::memcpy(&bits, bytes, sizeof(T));
     write_places<T>(v.loop, v.places, nullptr, [bits](T& to, const T*) { to = bits; });
@@ -151,17 +129,17 @@ void index_fill_cpu(const Tensor& input, int64_t dim, const Tensor& index, const
 }
 
 void take_cpu(const Tensor& input, const Tensor& index, const Tensor& out) {
-  const Tensor from = dense(input);
+  const Tensor from = contiguous_or_copy(input);
   const Tensor flat = alias_tensor(from, {from.numel()}, {1}, from.storage_offset());
   const VectorIndex v(flat, 0, index, "take", true);
   if (out.numel() == 0) return;
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
+  dispatch_bytes(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
 void put_cpu(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate, const Tensor& out) {
   const Tensor flat = alias_tensor(out, {out.numel()}, {1}, out.storage_offset());
   const VectorIndex v(flat, 0, index, "put", true);
-  const Tensor rows = separate(source, out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
   start_from(input, out);
   if (accumulate)
     add_rows(v.loop, v.places, rows);
@@ -170,10 +148,10 @@ void put_cpu(const Tensor& input, const Tensor& index, const Tensor& source, boo
 }
 
 void embedding_cpu(const Tensor& weight, const Tensor& indices, int64_t, bool, bool, const Tensor& out) {
-  const Tensor flat = dense(indices);
+  const Tensor flat = contiguous_or_copy(indices);
   const VectorIndex v(weight, 0, flat, "embedding");
   if (out.numel() == 0) return;
-  with_bits(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
+  dispatch_bytes(out.itemsize(), [&]<class T>() { read_places<T>(v.loop, v.places, out); });
 }
 
 namespace {
@@ -239,7 +217,7 @@ void embedding_backward_half(const T* rows, const Tensor& indices, int64_t num_w
 // Sums of rows in the order of the indices, shared out over columns.
 void embedding_backward_cpu(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
                             bool scale_grad_by_freq, const Tensor& out) {
-  const Tensor rows = dense(grad_output), flat = dense(indices);
+  const Tensor rows = contiguous_or_copy(grad_output), flat = contiguous_or_copy(indices);
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (is_half_type<T>) {
       const T* from = static_cast<const T*>(rows.data_ptr());

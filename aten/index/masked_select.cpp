@@ -4,6 +4,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_index.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu {
@@ -25,7 +26,7 @@ Tensor masked_select_cpu(const Tensor& input, const Tensor& mask) {
   });
   for (size_t c = 0; c + 1 < starts.size(); ++c) starts[c + 1] += starts[c];
   Tensor out = empty_tensor({starts.back()}, input.dtype());
-  auto select = [&]<class T>() {
+  dispatch_bytes(from.itemsize(), [&]<class T>() {
     const T* p = static_cast<const T*>(from.data_ptr());
     T* to = static_cast<T*>(out.data_ptr());
     parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end, int64_t chunk) {
@@ -36,26 +37,7 @@ Tensor masked_select_cpu(const Tensor& input, const Tensor& mask) {
         t += m[i] != 0;
       }
     });
-  };
-  struct Bits16 {
-    uint64_t low, high;
-  };
-  switch (from.itemsize()) {
-    case 1:
-      select.template operator()<uint8_t>();
-      break;
-    case 2:
-      select.template operator()<uint16_t>();
-      break;
-    case 4:
-      select.template operator()<uint32_t>();
-      break;
-    case 8:
-      select.template operator()<uint64_t>();
-      break;
-    default:
-      select.template operator()<Bits16>();
-  }
+  });
   return out;
 }
 

@@ -1,6 +1,6 @@
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/iterate/stored.h"
-#include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -17,18 +17,11 @@ inline bool is_set(const T& v) {
     return seen(v) != T(0);
 }
 
-Tensor dense(const Tensor& t) {
-  if (t.is_contiguous()) return t;
-  Tensor copy = empty_tensor(t.sizes(), t.dtype());
-  copy_cpu(copy, t, false);
-  return copy;
-}
-
 }  // namespace
 
 // Counted per chunk, so that every chunk knows where its rows begin.
 Tensor nonzero_cpu(const Tensor& input) {
-  const Tensor from = dense(input);
+  const Tensor from = contiguous_or_copy(input);
   const int64_t n = from.numel();
   const int ndim = input.ndim();
   const Split split = split_range(n, kGrain);

@@ -11,6 +11,7 @@
 
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/iterate/outputs.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -155,7 +156,7 @@ struct PlaceLoop {
     outer.collapse(false);
     inner.collapse(false);
   }
-  int64_t outer_offset(int64_t o) const { return offset(outer, o); }
+  int64_t outer_offset(int64_t o) const { return outer.offset(o); }
   bool inner_dense() const {
     return inner.numel == 1 || (inner.ndim == 1 && inner.strides[0][0] == static_cast<int64_t>(itemsize));
   }
@@ -164,17 +165,6 @@ struct PlaceLoop {
   void inner_runs(int64_t begin, int64_t end, F&& f) const {
     const int64_t stride = inner.strides[0][inner.ndim - 1];
     inner.for_runs(begin, end, [&](char* const* p, int64_t n) { f(p[0] - base, stride, n); });
-  }
-
- private:
-  static int64_t offset(const StridedLoop<1>& loop, int64_t i) {
-    if (loop.ndim == 1) return i * loop.strides[0][0];
-    int64_t result = 0;
-    for (int d = loop.ndim - 1; d >= 0; --d) {
-      result += i % loop.shape[d] * loop.strides[0][d];
-      i /= loop.shape[d];
-    }
-    return result;
   }
 };
 
@@ -268,27 +258,6 @@ void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&
       }
     }
   });
-}
-
-struct Bits16 {
-  uint64_t low, high;
-};
-
-// Calls f with an unsigned integer type of the element's size: for moving elements without looking at them.
-template <class F>
-decltype(auto) with_bits(size_t itemsize, F&& f) {
-  switch (itemsize) {
-    case 1:
-      return f.template operator()<uint8_t>();
-    case 2:
-      return f.template operator()<uint16_t>();
-    case 4:
-      return f.template operator()<uint32_t>();
-    case 8:
-      return f.template operator()<uint64_t>();
-    default:
-      return f.template operator()<Bits16>();
-  }
 }
 
 // a + b in the arithmetic of T; bool: or.

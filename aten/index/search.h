@@ -54,3 +54,13 @@ void with_real(DType t, F&& f) {
 }
 
 }  // namespace tapegrad::cpu::TG_ISA
+
+// searchsorted and bucketize for one device by find(sequence, values, right, sorter, out).
+#define TG_SEARCH_KERNELS(device, find)                                                                          \
+  void searchsorted_##device(const Tensor& sorted_sequence, const Operand& input, bool, bool right,              \
+                             std::optional<std::string_view> side, const Tensor& sorter, const Tensor& out) {    \
+    find(sorted_sequence, input.tensor(), right || (side && *side == "right"), sorter, out);                     \
+  }                                                                                                              \
+  void bucketize_##device(const Operand& input, const Tensor& boundaries, bool, bool right, const Tensor& out) { \
+    find(boundaries, input.tensor(), right, {}, out);                                                            \
+  }

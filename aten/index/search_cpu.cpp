@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_sort.h"
 #include "tapegrad/aten/index/count.h"
@@ -14,13 +15,6 @@
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
-
-Tensor dense_as(const Tensor& t, DType dtype) {
-  if (t.is_contiguous() && t.dtype() == dtype) return t;
-  Tensor copy = empty_tensor(t.sizes(), dtype);
-  copy_cpu(copy, t, false);
-  return copy;
-}
 
 // Insertion positions of n values in one sequence, many at once: all take the same number of steps, so the loops are
 // vectorised, independent and branch-free. NaN in the sequence comes after all others, so plain comparisons suffice for
@@ -64,8 +58,8 @@ void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_
 void search(const Tensor& sequence, const Tensor& values, bool right, const Tensor& sorter, const Tensor& out) {
   if (out.numel() == 0) return;
   const DType dtype = compare_dtype(sequence, values);
-  const Tensor s = dense_as(sequence, dtype), v = dense_as(values, dtype);
-  const Tensor order = sorter.defined() ? dense_as(sorter, DType::int64) : Tensor();
+  const Tensor s = contiguous_as(sequence, dtype), v = contiguous_as(values, dtype);
+  const Tensor order = sorter.defined() ? contiguous_as(sorter, DType::int64) : Tensor();
   const int64_t length = s.size(-1);
   const int64_t per_row = s.ndim() == 1 ? v.numel() : v.size(-1);
   if (order.defined()) {
@@ -103,19 +97,12 @@ void search(const Tensor& sequence, const Tensor& values, bool right, const Tens
 
 }  // namespace
 
-void searchsorted_cpu(const Tensor& sorted_sequence, const Operand& input, bool, bool right,
-                      std::optional<std::string_view> side, const Tensor& sorter, const Tensor& out) {
-  search(sorted_sequence, input.tensor(), right || (side && *side == "right"), sorter, out);
-}
-
-void bucketize_cpu(const Operand& input, const Tensor& boundaries, bool, bool right, const Tensor& out) {
-  search(boundaries, input.tensor(), right, {}, out);
-}
+TG_SEARCH_KERNELS(cpu, search)
 
 void isin_cpu(const Operand& elements, const Operand& test_elements, bool, bool invert, const Tensor& out) {
   const Tensor &e = elements.tensor(), &t = test_elements.tensor();
   const DType dtype = compare_dtype(e, t);
-  const Tensor values = dense_as(e, dtype);
+  const Tensor values = contiguous_as(e, dtype);
   Tensor tests = empty_tensor({t.numel()}, dtype);
   copy_cpu(alias_tensor(tests, t.sizes(), contiguous_strides(t.sizes()), 0), t, false);
   bool* to = static_cast<bool*>(out.data_ptr());
@@ -180,7 +167,7 @@ void count_bins(const T* p, int64_t n, double low, double high, int64_t bins, in
 }  // namespace
 
 void histc_cpu(const Tensor& input, int64_t bins, const Scalar& min, const Scalar& max, const Tensor& out) {
-  const Tensor from = dense_as(input, input.dtype());
+  const Tensor from = contiguous_or_copy(input);
   const int64_t n = from.numel();
   Tensor counted = empty_tensor({bins}, DType::int64);
   int64_t* counts = static_cast<int64_t*>(counted.data_ptr());

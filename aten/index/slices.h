@@ -1,6 +1,8 @@
 // Comparing the slices of a tensor along one dimension, as unique does; for host and device.
 #pragma once
 
+#include <tuple>
+
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_index.h"
@@ -72,5 +74,22 @@ struct UniqueSlices {
     return raw::movedim(raw::reshape(values, as_given), {0}, {dim});
   }
 };
+
+// Values, the index of each element's value, and how often each value is there.
+using UniqueResult = std::tuple<Tensor, Tensor, Tensor>;
+
+// unique along `dim` by find(rows, n, width, sort), which takes dense rows [n, width] and gives the different ones.
+template <class F>
+UniqueResult unique_slices(const Tensor& input, int64_t dim, bool sort, const char* op, const F& find) {
+  const UniqueSlices slices(input, dim, op);
+  auto [values, inverse, counts] = find(slices.rows, slices.n, slices.width, sort);
+  return {slices.back(values), inverse, counts};
+}
+// The same of the elements of dense memory, which are those of a tensor of these sizes.
+template <class F>
+UniqueResult unique_elements(const Tensor& flat, IntSpan sizes, bool sort, const F& find) {
+  auto [values, inverse, counts] = find(flat, flat.numel(), 1, sort);
+  return {raw::reshape(values, {-1}), raw::reshape(inverse, sizes), counts};
+}
 
 }  // namespace tapegrad

@@ -18,7 +18,7 @@ namespace tapegrad::cpu {
 
 namespace {
 
-using Result = std::tuple<Tensor, Tensor, Tensor>;
+using Result = UniqueResult;
 
 // `rows`: dense, [n, width]. Groups are the runs of `order` whose neighbours are equal.
 template <class T>
@@ -147,12 +147,9 @@ Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional
       });
       return {values, empty_tensor({0}, DType::int64), empty_tensor({0}, DType::int64)};
     }
-    auto [values, inverse, count] = unique_rows(flat, flat.numel(), 1, sort);
-    return {raw::reshape(values, {-1}), raw::reshape(inverse, input.sizes()), count};
+    return unique_elements(flat, input.sizes(), sort, unique_rows);
   }
-  const UniqueSlices slices(input, *dim, op);
-  auto [values, inverse, count] = unique_rows(slices.rows, slices.n, slices.width, sort);
-  return {slices.back(values), inverse, count};
+  return unique_slices(input, *dim, sort, op, unique_rows);
 }
 
 }  // namespace

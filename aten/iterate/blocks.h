@@ -12,8 +12,12 @@
 
 namespace tapegrad::cpu::TG_ISA::blocks {
 
-// Two blocks; above 16, up to which g++ unrolls a loop before it would vectorise it.
+// The lanes of loops over one line, such as the partial sums of a sum: two blocks, above 16, up to which g++ unrolls a
+// loop before it would vectorise it.
 inline constexpr int64_t kWidth = 2 * half_blocks::kBlock;
+// The lanes of loops over independent lines side by side: numbers that fill 64 bytes, the vectors of AVX-512.
+template <class T>
+inline constexpr int kVectorLanes = 64 / static_cast<int>(sizeof(T));
 
 template <class... T>
 inline constexpr bool any_half = (is_half_type<T> || ...);

@@ -34,12 +34,13 @@ TG_HD inline To wrapped_unsigned(From v) {
 
 // Anything to bool means "not zero" (NaN is true); complex to real drops the imaginary part; floating to a narrow
 // integer goes through a wider one, so that values out of its range wrap as integers do.
-template <class To, class From>
+// `Wide`: that wider one; by default as many bits as From has.
+template <class To, class Wide = void, class From>
 TG_HD inline To cast_element(From v) {
   if constexpr (std::is_same_v<To, From>) {
     return v;
   } else if constexpr (is_half_type<From>) {
-    return cast_element<To>(static_cast<float>(v));
+    return cast_element<To, Wide>(static_cast<float>(v));
   } else if constexpr (is_complex_type<From>) {
     using R = typename From::value_type;
     if constexpr (is_complex_type<To>)
@@ -47,7 +48,7 @@ TG_HD inline To cast_element(From v) {
     else if constexpr (std::is_same_v<To, bool>)
       return v.real() != R(0) || v.imag() != R(0);
     else
-      return cast_element<To>(v.real());
+      return cast_element<To, Wide>(v.real());
   } else if constexpr (is_complex_type<To>) {
     return To(static_cast<typename To::value_type>(v), 0);
   } else if constexpr (is_half_type<To>) {
@@ -55,8 +56,8 @@ TG_HD inline To cast_element(From v) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return v != From(0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To> && sizeof(To) < 4) {
-    using Wide = std::conditional_t<sizeof(From) == 4, int32_t, int64_t>;
-    return static_cast<To>(static_cast<Wide>(v));
+    using Own = std::conditional_t<sizeof(From) == 4, int32_t, int64_t>;
+    return static_cast<To>(static_cast<std::conditional_t<std::is_void_v<Wide>, Own, Wide>>(v));
   } else if constexpr (std::is_floating_point_v<From> && is_stored_only_type<To>) {
     return wrapped_unsigned<To>(v);
   } else {

@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -51,7 +51,7 @@ bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (tensors.size() != 2 || wrap_dim(dim, out.ndim(), "stack") != out.ndim() - 1 || !out.is_contiguous()) return false;
   for (const Tensor& t : tensors)
     if (t.dtype() != out.dtype() || !t.is_contiguous() || may_overlap(out, t)) return false;
-  with_bits(out.itemsize(), [&]<class T>() {
+  dispatch_bytes(out.itemsize(), [&]<class T>() {
     const auto *a = static_cast<const T*>(tensors[0].data_ptr()), *b = static_cast<const T*>(tensors[1].data_ptr());
     T* to = static_cast<T*>(out.data_ptr());
     parallel_for(0, out.numel() / 2, 32768,

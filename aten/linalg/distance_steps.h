@@ -8,24 +8,22 @@
 
 namespace tapegrad::distance {
 
-struct Count {  // p = 0: how many coordinates differ
-  template <class C>
-  TG_HD C step(C sum, C d) const {
-    return sum + (d != C(0) ? C(1) : C(0));
-  }
+struct SumItself {
   template <class C>
   TG_HD C end(C sum) const {
     return sum;
   }
 };
-struct Manhattan {
+struct Count : SumItself {  // p = 0: how many coordinates differ
+  template <class C>
+  TG_HD C step(C sum, C d) const {
+    return sum + (d != C(0) ? C(1) : C(0));
+  }
+};
+struct Manhattan : SumItself {
   template <class C>
   TG_HD C step(C sum, C d) const {
     return sum + math::magnitude(d);
-  }
-  template <class C>
-  TG_HD C end(C sum) const {
-    return sum;
   }
 };
 struct Euclid {
@@ -38,14 +36,10 @@ struct Euclid {
     return math::sqrt(sum);
   }
 };
-struct Chebyshev {  // p = infinity
+struct Chebyshev : SumItself {  // p = infinity
   template <class C>
   TG_HD C step(C sum, C d) const {
     return math::maximum(sum, math::magnitude(d));
-  }
-  template <class C>
-  TG_HD C end(C sum) const {
-    return sum;
   }
 };
 struct Minkowski {

@@ -21,33 +21,22 @@ namespace {
 
 // The routine for T with the type of its declaration in lapacke.h, looked up once, and its scratch. The "_work" forms
 // with column-major order pass their arguments on to Fortran without copies.
-#define TG_FIND(name) reinterpret_cast<decltype(&scipy_LAPACKE_##name)>(find_routine("LAPACKE_" #name))
-#define TG_LAPACK2(T, name, complex_name)              \
-  static const auto routine = [] {                     \
-    if constexpr (std::is_same_v<T, float>)            \
-      return TG_FIND(s##name##_work);                  \
-    else if constexpr (std::is_same_v<T, double>)      \
-      return TG_FIND(d##name##_work);                  \
-    else if constexpr (std::is_same_v<T, complex64_t>) \
-      return TG_FIND(c##complex_name##_work);          \
-    else                                               \
-      return TG_FIND(z##complex_name##_work);          \
-  }();                                                 \
+#define TG_FIND(name) reinterpret_cast<decltype(&scipy_##name)>(find_routine(#name))
+#define TG_ROUTINE(T, before, name, complex_name, after) \
+  static const auto routine = [] {                       \
+    if constexpr (std::is_same_v<T, float>)              \
+      return TG_FIND(before##s##name##after);            \
+    else if constexpr (std::is_same_v<T, double>)        \
+      return TG_FIND(before##d##name##after);            \
+    else if constexpr (std::is_same_v<T, complex64_t>)   \
+      return TG_FIND(before##c##complex_name##after);    \
+    else                                                 \
+      return TG_FIND(before##z##complex_name##after);    \
+  }();                                                   \
   blas::need_scratch()
+#define TG_LAPACK2(T, name, complex_name) TG_ROUTINE(T, LAPACKE_, name, complex_name, _work)
 #define TG_LAPACK(T, name) TG_LAPACK2(T, name, name)
-#define TG_FIND_CBLAS(name) reinterpret_cast<decltype(&scipy_cblas_##name)>(find_routine("cblas_" #name))
-#define TG_CBLAS(T, name)                              \
-  static const auto routine = [] {                     \
-    if constexpr (std::is_same_v<T, float>)            \
-      return TG_FIND_CBLAS(s##name);                   \
-    else if constexpr (std::is_same_v<T, double>)      \
-      return TG_FIND_CBLAS(d##name);                   \
-    else if constexpr (std::is_same_v<T, complex64_t>) \
-      return TG_FIND_CBLAS(c##name);                   \
-    else                                               \
-      return TG_FIND_CBLAS(z##name);                   \
-  }();                                                 \
-  blas::need_scratch()
+#define TG_CBLAS(T, name) TG_ROUTINE(T, cblas_, name, name, )
 
 constexpr int kColumns = LAPACK_COL_MAJOR;
 constexpr int64_t kSmall = 32;  // up to here nothing is gained by blocks, and asking for a workspace's size shows

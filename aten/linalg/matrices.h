@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -96,22 +97,6 @@ void for_each_matrix(int64_t count, double flops, F&& f) {
   parallel_for(0, count, grain, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) f(i);
   });
-}
-
-template <class F>
-void dispatch_lapack(DType t, F&& f) {
-  switch (t) {
-    case DType::float32:
-      return f.template operator()<float>();
-    case DType::float64:
-      return f.template operator()<double>();
-    case DType::complex64:
-      return f.template operator()<complex64_t>();
-    case DType::complex128:
-      return f.template operator()<complex128_t>();
-    default:
-      TG_ASSERT(!"dtype of LAPACK");
-  }
 }
 
 template <class T>

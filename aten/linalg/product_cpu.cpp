@@ -1,4 +1,5 @@
 // Kernels of the matrix products; the work is gemm's.
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"
@@ -8,20 +9,11 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-const T* ptr(const Tensor& t) {
-  return static_cast<const T*>(t.data_ptr());
-}
-template <class T>
-T* out_ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 // The last two dimensions of t.
 template <class T>
 MatrixRef<T> matrix(const Tensor& t) {
   int d = t.ndim();
-  return {ptr<T>(t), t.impl()->stride(d - 2), t.impl()->stride(d - 1)};
+  return {data_of<T>(t), t.impl()->stride(d - 2), t.impl()->stride(d - 1)};
 }
 
 // out (contiguous, `ndim` dimensions, at most 3) = input broadcast to it.
@@ -32,8 +24,8 @@ void broadcast_into(const Tensor& input, const Tensor& out) {
   for (int d = 0; d < out.ndim(); ++d) size[shift + d] = out.impl()->size(d);
   for (int d = 0; d < input.ndim(); ++d)
     if (input.impl()->size(d) != 1) stride[3 - input.ndim() + d] = input.impl()->stride(d);
-  const T* from = ptr<T>(input);
-  T* to = out_ptr<T>(out);
+  const T* from = data_of<T>(input);
+  T* to = target_of<T>(out);
   int64_t rows = size[0] * size[1], n = size[2];
   parallel_for(0, rows, 65536 / std::max<int64_t>(n, 1) + 1, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
@@ -52,7 +44,7 @@ void broadcast_into(const Tensor& input, const Tensor& out) {
 template <class T>
 compute_t<T> dot_serial(int64_t n, const T* x, int64_t sx, const T* y, int64_t sy) {
   using C = compute_t<T>;
-  constexpr int64_t kLanes = 32;
+  constexpr int64_t kLanes = blocks::kWidth;
   C lane[kLanes] = {};
   int64_t i = 0;
   if (sx == 1 && sy == 1) {
@@ -72,7 +64,7 @@ constexpr int64_t kDotGrain = 32768;
 void mm_cpu(const Tensor& input, const Tensor& mat2, const Tensor& out) {
   int64_t m = input.impl()->size(0), k = input.impl()->size(1), n = mat2.impl()->size(1);
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    gemm<T>(m, n, k, compute_t<T>(1), matrix<T>(input), matrix<T>(mat2), compute_t<T>(0), out_ptr<T>(out), n);
+    gemm<T>(m, n, k, compute_t<T>(1), matrix<T>(input), matrix<T>(mat2), compute_t<T>(0), target_of<T>(out), n);
   });
 }
 
@@ -80,7 +72,7 @@ void bmm_cpu(const Tensor& input, const Tensor& mat2, const Tensor& out) {
   int64_t batch = input.impl()->size(0), m = input.impl()->size(1), k = input.impl()->size(2), n = mat2.impl()->size(2);
   dispatch_numeric(out.dtype(), [&]<class T>() {
     gemm_batched<T>(batch, m, n, k, compute_t<T>(1), matrix<T>(input), input.impl()->stride(0), matrix<T>(mat2),
-                    mat2.impl()->stride(0), compute_t<T>(0), out_ptr<T>(out), n, m * n);
+                    mat2.impl()->stride(0), compute_t<T>(0), target_of<T>(out), n, m * n);
   });
 }
 
@@ -91,7 +83,7 @@ void addmm_cpu(const Tensor& input, const Tensor& mat1, const Tensor& mat2, cons
     using C = compute_t<T>;
     C b = beta.to<C>();
     if (b != C(0)) broadcast_into<T>(input, out);
-    gemm<T>(m, n, k, alpha.to<C>(), matrix<T>(mat1), matrix<T>(mat2), b, out_ptr<T>(out), n);
+    gemm<T>(m, n, k, alpha.to<C>(), matrix<T>(mat1), matrix<T>(mat2), b, target_of<T>(out), n);
   });
 }
 
@@ -104,7 +96,7 @@ void baddbmm_cpu(const Tensor& input, const Tensor& batch1, const Tensor& batch2
     C b = beta.to<C>();
     if (b != C(0)) broadcast_into<T>(input, out);
     gemm_batched<T>(batch, m, n, k, alpha.to<C>(), matrix<T>(batch1), batch1.impl()->stride(0), matrix<T>(batch2),
-                    batch2.impl()->stride(0), b, out_ptr<T>(out), n, m * n);
+                    batch2.impl()->stride(0), b, target_of<T>(out), n, m * n);
   });
 }
 
@@ -112,8 +104,8 @@ void mv_cpu(const Tensor& input, const Tensor& vec, const Tensor& out) {
   int64_t m = input.impl()->size(0), n = input.impl()->size(1);
   int64_t row = input.impl()->stride(0), col = input.impl()->stride(1), inc = vec.impl()->stride(0);
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    const T *a = ptr<T>(input), *x = ptr<T>(vec);
-    T* y = out_ptr<T>(out);
+    const T *a = data_of<T>(input), *x = data_of<T>(vec);
+    T* y = target_of<T>(out);
     int64_t grain = std::max<int64_t>(1, kDotGrain / std::max<int64_t>(n, 1));
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
       // Columns of unit stride: BLAS adds up whole columns. Panels of at least 256 rows keep its loads long.
@@ -137,8 +129,8 @@ void mv_cpu(const Tensor& input, const Tensor& vec, const Tensor& out) {
 void dot_cpu(const Tensor& input, const Tensor& tensor, const Tensor& out) {
   int64_t n = input.impl()->size(0), sx = input.impl()->stride(0), sy = tensor.impl()->stride(0);
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    const T *x = ptr<T>(input), *y = ptr<T>(tensor);
-    T* result = out_ptr<T>(out);
+    const T *x = data_of<T>(input), *y = data_of<T>(tensor);
+    T* result = target_of<T>(out);
     Split split = split_range(n, kDotGrain);
     if (split.count <= 1) {
       *result = T(dot_serial<T>(n, x, sx, y, sy));
@@ -162,16 +154,16 @@ void linear_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, c
           weight_col = weight.impl()->stride(weight.ndim() - 1);
   dispatch_numeric(out.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    T* y = out_ptr<T>(out);
+    T* y = target_of<T>(out);
     if (bias.defined()) {
-      const T* b = ptr<T>(bias);
+      const T* b = data_of<T>(bias);
       int64_t step = bias.ndim() == 1 ? bias.impl()->stride(0) : 0;
       parallel_for(0, m, 65536 / std::max<int64_t>(n, 1) + 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i)
           for (int64_t j = 0; j < n; ++j) y[i * n + j] = b[j * step];
       });
     }
-    gemm<T>(m, n, k, C(1), {ptr<T>(input), k, 1}, {ptr<T>(weight), weight_col, weight_row},
+    gemm<T>(m, n, k, C(1), {data_of<T>(input), k, 1}, {data_of<T>(weight), weight_col, weight_row},
             bias.defined() ? C(1) : C(0), y, n);
   });
 }

@@ -38,6 +38,32 @@ void check_addend(const char* op, const Tensor& input, IntSpan sizes, DType dtyp
   TG_CHECK(input.dtype() == dtype, Runtime, "{}: input of dtype {} and factors of dtype {}", op, input.dtype(), dtype);
 }
 
+TensorSpec matrix_product(const char* op, const Tensor& a, const char* a_name, const Tensor& b, const char* b_name) {
+  check_ndim(op, a, 2, a_name);
+  check_ndim(op, b, 2, b_name);
+  check_factors(op, a, b);
+  check_inner(op, a, b, a.size(1), b.size(0));
+  return {{a.size(0), b.size(1)}, a.dtype(), a.device(), {}};
+}
+
+TensorSpec batched_product(const char* op, const Tensor& a, const char* a_name, const Tensor& b, const char* b_name) {
+  check_ndim(op, a, 3, a_name);
+  check_ndim(op, b, 3, b_name);
+  check_factors(op, a, b);
+  TG_CHECK(a.size(0) == b.size(0), Runtime, "{}: batch sizes differ: shapes {} and {}", op, format_ints(a.sizes()),
+           format_ints(b.sizes()));
+  check_inner(op, a, b, a.size(2), b.size(1));
+  return {{a.size(0), a.size(1), b.size(2)}, a.dtype(), a.device(), {}};
+}
+
+TensorSpec with_addend(const char* op, const Tensor& input, TensorSpec product, const Scalar& beta,
+                       const Scalar& alpha) {
+  check_addend(op, input, product.sizes, product.dtype);
+  product_factor(op, "beta", beta, product.dtype);
+  product_factor(op, "alpha", alpha, product.dtype);
+  return product;
+}
+
 }  // namespace
 
 Scalar product_factor(const char* op, const char* name, const Scalar& value, DType dtype) {
@@ -49,49 +75,21 @@ Scalar product_factor(const char* op, const char* name, const Scalar& value, DTy
 }
 
 TensorSpec mm_shape(const Tensor& input, const Tensor& mat2) {
-  check_ndim("mm", input, 2, "input");
-  check_ndim("mm", mat2, 2, "mat2");
-  check_factors("mm", input, mat2);
-  check_inner("mm", input, mat2, input.size(1), mat2.size(0));
-  return {{input.size(0), mat2.size(1)}, input.dtype(), input.device(), {}};
+  return matrix_product("mm", input, "input", mat2, "mat2");
 }
 
 TensorSpec bmm_shape(const Tensor& input, const Tensor& mat2) {
-  check_ndim("bmm", input, 3, "input");
-  check_ndim("bmm", mat2, 3, "mat2");
-  check_factors("bmm", input, mat2);
-  TG_CHECK(input.size(0) == mat2.size(0), Runtime, "bmm: batch sizes differ: shapes {} and {}",
-           format_ints(input.sizes()), format_ints(mat2.sizes()));
-  check_inner("bmm", input, mat2, input.size(2), mat2.size(1));
-  return {{input.size(0), input.size(1), mat2.size(2)}, input.dtype(), input.device(), {}};
+  return batched_product("bmm", input, "input", mat2, "mat2");
 }
 
 TensorSpec addmm_shape(const Tensor& input, const Tensor& mat1, const Tensor& mat2, const Scalar& beta,
                        const Scalar& alpha) {
-  check_ndim("addmm", mat1, 2, "mat1");
-  check_ndim("addmm", mat2, 2, "mat2");
-  check_factors("addmm", mat1, mat2);
-  check_inner("addmm", mat1, mat2, mat1.size(1), mat2.size(0));
-  TensorSpec spec{{mat1.size(0), mat2.size(1)}, mat1.dtype(), mat1.device(), {}};
-  check_addend("addmm", input, spec.sizes, spec.dtype);
-  product_factor("addmm", "beta", beta, spec.dtype);
-  product_factor("addmm", "alpha", alpha, spec.dtype);
-  return spec;
+  return with_addend("addmm", input, matrix_product("addmm", mat1, "mat1", mat2, "mat2"), beta, alpha);
 }
 
 TensorSpec baddbmm_shape(const Tensor& input, const Tensor& batch1, const Tensor& batch2, const Scalar& beta,
                          const Scalar& alpha) {
-  check_ndim("baddbmm", batch1, 3, "batch1");
-  check_ndim("baddbmm", batch2, 3, "batch2");
-  check_factors("baddbmm", batch1, batch2);
-  TG_CHECK(batch1.size(0) == batch2.size(0), Runtime, "baddbmm: batch sizes differ: shapes {} and {}",
-           format_ints(batch1.sizes()), format_ints(batch2.sizes()));
-  check_inner("baddbmm", batch1, batch2, batch1.size(2), batch2.size(1));
-  TensorSpec spec{{batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.dtype(), batch1.device(), {}};
-  check_addend("baddbmm", input, spec.sizes, spec.dtype);
-  product_factor("baddbmm", "beta", beta, spec.dtype);
-  product_factor("baddbmm", "alpha", alpha, spec.dtype);
-  return spec;
+  return with_addend("baddbmm", input, batched_product("baddbmm", batch1, "batch1", batch2, "batch2"), beta, alpha);
 }
 
 TensorSpec mv_shape(const Tensor& input, const Tensor& vec) {

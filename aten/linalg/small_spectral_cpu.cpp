@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/linalg/small_spectral.h"
 #include "tapegrad/aten/linalg/tridiagonal_ql.h"
 
@@ -14,7 +15,7 @@ namespace tapegrad::cpu::TG_ISA {
 namespace {
 
 template <class T>
-inline constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(T));
+inline constexpr int64_t kLanes = blocks::kVectorLanes<T>;
 
 template <class T>
 void axpy(int64_t first, int64_t padded, T factor, const T* x, T* y) {

@@ -66,7 +66,7 @@ void cross_entropy_cpu(const Tensor& input, const Tensor& target, const Tensor& 
                        int64_t ignore_index, const Tensor& out, const Tensor& out_log, const Tensor& out_total) {
   const int64_t rows = input.size(0), classes = input.size(1);
   const std::vector<int64_t> labels = label::read(target, classes, ignore_index, "cross_entropy");
-  label::dispatch_floating(input.dtype(), [&]<class T>() {
+  dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const T* x = static_cast<const T*>(input.data_ptr());
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
@@ -93,7 +93,7 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
                                 int64_t reduction, int64_t ignore_index, const Tensor& out) {
   const int64_t rows = input.size(0), classes = input.size(1);
   const std::vector<int64_t> labels = label::read(target, classes, ignore_index, "cross_entropy");
-  label::dispatch_floating(input.dtype(), [&]<class T>() {
+  dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const label::GradientScale<T> scale(grad_output, total_weight, reduction);
     const T* x = static_cast<const T*>(input.data_ptr());

@@ -10,11 +10,6 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 template <class C>
 constexpr C kNothing = -std::numeric_limits<C>::infinity();
 
@@ -46,7 +41,7 @@ struct Sample {
 std::vector<Sample> read_samples(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
                                  const Tensor& target_lengths, int64_t blank, int64_t longest) {
   const int64_t steps = log_probs.size(0), n = log_probs.size(1), classes = log_probs.size(2);
-  const int64_t *in = ptr<int64_t>(input_lengths), *wanted = ptr<int64_t>(target_lengths);
+  const int64_t *in = target_of<int64_t>(input_lengths), *wanted = target_of<int64_t>(target_lengths);
   std::vector<Sample> samples(static_cast<size_t>(n));
   int64_t at = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -71,8 +66,8 @@ std::vector<Sample> read_samples(const Tensor& log_probs, const Tensor& targets,
     s.length = wanted[i];
     s.label.assign(static_cast<size_t>(s.states()), blank);
     for (int64_t k = 0; k < s.length; ++k) {
-      const int64_t label =
-          targets.dtype() == DType::int64 ? ptr<int64_t>(targets)[from + k] : ptr<int32_t>(targets)[from + k];
+      const int64_t label = targets.dtype() == DType::int64 ? target_of<int64_t>(targets)[from + k]
+                                                            : target_of<int32_t>(targets)[from + k];
       TG_CHECK(label >= 0 && label < classes, Runtime, "ctc_loss: target {} is out of bounds for {} classes", label,
                classes);
       s.label[static_cast<size_t>(2 * k + 1)] = label;
@@ -98,15 +93,15 @@ void ctc_loss_cpu(const Tensor& log_probs, const Tensor& targets, const Tensor& 
       WorkCount done;
       for (int64_t i = begin; i < end; ++i) {
         const Sample& s = samples[static_cast<size_t>(i)];
-        C* alpha = ptr<C>(log_alpha) + i * steps * width;
+        C* alpha = target_of<C>(log_alpha) + i * steps * width;
         std::fill(alpha, alpha + steps * width, kNothing<C>);
-        T& result = ptr<T>(loss)[i];
+        T& result = target_of<T>(loss)[i];
         if (s.steps == 0) {
           result = T(s.length == 0 ? C(0) : -kNothing<C>);
           continue;
         }
         const int64_t states = s.states();
-        const T* first = ptr<const T>(log_probs) + i * classes;
+        const T* first = data_of<T>(log_probs) + i * classes;
         alpha[0] = static_cast<C>(first[blank]);
         if (states > 1) alpha[1] = static_cast<C>(first[s.label[1]]);
         for (int64_t t = 1; t < s.steps; ++t) {
@@ -141,15 +136,15 @@ void ctc_loss_backward_cpu(const Tensor& grad_output, const Tensor& log_probs, c
       WorkCount done;
       for (int64_t i = begin; i < end; ++i) {
         const Sample& s = samples[static_cast<size_t>(i)];
-        const C nll = static_cast<C>(ptr<const T>(loss)[i]), scale = static_cast<C>(ptr<const T>(grad_output)[i]);
+        const C nll = static_cast<C>(data_of<T>(loss)[i]), scale = static_cast<C>(data_of<T>(grad_output)[i]);
         const int64_t states = s.states();
-        const C* alpha = ptr<const C>(log_alpha) + i * steps * width;
+        const C* alpha = data_of<C>(log_alpha) + i * steps * width;
         const bool none = zero_infinity && nll == -kNothing<C>;
         for (int64_t t = steps; t-- > 0;) {
           done(32 * (states + classes));
           const int64_t row = (t * n + i) * classes;
-          const T* p = ptr<const T>(log_probs) + row;
-          T* to = ptr<T>(out) + row;
+          const T* p = data_of<T>(log_probs) + row;
+          T* to = target_of<T>(out) + row;
           if (t >= s.steps || none) {
             std::fill(to, to + classes, T(C(0)));
             continue;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::label {
@@ -22,13 +23,6 @@ inline std::vector<int64_t> read(const Tensor& target, int64_t classes, int64_t 
     TG_CHECK(t == ignore || (t >= 0 && t < classes), Index, "{}: target {} is out of bounds for {} classes", op, t,
              classes);
   return labels;
-}
-
-template <class F>
-void dispatch_floating(DType t, F&& f) {
-  dispatch_dtype(t, [&]<class T>() {
-    if constexpr (is_floating_type<T>) f.template operator()<T>();
-  });
 }
 
 // Pairwise, so that the error grows with the logarithm of the count.

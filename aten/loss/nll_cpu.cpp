@@ -19,7 +19,7 @@ void nll_loss_cpu(const Tensor& input, const Tensor& target, const Tensor& weigh
                   int64_t ignore_index, const Tensor& out, const Tensor& out_total) {
   const int64_t classes = input.size(1), inner = inner_size(input.sizes());
   const std::vector<int64_t> labels = label::read(target, classes, ignore_index, "nll_loss");
-  label::dispatch_floating(input.dtype(), [&]<class T>() {
+  dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const T* x = static_cast<const T*>(input.data_ptr());
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
@@ -40,7 +40,7 @@ void nll_loss_backward_cpu(const Tensor& grad_output, const Tensor& target, cons
   const int64_t classes = sizes[1], inner = inner_size(sizes);
   const std::vector<int64_t> labels = label::read(target, classes, ignore_index, "nll_loss");
   if (out.numel() > 0) std::memset(out.data_ptr(), 0, static_cast<size_t>(out.nbytes()));
-  label::dispatch_floating(grad_output.dtype(), [&]<class T>() {
+  dispatch_floating(grad_output.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const label::GradientScale<T> scale(grad_output, total_weight, reduction);
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;

@@ -11,11 +11,6 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 struct Layout {
   int64_t n, channels, spatial;
   int64_t count() const { return n * spatial; }
@@ -34,7 +29,7 @@ std::vector<C> load(const Tensor& t, int64_t channels, C absent) {
   std::vector<C> r(static_cast<size_t>(channels), absent);
   if (t.defined())
     dispatch_floating(t.dtype(), [&]<class P>() {
-      for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(static_cast<compute_t<P>>(ptr<P>(t)[i]));
+      for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(static_cast<compute_t<P>>(target_of<P>(t)[i]));
     });
   return r;
 }
@@ -42,7 +37,8 @@ std::vector<C> load(const Tensor& t, int64_t channels, C absent) {
 // One result per channel, in the dtype of the parameter.
 void store(const std::vector<double>& values, const Tensor& to) {
   dispatch_floating(to.dtype(), [&]<class P>() {
-    for (size_t i = 0; i < values.size(); ++i) ptr<P>(to)[i] = static_cast<P>(static_cast<compute_t<P>>(values[i]));
+    for (size_t i = 0; i < values.size(); ++i)
+      target_of<P>(to)[i] = static_cast<P>(static_cast<compute_t<P>>(values[i]));
   });
 }
 
@@ -168,7 +164,7 @@ void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tenso
   Layout m = layout_of(input);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    const T* x = ptr<T>(input);
+    const T* x = target_of<T>(input);
     size_t channels = static_cast<size_t>(m.channels);
     std::vector<double> sum, squares;
     double count = static_cast<double>(m.count());
@@ -186,12 +182,12 @@ void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tenso
       double is = 1.0 / std::sqrt(v + eps);
       if (!(squares[c] == squares[c])) is = squares[c];  // NaN stays NaN
       centre[c] = static_cast<C>(static_cast<double>(pivot[c]) + d);
-      ptr<C>(mean)[c] = centre[c];
-      ptr<C>(invstd)[c] = static_cast<C>(is);
-      ptr<C>(var)[c] = static_cast<C>(v * count / (count - 1));
+      target_of<C>(mean)[c] = centre[c];
+      target_of<C>(invstd)[c] = static_cast<C>(is);
+      target_of<C>(var)[c] = static_cast<C>(v * count / (count - 1));
       scale[c] = static_cast<C>(static_cast<double>(scale[c]) * is);
     }
-    normalise<T>(m, x, centre, scale, shift, ptr<T>(output));
+    normalise<T>(m, x, centre, scale, shift, target_of<T>(output));
   });
 }
 
@@ -204,7 +200,7 @@ void batch_norm_eval_cpu(const Tensor& input, const Tensor& weight, const Tensor
                    shift = load<C>(bias, m.channels, C(0)), v = load<C>(var, m.channels, C(1));
     for (size_t c = 0; c < scale.size(); ++c)
       scale[c] = static_cast<C>(static_cast<double>(scale[c]) / std::sqrt(static_cast<double>(v[c]) + eps));
-    normalise<T>(m, ptr<T>(input), centre, scale, shift, ptr<T>(out));
+    normalise<T>(m, target_of<T>(input), centre, scale, shift, target_of<T>(out));
   });
 }
 
@@ -214,8 +210,8 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
   Layout m = layout_of(input);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    const T *x = ptr<T>(input), *g = ptr<T>(output);
-    const C *mp = ptr<C>(mean), *is = ptr<C>(invstd);
+    const T *x = target_of<T>(input), *g = target_of<T>(output);
+    const C *mp = target_of<C>(mean), *is = target_of<C>(invstd);
     size_t channels = static_cast<size_t>(m.channels);
     std::vector<double> sum_g, sum_gx;
     channel_sums<T>(
@@ -233,7 +229,7 @@ void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const 
     for (size_t c = 0; c < channels && m.count() > 0; ++c) sum_gx[c] *= static_cast<double>(is[c]);
     store(sum_gx, weight_grad);
     store(sum_g, bias_grad);
-    T* out = ptr<T>(input_grad);
+    T* out = target_of<T>(input_grad);
     const C *sc = scale.data(), *sl = slope.data(), *sh = shift.data();
     for_lines(
         m,

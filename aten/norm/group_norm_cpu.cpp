@@ -11,11 +11,6 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 // Sizes of a call: rows of `channels` x `spatial` elements, one per (sample, group).
 struct Layout {
   int64_t rows, groups, channels, spatial, all_channels;
@@ -35,7 +30,7 @@ std::vector<C> load(const Tensor& t) {
   if (!t.defined()) return r;
   r.resize(static_cast<size_t>(t.numel()));
   dispatch_floating(t.dtype(), [&]<class P>() {
-    for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(static_cast<compute_t<P>>(ptr<P>(t)[i]));
+    for (size_t i = 0; i < r.size(); ++i) r[i] = static_cast<C>(static_cast<compute_t<P>>(target_of<P>(t)[i]));
   });
   return r;
 }
@@ -44,7 +39,7 @@ std::vector<C> load(const Tensor& t) {
 template <class C>
 void store(const C* values, const Tensor& to) {
   dispatch_floating(to.dtype(), [&]<class P>() {
-    for (int64_t i = 0; i < to.numel(); ++i) ptr<P>(to)[i] = static_cast<P>(static_cast<compute_t<P>>(values[i]));
+    for (int64_t i = 0; i < to.numel(); ++i) target_of<P>(to)[i] = static_cast<P>(static_cast<compute_t<P>>(values[i]));
   });
 }
 
@@ -154,8 +149,8 @@ void group_norm_cpu(const Tensor& input, int64_t samples, int64_t channels, int6
   Layout m = layout_of(input, samples, channels, groups);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    forward<T>(m, ptr<T>(input), load<C>(weight), load<C>(bias), eps, center, ptr<T>(output), ptr<C>(mean),
-               ptr<C>(rstd));
+    forward<T>(m, target_of<T>(input), load<C>(weight), load<C>(bias), eps, center, target_of<T>(output),
+               target_of<C>(mean), target_of<C>(rstd));
   });
 }
 
@@ -166,9 +161,14 @@ void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samp
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     std::vector<C> w = load<C>(weight);
-    Backward<T> step{
-        m,      ptr<T>(output),    ptr<T>(input), w.empty() ? nullptr : w.data(), ptr<C>(mean), ptr<C>(rstd),
-        center, ptr<T>(input_grad)};
+    Backward<T> step{m,
+                     target_of<T>(output),
+                     target_of<T>(input),
+                     w.empty() ? nullptr : w.data(),
+                     target_of<C>(mean),
+                     target_of<C>(rstd),
+                     center,
+                     target_of<T>(input_grad)};
     // Every chunk of rows sums into a line of its own; at most 64 lines, added in order.
     int64_t grain = std::max(m.grain(), (m.rows + 15) / 16);
     Split split = split_range(m.rows, grain);

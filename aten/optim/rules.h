@@ -32,15 +32,28 @@ namespace tapegrad::optim::rules {
 // What the formulas need beyond + - * /; recorded.cpp has the same for tensors.
 TG_HD inline double number(double x) { return x; }
 template <class C>
-requires std::is_floating_point_v<C> TG_HD C root(C x) { return std::sqrt(x); }
+  requires std::is_floating_point_v<C>
+TG_HD C root(C x) {
+  return std::sqrt(x);
+}
 template <class C>
-requires std::is_floating_point_v<C> TG_HD C magnitude(C x) { return std::abs(x); }
+  requires std::is_floating_point_v<C>
+TG_HD C magnitude(C x) {
+  return std::abs(x);
+}
 template <class C>
-requires std::is_floating_point_v<C> TG_HD C larger(C a, C b) { return a > b ? a : b; }
+  requires std::is_floating_point_v<C>
+TG_HD C larger(C a, C b) {
+  return a > b ? a : b;
+}
 template <class C>
-requires std::is_floating_point_v<C> TG_HD C smaller(C a, C b) { return a < b ? a : b; }
+  requires std::is_floating_point_v<C>
+TG_HD C smaller(C a, C b) {
+  return a < b ? a : b;
+}
 template <class C>
-requires std::is_floating_point_v<C> TG_HD C by_sign(C x, C positive, C zero, C negative) {
+  requires std::is_floating_point_v<C>
+TG_HD C by_sign(C x, C positive, C zero, C negative) {
   return x > C(0) ? positive : x < C(0) ? negative : zero;
 }
 TG_HD inline double power(double base, double exponent) { return std::pow(base, exponent); }
@@ -78,6 +91,10 @@ struct Plan {
   int variant = 0;
 
   TG_HD void ascend(const S& maximize) { sign = number(maximize) != 0 ? -1 : 1; }
+  TG_HD void begin(const S& maximize, const S& weight) {
+    ascend(maximize);
+    weight_decay = weight;
+  }
   TG_HD void decay_by(const S& rate, const S& weight, bool decoupled) {
     if (decoupled)
       decay = 1 - rate * weight;
@@ -102,8 +119,7 @@ struct Sgd {
   static constexpr int slots(int variant) { return variant == 0 ? 0 : 1; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    plan.ascend(o[kMaximize]);
-    plan.weight_decay = o[kWeightDecay];
+    plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.variant = number(o[kMomentum]) == 0 ? 0 : number(o[kNesterov]) == 0 ? 1 : 2;
     plan.c[0] = o[kLr];
     plan.c[1] = state.first ? S(0) : o[kMomentum];  // the first step sets the buffer to the gradient
@@ -122,6 +138,30 @@ struct Sgd {
 };
 
 constexpr const char* kStep[] = {"step"};
+
+// What most rules have in common: the step is all that they count, and they have one loop, over `kTensors` tensors of
+// state.
+template <int kTensors>
+struct OneLoop {
+  static constexpr const char* const* scalars = kStep;
+  static constexpr int kScalars = 1, kVariants = 1;
+  static constexpr int slots(int) { return kTensors; }
+};
+
+// The running means of the gradient and of its square, which Adam and its relatives keep: c[0] to c[3] and the first
+// two states.
+template <class S>
+TG_HD void prepare_moments(Plan<S>& plan, const S& beta1, const S& beta2, const S& eps) {
+  plan.c[0] = 1 - beta1;
+  plan.c[1] = beta2;
+  plan.c[2] = 1 - beta2;
+  plan.c[3] = eps;
+}
+template <class C>
+TG_HD void update_moments(const C& g, C* s, const C* c) {
+  s[0] = s[0] + c[0] * (g - s[0]);
+  s[1] = c[1] * s[1] + c[2] * g * g;
+}
 
 // Kingma and Ba, 2015; amsgrad of Reddi et al., 2018; decoupled decay of Loshchilov and Hutter, 2019.
 struct Adam {
@@ -144,38 +184,29 @@ struct Adam {
     plan.ascend(o[kMaximize]);
     plan.decay_by(o[kLr], o[kWeightDecay], number(o[kDecoupled]) != 0);
     plan.variant = number(o[kAmsgrad]) != 0;
-    plan.c[0] = 1 - o[kBeta1];
-    plan.c[1] = o[kBeta2];
-    plan.c[2] = 1 - o[kBeta2];
-    plan.c[3] = o[kEps];
+    prepare_moments(plan, o[kBeta1], o[kBeta2], o[kEps]);
     plan.c[4] = o[kLr] / (1 - power(o[kBeta1], step));
     plan.c[5] = root(1 - power(o[kBeta2], step));
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
-    s[0] = s[0] + c[0] * (g - s[0]);
-    s[1] = c[1] * s[1] + c[2] * g * g;
+    update_moments(g, s, c);
     if constexpr (kVariant == 1) s[2] = larger(s[2], s[1]);
     p = p - c[4] * s[0] / (root(s[1 + kVariant]) / c[5] + c[3]);
   }
 };
 
 // Duchi, Hazan and Singer, 2011.
-struct Adagrad {
+struct Adagrad : OneLoop<1> {
   static constexpr const char* kName = "Adagrad";
   enum { kLr, kLrDecay, kEps, kWeightDecay, kInitial, kMaximize };
   static constexpr Option options[] = {
       {"lr"}, {"lr_decay"}, {"eps"}, {"weight_decay"}, {"initial_accumulator_value"}, flag("maximize")};
-  static constexpr const char* const* scalars = kStep;
-  static constexpr int kScalars = 1;
   static StateTensors states(const double* o) { return {1, {{"sum", o[kInitial]}}}; }
 
-  static constexpr int kVariants = 1;
-  static constexpr int slots(int) { return 1; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    plan.ascend(o[kMaximize]);
-    plan.weight_decay = o[kWeightDecay];
+    plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.c[0] = o[kLr] / (1 + (state.values[0] - 1) * o[kLrDecay]);
     plan.c[1] = o[kEps];
   }
@@ -205,8 +236,7 @@ struct RmsProp {
   static constexpr int slots(int variant) { return 1 + (variant & 1) + (variant >> 1); }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
-    plan.ascend(o[kMaximize]);
-    plan.weight_decay = o[kWeightDecay];
+    plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.variant = (number(o[kMomentum]) > 0 ? 1 : 0) + (number(o[kCentered]) != 0 ? 2 : 0);
     plan.c[0] = o[kLr];
     plan.c[1] = o[kAlpha];
@@ -234,20 +264,15 @@ struct RmsProp {
 };
 
 // Zeiler, 2012.
-struct Adadelta {
+struct Adadelta : OneLoop<2> {
   static constexpr const char* kName = "Adadelta";
   enum { kLr, kRho, kEps, kWeightDecay, kMaximize };
   static constexpr Option options[] = {{"lr"}, {"rho"}, {"eps"}, {"weight_decay"}, flag("maximize")};
-  static constexpr const char* const* scalars = kStep;
-  static constexpr int kScalars = 1;
   static StateTensors states(const double*) { return {2, {{"square_avg"}, {"acc_delta"}}}; }
 
-  static constexpr int kVariants = 1;
-  static constexpr int slots(int) { return 2; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
-    plan.ascend(o[kMaximize]);
-    plan.weight_decay = o[kWeightDecay];
+    plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.c[0] = o[kLr];
     plan.c[1] = o[kRho];
     plan.c[2] = 1 - o[kRho];
@@ -263,20 +288,15 @@ struct Adadelta {
 };
 
 // Kingma and Ba, 2015, section 7.1.
-struct Adamax {
+struct Adamax : OneLoop<2> {
   static constexpr const char* kName = "Adamax";
   enum { kLr, kBeta1, kBeta2, kEps, kWeightDecay, kMaximize };
   static constexpr Option options[] = {{"lr"}, {"betas", 0}, {"betas", 1}, {"eps"}, {"weight_decay"}, flag("maximize")};
-  static constexpr const char* const* scalars = kStep;
-  static constexpr int kScalars = 1;
   static StateTensors states(const double*) { return {2, {{"exp_avg"}, {"exp_inf"}}}; }
 
-  static constexpr int kVariants = 1;
-  static constexpr int slots(int) { return 2; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    plan.ascend(o[kMaximize]);
-    plan.weight_decay = o[kWeightDecay];
+    plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.c[0] = 1 - o[kBeta1];
     plan.c[1] = o[kBeta2];
     plan.c[2] = o[kEps];
@@ -293,7 +313,7 @@ struct Adamax {
 constexpr const char* kStepAndProduct[] = {"step", "mu_product"};
 
 // Dozat, 2016.
-struct NAdam {
+struct NAdam : OneLoop<2> {
   static constexpr const char* kName = "NAdam";
   enum { kLr, kBeta1, kBeta2, kEps, kWeightDecay, kMomentumDecay, kMaximize, kDecoupled };
   static constexpr Option options[] = {
@@ -303,8 +323,6 @@ struct NAdam {
   static constexpr int kScalars = 2;
   static StateTensors states(const double*) { return {2, {{"exp_avg"}, {"exp_avg_sq"}}}; }
 
-  static constexpr int kVariants = 1;
-  static constexpr int slots(int) { return 2; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     const double step = state.values[0], decay = number(o[kMomentumDecay]);
@@ -315,18 +333,14 @@ struct NAdam {
     const S next = o[kBeta1] * (1 - 0.5 * std::pow(0.96, (step + 1) * decay));
     const double product = state.rounded(state.values[1] * state.rounded(number(mu)));
     state.values[1] = product;
-    plan.c[0] = 1 - o[kBeta1];
-    plan.c[1] = o[kBeta2];
-    plan.c[2] = 1 - o[kBeta2];
-    plan.c[3] = o[kEps];
+    prepare_moments(plan, o[kBeta1], o[kBeta2], o[kEps]);
     plan.c[4] = root(1 - power(o[kBeta2], step));
     plan.c[5] = o[kLr] * (1 - mu) / (1 - product);
     plan.c[6] = o[kLr] * next / (1 - product * next);
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
-    s[0] = s[0] + c[0] * (g - s[0]);
-    s[1] = c[1] * s[1] + c[2] * g * g;
+    update_moments(g, s, c);
     p = p - (c[5] * g + c[6] * s[0]) / (root(s[1]) / c[4] + c[3]);
   }
 };
@@ -352,10 +366,7 @@ struct RAdam {
     const S longest = 2 / (1 - o[kBeta2]) - 1;
     const S length = longest - 2 * step * power(o[kBeta2], step) / correction;
     plan.variant = number(length) > 5;
-    plan.c[0] = 1 - o[kBeta1];
-    plan.c[1] = o[kBeta2];
-    plan.c[2] = 1 - o[kBeta2];
-    plan.c[3] = o[kEps];
+    prepare_moments(plan, o[kBeta1], o[kBeta2], o[kEps]);
     plan.c[4] = o[kLr] / (1 - power(o[kBeta1], step));
     if (plan.variant == 1)
       plan.c[4] = plan.c[4] * root(correction) *
@@ -363,8 +374,7 @@ struct RAdam {
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
-    s[0] = s[0] + c[0] * (g - s[0]);
-    s[1] = c[1] * s[1] + c[2] * g * g;
+    update_moments(g, s, c);
     if constexpr (kVariant == 0)
       p = p - c[4] * s[0];
     else
@@ -373,17 +383,13 @@ struct RAdam {
 };
 
 // Riedmiller and Braun, 1993.
-struct Rprop {
+struct Rprop : OneLoop<2> {
   static constexpr const char* kName = "Rprop";
   enum { kLr, kEtaMinus, kEtaPlus, kLeast, kMost, kMaximize };
   static constexpr Option options[] = {{"lr"},          {"etas", 0}, {"etas", 1}, {"step_sizes", 0}, {"step_sizes", 1},
                                        flag("maximize")};
-  static constexpr const char* const* scalars = kStep;
-  static constexpr int kScalars = 1;
   static StateTensors states(const double* o) { return {2, {{"prev"}, {"step_size", o[kLr]}}}; }
 
-  static constexpr int kVariants = 1;
-  static constexpr int slots(int) { return 2; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>&, Plan<S>& plan) {
     plan.ascend(o[kMaximize]);
@@ -419,8 +425,7 @@ struct Asgd {
       state.values[2] = 1;
     }
     const double eta = state.values[1], mu = state.values[2];
-    plan.ascend(o[kMaximize]);
-    plan.weight_decay = o[kWeightDecay];
+    plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.decay = 1 - o[kLambda] * eta;
     plan.variant = mu != 1;
     plan.c[0] = eta;

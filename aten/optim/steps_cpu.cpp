@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tapegrad/aten/optim/steps.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -55,29 +56,17 @@ void run_rule(const optim::RuleRun& run) {
   }
 }
 
-template <class T>
-void run_typed(int rule, const optim::RuleRun& run) {
-  using Loop = void (*)(const optim::RuleRun&);
-  using namespace optim::rules;
-#define TG_LOOP(name) &run_rule<T, name>,
-  static constexpr Loop loops[] = {TG_OPTIM_RULES(TG_LOOP)};
-#undef TG_LOOP
-  loops[rule](run);
-}
-
 }  // namespace
 
 void fused_rule(int rule, DType dtype, const optim::RuleRun& run) {
-  switch (dtype) {
-    case DType::float32:
-      return run_typed<float>(rule, run);
-    case DType::float64:
-      return run_typed<double>(rule, run);
-    case DType::float16:
-      return run_typed<Half>(rule, run);
-    default:
-      return run_typed<BFloat16>(rule, run);
-  }
+  dispatch_floating(dtype, [&]<class T>() {
+    using Loop = void (*)(const optim::RuleRun&);
+    using namespace optim::rules;
+#define TG_LOOP(name) &run_rule<T, name>,
+    static constexpr Loop loops[] = {TG_OPTIM_RULES(TG_LOOP)};
+#undef TG_LOOP
+    loops[rule](run);
+  });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

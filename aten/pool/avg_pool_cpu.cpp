@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/serial_for.h"
@@ -12,15 +13,10 @@ namespace {
 using pool::Window;
 using pool::Windows;
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 // Sum of a line, in lanes when it is long.
 template <class C, class T>
 C line_sum(const T* p, int64_t n) {
-  constexpr int64_t kLanes = 32;  // above 16, up to which g++ unrolls before it vectorises
+  constexpr int64_t kLanes = blocks::kWidth;
   if (n < kLanes) {
     C s = 0;
     for (int64_t i = 0; i < n; ++i) s = math::add(s, static_cast<C>(p[i]));
@@ -101,8 +97,9 @@ void avg_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
                   const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::plain_windows(input.sizes(), out.sizes(), kernel_size, stride, padding, {}, count_include_pad);
-  dispatch_real(out.dtype(),
-                [&]<class T>() { mean_windows<T>(w, divisor_override.value_or(0), ptr<T>(input), ptr<T>(out)); });
+  dispatch_real(out.dtype(), [&]<class T>() {
+    mean_windows<T>(w, divisor_override.value_or(0), target_of<T>(input), target_of<T>(out));
+  });
 }
 
 void avg_pool_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan kernel_size, IntSpan stride, IntSpan padding,
@@ -110,20 +107,21 @@ void avg_pool_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan kernel_
                        const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::plain_windows(input_size, output.sizes(), kernel_size, stride, padding, {}, count_include_pad);
-  dispatch_real(out.dtype(),
-                [&]<class T>() { spread_windows<T>(w, divisor_override.value_or(0), ptr<T>(output), ptr<T>(out)); });
+  dispatch_real(out.dtype(), [&]<class T>() {
+    spread_windows<T>(w, divisor_override.value_or(0), target_of<T>(output), target_of<T>(out));
+  });
 }
 
 void adaptive_avg_pool_cpu(const Tensor& input, IntSpan output_size, const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::adaptive_windows(input.sizes(), out.sizes(), output_size.size());
-  dispatch_real(out.dtype(), [&]<class T>() { mean_windows<T>(w, 0, ptr<T>(input), ptr<T>(out)); });
+  dispatch_real(out.dtype(), [&]<class T>() { mean_windows<T>(w, 0, target_of<T>(input), target_of<T>(out)); });
 }
 
 void adaptive_avg_pool_grad_cpu(const Tensor& output, IntSpan input_size, int64_t spatial, const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::adaptive_windows(input_size, output.sizes(), static_cast<size_t>(spatial));
-  dispatch_real(out.dtype(), [&]<class T>() { spread_windows<T>(w, 0, ptr<T>(output), ptr<T>(out)); });
+  dispatch_real(out.dtype(), [&]<class T>() { spread_windows<T>(w, 0, target_of<T>(output), target_of<T>(out)); });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -8,11 +8,6 @@
 namespace tapegrad::cpu::TG_ISA {
 namespace {
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 // Where the windows of one dimension begin.
 template <class C>
 void places(C sample, int64_t in, int64_t out, int64_t kernel, Table<int64_t>& start) {
@@ -45,11 +40,11 @@ void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan o
             start[d] = {0};
             continue;
           }
-          const C sample = static_cast<C>(ptr<const T>(
+          const C sample = static_cast<C>(data_of<T>(
               random_samples)[pool::fractional_sample(p, static_cast<int64_t>(d), static_cast<int64_t>(spatial))]);
           places<C>(sample, in[d], out[d], kernel[d], start[d]);
         }
-        const T* x = ptr<const T>(input) + p * in_plane;
+        const T* x = data_of<T>(input) + p * in_plane;
         int64_t to = p * out_plane;
         for (int64_t z0 : start[0])
           for (int64_t y0 : start[1])
@@ -67,8 +62,8 @@ void fractional_max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan o
                       at = i;
                     }
                   }
-              ptr<T>(values)[to] = T(best);
-              ptr<int64_t>(indices)[to++] = at;
+              target_of<T>(values)[to] = T(best);
+              target_of<int64_t>(indices)[to++] = at;
             }
       }
     });

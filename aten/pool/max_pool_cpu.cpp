@@ -12,11 +12,6 @@ namespace {
 using pool::Window;
 using pool::Windows;
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
-
 int64_t plane_grain(int64_t work) { return 32768 / std::max<int64_t>(work, 1) + 1; }
 
 // Plain pooling of one line of the output: for each element of the window the whole line is compared at once. Equal
@@ -127,8 +122,8 @@ void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
             scratch.best.resize(static_cast<size_t>(w.out[2]));
             scratch.where.resize(static_cast<size_t>(w.out[2]));
             scratch.done(work);
-            max_row<T, Index>(w, wz, wy, stride_x, pad_x, kernel_x, ptr<T>(input) + p * w.in_plane(),
-                              ptr<T>(values) + to, ptr<int64_t>(indices) + to, scratch.best.data(),
+            max_row<T, Index>(w, wz, wy, stride_x, pad_x, kernel_x, target_of<T>(input) + p * w.in_plane(),
+                              target_of<T>(values) + to, target_of<int64_t>(indices) + to, scratch.best.data(),
                               scratch.where.data());
           });
     };
@@ -146,8 +141,8 @@ void adaptive_max_pool_cpu(const Tensor& input, IntSpan output_size, const Tenso
   dispatch_real(input.dtype(), [&]<class T>() {
     pool::for_rows<WorkCount>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
                               [&](int64_t p, const Window& wz, const Window& wy, int64_t to, WorkCount& done) {
-                                max_window_row<T>(w, wz, wy, ptr<T>(input) + p * w.in_plane(), ptr<T>(values) + to,
-                                                  ptr<int64_t>(indices) + to, done);
+                                max_window_row<T>(w, wz, wy, target_of<T>(input) + p * w.in_plane(),
+                                                  target_of<T>(values) + to, target_of<int64_t>(indices) + to, done);
                               });
   });
 }
@@ -155,11 +150,11 @@ void adaptive_max_pool_cpu(const Tensor& input, IntSpan output_size, const Tenso
 void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatial, const Tensor& out) {
   if (out.numel() == 0) return;
   int64_t in = last_sizes(input.sizes(), spatial), n = last_sizes(indices.sizes(), spatial);
-  const int64_t* at = ptr<int64_t>(indices);
+  const int64_t* at = target_of<int64_t>(indices);
   check_indices("max_unpool", at, indices.numel(), in);
   dispatch_bytes(out.dtype(), [&]<class T>() {
-    const T* x = ptr<T>(input);
-    T* y = ptr<T>(out);
+    const T* x = target_of<T>(input);
+    T* y = target_of<T>(out);
     parallel_for(0, out.numel() / n, plane_grain(n), [&](int64_t first, int64_t last) {
       for (int64_t p = first; p < last; ++p)
         serial_for(p * n, (p + 1) * n, [&](int64_t begin, int64_t end) {
@@ -172,12 +167,12 @@ void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatia
 void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
                        bool accumulate, const Tensor& out) {
   int64_t in = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
-  const int64_t* at = ptr<int64_t>(indices);
+  const int64_t* at = target_of<int64_t>(indices);
   if (output.numel() > 0) check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in);
   if (out.numel() == 0) return;
   dispatch_real(out.dtype(), [&]<class T>() {
-    const T* y = ptr<T>(output);
-    T* x = ptr<T>(out);
+    const T* y = target_of<T>(output);
+    T* x = target_of<T>(out);
     parallel_for(0, out.numel() / in, plane_grain(in + n), [&](int64_t first, int64_t last) {
       for (int64_t p = first; p < last; ++p) {
         T* plane = x + p * in;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <memory>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/kernels_copy.h"
@@ -68,11 +69,7 @@ void toss_into(const Tensor& self, double p, PhiloxState state) {
 
 // Probabilities per element: checked, then compared with 64-bit draws.
 void toss_each(const Tensor& probabilities, const Tensor& out, PhiloxState state) {
-  Tensor p = probabilities;
-  if (!p.is_contiguous() || p.sizes() != out.sizes()) {
-    p = empty_tensor(out.sizes(), probabilities.dtype());
-    copy_cpu(p, probabilities, false);
-  }
+  const Tensor p = contiguous_as(probabilities, out.sizes(), probabilities.dtype(), out.device());
   Tensor tosses = empty_tensor(out.sizes(), DType::bool_);
   bool* to = static_cast<bool*>(tosses.data_ptr());
   dispatch_dtype(p.dtype(), [&]<class T>() {

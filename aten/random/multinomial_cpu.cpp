@@ -118,11 +118,7 @@ void without_replacement(const double* weights, int64_t categories, int64_t samp
 
 void multinomial_cpu(const Tensor& given, int64_t num_samples, bool replacement, const GeneratorPtr&,
                      const PhiloxState& state, const Tensor& out) {
-  Tensor input = given;
-  if (!input.is_contiguous()) {
-    input = empty_tensor(given.sizes(), given.dtype());
-    copy_cpu(input, given, false);
-  }
+  const Tensor input = contiguous_or_copy(given);
   const int64_t categories = input.size(-1), rows = categories ? input.numel() / categories : 0;
   const int64_t blocks = (categories + kBlock - 1) / kBlock, padded = blocks * kBlock;
   const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, categories));

@@ -1,21 +1,17 @@
 // Distributions that are drawn by rejection (rejection.h).
 #include <cmath>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/aten/random/rejection.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
 using Gen = const GeneratorPtr&;
 
 namespace {
-
-Tensor in_double(const Tensor& t, IntSpan sizes) {
-  Tensor wide = empty_tensor(sizes, DType::float64);
-  copy_cpu(wide, t, false);
-  return wide;
-}
 
 // out = draw(element's number)
 template <class F>
@@ -31,8 +27,8 @@ void draw_each(const Tensor& out, F&& draw) {
 }  // namespace
 
 void poisson_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
-  const Tensor rates = in_double(input, input.sizes());
-  const auto* rate = static_cast<const double*>(rates.data_ptr());
+  const Tensor rates = contiguous_as(input, DType::float64);
+  const auto* rate = data_of<double>(rates);
   for (int64_t i = 0; i < rates.numel(); ++i)
     TG_CHECK(rate[i] >= 0 && rate[i] <= 1e300, Runtime, "poisson: rates must be finite and not negative: got {}",
              rate[i]);
@@ -43,8 +39,8 @@ void poisson_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tenso
 }
 
 void standard_gamma_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
-  const Tensor shapes = in_double(input, input.sizes());
-  const auto* shape = static_cast<const double*>(shapes.data_ptr());
+  const Tensor shapes = contiguous_as(input, DType::float64);
+  const auto* shape = data_of<double>(shapes);
   const double least = limits_of(out.dtype()).first;
   draw_each(out, [&](int64_t i) {
     DrawStream stream(state, i);
@@ -56,8 +52,9 @@ void standard_gamma_cpu(const Tensor& input, Gen, const PhiloxState& state, cons
 // Normalised gamma variates, by their logarithms: of tiny concentrations all variates may be below any number.
 void sample_dirichlet_cpu(const Tensor& input, Gen, const PhiloxState& state, const Tensor& out) {
   if (out.numel() == 0) return;
-  const Tensor drawn = in_double(input, input.sizes());
-  auto* value = static_cast<double*>(drawn.data_ptr());
+  const Tensor shapes = contiguous_as(input, DType::float64), drawn = empty_tensor(out.sizes(), DType::float64);
+  const auto* shape = data_of<double>(shapes);
+  auto* value = target_of<double>(drawn);
   const int64_t n = input.size(-1);
   const auto [least, gap] = limits_of(out.dtype());
   parallel_for(0, out.numel() / n, std::max<int64_t>(1, 512 / n),
@@ -67,7 +64,7 @@ void sample_dirichlet_cpu(const Tensor& input, Gen, const PhiloxState& state, co
                    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
                    for (int64_t k = 0; k < n; ++k) {
                      DrawStream stream(state, row * n + k);
-                     p[k] = log_gamma_variate(p[k], stream);
+                     p[k] = log_gamma_variate(shape[row * n + k], stream);
                      largest = std::max(largest, p[k]);
                    }
                    for (int64_t k = 0; k < n; ++k) sum += p[k] = std::exp(p[k] - largest);
@@ -78,8 +75,9 @@ void sample_dirichlet_cpu(const Tensor& input, Gen, const PhiloxState& state, co
 }
 
 void binomial_cpu(const Tensor& count, const Tensor& prob, Gen, const PhiloxState& state, const Tensor& out) {
-  const Tensor counts = in_double(count, out.sizes()), probs = in_double(prob, out.sizes());
-  const auto *n = static_cast<const double*>(counts.data_ptr()), *p = static_cast<const double*>(probs.data_ptr());
+  const Tensor counts = contiguous_as(count, out.sizes(), DType::float64, out.device()),
+               probs = contiguous_as(prob, out.sizes(), DType::float64, out.device());
+  const auto *n = data_of<double>(counts), *p = data_of<double>(probs);
   for (int64_t i = 0; i < out.numel(); ++i) {
     TG_CHECK(n[i] >= 0 && n[i] <= 9007199254740992.0 && n[i] == std::floor(n[i]), Runtime,
              "binomial: counts must be whole numbers from 0 to 2^53: got {}", n[i]);

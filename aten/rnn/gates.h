@@ -1,16 +1,11 @@
-// The two curves of recurrent cells, written so that a loop over them is all vector arithmetic.
+// The curves of recurrent cells, written so that a loop over them is all vector arithmetic.
 #pragma once
 
 #include <cmath>
 
-#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/rnn/cells.h"
 
 namespace tapegrad::cpu::TG_ISA {
-
-template <class T>
-inline T logistic(T x) {
-  return T(1) / (T(1) + math::exp(-x));
-}
 
 inline double hyperbolic(double x) { return math::tanh(x); }
 
@@ -27,5 +22,16 @@ inline float hyperbolic(float x) {
   const float large = std::copysign(1.0f - 2.0f / (math::exp(2.0f * size) + 1.0f), x);
   return size < 0.625f ? small : large;
 }
+
+struct FastCurves : rnn::cells::Curves {
+  template <class T>
+  static T tanh(T x) {
+    return hyperbolic(x);
+  }
+};
+template <class T>
+using FastLstm = rnn::cells::Lstm<T, FastCurves>;
+template <class T>
+using FastGru = rnn::cells::Gru<T, FastCurves>;
 
 }  // namespace tapegrad::cpu::TG_ISA

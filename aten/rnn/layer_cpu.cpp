@@ -5,6 +5,7 @@
 #include "tapegrad/aten/rnn/gates.h"
 #include "tapegrad/aten/rnn/packed_product.h"
 #include "tapegrad/aten/rnn/walk.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -12,25 +13,20 @@ namespace {
 using rnn::Cell;
 using rnn::Walk;
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
-}
-
 // Sums in `g`, replaced by the gates; h next is out tanh(c next).
 template <class T>
 void lstm_row(int64_t h, T* __restrict g, const T* __restrict bias, const T* __restrict c, T* __restrict c_next,
               T* __restrict out) {
   for (int64_t j = 0; j < h; ++j) {
-    const T in = logistic(g[j] + bias[j]), forget = logistic(g[h + j] + bias[h + j]);
-    const T cell = hyperbolic(g[2 * h + j] + bias[2 * h + j]), gate = logistic(g[3 * h + j] + bias[3 * h + j]);
-    const T next = forget * c[j] + in * cell;
-    g[j] = in;
-    g[h + j] = forget;
-    g[2 * h + j] = cell;
-    g[3 * h + j] = gate;
+    const auto x = FastLstm<T>::from_sums(g[j] + bias[j], g[h + j] + bias[h + j], g[2 * h + j] + bias[2 * h + j],
+                                          g[3 * h + j] + bias[3 * h + j]);
+    const T next = x.next(c[j]);
+    g[j] = x.in;
+    g[h + j] = x.forget;
+    g[2 * h + j] = x.cell;
+    g[3 * h + j] = x.out;
     c_next[j] = next;
-    out[j] = gate * hyperbolic(next);
+    out[j] = x.hidden(next);
   }
 }
 
@@ -39,15 +35,13 @@ template <class T>
 void gru_row(int64_t h, T* __restrict g, const T* __restrict s, const T* __restrict bias, const T* __restrict bias_h,
              const T* __restrict before, T* __restrict out) {
   for (int64_t j = 0; j < h; ++j) {
-    const T reset = logistic(g[j] + bias[j] + (s[j] + bias_h[j]));
-    const T update = logistic(g[h + j] + bias[h + j] + (s[h + j] + bias_h[h + j]));
-    const T part = s[2 * h + j] + bias_h[2 * h + j];
-    const T next = hyperbolic(g[2 * h + j] + bias[2 * h + j] + reset * part);
-    g[j] = reset;
-    g[h + j] = update;
-    g[2 * h + j] = next;
-    g[3 * h + j] = part;
-    out[j] = next + update * (before[j] - next);
+    const auto x = FastGru<T>::from_sums(g[j] + bias[j], g[h + j] + bias[h + j], g[2 * h + j] + bias[2 * h + j],
+                                         s[j] + bias_h[j], s[h + j] + bias_h[h + j], s[2 * h + j] + bias_h[2 * h + j]);
+    g[j] = x.reset;
+    g[h + j] = x.update;
+    g[2 * h + j] = x.next;
+    g[3 * h + j] = x.part;
+    out[j] = x.hidden(before[j]);
   }
 }
 
@@ -118,8 +112,8 @@ class Forward {
 template <class T>
 Tensor joined_bias(int64_t n, const Tensor& a, const Tensor& b) {
   Tensor sum = empty_tensor({n}, dtype_of_v<T>);
-  T* to = ptr<T>(sum);
-  const T *x = ptr<const T>(a), *y = ptr<const T>(b);
+  T* to = target_of<T>(sum);
+  const T *x = data_of<T>(a), *y = data_of<T>(b);
   for (int64_t j = 0; j < n; ++j) to[j] = (x ? x[j] : T(0)) + (y ? y[j] : T(0));
   return sum;
 }
@@ -131,24 +125,24 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
   const int64_t width = w_hh.size(0), h = width / rnn::gate_count(cell), p = hx.size(1), total = input.size(0);
   const int64_t in = input.size(1), n = walk.sequences;
   const bool elman = cell == Cell::Tanh || cell == Cell::Relu;
-  T* first_sums = elman ? ptr<T>(out) : ptr<T>(gates);
+  T* first_sums = elman ? target_of<T>(out) : target_of<T>(gates);
   const int64_t stride = elman ? h : rnn::kept_width(cell, h, sizeof(T));
-  const MatrixRef<T> input_weight{ptr<const T>(w_ih), 1, in};
+  const MatrixRef<T> input_weight{data_of<T>(w_ih), 1, in};
   if (walk.steps < kPackedSteps)
-    gemm<T>(total, width, in, T(1), {ptr<const T>(input), in, 1}, input_weight, T(0), first_sums, stride);
+    gemm<T>(total, width, in, T(1), {data_of<T>(input), in, 1}, input_weight, T(0), first_sums, stride);
   else
-    tall_product<T>(total, in, width, ptr<const T>(input), in, input_weight, first_sums, stride);
+    tall_product<T>(total, in, width, data_of<T>(input), in, input_weight, first_sums, stride);
   Forward<T> layer(walk, cell, h, p);
-  layer.hx = ptr<const T>(hx);
-  layer.cx = ptr<const T>(cx);
-  layer.output = ptr<T>(out);
-  layer.gates = ptr<T>(gates);
-  layer.cells = ptr<T>(cells);
+  layer.hx = data_of<T>(hx);
+  layer.cx = data_of<T>(cx);
+  layer.output = target_of<T>(out);
+  layer.gates = target_of<T>(gates);
+  layer.cells = target_of<T>(cells);
   const Tensor bias = joined_bias<T>(width, b_ih, cell == Cell::Gru ? Tensor() : b_hh);
   const Tensor bias_h = cell == Cell::Gru ? joined_bias<T>(width, b_hh, {}) : Tensor();
-  layer.bias = ptr<const T>(bias);
-  layer.bias_h = ptr<const T>(bias_h);
-  const MatrixRef<T> state_weight{ptr<const T>(w_hh), 1, p}, projection{ptr<const T>(w_hr), 1, h};
+  layer.bias = data_of<T>(bias);
+  layer.bias_h = data_of<T>(bias_h);
+  const MatrixRef<T> state_weight{data_of<T>(w_hh), 1, p}, projection{data_of<T>(w_hr), 1, h};
   const auto scratch = [&](int64_t rows) {  // a GRU's sums, or an LSTM's h before the projection
     return empty_tensor({std::max<int64_t>(1, cell == Cell::Gru ? rows * width
                                               : w_hr.defined()  ? rows * h
@@ -158,7 +152,7 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
 
   if (walk.steps < kPackedSteps) {
     const Tensor room = scratch(n);
-    T *sums = ptr<T>(room), *full = w_hr.defined() ? sums : nullptr;
+    T *sums = target_of<T>(room), *full = w_hr.defined() ? sums : nullptr;
     for (int64_t i = 0; i < walk.steps; ++i) {
       check_interrupt();
       const int64_t count = walk.count(i);
@@ -168,7 +162,7 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
       parallel_for(0, count, 4096 / (h + 1) + 1, [&](int64_t begin, int64_t end) {
         layer.pointwise(i, begin, end, sums + begin * width, full ? full + begin * h : nullptr);
       });
-      if (full) gemm<T>(count, p, h, T(1), {full, h, 1}, projection, T(0), ptr<T>(out) + walk.first(i) * p, p);
+      if (full) gemm<T>(count, p, h, T(1), {full, h, 1}, projection, T(0), target_of<T>(out) + walk.first(i) * p, p);
     }
     return;
   }
@@ -179,7 +173,7 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
   const int64_t work = walk.steps * per_chunk * width * p;
   parallel_for(0, chunks, (int64_t{1} << 19) / (work + 1) + 1, [&](int64_t begin, int64_t end) {
     const Tensor room = scratch(per_chunk);
-    T *sums = ptr<T>(room), *full = w_hr.defined() ? sums : nullptr;
+    T *sums = target_of<T>(room), *full = w_hr.defined() ? sums : nullptr;
     for (int64_t chunk = begin; chunk < end; ++chunk)
       for (int64_t i = 0; i < walk.steps; ++i) {
         const int64_t first = chunk * per_chunk, last = std::min(first + per_chunk, walk.count(i));
@@ -190,7 +184,7 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
         });
         layer.pointwise(i, first, last, sums, full);
         if (full)
-          packed_projection->multiply(last - first, full, h, ptr<T>(out) + (walk.first(i) + first) * p, p, false);
+          packed_projection->multiply(last - first, full, h, target_of<T>(out) + (walk.first(i) + first) * p, p, false);
       }
   });
 }
@@ -212,15 +206,11 @@ void rnn_layer_cpu(const Tensor& input, const Tensor& hx, const Tensor& cx, cons
                    const Tensor& cells) {
   const Walk walk(batch_sizes, reverse);
   const Cell cell = static_cast<Cell>(number);
-  const auto typed = [&]<class T>() {
+  dispatch_precision(input.dtype(), [&]<class T>() {
     run<T>(input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, walk, cell, out, gates, cells);
-    final_states<T>(walk, ptr<const T>(out), ptr<const T>(hx), hx.size(1), ptr<T>(hy));
-    if (cell == Cell::Lstm) final_states<T>(walk, ptr<const T>(cells), ptr<const T>(cx), cx.size(1), ptr<T>(cy));
-  };
-  if (input.dtype() == DType::float32)
-    typed.template operator()<float>();
-  else
-    typed.template operator()<double>();
+    final_states<T>(walk, data_of<T>(out), data_of<T>(hx), hx.size(1), target_of<T>(hy));
+    if (cell == Cell::Lstm) final_states<T>(walk, data_of<T>(cells), data_of<T>(cx), cx.size(1), target_of<T>(cy));
+  });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

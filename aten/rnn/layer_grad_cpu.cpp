@@ -4,6 +4,7 @@
 #include "tapegrad/aten/rnn/gates.h"
 #include "tapegrad/aten/rnn/packed_product.h"
 #include "tapegrad/aten/rnn/walk.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -11,24 +12,19 @@ namespace {
 using rnn::Cell;
 using rnn::Walk;
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return t.defined() ? static_cast<T*>(t.data_ptr()) : nullptr;
-}
-
 // `dh`: gradient of this step's h by its output (or the projection); `carry`, unless null: by the steps after it.
 template <class T>
 void lstm_row(int64_t h, const T* __restrict dh, const T* __restrict carry, const T* __restrict g,
               const T* __restrict before, const T* __restrict c, T* __restrict dc, T* __restrict dg) {
   for (int64_t j = 0; j < h; ++j) {
-    const T in = g[j], forget = g[h + j], cell = g[2 * h + j], gate = g[3 * h + j];
-    const T d = carry ? dh[j] + carry[j] : dh[j], t = hyperbolic(c[j]);
-    const T e = dc[j] + d * gate * (T(1) - t * t);
-    dg[j] = e * cell * in * (T(1) - in);
-    dg[h + j] = e * before[j] * forget * (T(1) - forget);
-    dg[2 * h + j] = e * in * (T(1) - cell * cell);
-    dg[3 * h + j] = d * t * gate * (T(1) - gate);
-    dc[j] = e * forget;
+    const T d = carry ? dh[j] + carry[j] : dh[j];
+    const rnn::cells::LstmGrad<T, FastCurves> to({g[j], g[h + j], g[2 * h + j], g[3 * h + j]}, before[j], c[j], d,
+                                                 dc[j]);
+    dg[j] = to.in;
+    dg[h + j] = to.forget;
+    dg[2 * h + j] = to.cell;
+    dg[3 * h + j] = to.out;
+    dc[j] = to.before;
   }
 }
 
@@ -37,16 +33,13 @@ template <class T>
 void gru_row(int64_t h, const T* __restrict dh, T* __restrict carry, const T* __restrict g, const T* __restrict before,
              T* __restrict dx, T* __restrict ds) {
   for (int64_t j = 0; j < h; ++j) {
-    const T reset = g[j], update = g[h + j], next = g[2 * h + j], part = g[3 * h + j];
-    const T d = dh[j] + carry[j];
-    const T dn = d * (T(1) - update) * (T(1) - next * next);
-    const T dr = dn * part * reset * (T(1) - reset);
-    const T du = d * (before[j] - next) * update * (T(1) - update);
-    dx[j] = ds[j] = dr;
-    dx[h + j] = ds[h + j] = du;
-    dx[2 * h + j] = dn;
-    ds[2 * h + j] = dn * reset;
-    carry[j] = d * update;
+    const rnn::cells::GruGrad<T, FastCurves> to({g[j], g[h + j], g[2 * h + j], g[3 * h + j]}, before[j],
+                                                dh[j] + carry[j]);
+    dx[j] = ds[j] = to.reset;
+    dx[h + j] = ds[h + j] = to.update;
+    dx[2 * h + j] = to.next;
+    ds[2 * h + j] = to.part;
+    carry[j] = to.before;
   }
 }
 
@@ -116,7 +109,7 @@ class Backward {
   }
 
   void run() {
-    const MatrixRef<T> weight{ptr<const T>(s_.w_hh), p_, 1}, projection{ptr<const T>(s_.w_hr), h_, 1};
+    const MatrixRef<T> weight{data_of<T>(s_.w_hh), p_, 1}, projection{data_of<T>(s_.w_hr), h_, 1};
     const int64_t n = walk_.sequences;
     if (walk_.steps < kPackedSteps) {
       const Tensor room = scratch(n);
@@ -125,13 +118,13 @@ class Backward {
         const int64_t count = walk_.count(i);
         if (s_.w_hr.defined()) {
           through_projection(i, 0, count);
-          gemm<T>(count, h_, p_, T(1), {ptr<const T>(for_projection_) + walk_.first(i) * p_, p_, 1}, projection, T(0),
-                  ptr<T>(room), h_);
+          gemm<T>(count, h_, p_, T(1), {data_of<T>(for_projection_) + walk_.first(i) * p_, p_, 1}, projection, T(0),
+                  target_of<T>(room), h_);
         }
         parallel_for(0, count, 4096 / (h_ + 1) + 1, [&](int64_t begin, int64_t end) {
-          pointwise(i, begin, end, ptr<T>(room) + (s_.w_hr.defined() ? begin * h_ : 0));
+          pointwise(i, begin, end, target_of<T>(room) + (s_.w_hr.defined() ? begin * h_ : 0));
         });
-        gemm<T>(count, p_, width_, T(1), {ptr<const T>(for_state_) + walk_.first(i) * stride_, stride_, 1}, weight,
+        gemm<T>(count, p_, width_, T(1), {data_of<T>(for_state_) + walk_.first(i) * stride_, stride_, 1}, weight,
                 T(cell_ == Cell::Gru ? 1 : 0), carry_, p_);
       }
       return;
@@ -151,11 +144,11 @@ class Backward {
           const int64_t at = walk_.first(i) + first;
           if (packed_projection) {
             through_projection(i, first, last);
-            packed_projection->multiply(last - first, ptr<const T>(for_projection_) + at * p_, p_, ptr<T>(room), h_,
+            packed_projection->multiply(last - first, data_of<T>(for_projection_) + at * p_, p_, target_of<T>(room), h_,
                                         false);
           }
-          pointwise(i, first, last, ptr<T>(room));
-          packed.multiply(last - first, ptr<const T>(for_state_) + at * stride_, stride_, carry_ + first * p_, p_,
+          pointwise(i, first, last, target_of<T>(room));
+          packed.multiply(last - first, data_of<T>(for_state_) + at * stride_, stride_, carry_ + first * p_, p_,
                           cell_ == Cell::Gru);
         }
     });
@@ -163,17 +156,17 @@ class Backward {
 
   void input_gradient(T* to) const {
     const int64_t in = s_.input.size(1);
-    const MatrixRef<T> weight{ptr<const T>(s_.w_ih), in, 1};
+    const MatrixRef<T> weight{data_of<T>(s_.w_ih), in, 1};
     if (walk_.steps < kPackedSteps)
-      gemm<T>(total_, in, width_, T(1), {ptr<const T>(for_input_), stride_, 1}, weight, T(0), to, in);
+      gemm<T>(total_, in, width_, T(1), {data_of<T>(for_input_), stride_, 1}, weight, T(0), to, in);
     else
-      tall_product<T>(total_, width_, in, ptr<const T>(for_input_), stride_, weight, to, in);
+      tall_product<T>(total_, width_, in, data_of<T>(for_input_), stride_, weight, to, in);
   }
 
   void weight_gradients(T* w_ih, T* w_hh, T* b_ih, T* b_hh, T* w_hr) const {
     const int64_t in = s_.input.size(1);
-    const T *dx = ptr<const T>(for_input_), *ds = ptr<const T>(for_state_);
-    gemm<T>(width_, in, total_, T(1), {dx, 1, stride_}, {ptr<const T>(s_.input), in, 1}, T(0), w_ih, in);
+    const T *dx = data_of<T>(for_input_), *ds = data_of<T>(for_state_);
+    gemm<T>(width_, in, total_, T(1), {dx, 1, stride_}, {data_of<T>(s_.input), in, 1}, T(0), w_ih, in);
     state_weight(ds, w_hh);
     column_sums<T>(dx, stride_, total_, width_, b_ih);
     if (ds != dx)
@@ -181,8 +174,7 @@ class Backward {
     else
       std::copy_n(b_ih, width_, b_hh);
     if (s_.w_hr.defined())
-      gemm<T>(p_, h_, total_, T(1), {ptr<const T>(for_projection_), 1, p_}, {ptr<const T>(full_), h_, 1}, T(0), w_hr,
-              h_);
+      gemm<T>(p_, h_, total_, T(1), {data_of<T>(for_projection_), 1, p_}, {data_of<T>(full_), h_, 1}, T(0), w_hr, h_);
   }
 
  private:
@@ -194,10 +186,9 @@ class Backward {
   void through_projection(int64_t i, int64_t first, int64_t last) {
     const int64_t at = walk_.first(i);
     for (int64_t row = first; row < last; ++row) {
-      const T *dh = ptr<const T>(s_.grad_output) + (at + row) * p_, *carry = carry_ + row * p_;
-      const T *gate = ptr<const T>(s_.gates) + (at + row) * kept_ + 3 * h_,
-              *c = ptr<const T>(s_.cells) + (at + row) * h_;
-      T *d = ptr<T>(for_projection_) + (at + row) * p_, *h = ptr<T>(full_) + (at + row) * h_;
+      const T *dh = data_of<T>(s_.grad_output) + (at + row) * p_, *carry = carry_ + row * p_;
+      const T *gate = data_of<T>(s_.gates) + (at + row) * kept_ + 3 * h_, *c = data_of<T>(s_.cells) + (at + row) * h_;
+      T *d = target_of<T>(for_projection_) + (at + row) * p_, *h = target_of<T>(full_) + (at + row) * h_;
       for (int64_t j = 0; j < p_; ++j) d[j] = dh[j] + carry[j];
       for (int64_t j = 0; j < h_; ++j) h[j] = gate[j] * hyperbolic(c[j]);
     }
@@ -207,18 +198,18 @@ class Backward {
     const int64_t at = walk_.first(i);
     for (int64_t row = first; row < last; ++row) {
       const int64_t r = at + row;
-      const T *dh = ptr<const T>(s_.grad_output) + r * p_, *g = ptr<const T>(s_.gates) + r * kept_;
-      T *dx = ptr<T>(for_input_) + r * stride_, *carry = carry_ + row * p_;
+      const T *dh = data_of<T>(s_.grad_output) + r * p_, *g = data_of<T>(s_.gates) + r * kept_;
+      T *dx = target_of<T>(for_input_) + r * stride_, *carry = carry_ + row * p_;
       if (cell_ == Cell::Lstm) {
         const bool direct = !s_.w_hr.defined();
         lstm_row<T>(h_, direct ? dh : projected + (row - first) * h_, direct ? carry : nullptr, g,
-                    walk_.previous<T>(i, row, ptr<const T>(s_.cells), ptr<const T>(s_.cx), h_),
-                    ptr<const T>(s_.cells) + r * h_, carry_c_ + row * h_, dx);
+                    walk_.previous<T>(i, row, data_of<T>(s_.cells), data_of<T>(s_.cx), h_),
+                    data_of<T>(s_.cells) + r * h_, carry_c_ + row * h_, dx);
       } else if (cell_ == Cell::Gru) {
-        gru_row<T>(h_, dh, carry, g, walk_.previous<T>(i, row, ptr<const T>(s_.output), ptr<const T>(s_.hx), p_), dx,
-                   ptr<T>(for_state_) + r * stride_);
+        gru_row<T>(h_, dh, carry, g, walk_.previous<T>(i, row, data_of<T>(s_.output), data_of<T>(s_.hx), p_), dx,
+                   target_of<T>(for_state_) + r * stride_);
       } else {
-        elman_row<T>(h_, dh, carry, ptr<const T>(s_.output) + r * p_, dx, cell_ == Cell::Relu);
+        elman_row<T>(h_, dh, carry, data_of<T>(s_.output) + r * p_, dx, cell_ == Cell::Relu);
       }
     }
   }
@@ -226,7 +217,7 @@ class Backward {
   // Sum over all rows of the gates' gradient times the state before. With as many rows in every step the states before
   // are the initial one and the output shifted by a step; else they are gathered.
   void state_weight(const T* ds, T* to) const {
-    const T *initial = ptr<const T>(s_.hx), *output = ptr<const T>(s_.output);
+    const T *initial = data_of<T>(s_.hx), *output = data_of<T>(s_.output);
     const int64_t n = walk_.sequences;
     const auto product = [&](int64_t rows, const T* d, const T* states, T beta) {
       gemm<T>(width_, p_, rows, T(1), {d, 1, stride_}, {states, p_, 1}, beta, to, p_);
@@ -240,8 +231,9 @@ class Backward {
     const Tensor before = empty_tensor({std::max<int64_t>(1, total_ * p_)}, dtype_of_v<T>);
     for (int64_t i = 0; i < walk_.steps; ++i)
       for (int64_t row = 0; row < walk_.count(i); ++row)
-        std::copy_n(walk_.previous<T>(i, row, output, initial, p_), p_, ptr<T>(before) + (walk_.first(i) + row) * p_);
-    product(total_, ds, ptr<const T>(before), T(0));
+        std::copy_n(walk_.previous<T>(i, row, output, initial, p_), p_,
+                    target_of<T>(before) + (walk_.first(i) + row) * p_);
+    product(total_, ds, data_of<T>(before), T(0));
   }
 
   const Walk& walk_;
@@ -262,22 +254,18 @@ void rnn_layer_grad_cpu(const Tensor& grad_output, const Tensor& grad_hy, const 
                         const Tensor& hx_grad, const Tensor& cx_grad, const Tensor& w_ih_grad, const Tensor& w_hh_grad,
                         const Tensor& b_ih_grad, const Tensor& b_hh_grad, const Tensor& w_hr_grad) {
   const Walk walk(batch_sizes, reverse);
-  const auto typed = [&]<class T>() {
-    std::copy_n(ptr<const T>(grad_hy), hx.numel(), ptr<T>(hx_grad));
-    if (cx.defined()) std::copy_n(ptr<const T>(grad_cy), cx.numel(), ptr<T>(cx_grad));
+  dispatch_precision(input.dtype(), [&]<class T>() {
+    std::copy_n(data_of<T>(grad_hy), hx.numel(), target_of<T>(hx_grad));
+    if (cx.defined()) std::copy_n(data_of<T>(grad_cy), cx.numel(), target_of<T>(cx_grad));
     Backward<T> backward(walk, static_cast<Cell>(number),
-                         {grad_output, input, hx, cx, w_ih, w_hh, w_hr, output, gates, cells}, ptr<T>(hx_grad),
-                         ptr<T>(cx_grad));
+                         {grad_output, input, hx, cx, w_ih, w_hh, w_hr, output, gates, cells}, target_of<T>(hx_grad),
+                         target_of<T>(cx_grad));
     backward.run();
-    if (input_wanted) backward.input_gradient(ptr<T>(input_grad));
+    if (input_wanted) backward.input_gradient(target_of<T>(input_grad));
     if (weights_wanted)
-      backward.weight_gradients(ptr<T>(w_ih_grad), ptr<T>(w_hh_grad), ptr<T>(b_ih_grad), ptr<T>(b_hh_grad),
-                                ptr<T>(w_hr_grad));
-  };
-  if (input.dtype() == DType::float32)
-    typed.template operator()<float>();
-  else
-    typed.template operator()<double>();
+      backward.weight_gradients(target_of<T>(w_ih_grad), target_of<T>(w_hh_grad), target_of<T>(b_ih_grad),
+                                target_of<T>(b_hh_grad), target_of<T>(w_hr_grad));
+  });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -1,6 +1,6 @@
 // Checks and results of a recurrent layer, and of a network as one call.
 #include "tapegrad/aten/kernels_rnn.h"
-#include "tapegrad/aten/rnn/library.h"
+#include "tapegrad/aten/rnn/network_library.h"
 #include "tapegrad/c10/tensor/checked_int.h"
 
 namespace tapegrad {

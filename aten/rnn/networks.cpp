@@ -4,7 +4,7 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_rnn.h"
-#include "tapegrad/aten/rnn/library.h"
+#include "tapegrad/aten/rnn/network_library.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/dispatch/modes.h"
 

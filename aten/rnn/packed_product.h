@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/tensor.h"
@@ -104,27 +105,10 @@ class PackedMatrix {
 
   void tiles(int64_t rows, int64_t depth, const T* a, int64_t lda, const T* panel, T* c, int64_t ldc, int64_t cols,
              bool add) const {
-    switch (rows) {
-#define TG_ROWS(R)                                                                    \
-  case R:                                                                             \
-    if constexpr (R <= kPackedRows) tile<R>(depth, a, lda, panel, c, ldc, cols, add); \
-    break;
-      TG_ROWS(1)
-      TG_ROWS(2)
-      TG_ROWS(3)
-      TG_ROWS(4)
-      TG_ROWS(5)
-      TG_ROWS(6)
-      TG_ROWS(7)
-      TG_ROWS(8)
-      TG_ROWS(9)
-      TG_ROWS(10)
-      TG_ROWS(11)
-      TG_ROWS(12)
-#undef TG_ROWS
-      default:
-        break;
-    }
+    const auto of = [&]<int... R>(std::integer_sequence<int, R...>) {
+      (void)((rows == R + 1 && (tile<R + 1>(depth, a, lda, panel, c, ldc, cols, add), true)) || ...);
+    };
+    of(std::make_integer_sequence<int, kPackedRows>());
   }
 
   int64_t k_, n_;

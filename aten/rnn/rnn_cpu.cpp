@@ -1,6 +1,6 @@
 // The pointwise parts of recurrent cells. A row of gates is a few vectors side by side; every loop runs over one
 // vector's elements in the compute type.
-#include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/rnn/cells.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -9,14 +9,20 @@ namespace {
 
 constexpr int64_t kGrain = 4096;  // elements of the state
 
-template <class T>
-T* ptr(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
+namespace cells = rnn::cells;
 
-template <class C>
-inline C logistic(C x) {
-  return C(1) / (C(1) + math::exp(-x));
+// Element 0 of the gates' sums, which lie h apart.
+template <class T>
+cells::Lstm<compute_t<T>> lstm_of(const T* g, int64_t h) {
+  using C = compute_t<T>;
+  return cells::Lstm<C>::from_sums(static_cast<C>(g[0]), static_cast<C>(g[h]), static_cast<C>(g[2 * h]),
+                                   static_cast<C>(g[3 * h]));
+}
+template <class T>
+cells::Gru<compute_t<T>> gru_of(const T* x, const T* s, int64_t h) {
+  using C = compute_t<T>;
+  return cells::Gru<C>::from_sums(static_cast<C>(x[0]), static_cast<C>(x[h]), static_cast<C>(x[2 * h]),
+                                  static_cast<C>(s[0]), static_cast<C>(s[h]), static_cast<C>(s[2 * h]));
 }
 
 // f(row, T()) for each row of a state (n, h).
@@ -36,14 +42,13 @@ void each_row(const Tensor& state, F&& f) {
 void lstm_gates_cpu(const Tensor& gates, const Tensor& cx, const Tensor& hy, const Tensor& cy) {
   each_row(cx, [&]<class T>(int64_t row, int64_t h) {
     using C = compute_t<T>;
-    const T *g = ptr<const T>(gates) + row * 4 * h, *c = ptr<const T>(cx) + row * h;
-    T *new_h = ptr<T>(hy) + row * h, *new_c = ptr<T>(cy) + row * h;
+    const T *g = data_of<T>(gates) + row * 4 * h, *c = data_of<T>(cx) + row * h;
+    T *new_h = target_of<T>(hy) + row * h, *new_c = target_of<T>(cy) + row * h;
     for (int64_t j = 0; j < h; ++j) {
-      C in = logistic(static_cast<C>(g[j])), forget = logistic(static_cast<C>(g[h + j]));
-      C cell = math::tanh(static_cast<C>(g[2 * h + j])), out = logistic(static_cast<C>(g[3 * h + j]));
-      C next = forget * static_cast<C>(c[j]) + in * cell;
+      const auto x = lstm_of(g + j, h);
+      const C next = x.next(static_cast<C>(c[j]));
       new_c[j] = T(next);
-      new_h[j] = T(out * math::tanh(next));
+      new_h[j] = T(x.hidden(next));
     }
   });
 }
@@ -52,21 +57,18 @@ void lstm_gates_grad_cpu(const Tensor& grad_hy, const Tensor& grad_cy, const Ten
                          const Tensor& gates_grad, const Tensor& cx_grad) {
   each_row(cx, [&]<class T>(int64_t row, int64_t h) {
     using C = compute_t<T>;
-    const T *g = ptr<const T>(gates) + row * 4 * h, *c = ptr<const T>(cx) + row * h;
-    const T *gh = ptr<const T>(grad_hy) + row * h, *gc = ptr<const T>(grad_cy) + row * h;
-    T *gg = ptr<T>(gates_grad) + row * 4 * h, *gx = ptr<T>(cx_grad) + row * h;
+    const T *g = data_of<T>(gates) + row * 4 * h, *c = data_of<T>(cx) + row * h;
+    const T *gh = data_of<T>(grad_hy) + row * h, *gc = data_of<T>(grad_cy) + row * h;
+    T *gg = target_of<T>(gates_grad) + row * 4 * h, *gx = target_of<T>(cx_grad) + row * h;
     for (int64_t j = 0; j < h; ++j) {
-      C in = logistic(static_cast<C>(g[j])), forget = logistic(static_cast<C>(g[h + j]));
-      C cell = math::tanh(static_cast<C>(g[2 * h + j])), out = logistic(static_cast<C>(g[3 * h + j]));
-      C old = static_cast<C>(c[j]);
-      C t = math::tanh(forget * old + in * cell);
-      C dh = static_cast<C>(gh[j]);
-      C dc = static_cast<C>(gc[j]) + dh * out * (C(1) - t * t);
-      gg[j] = T(dc * cell * in * (C(1) - in));
-      gg[h + j] = T(dc * old * forget * (C(1) - forget));
-      gg[2 * h + j] = T(dc * in * (C(1) - cell * cell));
-      gg[3 * h + j] = T(dh * t * out * (C(1) - out));
-      gx[j] = T(dc * forget);
+      const auto x = lstm_of(g + j, h);
+      const C old = static_cast<C>(c[j]);
+      const cells::LstmGrad<C> to(x, old, x.next(old), static_cast<C>(gh[j]), static_cast<C>(gc[j]));
+      gg[j] = T(to.in);
+      gg[h + j] = T(to.forget);
+      gg[2 * h + j] = T(to.cell);
+      gg[3 * h + j] = T(to.out);
+      gx[j] = T(to.before);
     }
   });
 }
@@ -74,14 +76,11 @@ void lstm_gates_grad_cpu(const Tensor& grad_hy, const Tensor& grad_cy, const Ten
 void gru_gates_cpu(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx, const Tensor& out) {
   each_row(hx, [&]<class T>(int64_t row, int64_t h) {
     using C = compute_t<T>;
-    const T *x = ptr<const T>(input_gates) + row * 3 * h, *s = ptr<const T>(hidden_gates) + row * 3 * h;
-    const T* old = ptr<const T>(hx) + row * h;
-    T* to = ptr<T>(out) + row * h;
+    const T *x = data_of<T>(input_gates) + row * 3 * h, *s = data_of<T>(hidden_gates) + row * 3 * h;
+    const T* old = data_of<T>(hx) + row * h;
+    T* to = target_of<T>(out) + row * h;
     for (int64_t j = 0; j < h; ++j) {
-      C reset = logistic(static_cast<C>(x[j]) + static_cast<C>(s[j]));
-      C update = logistic(static_cast<C>(x[h + j]) + static_cast<C>(s[h + j]));
-      C next = math::tanh(static_cast<C>(x[2 * h + j]) + reset * static_cast<C>(s[2 * h + j]));
-      to[j] = T(next + update * (static_cast<C>(old[j]) - next));
+      to[j] = T(gru_of(x + j, s + j, h).hidden(static_cast<C>(old[j])));
     }
   });
 }
@@ -90,24 +89,17 @@ void gru_gates_grad_cpu(const Tensor& output, const Tensor& input_gates, const T
                         const Tensor& input_gates_grad, const Tensor& hidden_gates_grad, const Tensor& hx_grad) {
   each_row(hx, [&]<class T>(int64_t row, int64_t h) {
     using C = compute_t<T>;
-    const T *x = ptr<const T>(input_gates) + row * 3 * h, *s = ptr<const T>(hidden_gates) + row * 3 * h;
-    const T *old = ptr<const T>(hx) + row * h, *g = ptr<const T>(output) + row * h;
-    T *gx = ptr<T>(input_gates_grad) + row * 3 * h, *gs = ptr<T>(hidden_gates_grad) + row * 3 * h;
-    T* gh = ptr<T>(hx_grad) + row * h;
+    const T *x = data_of<T>(input_gates) + row * 3 * h, *s = data_of<T>(hidden_gates) + row * 3 * h;
+    const T *old = data_of<T>(hx) + row * h, *g = data_of<T>(output) + row * h;
+    T *gx = target_of<T>(input_gates_grad) + row * 3 * h, *gs = target_of<T>(hidden_gates_grad) + row * 3 * h;
+    T* gh = target_of<T>(hx_grad) + row * h;
     for (int64_t j = 0; j < h; ++j) {
-      C reset = logistic(static_cast<C>(x[j]) + static_cast<C>(s[j]));
-      C update = logistic(static_cast<C>(x[h + j]) + static_cast<C>(s[h + j]));
-      C part = static_cast<C>(s[2 * h + j]);
-      C next = math::tanh(static_cast<C>(x[2 * h + j]) + reset * part);
-      C d = static_cast<C>(g[j]);
-      C dn = d * (C(1) - update) * (C(1) - next * next);
-      C dr = dn * part * reset * (C(1) - reset);
-      C du = d * (static_cast<C>(old[j]) - next) * update * (C(1) - update);
-      gx[j] = gs[j] = T(dr);
-      gx[h + j] = gs[h + j] = T(du);
-      gx[2 * h + j] = T(dn);
-      gs[2 * h + j] = T(dn * reset);
-      gh[j] = T(d * update);
+      const cells::GruGrad<C> to(gru_of(x + j, s + j, h), static_cast<C>(old[j]), static_cast<C>(g[j]));
+      gx[j] = gs[j] = T(to.reset);
+      gx[h + j] = gs[h + j] = T(to.update);
+      gx[2 * h + j] = T(to.next);
+      gs[2 * h + j] = T(to.part);
+      gh[j] = T(to.before);
     }
   });
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/log_add.h"
@@ -16,13 +17,6 @@
 namespace tapegrad::cpu::TG_ISA {
 
 namespace {
-
-Tensor as_dtype(const Tensor& input, DType dtype) {
-  if (input.dtype() == dtype && input.is_contiguous()) return input;
-  Tensor copy = empty_tensor(input.sizes(), dtype, input.device());
-  raw::copy_(copy, input);
-  return copy;
-}
 
 struct Add {
   template <class V>
@@ -169,7 +163,7 @@ void scan(const T* x, T* out, const Extent& e, int start) {
 
 template <class Op>
 void scan(const Tensor& input, int64_t dim, const Tensor& out, int start) {
-  const Tensor dense = as_dtype(input, out.dtype());
+  const Tensor dense = contiguous_as(input, out.dtype());
   dispatch_dtype(out.dtype(), [&]<class T>() {
     using U = typename Unsigned<T>::type;
     scan<Op>(static_cast<const U*>(dense.data_ptr()), static_cast<U*>(out.data_ptr()), Extent(input, dim), start);
@@ -350,7 +344,7 @@ void extremes(const T* x, T* values, int64_t* indices, const Extent& e) {
 template <bool kLargest>
 void extremes(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
   if (wrote_only_element(input, out_values, out_indices)) return;
-  const Tensor dense = as_dtype(clean_flags(input), input.dtype());
+  const Tensor dense = contiguous_or_copy(clean_flags(input));
   dispatch_dtype(input.dtype(), [&]<class T>() {
     if constexpr (!is_complex_type<T>)
       extremes<kLargest>(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out_values.data_ptr()),
@@ -418,7 +412,7 @@ void cumprod_cpu(const Tensor& input, int64_t dim, std::optional<DType>, const T
 }
 
 void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
-  const Tensor dense = as_dtype(input, out.dtype());
+  const Tensor dense = contiguous_as(input, out.dtype());
   const Extent e(input, dim);
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (is_floating_type<T>) {

@@ -10,6 +10,7 @@
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/softmax/kernels.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -254,13 +255,6 @@ void backward(const Tensor& grad_output, const Tensor& output, int64_t dim, cons
 
 }  // namespace
 
-void softmax_cpu(const Tensor& input, int64_t dim, const Tensor& out) { forward<false>(input, dim, out); }
-void log_softmax_cpu(const Tensor& input, int64_t dim, const Tensor& out) { forward<true>(input, dim, out); }
-void softmax_backward_cpu(const Tensor& grad_output, const Tensor& output, int64_t dim, const Tensor& out) {
-  backward<false>(grad_output, output, dim, out);
-}
-void log_softmax_backward_cpu(const Tensor& grad_output, const Tensor& output, int64_t dim, const Tensor& out) {
-  backward<true>(grad_output, output, dim, out);
-}
+TG_SOFTMAX_KERNELS(cpu)
 
 }  // namespace tapegrad::cpu::TG_ISA

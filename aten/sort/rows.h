@@ -30,10 +30,7 @@ struct RowsIn {
       dense = with_last(dense, d);
       rows = n == 0 ? 0 : input.numel() / n;
     }
-    if (dense.is_contiguous()) return;
-    const Tensor copy = empty_tensor(dense.sizes(), dense.dtype());
-    copy_cpu(copy, dense, false);
-    dense = copy;
+    dense = contiguous_or_copy(dense);
   }
   template <class T>
   const T* row(int64_t r) const {

@@ -15,6 +15,15 @@ int64_t product(IntSpan sizes, size_t first) {
   return n;
 }
 
+struct Sizes {
+  int64_t channels, plane, positions, spatial;  // positions: of an image
+  Sizes(const Tensor& input, const Tensor& output)
+      : channels(input.size(1)),
+        plane(product(input.sizes(), 2)),
+        positions(product(output.sizes(), 2)),
+        spatial(input.ndim() - 2) {}
+};
+
 }  // namespace
 
 void grid_sample_cpu(const Tensor& input, const Tensor& grid, std::string_view mode, std::string_view padding_mode,
@@ -22,21 +31,20 @@ void grid_sample_cpu(const Tensor& input, const Tensor& grid, std::string_view m
   if (out.numel() == 0) return;
   const Sampling s(mode, padding_mode, align_corners);
   const grid::Image shape(input.sizes());
-  int64_t channels = input.size(1), plane = product(input.sizes(), 2), positions = product(out.sizes(), 2),
-          n = input.ndim() - 2;
+  const Sizes z(input, out);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    const T *from = static_cast<const T*>(input.data_ptr()), *at = static_cast<const T*>(grid.data_ptr());
-    T* to = static_cast<T*>(out.data_ptr());
-    parallel_for(0, input.size(0) * positions, 4096 / (channels + 4) + 1, [&](int64_t first, int64_t last) {
+    const T *from = data_of<T>(input), *at = data_of<T>(grid);
+    T* to = target_of<T>(out);
+    parallel_for(0, input.size(0) * z.positions, 4096 / (z.channels + 4) + 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
-        Taps<C> taps(s, at + i * n, shape);
-        int64_t image = i / positions, p = i % positions;
-        for (int64_t c = 0; c < channels; ++c) {
-          const T* x = from + (image * channels + c) * plane;
+        Taps<C> taps(s, at + i * z.spatial, shape);
+        int64_t image = i / z.positions, p = i % z.positions;
+        for (int64_t c = 0; c < z.channels; ++c) {
+          const T* x = from + (image * z.channels + c) * z.plane;
           C sum = 0;
           for (int k = 0; k < taps.count; ++k) sum += taps.weight[k] * static_cast<C>(x[taps.offset[k]]);
-          to[(image * channels + c) * positions + p] = T(sum);
+          to[(image * z.channels + c) * z.positions + p] = T(sum);
         }
       }
     });
@@ -48,39 +56,37 @@ void grid_sample_grad_cpu(const Tensor& output, const Tensor& input, const Tenso
                           const Tensor& grid_grad) {
   const Sampling s(mode, padding_mode, align_corners);
   const grid::Image shape(input.sizes());
-  int64_t channels = input.size(1), plane = product(input.sizes(), 2), positions = product(output.sizes(), 2),
-          n = input.ndim() - 2;
+  const Sizes z(input, output);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    const T *from = static_cast<const T*>(input.data_ptr()), *at = static_cast<const T*>(grid.data_ptr());
-    const T* g = static_cast<const T*>(output.data_ptr());
-    T *to = static_cast<T*>(input_grad.data_ptr()), *to_grid = static_cast<T*>(grid_grad.data_ptr());
+    const T *from = data_of<T>(input), *at = data_of<T>(grid), *g = data_of<T>(output);
+    T *to = target_of<T>(input_grad), *to_grid = target_of<T>(grid_grad);
     // Positions may share neighbours, so an image is one thread's.
-    parallel_for(0, input.size(0), 4096 / (channels * positions + channels * plane + 1) + 1,
+    parallel_for(0, input.size(0), 4096 / (z.channels * z.positions + z.channels * z.plane + 1) + 1,
                  [&](int64_t first, int64_t last) {
-                   std::vector<C> sums(static_cast<size_t>(channels * plane));
+                   std::vector<C> sums(static_cast<size_t>(z.channels * z.plane));
                    WorkCount done;
                    for (int64_t image = first; image < last; ++image) {
                      std::fill(sums.begin(), sums.end(), C(0));
-                     for (int64_t p = 0; p < positions; ++p) {
-                       int64_t i = image * positions + p;
-                       done(16 * channels);
-                       Taps<C> taps(s, at + i * n, shape);
+                     for (int64_t p = 0; p < z.positions; ++p) {
+                       int64_t i = image * z.positions + p;
+                       done(16 * z.channels);
+                       Taps<C> taps(s, at + i * z.spatial, shape);
                        C d[3] = {};
-                       for (int64_t c = 0; c < channels; ++c) {
-                         const T* x = from + (image * channels + c) * plane;
-                         C* sum = sums.data() + c * plane;
-                         C here = static_cast<C>(g[(image * channels + c) * positions + p]);
+                       for (int64_t c = 0; c < z.channels; ++c) {
+                         const T* x = from + (image * z.channels + c) * z.plane;
+                         C* sum = sums.data() + c * z.plane;
+                         C here = static_cast<C>(g[(image * z.channels + c) * z.positions + p]);
                          for (int k = 0; k < taps.count; ++k) {
                            sum[taps.offset[k]] += here * taps.weight[k];
                            C value = here * static_cast<C>(x[taps.offset[k]]);
                            for (int a = 0; a < 3; ++a) d[a] += value * taps.slope[a][k];
                          }
                        }
-                       for (int64_t a = 0; a < n; ++a) to_grid[i * n + a] = T(d[a]);
+                       for (int64_t a = 0; a < z.spatial; ++a) to_grid[i * z.spatial + a] = T(d[a]);
                      }
-                     for (int64_t i = 0; i < channels * plane; ++i)
-                       to[image * channels * plane + i] = T(sums[static_cast<size_t>(i)]);
+                     for (int64_t i = 0; i < z.channels * z.plane; ++i)
+                       to[image * z.channels * z.plane + i] = T(sums[static_cast<size_t>(i)]);
                    }
                  });
   });

@@ -1,4 +1,5 @@
 #include "tapegrad/aten/copy/strided_loop.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -17,10 +18,6 @@ void copy_elements(char* to, int64_t ts, const char* from, int64_t fs, int64_t n
     for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(to + i * ts) = *reinterpret_cast<const T*>(from + i * fs);
   }
 }
-
-struct Bytes16 {
-  uint64_t low, high;
-};
 
 template <class T>
 void flip_loop(const StridedLoop<2>& loop) {
@@ -45,18 +42,7 @@ void flip_cpu(const Tensor& input, IntSpan dims, const Tensor& out) {
     loop.strides[1][d] = -loop.strides[1][d];
   }
   loop.collapse();
-  switch (out.itemsize()) {
-    case 1:
-      return flip_loop<uint8_t>(loop);
-    case 2:
-      return flip_loop<uint16_t>(loop);
-    case 4:
-      return flip_loop<uint32_t>(loop);
-    case 8:
-      return flip_loop<uint64_t>(loop);
-    default:
-      return flip_loop<Bytes16>(loop);
-  }
+  dispatch_bytes(out.itemsize(), [&]<class T>() { flip_loop<T>(loop); });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -5,7 +5,7 @@
 // share memory.
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
-#include "tapegrad/cuda/attention/library.h"
+#include "tapegrad/cuda/attention/attention_library.h"
 #include "tapegrad/cuda/attention/score_numbers.h"
 #include "tapegrad/cuda/attention/tile.h"
 #include "tapegrad/cuda/copy/copy.h"

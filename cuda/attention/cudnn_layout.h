@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "tapegrad/cuda/attention/library.h"
+#include "tapegrad/cuda/attention/attention_library.h"
 #include "tapegrad/cuda/cudnn/graph.h"
 
 namespace tapegrad::cuda::cudnn_graph {

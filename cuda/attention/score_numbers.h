@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "tapegrad/cuda/attention/library.h"
+#include "tapegrad/cuda/attention/attention_library.h"
 #include "tapegrad/cuda/attention/tile.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/memory/storage.h"

@@ -1,11 +1,11 @@
 // _conv and its two gradients as products whose one factor is the matrix of patches, made in shared memory strip by
 // strip and never written. Each element of a result is one thread's sum in the order of the channels and of the
 // kernel's elements; the gradient of the weight, a small matrix with long sums, is cut into parts that are added in
-// order. A convolution library (library.h) is tried first.
+// order. A convolution library (convolution_library.h) is tried first.
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/conv/convolution_library.h"
 #include "tapegrad/cuda/conv/direct.h"
-#include "tapegrad/cuda/conv/library.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -73,9 +73,7 @@ struct MiddleLines {
 template <class T>
 struct Forward {
   Plan p;
-  const T* x;
-  const T* w;
-  const T* bias;
+  const T *x, *w, *bias;
   T* y;
   int64_t m, n, k, parts = 1;
 
@@ -99,8 +97,7 @@ struct Forward {
 template <class T>
 struct InputGrad {
   Plan p;
-  const T* y;
-  const T* w;
+  const T *y, *w;
   T* x;
   int64_t m, n, k, parts = 1;
 
@@ -122,8 +119,7 @@ struct InputGrad {
 template <class T>
 struct WeightGrad {
   Plan p;
-  const T* y;
-  const T* x;
+  const T *y, *x;
   T* w;
   compute_t<T>* partial;  // [parts][weight], when parts > 1
   int64_t m, n, k, parts;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tapegrad/cuda/conv/library.h"
+#include "tapegrad/cuda/conv/convolution_library.h"
 #include "tapegrad/cuda/cudnn/graph.h"
 
 namespace tapegrad::cuda::cudnn_graph {

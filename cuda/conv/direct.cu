@@ -39,9 +39,7 @@ TG_DEVICE compute_t<T> sum_of(const Plan& p, const Point& there, int64_t channel
 template <class T>
 struct Forward {
   Plan p;
-  const T* x;
-  const T* w;
-  const T* bias;
+  const T *x, *w, *bias;
   T* y;
   TG_DEVICE void operator()(int64_t i) const {
     int64_t plane, at, image, channel;
@@ -58,8 +56,7 @@ struct Forward {
 template <class T>
 struct InputGrad {
   Plan p;
-  const T* y;
-  const T* w;
+  const T *y, *w;
   T* x;
   TG_DEVICE void operator()(int64_t i) const {
     int64_t plane, at, image, channel;
@@ -76,8 +73,7 @@ struct InputGrad {
 template <class T>
 struct WeightGrad {
   Plan p;
-  const T* y;
-  const T* x;
+  const T *y, *x;
   T* w;
   template <class G>
   TG_DEVICE void operator()(const G& g, int64_t line) const {

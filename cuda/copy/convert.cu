@@ -4,6 +4,8 @@
 
 #include "tapegrad/aten/functors/arithmetic.h"
 #include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/pointwise/rows.h"
 
 namespace tapegrad::cuda {
@@ -19,7 +21,7 @@ struct Wide {
 
 template <class T>
 TG_DEVICE Wide widen(const char* p) {
-  const T x = *reinterpret_cast<const T*>(p);
+  const auto x = value_of<T>(*reinterpret_cast<const stored_t<T>*>(p));
   Wide w;
   if constexpr (std::is_integral_v<T>) {
     w.kind = std::is_same_v<T, uint64_t> ? Wide::Kind::Unsigned : Wide::Kind::Whole;
@@ -49,31 +51,13 @@ TG_DEVICE void narrow(char* p, const Wide& w) {
 
 TG_DEVICE Wide widen_any(const char* p, DType dtype) {
   switch (dtype) {
-    case DType::bool_: {  // uninitialised memory may hold other bytes than 0 and 1
-      Wide w = widen<uint8_t>(p);
-      w.whole = w.whole != 0;
-      return w;
-    }
 #define TG_CASE(name, type) \
   case DType::name:         \
     return widen<type>(p);
-      TG_CASE(uint8, uint8_t)
-      TG_CASE(int8, int8_t)
-      TG_CASE(int16, int16_t)
-      TG_CASE(int32, int32_t)
-      TG_CASE(int64, int64_t)
-      TG_CASE(float16, Half)
-      TG_CASE(bfloat16, BFloat16)
-      TG_CASE(float32, float)
-      TG_CASE(float64, double)
-      TG_CASE(complex64, complex64_t)
-      TG_CASE(uint16, uint16_t)
-      TG_CASE(uint32, uint32_t)
-      TG_CASE(uint64, uint64_t)
-    default:
-      return widen<complex128_t>(p);
+    TG_FORALL_STORED_DTYPES(TG_CASE)
 #undef TG_CASE
   }
+  return {};
 }
 
 struct ConvertArgs {
@@ -120,18 +104,7 @@ Iterator iterator_of(const Stream& stream, int ndim, const int64_t* shape, char*
 
 // Elements as bytes: the functor is the identity of a type of that size.
 void move_bytes(const Iterator& it) {
-  switch (element_size(it.compute)) {
-    case 1:
-      return rows::run<1, uint8_t>(it, fn::identity<uint8_t>{});
-    case 2:
-      return rows::run<1, uint16_t>(it, fn::identity<uint16_t>{});
-    case 4:
-      return rows::run<1, uint32_t>(it, fn::identity<uint32_t>{});
-    case 8:
-      return rows::run<1, uint64_t>(it, fn::identity<uint64_t>{});
-    default:
-      return rows::run<1, complex128_t>(it, fn::identity<complex128_t>{});
-  }
+  dispatch_bytes(it.compute, [&]<class T>() { rows::run<1, T>(it, fn::identity<T>{}); });
 }
 
 bool float_or_half(DType t) { return t == DType::float32 || is_half(t); }

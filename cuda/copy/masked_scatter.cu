@@ -15,13 +15,13 @@ namespace {
 
 template <class T>
 struct Scatter {
+  FaultRecord* fault;
+  const char* sentence;
   const uint8_t* mask;
   const int64_t* sums;
   const T* from;
   T* to;
   int64_t available;
-  FaultRecord* fault;
-  const char* sentence;
   TG_DEVICE void operator()(int64_t i) const {
     if (mask[i] == 0) return;
     if (sums[i] > available)
@@ -46,9 +46,9 @@ void masked_scatter_cuda(const Tensor& input, const Tensor& mask, const Tensor& 
   inclusive_sums(work, data_of<uint8_t>(dense_mask), counts, n);
   dispatch_bytes(out.dtype(), [&]<class T>() {
     for_elements(work, n,
-                 Scatter<T>{data_of<uint8_t>(dense_mask), counts, data_of<T>(from), target_of<T>(out), from.numel(),
-                            fault_record(out.device().index),
-                            "masked_scatter: the mask has more true elements than the source elements"});
+                 Scatter<T>{fault_record(out.device().index),
+                            "masked_scatter: the mask has more true elements than the source elements",
+                            data_of<uint8_t>(dense_mask), counts, data_of<T>(from), target_of<T>(out), from.numel()});
   });
 }
 

@@ -20,16 +20,8 @@ inline int category(int status) { return status / 1000 * 1000; }
 
 enum DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kInt32 = 4, kBfloat16 = 9, kBoolean = 11 };
 inline DataType data_type(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return kHalf;
-    case DType::bfloat16:
-      return kBfloat16;
-    case DType::float64:
-      return kDouble;
-    default:
-      return kFloat;
-  }
+  if (is_half(dtype)) return dtype == DType::float16 ? kHalf : kBfloat16;
+  return dtype == DType::float64 ? kDouble : kFloat;
 }
 
 // The int results are statuses.

@@ -4,7 +4,7 @@
 #include "tapegrad/aten/fft/lengths.h"
 #include "tapegrad/aten/fft/plan.h"
 #include "tapegrad/cuda/copy/copy.h"
-#include "tapegrad/cuda/fft/library.h"
+#include "tapegrad/cuda/fft/fft_library.h"
 #include "tapegrad/cuda/fft/transform.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -314,14 +314,6 @@ Ends<T> ends_of(Kind kind, const Tensor& input, const Tensor& out, int64_t d, in
   return ends;
 }
 
-template <class F>
-void dispatch_precision(DType dtype, F&& f) {
-  if (to_real(dtype) == DType::float32)
-    f.template operator()<float>();
-  else
-    f.template operator()<double>();
-}
-
 template <class T>
 struct Scale {
   T* x;
@@ -331,7 +323,7 @@ struct Scale {
 void multiply(const Work& work, const Tensor& t, double factor) {
   if (factor == 1) return;
   const int64_t parts = t.is_complex() ? 2 * t.numel() : t.numel();
-  dispatch_precision(t.dtype(), [&]<class T>() {
+  dispatch_precision(to_real(t.dtype()), [&]<class T>() {
     for_elements(work, parts, Scale<T>{static_cast<T*>(t.data_ptr()), static_cast<T>(factor)});
   });
 }
@@ -367,14 +359,20 @@ bool by_library(const Work& work, Between between, const Tensor& in, const Tenso
   return true;
 }
 
+// Elements of lines: `by` has their number in a line.
+template <class T>
+struct LineElements {
+  Ends<T> ends;
+  Divider by;
+};
 // The half that a real inverse transform reads, with real ends, in memory that it may destroy.
 template <class T>
 struct CopyHalf {
-  Ends<T> ends;
-  Divider by_half;
+  LineElements<T> elements;
   TG_DEVICE void operator()(int64_t e) const {
+    const Ends<T>& ends = elements.ends;
     int64_t line, i;
-    by_half.divide(e, line, i);
+    elements.by.divide(e, line, i);
     const std::complex<T> x = static_cast<const std::complex<T>*>(ends.in)[ends.in_lines.at(line) + i * ends.in_step];
     static_cast<std::complex<T>*>(ends.out)[ends.out_lines.at(line) + i * ends.out_step] =
         i == 0 || 2 * i == ends.n ? std::complex<T>(x.real(), T(0)) : x;
@@ -383,11 +381,11 @@ struct CopyHalf {
 // All of a transform from the half that the library gives of it.
 template <class T>
 struct Expand {
-  Ends<T> ends;
-  Divider by_outputs;
+  LineElements<T> elements;
   TG_DEVICE void operator()(int64_t e) const {
     int64_t line, k;
-    by_outputs.divide(e, line, k);
+    elements.by.divide(e, line, k);
+    const Ends<T>& ends = elements.ends;
     const auto* half = static_cast<const std::complex<T>*>(ends.in) + ends.in_lines.at(line);
     ends.store(line, k, [&](int64_t at) { return half[at * ends.in_step]; });
   }
@@ -426,7 +424,7 @@ void fft_c2c_cuda(const Tensor& input, IntSpan dims, double scale, bool forward,
     if (fft::by_library(work, fft::Between::ComplexToComplex, from, out, static_cast<int>(d), 1, forward)) {
       fft::multiply(work, out, factor);
     } else {
-      fft::dispatch_precision(out.dtype(), [&]<class T>() {
+      dispatch_precision(to_real(out.dtype()), [&]<class T>() {
         auto ends = fft::ends_of<T>(fft::Kind::Complex, from, out, d, out.size(static_cast<int>(d)), factor);
         ends.inverse = !forward;
         fft::run_own(work, ends, out.numel() / ends.n);
@@ -447,13 +445,13 @@ void fft_r2c_cuda(const Tensor& input, int64_t dim, double scale, bool onesided,
     const Tensor half = onesided ? out : empty_tensor(sizes, out.dtype(), out.device());
     if (fft::by_library(work, fft::Between::RealToComplex, from, half, static_cast<int>(dim), 1, true)) {
       if (onesided) return fft::multiply(work, out, scale);
-      return fft::dispatch_precision(out.dtype(), [&]<class T>() {
+      return dispatch_precision(to_real(out.dtype()), [&]<class T>() {
         const auto ends = fft::ends_of<T>(fft::Kind::Real, half, out, dim, n, scale);
-        for_elements(work, out.numel(), fft::Expand<T>{ends, Divider(n, out.numel())});
+        for_elements(work, out.numel(), fft::Expand<T>{{ends, Divider(n, out.numel())}});
       });
     }
   }
-  fft::dispatch_precision(out.dtype(), [&]<class T>() {
+  dispatch_precision(to_real(out.dtype()), [&]<class T>() {
     const auto kind = n % 2 == 0 ? fft::Kind::RealPairs : fft::Kind::Real;
     fft::run_own(work, fft::ends_of<T>(kind, from, out, dim, n, scale), from.numel() / n);
   });
@@ -466,14 +464,14 @@ void fft_c2r_cuda(const Tensor& input, int64_t dim, int64_t n, double scale, con
   const int64_t count = out.numel() / n;
   if (fft::library.load(std::memory_order_acquire) != nullptr) {
     const Tensor half = empty_tensor(DimVector(from.sizes()), from.dtype(), from.device());
-    fft::dispatch_precision(out.dtype(), [&]<class T>() {
+    dispatch_precision(to_real(out.dtype()), [&]<class T>() {
       const auto ends = fft::ends_of<T>(fft::Kind::Half, from, half, dim, n, 1);
-      for_elements(work, half.numel(), fft::CopyHalf<T>{ends, Divider(ends.outputs, half.numel())});
+      for_elements(work, half.numel(), fft::CopyHalf<T>{{ends, Divider(ends.outputs, half.numel())}});
     });
     if (fft::by_library(work, fft::Between::ComplexToReal, half, out, static_cast<int>(dim), 1, false))
       return fft::multiply(work, out, scale);
   }
-  fft::dispatch_precision(out.dtype(), [&]<class T>() {
+  dispatch_precision(to_real(out.dtype()), [&]<class T>() {
     const auto kind = n % 2 == 0 ? fft::Kind::HalfPairs : fft::Kind::Half;
     fft::run_own(work, fft::ends_of<T>(kind, from, out, dim, n, scale), count);
   });

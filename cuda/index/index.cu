@@ -1,6 +1,6 @@
 // Indexing with lists of places: index, index_put, index_select, index_add, index_copy, index_fill, take, put,
 // embedding.
-#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/iterate/cast.h"
@@ -35,10 +35,12 @@ void write(const Tensor& out, const Tensor& rows, const Indices& indices, const 
   const int64_t n = indices.list().count * side.outer_numel * side.inner_numel;
   if (n == 0) return;
   const Work work(out.device(), {&rows, &out});
-  const SortedPlaces sorted(work, out.device(), indices.list(), extent);
+  const SortedPlaces sorted = sorted_places(work, out.device(), indices.list(), indices.list().count, extent);
   for_elements(work, n,
-               WritePlaces<T, F>{target_of<T>(out), data_of<T>(rows), side, sorted.key_data(), sorted.order_data(),
-                                 indices.list().count, f});
+               WritePlaces<T, F>{target_of<T>(out),
+                                 data_of<T>(rows),
+                                 side,
+                                 {sorted.key_data(), sorted.order_data(), indices.list().count, f}});
 }
 
 void assign_rows(const Tensor& out, const Tensor& rows, const Indices& indices, const PlaceGeometry& side,
@@ -50,15 +52,6 @@ void add_rows(const Tensor& out, const Tensor& rows, const Indices& indices, con
   dispatch_dtype(out.dtype(), [&]<class T>() {
     write<T>(out, rows, indices, side, extent, steps::Add<T>{alpha.to<steps::Compute<T>>()});
   });
-}
-
-// Dense, of these sizes, apart from the memory of `out`.
-Tensor dense_rows(const Tensor& given, IntSpan sizes, const Tensor& out) {
-  if (given.sizes() == sizes && given.is_contiguous() && given.device() == out.device() && !may_overlap(given, out))
-    return given;
-  const Tensor rows = empty_tensor(sizes, given.dtype(), out.device());
-  raw::copy_(rows, given);
-  return rows;
 }
 
 void start_from(const Tensor& input, const Tensor& out) {
@@ -115,7 +108,7 @@ void index_tensor_cuda(const Tensor& input, TensorSpan given, const Tensor& out)
 void index_put_cuda(const Tensor& input, TensorSpan given, const Tensor& values, bool accumulate, const Tensor& out) {
   const IndexPlan plan = plan_index(out, given, "index_put");
   const Indices indices = plan_places(out, given, plan, "index_put");
-  const Tensor rows = dense_rows(values, plan.sizes, out);
+  const Tensor rows = contiguous_apart(values, plan.sizes, values.dtype(), out);
   start_from(input, out);
   const PlaceGeometry side(out, plan.indexed, plan.outer_dims);
   if (accumulate)
@@ -131,13 +124,13 @@ void index_select_cuda(const Tensor& input, int64_t dim, const Tensor& index, bo
 void index_add_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                     const Tensor& out) {
   const VectorIndex v(out, dim, index, "index_add");
-  const Tensor rows = dense_rows(source, source.sizes(), out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
   start_from(input, out);
   add_rows(out, rows, v.indices, v.side, v.extent, alpha);
 }
 void index_copy_cuda(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Tensor& out) {
   const VectorIndex v(out, dim, index, "index_copy");
-  const Tensor rows = dense_rows(source, source.sizes(), out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
   start_from(input, out);
   assign_rows(out, rows, v.indices, v.side, v.extent);
 }
@@ -160,7 +153,7 @@ void take_cuda(const Tensor& input, const Tensor& index, const Tensor& out) {
 void put_cuda(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate, const Tensor& out) {
   const Tensor flat = alias_tensor(out, {out.numel()}, {1}, out.storage_offset());
   const VectorIndex v(flat, 0, index, "put", true);
-  const Tensor rows = dense_rows(source, source.sizes(), out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
   start_from(input, out);
   if (accumulate)
     add_rows(flat, rows, v.indices, v.side, v.extent);
@@ -176,7 +169,7 @@ void embedding_backward_cuda(const Tensor& grad_output, const Tensor& indices, i
                              bool scale_grad_by_freq, const Tensor& out) {
   zero_dense(out);
   if (grad_output.numel() == 0 || num_weights == 0) return;
-  const Tensor rows = dense_rows(grad_output, grad_output.sizes(), out);
+  const Tensor rows = contiguous_apart(grad_output, grad_output.sizes(), grad_output.dtype(), out);
   const VectorIndex v(out, 0, indices, "embedding_backward");
   dispatch_floating_complex(out.dtype(), [&]<class T>() {
     write<T>(out, rows, v.indices, v.side, v.extent, EmbeddingSum<T>{scale_grad_by_freq});

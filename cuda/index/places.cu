@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/sort/device_sort.h"
 
@@ -22,13 +22,8 @@ struct MarkBad {
 void Indices::add(const Tensor& given, IntSpan sizes, int64_t size, int64_t stride, bool wrap, int64_t dim) {
   TG_CHECK(list_.num_terms < kMostIndices, NotImplemented, "{}: more than {} index tensors on cuda", list_.op,
            kMostIndices);
-  Tensor index = given;
   const bool narrow = given.dtype() == DType::int32;
-  const bool fits = narrow || given.dtype() == DType::int64;
-  if (!fits || index.device() != device_ || !index.is_contiguous() || index.sizes() != sizes) {
-    index = empty_tensor(sizes, narrow ? DType::int32 : DType::int64, device_);
-    raw::copy_(index, given);
-  }
+  const Tensor index = contiguous_as(given, sizes, narrow ? DType::int32 : DType::int64, device_);
   kept_.push_back(index);
   list_.terms[list_.num_terms++] = {index.data_ptr(), narrow, wrap, size, stride, dim};
 }
@@ -64,23 +59,5 @@ SortedPlaces::SortedPlaces(const Work& work, const Tensor& given_keys, const Ten
              static_cast<int>(std::bit_width(bad)));
   for_elements(work, keys.numel(), MarkBad{k, bad});
 }
-
-namespace {
-Tensor numbers(int64_t n, Device device) { return empty_tensor({n}, DType::int64, device); }
-Tensor keys_of(const Work& work, Device device, const PlaceList& list, int64_t extent, const Tensor& order) {
-  const Tensor keys = numbers(list.count, device);
-  for_elements(work, list.count,
-               KeyOf<PlaceList>{list, static_cast<uint64_t*>(keys.data_ptr()), static_cast<int64_t*>(order.data_ptr()),
-                                static_cast<uint64_t>(extent)});
-  return keys;
-}
-}  // namespace
-
-SortedPlaces::SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent)
-    : SortedPlaces([&] {
-        const Tensor order = numbers(list.count, device);
-        const Tensor raw = keys_of(work, device, list, extent, order);
-        return SortedPlaces(work, raw, order, static_cast<uint64_t>(extent));
-      }()) {}
 
 }  // namespace tapegrad::cuda

@@ -93,7 +93,6 @@ struct PlaceGeometry {
 // The list sorted by place: keys ascending (bad ones after all others), `order` the k of each.
 struct SortedPlaces {
   Tensor keys, order;
-  SortedPlaces(const Work& work, Device device, const PlaceList& list, int64_t extent);
   // From keys and 0, 1, 2, ...; `bad` is the key of bad ones, and larger than all others.
   SortedPlaces(const Work& work, const Tensor& given_keys, const Tensor& given_order, uint64_t bad);
   const uint64_t* key_data() const { return static_cast<const uint64_t*>(keys.data_ptr()); }
@@ -101,10 +100,38 @@ struct SortedPlaces {
 };
 inline constexpr uint64_t kBadPlace = uint64_t{1} << 62;
 
+// Of `count` places that list.at(k) gives, which lie below `extent`.
+template <class List>
+SortedPlaces sorted_places(const Work& work, Device device, const List& list, int64_t count, int64_t extent) {
+  const Tensor keys = empty_tensor({count}, DType::int64, device), order = empty_tensor({count}, DType::int64, device);
+  const auto bad = static_cast<uint64_t>(extent);
+  for_elements(work, count, KeyOf<List>{list, target_of<uint64_t>(keys), target_of<int64_t>(order), bad});
+  return SortedPlaces(work, keys, order, bad);
+}
+
 // Whether entry i of sorted keys is the first of a good place.
 TG_DEVICE bool begins_place(const uint64_t* keys, int64_t i) {
   return keys[i] != kBadPlace && (i == 0 || keys[i - 1] != keys[i]);
 }
+
+// Sorted places and what is done to the element at each: step(accumulator, row) in the order of the list.
+template <class F>
+struct PlaceWriter {
+  const uint64_t* keys;
+  const int64_t* order;
+  int64_t count;
+  F f;
+
+  TG_DEVICE bool begins(int64_t first) const { return begins_place(keys, first); }
+  // `target`: the element at the place that begins at entry `first`; row_of(k): row k of the list.
+  template <class T, class RowOf>
+  TG_DEVICE void write(T& target, int64_t first, const RowOf& row_of) const {
+    auto acc = f.start(target);
+    int64_t p = first;
+    for (; p < count && keys[p] == keys[first]; ++p) acc = f.step(acc, row_of(order[p]));
+    f.finish(target, acc, p - first);
+  }
+};
 
 template <class T>
 struct ReadPlaces {
@@ -120,27 +147,19 @@ struct ReadPlaces {
   }
 };
 
-// For each place and inner and outer element one thread; step(accumulator, row) in the order of the list.
+// For each place and inner and outer element one thread.
 template <class T, class F>
 struct WritePlaces {
   T* to;
   const T* rows;  // null where the functor needs none
   PlaceGeometry side;
-  const uint64_t* keys;
-  const int64_t* order;
-  int64_t count;
-  F f;
+  PlaceWriter<F> places;
   TG_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / side.inner_numel, first = row % count;
-    if (!begins_place(keys, first)) return;
-    const uint64_t key = keys[first];
+    const int64_t row = i / side.inner_numel, count = places.count, first = row % count;
+    if (!places.begins(first)) return;
     const int64_t o = row / count, j = i % side.inner_numel;
-    T& target = to[static_cast<int64_t>(key) + side.outer.at(o) + side.inner.at(j)];
-    auto acc = f.start(target);
-    int64_t p = first;
-    for (; p < count && keys[p] == key; ++p)
-      acc = f.step(acc, rows == nullptr ? T{} : rows[(o * count + order[p]) * side.inner_numel + j]);
-    f.finish(target, acc, p - first);
+    places.write(to[static_cast<int64_t>(places.keys[first]) + side.outer.at(o) + side.inner.at(j)], first,
+                 [&](int64_t k) { return rows == nullptr ? T{} : rows[(o * count + k) * side.inner_numel + j]; });
   }
 };
 

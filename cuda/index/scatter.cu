@@ -1,6 +1,6 @@
 // gather and the scatters: an index per element along one dimension. Writing is deterministic, as in places.h: the
 // elements are sorted by where they go.
-#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/places.h"
@@ -19,12 +19,8 @@ struct Targets {
   FaultRecord* fault = nullptr;
 
   TG_DEVICE int64_t at(int64_t i) const {
-    const int64_t given = index[i];
-    if (given < 0 || given >= size) {
-      record_fault(fault, Fault::Index, op, given, size, dim);
-      return -1;
-    }
-    return rest.at(i) + given * stride;
+    const int64_t given = checked_index(fault, Fault::Index, op, index[i], size, dim);
+    return given < 0 ? -1 : rest.at(i) + given * stride;
   }
 };
 
@@ -33,12 +29,8 @@ struct TensorTargets {
   Targets targets;
   int64_t extent = 1;  // targets lie below it
 
-  TensorTargets(const Tensor& t, int64_t given_dim, const Tensor& given, const char* op) : index(given) {
-    if (given.dtype() != DType::int64 || !given.is_contiguous() || given.device() != t.device() ||
-        may_overlap(t, given)) {
-      index = empty_tensor(given.sizes(), DType::int64, t.device());
-      raw::copy_(index, given);
-    }
+  TensorTargets(const Tensor& t, int64_t given_dim, const Tensor& given, const char* op)
+      : index(contiguous_apart(given, given.sizes(), DType::int64, t)) {
     const int64_t d = wrap_dim(given_dim, t.ndim(), op);
     int64_t shape[kMaxDims], strides[kMaxDims];
     int n = 0;
@@ -79,34 +71,19 @@ struct Gather {
 // Each target by one thread: step over its elements in the order of the index. `rows` null: `value` for all.
 template <class T, class F>
 struct Write {
+  PlaceWriter<F> places;
   T* to;
   const T* rows;
   T value;
-  const uint64_t* keys;
-  const int64_t* order;
-  int64_t n;
-  F f;
   TG_DEVICE void operator()(int64_t first) const {
-    if (!begins_place(keys, first)) return;
-    const uint64_t key = keys[first];
-    T& target = to[key];
-    auto acc = f.start(target);
-    int64_t p = first;
-    for (; p < n && keys[p] == key; ++p) acc = f.step(acc, rows == nullptr ? value : rows[order[p]]);
-    f.finish(target, acc, p - first);
+    if (!places.begins(first)) return;
+    places.write(to[places.keys[first]], first, [&](int64_t k) { return rows == nullptr ? value : rows[k]; });
   }
 };
 
 Tensor source_rows(const Tensor& src, const TensorTargets& t, const Tensor& out) {
   const IntSpan sizes = t.index.sizes();
-  Tensor part = src.sizes() == sizes
-                    ? src
-                    : alias_tensor(src, sizes, src.ndim() ? src.strides() : IntSpan(contiguous_strides(sizes)),
-                                   src.storage_offset());
-  if (part.is_contiguous() && part.dtype() == out.dtype() && !may_overlap(out, part)) return part;
-  const Tensor rows = empty_tensor(sizes, out.dtype(), out.device());
-  raw::copy_(rows, part);
-  return rows;
+  return contiguous_apart(leading_part(src, sizes), sizes, out.dtype(), out);
 }
 
 void start_from(const Tensor& input, const Tensor& out) {
@@ -118,13 +95,9 @@ void write(const TensorTargets& t, const Tensor& rows, T value, const Tensor& ou
   const int64_t n = t.targets.n;
   if (n == 0) return;
   const Work work(out.device(), {&rows, &out});
-  const Tensor keys = empty_tensor({n}, DType::int64, out.device()),
-               order = empty_tensor({n}, DType::int64, out.device());
-  const auto bad = static_cast<uint64_t>(t.extent);
-  for_elements(work, n, KeyOf<Targets>{t.targets, target_of<uint64_t>(keys), target_of<int64_t>(order), bad});
-  const SortedPlaces sorted(work, keys, order, bad);
+  const SortedPlaces sorted = sorted_places(work, out.device(), t.targets, n, t.extent);
   for_elements(work, n,
-               Write<T, F>{target_of<T>(out), data_of<T>(rows), value, sorted.key_data(), sorted.order_data(), n, f});
+               Write<T, F>{{sorted.key_data(), sorted.order_data(), n, f}, target_of<T>(out), data_of<T>(rows), value});
 }
 
 template <class T>

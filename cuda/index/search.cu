@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
@@ -19,12 +20,7 @@ namespace {
 
 namespace search = cpu::TG_ISA;
 
-Tensor dense_as(const Tensor& t, DType dtype, Device device) {
-  if (t.is_contiguous() && t.dtype() == dtype && t.device() == device) return t;
-  const Tensor copy = empty_tensor(t.sizes(), dtype, device);
-  copy_any(copy, t, true);
-  return copy;
-}
+Tensor on_device(const Tensor& t, DType dtype, Device device) { return contiguous_as(t, t.sizes(), dtype, device); }
 
 template <class T>
 struct At {
@@ -34,12 +30,8 @@ struct At {
   FaultRecord* fault;
   TG_DEVICE T operator()(int64_t i) const {
     if (order == nullptr) return sequence[i];
-    const int64_t at = order[i];
-    if (at < 0 || at >= length) {
-      record_fault(fault, Fault::Index, "searchsorted", at, length);
-      return sequence[i];
-    }
-    return sequence[at];
+    const int64_t at = checked_index(fault, Fault::Index, "searchsorted", order[i], length);
+    return sequence[at < 0 ? i : at];
   }
 };
 template <class T, class I>
@@ -62,8 +54,8 @@ void find_places(const Tensor& sequence, const Tensor& values, bool right, const
   if (out.numel() == 0) return;
   const Device device = out.device();
   const DType dtype = search::compare_dtype(sequence, values);
-  const Tensor s = dense_as(sequence, dtype, device), v = dense_as(values, dtype, device);
-  const Tensor order = sorter.defined() ? dense_as(sorter, DType::int64, device) : Tensor();
+  const Tensor s = on_device(sequence, dtype, device), v = on_device(values, dtype, device);
+  const Tensor order = sorter.defined() ? on_device(sorter, DType::int64, device) : Tensor();
   const Work work(device, {&s, &v, &out});
   if (order.defined()) work.use(order);
   search::with_real(dtype, [&]<class T>() {
@@ -81,8 +73,7 @@ void find_places(const Tensor& sequence, const Tensor& values, bool right, const
 
 template <class T>
 struct IsIn {
-  const T* values;
-  const T* tests;  // sorted
+  const T *values, *tests;  // tests: sorted
   uint8_t* out;
   int64_t n;
   bool invert;
@@ -110,14 +101,9 @@ struct CountValue {
   TG_DEVICE void operator()(int64_t i) const { atomic_add(counts + values[i], int64_t{1}); }
 };
 
-struct AsKey {
+struct ValueAsPlace {
   const int64_t* values;
-  uint64_t* keys;
-  int64_t* order;
-  TG_DEVICE void operator()(int64_t i) const {
-    keys[i] = static_cast<uint64_t>(values[i]);
-    order[i] = i;
-  }
+  TG_DEVICE int64_t at(int64_t i) const { return values[i]; }
 };
 // The weights of a value in the order in which they stand.
 template <class T>
@@ -159,20 +145,14 @@ Tensor zeros_on(int64_t n, DType dtype, Device device) {
 
 }  // namespace
 
-void searchsorted_cuda(const Tensor& sorted_sequence, const Operand& input, bool, bool right,
-                       std::optional<std::string_view> side, const Tensor& sorter, const Tensor& out) {
-  find_places(sorted_sequence, input.tensor(), right || (side && *side == "right"), sorter, out);
-}
-void bucketize_cuda(const Operand& input, const Tensor& boundaries, bool, bool right, const Tensor& out) {
-  find_places(boundaries, input.tensor(), right, {}, out);
-}
+TG_SEARCH_KERNELS(cuda, find_places)
 
 void isin_cuda(const Operand& elements, const Operand& test_elements, bool, bool invert, const Tensor& out) {
   if (out.numel() == 0) return;
   const Tensor &e = elements.tensor(), &t = test_elements.tensor();
   const Device device = out.device();
   const DType dtype = search::compare_dtype(e, t);
-  const Tensor values = dense_as(e, dtype, device), tests = dense_as(t, dtype, device);
+  const Tensor values = on_device(e, dtype, device), tests = on_device(t, dtype, device);
   const int64_t n = tests.numel();
   const Work work(device, {&values, &tests, &out});
   Tensor sorted = empty_tensor({n}, dtype, device);
@@ -215,7 +195,7 @@ void histc_cuda(const Tensor& input, int64_t bins, const Scalar& min, const Scal
 Tensor bincount_cuda(const Tensor& input, const Tensor& weights, int64_t minlength) {
   check_bincount(input, weights, minlength);
   const Device device = input.device();
-  const Tensor values = dense_as(input, DType::int64, device);
+  const Tensor values = on_device(input, DType::int64, device);
   const int64_t n = values.numel();
   int64_t length = minlength;
   if (n > 0) {
@@ -232,11 +212,9 @@ Tensor bincount_cuda(const Tensor& input, const Tensor& weights, int64_t minleng
     return out;
   }
   const DType dtype = weights.dtype() == DType::float32 ? DType::float32 : DType::float64;
-  const Tensor out = zeros_on(length, dtype, device), w = dense_as(weights, dtype, device);
+  const Tensor out = zeros_on(length, dtype, device), w = on_device(weights, dtype, device);
   const Work work(device, {&values, &w, &out});
-  const Tensor keys = empty_tensor({n}, DType::int64, device), order = empty_tensor({n}, DType::int64, device);
-  for_elements(work, n, AsKey{data_of<int64_t>(values), target_of<uint64_t>(keys), target_of<int64_t>(order)});
-  const SortedPlaces sorted(work, keys, order, static_cast<uint64_t>(length));
+  const SortedPlaces sorted = sorted_places(work, device, ValueAsPlace{data_of<int64_t>(values)}, n, length);
   dispatch_floating(dtype, [&]<class T>() {
     if constexpr (!is_half_type<T>)
       for_elements(work, n, SumOfValue<T>{sorted.key_data(), sorted.order_data(), data_of<T>(w), target_of<T>(out), n});

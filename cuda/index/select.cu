@@ -43,9 +43,9 @@ struct Coordinates {
 };
 template <class T>
 struct Select {
-  const T* from;
   const uint8_t* flags;
   const int64_t* sums;
+  const T* from;
   T* to;
   TG_DEVICE void operator()(int64_t i) const {
     if (flags[i] != 0) to[sums[i] - 1] = from[i];
@@ -93,7 +93,7 @@ Tensor masked_select_cuda(const Tensor& input, const Tensor& mask) {
   const Tensor out = empty_tensor({count_flags(work, flags, sums, "masked_select")}, input.dtype(), input.device());
   dispatch_bytes(from.dtype(), [&]<class T>() {
     for_elements(work, n,
-                 Select<T>{data_of<T>(from), data_of<uint8_t>(flags), data_of<int64_t>(sums), target_of<T>(out)});
+                 Select<T>{data_of<uint8_t>(flags), data_of<int64_t>(sums), data_of<T>(from), target_of<T>(out)});
   });
   return out;
 }

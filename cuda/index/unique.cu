@@ -15,7 +15,7 @@ namespace tapegrad::cuda {
 namespace {
 
 namespace search = cpu::TG_ISA;
-using Result = std::tuple<Tensor, Tensor, Tensor>;
+using Result = UniqueResult;
 
 struct Count {
   int64_t* to;
@@ -129,16 +129,10 @@ Result unique_rows(const Tensor& rows, int64_t n, int64_t width, bool sort) {
 
 Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
   const Tensor input = clean_flags(given);
-  if (!dim) {
-    const Tensor flat = contiguous_or_copy(raw::reshape(input, {-1}));
-    auto [values, inverse, counts] = unique_rows(flat, flat.numel(), 1, sort);
-    const Tensor none = empty_tensor({0}, DType::int64, input.device());
-    return {raw::reshape(values, {-1}), values_only ? none : raw::reshape(inverse, input.sizes()),
-            values_only ? none : counts};
-  }
-  const UniqueSlices slices(input, *dim, op);
-  auto [values, inverse, counts] = unique_rows(slices.rows, slices.n, slices.width, sort);
-  return {slices.back(values), inverse, counts};
+  if (dim) return unique_slices(input, *dim, sort, op, unique_rows);
+  Result all = unique_elements(contiguous_or_copy(raw::reshape(input, {-1})), input.sizes(), sort, unique_rows);
+  if (values_only) std::get<1>(all) = std::get<2>(all) = empty_tensor({0}, DType::int64, input.device());
+  return all;
 }
 
 }  // namespace

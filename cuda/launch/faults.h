@@ -29,9 +29,8 @@ __device__ __noinline__ inline
 #else
 inline
 #endif
-    void
-    record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0,
-                 int64_t dim = 0) {
+    void record_fault(FaultRecord* record, Fault fault, const char* op, int64_t value = 0, int64_t size = 0,
+                      int64_t dim = 0) {
   if (record->state != 0 || atomic_compare_and_set(&record->state, 0, 1) != 0) return;
   record->fault = fault;
   record->op = reinterpret_cast<uint64_t>(op);
@@ -41,6 +40,14 @@ inline
   memory_fence_system();
   record->state = 2;
   memory_fence_system();
+}
+
+// `value` where it lies in [0, size), else -1 with the fault recorded.
+TG_DEVICE int64_t checked_index(FaultRecord* record, Fault fault, const char* op, int64_t value, int64_t size,
+                                int64_t dim = 0) {
+  if (value >= 0 && value < size) return value;
+  record_fault(record, fault, op, value, size, dim);
+  return -1;
 }
 
 // The record of a device for use in kernels. `op` of a fault must be a string that is never freed.

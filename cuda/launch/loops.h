@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/launch/convert.h"
 #include "tapegrad/cuda/launch/launch.h"
 
@@ -91,14 +92,5 @@ struct Largest {
     return a > b ? a : b;
   }
 };
-
-template <class T>
-const T* data_of(const Tensor& t) {
-  return t.defined() ? static_cast<const T*>(t.data_ptr()) : nullptr;
-}
-template <class T>
-T* target_of(const Tensor& t) {
-  return static_cast<T*>(t.data_ptr());
-}
 
 }  // namespace tapegrad::cuda

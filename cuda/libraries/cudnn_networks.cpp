@@ -2,6 +2,28 @@
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/rnn/cudnn_api.h"
 
+// Our name of each function, and its own.
+#define TG_CUDNN_FUNCTIONS(X)                       \
+  X(create_dropout, cudnnCreateDropoutDescriptor)   \
+  X(destroy_dropout, cudnnDestroyDropoutDescriptor) \
+  X(set_dropout, cudnnSetDropoutDescriptor)         \
+  X(create_tensor, cudnnCreateTensorDescriptor)     \
+  X(destroy_tensor, cudnnDestroyTensorDescriptor)   \
+  X(set_tensor, cudnnSetTensorNdDescriptor)         \
+  X(get_tensor, cudnnGetTensorNdDescriptor)         \
+  X(create_data, cudnnCreateRNNDataDescriptor)      \
+  X(destroy_data, cudnnDestroyRNNDataDescriptor)    \
+  X(set_data, cudnnSetRNNDataDescriptor)            \
+  X(create_network, cudnnCreateRNNDescriptor)       \
+  X(destroy_network, cudnnDestroyRNNDescriptor)     \
+  X(set_network, cudnnSetRNNDescriptor_v8)          \
+  X(weight_bytes, cudnnGetRNNWeightSpaceSize)       \
+  X(find_weight, cudnnGetRNNWeightParams)           \
+  X(room, cudnnGetRNNTempSpaceSizes)                \
+  X(forward, cudnnRNNForward)                       \
+  X(backward_data, cudnnRNNBackwardData_v8)         \
+  X(backward_weights, cudnnRNNBackwardWeights_v8)
+
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 
@@ -38,26 +60,8 @@ struct Signature<R (*)(A...)> {
   using Type = Plain<R>(Plain<A>...);
 };
 #define TG_SAME_FUNCTION(ours, theirs) \
-  static_assert(std::is_same_v<Signature<decltype(Functions::ours)>::Type, Signature<decltype(&theirs)>::Type>)
-TG_SAME_FUNCTION(create_dropout, cudnnCreateDropoutDescriptor);
-TG_SAME_FUNCTION(destroy_dropout, cudnnDestroyDropoutDescriptor);
-TG_SAME_FUNCTION(set_dropout, cudnnSetDropoutDescriptor);
-TG_SAME_FUNCTION(create_tensor, cudnnCreateTensorDescriptor);
-TG_SAME_FUNCTION(destroy_tensor, cudnnDestroyTensorDescriptor);
-TG_SAME_FUNCTION(set_tensor, cudnnSetTensorNdDescriptor);
-TG_SAME_FUNCTION(get_tensor, cudnnGetTensorNdDescriptor);
-TG_SAME_FUNCTION(create_data, cudnnCreateRNNDataDescriptor);
-TG_SAME_FUNCTION(destroy_data, cudnnDestroyRNNDataDescriptor);
-TG_SAME_FUNCTION(set_data, cudnnSetRNNDataDescriptor);
-TG_SAME_FUNCTION(create_network, cudnnCreateRNNDescriptor);
-TG_SAME_FUNCTION(destroy_network, cudnnDestroyRNNDescriptor);
-TG_SAME_FUNCTION(set_network, cudnnSetRNNDescriptor_v8);
-TG_SAME_FUNCTION(weight_bytes, cudnnGetRNNWeightSpaceSize);
-TG_SAME_FUNCTION(find_weight, cudnnGetRNNWeightParams);
-TG_SAME_FUNCTION(room, cudnnGetRNNTempSpaceSizes);
-TG_SAME_FUNCTION(forward, cudnnRNNForward);
-TG_SAME_FUNCTION(backward_data, cudnnRNNBackwardData_v8);
-TG_SAME_FUNCTION(backward_weights, cudnnRNNBackwardWeights_v8);
+  static_assert(std::is_same_v<Signature<decltype(Functions::ours)>::Type, Signature<decltype(&theirs)>::Type>);
+TG_CUDNN_FUNCTIONS(TG_SAME_FUNCTION)
 #undef TG_SAME_FUNCTION
 }  // namespace tapegrad::cuda::cudnn_rnn
 #undef TG_SAME
@@ -69,25 +73,9 @@ namespace {
 const cudnn_rnn::Functions* find_all() {
   static cudnn_rnn::Functions all;
   if (!cudnn_calls::find_calls(all)) return nullptr;
-  cudnn().find(all.create_dropout, "cudnnCreateDropoutDescriptor");
-  cudnn().find(all.destroy_dropout, "cudnnDestroyDropoutDescriptor");
-  cudnn().find(all.set_dropout, "cudnnSetDropoutDescriptor");
-  cudnn().find(all.create_tensor, "cudnnCreateTensorDescriptor");
-  cudnn().find(all.destroy_tensor, "cudnnDestroyTensorDescriptor");
-  cudnn().find(all.set_tensor, "cudnnSetTensorNdDescriptor");
-  cudnn().find(all.get_tensor, "cudnnGetTensorNdDescriptor");
-  cudnn().find(all.create_data, "cudnnCreateRNNDataDescriptor");
-  cudnn().find(all.destroy_data, "cudnnDestroyRNNDataDescriptor");
-  cudnn().find(all.set_data, "cudnnSetRNNDataDescriptor");
-  cudnn().find(all.create_network, "cudnnCreateRNNDescriptor");
-  cudnn().find(all.destroy_network, "cudnnDestroyRNNDescriptor");
-  cudnn().find(all.set_network, "cudnnSetRNNDescriptor_v8");
-  cudnn().find(all.weight_bytes, "cudnnGetRNNWeightSpaceSize");
-  cudnn().find(all.find_weight, "cudnnGetRNNWeightParams");
-  cudnn().find(all.room, "cudnnGetRNNTempSpaceSizes");
-  cudnn().find(all.forward, "cudnnRNNForward");
-  cudnn().find(all.backward_data, "cudnnRNNBackwardData_v8");
-  cudnn().find(all.backward_weights, "cudnnRNNBackwardWeights_v8");
+#define TG_FIND(ours, theirs) cudnn().find(all.ours, #theirs);
+  TG_CUDNN_FUNCTIONS(TG_FIND)
+#undef TG_FIND
   return &all;
 }
 

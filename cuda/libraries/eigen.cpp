@@ -12,6 +12,7 @@
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/linalg/spectral.h"
 #include "tapegrad/cuda/memory/storage.h"
+#include "tapegrad/cuda/runtime/per_device.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -106,16 +107,9 @@ class Solver {
   cusolverDnParams_t params_ = nullptr;
 };
 
-Solver& solver_of(int device) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<int, Solver>;
-  const std::lock_guard lock(mutex);
-  return all[device];
-}
-
 bool eigen_by_cusolver(const Stream& stream, const EigenRequest& request) {
   if (!cusolver().available()) return false;
-  return solver_of(stream.device).run(stream, request);
+  return per_device<Solver>(stream.device).run(stream, request);
 }
 
 }  // namespace

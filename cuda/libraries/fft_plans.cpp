@@ -8,11 +8,12 @@
 #include <utility>
 
 #include "tapegrad/c10/error.h"
-#include "tapegrad/cuda/fft/library.h"
+#include "tapegrad/cuda/fft/fft_library.h"
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/runtime/per_device.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -141,20 +142,13 @@ class Plans {
   PlanCache<Key, Plan> plans_{kMostPlans};
 };
 
-Plans& plans_of(int device) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<int, Plans>;
-  const std::lock_guard lock(mutex);
-  return all[device];
-}
-
 bool fft_by_cufft(const Stream& stream, const Request& request) {
   // Real numbers in places that complex ones do not fit are refused by the library at any time; a plan per address
   // would be needed to know.
   const size_t part = request.wide ? 8 : 4;
   const auto misplaced = [&](const void* p) { return reinterpret_cast<uintptr_t>(p) % (2 * part) != 0; };
   if (misplaced(request.in) || misplaced(request.out)) return false;
-  return cufft().available() && plans_of(stream.device).run(stream, request);
+  return cufft().available() && per_device<Plans>(stream.device).run(stream, request);
 }
 
 }  // namespace

@@ -36,34 +36,19 @@ void* Library::symbol(const char* s) {
   return p;
 }
 
-Library& cublas() {
-  static auto& library = *new Library("cuBLAS", "libcublas.so.13");
-  return library;
-}
-Library& cublas_lt() {
-  static auto& library = *new Library("cuBLASLt", "libcublasLt.so.13");
-  return library;
-}
-Library& cudnn() {
-  static auto& library = *new Library("cuDNN", "libcudnn.so.9");
-  return library;
-}
-Library& nvrtc() {
-  static auto& library = *new Library("NVRTC", "libnvrtc.so.13");
-  return library;
-}
-Library& cusolver() {
-  static auto& library = *new Library("cuSOLVER", "libcusolver.so.12");
-  return library;
-}
-Library& cufft() {
-  static auto& library = *new Library("cuFFT", "libcufft.so.12");
-  return library;
-}
-Library& nccl() {
-  static auto& library = *new Library("NCCL", "libnccl.so.2");
-  return library;
-}
+#define TG_LIBRARY(function, name, files)             \
+  Library& function() {                               \
+    static auto& library = *new Library(name, files); \
+    return library;                                   \
+  }
+TG_LIBRARY(cublas, "cuBLAS", "libcublas.so.13")
+TG_LIBRARY(cublas_lt, "cuBLASLt", "libcublasLt.so.13")
+TG_LIBRARY(cudnn, "cuDNN", "libcudnn.so.9")
+TG_LIBRARY(nvrtc, "NVRTC", "libnvrtc.so.13")
+TG_LIBRARY(cusolver, "cuSOLVER", "libcusolver.so.12")
+TG_LIBRARY(cufft, "cuFFT", "libcufft.so.12")
+TG_LIBRARY(nccl, "NCCL", "libnccl.so.2")
+#undef TG_LIBRARY
 
 namespace {
 

@@ -48,7 +48,7 @@ Library& nccl();
 std::string libraries_json();
 
 #define TG_LIBRARY_CALL(library, function)                                                                \
-  ([]() -> decltype(&::function) {                                                                        \
+  ([]() -> decltype(& ::function) {                                                                       \
     static const auto tg_function = reinterpret_cast<decltype(&::function)>((library).symbol(#function)); \
     return tg_function;                                                                                   \
   }())

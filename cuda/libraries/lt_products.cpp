@@ -15,8 +15,9 @@
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
-#include "tapegrad/cuda/linalg/library.h"
+#include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/cuda/memory/storage.h"
+#include "tapegrad/cuda/runtime/per_device.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -41,28 +42,16 @@ struct Types {
 
 bool types_of(DType dtype, bool tf32, Types& types) {
   const auto float32 = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  switch (dtype) {
-    case DType::float16:
-      types = {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
-      return true;
-    case DType::bfloat16:
-      types = {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
-      return true;
-    case DType::float32:
-      types = {CUDA_R_32F, CUDA_R_32F, float32};
-      return true;
-    case DType::float64:
-      types = {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
-      return true;
-    case DType::complex64:
-      types = {CUDA_C_32F, CUDA_C_32F, float32};
-      return true;
-    case DType::complex128:
-      types = {CUDA_C_64F, CUDA_C_64F, CUBLAS_COMPUTE_64F};
-      return true;
-    default:
-      return false;
-  }
+  const std::pair<DType, Types> all[] = {{DType::float16, {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F}},
+                                         {DType::bfloat16, {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}},
+                                         {DType::float32, {CUDA_R_32F, CUDA_R_32F, float32}},
+                                         {DType::float64, {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}},
+                                         {DType::complex64, {CUDA_C_32F, CUDA_C_32F, float32}},
+                                         {DType::complex128, {CUDA_C_64F, CUDA_C_64F, CUBLAS_COMPUTE_64F}}};
+  const auto* found = std::ranges::find(all, dtype, &std::pair<DType, Types>::first);
+  if (found == std::end(all)) return false;
+  types = found->second;
+  return true;
 }
 
 // alpha or beta in the type in which the library wants it.
@@ -215,13 +204,6 @@ class Products {
   PlanCache<Key, Plan> plans_{kMostPlans};
 };
 
-Products& products_of(int device) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<int, Products>;
-  const std::lock_guard lock(mutex);
-  return all[device];
-}
-
 bool lt_product(const Stream& stream, const Product& p) {
   const bool tf32 = allow_tf32() && (p.dtype == DType::float32 || p.dtype == DType::complex64);
   Types types;
@@ -246,7 +228,7 @@ bool lt_product(const Stream& stream, const Product& p) {
                 alignment(p.b.data),
                 alignment(p.c),
                 !(p.beta == Scalar(0))};
-  return products_of(stream.device).run(stream, p, key, types);
+  return per_device<Products>(stream.device).run(stream, p, key, types);
 }
 
 }  // namespace

@@ -4,31 +4,13 @@
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>
-#define TG_SAME(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs))
+#define TG_SAME(ours, value, theirs) static_assert(static_cast<int>(nccl##theirs) == value);
 namespace tapegrad::cuda::nccl_api {
-TG_SAME(kSuccess, ncclSuccess);
-TG_SAME(kUnhandledCudaError, ncclUnhandledCudaError);
-TG_SAME(kSystemError, ncclSystemError);
-TG_SAME(kInternalError, ncclInternalError);
-TG_SAME(kInvalidArgument, ncclInvalidArgument);
-TG_SAME(kInvalidUsage, ncclInvalidUsage);
-TG_SAME(kRemoteError, ncclRemoteError);
-TG_SAME(kInProgress, ncclInProgress);
-TG_SAME(kSum, ncclSum);
-TG_SAME(kProd, ncclProd);
-TG_SAME(kMax, ncclMax);
-TG_SAME(kMin, ncclMin);
-TG_SAME(kInt8, ncclInt8);
-TG_SAME(kUint8, ncclUint8);
-TG_SAME(kInt32, ncclInt32);
-TG_SAME(kUint32, ncclUint32);
-TG_SAME(kInt64, ncclInt64);
-TG_SAME(kUint64, ncclUint64);
-TG_SAME(kFloat16, ncclFloat16);
-TG_SAME(kFloat32, ncclFloat32);
-TG_SAME(kFloat64, ncclFloat64);
-TG_SAME(kBfloat16, ncclBfloat16);
-TG_SAME(Config::kUndefined, NCCL_CONFIG_UNDEF_INT);
+TG_NCCL_RESULTS(TG_SAME)
+TG_NCCL_OPERATORS(TG_SAME)
+TG_NCCL_DATA_TYPES(TG_SAME)
+#undef TG_SAME
+static_assert(Config::kUndefined == NCCL_CONFIG_UNDEF_INT);
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 #if NCCL_VERSION_CODE >= 22800 && NCCL_VERSION_CODE < 22900
 static_assert(sizeof(Config) == sizeof(ncclConfig_t));

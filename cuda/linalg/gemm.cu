@@ -4,7 +4,7 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/launch/loops.h"
-#include "tapegrad/cuda/linalg/library.h"
+#include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/cuda/linalg/tiles.h"
 
 namespace tapegrad::cuda {

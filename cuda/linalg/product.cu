@@ -5,7 +5,7 @@
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
-#include "tapegrad/cuda/linalg/library.h"
+#include "tapegrad/cuda/linalg/product_library.h"
 
 namespace tapegrad::cuda {
 namespace {

@@ -86,6 +86,20 @@ T* part(const Tensor& t, int64_t i, int64_t elements) {
   return t.defined() ? static_cast<T*>(t.data_ptr()) + i * elements : nullptr;
 }
 
+// The eigenvalues of one matrix of A's.
+EigenRequest square_request(const Tensor& A, Spectrum spectrum, const Tensor* vectors, void* a, void* values,
+                            int* info) {
+  const int64_t n = A.size(-1);
+  return {.dtype = A.dtype(),
+          .spectrum = spectrum,
+          .vectors = vectors != nullptr,
+          .m = n,
+          .n = n,
+          .a = a,
+          .values = values,
+          .info = info};
+}
+
 // Runs `request(i)` for each matrix; false where the library refuses the first.
 template <class Request>
 bool ask_each(const Work& work, const Tensor& info, int64_t count, const Request& request) {
@@ -113,17 +127,8 @@ bool library_eigh(const Work& work, const Tensor& A, bool upper, const Tensor& v
     launch_matrices(work, &gather_kernel<T>, a.count, n, a, false, true, upper, target_of<T>(columns),
                     target_of<int>(info));
     done = ask_each(work, info, a.count, [&](int64_t i, int* theirs) {
-      return EigenRequest{A.dtype(),
-                          Spectrum::Hermitian,
-                          vectors != nullptr,
-                          n,
-                          n,
-                          part<T>(columns, i, n * n),
-                          part<real_t<T>>(values, i, n),
-                          nullptr,
-                          0,
-                          nullptr,
-                          theirs};
+      return square_request(A, Spectrum::Hermitian, vectors, part<T>(columns, i, n * n), part<real_t<T>>(values, i, n),
+                            theirs);
     });
   });
   return done;
@@ -142,17 +147,11 @@ bool library_eig(const Work& work, const Tensor& A, const Tensor& values, const 
     launch_matrices(work, &gather_kernel<T>, a.count, n, a, false, false, false, target_of<T>(columns),
                     target_of<int>(info));
     done = ask_each(work, info, a.count, [&](int64_t i, int* theirs) {
-      return EigenRequest{A.dtype(),
-                          Spectrum::General,
-                          vectors != nullptr,
-                          n,
-                          n,
-                          part<T>(columns, i, n * n),
-                          part<std::complex<R>>(values, i, n),
-                          part<T>(right, i, n * n),
-                          vectors != nullptr ? n : 0,
-                          nullptr,
-                          theirs};
+      EigenRequest request = square_request(A, Spectrum::General, vectors, part<T>(columns, i, n * n),
+                                            part<std::complex<R>>(values, i, n), theirs);
+      request.u = part<T>(right, i, n * n);
+      request.u_columns = vectors != nullptr ? n : 0;
+      return request;
     });
     if constexpr (!is_complex_type<T>)
       if (done && vectors != nullptr)

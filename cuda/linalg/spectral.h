@@ -38,10 +38,10 @@ struct EigenRequest {
   bool vectors;
   int64_t m, n;  // m >= n
   void* a;
-  void* values;  // n real ones: ascending eigenvalues, descending singular values; or n complex eigenvalues
-  void* u;       // m x u_columns, n or m of them
-  int64_t u_columns;
-  void* vh;  // n x n
+  void* values;       // n real ones: ascending eigenvalues, descending singular values; or n complex eigenvalues
+  void* u = nullptr;  // m x u_columns, n or m of them
+  int64_t u_columns = 0;
+  void* vh = nullptr;  // n x n
   int* info;
 };
 

@@ -2,7 +2,7 @@
 // and sums of losses.
 #pragma once
 
-#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/cuda/launch/faults.h"
 #include "tapegrad/cuda/launch/loops.h"
 
@@ -16,19 +16,9 @@ struct Labels {
   FaultRecord* fault;
   // The class of sample i, or -1.
   TG_DEVICE int64_t at(int64_t i) const {
-    const int64_t t = data[i];
-    if (t == ignore) return -1;
-    if (t >= 0 && t < classes) return t;
-    record_fault(fault, Fault::Label, op, t, classes);
-    return -1;
+    return data[i] == ignore ? -1 : checked_index(fault, Fault::Label, op, data[i], classes);
   }
 };
-inline Tensor as_int64(const Tensor& target) {
-  if (target.dtype() == DType::int64 && target.is_contiguous()) return target;
-  const Tensor copy = empty_tensor(target.sizes(), DType::int64, target.device());
-  raw::copy_(copy, target);
-  return copy;
-}
 inline Labels labels_of(const Tensor& int64s, int64_t classes, int64_t ignore, const char* op) {
   return {data_of<int64_t>(int64s), classes, ignore, op, fault_record(int64s.device().index)};
 }

@@ -109,7 +109,7 @@ struct CrossEntropyBackward {
 
 void nll_loss_cuda(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction,
                    int64_t ignore_index, const Tensor& out, const Tensor& out_total) {
-  const Tensor ids = label::as_int64(target);
+  const Tensor ids = contiguous_as(target, DType::int64);
   const Work work(out.device(), {&input, &ids, &weight, &out, &out_total});
   const int64_t n = ids.numel();
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -127,7 +127,7 @@ void nll_loss_cuda(const Tensor& input, const Tensor& target, const Tensor& weig
 void nll_loss_backward_cuda(const Tensor& grad_output, const Tensor& target, const Tensor& weight,
                             const Tensor& total_weight, IntSpan sizes, int64_t reduction, int64_t ignore_index,
                             const Tensor& out) {
-  const Tensor ids = label::as_int64(target);
+  const Tensor ids = contiguous_as(target, DType::int64);
   zero_dense(out);
   const Work work(out.device(), {&grad_output, &ids, &weight, &total_weight, &out});
   dispatch_floating(grad_output.dtype(), [&]<class T>() {
@@ -142,7 +142,7 @@ void nll_loss_backward_cuda(const Tensor& grad_output, const Tensor& target, con
 
 void cross_entropy_cuda(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction,
                         int64_t ignore_index, const Tensor& out, const Tensor& out_log, const Tensor& out_total) {
-  const Tensor ids = label::as_int64(target);
+  const Tensor ids = contiguous_as(target, DType::int64);
   const Work work(out.device(), {&input, &ids, &weight, &out, &out_log, &out_total});
   const int64_t rows = input.size(0), classes = input.size(1);
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -160,7 +160,7 @@ void cross_entropy_cuda(const Tensor& input, const Tensor& target, const Tensor&
 void cross_entropy_backward_cuda(const Tensor& grad_output, const Tensor& input, const Tensor& target,
                                  const Tensor& weight, const Tensor& log_normaliser, const Tensor& total_weight,
                                  int64_t reduction, int64_t ignore_index, const Tensor& out) {
-  const Tensor ids = label::as_int64(target);
+  const Tensor ids = contiguous_as(target, DType::int64);
   const Work work(out.device(), {&grad_output, &input, &ids, &weight, &log_normaliser, &total_weight, &out});
   dispatch_floating(input.dtype(), [&]<class T>() {
     for_elements(work, out.numel(),

@@ -371,10 +371,7 @@ void DeviceAllocator::process_events(bool wait) {
     auto& queue = it->second;
     while (!queue.empty()) {
       auto [event, block] = queue.front();
-      if (wait)
-        driver_.synchronize_event(event);
-      else if (!driver_.query_event(event))
-        break;
+      if (!driver_.has_passed(event, wait)) break;
       queue.pop_front();
       spare_events_[it->first.first].push_back(event);
       if (--block->pending == 0) finish_free(block);

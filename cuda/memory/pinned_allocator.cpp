@@ -38,10 +38,7 @@ void PinnedAllocator::keep(char* p, Block& block) { free_[block.size].push_back(
 void PinnedAllocator::process(bool wait) {
   while (!events_.empty()) {
     auto [event, p] = events_.front();
-    if (wait)
-      driver_.synchronize_event(event);
-    else if (!driver_.query_event(event))
-      return;
+    if (!driver_.has_passed(event, wait)) return;
     events_.pop_front();
     driver_.destroy_event(event);
     Block& block = blocks_.at(p);
@@ -64,15 +61,7 @@ void* PinnedAllocator::allocate(std::size_t nbytes) {
   } else {
     p = static_cast<char*>(driver_.allocate_pinned(size));
     if (p == nullptr && !capturing) {
-      process(true);
-      for (auto& [bytes, list] : free_)
-        for (char* old : list) {
-          driver_.free_pinned(old);
-          blocks_.erase(old);
-          stats_.reserved -= bytes;
-          ++stats_.num_host_free;
-        }
-      free_.clear();
+      release_cached();
       p = static_cast<char*>(driver_.allocate_pinned(size));
     }
     TG_CHECK(p != nullptr, OutOfMemory, "pin_memory: out of pinned host memory: asked for {}, {} are held",
@@ -126,6 +115,10 @@ void PinnedAllocator::note_use(const void* p, Stream stream) {
 
 void PinnedAllocator::empty_cache() {
   std::lock_guard lock(mutex_);
+  release_cached();
+}
+
+void PinnedAllocator::release_cached() {
   process(true);
   for (auto& [bytes, list] : free_)
     for (char* p : list) {

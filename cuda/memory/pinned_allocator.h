@@ -45,6 +45,7 @@ class TG_API PinnedAllocator {
     bool held = false;
   };
   void process(bool wait);
+  void release_cached();
   Block* containing(const void* p, char** start);
   void keep(char* p, Block& block);
 

@@ -7,7 +7,34 @@
 #include <cstddef>
 #include <string>
 
+#include "tapegrad/cuda/libraries/constants.h"
 #include "tapegrad/cuda/runtime/driver.h"
+
+#define TG_NCCL_RESULTS(X)                      \
+  X(kSuccess, 0, Success)                       \
+  X(kUnhandledCudaError, 1, UnhandledCudaError) \
+  X(kSystemError, 2, SystemError)               \
+  X(kInternalError, 3, InternalError)           \
+  X(kInvalidArgument, 4, InvalidArgument)       \
+  X(kInvalidUsage, 5, InvalidUsage)             \
+  X(kRemoteError, 6, RemoteError)               \
+  X(kInProgress, 7, InProgress)
+#define TG_NCCL_OPERATORS(X) \
+  X(kSum, 0, Sum)            \
+  X(kProd, 1, Prod)          \
+  X(kMax, 2, Max)            \
+  X(kMin, 3, Min)
+#define TG_NCCL_DATA_TYPES(X) \
+  X(kInt8, 0, Int8)           \
+  X(kUint8, 1, Uint8)         \
+  X(kInt32, 2, Int32)         \
+  X(kUint32, 3, Uint32)       \
+  X(kInt64, 4, Int64)         \
+  X(kUint64, 5, Uint64)       \
+  X(kFloat16, 6, Float16)     \
+  X(kFloat32, 7, Float32)     \
+  X(kFloat64, 8, Float64)     \
+  X(kBfloat16, 9, Bfloat16)
 
 struct ncclComm;
 
@@ -19,29 +46,9 @@ struct UniqueId {
   char internal[128] = {};
 };
 
-enum Result : int {
-  kSuccess = 0,
-  kUnhandledCudaError = 1,
-  kSystemError = 2,
-  kInternalError = 3,
-  kInvalidArgument = 4,
-  kInvalidUsage = 5,
-  kRemoteError = 6,
-  kInProgress = 7
-};
-enum Operator : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3 };
-enum DataType : int {
-  kInt8 = 0,
-  kUint8 = 1,
-  kInt32 = 2,
-  kUint32 = 3,
-  kInt64 = 4,
-  kUint64 = 5,
-  kFloat16 = 6,
-  kFloat32 = 7,
-  kFloat64 = 8,
-  kBfloat16 = 9
-};
+enum Result : int { TG_NCCL_RESULTS(TG_CONSTANT) };
+enum Operator : int { TG_NCCL_OPERATORS(TG_CONSTANT) };
+enum DataType : int { TG_NCCL_DATA_TYPES(TG_CONSTANT) };
 
 inline constexpr int kOldest = 22800, kStudied = 22809;  // 2.28.9 has the number 22809
 

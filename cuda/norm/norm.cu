@@ -90,12 +90,10 @@ struct GroupForward {
 template <class T>
 struct GroupInputGrad {
   using C = compute_t<T>;
-  const T* grad;
-  const T* x;
+  const T *grad, *x;
   T* out;
+  const C *means, *rstds;
   Parameter<T> weight;
-  const C* means;
-  const C* rstds;
   GroupLayout m;
   bool center;
   template <class G>
@@ -122,10 +120,8 @@ struct GroupInputGrad {
 template <class T>
 struct GroupParameterGrad {
   using C = compute_t<T>;
-  const T* grad;
-  const T* x;
-  const C* means;
-  const C* rstds;
+  const T *grad, *x;
+  const C *means, *rstds;
   GroupLayout m;
   int64_t samples;
   Parameter<T> weight_grad, bias_grad;
@@ -210,10 +206,8 @@ struct BatchNormalise {
 template <class T>
 struct BatchSums {
   using C = compute_t<T>;
-  const T* grad;
-  const T* x;
-  const C* mean;
-  const C* invstd;
+  const T *grad, *x;
+  const C *mean, *invstd;
   ChannelLayout m;
   Parameter<T> weight_grad, bias_grad;
   Pair* sums_out;  // of g and of g (x - mean), per channel
@@ -237,12 +231,10 @@ struct BatchSums {
 template <class T>
 struct BatchInputGrad {
   using C = compute_t<T>;
-  const T* grad;
-  const T* x;
+  const T *grad, *x;
   T* out;
   Parameter<T> weight;
-  const C* mean;
-  const C* invstd;
+  const C *mean, *invstd;
   const Pair* sums;
   ChannelLayout m;
   TG_DEVICE void operator()(int64_t i) const {
@@ -284,8 +276,8 @@ void group_norm_grad_cuda(const Tensor& output, const Tensor& input, int64_t sam
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     for_rows(work, m.rows, m.length(),
-             GroupInputGrad<T>{data_of<T>(output), data_of<T>(input), target_of<T>(input_grad), parameter<T>(weight),
-                               data_of<C>(mean), data_of<C>(rstd), m, center});
+             GroupInputGrad<T>{data_of<T>(output), data_of<T>(input), target_of<T>(input_grad), data_of<C>(mean),
+                               data_of<C>(rstd), parameter<T>(weight), m, center});
     // Where channels lie side by side, neighbouring threads take neighbouring channels.
     for_lines(work, channels, samples * m.spatial, m.spatial == 1 && channels >= 256,
               GroupParameterGrad<T>{data_of<T>(output), data_of<T>(input), data_of<C>(mean), data_of<C>(rstd), m,

@@ -88,9 +88,9 @@ TG_KERNEL void step_kernel(Runs<RuleRun> runs, const float* found_inf) {
       case 0:
         return step_part<T, Rule, 0>(run, plan, first, last);
       case 1:
-        return step_part < T, Rule, kLast < 1 ? kLast : 1 > (run, plan, first, last);
+        return step_part < T, Rule, kLast<1 ? kLast : 1>(run, plan, first, last);
       case 2:
-        return step_part < T, Rule, kLast < 2 ? kLast : 2 > (run, plan, first, last);
+        return step_part < T, Rule, kLast<2 ? kLast : 2>(run, plan, first, last);
       default:
         return step_part<T, Rule, kLast>(run, plan, first, last);
     }
@@ -213,19 +213,11 @@ void unscale(std::span<const Tensor> dense, const Tensor& found, const Tensor& s
         work.use(t);
         own.push_back({t.data_ptr(), t.numel()});
       }
-    auto run = [&]<class T>() {
+    dispatch_floating(dtype, [&]<class T>() {
       in_groups(own, [&](const Runs<GradRun>& runs, uint32_t blocks) {
         launch(work, &unscale_kernel<T>, Grid(blocks), kBlock, runs, target_of<float>(found), data_of<float>(scale));
       });
-    };
-    if (dtype == DType::float32)
-      run.template operator()<float>();
-    else if (dtype == DType::float64)
-      run.template operator()<double>();
-    else if (dtype == DType::float16)
-      run.template operator()<Half>();
-    else
-      run.template operator()<BFloat16>();
+    });
   }
 }
 

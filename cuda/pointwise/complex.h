@@ -108,10 +108,15 @@ TG_HD inline C<R> acosh(C<R> z) {
   const C<R> minus = device::sqrt(C<R>(z.real() - 1, z.imag())), plus = device::sqrt(C<R>(z.real() + 1, z.imag()));
   return {math::asinh(real_of(minus, plus)), 2 * math::atan2(minus.imag(), plus.real())};
 }
+// f of i z, divided by i.
+template <class R, class F>
+TG_HD inline C<R> turned(C<R> z, const F& f) {
+  const C<R> w = f(C<R>(-z.imag(), z.real()));
+  return {w.imag(), -w.real()};
+}
 template <class R>
 TG_HD inline C<R> asinh(C<R> z) {
-  const C<R> w = device::asin(C<R>(-z.imag(), z.real()));
-  return {w.imag(), -w.real()};
+  return turned(z, [](C<R> x) { return device::asin(x); });
 }
 template <class R>
 TG_HD inline C<R> atanh(C<R> z) {
@@ -123,18 +128,20 @@ TG_HD inline C<R> atanh(C<R> z) {
 }
 template <class R>
 TG_HD inline C<R> atan(C<R> z) {
-  const C<R> w = device::atanh(C<R>(-z.imag(), z.real()));
-  return {w.imag(), -w.real()};
+  return turned(z, [](C<R> x) { return device::atanh(x); });
+}
+template <class R>
+TG_HD inline C<R> scaled_log(C<R> z, R factor) {
+  const C<R> w = device::log(z);
+  return {w.real() * factor, w.imag() * factor};
 }
 template <class R>
 TG_HD inline C<R> log10(C<R> z) {
-  const C<R> w = device::log(z);
-  return {w.real() * R(0.43429448190325182765), w.imag() * R(0.43429448190325182765)};
+  return scaled_log(z, R(0.43429448190325182765));
 }
 template <class R>
 TG_HD inline C<R> log2(C<R> z) {
-  const C<R> w = device::log(z);
-  return {w.real() * R(1.44269504088896340736), w.imag() * R(1.44269504088896340736)};
+  return scaled_log(z, R(1.44269504088896340736));
 }
 template <class R>
 TG_HD inline C<R> exp2(C<R> z) {
@@ -171,22 +178,7 @@ TG_HD inline C<R> pow(C<R> a, C<R> b) {
   TG_HD inline complex128_t name<double>(complex128_t z) { \
     return device::name(z);                                \
   }
-TG_COMPLEX(exp)
-TG_COMPLEX(log)
-TG_COMPLEX(log10)
-TG_COMPLEX(sin)
-TG_COMPLEX(cos)
-TG_COMPLEX(tan)
-TG_COMPLEX(asin)
-TG_COMPLEX(acos)
-TG_COMPLEX(atan)
-TG_COMPLEX(sinh)
-TG_COMPLEX(cosh)
-TG_COMPLEX(tanh)
-TG_COMPLEX(asinh)
-TG_COMPLEX(acosh)
-TG_COMPLEX(atanh)
-TG_COMPLEX(sqrt)
+TG_FOR_COMPLEX_FUNCTIONS(TG_COMPLEX)
 TG_COMPLEX(log2)
 TG_COMPLEX(exp2)
 TG_COMPLEX(expm1)

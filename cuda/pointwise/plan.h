@@ -15,24 +15,21 @@ enum class Stored : uint8_t { Native, Half, BFloat16 };
 // What changes from element to element of a flat iteration.
 enum class Source : uint8_t { Array, Element, Value };  // all, one on the device, one given in `value`
 
-struct Flat {
-  int64_t n;
-  char* data[kMaxOperands];
-  Stored stored[kMaxOperands];
-  Source source[kMaxOperands];
-  alignas(16) unsigned char value[kMaxOperands][16];
-  FaultRecord* fault;
-};
-
 template <int Operands>
-struct Strided {
-  Offsets<Operands> offsets;
-  uint32_t n;
+struct OperandList {
   char* data[Operands];
   Stored stored[Operands];
   Source source[Operands];
   alignas(16) unsigned char value[Operands][16];
   FaultRecord* fault;
+};
+struct Flat : OperandList<kMaxOperands> {
+  int64_t n;
+};
+template <int Operands>
+struct Strided : OperandList<Operands> {
+  Offsets<Operands> offsets;
+  uint32_t n;
 };
 
 // The number of elements that one thread processes at once: 16 bytes of them.

@@ -21,11 +21,14 @@ struct Positions {
   const char* op;
   FaultRecord* fault;
   // Of element i of all planes, or -1 with the fault recorded.
+  TG_DEVICE int64_t at(int64_t i) const { return checked_index(fault, Fault::Index, op, data[i], size); }
+};
+// The same as places in the memory of all planes.
+struct PlanePlaces {
+  Positions positions;
   TG_DEVICE int64_t at(int64_t i) const {
-    const int64_t p = data[i];
-    if (p >= 0 && p < size) return p;
-    record_fault(fault, Fault::Index, op, p, size);
-    return -1;
+    const int64_t p = positions.at(i);
+    return p < 0 ? p : i / positions.count * positions.size + p;
   }
 };
 
@@ -102,32 +105,15 @@ TG_KERNEL void scatter_kernel(ScatterArgs<T> args) {
   }
 }
 
-struct Key {
-  Positions positions;
-  uint64_t* keys;
-  int64_t* order;
-  uint64_t bad;
-  TG_DEVICE void operator()(int64_t i) const {
-    const int64_t p = positions.at(i);
-    keys[i] = p < 0 ? bad : static_cast<uint64_t>(i / positions.count * positions.size + p);
-    order[i] = i;
-  }
-};
-
 template <class T>
 void scatter_sorted(const Work& work, const ScatterArgs<T>& args, const Tensor& out) {
   const int64_t n = args.planes * args.positions.count, extent = out.numel();
-  const Tensor keys = empty_tensor({n}, DType::int64, out.device());
-  const Tensor order = empty_tensor({n}, DType::int64, out.device());
-  for_elements(work, n,
-               Key{args.positions, static_cast<uint64_t*>(keys.data_ptr()), target_of<int64_t>(order),
-                   static_cast<uint64_t>(extent)});
-  const SortedPlaces sorted(work, keys, order, static_cast<uint64_t>(extent));
+  const SortedPlaces sorted = sorted_places(work, out.device(), PlanePlaces{args.positions}, n, extent);
   const PlaceGeometry side(alias_tensor(out, {extent}, {1}, out.storage_offset()), 1, 1);
   const auto write = [&](const auto& f) {
     for_elements(work, n,
-                 WritePlaces<T, std::decay_t<decltype(f)>>{args.to, args.from, side, sorted.key_data(),
-                                                           sorted.order_data(), n, f});
+                 WritePlaces<T, std::decay_t<decltype(f)>>{
+                     args.to, args.from, side, {sorted.key_data(), sorted.order_data(), n, f}});
   };
   if (args.accumulate)
     write(steps::Add<T>{steps::Compute<T>(1)});

@@ -2,6 +2,7 @@
 // numbers in the same order of operations as the CPU's.
 #include <bit>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/index/search.h"
 #include "tapegrad/aten/iterate/cast.h"
 #include "tapegrad/aten/typed.h"
@@ -37,11 +38,7 @@ struct TossEach {
 
 void toss_each(const Tensor& probabilities, const Tensor& out, DrawState state) {
   if (out.numel() == 0) return;
-  Tensor p = probabilities;
-  if (!p.is_contiguous() || p.sizes() != out.sizes() || p.device() != out.device()) {
-    p = empty_tensor(out.sizes(), probabilities.dtype(), out.device());
-    copy_any(p, probabilities, true);
-  }
+  const Tensor p = contiguous_as(probabilities, out.sizes(), probabilities.dtype(), out.device());
   const Tensor tosses = empty_tensor(out.sizes(), DType::bool_, out.device());
   {
     const Work work(out.device(), {&p, &tosses});

@@ -59,20 +59,18 @@ struct Normals {
     if (2 * k + 1 < n) out[2 * k + 1] = f(z.second);
   }
 };
-template <class T, class F>
+template <class T, class F, bool kOpen = false>
 struct Uniforms {
   T* out;
   DrawState state;
   F f;
-  TG_DEVICE void operator()(int64_t i) const { out[i] = f(uniform_draw<T>(state, static_cast<uint64_t>(i))); }
+  TG_DEVICE void operator()(int64_t i) const {
+    const auto place = static_cast<uint64_t>(i);
+    out[i] = f(kOpen ? open_draw<T>(state, place) : uniform_draw<T>(state, place));
+  }
 };
 template <class T, class F>
-struct OpenUniforms {
-  T* out;
-  DrawState state;
-  F f;
-  TG_DEVICE void operator()(int64_t i) const { out[i] = f(open_draw<T>(state, static_cast<uint64_t>(i))); }
-};
+using OpenUniforms = Uniforms<T, F, true>;
 
 // Calls fill.template operator()<T>(pointer, count, stream) on dense memory of float or double: the tensor's own where
 // it can be, else a buffer that is then copied. Complex tensors are pairs.

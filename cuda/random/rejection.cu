@@ -2,6 +2,7 @@
 // an argument is out of range it is recorded and nothing is drawn.
 #include "tapegrad/aten/random/rejection.h"
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -15,10 +16,8 @@ namespace draws = cpu::TG_ISA;
 
 namespace {
 
-Tensor in_double(const Tensor& t, IntSpan sizes, Device device) {
-  const Tensor wide = empty_tensor(sizes, DType::float64, device);
-  copy_any(wide, t, true);
-  return wide;
+Tensor in_double(const Tensor& t, const Tensor& out) {
+  return contiguous_as(t, out.sizes(), DType::float64, out.device());
 }
 
 // Records a bad argument. The sentence lies in host memory; kernels only copy its address.
@@ -63,7 +62,7 @@ struct LogGamma {
     return draws::log_gamma_variate(shape[i], stream);
   }
 };
-// Element i of the result from numbers of its own; may be written over what it is made from.
+// Element i of the result from numbers of its own.
 template <class Of>
 struct Draw {
   Of of;
@@ -106,19 +105,19 @@ void draw_each(const Tensor& out, const DrawState& state, const Of& of) {
 }  // namespace
 
 void poisson_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
-  const Tensor rates = in_double(input, input.sizes(), out.device());
+  const Tensor rates = in_double(input, out);
   const FaultReporter bad{fault_record(out.device().index), "poisson: rates must be finite and not negative"};
   draw_each(out, draw_state(state, g, out.device()), Poisson{data_of<double>(rates), bad});
 }
 
 void standard_gamma_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
-  const Tensor shapes = in_double(input, input.sizes(), out.device());
+  const Tensor shapes = in_double(input, out);
   draw_each(out, draw_state(state, g, out.device()),
             Gamma{data_of<double>(shapes), draws::limits_of(out.dtype()).first});
 }
 
 void binomial_cuda(const Tensor& count, const Tensor& prob, Gen g, const PhiloxState& state, const Tensor& out) {
-  const Tensor counts = in_double(count, out.sizes(), out.device()), probs = in_double(prob, out.sizes(), out.device());
+  const Tensor counts = in_double(count, out), probs = in_double(prob, out);
   FaultRecord* fault = fault_record(out.device().index);
   draw_each(out, draw_state(state, g, out.device()),
             Binomial{data_of<double>(counts),
@@ -129,13 +128,13 @@ void binomial_cuda(const Tensor& count, const Tensor& prob, Gen g, const PhiloxS
 
 void sample_dirichlet_cuda(const Tensor& input, Gen g, const PhiloxState& state, const Tensor& out) {
   if (out.numel() == 0) return;
-  const Tensor drawn = in_double(input, input.sizes(), out.device());
+  const Tensor shapes = in_double(input, out), drawn = empty_tensor(out.sizes(), DType::float64, out.device());
   const auto [least, gap] = draws::limits_of(out.dtype());
   {
-    const Work work(out.device(), {&drawn});
+    const Work work(out.device(), {&shapes, &drawn});
     for_elements(
         work, out.numel(),
-        Draw<LogGamma>{{data_of<double>(drawn)}, target_of<double>(drawn), draw_state(state, g, out.device())});
+        Draw<LogGamma>{{data_of<double>(shapes)}, target_of<double>(drawn), draw_state(state, g, out.device())});
     const int64_t n = input.size(-1);
     for_elements(work, out.numel() / n, Normalise{target_of<double>(drawn), n, least, 1 - gap});
   }

@@ -2,7 +2,7 @@
 // layers. Sequences of one length and packed ones are one case: our rows are its packed layout. Descriptors are kept
 // per sizes and lengths, kMostPlans of them per device. Its standard algorithm has the same bits in every run; with
 // backends.cudnn.benchmark, unless reproducible results are required, the persistent one is measured against it.
-// Networks that it refuses are computed by our own kernels (aten/rnn/library.h).
+// Networks that it refuses are computed by our own kernels (aten/rnn/network_library.h).
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +13,7 @@
 #include "tapegrad/cuda/launch/launch.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
 #include "tapegrad/cuda/rnn/cudnn_layout.h"
+#include "tapegrad/cuda/runtime/per_device.h"
 
 namespace tapegrad::cuda {
 
@@ -344,18 +345,11 @@ class Networks {
   PlanCache<Key, Algorithm> measured_{kMostPlans};
 };
 
-Networks& networks_of(int device) {
-  static std::mutex mutex;
-  static auto& all = *new std::map<int, Networks>;
-  const std::lock_guard lock(mutex);
-  return all[device];
-}
-
 std::optional<Method> choose(const NetworkCall& c) {
   if (!switched_on(CudnnSwitch::Enabled) || !accepts(c) || find() == nullptr) return std::nullopt;
   const Work work(c.device);
   try {
-    return networks_of(c.device.index).choose(work, c);
+    return per_device<Networks>(c.device.index).choose(work, c);
   } catch (const Refusal& refusal) {
     raise(api(), refusal);
   }
@@ -376,7 +370,7 @@ void with_networks(const Tensor& input, const Tensor& hx, const Tensor& cx, IntS
                          batch_sizes,
                          config.training};
   try {
-    f(networks_of(input.device().index), call, config);
+    f(per_device<Networks>(input.device().index), call, config);
   } catch (const Refusal& refusal) {
     raise(api(), refusal);
   }

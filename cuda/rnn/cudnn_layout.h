@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tapegrad/aten/rnn/library.h"
+#include "tapegrad/aten/rnn/network_library.h"
 #include "tapegrad/cuda/rnn/cudnn_api.h"
 
 namespace tapegrad::cuda::cudnn_rnn {

@@ -2,7 +2,7 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
-#include "tapegrad/cuda/rnn/cells.h"
+#include "tapegrad/cuda/rnn/steps.h"
 
 namespace tapegrad::cuda {
 namespace {

@@ -5,7 +5,6 @@
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/linalg/gemm.h"
-#include "tapegrad/cuda/rnn/cells.h"
 #include "tapegrad/cuda/rnn/steps.h"
 
 namespace tapegrad::cuda {
@@ -125,10 +124,9 @@ void rnn_layer_cuda(const Tensor& input, const Tensor& hx, const Tensor& cx, con
                     const Tensor& cells) {
   const Walk walk(batch_sizes, reverse);
   const Cell cell = static_cast<Cell>(number);
-  if (input.dtype() == DType::float32)
-    run<float>(input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, walk, cell, out, hy, cy, gates, cells);
-  else
-    run<double>(input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, walk, cell, out, hy, cy, gates, cells);
+  dispatch_precision(input.dtype(), [&]<class T>() {
+    run<T>(input, hx, cx, w_ih, w_hh, b_ih, b_hh, w_hr, walk, cell, out, hy, cy, gates, cells);
+  });
 }
 
 }  // namespace tapegrad::cuda

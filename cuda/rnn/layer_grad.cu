@@ -6,7 +6,6 @@
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/linalg/gemm.h"
-#include "tapegrad/cuda/rnn/cells.h"
 #include "tapegrad/cuda/rnn/steps.h"
 
 namespace tapegrad::cuda {
@@ -218,18 +217,14 @@ void rnn_layer_grad_cuda(const Tensor& grad_output, const Tensor& grad_hy, const
   Work work(input.device(), {&grad_output, &grad_hy,   &grad_cy,   &input,     &hx,        &cx,         &w_ih,
                              &w_hh,        &w_hr,      &output,    &gates,     &cells,     &input_grad, &hx_grad,
                              &cx_grad,     &w_ih_grad, &w_hh_grad, &b_ih_grad, &b_hh_grad, &w_hr_grad});
-  const auto typed = [&]<class T>() {
+  dispatch_precision(input.dtype(), [&]<class T>() {
     const Backward<T> backward(work, walk, static_cast<Cell>(number),
                                {grad_output, input, hx, cx, w_ih, w_hh, w_hr, output, gates, cells});
     backward.run(target_of<T>(hx_grad), cx.defined() ? target_of<T>(cx_grad) : nullptr);
     if (input_wanted) backward.input_gradient(input_grad);
     if (weights_wanted)
       backward.weight_gradients({input_grad, hx_grad, cx_grad, w_ih_grad, w_hh_grad, b_ih_grad, b_hh_grad, w_hr_grad});
-  };
-  if (input.dtype() == DType::float32)
-    typed.template operator()<float>();
-  else
-    typed.template operator()<double>();
+  });
 }
 
 }  // namespace tapegrad::cuda

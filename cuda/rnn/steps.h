@@ -1,9 +1,12 @@
 // Shared by the forward and the backward pass of a recurrent layer.
 #pragma once
 
+#include "tapegrad/aten/rnn/cells.h"
 #include "tapegrad/cuda/launch/launch.h"
 
 namespace tapegrad::cuda::cells {
+
+using namespace rnn::cells;
 
 // The state before a step: for its first `carried` rows that of the step before, for the others the initial one.
 template <class T>

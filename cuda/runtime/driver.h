@@ -76,6 +76,13 @@ class TG_API Driver {
 #define TG_DRIVER(result, name, parameters) virtual result name parameters = 0;
 #include "tapegrad/cuda/runtime/driver_functions.inc"
 
+  // Whether the event has passed; with `wait`, after waiting for it.
+  bool has_passed(EventHandle event, bool wait) {
+    if (!wait) return query_event(event);
+    synchronize_event(event);
+    return true;
+  }
+
   // --- profilers and libraries ---
   // 0 marks a moment, 1 and 2 open and close a nested range, 3 and 4 one with a number (*id).
   virtual void mark(int what, const char* text, uint64_t* id);

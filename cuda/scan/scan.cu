@@ -3,6 +3,7 @@
 // of float32 are kept in double, those of 16-bit types in float, as on the CPU.
 #include <limits>
 
+#include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/log_add.h"
@@ -226,16 +227,9 @@ struct CumulateBest {
   }
 };
 
-Tensor dense_as(const Tensor& input, DType dtype) {
-  if (input.dtype() == dtype && input.is_contiguous()) return input;
-  const Tensor copy = empty_tensor(input.sizes(), dtype, input.device());
-  raw::copy_(copy, input);
-  return copy;
-}
-
 template <bool kProduct>
 void cumulate(const Tensor& input, int64_t dim, const Tensor& out) {
-  const Tensor dense = dense_as(input, out.dtype());
+  const Tensor dense = contiguous_as(input, out.dtype());
   const Work work(out.device(), {&dense, &out});
   dispatch_dtype(out.dtype(), [&]<class T>() {
     scan(work, Cumulate<kProduct, T>{data_of<T>(dense), target_of<T>(out)}, Extent(input, dim));
@@ -263,7 +257,7 @@ void cumprod_cuda(const Tensor& input, int64_t dim, std::optional<DType>, const 
   cumulate<true>(input, dim, out);
 }
 void logcumsumexp_cuda(const Tensor& input, int64_t dim, const Tensor& out) {
-  const Tensor dense = dense_as(input, out.dtype());
+  const Tensor dense = contiguous_as(input, out.dtype());
   const Work work(out.device(), {&dense, &out});
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (is_floating_type<T>)

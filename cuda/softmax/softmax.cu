@@ -2,6 +2,7 @@
 // line, of which the second and third find it in the cache.
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
+#include "tapegrad/aten/softmax/kernels.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -9,15 +10,20 @@
 namespace tapegrad::cuda {
 namespace {
 
+// Lines of n elements that lie `inner` apart.
+struct Lines {
+  int64_t n, inner;
+  TG_DEVICE int64_t base(int64_t line) const { return line / inner * n * inner + line % inner; }
+};
+
 template <bool kLog, class T>
-struct Forward {
+struct Forward : Lines {
   const T* x;
   T* out;
-  int64_t n, inner;
   template <class G>
   TG_DEVICE void operator()(const G& g, int64_t line) const {
     using C = compute_t<T>;
-    const int64_t base = line / inner * n * inner + line % inner;
+    const int64_t base = Lines::base(line);
     C top = -std::numeric_limits<C>::infinity();
     for (int64_t i = g.lane(); i < n; i += g.lanes()) {
       const C v = load_value(x + base + i * inner);
@@ -36,16 +42,14 @@ struct Forward {
 };
 
 template <bool kLog, class T>
-struct Backward {
-  const T* grad;
-  const T* y;
+struct Backward : Lines {
+  const T *grad, *y;
   T* out;
-  int64_t n, inner;
   template <class G>
   TG_DEVICE void operator()(const G& g, int64_t line) const {
     using C = compute_t<T>;
-    const int64_t base = line / inner * n * inner + line % inner;
     C sum = 0;
+    const int64_t base = Lines::base(line);
     for (int64_t i = g.lane(); i < n; i += g.lanes()) {
       const C v = load_value(grad + base + i * inner);
       sum += kLog ? v : v * load_value(y + base + i * inner);
@@ -65,7 +69,7 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
   if (e.n == 0) return;
   dispatch_floating(input.dtype(), [&]<class T>() {
     for_lines(work, e.outer * e.inner, e.n, e.inner > 1,
-              Forward<kLog, T>{data_of<T>(input), target_of<T>(out), e.n, e.inner});
+              Forward<kLog, T>{{e.n, e.inner}, data_of<T>(input), target_of<T>(out)});
   });
 }
 template <bool kLog>
@@ -75,19 +79,12 @@ void backward(const Tensor& grad, const Tensor& y, int64_t dim, const Tensor& ou
   if (e.n == 0) return;
   dispatch_floating(y.dtype(), [&]<class T>() {
     for_lines(work, e.outer * e.inner, e.n, e.inner > 1,
-              Backward<kLog, T>{data_of<T>(grad), data_of<T>(y), target_of<T>(out), e.n, e.inner});
+              Backward<kLog, T>{{e.n, e.inner}, data_of<T>(grad), data_of<T>(y), target_of<T>(out)});
   });
 }
 
 }  // namespace
 
-void softmax_cuda(const Tensor& input, int64_t dim, const Tensor& out) { forward<false>(input, dim, out); }
-void log_softmax_cuda(const Tensor& input, int64_t dim, const Tensor& out) { forward<true>(input, dim, out); }
-void softmax_backward_cuda(const Tensor& grad, const Tensor& y, int64_t dim, const Tensor& out) {
-  backward<false>(grad, y, dim, out);
-}
-void log_softmax_backward_cuda(const Tensor& grad, const Tensor& y, int64_t dim, const Tensor& out) {
-  backward<true>(grad, y, dim, out);
-}
+TG_SOFTMAX_KERNELS(cuda)
 
 }  // namespace tapegrad::cuda

@@ -10,20 +10,14 @@
 namespace tapegrad::cuda {
 namespace {
 
-// The row of each entry as its key; entries outside of the matrices are recorded and left out.
-struct RowKeys {
+// The row of each entry; entries outside of the matrices are recorded and left out.
+struct RowPlaces {
   const int64_t* index;
   int64_t count, rows, inner;
-  uint64_t* keys;
-  int64_t* order;
   FaultRecord* fault;
-  TG_DEVICE void operator()(int64_t k) const {
-    const int64_t row = index[k], column = index[count + k];
-    const bool row_there = row >= 0 && row < rows, column_there = column >= 0 && column < inner;
-    if (!row_there) record_fault(fault, Fault::Index, "sparse mm", row, rows, 0);
-    if (!column_there) record_fault(fault, Fault::Index, "sparse mm", column, inner, 1);
-    keys[k] = row_there && column_there ? static_cast<uint64_t>(row) : static_cast<uint64_t>(rows);
-    order[k] = k;
+  TG_DEVICE int64_t at(int64_t k) const {
+    const int64_t row = checked_index(fault, Fault::Index, "sparse mm", index[k], rows, 0);
+    return checked_index(fault, Fault::Index, "sparse mm", index[count + k], inner, 1) < 0 ? -1 : row;
   }
 };
 
@@ -53,7 +47,7 @@ struct CheckRow {
   int64_t size, dim;
   FaultRecord* fault;
   TG_DEVICE void operator()(int64_t k) const {
-    if (index[k] < 0 || index[k] >= size) record_fault(fault, Fault::Index, "sparse_coo_tensor", index[k], size, dim);
+    (void)checked_index(fault, Fault::Index, "sparse_coo_tensor", index[k], size, dim);
   }
 };
 
@@ -72,12 +66,8 @@ void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dens
   zero_dense(out);
   if (n == 0) return;
   const Work work(out.device(), {&indices, &values, &dense, &out});
-  const Tensor keys = empty_tensor({n}, DType::int64, out.device()),
-               order = empty_tensor({n}, DType::int64, out.device());
-  for_elements(work, n,
-               RowKeys{data_of<int64_t>(indices), n, rows, dense.size(0), static_cast<uint64_t*>(keys.data_ptr()),
-                       target_of<int64_t>(order), fault_record(out.device().index)});
-  const SortedPlaces sorted(work, keys, order, static_cast<uint64_t>(rows));
+  const RowPlaces places{data_of<int64_t>(indices), n, rows, dense.size(0), fault_record(out.device().index)};
+  const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows);
   dispatch_floating_complex(dense.dtype(), [&]<class T>() {
     for_elements(work, n * columns,
                  AddRows<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n, data_of<T>(values),

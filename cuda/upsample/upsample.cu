@@ -95,36 +95,43 @@ class Tables {
   std::optional<Workspace> memory_;
 };
 
+// Planes of the input and the output, and how they are sampled.
+template <class T>
+struct Planes {
+  Table<sum_t<T>> z, y, x;
+  Space in, out;
+  Divider by;  // the elements of a plane of the tensor that is written
+  const T* from;
+  T* to;
+};
+
 template <class T, bool kNearest>
 struct Resample {
   using C = sum_t<T>;
-  Table<C> z, y, x;
-  Space in, out;
-  Divider by_out;
-  const T* from;
-  T* to;
+  Planes<T> p;
   TG_DEVICE void operator()(int64_t i) const {
     int64_t plane, at;
-    by_out.divide(i, plane, at);
-    const Point o = out.point(at);
-    const T* image = from + plane * in.numel();
+    p.by.divide(i, plane, at);
+    const Point o = p.out.point(at);
+    const T* image = p.from + plane * p.in.numel();
     if constexpr (kNearest)
-      to[i] = image[in.place(z.at(0, o.at[0]), y.at(0, o.at[1]), x.at(0, o.at[2]))];
+      p.to[i] = image[p.in.place(p.z.at(0, o.at[0]), p.y.at(0, o.at[1]), p.x.at(0, o.at[2]))];
     else
-      to[i] = rounded<T>(sum_at(image, o));
+      p.to[i] = rounded<T>(sum_at(image, o));
   }
   TG_DEVICE C sum_at(const T* image, const Point& o) const {
     // Taps without weight are not there: an infinity below them does not count. One or two are always taken.
     C sum = C(0);
-    for (int64_t kx = 0; kx < x.count; ++kx) {
-      const C wx = x.weight_at(kx, o.at[2]);
-      if (x.count > 2 && wx == C(0)) continue;
+    for (int64_t kx = 0; kx < p.x.count; ++kx) {
+      const C wx = p.x.weight_at(kx, o.at[2]);
+      if (p.x.count > 2 && wx == C(0)) continue;
       C column = C(0);
-      for (int64_t kz = 0; kz < z.count; ++kz)
-        for (int64_t ky = 0; ky < y.count; ++ky) {
-          const C w = z.weight_at(kz, o.at[0]) * y.weight_at(ky, o.at[1]);
+      for (int64_t kz = 0; kz < p.z.count; ++kz)
+        for (int64_t ky = 0; ky < p.y.count; ++ky) {
+          const C w = p.z.weight_at(kz, o.at[0]) * p.y.weight_at(ky, o.at[1]);
           if (kz + ky > 0 && w == C(0)) continue;
-          column += w * static_cast<C>(image[in.place(z.at(kz, o.at[0]), y.at(ky, o.at[1]), x.at(kx, o.at[2]))]);
+          column +=
+              w * static_cast<C>(image[p.in.place(p.z.at(kz, o.at[0]), p.y.at(ky, o.at[1]), p.x.at(kx, o.at[2]))]);
         }
       sum += wx * column;
     }
@@ -135,11 +142,7 @@ struct Resample {
 template <class T>
 struct Spread {
   using C = sum_t<T>;
-  Table<C> z, y, x;
-  Space in, out;
-  Divider by_in;
-  const T* from;
-  T* to;
+  Planes<T> p;
   // f(output, weight) for the outputs that name element i.
   template <class F>
   TG_DEVICE static void for_outputs(const Table<C>& t, int64_t i, const F& f) {
@@ -148,18 +151,19 @@ struct Spread {
   }
   TG_DEVICE void operator()(int64_t i) const {
     int64_t plane, at;
-    by_in.divide(i, plane, at);
-    const Point here = in.point(at);
-    const T* grad = from + plane * out.numel();
+    p.by.divide(i, plane, at);
+    const Point here = p.in.point(at);
+    const T* grad = p.from + plane * p.out.numel();
     C sum = C(0);
-    for_outputs(z, here.at[0], [&](int64_t oz, C wz) {
-      for_outputs(y, here.at[1], [&](int64_t oy, C wy) {
+    for_outputs(p.z, here.at[0], [&](int64_t oz, C wz) {
+      for_outputs(p.y, here.at[1], [&](int64_t oy, C wy) {
         C line = C(0);
-        for_outputs(x, here.at[2], [&](int64_t ox, C wx) { line += wx * static_cast<C>(grad[out.place(oz, oy, ox)]); });
+        for_outputs(p.x, here.at[2],
+                    [&](int64_t ox, C wx) { line += wx * static_cast<C>(grad[p.out.place(oz, oy, ox)]); });
         sum += wz * wy * line;
       });
     });
-    to[i] = T(sum);
+    p.to[i] = T(sum);
   }
 };
 
@@ -175,9 +179,9 @@ void upsample_cuda(const Tensor& input, IntSpan, std::string_view mode, bool ali
     const auto& t = tables.table;
     const Divider by_out(tables.out_space().numel(), out.numel());
     const auto start = [&]<class Body>() {
-      for_elements(
-          work, out.numel(),
-          Body{t[0], t[1], t[2], tables.in_space(), tables.out_space(), by_out, data_of<T>(input), target_of<T>(out)});
+      for_elements(work, out.numel(),
+                   Body{{t[0], t[1], t[2], tables.in_space(), tables.out_space(), by_out, data_of<T>(input),
+                         target_of<T>(out)}});
     };
     if (m == Mode::Nearest || m == Mode::NearestExact)
       start.template operator()<Resample<T, true>>();
@@ -197,8 +201,8 @@ void upsample_grad_cuda(const Tensor& output, IntSpan, std::string_view mode, bo
                                   true);
     const auto& t = tables.table;
     for_elements(work, out.numel(),
-                 Spread<T>{t[0], t[1], t[2], tables.in_space(), tables.out_space(),
-                           Divider(tables.in_space().numel(), out.numel()), data_of<T>(output), target_of<T>(out)});
+                 Spread<T>{{t[0], t[1], t[2], tables.in_space(), tables.out_space(),
+                            Divider(tables.in_space().numel(), out.numel()), data_of<T>(output), target_of<T>(out)}});
   });
 }
 

@@ -3,7 +3,7 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_rnn.h"
-#include "tapegrad/aten/rnn/library.h"
+#include "tapegrad/aten/rnn/network_library.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/formulas/reverse.h"
 #include "tapegrad/c10/dispatch/modes.h"

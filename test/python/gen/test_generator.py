@@ -121,6 +121,22 @@ def test_a_change_of_one_row_changes_one_file(tmp_path):
     assert len(different) == 1 and different.pop().startswith("src/ops_demo_")
 
 
+def test_generated_loops_include_the_functors_of_their_rows_alone(tmp_path):
+    functors = tmp_path / "aten" / "functors"
+    functors.mkdir(parents=True)
+    (functors / "blend.h").write_text("template <class T>\nstruct lerp {\n")
+    (functors / "round.h").write_text("#define TG_ROUND(name, function) struct name {};\nTG_ROUND(near, rint)\n")
+    table(tmp_path, GOOD)
+    ops = table(tmp_path, GOOD.replace('"lerp"', '"other"').replace("kind =", 'functor = "near"\nkind ='), "more.toml")
+    texts = dict(outputs(ops, tmp_path / "aten" / "ops"))
+    included = {path: re.findall(r"functors/(\w+\.h)", text) for path, text in texts.items() if path.startswith("src/pointwise_")}
+    assert included == {f"src/pointwise_{name}{end}": [header] for name, header in (("demo_lerp", "blend.h"), ("more_other", "round.h"))
+                        for end in ("_cpu.cpp", ".cu")}
+    (functors / "round.h").write_text("")
+    with pytest.raises(RowError, match="other: aten/functors has no struct near"):
+        dict(outputs(load_table(tmp_path / "aten" / "ops"), tmp_path / "aten" / "ops"))
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 def test_a_new_row_rewrites_few_files(at_end):
     changed = new_row.rewritten(at_end)

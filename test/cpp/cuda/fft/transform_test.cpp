@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tapegrad/aten/fft/lengths.h"
-#include "tapegrad/cuda/fft/library.h"
+#include "tapegrad/cuda/fft/fft_library.h"
 
 using namespace tapegrad;
 using C = std::complex<double>;

@@ -1,5 +1,5 @@
 // What a library of matrix products is told, and that it is asked first.
-#include "tapegrad/cuda/linalg/library.h"
+#include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/aten/functions.h"
 
 #include <catch2/catch.hpp>

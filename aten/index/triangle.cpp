@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/threads/parallel.h"
 
-namespace tapegrad::cpu::TG_ISA {
+namespace tapegrad::cpu {
 
 namespace {
 
@@ -11,11 +11,7 @@ namespace {
 template <bool kLower>
 void triangle(const Tensor& input, int64_t diagonal, const Tensor& out) {
   if (out.numel() == 0) return;
-  Tensor from = input;
-  if (!from.is_contiguous()) {
-    from = empty_tensor(input.sizes(), input.dtype());
-    copy_cpu(from, input, false);
-  }
+  const Tensor from = contiguous_or_copy(input);
   const int64_t rows = out.size(-2), columns = out.size(-1), item = static_cast<int64_t>(out.itemsize());
   const char* f = static_cast<const char*>(from.data_ptr());
   char* t = static_cast<char*>(out.data_ptr());
@@ -39,4 +35,4 @@ void triangle(const Tensor& input, int64_t diagonal, const Tensor& out) {
 void tril_cpu(const Tensor& input, int64_t diagonal, const Tensor& out) { triangle<true>(input, diagonal, out); }
 void triu_cpu(const Tensor& input, int64_t diagonal, const Tensor& out) { triangle<false>(input, diagonal, out); }
 
-}  // namespace tapegrad::cpu::TG_ISA
+}  // namespace tapegrad::cpu

@@ -1,4 +1,4 @@
-#include "tapegrad/aten/rnn/library.h"
+#include "tapegrad/aten/rnn/network_library.h"
 
 #include <algorithm>
 
