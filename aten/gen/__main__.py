@@ -62,12 +62,9 @@ def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], ta
         "namespace raw {", "namespace {", *plain, "}  // namespace", "}  // namespace raw", "",
         "using namespace autograd;", "namespace {", *nodes, *bodies, "namespace functions {", *tables, "}  // namespace functions", "}  // namespace", "",
         "namespace raw {", *raw, "}  // namespace raw", "", *public, "", "}  // namespace tapegrad", ""]
-    return "\n".join([
-        HEAD, '#include "tapegrad/aten/batch/batched_tensor.h"', '#include "tapegrad/aten/batch/products.h"', '#include "tapegrad/aten/batch/rule.h"', *rules, '#include "tapegrad/aten/dispatch/call.h"',
-        *function_includes("\n".join(body), table, family), '#include "tapegrad/aten/iterate/outputs.h"',
-        '#include "tapegrad/aten/iterate/pointwise.h"', '#include "tapegrad/aten/iterate/reduce.h"', f'#include "tapegrad/aten/kernels_{family}.h"',
-        '#include "tapegrad/aten/sparse/operators.h"', '#include "tapegrad/autograd/formulas/all.h"',
-        '#include "tapegrad/autograd/generated_support.h"', '#include "tapegrad/c10/dispatch/modes.h"', *body])
+    includes = ["aten/batch/batched_tensor", "aten/batch/products", "aten/batch/rule", "aten/dispatch/call", "aten/iterate/outputs", "aten/iterate/pointwise",
+                "aten/iterate/reduce", f"aten/kernels_{family}", "aten/sparse/operators", "autograd/formulas/all", "autograd/generated_support"]
+    return "\n".join([HEAD, *(f'#include "tapegrad/{h}.h"' for h in includes), *rules, *function_includes("\n".join(body), table, family), *body])
 
 
 def outputs(ops: list[Op], ops_folder: Path):

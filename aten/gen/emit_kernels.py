@@ -72,20 +72,16 @@ def _loop(op: Op) -> list[str]:
 
 def _functor_headers(folder: Path) -> dict[str, str]:
     """The header of each functor: a struct, or the first of several arguments of a macro that defines one."""
-    found = {}
-    for path in sorted(folder.glob("*.h")):
-        for struct, by_macro in re.findall(r"^(?:struct (\w+) |TG_\w+\((\w+),)", path.read_text(), re.M):
-            found[struct or by_macro] = path.name
-    return found
+    return {struct or by_macro: path.name for path in sorted(folder.glob("*.h"))
+            for struct, by_macro in re.findall(r"^(?:struct (\w+) |TG_\w+\((\w+),)", path.read_text(), re.M)}
 
 
 def _functor_includes(ops: list[Op], headers: dict[str, str]) -> list[str]:
     """Only what these rows apply: a change of a functor compiles the files again that use its header."""
-    functors = {op.get("functor", op.name): op for op in ops if headers}  # tables of tests have no functors
-    for functor, op in functors.items():
-        if functor not in headers:
-            raise RowError(f"{op.name}: aten/functors has no struct {functor}")
-    return [f'#include "tapegrad/aten/functors/{h}"' for h in sorted({headers[f] for f in functors})]
+    used = {op.get("functor", op.name): op for op in ops if headers}  # tables of tests have no functors
+    for functor in used.keys() - headers.keys():
+        raise RowError(f"{used[functor].name}: aten/functors has no struct {functor}")
+    return [f'#include "tapegrad/aten/functors/{h}"' for h in sorted({headers[f] for f in used})]
 
 
 def emit_loops(ops: list[Op], functor_folder: Path):

@@ -150,16 +150,11 @@ def _save_inputs(op: Op, members: list[Saved], rename, inplace: bool) -> list[st
             lines.append(f"  node->{m.member} = TensorMeta({name});")
         elif m.kind == "metas":
             lines.append(f"  node->{m.member} = metas_of({name});")
-        elif m.arg.type.startswith("int[") and m.arg.type.endswith("?"):
-            lines.append(f"  if ({name}) node->{m.member} = DimVector(*{name});")
-        elif m.arg.type.startswith("int["):
-            lines.append(f"  node->{m.member} = DimVector({name});")
-        elif m.arg.type == "str?":
-            lines.append(f"  if ({name}) node->{m.member} = std::string(*{name});")
-        elif m.arg.type == "str":
-            lines.append(f"  node->{m.member} = std::string({name});")
         else:
-            lines.append(f"  node->{m.member} = {name};")
+            kept = "DimVector" if m.arg.type.startswith("int[") else "std::string" if m.arg.type.startswith("str") else ""
+            given = f"if ({name}) " if kept and m.arg.type.endswith("?") else ""
+            value = f"{kept}({'*' if given else ''}{name})" if kept else name
+            lines.append(f"  {given}node->{m.member} = {value};")
     return lines
 
 
