@@ -3,7 +3,6 @@
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/onednn.h"
 #include "tapegrad/aten/copy/contiguous.h"
-#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/linalg/gemm.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -14,6 +13,17 @@ namespace {
 using conv::Geometry;
 
 Tensor widened(const Tensor& t) { return t.defined() ? contiguous_as(t, DType::float32) : t; }
+
+// A plain loop: by the copy kernel a convolution of (4, 8, 32, 32) in bfloat16 takes 198 us and not 184.
+void narrow_into(const Tensor& from, const Tensor& to) {
+  dispatch_floating(to.dtype(), [&]<class T>() {
+    const float* p = data_of<float>(from);
+    T* q = target_of<T>(to);
+    parallel_for(0, to.numel(), 65536, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) q[i] = T(p[i]);
+    });
+  });
+}
 
 // Patches of one group: none are needed for a 1x1 kernel, the image is its own matrix.
 bool is_pointwise(const Geometry& g) {
@@ -123,8 +133,7 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_cpu(widened(input), widened(weight), widened(bias), stride, padding, dilation, groups, wide);
-    raw::copy_(out, wide);
-    return;
+    return narrow_into(wide, out);
   }
   Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.ic > 0 &&
@@ -144,8 +153,7 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_input_cpu(widened(output), widened(weight), input_size, stride, padding, dilation, groups, wide);
-    raw::copy_(out, wide);
-    return;
+    return narrow_into(wide, out);
   }
   Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
@@ -163,8 +171,7 @@ void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, Int
   if (is_half(out.dtype())) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups, wide);
-    raw::copy_(out, wide);
-    return;
+    return narrow_into(wide, out);
   }
   Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
