@@ -86,7 +86,7 @@ def line_rows():
 
 def repeated_places():
     found = repeats.pairs(tracked_files(*repeats.SUFFIXES))
-    return Row("pairs of places that share six or more lines of one shape", len(found), 175, "", "tools/repeats.py lists them")
+    return Row("pairs of places that share six or more lines of one shape", len(found), 40, "", "tools/repeats.py lists them")
 
 
 def generator_rows():
