@@ -206,7 +206,7 @@ PyMethodDef cuda_functions[] = {
     method<"_cuda_report", report>(),
     method<"_cuda_current_stream", current_stream>(),
     method<"_cuda_new_stream", new_stream>(),
-    method<"_cuda_event_ipc_handle", [](int64_t event) { return 
+    method<"_cuda_event_ipc_handle", [](int64_t event) {
       return Bytes{std::get<std::string>(cuda("cuda.Event.ipc_handle").call("event_ipc_handle", {event}))};
     }>(),
     method<"_cuda_memory_fraction", memory_fraction>(),
