@@ -1,7 +1,7 @@
 // Calls that go through handlers: what a handler sees, what it may change, and in which order handlers are asked.
 #include "tapegrad/aten/dispatch/call.h"
 
-#include <catch2/catch_test_macros.hpp>
+#include <catch2/catch.hpp>
 #include <functional>
 #include <string>
 
@@ -19,9 +19,9 @@ void handle(Call& call, Results& results) {
   else
     call.proceed(results);
 }
-const Registration registration({kOrderProfiler + 1, Stage::Public, kModeProfile, &handle});
+const Registration registration({kOrderProfiler - 1, Stage::Public, kModeProfile, &handle});
 
-// The test's handler for its lifetime; no profiler runs, so the profiler's own only passes calls on.
+// What the running test's handler does, for its lifetime.
 struct Handling {
   explicit Handling(std::function<void(Call&, Results&)> f) { on_call = std::move(f); }
   ~Handling() { on_call = nullptr; }
@@ -35,7 +35,7 @@ Tensor numbers(std::initializer_list<double> values) {
 }
 double at(const Tensor& t, int64_t i) { return static_cast<const double*>(t.data_ptr())[i]; }
 
-// Sets the mode; in each call the profiler's handler clears it again, because none runs.
+// Sets the mode. The profiler's handler, behind the one here, clears it in each call, because no profiler runs.
 struct Watched : ModeGuard {
   Watched() : ModeGuard(kModeProfile, 0) {}
 };
