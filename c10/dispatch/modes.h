@@ -1,5 +1,5 @@
 // What a call of an operator has to test, in one word: the modes of the thread (one thread-local word) joined with the
-// kinds of the tensors that it is given (a byte of each, TensorImpl::kinds()). The bits are disjoint, so that a
+// kinds of the tensors that it is given (a byte of each, c10/tensor/kinds.h). The bits are disjoint, so that a
 // function makes one comparison with the bits that concern it (aten/dispatch/call.h).
 #pragma once
 
@@ -17,11 +17,6 @@ enum Mode : uint32_t {
   kModeBatch = 1u << 4,      // a vmap runs: operators look for batched tensors
   kModeGradMask = kModeNoGrad | kModeInference,
 };
-
-// Kinds of tensors.
-inline constexpr uint32_t kKindGrad = 1u << 5;     // a gradient flows here, or may: see TensorImpl::needs_grad
-inline constexpr uint32_t kKindSparse = 1u << 6;   // DeviceType::Sparse
-inline constexpr uint32_t kKindBatched = 1u << 7;  // DeviceType::Batched
 
 namespace detail {
 // constinit: without it every use would call a function that checks for initialisation.

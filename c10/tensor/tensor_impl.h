@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/tensor/dtype.h"
 #include "tapegrad/c10/tensor/intrusive_ptr.h"
+#include "tapegrad/c10/tensor/kinds.h"
 #include "tapegrad/c10/tensor/memory_format.h"
 #include "tapegrad/c10/tensor/small_vector.h"
 #include "tapegrad/c10/tensor/storage.h"
@@ -89,7 +89,7 @@ class TG_API TensorImpl : public intrusive_ptr_target {
     kinds_ = static_cast<uint8_t>(kinds_ | kKindGrad);
     follows_base_ = true;
   }
-  // The bits kKind... (c10/dispatch/modes.h) that hold for it: what an operator tests together with the thread's modes.
+  // The bits kKind... (kinds.h) that hold for it: what an operator tests together with the thread's modes.
   // kKindGrad is set wherever needs_grad() may be true.
   uint8_t kinds() const noexcept { return kinds_; }
   // Created under inference_mode: never recorded, has no version counter.
