@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/tensor/memory_format.h"
 
 namespace tapegrad::dispatch {
@@ -99,7 +100,7 @@ class Argument {
 
 using Arguments = std::span<const Argument>;
 
-// The kinds of tensors (c10/dispatch/modes.h) among some values, joined.
+// The kinds of tensors (c10/tensor/kinds.h) among some values, joined.
 inline uint32_t kinds_of(const Tensor& t) noexcept { return t.defined() ? t.impl()->kinds() : 0; }
 inline uint32_t kinds_of(const Operand& t) noexcept { return kinds_of(t.tensor()); }
 inline uint32_t kinds_of(TensorSpan list) noexcept {
