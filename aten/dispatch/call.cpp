@@ -22,11 +22,11 @@ Registration::Registration(const Handler& handler) {
 
 void Call::proceed(Results& results) {
   const uint32_t word = (modes() | kinds_of(arguments)) & function.bits;
-  // Without a part of the tape there is nothing between the two stages.
-  const bool all = function.body == function.plain;
+  // Without a part of the tape a public call goes through the handlers behind it, too.
+  const bool to_the_end = stage == Stage::Public && function.body == function.plain;
   while (next_ < num_handlers) {
     const Handler& handler = handlers[next_++];
-    if ((handler.bits & word) && (handler.stage == stage || all)) return handler.handle(*this, results);
+    if ((handler.bits & word) && (handler.stage == stage || to_the_end)) return handler.handle(*this, results);
   }
   run(stage == Stage::Public ? function.body : function.plain, results);
 }
@@ -53,7 +53,5 @@ void ChangedArguments::set_ints(size_t i, DimVector ints) {
   value.optional = value.span;
   arguments_[i] = optional ? Argument(value.optional) : Argument(value.span);
 }
-
-void ChangedArguments::set_no_ints(size_t i) { arguments_[i] = Argument(values_[i].emplace<Ints>().optional); }
 
 }  // namespace tapegrad::dispatch

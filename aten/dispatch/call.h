@@ -2,7 +2,7 @@
 //
 // Each public function tests one word, that of call_word() with the bits that concern it. If none is set it goes on
 // itself: shape, allocation, kernel, tape. Else it describes the call (which function, the arguments in order, whether
-// it comes from outside or from below the tape) and gives it to the handlers: profiler, autocast, sparse tensors, and
+// it comes from outside or from below the tape) and gives it to the handlers: autocast, sparse tensors, profiler, and
 // below the tape vmap. A handler does the call in its own way or changes something and proceeds; behind the last one
 // the function itself runs. Handlers know the properties of the op table and no operator by name.
 //
@@ -63,7 +63,6 @@ class TG_API ChangedArguments {
   void set_tensor(size_t i, Tensor t);  // also in the place of an Operand
   void set_list(size_t i, std::vector<Tensor> list);
   void set_ints(size_t i, DimVector ints);  // in the place of Ints or OptionalInts
-  void set_no_ints(size_t i);               // absent OptionalInts
   template <class T>
   void set(size_t i, T value) {
     arguments_[i] = Argument(values_[i].emplace<T>(std::move(value)));

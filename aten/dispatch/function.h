@@ -27,7 +27,7 @@ enum class Cast : uint8_t {
   Promote,  // to the widest dtype among them
 };
 
-// What a function returned. Functions that write return nothing: their results are among the arguments.
+// What a function returned. Of one that writes it means nothing: its results are among the arguments.
 struct Results {
   InlineVector<Tensor, 3> tensors;
   std::variant<std::monostate, bool, int64_t, double, Scalar, DType> number;
@@ -71,7 +71,6 @@ struct Function {
   uint32_t bits;     // of modes and kinds: a call with one of these goes through the handlers
   Form form;
   Cast cast;
-  uint8_t size;         // number of arguments
   uint32_t dims;        // bit i: argument i is a dimension, or several
   uint32_t sizes;       // bit i: argument i is a list of sizes
   Invoke invoke;        // calls a function of this signature
@@ -99,7 +98,7 @@ Function function(const OperatorEntry& entry, const char* name, uint32_t bits, F
                   std::type_identity_t<R (*)(P...)> sparse = nullptr,
                   std::type_identity_t<R (*)(P...)> batched = nullptr) {
   auto any = [](R (*f)(P...)) { return reinterpret_cast<AnyFunction>(f); };
-  return {&entry,           name,       bits,      form,       cast,        sizeof...(P), dims, sizes,
+  return {&entry,           name,       bits,      form,       cast,        dims,        sizes,
           &invoke<R, P...>, any(whole), any(body), any(plain), any(sparse), any(batched)};
 }
 

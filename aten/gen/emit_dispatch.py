@@ -63,10 +63,6 @@ class Function:
             return f"body_{self.name}"
         return f"raw::plain_{self.name}" if self.below_bits else f"raw::{self.name}"
 
-    @property
-    def word(self) -> str:
-        return f"dispatch::call_word({', '.join(self.tensors)})" if self.tensors else "modes()"
-
     def handled(self, stage: str) -> str:
         """What gives the call to the handlers, as a statement that returns."""
         returned = "void" if self.back else self.result
@@ -125,8 +121,11 @@ def emit_raw_function(f: Function) -> list[str]:
 
 
 def emit_public_function(f: Function, bodies: set[str], has_tape: bool) -> list[str]:
-    lines = [f"{f.result} {f.name}({f.params}) {{", f"  const uint32_t word = {f.word};",
+    asks_tape = f.form == "Value" and has_tape and f.op.kind != "view"
+    kinds = asks_tape or any(bit.startswith("kKind") for bit in f.bits)  # else the modes are enough
+    word = f"dispatch::call_word({', '.join(f.tensors)})" if kinds else "modes()"
+    lines = [f"{f.result} {f.name}({f.params}) {{", f"  const uint32_t word = {word};",
              f"  if (TG_UNLIKELY(word & ({' | '.join(f.bits)}))) {f.handled('Public')}"]
-    if f.form == "Value" and has_tape and f.op.kind != "view":
+    if asks_tape:
         lines.append(f"  if (TG_LIKELY((word & (kModeGradMask | kKindGrad)) != kKindGrad)) return {f.plain}({f.names});")
     return [*lines, f"  return {'body_' + f.name if f.name in bodies else f.plain}({f.names});", "}"]

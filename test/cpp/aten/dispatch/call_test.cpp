@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/c10/dispatch/modes.h"
 
@@ -146,6 +147,25 @@ TEST_CASE("an error of the function passes the handlers and leaves the modes", "
     CHECK_THROWS_AS(add(a, b, 1), Error);
   }
   CHECK(modes() == before);
+}
+
+TEST_CASE("a call below the tape asks no handler of public calls", "[dispatch]") {
+  const Tensor a = numbers({1, 3, 2, 4});
+  const Tensor samples = reshape(a, {2, 2});
+  int calls = 0;
+  Handling with([&](Call& call, Results& results) {
+    ++calls;
+    CHECK(call.stage == Stage::Public);
+    call.proceed(results);
+  });
+  const int level = batch::enter(2, batch::Randomness::Error);
+  {
+    const Tensor batched = batch::wrap(samples, level, true);
+    Watched on;
+    raw::argmax(batched, std::nullopt, false);  // has no part of the tape
+  }
+  batch::leave(level);
+  CHECK(calls == 1);  // the call for all samples, which the handler of vmap makes
 }
 
 TEST_CASE("a call without a mode asks no handler", "[dispatch]") {
