@@ -200,11 +200,6 @@ const std::unordered_map<std::string_view, Function>& table() {
            driver().synchronize_stream(stream);
            call_after_wait();
          }},
-        {"is_capturing",
-         [](int device, StreamHandle stream) {
-           DeviceGuard guard(device);
-           return driver().capture_state(stream) != CaptureState::None;
-         }},
         {"stream_wait_event",
          [](int device, StreamHandle stream, EventHandle event) {
            DeviceGuard guard(device);

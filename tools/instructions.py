@@ -1,6 +1,6 @@
 """Counts the processor's instructions of some calls, under valgrind: a count that no busy neighbour changes.
 
-usage: instructions.py [--build DIR] [--only SUBSTRING] [--write FILE]
+usage: instructions.py [--build DIR] [--only SUBSTRING]
 
 Each call runs LOOPS times between two calls of get_num_threads, where callgrind writes what it has counted; the
 instructions of an empty loop are taken off. A line's count is repeatable to about one in a hundred: dictionaries and the
@@ -83,7 +83,7 @@ CALLS = {
 
 def profiled():
     with tg.profiler.profile():
-        for _ in range(200):
+        for _ in range(LOOPS):
             a + b
 """
 
@@ -99,7 +99,6 @@ for name in chosen:
     for _ in range(LOOPS):
         call()
     tg.get_num_threads()
-tg.profiler.profile
 profiled()
 tg.get_num_threads()
 profiled()

@@ -132,7 +132,7 @@ def _opened(name: str, method: bool) -> list[str]:
     prefix, self = ("method", "self") if method else ("function", "nullptr")
     return [f"PyObject* {prefix}_{name}(PyObject*{' self' if method else ''}, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {{",
             f"  if (TG_UNLIKELY(overridden({self}, args, nargs, kwnames)))",
-            f"    return call_overridden(as_method({prefix}_{name}), {self}, args, nargs, kwnames);", "  TG_PY_TRY"]
+            f"    return call_overridden(as_c_function({prefix}_{name}), {self}, args, nargs, kwnames);", "  TG_PY_TRY"]
 
 
 def _entry(name: str, call: str, size: int, method: bool, alone=()) -> list[str]:
@@ -197,7 +197,7 @@ def _doc(op: Op, args: list[Arg]) -> str:
 
 
 def _method_row(python: str, function: str, doc: str) -> str:
-    return f'    {{"{python}", as_method({function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
+    return f'    {{"{python}", as_c_function({function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
 
 
 def _method_table(name: str, rows) -> list[str]:
@@ -224,9 +224,7 @@ def _functions(op: Op, by_name) -> list[str]:
 def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
     by_name = {op.name: op for op in table}
     pinned = ['#include "tapegrad/c10/device/pinned_scope.h"'] if any(("pin_memory", "Bool") in _extra_args(op) for op in ops) else []
-    lines = ["", "namespace tapegrad::python {", "namespace {", "",
-             "using FastCall = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);",
-             "PyCFunction as_method(FastCall f) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f)); }", ""]
+    lines = ["", "namespace tapegrad::python {", "namespace {", ""]
     tables: dict[str, list[str]] = {}
     # Of methods with one name the first counts: one with several forms goes before its parts, and the in-place form
     # of a row after a row of that name.
@@ -262,7 +260,7 @@ def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
                   f"reinterpret_cast<PyObject*>(return_type_{op.name})) < 0)", "    return false;"]
     lines += ["  return true;", "}", "", "}  // namespace tapegrad::python", ""]
     return "\n".join([HEAD, *function_includes("\n".join(lines), table, family), '#include "tapegrad/bindings/arguments/args.h"',
-                      '#include "tapegrad/bindings/arguments/override.h"', '#include "tapegrad/bindings/registry.h"', *pinned, *lines])
+                      '#include "tapegrad/bindings/arguments/override.h"', '#include "tapegrad/bindings/interpreter/type_object.h"', '#include "tapegrad/bindings/registry.h"', *pinned, *lines])
 
 
 def emit_registry(ops: list[Op]) -> str:

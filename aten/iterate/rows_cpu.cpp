@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::rows {
@@ -141,31 +142,13 @@ void load_padded(char* buffer, const char* from, int64_t n) {
   for (int64_t i = 0; i < kLane; ++i) std::memcpy(buffer + i * static_cast<int64_t>(sizeof last), &last, sizeof last);
   std::memcpy(buffer, from, static_cast<size_t>(n) * sizeof last);
 }
-void load_padded(char* buffer, const char* from, int64_t n, int64_t item) {
-  struct Wide {
-    uint64_t parts[2];
-  };
-  switch (item) {
-    case 1:
-      return load_padded<uint8_t>(buffer, from, n);
-    case 2:
-      return load_padded<uint16_t>(buffer, from, n);
-    case 4:
-      return load_padded<uint32_t>(buffer, from, n);
-    case 8:
-      return load_padded<uint64_t>(buffer, from, n);
-    default:
-      static_assert(sizeof(Wide) == kMaxItem);
-      return load_padded<Wide>(buffer, from, n);
-  }
-}
 
 // Fewer elements than kLane: through padded buffers.
 void run_rest(const Plan& plan, char* out, const char* const* in, int64_t n) {
   alignas(64) char buffer[kMaxOperands][kLane * kMaxItem];
   const char* padded[pointwise::kMaxInputs];
   for (int k = 1; k <= plan.it.num_inputs; ++k) {
-    load_padded(buffer[k], in[k - 1], n, plan.item[k]);
+    dispatch_bytes(static_cast<size_t>(plan.item[k]), [&]<class T>() { load_padded<T>(buffer[k], in[k - 1], n); });
     padded[k - 1] = buffer[k];
   }
   plan.loop(plan.functor, buffer[0], padded, kLane);

@@ -10,8 +10,8 @@
 // bool (the truth of any object), int, int64_t, uint64_t, double, std::string_view, PyObject* (borrowed), a class T
 // with `static T from(PyObject*, const char* op)`, or Or<value> for a number that may be left out. Errors of the call
 // are those of PyArg_ParseTuple, exceptions are translated. Results: void becomes None, a PyObject* or PyRef is the new
-// reference, a vector a list, others what wrap() makes of them. A call allocates nothing but Python's tuple of
-// arguments; one without arguments or with one object has none. The function is called with the GIL.
+// reference, a vector a list, a variant what it holds, others what wrap() makes of them. A call allocates nothing but
+// Python's tuple of arguments; one without arguments or with one object has none. The function is called with the GIL.
 //
 // pybind11 was measured and rejected: docs/architecture.md, decision 5.
 #pragma once
@@ -22,6 +22,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
@@ -131,6 +132,8 @@ template <class V>
 PyObject* to_python(const V& v) {
   if constexpr (std::is_same_v<V, PyObject*>)
     return v;
+  else if constexpr (std::is_same_v<V, std::monostate>)
+    return Py_NewRef(Py_None);
   else if constexpr (std::is_same_v<V, PyRef>)
     return Py_XNewRef(v.get());
   else if constexpr (std::is_same_v<V, bool>)
@@ -156,7 +159,10 @@ template <class V>
 PyObject* to_python(const std::optional<V>& v) {
   return v ? to_python(*v) : Py_NewRef(Py_None);
 }
-
+template <class... V>
+PyObject* to_python(const std::variant<V...>& v) {
+  return std::visit([](const auto& one) { return to_python(one); }, v);
+}
 template <class V>
 PyObject* to_python(const std::vector<V>& v) {
   return new_list(v.size(), [&](size_t i) { return to_python(v[i]); }).release();

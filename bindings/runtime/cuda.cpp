@@ -52,20 +52,6 @@ DeviceValue to_value(PyObject* o) {
   return static_cast<int64_t>(number);
 }
 
-PyObject* to_python(const DeviceValue& value) {
-  struct {
-    PyObject* operator()(std::monostate) const { return Py_NewRef(Py_None); }
-    PyObject* operator()(bool v) const { return PyBool_FromLong(v); }
-    PyObject* operator()(int64_t v) const { return PyLong_FromLongLong(v); }
-    PyObject* operator()(double v) const { return PyFloat_FromDouble(v); }
-    PyObject* operator()(const std::string& v) const { return PyUnicode_FromString(v.c_str()); }
-    PyObject* operator()(const std::pair<int64_t, int64_t>& v) const {
-      return Py_BuildValue("(LL)", static_cast<long long>(v.first), static_cast<long long>(v.second));
-    }
-  } visitor;
-  return std::visit(visitor, value);
-}
-
 // Calls kName of the table for the caller's kOp. kWaits: other threads of Python run meanwhile.
 template <Text kName, Text kOp, bool kWaits = false>
 PyObject* passing_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -79,7 +65,7 @@ PyObject* passing_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (kWaits) released.emplace();
   const DeviceValue result = c.call(kName.text, std::span<const DeviceValue>(values, static_cast<size_t>(count)));
   released.reset();
-  return to_python(result);
+  return rows::to_python(result);
   TG_PY_CATCH
 }
 
@@ -190,9 +176,7 @@ uint64_t mark(int what, std::string_view text, Or<uint64_t{0}> id) {
 
 }  // namespace
 
-#define TG_PASS(name, ...)                                                                                      \
-  {"_cuda_" #name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passing_on<#name, __VA_ARGS__>)), \
-   METH_FASTCALL, nullptr}
+#define TG_PASS(name, ...) {"_cuda_" #name, as_c_function(passing_on<#name, __VA_ARGS__>), METH_FASTCALL, nullptr}
 
 // clang-format off
 PyMethodDef cuda_functions[] = {
@@ -208,6 +192,9 @@ PyMethodDef cuda_functions[] = {
     method<"_cuda_new_stream", new_stream>(),
     method<"_cuda_event_ipc_handle", [](int64_t event) {
       return Bytes{std::get<std::string>(cuda("cuda.Event.ipc_handle").call("event_ipc_handle", {event}))};
+    }>(),
+    method<"_cuda_is_capturing", [](int device, int64_t stream) {
+      return cuda("cuda.is_current_stream_capturing").is_capturing(device, stream);
     }>(),
     method<"_cuda_memory_fraction", memory_fraction>(),
     method<"_cuda_record_stream", record_stream>(),
@@ -233,7 +220,7 @@ PyMethodDef cuda_functions[] = {
     TG_PASS(free_raw, "cuda.caching_allocator_delete"), TG_PASS(record_history, "cuda.memory._record_memory_history"),
     TG_PASS(set_allocator_option, "cuda.memory._set_allocator_settings"), TG_PASS(new_pool, "cuda.graph_pool_handle"),
     TG_PASS(begin_capture, "cuda.CUDAGraph.capture_begin"), TG_PASS(end_capture, "cuda.CUDAGraph.capture_end"),
-    TG_PASS(is_capturing, "cuda.is_current_stream_capturing"), TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"),
+    TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"),
     TG_PASS(launch_graph, "cuda.CUDAGraph.replay"), TG_PASS(destroy_graph, "cuda.CUDAGraph.reset"),
     TG_PASS(graph_dot, "cuda.CUDAGraph.debug_dump"),
     {},
