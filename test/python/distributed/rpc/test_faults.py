@@ -195,21 +195,25 @@ def strangers_come(rank, size, path):
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=size, rpc_backend_options=options)
     if rank == size - 1:
         assert rpc.rpc_sync("w0", w.where) == "w0"
+        store.set("w2 has called", "")
         silent.close()
     if rank == 1:
         agent = rpc._get_current_rpc_agent()
         agent.connections[0]._socket.sendall(b"\xee" * 200)
         assert w.until(lambda: 0 in agent.lost)
         assert rpc.rpc_sync("w2", w.where) == "w2"
+        store.set("w1 leaves", "")
         return rpc.shutdown(graceful=False)
     if rank == 0:
         agent = rpc._get_current_rpc_agent()
         assert w.until(lambda: 1 in agent.lost)
         assert rpc.rpc_sync("w2", w.where) == "w2"
         said = raised(lambda: rpc.rpc_sync("w1", w.where))
+        store.wait(["w2 has called"])  # who leaves first ends the calls of the others
+        store.set("w0 leaves", "")
         rpc.shutdown(graceful=False)
         return said
-    time.sleep(0.5)
+    store.wait(["w0 leaves", "w1 leaves"])
     return raised(rpc.shutdown)
 
 
