@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tapegrad/aten/iterate/float_vector.h"
 #include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kVector = 16;
-#else
-constexpr int kVector = 8;
-#endif
-typedef float Vector __attribute__((vector_size(4 * kVector), aligned(4), may_alias));
 
 // Elements of a column that are loaded at once, and the vectors that they fill. Few, since sums need the registers.
 template <class T>
@@ -36,9 +30,9 @@ TG_INLINE void load_step(const T* from, Vector (&to)[kParts<T>]) {
   if constexpr (is_half_type<T>) {
     alignas(64) float x[kStep<T>];
     half_blocks::load_deinterleaved(from, x);
-    for (int i = 0; i < kParts<T>; ++i) to[i] = *reinterpret_cast<const Vector*>(x + i * kVector);
+    for (int i = 0; i < kParts<T>; ++i) to[i] = vector_at(x + i * kVector);
   } else {
-    to[0] = *reinterpret_cast<const Vector*>(from);
+    to[0] = vector_at(from);
   }
 }
 
@@ -67,7 +61,7 @@ TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t
   auto add = [&](const float* x, const Vector(&w)[kJ][kParts<T>]) {
     for (int part = 0; part < kParts<T>; ++part)
       for (int i = 0; i < kM; ++i) {
-        const Vector v = *reinterpret_cast<const Vector*>(x + i * padded + part * kVector);
+        const Vector v = vector_at(x + i * padded + part * kVector);
         for (int j = 0; j < kJ; ++j) sum[j][i] += v * w[j][part];
       }
   };
@@ -116,14 +110,6 @@ void add_rows(int64_t m, int64_t n, int64_t depth, const float* a, int64_t padde
     default:
       return add_columns<kRows>(n, depth, a, padded, b, column, sums);
   }
-}
-
-float total(const Vector& v) {
-  float x[kVector];
-  std::memcpy(x, &v, sizeof x);
-  for (int width = kVector / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; ++l) x[l] += x[l + width];
-  return x[0];
 }
 
 // Writes a sum.
@@ -180,22 +166,21 @@ TG_INLINE void add_lines(int64_t n, MatrixRef<T> a, const T* b, int64_t line, fl
   for (; j + kBlock <= n; j += kBlock) {
     Vector sum[kM][kPart];
     for (int i = 0; i < kM; ++i)
-      for (int part = 0; part < kPart; ++part)
-        sum[i][part] = *reinterpret_cast<const Vector*>(sums[i] + j + part * kVector);
+      for (int part = 0; part < kPart; ++part) sum[i][part] = vector_at(sums[i] + j + part * kVector);
     for (int d = 0; d < kDeep; ++d) {
       Vector w[kPart];
       if constexpr (is_half_type<T>) {
         alignas(64) float wide[kBlock];
         half_blocks::load(b + d * line + j, wide);
-        for (int part = 0; part < kPart; ++part) w[part] = *reinterpret_cast<const Vector*>(wide + part * kVector);
+        for (int part = 0; part < kPart; ++part) w[part] = vector_at(wide + part * kVector);
       } else {
-        w[0] = *reinterpret_cast<const Vector*>(b + d * line + j);
+        w[0] = vector_at(b + d * line + j);
       }
       for (int i = 0; i < kM; ++i)
         for (int part = 0; part < kPart; ++part) sum[i][part] += x[i][d] * w[part];
     }
     for (int i = 0; i < kM; ++i)
-      for (int part = 0; part < kPart; ++part) *reinterpret_cast<Vector*>(sums[i] + j + part * kVector) = sum[i][part];
+      for (int part = 0; part < kPart; ++part) vector_at(sums[i] + j + part * kVector) = sum[i][part];
   }
   for (; j < n; ++j)
     for (int i = 0; i < kM; ++i)
