@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test test-distributed smoke conformance fuzz bench gpu-check build asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench gpu-check build asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -46,6 +46,11 @@ conformance:  ## run PyTorch's sample inputs through both libraries; writes docs
 	@tools/setup.sh build test torch
 	@tools/build.sh cpu _C
 	@PYTHONPATH=build/python:test $(VENV)/bin/python -m conformance $(if $(ARGS),$(ARGS),--report docs/conformance.md)
+
+suites:  ## other people's test suites on torch and here (ARGS="--folder CHECKOUTS --python PYTHON", see docs/compat.md)
+	@tools/setup.sh build test torch
+	@tools/build.sh cpu _C
+	@PYTHONPATH=build/python:test $(VENV)/bin/python -m suites $(ARGS)
 
 bench:  ## time tapegrad against torch and NumPy; writes a table and a plot
 	@tools/setup.sh build bench torch

@@ -189,7 +189,7 @@ void reduce_rows(void* out, std::span<const void* const> in, int64_t numel, DTyp
       reduce_sixteen<T>(static_cast<T*>(out), in, numel, combine_of<float>(op));
     else if constexpr (std::is_same_v<T, bool>)
       reduce_elements(out, in, numel, item, combine_truths(op));
-    else
+    else if constexpr (!is_narrow_type<T>)
       reduce_elements(out, in, numel, item, combine_of<T>(op));
   });
 }

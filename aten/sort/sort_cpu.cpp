@@ -200,7 +200,7 @@ void sort_into(const Tensor& input, int64_t dim, bool descending, const Tensor& 
 }  // namespace
 
 void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& values, const Tensor& indices) {
-  if (is_stored_only(input.dtype())) {
+  if (is_wide_unsigned(input.dtype())) {
     sort_cpu(unsigned_order::as_signed(input), dim, descending, true, unsigned_order::bits_of(values), indices);
     return unsigned_order::turn_back(values);
   }
@@ -208,7 +208,7 @@ void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Ten
 }
 
 void argsort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& out) {
-  if (is_stored_only(input.dtype())) return argsort_cpu(unsigned_order::as_signed(input), dim, descending, true, out);
+  if (is_wide_unsigned(input.dtype())) return argsort_cpu(unsigned_order::as_signed(input), dim, descending, true, out);
   sort_into(input, dim, descending, {}, out);
 }
 

@@ -1,0 +1,63 @@
+"""The comparison of other people's test suites (test/suites): a small suite, run as the real ones are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import pytest
+from suites import compare, page, run
+
+TESTS = """
+import torch
+
+def test_both():
+    assert torch.ones(3).sum() == 3
+
+def test_here_alone():
+    assert "tapegrad" in torch.__version__
+
+class TestOf:
+    def test_torch_alone(self):
+        assert torch.__version__ == "2.13.0+cpu", f"it is {torch.__version__}"
+
+    def test_apart(self):
+        assert "tapegrad" not in torch.__version__
+"""
+
+
+@pytest.fixture
+def small(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "test_small.py").write_text(TESTS)
+    (tmp_path / "small" / "test_stopped.py").write_text("import torch\nassert not hasattr(torch, 'tapegrad') and '+cpu' in torch.__version__\ndef test_it(): pass\n")
+    suite = run.Suite("small", "nowhere", "0" * 40, ["."], apart={"test_apart": "a reason"})
+    options = argparse.Namespace(folder=tmp_path, python=sys.executable, package=None, results=tmp_path / "results", jobs=1, fresh=False, select=None)
+    return suite, options
+
+
+def test_what_passes_on_torch_alone_is_found_by_cause(small, tmp_path):
+    suite, options = small
+    result = compare.difference(suite, *(run.outcomes(suite, library, options) for library in run.LIBRARIES))
+    assert (result.counted, result.apart, result.lost, result.gained) == (3, 1, 2, 1)
+    assert {cause.split(":")[0]: tests for cause, tests in result.causes.items()} == {
+        "AssertionError": ["test_small.TestOf::test_torch_alone"], "not collected": ["test_stopped::test_it"]}  # fmt: skip
+    assert "1 of 3 that pass on torch pass here" in compare.text(result, 5)
+
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- suites: begin -->\n| suite |\n| --- |\n| other | kept |\n<!-- suites: end -->\nafter\n")
+    page.write(document, options.results, {"small": suite, "other": suite})
+    assert "| other | kept |" in document.read_text() and "| small | nowhere | 0000000000 | 3 (1 apart) | 1 | 33.3 |" in document.read_text()
+    assert document.read_text().startswith("before\n") and document.read_text().endswith("\nafter\n")
+
+
+def test_a_suite_that_cannot_be_started_says_why(small):
+    suite, options = small
+    suite.arguments = ["--no-such-option"]
+    assert "no-such-option" in run.outcomes(suite, "tapegrad", options).ended
+
+
+def test_the_table_names_each_suite_once():
+    suites = run.suites()
+    assert all(len(s.commit) == 40 and s.tests and s.source.startswith("https://") for s in suites.values())
