@@ -149,6 +149,40 @@ class Net(tg.nn.Module):
         return self.act(self.layers(x))
 
 
+def test_environment_says_weights_only(monkeypatch):
+    """As PyTorch's two variables do: the default of weights_only, or its value; still nothing in a file runs."""
+    import warnings
+
+    buffer = io.BytesIO()
+    tg.save(tg.nn.Linear(1, 1), buffer)
+
+    def load(**options):
+        buffer.seek(0)
+        return type(tg.load(buffer, **options)).__name__
+
+    never, always = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    for value in "0", "", "no":
+        monkeypatch.setenv(never, value)
+        with pytest.raises(pickle.UnpicklingError):
+            load()
+    for value in "1", "y", "Yes", "TRUE":
+        monkeypatch.setenv(never, value)
+        with pytest.warns(UserWarning, match=f"Environment variable {never} detected") as record:
+            assert load() == "Linear"
+        assert record[0].filename == __file__
+        with warnings.catch_warnings(), pytest.raises(pickle.UnpicklingError):
+            warnings.simplefilter("error")
+            load(weights_only=True)
+    monkeypatch.setenv(always, "1")
+    with pytest.raises(RuntimeError, match="^Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.$"):
+        load()
+    monkeypatch.delenv(never)
+    with pytest.raises(pickle.UnpicklingError):
+        load(weights_only=False)
+    monkeypatch.delenv(always)
+    assert load(weights_only=False) == "Linear"
+
+
 @FORMATS
 def test_whole_layers_need_weights_only_false(format):
     net, x = Net().eval(), tg.randn(1, 2, 2)

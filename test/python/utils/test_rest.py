@@ -98,3 +98,32 @@ def test_dictionaries_with_weak_keys_by_identity():
         return [*facts, len(table), held() is None, [k is a for k in table], table.pop(a), len(table)]
 
     assert run(tg) == run(pytest.importorskip("torch"))
+
+
+def test_groups_of_tensors_as_torch_s():
+    torch = pytest.importorskip("torch")
+
+    def plain(groups):
+        return sorted((str(key[1]).split(".")[1], [[None if t is None else (str(t.dtype).split(".")[1], t.tolist()) for t in part] for part in parts], places)
+                      for key, (parts, places) in groups.items())
+
+    def outcomes(library):
+        module = library.utils._foreach_utils
+        a, b, c = library.ones(2), library.ones(2, dtype=library.float64), library.ones(3)
+        half, whole = a.half(), a.to(library.int64)
+        found = [module._get_foreach_kernels_supported_devices(), set(module._get_fused_kernels_supported_devices()),
+                 module._has_foreach_support([a, None], a.device), module._has_foreach_support([library.nn.Parameter(a)], a.device)]
+        for lists in ([[a, b, c], [a, None, c]], [[a, b, c], []], [[a, b, c], [b, b, c]], [(b, b, c), (a, b, c)], [[a, b], [a]], [[a, None], [a, b]],
+                      [[a, b], [half, b]], [[a, b], [a.bfloat16(), b]], [[a], [whole]], [[half, whole], [a, b]], [], [[]]):  # fmt: skip
+            for with_indices in False, True:
+                try:
+                    found.append(plain(module._group_tensors_by_device_and_dtype(lists, with_indices)))
+                except RuntimeError:
+                    found.append("RuntimeError")
+        return found
+
+    assert outcomes(tapegrad) == outcomes(torch)
+
+
+def test_futures_in_annotations():
+    assert tapegrad.Future is tapegrad.futures.Future and tapegrad.Future[int].__args__ == (int,)
