@@ -94,6 +94,8 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
             write(file, file.seekable())
     elif hasattr(f, "write"):
         write(f, False)
+        if hasattr(f, "flush"):  # as torch.save does: the file can be read by its name
+            f.flush()
     else:
         raise AttributeError(f"expected 'f' to be string, path, or a file-like object with a 'write' attribute: got "
                              f"{type(f).__name__}")

@@ -149,6 +149,25 @@ class Net(tg.nn.Module):
         return self.act(self.layers(x))
 
 
+@FORMATS
+def test_a_file_object_is_flushed(tmp_path, format):
+    """As with torch.save: who opened a file may read it by its name before it is closed."""
+    with open(tmp_path / "file", "wb") as file:
+        tg.save({"a": tg.ones(2)}, file, format=format)
+        assert tg.load(tmp_path / "file")["a"].tolist() == [1, 1]
+
+    class Sink:
+        """Has no flush()."""
+        parts = []
+
+        def write(self, data):
+            self.parts.append(bytes(data))
+            return len(data)
+
+    tg.save(tg.ones(2), Sink(), format=format)
+    assert tg.load(io.BytesIO(b"".join(Sink.parts))).tolist() == [1, 1]
+
+
 def test_environment_says_weights_only(monkeypatch):
     """As PyTorch's two variables do: the default of weights_only, or its value; still nothing in a file runs."""
     import warnings
