@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import http.server
+import importlib
 import threading
 
 import pytest
@@ -127,3 +128,37 @@ def test_groups_of_tensors_as_torch_s():
 
 def test_futures_in_annotations():
     assert tapegrad.Future is tapegrad.futures.Future and tapegrad.Future[int].__args__ == (int,)
+
+
+def test_what_optimizers_of_others_import():
+    torch = pytest.importorskip("torch")
+
+    def outcomes(library):
+        o = importlib.import_module(f"{library.__name__}.optim.optimizer")
+        complex_, real = library.ones(2, dtype=library.complex64), library.ones(2)
+        params, states = [complex_, real], [complex_ * 2, real]
+        o._view_as_real(params, states)
+        found = [[list(t.shape) for t in params + states], str(o._get_scalar_dtype()).split(".")[1], o._to_scalar(3), o._to_scalar(library.ones(1)).dim(),
+                 o._stack_if_compiling(2), o._disable_dynamo_if_unsupported(single_tensor_fn=len)(len)([]), o._device_dtype_check_for_fused(real)]
+        library.set_default_dtype(library.float64)
+        found += [str(o._get_scalar_dtype(fused)).split(".")[1] for fused in (None, False, True)]
+        library.set_default_dtype(library.float32)
+        try:
+            o._device_dtype_check_for_fused(complex_)
+        except RuntimeError:
+            found.append("refused")
+        groups = library.optim.Optimizer._group_tensors_by_device_and_dtype([[real, complex_]], with_indices=True)
+        docs = [isinstance(getattr(o, f"_{name}_doc"), str) for name in ("params", "foreach", "fused", "capturable", "differentiable", "maximize")]
+        return [*found, docs, sorted(places for _, places in groups.values()), o.ParamsT is not None, o._foreach_supported_types[0] is library.Tensor]
+
+    assert outcomes(tapegrad) == outcomes(torch)
+
+
+def test_data_pipes_by_name():
+    from tapegrad.utils.data.datapipes.iter.combinatorics import ShufflerIterDataPipe
+
+    assert not isinstance(tapegrad.utils.data.TensorDataset(tapegrad.ones(1)), ShufflerIterDataPipe)
+    with pytest.raises(NotImplementedError, match="data pipes are not there\nuse a Dataset"):
+        ShufflerIterDataPipe([1])
+    with pytest.raises(NotImplementedError, match="data pipes are not there"):
+        tapegrad.utils.data.graph_settings.apply_shuffle_settings(None)
