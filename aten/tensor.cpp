@@ -34,12 +34,11 @@ Scalar Tensor::item() const {
   const void* p = data_ptr();
   return dispatch_stored(dtype(), [&]<class T>() {
     const T value = seen(*static_cast<const T*>(p));
-    if constexpr (is_half_type<T>)
-      return Scalar(static_cast<float>(value));
-    else if constexpr (is_complex_type<T>)
-      return Scalar(complex128_t(value));
+    const auto wide = static_cast<compute_t<T>>(value);
+    if constexpr (is_complex_type<compute_t<T>>)
+      return Scalar(complex128_t(wide));
     else
-      return Scalar(value);
+      return Scalar(wide);
   });
 }
 

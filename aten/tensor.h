@@ -55,7 +55,7 @@ class TG_API Tensor {
   int64_t nbytes() const noexcept { return numel() * static_cast<int64_t>(itemsize()); }
   bool is_contiguous() const noexcept { return impl_->is_contiguous(); }
   bool is_contiguous(MemoryFormat format) const noexcept { return impl_->is_contiguous(format); }
-  bool is_floating_point() const noexcept { return tapegrad::is_floating_point(dtype()); }
+  bool is_floating_point() const noexcept { return tapegrad::is_floating_point(dtype()) || is_float8(dtype()); }
   bool is_complex() const noexcept { return tapegrad::is_complex(dtype()); }
   bool is_wrapped_number() const noexcept { return impl_->is_wrapped_number(); }
   uint32_t version() const noexcept { return impl_->version(); }

@@ -19,7 +19,8 @@ inline void dispatch_precision(DType t, F&& f) {
     TG_TYPE(float32, float)
     TG_TYPE(float64, double)
     default:
-      TG_ASSERT(!"floating dtype of at least 32 bits");
+      TG_ASSERT(is_stored_only(t));
+      throw_no_kernel_for(t);
   }
 }
 
@@ -39,7 +40,8 @@ inline void dispatch_complex(DType t, F&& f) {
     TG_TYPE(complex64, complex64_t)
     TG_TYPE(complex128, complex128_t)
     default:
-      TG_ASSERT(!"complex dtype");
+      TG_ASSERT(is_stored_only(t));
+      throw_no_kernel_for(t);
   }
 }
 

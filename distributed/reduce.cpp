@@ -36,6 +36,8 @@ void check_reduce(const char* op_name, DType dtype, Reduce op) {
   const bool bits = op == Reduce::BitAnd || op == Reduce::BitOr || op == Reduce::BitXor;
   const bool order = op == Reduce::Min || op == Reduce::Max;
   TG_CHECK(op <= Reduce::BitXor, Value, "{}: no such reduction: {}", op_name, static_cast<int>(op));
+  TG_CHECK(!is_float8(dtype) && dtype != DType::complex32, NotImplemented, "{}: not there for {}\nconvert it first",
+           op_name, dtype);
   TG_CHECK(!bits || !is_differentiable(dtype), Value, "{}: {} is for integers and bool: got {}", op_name, name_of(op),
            dtype);
   TG_CHECK(!order || !is_complex(dtype), Value, "{}: complex numbers have no order, so no {}: got {}", op_name,

@@ -169,26 +169,28 @@ void reduce_bool(void* out, std::span<const void* const> in, int64_t numel, Redu
 void reduce_rows(void* out, std::span<const void* const> in, int64_t numel, DType dtype, Reduce op) {
   dispatch_stored(dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) return reduce_bool(out, in, numel, op);
-    switch (op) {  // what makes no sense was refused before
-      case Reduce::Sum:
-        return reduce_one<Sum, T>(out, in, numel);
-      case Reduce::Product:
-        return reduce_one<Product, T>(out, in, numel);
-      case Reduce::Min:
-        if constexpr (!is_complex_type<T>) return reduce_one<Min, T>(out, in, numel);
-        return;
-      case Reduce::Max:
-        if constexpr (!is_complex_type<T>) return reduce_one<Max, T>(out, in, numel);
-        return;
-      case Reduce::BitAnd:
-        if constexpr (std::is_integral_v<T>) return reduce_one<And, T>(out, in, numel);
-        return;
-      case Reduce::BitOr:
-        if constexpr (std::is_integral_v<T>) return reduce_one<Or, T>(out, in, numel);
-        return;
-      case Reduce::BitXor:
-        if constexpr (std::is_integral_v<T>) return reduce_one<Xor, T>(out, in, numel);
-        return;
+    if constexpr (!is_narrow_type<T>) {
+      switch (op) {  // what makes no sense was refused before
+        case Reduce::Sum:
+          return reduce_one<Sum, T>(out, in, numel);
+        case Reduce::Product:
+          return reduce_one<Product, T>(out, in, numel);
+        case Reduce::Min:
+          if constexpr (!is_complex_type<T>) return reduce_one<Min, T>(out, in, numel);
+          return;
+        case Reduce::Max:
+          if constexpr (!is_complex_type<T>) return reduce_one<Max, T>(out, in, numel);
+          return;
+        case Reduce::BitAnd:
+          if constexpr (std::is_integral_v<T>) return reduce_one<And, T>(out, in, numel);
+          return;
+        case Reduce::BitOr:
+          if constexpr (std::is_integral_v<T>) return reduce_one<Or, T>(out, in, numel);
+          return;
+        case Reduce::BitXor:
+          if constexpr (std::is_integral_v<T>) return reduce_one<Xor, T>(out, in, numel);
+          return;
+      }
     }
   });
 }

@@ -23,11 +23,25 @@ struct Code {
   DType dtype;
   const char* text;
 };
-constexpr Code kCodes[] = {{DType::bool_, "BOOL"},  {DType::uint8, "U8"},      {DType::int8, "I8"},
-                           {DType::int16, "I16"},   {DType::int32, "I32"},     {DType::int64, "I64"},
-                           {DType::float16, "F16"}, {DType::bfloat16, "BF16"}, {DType::float32, "F32"},
-                           {DType::float64, "F64"}, {DType::complex64, "C64"}, {DType::uint16, "U16"},
-                           {DType::uint32, "U32"},  {DType::uint64, "U64"}};
+constexpr Code kCodes[] = {{DType::bool_, "BOOL"},
+                           {DType::uint8, "U8"},
+                           {DType::int8, "I8"},
+                           {DType::int16, "I16"},
+                           {DType::int32, "I32"},
+                           {DType::int64, "I64"},
+                           {DType::float16, "F16"},
+                           {DType::bfloat16, "BF16"},
+                           {DType::float32, "F32"},
+                           {DType::float64, "F64"},
+                           {DType::complex64, "C64"},
+                           {DType::uint16, "U16"},
+                           {DType::uint32, "U32"},
+                           {DType::uint64, "U64"},
+                           {DType::float8_e4m3fn, "F8_E4M3"},
+                           {DType::float8_e5m2, "F8_E5M2"},
+                           {DType::float8_e4m3fnuz, "F8_E4M3FNUZ"},
+                           {DType::float8_e5m2fnuz, "F8_E5M2FNUZ"},
+                           {DType::float8_e8m0fnu, "F8_E8M0"}};
 
 constexpr uint64_t kLongestHeader = 100'000'000;
 

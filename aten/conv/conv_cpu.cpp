@@ -1,6 +1,7 @@
-// Convolution kernels: float32 by oneDNN, 16-bit types by way of float32, everything else (and shapes that
-// oneDNN lacks) as products with the matrix of patches.
+// Convolution kernels: float32 by oneDNN or, where each channel is a group, on the planes as they are; 16-bit types by
+// way of float32; everything else (and shapes that oneDNN lacks) as products with the matrix of patches.
 #include "tapegrad/aten/conv/columns.h"
+#include "tapegrad/aten/conv/depthwise.h"
 #include "tapegrad/aten/conv/onednn.h"
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/linalg/gemm.h"
@@ -120,6 +121,12 @@ void grad_weight(const Geometry& g, const T* y, const T* x, T* w) {
     });
 }
 
+// Whichever of two ways is meant for the sizes, asked in turn; false if none is.
+template <class F>
+auto one_of(F first, F second) {
+  return [=](auto... args) { return first(args...) || second(args...); };
+}
+
 void fill_zero(const Tensor& t) {
   if (t.numel() > 0) std::memset(t.data_ptr(), 0, static_cast<size_t>(t.nbytes()));
 }
@@ -137,8 +144,8 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
   }
   Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.ic > 0 &&
-      onednn::conv_forward(g, target_of<float>(input), target_of<float>(weight), target_of<float>(bias),
-                           target_of<float>(out)))
+      one_of(depthwise::forward, onednn::conv_forward)(g, target_of<float>(input), target_of<float>(weight),
+                                                       target_of<float>(bias), target_of<float>(out)))
     return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T>)
@@ -157,7 +164,8 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
   }
   Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
-      onednn::conv_grad_input(g, target_of<float>(output), target_of<float>(weight), target_of<float>(out)))
+      one_of(depthwise::grad_input, onednn::conv_grad_input)(g, target_of<float>(output), target_of<float>(weight),
+                                                             target_of<float>(out)))
     return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T>) grad_input<T>(g, target_of<T>(output), target_of<T>(weight), target_of<T>(out));
@@ -175,7 +183,8 @@ void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, Int
   }
   Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
   if (out.dtype() == DType::float32 && g.regular() &&
-      onednn::conv_grad_weight(g, target_of<float>(output), target_of<float>(input), target_of<float>(out)))
+      one_of(depthwise::grad_weight, onednn::conv_grad_weight)(g, target_of<float>(output), target_of<float>(input),
+                                                               target_of<float>(out)))
     return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T>) grad_weight<T>(g, target_of<T>(output), target_of<T>(input), target_of<T>(out));

@@ -1,5 +1,5 @@
-// Conversion of dense rows from one dtype to another, compiled per instruction set: a table of 15 x 15 row
-// functions, filled by the convert_*_cpu.cpp files (one per group of targets, to keep compile times short).
+// Conversion of dense rows from one dtype to another, compiled per instruction set: a table of row functions
+// for all pairs, filled by the convert_*_cpu.cpp files (one per group of targets, to keep compile times short).
 #pragma once
 
 #include <bit>
@@ -16,13 +16,13 @@ using ConvertRow = void (*)(void* to, const void* from, int64_t n);
 // The row functions to one target, indexed by source dtype.
 using ConvertColumn = ConvertRow[kNumDTypes];
 const ConvertColumn& convert_to_integers(DType to);  // bool and the integer types
-const ConvertColumn& convert_to_reals(DType to);
+const ConvertColumn& convert_to_reals(DType to);     // float8 too
 const ConvertColumn& convert_to_complex(DType to);
 
 inline ConvertRow convert_row(DType to, DType from) {
   const int f = static_cast<int>(from);
   if (is_complex(to)) return convert_to_complex(to)[f];
-  if (is_floating_point(to)) return convert_to_reals(to)[f];
+  if (is_floating_point(to) || is_float8(to)) return convert_to_reals(to)[f];
   return convert_to_integers(to)[f];
 }
 
@@ -107,10 +107,35 @@ void convert_dense(void* to, const void* from, int64_t n) {
   }
 }
 
+// By way of another dtype, in pieces that stay in the nearest cache.
+inline void convert_by_way(DType to_dtype, DType way, DType from_dtype, void* to, const void* from, int64_t n) {
+  alignas(64) complex64_t stage[kStage];
+  const ConvertRow first = convert_row(way, from_dtype), second = convert_row(to_dtype, way);
+  for (int64_t i = 0, many; i < n; i += many) {
+    many = std::min(kStage, n - i);
+    first(stage, static_cast<const char*>(from) + i * static_cast<int64_t>(element_size(from_dtype)), many);
+    second(static_cast<char*>(to) + i * static_cast<int64_t>(element_size(to_dtype)), stage, many);
+  }
+}
+
+// float8 and complex32 have functions from and to their compute dtype (float32, complex64) alone.
+template <class To, class From>
+constexpr ConvertRow dense_row() {
+  using T = converted_to<To, From>;
+  using F = converted_from<To, From>;
+  using Way = compute_t<std::conditional_t<is_narrow_type<F>, F, T>>;
+  if constexpr ((is_narrow_type<T> || is_narrow_type<F>) && !std::is_same_v<T, Way> && !std::is_same_v<F, Way>)
+    return [](void* to, const void* from, int64_t n) {
+      convert_by_way(dtype_of_v<T>, dtype_of_v<Way>, dtype_of_v<F>, to, from, n);
+    };
+  else
+    return &convert_dense<T, F>;
+}
+
 template <class To>
 const ConvertColumn& convert_column() {
   static constexpr ConvertColumn kColumn = {
-#define TG_ROW(name, type) convert_dense<converted_to<To, type>, converted_from<To, type>>,
+#define TG_ROW(name, type) dense_row<To, type>(),
       TG_FORALL_STORED_DTYPES(TG_ROW)
 #undef TG_ROW
   };

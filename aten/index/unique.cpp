@@ -120,7 +120,7 @@ Result unique_by_table(const Tensor& flat, bool values_only) {
 }
 
 Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional<int64_t> dim, const char* op) {
-  if (is_stored_only(given.dtype())) {
+  if (is_wide_unsigned(given.dtype())) {
     auto [values, inverse, count] = unique_of(unsigned_order::as_signed(given), sort, values_only, dim, op);
     values = raw::_view_dtype(values, given.dtype());
     unsigned_order::turn_back(values);

@@ -39,8 +39,10 @@ template <class To, class Wide = void, class From>
 TG_HD inline To cast_element(From v) {
   if constexpr (std::is_same_v<To, From>) {
     return v;
-  } else if constexpr (is_half_type<From>) {
-    return cast_element<To, Wide>(static_cast<float>(v));
+  } else if constexpr (is_half_type<From> || is_narrow_type<From>) {
+    return cast_element<To, Wide>(static_cast<compute_t<From>>(v));
+  } else if constexpr (is_narrow_type<To>) {
+    return To(cast_element<compute_t<To>>(v));
   } else if constexpr (is_complex_type<From>) {
     using R = typename From::value_type;
     if constexpr (is_complex_type<To>)

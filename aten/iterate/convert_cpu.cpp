@@ -92,11 +92,40 @@ void convert_rare(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t 
   for (int64_t j = 0; j < n1; ++j) convert_strided<To, From>(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
 }
 
+// By way of another dtype, in pieces that stay in the nearest cache.
+void convert_by_way(DType from_dtype, DType way, DType to_dtype, const char* src, int64_t ss0, int64_t ss1, char* dst,
+                    int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
+  constexpr int64_t kStage = 512;
+  alignas(64) complex64_t stage[kStage];
+  const Convert first = convert_for(from_dtype, way), second = convert_for(way, to_dtype);
+  const auto item = static_cast<int64_t>(element_size(way));
+  for (int64_t j = 0; j < n1; ++j)
+    for (int64_t i = 0, many; i < n0; i += many) {
+      many = std::min(kStage, n0 - i);
+      first(src + j * ss1 + i * ss0, ss0, 0, reinterpret_cast<char*>(stage), item, 0, many, 1);
+      second(reinterpret_cast<const char*>(stage), item, 0, dst + j * ds1 + i * ds0, ds0, 0, many, 1);
+    }
+}
+
+// float8 and complex32 have functions from and to their compute dtype (float32, complex64) alone.
+template <class To, class From>
+constexpr Convert narrow_entry() {
+  using Way = compute_t<std::conditional_t<is_narrow_type<From>, From, To>>;
+  if constexpr (std::is_same_v<To, Way> || std::is_same_v<From, Way> || std::is_same_v<To, From>)
+    return &convert_rare<To, From>;
+  else
+    return [](const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
+      convert_by_way(dtype_of_v<From>, dtype_of_v<Way>, dtype_of_v<To>, src, ss0, ss1, dst, ds0, ds1, n0, n1);
+    };
+}
+
 template <class To, class From>
 constexpr Convert entry() {
   using T = converted_to<To, From>;
   using F = converted_from<To, From>;
-  if constexpr (is_stored_only_type<T> || is_stored_only_type<F>)
+  if constexpr (is_narrow_type<T> || is_narrow_type<F>)
+    return narrow_entry<T, F>();
+  else if constexpr (is_stored_only_type<T> || is_stored_only_type<F>)
     return &convert_rare<T, F>;
   else
     return &convert<T, F>;

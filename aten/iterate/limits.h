@@ -18,6 +18,17 @@ inline double largest_number(DType t) {
     case DType::float64:
     case DType::complex128:
       return std::numeric_limits<double>::max();
+    case DType::complex32:
+      return 65504.0;
+    case DType::float8_e4m3fn:
+      return 448.0;
+    case DType::float8_e4m3fnuz:
+      return 240.0;
+    case DType::float8_e5m2:
+    case DType::float8_e5m2fnuz:
+      return 57344.0;
+    case DType::float8_e8m0fnu:
+      return 0x1p127;
     default:
       return 0;  // integers have no infinities to replace
   }

@@ -17,7 +17,7 @@ uint8_t combine(uint8_t higher, uint8_t lower) {
   const DType h = static_cast<DType>(higher);
   const DType l = static_cast<DType>(lower);
   if (is_complex(h)) return higher;
-  if (is_floating_point(h)) return is_complex(l) ? static_cast<uint8_t>(to_complex(h)) : higher;
+  if (is_floating_point(h) || is_float8(h)) return is_complex(l) ? static_cast<uint8_t>(to_complex(h)) : higher;
   if (h == DType::bool_ || is_differentiable(l)) return promote(higher, lower);
   return higher;
 }

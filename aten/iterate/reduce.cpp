@@ -14,7 +14,7 @@ struct Types {
 
 Types types_for(const Op& op, const Tensor& input, std::optional<DType> dtype) {
   DType converted = dtype.value_or(input.dtype());
-  if (op.result == Result::SumLike && !dtype && is_stored_only(converted)) converted = DType::int64;
+  if (op.result == Result::SumLike && !dtype && is_wide_unsigned(converted)) converted = DType::int64;
   const DType compute = compute_dtype(converted);
   if (op.result == Result::Float)
     TG_CHECK(is_differentiable(converted), Runtime,
@@ -22,7 +22,7 @@ Types types_for(const Op& op, const Tensor& input, std::optional<DType> dtype) {
              converted);
   TG_CHECK((op.dtypes >> static_cast<int>(compute)) & 1, NotImplemented, "{}: not implemented for dtype {}", op.name,
            converted);
-  if (is_stored_only(compute)) return {bits_dtype(compute), op.result == Result::Index ? DType::int64 : DType::bool_};
+  if (is_wide_unsigned(compute)) return {bits_dtype(compute), op.result == Result::Index ? DType::int64 : DType::bool_};
   switch (op.result) {
     case Result::SumLike:
       return {compute, is_differentiable(converted) || dtype ? converted : DType::int64};

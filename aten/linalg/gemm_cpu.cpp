@@ -3,6 +3,7 @@
 
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/linalg/skinny.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
@@ -207,6 +208,14 @@ void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> a
                   MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch) {
   if (batch == 0 || m == 0 || n == 0) return;
   if (k == 0 || alpha == compute_t<T>(0)) return scale_batched<T>(batch, m, n, beta, c, ldc, c_batch);
+  if constexpr (std::is_same_v<T, float> || is_half_type<T>) {
+    if (is_skinny(m, n, k, b)) {
+      for (int64_t i = 0; i < batch; ++i)
+        skinny_product<T>(m, n, k, alpha, {a.data + i * a_batch, a.row, a.col}, {b.data + i * b_batch, b.row, b.col},
+                          beta, c + i * c_batch, ldc);
+      return;
+    }
+  }
   Tiles tiles = choose_tiles(m, n, k);
   int64_t per_matrix = tiles.rows * tiles.cols;
   double tile_work = static_cast<double>(std::min(tiles.m, m)) * static_cast<double>(std::min(tiles.n, n)) *

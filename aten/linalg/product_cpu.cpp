@@ -2,6 +2,7 @@
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/linalg/blas.h"
 #include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/linalg/skinny.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -106,6 +107,9 @@ void mv_cpu(const Tensor& input, const Tensor& vec, const Tensor& out) {
   dispatch_numeric(out.dtype(), [&]<class T>() {
     const T *a = data_of<T>(input), *x = data_of<T>(vec);
     T* y = target_of<T>(out);
+    if constexpr (std::is_same_v<T, float> || is_half_type<T>)
+      if (const MatrixRef<T> turned{a, col, row}; is_skinny(1, m, n, turned))
+        return skinny_product<T>(1, m, n, 1, {x, 0, inc}, turned, 0, y, m);
     int64_t grain = std::max<int64_t>(1, kDotGrain / std::max<int64_t>(n, 1));
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
       // Columns of unit stride: BLAS adds up whole columns. Panels of at least 256 rows keep its loads long.

@@ -190,7 +190,7 @@ void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values,
 }  // namespace
 
 void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& values, const Tensor& indices) {
-  if (is_stored_only(input.dtype())) {
+  if (is_wide_unsigned(input.dtype())) {
     sort_cpu(unsigned_order::as_signed(input), dim, descending, true, unsigned_order::bits_of(values), indices);
     return unsigned_order::turn_back(values);
   }
@@ -204,7 +204,7 @@ void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Ten
 }
 
 void argsort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& out) {
-  if (is_stored_only(input.dtype())) return argsort_cpu(unsigned_order::as_signed(input), dim, descending, true, out);
+  if (is_wide_unsigned(input.dtype())) return argsort_cpu(unsigned_order::as_signed(input), dim, descending, true, out);
   const RowsIn in(input, dim);
   const RowsOut p(out, dim);
   for_ordered(input.dtype(), [&]<class T>() {

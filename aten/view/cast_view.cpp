@@ -58,8 +58,10 @@ ViewSpec view_as_real_view(const Tensor& input) {
 }
 
 ViewSpec view_as_complex_view(const Tensor& input) {
-  TG_CHECK(input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
-           "view_as_complex: expected float32 or float64: got {}", input.dtype());
+  const DType parts = input.dtype();
+  TG_CHECK(parts == DType::float16 || parts == DType::float32 || parts == DType::float64, Runtime,
+           "view_as_complex: expected float16, float32 or float64: got {}", parts);
+  const DType dtype = parts == DType::float16 ? DType::complex32 : to_complex(parts);
   TG_CHECK(input.ndim() > 0 && input.size(-1) == 2, Runtime,
            "view_as_complex: expected a last dimension of size 2: got {}", format_ints(input.sizes()));
   if (input.numel() == 0) {  // the strides of an empty tensor mean nothing
@@ -67,7 +69,7 @@ ViewSpec view_as_complex_view(const Tensor& input) {
     v.sizes.erase(v.sizes.size() - 1);
     v.strides = contiguous_strides(v.sizes);
     v.offset /= 2;
-    v.dtype = to_complex(input.dtype());
+    v.dtype = dtype;
     return v;
   }
   TG_CHECK(input.stride(-1) == 1, Runtime, "view_as_complex: expected a dense last dimension: its stride is {}",
@@ -82,7 +84,7 @@ ViewSpec view_as_complex_view(const Tensor& input) {
   }
   TG_CHECK(v.offset % 2 == 0, Runtime, "view_as_complex: expected a storage offset divisible by two: got {}", v.offset);
   v.offset /= 2;
-  v.dtype = to_complex(input.dtype());
+  v.dtype = dtype;
   return v;
 }
 

@@ -168,7 +168,7 @@ Scalar leaf_value(PyObject* o, const DimVector& path) {
 
 template <class T>
 T convert(const Scalar& value, const DimVector& path) {
-  if constexpr (!is_complex_type<T> && !std::is_same_v<T, bool>)
+  if constexpr (!is_complex_type<compute_t<T>> && !std::is_same_v<T, bool>)
     TG_CHECK(!value.is_complex(), Type, "tensor: a complex number at {} does not fit into {}", path_text(path),
              dtype_of_v<T>);
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {

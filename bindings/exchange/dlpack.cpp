@@ -46,13 +46,15 @@ struct ManagedVersioned {
 constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3;
 constexpr uint64_t kReadOnly = 1, kCopied = 2;
 enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
+constexpr uint8_t kFloat8[] = {10, 12, 11, 13, 14};  // of DLPack 1.1, in the order of the dtypes
 constexpr const char* kName = "dltensor";
 constexpr const char* kNameVersioned = "dltensor_versioned";
 
 DlType type_of(DType t) {
   const auto bits = static_cast<uint8_t>(8 * element_size(t));
-  const uint8_t code = t == DType::bool_      ? kBool
-                       : is_integral(t)       ? (is_signed(t) ? kInt : kUInt)
+  const uint8_t code = t == DType::bool_ ? kBool
+                       : is_float8(t)    ? Code{kFloat8[static_cast<int>(t) - static_cast<int>(DType::float8_e4m3fn)]}
+                       : is_integral(t)  ? (is_signed(t) ? kInt : kUInt)
                        : t == DType::bfloat16 ? kBfloat
                        : is_floating_point(t) ? kFloat
                                               : kComplex;

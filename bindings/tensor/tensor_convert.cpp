@@ -162,17 +162,15 @@ PyObject* cuda(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject
 
 template <class T>
 PyObject* element(const char* p) {
-  const T value = *reinterpret_cast<const T*>(p);
+  const auto value = static_cast<compute_t<T>>(*reinterpret_cast<const T*>(p));
   if constexpr (std::is_same_v<T, bool>)
     return PyBool_FromLong(value);
-  else if constexpr (is_complex_type<T>)
+  else if constexpr (is_complex_type<compute_t<T>>)
     return PyComplex_FromDoubles(value.real(), value.imag());
   else if constexpr (std::is_unsigned_v<T>)
     return PyLong_FromUnsignedLongLong(value);
   else if constexpr (std::is_integral_v<T>)
     return PyLong_FromLongLong(value);
-  else if constexpr (is_half_type<T>)
-    return PyFloat_FromDouble(static_cast<double>(static_cast<float>(value)));
   else
     return PyFloat_FromDouble(static_cast<double>(value));
 }
@@ -225,6 +223,7 @@ PyMethodDef tensor_convert_methods[] = {
     TG_TO("float", float32), TG_TO("double", float64), TG_TO("half", float16), TG_TO("bfloat16", bfloat16),
     TG_TO("int", int32), TG_TO("long", int64), TG_TO("short", int16), TG_TO("char", int8), TG_TO("byte", uint8),
     TG_TO("bool", bool_), TG_TO("cfloat", complex64), TG_TO("cdouble", complex128),
+    TG_TO("chalf", complex32),
     // clang-format on
     {"cpu", as_c_function(cpu), METH_FASTCALL | METH_KEYWORDS, "The tensor in the memory of the CPU."},
     {"cuda", as_c_function(cuda), METH_FASTCALL | METH_KEYWORDS, "The tensor on a CUDA device."},

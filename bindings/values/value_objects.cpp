@@ -43,8 +43,9 @@ PyMethodDef dtype_methods[] = {
     {},
 };
 PyGetSetDef dtype_properties[] = {
-    {"is_floating_point", [](PyObject* o, void*) { return wrap(is_floating_point(unwrap_dtype(o))); }, nullptr, nullptr,
-     nullptr},
+    {"is_floating_point",
+     [](PyObject* o, void*) { return wrap(is_floating_point(unwrap_dtype(o)) || is_float8(unwrap_dtype(o))); }, nullptr,
+     nullptr, nullptr},
     {"is_complex", [](PyObject* o, void*) { return wrap(is_complex(unwrap_dtype(o))); }, nullptr, nullptr, nullptr},
     {"is_signed", [](PyObject* o, void*) { return wrap(is_signed(unwrap_dtype(o))); }, nullptr, nullptr, nullptr},
     {"itemsize", [](PyObject* o, void*) { return wrap(static_cast<int64_t>(element_size(unwrap_dtype(o)))); }, nullptr,
@@ -90,8 +91,9 @@ struct DTypeAlias {
   DType dtype;
 };
 constexpr DTypeAlias kAliases[] = {
-    {"half", DType::float16}, {"float", DType::float32}, {"double", DType::float64},   {"short", DType::int16},
-    {"int", DType::int32},    {"long", DType::int64},    {"cfloat", DType::complex64}, {"cdouble", DType::complex128},
+    {"half", DType::float16},     {"float", DType::float32},      {"double", DType::float64},
+    {"short", DType::int16},      {"int", DType::int32},          {"long", DType::int64},
+    {"cfloat", DType::complex64}, {"cdouble", DType::complex128}, {"chalf", DType::complex32},
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "tapegrad/c10/error.h"
-#include "tapegrad/c10/tensor/half.h"
+#include "tapegrad/c10/tensor/narrow.h"
 
 namespace tapegrad {
 
@@ -33,13 +33,19 @@ using complex128_t = std::complex<double>;
   _(complex128, ::tapegrad::complex128_t)
 
 // In addition, dtypes whose tensors can only be stored, moved, compared for equality and converted, as in PyTorch;
-// kernels for them would make the library larger by a quarter. They come after the others, because promotion and ranges
-// depend on the order of those.
-#define TG_FORALL_STORED_DTYPES(_) \
-  TG_FORALL_DTYPES(_)              \
-  _(uint16, uint16_t)              \
-  _(uint32, uint32_t)              \
-  _(uint64, uint64_t)
+// kernels for them would make the library larger by a quarter. Element by element float8 and complex32 are computed
+// with as float32 and complex64. They come after the others, because promotion and ranges depend on the order of those.
+#define TG_FORALL_STORED_DTYPES(_)               \
+  TG_FORALL_DTYPES(_)                            \
+  _(uint16, uint16_t)                            \
+  _(uint32, uint32_t)                            \
+  _(uint64, uint64_t)                            \
+  _(float8_e4m3fn, ::tapegrad::Float8E4M3FN)     \
+  _(float8_e5m2, ::tapegrad::Float8E5M2)         \
+  _(float8_e4m3fnuz, ::tapegrad::Float8E4M3FNUZ) \
+  _(float8_e5m2fnuz, ::tapegrad::Float8E5M2FNUZ) \
+  _(float8_e8m0fnu, ::tapegrad::Float8E8M0FNU)   \
+  _(complex32, ::tapegrad::ComplexHalf)
 
 enum class DType : uint8_t {
 #define TG_ENUM(name, type) name,
@@ -47,7 +53,7 @@ enum class DType : uint8_t {
 #undef TG_ENUM
 };
 
-inline constexpr int kNumDTypes = 15;
+inline constexpr int kNumDTypes = 21;
 inline constexpr DType kAllDTypes[kNumDTypes] = {
 #define TG_LIST(name, type) DType::name,
     TG_FORALL_STORED_DTYPES(TG_LIST)
@@ -73,9 +79,11 @@ inline constexpr bool is_half_type = std::is_same_v<T, Half> || std::is_same_v<T
 template <class T>
 inline constexpr bool is_floating_type = std::is_floating_point_v<T> || is_half_type<T>;
 
-// The type in which arithmetic on T is done: float for the 16-bit formats, T itself otherwise.
+// The type in which arithmetic on T is done: float for the formats of 8 and 16 bits, complex64_t for complex32, T
+// itself otherwise.
 template <class T>
-using compute_t = std::conditional_t<is_half_type<T>, float, T>;
+using compute_t = std::conditional_t<is_half_type<T> || is_float8_type<T>, float,
+                                     std::conditional_t<is_narrow_type<T>, complex64_t, T>>;
 
 constexpr size_t element_size(DType t) {
   constexpr uint8_t sizes[] = {
@@ -86,26 +94,38 @@ constexpr size_t element_size(DType t) {
   return sizes[static_cast<int>(t)];
 }
 
-constexpr bool is_complex(DType t) { return t == DType::complex64 || t == DType::complex128; }
-constexpr bool is_floating_point(DType t) { return t >= DType::float16 && t <= DType::float64; }
-// Storage-only dtypes: uint16, uint32, uint64.
+constexpr bool is_complex(DType t) { return t == DType::complex64 || t == DType::complex128 || t == DType::complex32; }
 constexpr bool is_stored_only(DType t) { return t >= DType::uint16; }
+constexpr bool is_wide_unsigned(DType t) { return t >= DType::uint16 && t <= DType::uint64; }
+constexpr bool is_float8(DType t) { return t >= DType::float8_e4m3fn && t <= DType::float8_e8m0fnu; }
+// Those with kernels: without float8.
+constexpr bool is_floating_point(DType t) { return t >= DType::float16 && t <= DType::float64; }
 constexpr bool is_integral(DType t) {  // without bool
-  return (t >= DType::uint8 && t <= DType::int64) || is_stored_only(t);
+  return (t >= DType::uint8 && t <= DType::int64) || is_wide_unsigned(t);
 }
-constexpr bool is_differentiable(DType t) { return t >= DType::float16 && t <= DType::complex128; }
-constexpr bool is_signed(DType t) { return t != DType::bool_ && t != DType::uint8 && !is_stored_only(t); }
+constexpr bool is_differentiable(DType t) {
+  return (t >= DType::float16 && t <= DType::complex128) || t > DType::uint64;
+}
+constexpr bool is_signed(DType t) {
+  return t != DType::bool_ && t != DType::uint8 && !is_wide_unsigned(t) && t != DType::float8_e8m0fnu;
+}
 constexpr bool is_half(DType t) { return t == DType::float16 || t == DType::bfloat16; }
 
 // The dtype whose elements are the real and imaginary parts of t, and the reverse.
 constexpr DType to_real(DType t) {
-  return t == DType::complex64 ? DType::float32 : t == DType::complex128 ? DType::float64 : t;
+  return t == DType::complex64    ? DType::float32
+         : t == DType::complex128 ? DType::float64
+         : t == DType::complex32  ? DType::float16
+                                  : t;
 }
 constexpr DType to_complex(DType t) {
   return is_complex(t) ? t : t == DType::float64 ? DType::complex128 : DType::complex64;
 }
-constexpr DType compute_dtype(DType t) { return is_half(t) ? DType::float32 : t; }
-// The dtype with kernels that has the same width as t, for operations that only move elements or look at single bits.
+constexpr DType compute_dtype(DType t) {
+  return is_half(t) || is_float8(t) ? DType::float32 : t == DType::complex32 ? DType::complex64 : t;
+}
+// For the unsigned ones that are only stored: the dtype with kernels that has the same width, for operations that only
+// move elements or look at single bits.
 constexpr DType bits_dtype(DType t) {
   return t == DType::uint16 ? DType::int16 : t == DType::uint32 ? DType::int32 : t == DType::uint64 ? DType::int64 : t;
 }

@@ -38,7 +38,9 @@ class Scalar {
     if constexpr (is_complex_type<T>) {
       using R = typename T::value_type;
       return T(static_cast<R>(real()), static_cast<R>(kind_ == Kind::Complex ? im_ : 0.0));
-    } else if constexpr (is_half_type<T>) {
+    } else if constexpr (std::is_same_v<T, ComplexHalf>) {
+      return T(to<complex64_t>());
+    } else if constexpr (is_half_type<T> || is_float8_type<T>) {
       return T(static_cast<float>(real()));
     } else if constexpr (std::is_same_v<T, bool>) {
       return is_integral() ? i_ != 0 : re_ != 0 || (kind_ == Kind::Complex && im_ != 0);

@@ -26,10 +26,11 @@ TG_DEVICE Wide widen(const char* p) {
   if constexpr (std::is_integral_v<T>) {
     w.kind = std::is_same_v<T, uint64_t> ? Wide::Kind::Unsigned : Wide::Kind::Whole;
     w.whole = static_cast<int64_t>(x);
-  } else if constexpr (is_complex_type<T>) {
+  } else if constexpr (is_complex_type<compute_t<T>>) {
+    const auto z = static_cast<compute_t<T>>(x);
     w.kind = Wide::Kind::Complex;
-    w.real = static_cast<double>(x.real());
-    w.imaginary = static_cast<double>(x.imag());
+    w.real = static_cast<double>(z.real());
+    w.imaginary = static_cast<double>(z.imag());
   } else {
     w.kind = Wide::Kind::Real;
     w.real = static_cast<double>(static_cast<compute_t<T>>(x));

@@ -18,6 +18,11 @@ from .. import (
     Tensor,
     bfloat16,
     complex64,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -41,7 +46,8 @@ from .pieces import PARALLEL, Pieces, host_bytes
 from .tree import Encoder
 
 CODES = {float64: "F64", float32: "F32", float16: "F16", bfloat16: "BF16", int64: "I64", int32: "I32", int16: "I16",
-         int8: "I8", uint64: "U64", uint32: "U32", uint16: "U16", uint8: "U8", bool_: "BOOL"}
+         int8: "I8", uint64: "U64", uint32: "U32", uint16: "U16", uint8: "U8", bool_: "BOOL", float8_e4m3fn: "F8_E4M3", float8_e5m2: "F8_E5M2",
+         float8_e4m3fnuz: "F8_E4M3FNUZ", float8_e5m2fnuz: "F8_E5M2FNUZ", float8_e8m0fnu: "F8_E8M0"}
 DTYPES = {**{code: dtype for dtype, code in CODES.items()}, "C64": complex64}
 VERSION = 2
 _ALIGN = 64  # of the first tensor in the file: the kernel copies to and from other places at a seventh of the speed on some processors

@@ -17,8 +17,6 @@ from .source import Checks
 from .steps import checksum
 from .tree import Decoder
 
-ITEMSIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "C64": 8,
-             "U64": 8, "U32": 4, "U16": 2, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1}
 MOST_REPEATED = 1 << 32  # elements of a tensor that shows the same memory several times
 
 
@@ -138,7 +136,7 @@ def _form(name: str, entry: tuple):
     if dtype is None:
         raise FileError(f"load: the tensor {name[:200]!r} has the dtype {code}, which does not exist here\n"
                         "the other tensors can be read with tapegrad.serialization.open_file(path).load([names])")
-    if math.prod(shape) * ITEMSIZES[code] != end - begin:
+    if math.prod(shape) * dtype.itemsize != end - begin:
         raise FileError(f"load: the tensor {name[:200]!r} has the shape {shape} and {end - begin} bytes")
     return dtype, shape
 
@@ -199,9 +197,9 @@ class Mapped:
         self.odd = {p.get("in") for p in (header.own or {}).get("places", ()) if isinstance(p, dict) and "dtype" in p}
 
     def __getitem__(self, name: str):
-        code, _, begin, end = entry = self.header.entries[name]
-        _form(name, entry)
-        align = 8 if name in self.odd else ITEMSIZES[code]
+        _, _, begin, end = entry = self.header.entries[name]
+        dtype, _ = _form(name, entry)
+        align = 8 if name in self.odd else dtype.itemsize
         return self.source.storage(self.source.begin + self.header.data_at + begin, end - begin, f"the tensor {name[:200]!r}", align)
 
     def check(self, name: str, shown: str) -> None:

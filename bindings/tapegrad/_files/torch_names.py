@@ -31,9 +31,9 @@ STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage"
             "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
             "ComplexDoubleStorage": "complex128", "UntypedStorage": "uint8"}
 _ABSENT_STORAGES = ("QInt8Storage", "QInt32Storage", "QUInt8Storage", "QUInt4x2Storage", "QUInt2x4Storage", "TypedStorage")
-NEW_DTYPES = frozenset(("uint16", "uint32", "uint64"))  # without storage classes: PyTorch writes their bytes and the dtype
-_DTYPES = {*STORAGES.values(), *NEW_DTYPES, "float", "double", "half", "long", "int", "short"}
-_ABSENT_DTYPES = ("float8", "float4", "uint", "int", "qint", "quint", "bits", "complex32", "chalf")
+NEW_DTYPES = frozenset(("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32"))  # without storage classes: PyTorch writes their bytes and the dtype
+_DTYPES = {*STORAGES.values(), *NEW_DTYPES, "float", "double", "half", "long", "int", "short", "chalf"}
+_ABSENT_DTYPES = ("float8", "float4", "uint", "int", "qint", "quint", "bits")
 _LAYOUTS = {"torch.strided": strided, "torch.sparse_coo": sparse_coo}
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric", "numpy._core.numeric", "numpy")
 

@@ -11,14 +11,12 @@ from .overloads import overridable
 
 
 class _ForeignDType:
-    """A dtype of PyTorch that tensors here cannot have. It can be compared and be a key of a table.
+    """A dtype of PyTorch that tensors here cannot have. It can be compared and be a key of a table."""
 
-    `limits` are what finfo says: eps, min, max, tiny.
-    """
+    is_floating_point = is_complex = False
 
-    def __init__(self, name: str, itemsize: int, limits=None, is_floating_point: bool = False, is_complex: bool = False, is_signed: bool = True):
-        self._name, self.itemsize, self.is_signed, self._limits = name, itemsize, is_signed, limits
-        self.is_floating_point, self.is_complex = is_floating_point, is_complex
+    def __init__(self, name: str, itemsize: int, is_signed: bool = True):
+        self._name, self.itemsize, self.is_signed = name, itemsize, is_signed
 
     def __repr__(self) -> str:
         return f"torch.{self._name}"
@@ -27,16 +25,10 @@ class _ForeignDType:
         return self._name
 
 
-# Micikevicius et al., "FP8 formats for deep learning" (2022), and the OCP's MX specification (2023).
-for _name, _limits in {"float8_e4m3fn": (2.0**-3, -448.0, 448.0, 2.0**-6), "float8_e4m3fnuz": (2.0**-3, -240.0, 240.0, 2.0**-7),
-                       "float8_e5m2": (2.0**-2, -57344.0, 57344.0, 2.0**-14), "float8_e5m2fnuz": (2.0**-3, -57344.0, 57344.0, 2.0**-15),
-                       "float8_e8m0fnu": (1.0, 2.0**-127, 2.0**127, 2.0**-127)}.items():
-    globals()[_name] = _ForeignDType(_name, 1, _limits, is_floating_point=True)
 for _name in ("quint8", "quint4x2", "bits8"):
     globals()[_name] = _ForeignDType(_name, 1, is_signed=False)
 for _name, _size in {"qint8": 1, "qint32": 4}.items():
     globals()[_name] = _ForeignDType(_name, _size)
-complex32 = _ForeignDType("complex32", 4, is_complex=True)
 
 
 class _Word:

@@ -9,6 +9,10 @@ __all__ = ["finfo", "iinfo"]
 # bits, digits of the significand (with the hidden one), largest exponent, decimal digits that survive
 _FLOATS = {_C.float32: (32, 24, 128, 6), _C.float64: (64, 53, 1024, 15), _C.float16: (16, 11, 16, 3),
            _C.bfloat16: (16, 8, 128, 2)}
+# eps, smallest, largest, smallest normal number. That of e5m2fnuz has PyTorch's eps, which is half of the format's.
+_FLOAT8 = {_C.float8_e4m3fn: (2.0**-3, -448.0, 448.0, 2.0**-6), _C.float8_e4m3fnuz: (2.0**-3, -240.0, 240.0, 2.0**-7),
+           _C.float8_e5m2: (2.0**-2, -57344.0, 57344.0, 2.0**-14), _C.float8_e5m2fnuz: (2.0**-3, -57344.0, 57344.0, 2.0**-15),
+           _C.float8_e8m0fnu: (1.0, 2.0**-127, 2.0**127, 2.0**-127)}
 _INTEGERS = {_C.uint8: (0, 255), _C.int8: (-128, 127), _C.int16: (-(2**15), 2**15 - 1), _C.int32: (-(2**31), 2**31 - 1),
              _C.int64: (-(2**63), 2**63 - 1), _C.uint16: (0, 2**16 - 1), _C.uint32: (0, 2**32 - 1), _C.uint64: (0, 2**64 - 1)}
 
@@ -37,10 +41,9 @@ class finfo(_Limits):
     def __init__(self, type=None):
         dtype = _C._functions[""]["get_default_dtype"]() if type is None else type
         real = dtype.to_real() if isinstance(dtype, _C.dtype) else dtype
-        limits = getattr(real, "_limits", None)  # of PyTorch's dtypes that tensors here cannot have
-        if limits is not None and real.is_floating_point:
+        if real in _FLOAT8:
             self.bits, self.resolution, self.dtype = 8, 1.0, _name(real)
-            self.eps, self.min, self.max, self.tiny = limits
+            self.eps, self.min, self.max, self.tiny = _FLOAT8[real]
             self.smallest_normal = self.tiny
             return
         if real not in _FLOATS:

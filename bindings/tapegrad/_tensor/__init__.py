@@ -177,7 +177,8 @@ def storage(self):
 _TYPE_NAMES = {_C.float32: "Float", _C.float64: "Double", _C.float16: "Half", _C.bfloat16: "BFloat16", _C.uint8: "Byte",
                _C.int8: "Char", _C.int16: "Short", _C.int32: "Int", _C.int64: "Long", _C.bool: "Bool",
                _C.uint16: "UInt16", _C.uint32: "UInt32", _C.uint64: "UInt64",
-               _C.complex64: "ComplexFloat", _C.complex128: "ComplexDouble"}
+               _C.complex64: "ComplexFloat", _C.complex128: "ComplexDouble", _C.complex32: "ComplexHalf",
+               **{getattr(_C, f"float8_{kind}"): f"Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")}}
 
 
 _root_name = "tapegrad"  # "torch" while tapegrad.compat is installed

@@ -14,7 +14,7 @@ _ops = _C._functions[""]
 _Tensor = _C.Tensor
 # PyTorch's tolerances by dtype: relative, absolute. Other dtypes are compared exactly.
 _TOLERANCES = {_C.float16: (1e-3, 1e-5), _C.bfloat16: (1.6e-2, 1e-5), _C.float32: (1.3e-6, 1e-5), _C.float64: (1e-7, 1e-7),
-               _C.complex64: (1.3e-6, 1e-5), _C.complex128: (1e-7, 1e-7)}
+               _C.complex32: (1e-3, 1e-5), _C.complex64: (1.3e-6, 1e-5), _C.complex128: (1e-7, 1e-7)}
 _NUMBER_DTYPES = {int: _C.int64, float: _C.float64, complex: _C.complex128}
 
 
@@ -160,6 +160,8 @@ def _tensor_difference(actual, expected, options):
 def _describe(a, e, close, rtol, atol) -> str:
     if not (a.is_floating_point() or a.is_complex()):
         a, e = a.to(_C.int64), e.to(_C.int64)
+    elif a.dtype not in _TOLERANCES:  # float8
+        a, e = a.float(), e.float()
     wrong = ~close
     difference = (a - e).abs()
     relative = difference / e.abs()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from .. import _C
+from .._root.type_info import finfo
 
 _ops = _C._functions[""]
 _BOUNDS = {_C.uint8: (0, 255), _C.int8: (-128, 127), _C.int16: (-2**15, 2**15 - 1), _C.int32: (-2**31, 2**31 - 1),
            _C.int64: (-2**63, 2**63 - 1), _C.uint16: (0, 2**16 - 1), _C.uint32: (0, 2**32 - 1), _C.uint64: (0, 2**64 - 1)}
-_LARGEST = {_C.float16: 65504.0, _C.bfloat16: 3.3895313892515355e38, _C.float32: 3.4028234663852886e38,
-            _C.float64: 1.7976931348623157e308, _C.complex64: 3.4028234663852886e38, _C.complex128: 1.7976931348623157e308}
 
 
 def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False, noncontiguous=False, exclude_zero=False,
@@ -33,9 +32,9 @@ def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False,
     elif dtype in _BOUNDS:
         result = _ops["randint"](int(low), int(high), wanted, device=device, dtype=dtype)
     elif dtype.is_complex:
-        real = _C.float32 if dtype == _C.complex64 else _C.float64
+        real = _C.float64 if dtype == _C.complex128 else _C.float32
         parts = [_ops["empty"](wanted, device=device, dtype=real).uniform_(low, high) for _ in range(2)]
-        result = _ops["complex"](*parts)
+        result = _ops["complex"](*parts).to(dtype)
     else:
         wide = dtype if dtype in (_C.float32, _C.float64) else _C.float32
         result = _ops["empty"](wanted, device=device, dtype=wide).uniform_(low, high).to(dtype)
@@ -62,5 +61,5 @@ def _range(dtype, low, high):
     if dtype in _BOUNDS:
         smallest, largest = _BOUNDS[dtype]
         return max(math.ceil(low), smallest), min(math.ceil(high), largest)
-    largest = _LARGEST[dtype]
+    largest = finfo(dtype).max
     return max(low, -largest), min(high, largest)

@@ -1,0 +1,251 @@
+#include "tapegrad/aten/linalg/skinny.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tapegrad/aten/iterate/float_vector.h"
+#include "tapegrad/aten/iterate/half_blocks.h"
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/threads/parallel.h"
+
+namespace tapegrad::cpu::TG_ISA {
+namespace {
+
+// Elements of a column that are loaded at once, and the vectors that they fill. Few, since sums need the registers.
+template <class T>
+constexpr int kStep = is_half_type<T> ? 2 * half_blocks::kBlock : kVector;
+template <class T>
+constexpr int kParts = kStep<T> / kVector;
+constexpr int64_t kPadding = kStep<Half>;  // rows of a end on such a border
+constexpr int64_t kCached = 4096;          // elements of a at a time, which stay in the nearest cache
+constexpr int64_t kColumns = 64;           // whose sums wait for the next depth
+constexpr int kRows = 8;                   // at a time
+constexpr int kMostRows = 16;
+constexpr int kMostLines = 4;    // rows of a, where b has contiguous rows
+constexpr int64_t kWide = 2048;  // columns at a time there
+
+// A step of weights as floats; those of bfloat16 in the order of load_deinterleaved.
+template <class T>
+TG_INLINE void load_step(const T* from, Vector (&to)[kParts<T>]) {
+  if constexpr (is_half_type<T>) {
+    alignas(64) float x[kStep<T>];
+    half_blocks::load_deinterleaved(from, x);
+    for (int i = 0; i < kParts<T>; ++i) to[i] = vector_at(x + i * kVector);
+  } else {
+    to[0] = vector_at(from);
+  }
+}
+
+// The rows of a as floats in the order of load_step, each filled up with zeros.
+template <class T>
+void pack_rows(int64_t m, int64_t k, int64_t padded, MatrixRef<T> a, float* to) {
+  for (int64_t i = 0; i < m; ++i, to += padded) {
+    const T* row = a.data + i * a.row;
+    for (int64_t p = 0; p < padded; p += kPadding)
+      for (int l = 0; l < kPadding; ++l) {
+        int64_t at = p + l;
+        if constexpr (is_half_type<T>) at = p + half_blocks::place_of(T(), l);
+        to[p + l] = at < k ? static_cast<float>(row[at * a.col]) : 0.0f;
+      }
+  }
+}
+
+// sums[j][i] += parts of the products of `kJ` columns and `kM` rows, over `steps` steps and a last one of `rest`
+// elements.
+template <int kM, int kJ, class T>
+TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t padded, const T* b, int64_t column,
+                            Vector (*sums)[kRows]) {
+  Vector sum[kJ][kM];
+  for (int j = 0; j < kJ; ++j)
+    for (int i = 0; i < kM; ++i) sum[j][i] = sums[j][i];
+  auto add = [&](const float* x, const Vector(&w)[kJ][kParts<T>]) {
+    for (int part = 0; part < kParts<T>; ++part)
+      for (int i = 0; i < kM; ++i) {
+        const Vector v = vector_at(x + i * padded + part * kVector);
+        for (int j = 0; j < kJ; ++j) sum[j][i] += v * w[j][part];
+      }
+  };
+  Vector w[kJ][kParts<T>];
+  for (int64_t s = 0; s < steps; ++s) {
+    for (int j = 0; j < kJ; ++j) load_step(b + j * column + s * kStep<T>, w[j]);
+    add(a + s * kStep<T>, w);
+  }
+  if (rest > 0) {
+    for (int j = 0; j < kJ; ++j) {
+      alignas(64) T last[kStep<T>] = {};
+      std::memcpy(last, b + j * column + steps * kStep<T>, static_cast<size_t>(rest) * sizeof(T));
+      load_step(last, w[j]);
+    }
+    add(a + steps * kStep<T>, w);
+  }
+  for (int j = 0; j < kJ; ++j)
+    for (int i = 0; i < kM; ++i) sums[j][i] = sum[j][i];
+}
+
+template <int kM, class T>
+void add_columns(int64_t n, int64_t depth, const float* a, int64_t padded, const T* b, int64_t column,
+                 Vector (*sums)[kRows]) {
+  constexpr int kJ = (kM == 1 ? 4 : kM == 2 ? 4 : kM <= 4 ? 2 : 1) / (is_half_type<T> && kM > 1 && kM <= 4 ? 2 : 1);
+  const int64_t steps = depth / kStep<T>, rest = depth % kStep<T>;
+  int64_t j = 0;
+  for (; j + kJ <= n; j += kJ) add_products<kM, kJ>(steps, rest, a, padded, b + j * column, column, sums + j);
+  for (; j < n; ++j) add_products<kM, 1>(steps, rest, a, padded, b + j * column, column, sums + j);
+}
+
+template <class T>
+void add_rows(int64_t m, int64_t n, int64_t depth, const float* a, int64_t padded, const T* b, int64_t column,
+              Vector (*sums)[kRows]) {
+  switch (m) {
+    case 1:
+      return add_columns<1>(n, depth, a, padded, b, column, sums);
+    case 2:
+      return add_columns<2>(n, depth, a, padded, b, column, sums);
+    case 3:
+      return add_columns<3>(n, depth, a, padded, b, column, sums);
+    case 4:
+      return add_columns<4>(n, depth, a, padded, b, column, sums);
+    case 5:
+    case 6:
+      return add_columns<6>(n, depth, a, padded, b, column, sums);
+    default:
+      return add_columns<kRows>(n, depth, a, padded, b, column, sums);
+  }
+}
+
+// Writes a sum.
+template <class T>
+struct Finish {
+  float alpha, beta;
+  T* c;
+  int64_t ldc;
+  TG_INLINE void operator()(int64_t i, int64_t j, float sum) const {
+    T& out = c[i * ldc + j];
+    out = T(beta == 0 ? alpha * sum : alpha * sum + beta * static_cast<float>(out));
+  }
+};
+
+// Columns for one thread: about 10 us.
+int64_t grain_of(int64_t m, int64_t k) {
+  return std::max<int64_t>(8, (int64_t{1} << 18) / (k * std::min<int64_t>(m, 4)));
+}
+
+// Columns of b: dot products.
+template <class T>
+void by_columns(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, const Finish<T>& finish) {
+  const int64_t padded = (k + kPadding - 1) / kPadding * kPadding;
+  const int64_t whole = m <= 4 ? m : (m + kRows - 1) / kRows * kRows;  // rows that the loops below read
+  const Tensor holder = empty_tensor({whole * padded}, DType::float32);
+  float* rows = static_cast<float*>(holder.data_ptr());
+  pack_rows(m, k, padded, a, rows);
+  std::fill(rows + m * padded, rows + whole * padded, 0.0f);
+  const int64_t depth = kCached / (m <= 4 ? m == 3 ? 4 : m : kRows);  // adds up in the same order, whatever it is
+  parallel_for(0, n, grain_of(m, k), [&](int64_t first, int64_t last) {
+    alignas(64) Vector sums[kMostRows / kRows][kColumns][kRows];
+    for (int64_t j = first; j < last; j += kColumns) {
+      const int64_t columns = std::min(kColumns, last - j);
+      std::memset(static_cast<void*>(sums), 0, static_cast<size_t>((m + kRows - 1) / kRows) * sizeof(sums[0]));
+      for (int64_t p = 0; p < k; p += depth)
+        for (int64_t i = 0; i < m; i += kRows)
+          add_rows(std::min<int64_t>(kRows, m - i), columns, std::min(depth, k - p), rows + i * padded + p, padded,
+                   b.data + j * b.col + p, b.col, sums[i / kRows]);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t l = 0; l < columns; ++l) finish(i, j + l, total(sums[i / kRows][l][i % kRows]));
+    }
+  });
+}
+
+// sums[i] += the products of kM rows and kDeep lines of b, over n columns.
+template <int kM, int kDeep, class T>
+TG_INLINE void add_lines(int64_t n, MatrixRef<T> a, const T* b, int64_t line, float (*sums)[kWide]) {
+  constexpr int kBlock = is_half_type<T> ? half_blocks::kBlock : kVector;
+  constexpr int kPart = kBlock / kVector;
+  float x[kM][kDeep];
+  for (int i = 0; i < kM; ++i)
+    for (int d = 0; d < kDeep; ++d) x[i][d] = static_cast<float>(a.data[i * a.row + d * a.col]);
+  int64_t j = 0;
+  for (; j + kBlock <= n; j += kBlock) {
+    Vector sum[kM][kPart];
+    for (int i = 0; i < kM; ++i)
+      for (int part = 0; part < kPart; ++part) sum[i][part] = vector_at(sums[i] + j + part * kVector);
+    for (int d = 0; d < kDeep; ++d) {
+      Vector w[kPart];
+      if constexpr (is_half_type<T>) {
+        alignas(64) float wide[kBlock];
+        half_blocks::load(b + d * line + j, wide);
+        for (int part = 0; part < kPart; ++part) w[part] = vector_at(wide + part * kVector);
+      } else {
+        w[0] = vector_at(b + d * line + j);
+      }
+      for (int i = 0; i < kM; ++i)
+        for (int part = 0; part < kPart; ++part) sum[i][part] += x[i][d] * w[part];
+    }
+    for (int i = 0; i < kM; ++i)
+      for (int part = 0; part < kPart; ++part) vector_at(sums[i] + j + part * kVector) = sum[i][part];
+  }
+  for (; j < n; ++j)
+    for (int i = 0; i < kM; ++i)
+      for (int d = 0; d < kDeep; ++d) sums[i][j] += x[i][d] * static_cast<float>(b[d * line + j]);
+}
+
+template <int kM, class T>
+void add_block(int64_t n, int64_t k, MatrixRef<T> a, const T* b, int64_t line, float (*sums)[kWide]) {
+  constexpr int kDeep = 8 / kM;
+  int64_t p = 0;
+  for (; p + kDeep <= k; p += kDeep) {
+    add_lines<kM, kDeep>(n, {a.data + p * a.col, a.row, a.col}, b + p * line, line, sums);
+  }
+  for (; p < k; ++p) add_lines<kM, 1>(n, {a.data + p * a.col, a.row, a.col}, b + p * line, line, sums);
+}
+
+// Rows of b, each times a number.
+template <class T>
+void by_lines(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, const Finish<T>& finish) {
+  // Pieces of b's rows that are as long as still leaves one for each thread; how long changes no sum.
+  const int64_t share = (n / get_num_threads() + 63) / 64 * 64;
+  const int64_t width = std::clamp<int64_t>(share, 256, kWide), blocks = (n + width - 1) / width;
+  parallel_for(0, blocks, std::max<int64_t>(1, (int64_t{1} << 17) / (width * k)), [&](int64_t first, int64_t last) {
+    alignas(64) float sums[kMostLines][kWide];
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t j = block * width, columns = std::min(width, n - j);
+      for (int64_t i = 0; i < m; ++i) std::fill_n(sums[i], columns, 0.0f);
+      if (m == 1)
+        add_block<1>(columns, k, a, b.data + j, b.row, sums);
+      else if (m == 2)
+        add_block<2>(columns, k, a, b.data + j, b.row, sums);
+      else if (m == 3)
+        add_block<3>(columns, k, a, b.data + j, b.row, sums);
+      else
+        add_block<4>(columns, k, a, b.data + j, b.row, sums);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t l = 0; l < columns; ++l) finish(i, j + l, sums[i][l]);
+    }
+  });
+}
+
+}  // namespace
+
+template <class T>
+bool is_skinny(int64_t m, int64_t n, int64_t k, MatrixRef<T> b) {
+  if (n < 16 || k < 32 || n * k < 1 << 14) return false;
+  return b.row == 1 ? m <= kMostRows : b.col == 1 && m <= kMostLines;
+}
+
+template <class T>
+void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
+                    int64_t ldc) {
+  const Finish<T> finish{alpha, beta, c, ldc};
+  if (b.row == 1)
+    by_columns(m, n, k, a, b, finish);
+  else
+    by_lines(m, n, k, a, b, finish);
+}
+
+#define TG_SKINNY(T)                                                   \
+  template bool is_skinny<T>(int64_t, int64_t, int64_t, MatrixRef<T>); \
+  template void skinny_product<T>(int64_t, int64_t, int64_t, float, MatrixRef<T>, MatrixRef<T>, float, T*, int64_t);
+TG_SKINNY(float)
+TG_SKINNY(Half)
+TG_SKINNY(BFloat16)
+#undef TG_SKINNY
+
+}  // namespace tapegrad::cpu::TG_ISA
