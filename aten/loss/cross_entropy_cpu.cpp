@@ -1,6 +1,7 @@
 // Cross entropy of rows in one pass: the maximum, the sum of exponentials, the loss. The softmax is not stored; the
 // gradient recomputes it from the saved normaliser.
 #include <algorithm>
+#include <numeric>
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kGrain = 16384;  // elements
 constexpr int64_t kBlock = 512;
 
-// exp(x - shift) of a row, block by block, through `use(block, length)`.
+// exp(x - shift) of a row, block by block, through `use(block, first, length)`, which may write to the block.
 template <class T, class C, class F>
 void exponentials(const T* x, int64_t n, C shift, F&& use) {
   C block[kBlock];
@@ -40,6 +41,7 @@ C largest_of(const T* x, int64_t n) {
 
 template <class C>
 C sum_of(const C* x, int64_t n) {
+  if (n < kLanes) return std::accumulate(x, x + n, C(0));
   C lane[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -118,12 +120,16 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
               continue;
             }
             const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
-            C others = 0;  // 1 - p[target], without the rounding of that difference
-            exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
+            // 1 - p[target]: where that would round most of it away, the sum of the others.
+            const C at_target = math::exp(static_cast<C>(x[r * classes + t]) - normaliser[r]);
+            const bool sums = at_target > C(0.5);
+            C others = sums ? C(0) : C(1) - at_target;
+            exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {
+              if (sums) {
+                if (t >= first && t < first + length) p[t - first] = 0;
+                others += sum_of(p, length);
+              }
               blocks::map(length, result + first, [factor](C e) { return e * factor; }, p);
-              const bool here = t >= first && t < first + length;
-              others += here ? sum_of(p, t - first) + sum_of(p + (t - first) + 1, length - 1 - (t - first))
-                             : sum_of(p, length);
             });
             result[t] = T(-others * factor);
           }
