@@ -42,7 +42,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
       Tensor product = tapegrad::linear(x.led(samples), w.t);
       DimVector sizes(static_cast<size_t>(product.ndim()), 1);
       sizes[0] = samples;
-      if (b.t.ndim() == 2) sizes[sizes.size() - 1] = b.t.size(-1);
+      if (b.t.ndim() > 1) sizes[sizes.size() - 1] = b.t.size(-1);
       return tapegrad::add(product, tapegrad::reshape(b.t, sizes));
     }
     const bool vector = weight.ndim() == 1;
@@ -56,9 +56,8 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
       rows[rows.size() - 2] = product(input.sizes().subspan(0, input.sizes().size() - 1));
     Tensor y = tapegrad::matmul(tapegrad::reshape(x.t, rows), tapegrad::transpose(matrix, 1, 2));
     if (bias.defined())
-      y = tapegrad::add(y, b.has_dim && bias.ndim() == 1 ? tapegrad::unsqueeze(b.t, 1)
-                           : b.has_dim                   ? tapegrad::reshape(b.t, {samples, 1, 1})
-                                                         : b.t);
+      y = tapegrad::add(y,
+                        b.has_dim ? tapegrad::reshape(b.t, {samples, 1, bias.ndim() == 0 ? 1 : bias.size(-1)}) : b.t);
     DimVector sizes = led_by(samples, input.sizes());
     if (vector)
       sizes.resize(sizes.size() - 1);

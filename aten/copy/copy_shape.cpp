@@ -24,7 +24,7 @@ void copy_check(const Tensor& self, const Operand& src, bool) {
   DimVector common = broadcast_sizes(self.sizes(), from.sizes(), "copy_");
   TG_CHECK(IntSpan(common) == self.sizes(), Runtime, "copy_: shape {} does not broadcast to the target's {}",
            format_ints(from.sizes()), format_ints(self.sizes()));
-  TG_CHECK(!from.is_meta() || self.is_meta(), NotImplemented, "copy_: a tensor on meta has no values to copy");
+  TG_CHECK(!from.is_meta() || self.is_meta(), NotImplemented, "copy_: Cannot copy out of meta tensor; no data!");
   TG_CHECK(!from.is_sparse() && !self.is_sparse(), NotImplemented, "copy_: not there for sparse tensors");
   check_writable(self, "copy_");
 }
@@ -55,7 +55,7 @@ TensorSpec to_copy_shape(const Tensor& input, std::optional<DType> dtype, std::o
   spec.device = device.value_or(input.device());
   TG_CHECK(!input.is_sparse(), NotImplemented, "to: not there for sparse tensors\nconvert their values()");
   TG_CHECK(!input.is_meta() || spec.device.is_meta(), NotImplemented,
-           "to: a tensor on meta has no values to copy to {}", spec.device);
+           "to: Cannot copy out of meta tensor; no data! It should go to {}", spec.device);
   return spec;
 }
 

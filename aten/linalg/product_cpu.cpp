@@ -161,7 +161,7 @@ void linear_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, c
     T* y = target_of<T>(out);
     if (bias.defined()) {
       const T* b = data_of<T>(bias);
-      int64_t step = bias.ndim() == 1 ? bias.impl()->stride(0) : 0;
+      int64_t step = bias.numel() == 1 ? 0 : bias.impl()->stride(bias.ndim() - 1);
       parallel_for(0, m, 65536 / std::max<int64_t>(n, 1) + 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i)
           for (int64_t j = 0; j < n; ++j) y[i * n + j] = b[j * step];

@@ -109,6 +109,18 @@ TensorSpec dot_shape(const Tensor& input, const Tensor& tensor) {
   return {{}, input.dtype(), input.device(), {}};
 }
 
+namespace {
+// A 1-D weight gives one number per row, and a bias of one number. With a 2-D one the bias is a vector, or what
+// PyTorch's addmm makes one: a row or a number.
+bool bias_fits(const Tensor& bias, const Tensor& weight, int64_t input_dims) {
+  const int64_t outputs = weight.ndim() == 2 ? weight.size(0) : 1;
+  if (bias.ndim() == 1 && bias.size(0) == outputs) return true;
+  const bool is_row = bias.ndim() == 2 && weight.ndim() == 2 && input_dims >= 2 && bias.size(0) == 1;
+  const int64_t last = bias.ndim() == 0 ? 1 : bias.size(bias.ndim() - 1);
+  return (bias.ndim() <= 1 || is_row) && (last == outputs || last == 1);
+}
+}  // namespace
+
 TensorSpec linear_shape(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   TG_CHECK(weight.ndim() == 2 || weight.ndim() == 1, Runtime,
            "linear: weight must have 1 or 2 dimensions: got shape {}", format_ints(weight.sizes()));
@@ -122,11 +134,8 @@ TensorSpec linear_shape(const Tensor& input, const Tensor& weight, const Tensor&
   DimVector sizes(IntSpan(input.sizes().data(), input.sizes().size() - 1));
   if (weight.ndim() == 2) sizes.push_back(weight.size(0));
   if (bias.defined()) {
-    bool fits =
-        weight.ndim() == 2 ? bias.ndim() == 1 && bias.size(0) == weight.size(0) : bias.numel() == 1 && bias.ndim() <= 1;
-    // A 1-D weight gives one number per row, and a bias of one number.
-    TG_CHECK(fits, Runtime, "linear: bias of shape {} does not fit weight of shape {}", format_ints(bias.sizes()),
-             format_ints(weight.sizes()));
+    TG_CHECK(bias_fits(bias, weight, input.ndim()), Runtime, "linear: bias of shape {} does not fit weight of shape {}",
+             format_ints(bias.sizes()), format_ints(weight.sizes()));
     TG_CHECK(bias.dtype() == input.dtype(), Runtime, "linear: bias of dtype {} and input of dtype {}", bias.dtype(),
              input.dtype());
     TG_CHECK(bias.device() == input.device(), Runtime, "linear: bias on {} and input on {}", bias.device(),

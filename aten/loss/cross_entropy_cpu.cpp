@@ -1,6 +1,7 @@
 // Cross entropy of rows in one pass: the maximum, the sum of exponentials, the loss. The softmax is not stored; the
 // gradient recomputes it from the saved normaliser.
 #include <algorithm>
+#include <numeric>
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kGrain = 16384;  // elements
 constexpr int64_t kBlock = 512;
 
-// exp(x - shift) of a row, block by block, through `use(block, length)`.
+// exp(x - shift) of a row, block by block, through `use(block, first, length)`, which may write to the block.
 template <class T, class C, class F>
 void exponentials(const T* x, int64_t n, C shift, F&& use) {
   C block[kBlock];
@@ -40,6 +41,7 @@ C largest_of(const T* x, int64_t n) {
 
 template <class C>
 C sum_of(const C* x, int64_t n) {
+  if (n < kLanes) return std::accumulate(x, x + n, C(0));
   C lane[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -50,14 +52,21 @@ C sum_of(const C* x, int64_t n) {
   return lane[0];
 }
 
+// log(sum(exp(x))) in two parts: the largest x, and what is added to it. The loss is taken from the parts: where the
+// target has nearly all of the sum, their sum would round it away.
+template <class C>
+struct Normaliser {
+  C largest, rest;
+};
+
 template <class T>
-compute_t<T> log_normaliser_of(const T* x, int64_t n) {
+Normaliser<compute_t<T>> log_normaliser_of(const T* x, int64_t n) {
   using C = compute_t<T>;
   C largest = largest_of<C>(x, n);
   if (!std::isfinite(largest)) largest = 0;
   C total = 0;
   exponentials<T, C>(x, n, largest, [&](const C* e, int64_t, int64_t length) { total += sum_of(e, length); });
-  return largest + std::log(total);
+  return {largest, std::log(total)};
 }
 
 }  // namespace
@@ -76,12 +85,13 @@ void cross_entropy_cpu(const Tensor& input, const Tensor& target, const Tensor& 
                  [&](int64_t begin, int64_t end) {
                    for (int64_t r = begin; r < end; ++r) {
                      const T* row = x + r * classes;
-                     normaliser[r] = log_normaliser_of(row, classes);
+                     const Normaliser<C> sum = log_normaliser_of(row, classes);
+                     normaliser[r] = sum.largest + sum.rest;
                      const int64_t t = labels[static_cast<size_t>(r)];
                      if (t == ignore_index) continue;
                      const C wr = w ? static_cast<C>(w[t]) : C(1);
                      weights[static_cast<size_t>(r)] = wr;
-                     losses[static_cast<size_t>(r)] = wr * (normaliser[r] - static_cast<C>(row[t]));
+                     losses[static_cast<size_t>(r)] = wr * (sum.rest + (sum.largest - static_cast<C>(row[t])));
                    }
                  });
     label::write_reduced<T, C>(losses, weights, reduction, out, out_total);
@@ -110,12 +120,18 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
               continue;
             }
             const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
-            C at_target = 0;
-            exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](const C* p, int64_t first, int64_t length) {
+            // 1 - p[target]: where that would round most of it away, the sum of the others.
+            const C at_target = math::exp(static_cast<C>(x[r * classes + t]) - normaliser[r]);
+            const bool sums = at_target > C(0.5);
+            C others = sums ? C(0) : C(1) - at_target;
+            exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {
+              if (sums) {
+                if (t >= first && t < first + length) p[t - first] = 0;
+                others += sum_of(p, length);
+              }
               blocks::map(length, result + first, [factor](C e) { return e * factor; }, p);
-              if (t >= first && t < first + length) at_target = p[t - first];
             });
-            result[t] = T((at_target - C(1)) * factor);
+            result[t] = T(-others * factor);
           }
         });
   });

@@ -188,7 +188,10 @@ DType to_dtype(PyObject* o, const Ctx& ctx) {
 }
 
 Device to_device(PyObject* o, const Ctx& ctx) {
-  if (Py_TYPE(o) == device_type) return reinterpret_cast<PyDevice*>(o)->value;
+  if (Py_TYPE(o) == device_type) {
+    const Device device = reinterpret_cast<PyDevice*>(o)->value;
+    return device.is_cpu() || device.is_meta() ? Device(device.type) : device;  // "cpu:1" is a name: there is one CPU
+  }
   if (PyUnicode_Check(o)) return parse_device(to_str(o, ctx));
   if (PyLong_Check(o) && !PyBool_Check(o)) {
     const int64_t index = long_value(o, ctx);

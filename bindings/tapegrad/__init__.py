@@ -78,6 +78,7 @@ from ._C import (  # noqa: E402
     uint64,
 )
 
+_own_name = __name__  # while compat.install() is in force, the module says that it is "torch"
 newaxis = None
 legacy_contiguous_format = contiguous_format
 __version__ = _C.__version__
@@ -127,7 +128,7 @@ _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "da
                    "masked", "nn", "optim", "random", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
                    "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
                    "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
-_LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
+_LAZY_NAMES = {"Future": "futures", "ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
@@ -143,10 +144,10 @@ _others, _dir = _more_names(__name__, _LAZY)
 
 def __getattr__(name: str):
     if name in _LAZY_NAMES:
-        value = getattr(_load(f"{__name__}.{_LAZY_NAMES[name]}"), name)
+        value = getattr(_load(f"{_own_name}.{_LAZY_NAMES[name]}"), name)
     elif name in _DEFERRED:
-        value = getattr(_load(f"{__name__}._root.deferred"), name)
-    elif name.startswith("_foreach_") and (made := _load(f"{__name__}._root.foreach").make(name)):
+        value = getattr(_load(f"{_own_name}._root.deferred"), name)
+    elif name.startswith("_foreach_") and (made := _load(f"{_own_name}._root.foreach").make(name)):
         value = made
     else:
         value = _others(name)

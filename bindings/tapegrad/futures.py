@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -15,6 +16,8 @@ class Future:
         self._lock = threading.Lock()
         self._value = self._error = None
         self._callbacks: list = []
+
+    __class_getitem__ = classmethod(types.GenericAlias)  # Future[int] in annotations
 
     def done(self) -> bool:
         """Whether there is a value or an exception."""

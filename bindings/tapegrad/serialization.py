@@ -11,7 +11,11 @@ import contextlib
 import io
 import os
 import threading
+import typing
+import warnings
+from collections.abc import Callable
 
+from . import device
 from ._files import container, container_reader, objects, torch_archive, torch_legacy, torch_writer
 from ._files.atomic import atomic_writer
 from ._files.errors import FileError, UnknownFormat, reading
@@ -19,6 +23,9 @@ from ._files.lazy import LazyFile
 from ._files.objects import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from ._files.places import default_restore_location, is_meta, location_tag, placer, register_package
 from ._files.source import MappedSource, Source, read_exactly
+from .types import Storage
+
+MAP_LOCATION = typing.Union[Callable[[Storage, str], Storage], device, str, dict[str, str], None]  # noqa: UP007  a name, also at run time
 
 __all__ = ["FileError", "LazyFile", "UnknownFormat", "add_safe_globals", "clear_safe_globals", "default_restore_location",
            "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_file", "location_tag", "open_file", "register_package",
@@ -87,6 +94,8 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
             write(file, file.seekable())
     elif hasattr(f, "write"):
         write(f, False)
+        if hasattr(f, "flush"):  # as torch.save does: the file can be read by its name
+            f.flush()
     else:
         raise AttributeError(f"expected 'f' to be string, path, or a file-like object with a 'write' attribute: got "
                              f"{type(f).__name__}")
@@ -102,8 +111,10 @@ def load(f, map_location=None, pickle_module=None, *, weights_only: bool | None 
 
     Nothing in a file can run code, whatever weights_only says. weights_only=False allows layers (classes derived from nn.Module
     that the program has imported); other classes and functions are met with an error that names them, and are used only after
-    `add_safe_globals`. A file that cannot be read is a FileError (a RuntimeError and a pickle.UnpicklingError).
+    `add_safe_globals`. A file that cannot be read is a FileError (a RuntimeError and a pickle.UnpicklingError). The environment variable
+    TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD says weights_only=False where the call says nothing, TORCH_FORCE_WEIGHTS_ONLY_LOAD True whatever it says.
     """
+    weights_only = _weights_only(weights_only)
     if pickle_module is not None and weights_only:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     encoding, errors = pickle_load_args.get("encoding", "utf-8"), pickle_load_args.get("errors", "strict")
@@ -117,6 +128,18 @@ def load(f, map_location=None, pickle_module=None, *, weights_only: bool | None 
         with reading("the file"):
             return _read(f, options, None)
     raise AttributeError(f"load: expected a path or a file object with a 'read' method: got {type(f).__name__}")
+
+
+def _weights_only(asked: bool | None) -> bool | None:
+    """What a caller asked for, changed by PyTorch's two environment variables."""
+    always, never = (os.environ.get(f"TORCH_FORCE_{name}WEIGHTS_ONLY_LOAD", "").lower() in ("1", "y", "yes", "true") for name in ("", "NO_"))
+    if always and never:
+        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+    if never and asked is None:
+        warnings.warn("Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the`weights_only` argument was not explicitly passed to "
+                      "`torch.load`, forcing weights_only=False.", UserWarning, stacklevel=3)
+        return False
+    return True if always else asked
 
 
 class _Options:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from . import _C
+from ._root.legacy import sparse_types
 from ._root.sparse import sparse_coo_tensor
 
+globals().update(sparse_types())
 _root = _C._functions[""]
 
 __all__ = ["addmm", "mm", "sparse_coo_tensor", "sum"]

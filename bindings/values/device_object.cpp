@@ -1,4 +1,5 @@
 // tapegrad.device: a value with a type and, where one was given, an index. As a context it sets the default device.
+#include <charconv>
 #include <string>
 
 #include "tapegrad/bindings/arguments/args.h"
@@ -46,7 +47,9 @@ PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   bool has_index = PyLong_Check(type);
   if (PyUnicode_Check(type)) {
     std::string_view text = to_str(type, {"device", "type"});
-    has_index = text.find(':') != text.npos;
+    const size_t colon = text.find(':');
+    has_index = colon != text.npos;
+    if (has_index) std::from_chars(text.data() + colon + 1, text.data() + text.size(), device.index);
   }
   if (index && index != Py_None) {
     TG_CHECK(!has_index, Runtime, "device: the index is given twice");
@@ -92,7 +95,7 @@ PyObject* device_reduce(PyObject* o, PyObject*) { return Py_BuildValue("(O(s))",
 PyObject* device_enter(PyObject* o, PyObject*) {
   TG_PY_TRY
   saved_defaults.push_back(default_device());
-  set_default_device(self_of(o)->value);
+  set_default_device(to_device(o, {"device", "self"}));
   Py_INCREF(o);
   return o;
   TG_PY_CATCH

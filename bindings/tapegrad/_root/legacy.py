@@ -20,11 +20,35 @@ class _TensorType(type):
         return _C._functions[""]["_legacy_tensor"](cls.dtype, cls.__name__, args)
 
     def __repr__(cls) -> str:
-        return f"<class 'tapegrad.{cls.__name__}'>"
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
+
+
+class _SparseTensorType(_TensorType):
+    """The same of sparse tensors: FloatTensor(indices, values, size), FloatTensor(2, 3) without entries."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, _C.Tensor) and instance.is_sparse and instance.device.type == "cpu" and instance.dtype == cls.dtype
+
+    def __call__(cls, *args, device=None):
+        from .sparse import sparse_coo_tensor
+
+        if len(args) in (2, 3) and isinstance(args[0], _C.Tensor) and isinstance(args[1], _C.Tensor):
+            return sparse_coo_tensor(*args, device=device)  # of the values' dtype, as in PyTorch
+        size = tuple(args[0]) if len(args) == 1 and isinstance(args[0], _C.Size) else args or (0,)
+        if not all(isinstance(n, int) for n in size):
+            raise TypeError(f"{cls.__name__}: expected sizes, or indices and values as tensors: got {', '.join(type(a).__name__ for a in args)}")
+        return sparse_coo_tensor(size=size, dtype=cls.dtype, device=device)
 
 
 def _make(name, dtype):
     return _TensorType(name, (), {"dtype": dtype, "__module__": "tapegrad", "__doc__": f"A tensor of dtype {dtype}."})
+
+
+def sparse_types() -> dict:
+    """The classes that tapegrad.sparse has by these names."""
+    dtypes = {name: globals()[name].dtype for name in __all__ if name != "BoolTensor"}
+    return {name: _SparseTensorType(name, (), {"dtype": dtype, "layout": _C.sparse_coo, "__module__": "tapegrad.sparse",
+                                               "__doc__": f"A sparse tensor of dtype {dtype}."}) for name, dtype in dtypes.items()}
 
 
 FloatTensor = _make("FloatTensor", _C.float32)

@@ -8,7 +8,7 @@ Tensor = _C.Tensor
 _root = _C._functions[""]
 
 
-def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=None, pin_memory=False, requires_grad=False,
+def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, device=None, pin_memory=False, requires_grad=False,
                       check_invariants=None, is_coalesced=None):
     """A tensor that is zero but for `values` (nnz, ...) at `indices` (sparse_dim, nnz); values at the same place add up. Without
     size it is as large as the indices need. sparse_coo_tensor(size) is empty. Its operators: addition (also of a dense and a sparse
@@ -18,8 +18,16 @@ def sparse_coo_tensor(indices, values=None, size=None, *, dtype=None, device=Non
     that is left out waits for the indices, and one that is out of bounds is raised as IndexError by the next wait. Raises RuntimeError
     for indices and values on two devices, or of sizes that do not go together."""
     if values is None:  # the form with a size alone
-        size = tuple(indices)
+        if (indices is None) == (size is None):
+            raise TypeError("sparse_coo_tensor: expected indices and values, or a size alone: got "
+                            + ("neither" if size is None else "indices and a size without values"))
+        size = indices if size is None else size
+        if not isinstance(size, (tuple, list)):
+            raise TypeError(f"sparse_coo_tensor: size must be a tuple of ints: got {type(size).__name__}")
+        size = tuple(size)
         indices, values = _root["empty"]((len(size), 0), dtype=_C.int64, device=device), _root["empty"]((0,), dtype=dtype, device=device)
+    if indices is None:
+        raise TypeError("sparse_coo_tensor: values need indices")
     if not isinstance(values, Tensor):
         values = _root["tensor"](values, dtype=dtype, device=device)
     elif dtype is not None or device is not None:

@@ -188,7 +188,7 @@ def type_(self, dtype=None, non_blocking=False):
     """Without arguments the name of the type ("tapegrad.FloatTensor"); else the tensor in that type."""
     if dtype is None:
         place = f"{_root_name}.cuda" if self.is_cuda else _root_name
-        return f"{place}.{_TYPE_NAMES[self.dtype]}Tensor"
+        return f"{place}{'.sparse' if self.is_sparse else ''}.{_TYPE_NAMES[self.dtype]}Tensor"
     if isinstance(dtype, str):
         name = dtype.rpartition(".")[2]
         found = [t for t, n in _TYPE_NAMES.items() if f"{n}Tensor" == name]
@@ -342,6 +342,11 @@ def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
     return _C._set_over(self, storage._bytes, size, stride, storage_offset)
 
 
+def _is_view(self):
+    """Whether the tensor is a view of another for the tape."""
+    return self._base is not None
+
+
 def module_load(self, other, assign=False):
     """What a parameter becomes when a state is loaded: itself with other's values, or other with assign."""
     return other.detach() if assign else self.copy_(other).detach()
@@ -419,7 +424,7 @@ def _make_wrapper_subclass(cls, size, *args, **kwargs):
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero,
-               is_distributed, record_stream, dense_dim, sparse_dim, module_load]
+               is_distributed, record_stream, dense_dim, sparse_dim, module_load, _is_view]
     silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:
         if method.__name__ not in silent:

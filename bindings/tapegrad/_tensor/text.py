@@ -192,7 +192,7 @@ def sparse_str(tensor) -> str:
         suffixes.insert(0, f"device='{tensor.device}'")
     if tensor.dtype not in (default, default.to_complex(), _C.int64, _C.bool):
         suffixes.append(f"dtype={tensor.dtype}")
-    suffixes.append("layout=tapegrad.sparse_coo")
+    suffixes.append(f"layout={tensor.layout}")
     parts = f"tensor({part('indices', indices)},\n{' ' * indent}{part('values', values)}"
     return _add_suffixes(parts, suffixes, indent, force_newline=True)
 

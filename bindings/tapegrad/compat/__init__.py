@@ -16,6 +16,7 @@ import sys
 __all__ = ["install", "is_installed", "uninstall"]
 
 _found = None  # the finder.TorchFinder that is at work
+_renamed: list = []  # (class, its module as the library has it)
 
 
 def is_installed() -> bool:
@@ -48,7 +49,21 @@ def install(vision: bool = True) -> None:
     _C._set_root_name("torch")
     _tensor._root_name = "torch"
     root.torch = root  # some programs say torch.torch.x
+    _rename(root)
     sys.meta_path.insert(0, _found)
+
+
+def _rename(root) -> None:
+    """The root module and its classes say that they are PyTorch's: libraries ask `type(x).__module__`, or look for "torch" in
+    `str(type(x))`, to know a tensor without importing PyTorch."""
+    from .. import _C
+
+    _renamed.extend((kind, root.__name__) for kind in vars(root).values() if isinstance(kind, type) and kind.__module__ == root.__name__)
+    for kind, _ in _renamed:
+        kind.__module__ = "torch"
+    _renamed.append((_C.Parameter, _C.Parameter.__module__))
+    _C.Parameter.__module__ = "torch.nn.parameter"
+    root.__name__ = "torch"
 
 
 def uninstall() -> None:
@@ -62,6 +77,10 @@ def uninstall() -> None:
     _found.forget()
     _found = None
     root = sys.modules[__package__.partition(".")[0]]
+    root.__name__ = __package__.partition(".")[0]
+    for kind, module in _renamed:
+        kind.__module__ = module
+    _renamed.clear()
     root.__version__ = version.__version__ = _C.__version__
     del _C.__getattr__, root.torch
     _C._set_root_name("tapegrad")

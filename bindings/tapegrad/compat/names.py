@@ -215,6 +215,8 @@ MODULES.update({
 
 # PyTorch's second, older or private paths of what the library has.
 
+_NO_PIPES = "data pipes are not there\nuse a Dataset or an IterableDataset; ShuffleBuffer and ShardDataset shuffle and share out streams"
+
 MODULES.update({
     "_six": module(
         "`torch._six`, which PyTorch dropped in 2.0: what scripts from before still import from it.",
@@ -245,6 +247,11 @@ MODULES.update({
         "Functions of the root module, by the path under which PyTorch also has them.",
         borrowed("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm "
                      "split stft tensordot unique unique_consecutive unravel_index")),
+    "utils.data.datapipes": module("PyTorch's chains of iterators, which it keeps for old programs: only what is asked whether a data set is one."),
+    "utils.data.datapipes.iter": module("Chains over iterators, by name.", borrowed("utils.data.datapipes.iter.combinatorics", "Sampler=SamplerIterDataPipe Shuffler=ShufflerIterDataPipe")),
+    "utils.data.datapipes.iter.combinatorics": module("Names of PyTorch's file: `isinstance(dataset, ShufflerIterDataPipe)` says no.",
+                                                      classes("SamplerIterDataPipe ShufflerIterDataPipe", _NO_PIPES, bases="utils.data.IterableDataset")),
+    "utils.data.graph_settings": module("Settings of such chains.", refused("apply_random_seed apply_sharding apply_shuffle_settings", _NO_PIPES)),
     "utils.data._utils.fetch": module("How batches are made.", borrowed("utils.data.fetch", "Fetcher")),
     "utils.data._utils.worker": module("Which worker this is.", borrowed("utils.data.worker", "WorkerInfo get_worker_info")),
     "utils.dlpack": module("Tensors of other libraries over the same memory.", borrowed("", "from_dlpack to_dlpack")),

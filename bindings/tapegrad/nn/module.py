@@ -140,6 +140,20 @@ def _parse_to(*args, device=None, dtype=None, non_blocking=False, copy=False, me
     return device, dtype, non_blocking, memory_format
 
 
+class _CallSignature:
+    """`__signature__` of modules: inspect.signature(module) cannot see through a native `__call__`. Classes have none of their own."""
+
+    def __get__(self, module, kind):
+        if module is None:
+            return None
+        import inspect
+
+        call = kind.__call__
+        if call is Module.__call__:
+            return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL), inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)])
+        return inspect.signature(call.__get__(module))
+
+
 class Module(_C._ModuleBase, StateDict):
     """A network or a part of one: parameters, buffers and child modules by name, and a forward.
 
@@ -149,6 +163,7 @@ class Module(_C._ModuleBase, StateDict):
     dump_patches: bool = False
     training: bool
     call_super_init: bool = False
+    __signature__ = _CallSignature()
 
     def __init__(self, *args, **kwargs) -> None:
         if not self.call_super_init and (args or kwargs):
@@ -372,6 +387,9 @@ class Module(_C._ModuleBase, StateDict):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
 
         def convert(t):
+            if t.is_meta and device is not None and device.type != "meta":
+                raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to() "
+                                          "when moving module from meta to a different device.")
             wanted = dtype if t.is_floating_point() or t.is_complex() else None
             if memory_format is not None and t.dim() in (4, 5):
                 return t.to(device=device, dtype=wanted, non_blocking=non_blocking, memory_format=memory_format)

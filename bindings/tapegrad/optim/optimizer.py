@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import typing
 import warnings
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
 from copy import deepcopy
 
-from .. import _C, Tensor, enable_grad, float32, float64, get_default_dtype, no_grad, tensor, zeros
+from .. import _C, Tensor, enable_grad, float32, float64, get_default_dtype, no_grad, tensor, view_as_real, zeros
+from ..utils._foreach_utils import _foreach_supported_types, _group_tensors_by_device_and_dtype  # noqa: F401
 from ..utils.hooks import RemovableHandle
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook", "required"]
@@ -48,7 +51,7 @@ def _check_supported(foreach, fused, differentiable) -> None:
 
 def _scalar(value: float) -> Tensor:
     """A number of state, such as a count of steps: a tensor without dimensions in float32 (float64 where that is the default)."""
-    return tensor(float(value), dtype=float64 if get_default_dtype() == float64 else float32)
+    return tensor(float(value), dtype=_get_scalar_dtype())
 
 
 def _use_grad_for_differentiable(step):
@@ -70,6 +73,52 @@ def _get_value(x):
 def _default_to_fused_or_foreach(params, differentiable: bool, use_fused: bool = False) -> tuple:
     """(fused, foreach) if neither was given: neither, on the CPU."""
     return False, False
+
+
+def _view_as_real(params, *state_and_grads) -> None:
+    """Puts views of pairs of numbers in the place of complex tensors, in the lists themselves."""
+    for i, p in enumerate(params):
+        if p.is_complex():
+            for tensors in (params, *state_and_grads):
+                tensors[i] = view_as_real(tensors[i])
+
+
+def _get_scalar_dtype(is_fused=None):
+    """The dtype of counts of steps."""
+    return float64 if get_default_dtype() == float64 and not is_fused else float32
+
+
+def _to_scalar(x):
+    """A tensor of one element without dimensions; a number as it is."""
+    return x.squeeze() if isinstance(x, Tensor) and x.dim() else x
+
+
+def _stack_if_compiling(x):
+    """The argument: nothing is compiled."""
+    return x
+
+
+def _disable_dynamo_if_unsupported(single_tensor_fn=None):
+    """A decorator that gives its function back: nothing is compiled."""
+    return lambda function: function
+
+
+def _device_dtype_check_for_fused(p, cuda_unsupported: bool = False) -> None:
+    """Raises RuntimeError where a parameter's dtype or device has no fused form."""
+    if cuda_unsupported and p.is_cuda:
+        raise RuntimeError("_device_dtype_check_for_fused: this optimizer has no fused form on CUDA devices")
+    if not p.is_floating_point():
+        raise RuntimeError(f"_device_dtype_check_for_fused: fused forms need floating point parameters: got {p.dtype}")
+
+
+# What optimizers of others put into their documentation and annotations.
+ParamsT = typing.Union[Iterable[Tensor], Iterable[dict[str, typing.Any]], Iterable[tuple[str, Tensor]]]  # noqa: UP007  a name, also at run time
+_params_doc = "params: tensors, groups of them as dictionaries, or pairs of a name and a tensor"
+_foreach_doc = "foreach: accepted, there is one implementation"
+_fused_doc = "fused: accepted, there is one implementation"
+_capturable_doc = "capturable: whether steps may be recorded in a CUDA graph"
+_differentiable_doc = "differentiable: whether step() is recorded for autograd"
+_maximize_doc = "maximize: whether the objective is made larger"
 
 
 def _counts_on_device(group: dict) -> bool:
@@ -128,6 +177,8 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(dict(group) if isinstance(group, dict) else group)
+
+    _group_tensors_by_device_and_dtype = staticmethod(_group_tensors_by_device_and_dtype)
 
     def _init_hooks(self) -> None:
         self._optimizer_step_pre_hooks: OrderedDict = OrderedDict()

@@ -27,7 +27,7 @@ if __name__ == "__main__":
     from torch._C import _TensorMeta, _disabled_torch_function_impl
     assert torch.torch is torch and isinstance(torch.Tensor, _TensorMeta) and _disabled_torch_function_impl(len, (), ([1],)) == 1
     assert torch._C._nn._parse_to("cpu", torch.float64)[1] is torch.float64 and torch._C._nn.relu(torch.ones(1)).item() == 1
-    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__name__ == "tapegrad"
+    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__name__ == "torch" and torch.save.__module__ == "tapegrad.serialization"
     print(sys.argv, __file__, str(torch.float32), torch.zeros(1).type(), torch.Size([1]), torch.strided)
     assert torch.__version__ >= "2.0" and torch.__version__ > (1, 13) and torch.__version__.split(".")[0] == "2"
     assert torch.version.cuda is None and torch.version.__version__ == torch.__version__
@@ -115,7 +115,7 @@ if __name__ == "__main__":
     process.join()
 """)
     done = python("-m", "tapegrad", str(script), "x")
-    assert done.stdout == "('tapegrad', 4.0, '__mp_main__', ['x'])\n", done.stderr
+    assert done.stdout == "('torch', 4.0, '__mp_main__', ['x'])\n", done.stderr
 
 
 WHO = "import torch; import importlib.metadata; print(torch.__version__.partition('+tapegrad')[1], importlib.metadata.version('torch'))"
@@ -162,7 +162,12 @@ import torch.nn.functional as F
 assert sys.modules["torch"] is tg and compat.is_installed() and str(tg.int64) == "torch.int64"
 assert pickle.loads(b"ctorch.nn.modules.linear\\nLinear\\n.") is tg.nn.Linear
 assert pickle.loads(b"ctorch\\nfloat16\\n.") is tg.float16
+kinds = [tg.Tensor, tg.dtype, tg.device, tg.Size, tg.Generator, tg.FloatTensor, type(tg.nn.Parameter(tg.ones(1))), tg.OutOfMemoryError]
+assert tg.__name__ == "torch" and all(str(kind).startswith("<class 'torch.") for kind in kinds), kinds
+assert tg.nn.Parameter.__module__ == "torch.nn.parameter" and [pickle.loads(pickle.dumps(kind)) for kind in kinds] == kinds
+assert pickle.loads(pickle.dumps(tg.float16)) is tg.float16 and tg.load is tg.serialization.load and tg._foreach_add is not None
 compat.uninstall(); compat.uninstall()
+assert tg.__name__ == "tapegrad" and all(str(kind).startswith("<class 'tapegrad.") for kind in kinds), kinds
 assert not [m for m in sys.modules if m.split(".")[0] == "torch"] and str(tg.int64) == "tapegrad.int64"
 assert tg.__version__ == tg._C.__version__ == tg.version.__version__ and not compat.is_installed()
 assert tg.nn.functional is F and tg.zeros(1).type() == "tapegrad.FloatTensor"

@@ -35,6 +35,26 @@ def test_all_ranks_get_the_states_of_one():
     assert results(run_ranks(2, sync, start="fork")) == [[8, 2, 4, 2, 4], [8, 4, 4, 2, 4]]
 
 
+def reduced_by_name(rank, size):
+    ddp = tg.nn.parallel.DistributedDataParallel(tg.nn.Linear(1, 1, bias=False))
+    weight, found = ddp.module.weight, []
+    for outputs in (lambda x: [], lambda x: [x], lambda x: {"loss": x}):
+        weight.grad = None
+        with ddp.no_sync():
+            losses = [ddp(tg.full((1, 1), rank + 1.0 + i)).sum() for i in range(2)]
+        losses[0].backward()
+        found.append(weight.grad.item())  # of this rank alone
+        ddp.require_backward_grad_sync = ddp.require_forward_param_sync = True
+        ddp.reducer.prepare_for_backward(outputs(losses[1]))
+        losses[1].backward()
+        found.append(weight.grad.item())  # the mean over the ranks of both
+    return found
+
+
+def test_accelerate_has_a_backward_reduced_after_no_sync():
+    assert results(run_ranks(2, reduced_by_name, start="fork")) == [[1.0, 4.0] * 3, [2.0, 4.0] * 3]
+
+
 def test_a_launcher_s_options_may_be_taken_back_until_it_starts():
     config = LaunchConfig(1, 1, 1, numa_options=NumaOptions(AffinityMode.NODE))
     assert any(field.name == "numa_options" for field in dataclasses.fields(config)) and AffinityMode("node") is AffinityMode.NODE

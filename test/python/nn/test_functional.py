@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import tapegrad
 
@@ -164,3 +165,22 @@ def test_flags_and_missing_arguments_choose_another_row():
         == [t.tolist() for t in (x > 0).nonzero(as_tuple=True)] == (x > 0).nonzero().T.tolist()
     with pytest.raises(TypeError, match="nonzero: out does not go with as_tuple"):
         tapegrad.nonzero(x, out=tapegrad.empty(0, 4, dtype=tapegrad.int64), as_tuple=True)
+
+
+def test_cross_entropy_of_a_target_that_has_nearly_all():
+    """Losses and gradients far below 1 are not rounded to those of the sum over all classes."""
+    for ahead in (5.0, 10.0, 16.0, 30.0, 60.0):
+        for classes in (2, 700):
+            logits = np.zeros((3, classes), np.float32)
+            logits[:, 1] = ahead
+            x = tapegrad.tensor(logits, requires_grad=True)
+            losses = tapegrad.nn.functional.cross_entropy(x, tapegrad.tensor([1, 1, 0]), reduction="none")
+            losses.sum().backward()
+            others = (classes - 1) * np.exp(-ahead)
+            share = others / (1 + others)
+            assert losses[0].item() == pytest.approx(np.log1p(others), rel=1e-3, abs=1.2e-7), (ahead, classes)
+            assert x.grad[0, 1].item() == pytest.approx(-share, rel=1e-5) and x.grad[0].sum().item() == pytest.approx(0, abs=1e-6 * share)
+            assert x.grad[2, 0].item() == pytest.approx(np.exp(-ahead) / (1 + others) - 1, rel=1e-6)
+    x = tapegrad.tensor([[0.0, -np.inf], [np.inf, 0.0]], requires_grad=True)
+    tapegrad.nn.functional.cross_entropy(x, tapegrad.tensor([0, 1]), reduction="sum").backward()
+    assert x.grad[0].tolist() == [0, 0] and x.grad[1].isnan().any()

@@ -62,6 +62,27 @@ def net(t):
 
 
 @scenario
+def signatures(torch):
+    import inspect
+
+    class Own(torch.nn.Module):
+        def __call__(self, x, *, y=1):
+            return x
+
+    class Inherited(Own):
+        pass
+
+    return [str(inspect.signature(m)) for m in (torch.nn.Linear(1, 1), torch.nn.Sequential(), Own(), Inherited(), torch.nn.ReLU())]
+
+
+@scenario
+def meta_modules_cannot_move(torch):
+    return [outcome(torch.nn.Linear(1, 1, device="meta").to, "cpu"), str(torch.nn.Linear(1, 1, device="meta").to("meta").weight.device),
+            outcome(lambda: "Cannot copy out of meta tensor; no data!" in outcome(torch.ones(2, device="meta").cpu)[1]),
+            outcome(lambda: "Cannot copy out of meta tensor; no data!" in outcome(torch.ones(2).copy_, torch.ones(2, device="meta"))[1])]
+
+
+@scenario
 def text(t):
     nn = t.nn
     shown = [repr(net(t)), repr(nn.Sequential()), repr(nn.ModuleList()), repr(nn.ModuleDict()),

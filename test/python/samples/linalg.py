@@ -81,7 +81,8 @@ def einsum(make):
 
 def linear(make):
     return [((make((3, 4)), make((5, 4)), make((5,))), {}), ((make((4,)), make((5, 4))), {}), ((make((2, 3, 4)), make((5, 4)), make((5,))), {}), ((make((0, 4)), make((5, 4)), make((5,))), {}),
-            ((make((3, 4)), make((4, 5)).t()), {}), ((make((3, 4)), make((4,))), {}), ((make((4, 3)).t(), make((5, 4)), make((5,))), {})]
+            ((make((3, 4)), make((4, 5)).t()), {}), ((make((3, 4)), make((4,))), {}), ((make((4, 3)).t(), make((5, 4)), make((5,))), {}),
+            *(((make(size), make((5, 4)), make(bias)), {}) for size in ((3, 4), (2, 3, 4)) for bias in ((1, 5), (1,), (), (1, 1)))]  # fmt: skip
 
 
 def bilinear(make):

@@ -150,6 +150,59 @@ class Net(tg.nn.Module):
 
 
 @FORMATS
+def test_a_file_object_is_flushed(tmp_path, format):
+    """As with torch.save: who opened a file may read it by its name before it is closed."""
+    with open(tmp_path / "file", "wb") as file:
+        tg.save({"a": tg.ones(2)}, file, format=format)
+        assert tg.load(tmp_path / "file")["a"].tolist() == [1, 1]
+
+    class Sink:
+        """Has no flush()."""
+        parts = []
+
+        def write(self, data):
+            self.parts.append(bytes(data))
+            return len(data)
+
+    tg.save(tg.ones(2), Sink(), format=format)
+    assert tg.load(io.BytesIO(b"".join(Sink.parts))).tolist() == [1, 1]
+
+
+def test_environment_says_weights_only(monkeypatch):
+    """As PyTorch's two variables do: the default of weights_only, or its value; still nothing in a file runs."""
+    import warnings
+
+    buffer = io.BytesIO()
+    tg.save(tg.nn.Linear(1, 1), buffer)
+
+    def load(**options):
+        buffer.seek(0)
+        return type(tg.load(buffer, **options)).__name__
+
+    never, always = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    for value in "0", "", "no":
+        monkeypatch.setenv(never, value)
+        with pytest.raises(pickle.UnpicklingError):
+            load()
+    for value in "1", "y", "Yes", "TRUE":
+        monkeypatch.setenv(never, value)
+        with pytest.warns(UserWarning, match=f"Environment variable {never} detected") as record:
+            assert load() == "Linear"
+        assert record[0].filename == __file__
+        with warnings.catch_warnings(), pytest.raises(pickle.UnpicklingError):
+            warnings.simplefilter("error")
+            load(weights_only=True)
+    monkeypatch.setenv(always, "1")
+    with pytest.raises(RuntimeError, match="^Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.$"):
+        load()
+    monkeypatch.delenv(never)
+    with pytest.raises(pickle.UnpicklingError):
+        load(weights_only=False)
+    monkeypatch.delenv(always)
+    assert load(weights_only=False) == "Linear"
+
+
+@FORMATS
 def test_whole_layers_need_weights_only_false(format):
     net, x = Net().eval(), tg.randn(1, 2, 2)
     with pytest.raises(pickle.UnpicklingError, match="weights_only=False"):

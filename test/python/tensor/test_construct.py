@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
 from collections import UserList, deque
 from decimal import Decimal
@@ -375,3 +376,20 @@ class Endless:
 def test_sequences_are_read_by_their_length_wherever_one_is_taken(call):
     with pytest.raises((TypeError, ValueError, RuntimeError, IndexError)):
         call(Endless())
+
+
+def test_devices_keep_the_index_that_was_written():
+    torch = pytest.importorskip("torch")
+    for args in (("cpu:64",), ("cpu:0",), ("cpu",), ("meta:3",), ("cpu", 3), ("cuda:7",), ("cpu:127",)):
+        mine, theirs = tg.device(*args), torch.device(*args)
+        assert (str(mine), repr(mine), mine.index) == (str(theirs), repr(theirs), theirs.index)
+        assert str(pickle.loads(pickle.dumps(mine))) == str(theirs)
+    for device in ("cpu:64", tg.device("cpu:2"), tg.device("cpu", 3)):
+        x = tg.ones(2, device=device)
+        assert str(x.device) == "cpu" and (x + tg.ones(2)).tolist() == [2, 2] and x.to(device) is x
+        with tg.device(device):
+            assert (tg.ones(2) + x).tolist() == [2, 2]
+    assert (tg.ones(2, device=tg.device("meta", 1)) + tg.ones(2, device="meta")).is_meta
+    for wrong in ("cpu:128", "cpu:-1", "cpu:x", "cpu:", "cpu:1x"):
+        with pytest.raises(RuntimeError, match="^device: expected one of"):
+            tg.device(wrong)

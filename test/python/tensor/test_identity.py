@@ -274,6 +274,13 @@ def test_parameters():
     assert type(copy.deepcopy(p)) is tg.nn.Parameter
 
 
+def test_is_view_as_torch_says():
+    torch = pytest.importorskip("torch")
+    for make in (lambda x: x, lambda x: x[0], lambda x: x.view(-1), lambda x: x.detach(), lambda x: x.t(), lambda x: x.expand(2, 2, 2), lambda x: x.clone(),
+                 lambda x: x.data, lambda x: x.requires_grad_().clone(), lambda x: x.requires_grad_()[0]):  # fmt: skip
+        assert make(tg.ones(2, 2))._is_view() is make(torch.ones(2, 2))._is_view()
+
+
 def test_many_objects():
     tensors = [tg.zeros(1) for _ in range(10000)]
     assert len({id(t) for t in tensors}) == 10000

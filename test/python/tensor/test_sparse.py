@@ -50,6 +50,40 @@ def test_construction():
         same(other, theirs)
 
 
+def test_forms_of_construction():
+    for args, options in [((), {"size": (2, 3)}), ((tg.Size([2, 3]),), {}), (([2, 3],), {"dtype": "int64"}),
+                          ((), {"indices": INDICES, "values": VALUES, "size": (2, 3)})]:  # fmt: skip
+        dtypes = [{**options, "dtype": getattr(library, options["dtype"])} if "dtype" in options else options for library in (tg, torch)]
+        same(tg.sparse_coo_tensor(*args, **dtypes[0]), torch.sparse_coo_tensor(*(tuple(a) for a in args), **dtypes[1]))
+    for args, options, message in [((), {}, "expected indices and values, or a size alone: got neither"),
+                                   ((INDICES,), {"size": (2, 3)}, "expected indices and values, or a size alone: got indices and a size without values"),
+                                   ((tg.tensor(INDICES),), {}, "size must be a tuple of ints: got Tensor"),
+                                   ((), {"values": VALUES}, "values need indices")]:
+        with pytest.raises(TypeError, match=f"^sparse_coo_tensor: {message}$"):
+            tg.sparse_coo_tensor(*args, **options)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_old_classes():
+    def plain(t):
+        return t.is_sparse, str(t.dtype).split(".")[1], tuple(t.shape), t._indices().tolist(), t._values().tolist()
+
+    for name in [name for name in dir(torch.sparse) if name.endswith("Tensor") and name not in ("SparseSemiStructuredTensor", "Tensor")]:
+        kinds, found = [getattr(library.sparse, name) for library in (tg, torch)], []
+        assert repr(kinds[0]).replace("tapegrad", "torch") == repr(kinds[1]) and str(kinds[0].layout).endswith("sparse_coo")
+        for library, kind in zip((tg, torch), kinds):
+            places, values = library.tensor(INDICES), library.tensor(VALUES).to(kind.dtype)
+            made = kind(places, values)
+            found.append([plain(t) for t in (kind(), kind(2, 3), kind(library.Size([2, 3])), made, kind(places, values, library.Size([3, 4])))])
+            assert isinstance(made, kind) and not isinstance(made.to_dense(), kind) and isinstance(made, library.sparse.LongTensor) == (name == "LongTensor")
+            found[-1].append(made.type().partition(".")[2])
+        assert found[0] == found[1]
+    assert tg.sparse_coo_tensor(INDICES, VALUES).type(tg.sparse.DoubleTensor).dtype == tg.float64
+    for wrong in ([2, 3], [[1.0]], tg.sparse_coo_tensor((2, 3))):
+        with pytest.raises(TypeError, match="^LongTensor: expected sizes, or indices and values as tensors: got "):
+            tg.sparse.LongTensor(wrong)
+
+
 def test_conversions():
     mine, theirs = pair()
     for dtype in ("float64", "float16", "int32"):

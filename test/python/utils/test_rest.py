@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import http.server
+import importlib
 import threading
 
 import pytest
@@ -98,3 +99,66 @@ def test_dictionaries_with_weak_keys_by_identity():
         return [*facts, len(table), held() is None, [k is a for k in table], table.pop(a), len(table)]
 
     assert run(tg) == run(pytest.importorskip("torch"))
+
+
+def test_groups_of_tensors_as_torch_s():
+    torch = pytest.importorskip("torch")
+
+    def plain(groups):
+        return sorted((str(key[1]).split(".")[1], [[None if t is None else (str(t.dtype).split(".")[1], t.tolist()) for t in part] for part in parts], places)
+                      for key, (parts, places) in groups.items())
+
+    def outcomes(library):
+        module = library.utils._foreach_utils
+        a, b, c = library.ones(2), library.ones(2, dtype=library.float64), library.ones(3)
+        half, whole = a.half(), a.to(library.int64)
+        found = [module._get_foreach_kernels_supported_devices(), set(module._get_fused_kernels_supported_devices()),
+                 module._has_foreach_support([a, None], a.device), module._has_foreach_support([library.nn.Parameter(a)], a.device)]
+        for lists in ([[a, b, c], [a, None, c]], [[a, b, c], []], [[a, b, c], [b, b, c]], [(b, b, c), (a, b, c)], [[a, b], [a]], [[a, None], [a, b]],
+                      [[a, b], [half, b]], [[a, b], [a.bfloat16(), b]], [[a], [whole]], [[half, whole], [a, b]], [], [[]]):  # fmt: skip
+            for with_indices in False, True:
+                try:
+                    found.append(plain(module._group_tensors_by_device_and_dtype(lists, with_indices)))
+                except RuntimeError:
+                    found.append("RuntimeError")
+        return found
+
+    assert outcomes(tapegrad) == outcomes(torch)
+
+
+def test_futures_in_annotations():
+    assert tapegrad.Future is tapegrad.futures.Future and tapegrad.Future[int].__args__ == (int,)
+
+
+def test_what_optimizers_of_others_import():
+    torch = pytest.importorskip("torch")
+
+    def outcomes(library):
+        o = importlib.import_module(f"{library.__name__}.optim.optimizer")
+        complex_, real = library.ones(2, dtype=library.complex64), library.ones(2)
+        params, states = [complex_, real], [complex_ * 2, real]
+        o._view_as_real(params, states)
+        found = [[list(t.shape) for t in params + states], str(o._get_scalar_dtype()).split(".")[1], o._to_scalar(3), o._to_scalar(library.ones(1)).dim(),
+                 o._stack_if_compiling(2), o._disable_dynamo_if_unsupported(single_tensor_fn=len)(len)([]), o._device_dtype_check_for_fused(real)]
+        library.set_default_dtype(library.float64)
+        found += [str(o._get_scalar_dtype(fused)).split(".")[1] for fused in (None, False, True)]
+        library.set_default_dtype(library.float32)
+        try:
+            o._device_dtype_check_for_fused(complex_)
+        except RuntimeError:
+            found.append("refused")
+        groups = library.optim.Optimizer._group_tensors_by_device_and_dtype([[real, complex_]], with_indices=True)
+        docs = [isinstance(getattr(o, f"_{name}_doc"), str) for name in ("params", "foreach", "fused", "capturable", "differentiable", "maximize")]
+        return [*found, docs, sorted(places for _, places in groups.values()), o.ParamsT is not None, o._foreach_supported_types[0] is library.Tensor]
+
+    assert outcomes(tapegrad) == outcomes(torch)
+
+
+def test_data_pipes_by_name():
+    from tapegrad.utils.data.datapipes.iter.combinatorics import ShufflerIterDataPipe
+
+    assert not isinstance(tapegrad.utils.data.TensorDataset(tapegrad.ones(1)), ShufflerIterDataPipe)
+    with pytest.raises(NotImplementedError, match="data pipes are not there\nuse a Dataset"):
+        ShufflerIterDataPipe([1])
+    with pytest.raises(NotImplementedError, match="data pipes are not there"):
+        tapegrad.utils.data.graph_settings.apply_shuffle_settings(None)

@@ -65,6 +65,20 @@ def _check_hook(hook) -> None:
         raise ValueError("Communication hook: return annotation should be torch.futures.Future[torch.Tensor] or torch._C.Future.")
 
 
+class _ReducerByName:
+    """`ddp.reducer`, which libraries call to have a backward pass reduced that follows forward passes within no_sync()."""
+
+    def __init__(self, ddp):
+        self._ddp = ddp
+
+    def prepare_for_backward(self, outputs) -> None:
+        """The next backward pass is reduced; `outputs` are tensors that it starts from, as far as they are known."""
+        sync = self._ddp._sync
+        if sync is not None:
+            sync.native.expect(True)
+            sync.native.watch(_tensors_of(outputs, []))
+
+
 class DistributedDataParallel(Module, Joinable):
     """Calls the module; gradients are the mean over all processes of the group, computed while the backward goes on.
 
@@ -185,6 +199,11 @@ class DistributedDataParallel(Module, Joinable):
 
     def _buffers_to_sync(self) -> list:
         return [b for _, b in self._named_buffers()]
+
+    @property
+    def reducer(self) -> _ReducerByName:
+        """PyTorch's reducer, as far as libraries call it."""
+        return _ReducerByName(self)
 
     # One step.
     def forward(self, *inputs, **kwargs):

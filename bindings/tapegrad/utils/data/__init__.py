@@ -1,5 +1,6 @@
 """Datasets, samplers and the DataLoader."""
 
+from ..._lazy import more_names as _more_names
 from .collate import default_collate, default_convert
 from .dataloader import DataLoader
 from .dataset import (
@@ -29,3 +30,4 @@ __all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Datas
            "PackedList", "RandomSampler", "Sampler", "SequentialSampler", "ShardDataset", "ShuffleBuffer", "StackDataset", "Subset",
            "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate", "default_convert",
            "get_worker_info", "random_split"]
+__getattr__, __dir__ = _more_names(__name__)
