@@ -11,7 +11,10 @@ import contextlib
 import io
 import os
 import threading
+from collections.abc import Callable
+from typing import Any
 
+from . import _C
 from ._files import container, container_reader, objects, torch_archive, torch_legacy, torch_writer
 from ._files.atomic import atomic_writer
 from ._files.errors import FileError, UnknownFormat, reading
@@ -24,6 +27,7 @@ __all__ = ["FileError", "LazyFile", "UnknownFormat", "add_safe_globals", "clear_
            "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_file", "location_tag", "open_file", "register_package",
            "safe_globals", "save", "save_file", "skip_data"]
 
+MAP_LOCATION = Callable[[Any, str], Any] | _C.device | str | dict[str, str] | None  # what annotations name
 _TORCH_NAMES = (".pt", ".pth", ".pt.tar", ".pth.tar")
 _local = threading.local()
 

@@ -26,7 +26,7 @@ def is_installed() -> bool:
 def install(vision: bool = True) -> None:
     """Lets `import torch` and the paths below it give tapegrad's modules, until `uninstall`.
 
-    `torch.__version__` is then that of the PyTorch whose names tapegrad has, and dtypes print as "torch.float32".
+    `torch.__version__` is then that of the PyTorch whose names tapegrad has, `torch.__name__` is "torch", and dtypes print as "torch.float32".
     `vision` says whether `torchvision` is `tapegrad.vision`, too. An installed torchvision needs PyTorch's own C++ library and cannot
     be imported without it, so that it is left alone only with vision=False, or where it has been imported already. Raises
     RuntimeError if PyTorch itself has been imported already.
@@ -48,6 +48,7 @@ def install(vision: bool = True) -> None:
     _C._set_root_name("torch")
     _tensor._root_name = "torch"
     root.torch = root  # some programs say torch.torch.x
+    root.__name__ = "torch"  # some compare it with the paths that they write
     sys.meta_path.insert(0, _found)
 
 
@@ -64,5 +65,6 @@ def uninstall() -> None:
     root = sys.modules[__package__.partition(".")[0]]
     root.__version__ = version.__version__ = _C.__version__
     del _C.__getattr__, root.torch
+    root.__name__ = root.__package__
     _C._set_root_name("tapegrad")
     _tensor._root_name = "tapegrad"
