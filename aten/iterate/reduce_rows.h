@@ -336,7 +336,7 @@ struct OfBits : F {
   uint64_t mask;
   template <class X>
   TG_INLINE X bits(X x) const {
-    if constexpr (std::is_integral_v<X>)
+    if constexpr (std::is_integral_v<X> && sizeof(X) > 1)  // no type of one byte has a sign to leave out
       return static_cast<X>(x & mask);
     else
       return x;
