@@ -35,6 +35,19 @@ def test_all_ranks_get_the_states_of_one():
     assert results(run_ranks(2, sync, start="fork")) == [[8, 2, 4, 2, 4], [8, 4, 4, 2, 4]]
 
 
+def layers_as_objects(rank, size):
+    objects = [tg.nn.Linear(2, 1) if rank == 0 else None]
+    with tg.no_grad():
+        if rank == 0:
+            objects[0].weight.fill_(3)
+    dist.broadcast_object_list(objects)
+    return type(objects[0]).__name__, objects[0].weight.tolist()
+
+
+def test_objects_may_be_layers():
+    assert results(run_ranks(2, layers_as_objects, start="fork")) == [("Linear", [[3, 3]])] * 2
+
+
 def reduced_by_name(rank, size):
     ddp = tg.nn.parallel.DistributedDataParallel(tg.nn.Linear(1, 1, bias=False))
     weight, found = ddp.module.weight, []

@@ -65,7 +65,7 @@ def _to_object(data, op: str, source: int):
         return pickle.loads(raw[1:])
     from ...serialization import load
 
-    return load(io.BytesIO(raw[1:]))
+    return load(io.BytesIO(raw[1:]), weights_only=False)  # what was written: layers, too, and objects that are attributes and nothing else
 
 
 def _bytes_of(objects, op: str) -> tuple:
