@@ -32,7 +32,7 @@ for _name, _limits in {"float8_e4m3fn": (2.0**-3, -448.0, 448.0, 2.0**-6), "floa
                        "float8_e5m2": (2.0**-2, -57344.0, 57344.0, 2.0**-14), "float8_e5m2fnuz": (2.0**-3, -57344.0, 57344.0, 2.0**-15),
                        "float8_e8m0fnu": (1.0, 2.0**-127, 2.0**127, 2.0**-127)}.items():
     globals()[_name] = _ForeignDType(_name, 1, _limits, is_floating_point=True)
-for _name in ("quint8", "quint4x2", "bits8"):
+for _name in ("quint8", "quint4x2", "quint2x4", "bits8"):
     globals()[_name] = _ForeignDType(_name, 1, is_signed=False)
 for _name, _size in {"qint8": 1, "qint32": 4}.items():
     globals()[_name] = _ForeignDType(_name, _size)

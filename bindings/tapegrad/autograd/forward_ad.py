@@ -11,6 +11,7 @@ from .grad_mode import _decorate, enable_grad, is_grad_enabled
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
 _levels: list[list] = []  # of each level the pairs (start, tangent)
+_current_level = -1  # the number of the level that is open, for those who ask
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -24,15 +25,19 @@ def enter_dual_level() -> int:
     """Begins a level; its number."""
     if _levels:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    global _current_level
     _levels.append([])
-    return len(_levels) - 1
+    _current_level = len(_levels) - 1
+    return _current_level
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Ends the last level. Raises RuntimeError for another."""
     if not _levels or (level is not None and level != len(_levels) - 1):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
+    global _current_level
     _levels.pop()
+    _current_level = len(_levels) - 1
 
 
 class dual_level:

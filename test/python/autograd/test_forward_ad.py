@@ -45,3 +45,14 @@ def test_the_tangent_can_be_differentiated():
         tangent = fwd.unpack_dual(fwd.make_dual(x, tg.ones(1, dtype=tg.float64)) ** 3).tangent
     tangent.backward()
     assert x.grad.tolist() == pytest.approx([6 * 0.3])
+
+
+def test_who_asks_for_the_open_level():
+    forward_ad = tg.autograd.forward_ad
+    assert forward_ad._current_level == -1
+    with forward_ad.dual_level() as level:
+        assert forward_ad._current_level == level == 0
+        with pytest.raises(RuntimeError, match="Nested forward mode"):
+            forward_ad.enter_dual_level()
+        assert forward_ad._current_level == 0
+    assert forward_ad._current_level == -1
