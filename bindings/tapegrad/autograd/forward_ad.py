@@ -70,7 +70,10 @@ def make_dual(tensor, tangent, *, level: int | None = None):
     for name, t in (("primal", tensor), ("tangent", tangent)):
         if not (t.is_floating_point() or t.is_complex()):
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {t.dtype}")
-    if tangent.shape != tensor.shape or tangent.dtype != tensor.dtype:
+    if tangent.shape != tensor.shape:
+        raise RuntimeError("make_dual: Trying to set a forward gradient that has a different size than that of the original Tensor: "
+                           f"got {tuple(tangent.shape)} for {tuple(tensor.shape)}")
+    if tangent.dtype != tensor.dtype:
         raise RuntimeError(f"make_dual: expected a tangent like the primal: got {tuple(tangent.shape)} {tangent.dtype} for "
                            f"{tuple(tensor.shape)} {tensor.dtype}")
     dual = fresh(tensor, is_grad_enabled())

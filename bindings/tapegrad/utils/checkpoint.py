@@ -164,7 +164,7 @@ class CheckpointFunction(Function):
     @staticmethod
     def backward(ctx, *grads):
         if not _is_checkpoint_valid():
-            raise RuntimeError("checkpoint: When use_reentrant=True, it is incompatible with autograd.grad() or passing an `inputs` parameter to "
+            raise RuntimeError("checkpoint: When use_reentrant=True, torch.utils.checkpoint is incompatible with autograd.grad() or passing an `inputs` parameter to "
                                "backward()\nuse use_reentrant=False, or call backward() without `inputs`")
         inputs = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
