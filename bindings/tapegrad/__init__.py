@@ -83,6 +83,7 @@ from ._C import (  # noqa: E402
 
 _own_name = __name__  # while compat.install() is in force, the module says that it is "torch"
 newaxis = None
+channels_last_3d = channels_last  # the order of memory is one for pictures and volumes
 legacy_contiguous_format = contiguous_format
 __version__ = _C.__version__
 
@@ -95,6 +96,7 @@ from ._root import *  # noqa: E402, F403
 from ._root.legacy import *  # noqa: E402, F403
 from ._root.lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._root.overloads import atleast_1d, atleast_2d, atleast_3d, tensordot  # noqa: E402
+from ._root.segments import segment_reduce, vander  # noqa: E402
 from ._root.settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
     compile,
@@ -126,19 +128,20 @@ from .autograd import (  # noqa: E402
     set_grad_enabled,
 )
 from .storage import *  # noqa: E402, F403
+from .storage import _default_storage, from_file  # noqa: E402
 
 _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "datasets", "fft", "func", "linalg",
-                   "masked", "nn", "optim", "random", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
+                   "masked", "nn", "optim", "quasirandom", "random", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
                    "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
                    "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
-_LAZY_NAMES = {"Future": "futures", "ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
+_LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
                                 "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
                                 "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state")}
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "cond", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
-                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "dsmm", "spmm",
+                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "spmm",
                    "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 
@@ -146,6 +149,8 @@ _others, _dir = _more_names(__name__, _LAZY)
 
 
 def __getattr__(name: str):
+    if name == "Storage":  # of the default dtype, which may be another one at the next call
+        return _default_storage()
     if name in _LAZY_NAMES:
         value = getattr(_load(f"{_own_name}.{_LAZY_NAMES[name]}"), name)
     elif name in _DEFERRED:

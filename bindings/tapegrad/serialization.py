@@ -35,6 +35,10 @@ _TORCH_NAMES = (".pt", ".pth", ".pt.tar", ".pth.tar")
 _local = threading.local()
 
 
+class SourceChangeWarning(Warning):
+    """PyTorch's warning of a whole module whose source is another by now. Source is not kept here, so that it is never given."""
+
+
 class skip_data:  # noqa: N801
     """A context in which save writes no tensors' bytes (there are zeros in their place, for a program that fills them in) and load
     reads none (tensors have the right form and whatever values their memory held)."""

@@ -320,6 +320,10 @@ class _StorageType(type):
             raise RuntimeError(f"from_buffer: {cls.__name__} has its dtype: got dtype {dtype}")
         return TypedStorage(UntypedStorage.from_buffer(buffer, byte_order, count, offset, cls.dtype), cls.dtype)
 
+    def from_file(cls, filename, shared=False, size=0):
+        """`size` elements over a file: see UntypedStorage.from_file."""
+        return TypedStorage(UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), cls.dtype)
+
     def __repr__(cls) -> str:
         return f"<class 'tapegrad.{cls.__name__}'>"
 
@@ -341,6 +345,23 @@ HalfStorage = _storage_type("HalfStorage", _C.float16)
 IntStorage = _storage_type("IntStorage", _C.int32)
 LongStorage = _storage_type("LongStorage", _C.int64)
 ShortStorage = _storage_type("ShortStorage", _C.int16)
+
+
+_STORAGE_OF = {kind.dtype: kind for kind in list(globals().values()) if isinstance(kind, _StorageType)}
+
+
+def _default_storage():
+    """The class of storages of the default dtype."""
+    return _STORAGE_OF[_C._functions[""]["get_default_dtype"]()]
+
+
+def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=None, pin_memory=False):
+    """A vector of `size` elements over a file: see UntypedStorage.from_file."""
+    functions = _C._functions[""]
+    dtype = functions["get_default_dtype"]() if dtype is None else dtype
+    if layout not in (None, _C.strided) or pin_memory or device is not None and functions["empty"](0, device=device).device.type != "cpu":
+        raise RuntimeError(f"from_file: a file is memory of the CPU with the layout strided: got {device=}, {layout=}, {pin_memory=}")
+    return TypedStorage(UntypedStorage.from_file(filename, bool(shared), size * dtype.itemsize), dtype)._tensor()
 
 
 def storage_of(tensor) -> UntypedStorage:

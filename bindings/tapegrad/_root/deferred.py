@@ -25,7 +25,7 @@ class _ForeignDType:
         return self._name
 
 
-for _name in ("quint8", "quint4x2", "bits8"):
+for _name in ("quint8", "quint4x2", "quint2x4", "bits8"):
     globals()[_name] = _ForeignDType(_name, 1, is_signed=False)
 for _name, _size in {"qint8": 1, "qint32": 4}.items():
     globals()[_name] = _ForeignDType(_name, _size)

@@ -36,8 +36,8 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, devic
         indices = _root["tensor"](indices, device=values.device)
         if indices.numel() == 0:
             indices = indices.to(_C.int64)
-    elif device is not None:
-        indices = indices.to(device)
+    else:
+        indices = indices.to(device=device, dtype=indices.dtype if indices.dtype == _C.int32 else _C.int64)
     if values.dim() == 0:
         values = values.expand(indices.size(-1)).clone()
     if indices.dim() == 1:

@@ -84,7 +84,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if inputs is not None:
         inputs = _tensors(inputs, "backward: inputs")
         if not inputs:
-            raise RuntimeError("backward: argument 'inputs' must not be empty")
+            raise RuntimeError("backward: argument 'inputs' cannot be empty")
     keep = create_graph if retain_graph is None else retain_graph
     _runs.partial += inputs is not None
     try:
@@ -103,7 +103,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     if not only_inputs:
         raise ValueError("grad: only_inputs=False is not supported\nuse backward() to accumulate into the leaves")
     if materialize_grads and allow_unused is False:
-        raise ValueError("grad: with materialize_grads=True, allow_unused must not be False")
+        raise ValueError("grad: Expected allow_unused to be True or not passed when materialize_grads=True: got allow_unused=False")
     allow = materialize_grads if allow_unused is None else allow_unused
     keep = create_graph if retain_graph is None else retain_graph
     roots, wanted = _tensors(outputs, "grad"), _tensors(inputs, "grad: inputs")

@@ -11,6 +11,7 @@ from .grad_mode import _decorate, enable_grad, is_grad_enabled
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
 _levels: list[list] = []  # of each level the pairs (start, tangent)
+_current_level = -1  # the number of the level that is open, for those who ask
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -24,15 +25,19 @@ def enter_dual_level() -> int:
     """Begins a level; its number."""
     if _levels:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
+    global _current_level
     _levels.append([])
-    return len(_levels) - 1
+    _current_level = len(_levels) - 1
+    return _current_level
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Ends the last level. Raises RuntimeError for another."""
     if not _levels or (level is not None and level != len(_levels) - 1):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
+    global _current_level
     _levels.pop()
+    _current_level = len(_levels) - 1
 
 
 class dual_level:
@@ -65,7 +70,10 @@ def make_dual(tensor, tangent, *, level: int | None = None):
     for name, t in (("primal", tensor), ("tangent", tangent)):
         if not (t.is_floating_point() or t.is_complex()):
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {t.dtype}")
-    if tangent.shape != tensor.shape or tangent.dtype != tensor.dtype:
+    if tangent.shape != tensor.shape:
+        raise RuntimeError("make_dual: Trying to set a forward gradient that has a different size than that of the original Tensor: "
+                           f"got {tuple(tangent.shape)} for {tuple(tensor.shape)}")
+    if tangent.dtype != tensor.dtype:
         raise RuntimeError(f"make_dual: expected a tangent like the primal: got {tuple(tangent.shape)} {tangent.dtype} for "
                            f"{tuple(tensor.shape)} {tensor.dtype}")
     dual = fresh(tensor, is_grad_enabled())

@@ -80,7 +80,8 @@ def _vector(v, like, is_tuple: bool, name: str, create_graph: bool):
     """v as a tuple of the shapes of `like`; None only where `like` is one element."""
     if v is None:
         if len(like) != 1 or like[0].nelement() != 1:
-            raise RuntimeError(f"{name}: The vector v can only be None where there is a single Tensor with a single element.")
+            what = "user-provided function returns" if name == "vjp" else "input to the user-provided function is"
+            raise RuntimeError(f"{name}: The vector v can only be None if the {what} a single Tensor with a single element.")
         return None
     _, values = _as_tuple(v, "v", name)
     values = _recorded(values, create_graph, False)
@@ -126,7 +127,7 @@ def jvp(func, inputs, v=None, create_graph=False, strict=False):
         if strict:
             _check_depends(products, _GRADIENT)
     with set_grad_enabled(create_graph or is_grad_enabled()):
-        result = _filled(_grads(products, weights, v, create_graph), outputs, strict, create_graph, "output", "entry")
+        result = _filled(_grads(products, weights, v, create_graph), outputs, strict, create_graph, "output", "input")
     return _same_form(_finished(outputs, create_graph), outputs_tuple), _same_form(_finished(result, create_graph), outputs_tuple)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .._C import Tensor, _autograd
 from .grad_mode import no_grad
 
@@ -90,3 +92,82 @@ def _run_weighted(func, inputs, grad_outputs, tolerances, raise_exception: bool)
         return tuple(g for g in grads if g is not None)
 
     return _run(gradient, arguments + weights, tolerances, raise_exception, False)
+
+
+# PyTorch's former helpers, which tests of operators call.
+
+
+def _iter_tensors(x, only_requiring_grad: bool = False):
+    """The tensors in nested containers."""
+    if isinstance(x, Tensor):
+        if x.requires_grad or not only_requiring_grad:
+            yield x
+    elif hasattr(x, "__iter__") and not isinstance(x, str):
+        for item in x:
+            yield from _iter_tensors(item, only_requiring_grad)
+
+
+def _get_numerical_jacobian(fn, inputs, outputs=None, target=None, eps: float = 1e-3, is_forward_ad: bool = False) -> list:
+    """For each tensor of `target` that requires a gradient, and each output of fn(inputs): the central differences, (elements in, elements out).
+
+    O(elements in) calls, for which the elements are written to in place and set back.
+    """
+    from .. import no_grad, stack, zeros
+
+    def flat() -> list:
+        with no_grad():
+            return [t.detach().clone().reshape(-1) for t in _iter_tensors(fn(inputs))]
+
+    sizes = [t.numel() for t in _iter_tensors(outputs)] if outputs is not None else [t.numel() for t in flat()]
+    found = []
+    for x in _iter_tensors(inputs if target is None else target, True):
+        rows: list[list] = [[] for _ in sizes]
+        place = x.detach()
+        for index in np.ndindex(*x.shape):
+            derivatives = []
+            for step in (eps, 1j * eps) if x.is_complex() else (eps,):
+                value = place[index].item()
+                try:
+                    place[index] = value + step
+                    high = flat()
+                    place[index] = value - step
+                    low = flat()
+                finally:
+                    place[index] = value
+                derivatives.append([(a - b) / (2 * eps) for a, b in zip(high, low, strict=True)])
+            for row, *parts in zip(rows, *derivatives):
+                row.append(parts[0] if len(parts) == 1 else 0.5 * (parts[0] + 1j * parts[1]))  # conjugated below, as PyTorch's is
+        found.append(tuple(stack(row) if row else zeros(0, size, dtype=x.dtype) for row, size in zip(rows, sizes)))
+    return found
+
+
+def get_numerical_jacobian(fn, inputs, target=None, eps: float = 1e-3, grad_out: float = 1.0) -> tuple:
+    """The central differences of fn's first output with respect to each input that requires a gradient."""
+    if grad_out != 1.0:
+        raise ValueError("Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0.")
+    return tuple(jacobians[0] for jacobians in _get_numerical_jacobian(fn, inputs, None, target, eps))
+
+
+def get_analytical_jacobian(inputs, output, nondet_tol: float = 0.0, grad_out: float = 1.0) -> tuple:
+    """(Jacobians of the output with respect to the inputs by backward, whether two runs agree to `nondet_tol`, sizes are right, dtypes are right)."""
+    from .. import stack, zeros_like
+    from . import grad
+
+    if grad_out != 1.0:
+        raise ValueError("Expected grad_out to be 1.0. get_analytical_jacobian no longer supports values of grad_out != 1.0.")
+    wanted = list(_iter_tensors(inputs, True))
+
+    def columns() -> list:
+        rows: list[list] = [[] for _ in wanted]
+        for index in np.ndindex(*output.shape):
+            weight = zeros_like(output)
+            weight[index] = 1
+            for row, x, g in zip(rows, wanted, grad(output, wanted, weight, retain_graph=True, allow_unused=True)):
+                row.append(zeros_like(x) if g is None else g)
+        return rows
+
+    first, second = columns(), columns()
+    agree = all(bool(((a - b).abs() <= nondet_tol).all()) for u, v in zip(first, second) for a, b in zip(u, v))
+    sizes = all(g.shape == x.shape for x, row in zip(wanted, first) for g in row)
+    dtypes = all(g.dtype == x.dtype for x, row in zip(wanted, first) for g in row)
+    return tuple(stack([g.reshape(-1) for g in row], 1) for row in first), agree, sizes, dtypes

@@ -116,7 +116,7 @@ def register_multi_grad_hook(tensors, fn, *, mode: str = "all"):
     """Calls fn(grads) once all gradients of `tensors` are there ("all"; one whose gradient never comes counts as None
     at the end of backward), or fn(grad) at the first ("any"), once in each backward. Returns a handle with remove()."""
     if mode not in ("all", "any"):
-        raise ValueError(f"register_multi_grad_hook: expected mode 'all' or 'any': got {mode!r}")
+        raise ValueError(f"register_multi_grad_hook: Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)
     state = {"grads": [None] * len(tensors), "armed": False, "done": False}
 

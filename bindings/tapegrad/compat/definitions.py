@@ -25,19 +25,25 @@ class set_stance:
         return None
 
 
-@contextlib.contextmanager
-def patch(arg1=None, arg2=None, **changes):
-    """Other values of _dynamo.config within a context: patch(name=value), patch({name: value}) or patch("name", value)."""
-    changes = {**(arg1 if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}), **changes}
-    config = vars(importlib.import_module(f"{_ROOT}._dynamo.config"))
-    before = {name: config[name] for name in changes if name in config}
-    config.update(changes)
-    try:
-        yield
-    finally:
-        for name in changes:
-            config.pop(name)
-        config.update(before)
+def _patch(module: str):
+    @contextlib.contextmanager
+    def patch(arg1=None, arg2=None, **changes):
+        """Other values of the switches within a context: patch(name=value), patch({name: value}) or patch("name", value)."""
+        changes = {**(arg1 if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}), **changes}
+        config = vars(importlib.import_module(f"{_ROOT}.{module}"))
+        before = {name: config[name] for name in changes if name in config}
+        config.update(changes)
+        try:
+            yield
+        finally:
+            for name in changes:
+                config.pop(name)
+            config.update(before)
+
+    return patch
+
+
+patch, inductor_patch = _patch("_dynamo.config"), _patch("_inductor.config")
 
 
 def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list:
@@ -56,3 +62,74 @@ def is_ninja_available() -> bool:
 def amp_definitely_not_available() -> bool:
     """True without a GPU."""
     return not importlib.import_module(f"{_ROOT}.cuda").is_available()
+
+
+def _calculate_shape(output, grad, is_grads_batched: bool) -> tuple:
+    """The shapes of an output and of its gradient, for messages; without the first dimension of gradients in a batch."""
+    return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
+
+
+class set_multithreading_enabled:
+    """Accepted, as a call and a context: a backward pass runs on the thread that calls it."""
+
+    def __init__(self, mode: bool):
+        self.mode = mode
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error) -> None:
+        return None
+
+
+def _format_time(time_us: float) -> str:
+    """Microseconds in a unit that suits them: 1.500ms."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if time_us >= size:
+            return f"{time_us / size:.3f}{unit}"
+    return f"{time_us:.3f}us"
+
+
+def legacy_get_string(size_average, reduce, emit_warning: bool = True) -> str:
+    """"none", "mean" or "sum" by the arguments that `reduction` replaced."""
+    import warnings
+
+    reduction = importlib.import_module(f"{_ROOT}.nn._bases")._reduction
+    with contextlib.nullcontext() if emit_warning else warnings.catch_warnings():
+        if not emit_warning:
+            warnings.simplefilter("ignore")
+        return reduction(True if size_average is None else size_average, reduce, "mean")
+
+
+def get_enum(reduction: str) -> int:
+    """PyTorch's number of a reduction."""
+    numbers = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
+    if reduction not in numbers:
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return numbers[reduction]
+
+
+def legacy_get_enum(size_average, reduce, emit_warning: bool = True) -> int:
+    """The number of legacy_get_string."""
+    return get_enum(legacy_get_string(size_average, reduce, emit_warning))
+
+
+def __getattr__(name: str):
+    if name != "Resize":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
+    function = importlib.import_module(f"{_ROOT}.autograd").Function
+
+    class Resize(function):
+        """The tensor in another shape of as many elements."""
+
+        @staticmethod
+        def forward(ctx, tensor, sizes):
+            ctx.shape = tensor.shape
+            return tensor.contiguous().view(sizes).clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.contiguous().view(ctx.shape), None
+
+    globals()[name] = Resize
+    return Resize

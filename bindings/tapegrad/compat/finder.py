@@ -59,6 +59,7 @@ class TorchFinder(importlib.metadata.DistributionFinder):
         module = importlib.import_module(ours)
         self._explain_what_is_missing(module, name)
         self._answers.add(name)
+        self._leave_functions(module, name)
         is_package = hasattr(module, "__path__")
         return importlib.machinery.ModuleSpec(name, _SameModule(ours), origin=getattr(module, "__file__", None),
                                               is_package=is_package)
@@ -75,6 +76,16 @@ class TorchFinder(importlib.metadata.DistributionFinder):
 
         module.__getattr__ = __getattr__
         self._hinted.append(module)
+
+    def _leave_functions(self, module, name: str) -> None:
+        """Puts modules in place whose name their package has given to a function of theirs (autograd.gradcheck): an import of them later would
+        set the module over it."""
+        below = f"{module.__name__}."
+        for path, part in list(sys.modules.items()):
+            last = path.removeprefix(below)
+            if path.startswith(below) and "." not in last and vars(module).get(last, part) is not part:
+                sys.modules.setdefault(f"{name}.{last}", part)
+                self._answers.add(f"{name}.{last}")
 
     def forget(self) -> None:
         """Takes out of sys.modules what was put there."""

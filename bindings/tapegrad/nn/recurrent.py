@@ -96,6 +96,16 @@ class RNNBase(Module):
     def _flat_weights(self) -> list:
         return [getattr(self, name) for name in self._flat_weights_names]
 
+    @_flat_weights.setter
+    def _flat_weights(self, weights) -> None:
+        """The weights themselves, in the order of _flat_weights_names."""
+        weights = list(weights)
+        if len(weights) != len(self._flat_weights_names):
+            raise ValueError(f"_flat_weights: expected {len(self._flat_weights_names)} weights: got {len(weights)}")
+        for name, weight in zip(self._flat_weights_names, weights):
+            if getattr(self, name) is not weight:
+                setattr(self, name, weight)
+
     @property
     def all_weights(self) -> list[list[Parameter]]:
         """The parameters, a list per layer and direction."""

@@ -62,6 +62,13 @@ def _tolerance(dtypes, rtol, atol):
     return max(p[0] for p in pairs), max(p[1] for p in pairs)
 
 
+def get_tolerances(*inputs, rtol, atol, id=()) -> tuple[float, float]:
+    """(rtol, atol) as given, or else those of dtypes or tensors, the largest. ValueError if only one is given."""
+    if (rtol is None) != (atol is None):
+        raise ValueError(f"Both 'rtol' and 'atol' must be either specified or omitted, but got no {'atol' if atol is None else 'rtol'}.")
+    return _tolerance([getattr(value, "dtype", value) for value in inputs], rtol, atol)
+
+
 def _is_sequence(value) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 

@@ -7,6 +7,7 @@ import threading
 import warnings
 
 from .. import _C
+from .._lazy import more_names
 from ..amp.autocast_mode import autocast
 from ..autograd import Function, _is_checkpoint_valid, backward, enable_grad, graph, no_grad
 from ..random import fork_rng, get_rng_state, set_rng_state
@@ -16,6 +17,7 @@ __all__ = ["CheckpointError", "CheckpointFunction", "DefaultDeviceType", "check_
            "detach_variable", "get_device_states", "noop_context_fn", "set_checkpoint_debug_enabled", "set_checkpoint_early_stop",
            "set_device_states"]
 
+__getattr__, __dir__ = more_names(__name__)
 _here = threading.local()
 _debug_enabled: bool | None = None
 _early_stop_enabled: bool | None = None
@@ -162,7 +164,7 @@ class CheckpointFunction(Function):
     @staticmethod
     def backward(ctx, *grads):
         if not _is_checkpoint_valid():
-            raise RuntimeError("checkpoint: When use_reentrant=True, it is incompatible with autograd.grad() or passing an `inputs` parameter to "
+            raise RuntimeError("checkpoint: When use_reentrant=True, torch.utils.checkpoint is incompatible with autograd.grad() or passing an `inputs` parameter to "
                                "backward()\nuse use_reentrant=False, or call backward() without `inputs`")
         inputs = list(ctx.others)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):

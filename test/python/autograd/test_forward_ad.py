@@ -45,3 +45,23 @@ def test_the_tangent_can_be_differentiated():
         tangent = fwd.unpack_dual(fwd.make_dual(x, tg.ones(1, dtype=tg.float64)) ** 3).tangent
     tangent.backward()
     assert x.grad.tolist() == pytest.approx([6 * 0.3])
+
+
+def test_who_asks_for_the_open_level():
+    forward_ad = tg.autograd.forward_ad
+    assert forward_ad._current_level == -1
+    with forward_ad.dual_level() as level:
+        assert forward_ad._current_level == level == 0
+        with pytest.raises(RuntimeError, match="Nested forward mode"):
+            forward_ad.enter_dual_level()
+        assert forward_ad._current_level == 0
+    assert forward_ad._current_level == -1
+
+
+def test_tangents_that_are_unlike_the_primal():
+    fwd = tg.autograd.forward_ad
+    with fwd.dual_level():
+        with pytest.raises(RuntimeError, match="Trying to set a forward gradient that has a different size than that of the original Tensor: got .2,. for .1,."):
+            fwd.make_dual(tg.ones(1), tg.ones(2))
+        with pytest.raises(RuntimeError, match="expected a tangent like the primal"):
+            fwd.make_dual(tg.ones(1), tg.ones(1, dtype=tg.float64))

@@ -113,3 +113,21 @@ def test_gradients_of_many_weights_at_once():
     y = x**2
     rows = tg.autograd.grad(y, x, tg.eye(3), is_grads_batched=True)[0]
     assert rows.tolist() == [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 6.0]]
+
+
+def test_vectors_that_may_not_be_left_out():
+    from tapegrad.autograd.functional import jvp, vjp
+
+    x = tg.ones(2)
+    with pytest.raises(RuntimeError, match="^vjp: The vector v can only be None if the user-provided function returns a single Tensor with a single element"):
+        vjp(lambda t: t * 2, x)
+    with pytest.raises(RuntimeError, match="^jvp: The vector v can only be None if the input to the user-provided function is a single Tensor"):
+        jvp(lambda t: t.sum(), x)
+    with pytest.raises(RuntimeError, match="^The jacobian of the user-provided function is independent of input 0"):
+        jvp(lambda t: t * 2, x, tg.ones(2), create_graph=True, strict=True)
+    with pytest.raises(ValueError, match="Expected allow_unused to be True or not passed when materialize_grads=True"):
+        tg.autograd.grad(tg.ones(1, requires_grad=True).sum(), x, allow_unused=False, materialize_grads=True)
+    with pytest.raises(ValueError, match="Expects mode to be one of"):
+        tg.autograd.graph.register_multi_grad_hook((tg.ones(1, requires_grad=True),), print, mode="foo")
+    with pytest.raises(RuntimeError, match="'inputs' cannot be empty"):
+        tg.autograd.backward(tg.ones((), requires_grad=True), inputs=[])

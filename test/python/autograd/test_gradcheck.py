@@ -110,3 +110,29 @@ def test_outputs_without_gradient_must_not_depend_on_the_input():
         with pytest.raises(GradcheckError, match="no output requires a gradient"):
             gradcheck(f, (x,))
         assert gradcheck(f, (x,), raise_exception=False) is False
+
+
+def test_jacobians():
+    from tapegrad.autograd.gradcheck import (
+        _get_numerical_jacobian,
+        _iter_tensors,
+        get_analytical_jacobian,
+        get_numerical_jacobian,
+    )
+
+    x, y = tg.tensor([1.0, 3.0], dtype=tg.float64, requires_grad=True), tg.ones(2, dtype=tg.float64)
+
+    def f(inputs):
+        a, b = inputs
+        return a * a.sum() + b
+
+    (numerical,) = get_numerical_jacobian(f, (x, y), eps=1e-6)
+    (analytical,), agree, sizes, dtypes = get_analytical_jacobian((x, y), f((x, y)))
+    expected = x.detach().sum() * tg.eye(2, dtype=tg.float64) + x.detach().unsqueeze(0).expand(2, 2)
+    assert tg.allclose(analytical, expected) and tg.allclose(numerical, expected, atol=1e-6) and agree and sizes and dtypes
+    assert analytical.shape == (2, 2) and not tg.allclose(analytical, analytical.T)  # (elements in, elements out)
+    (only,) = _get_numerical_jacobian(f, (x, y), target=x, eps=1e-6)
+    assert tg.equal(only[0], numerical) and list(_iter_tensors([x, (y, 3)], True)) == [x]
+    for function, arguments in ((get_numerical_jacobian, (f, (x, y))), (get_analytical_jacobian, ((x, y), f((x, y))))):
+        with pytest.raises(ValueError, match="Expected grad_out to be 1.0"):
+            function(*arguments, grad_out=2.0)

@@ -291,3 +291,45 @@ def test_objects_of_the_program_in_files(tmp_path):
     (tmp_path / "script.py").write_text(OBJECTS)
     done = python("-m", "tapegrad", "script.py", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+TEST_LIBRARY = """
+import importlib
+import torch
+import torch.autograd.gradcheck
+from torch.autograd.gradcheck import get_numerical_jacobian
+from torch.testing._internal.common_utils import TestCase, run_tests
+import torch.testing._internal.common_device_type as devices
+
+assert callable(torch.autograd.gradcheck) and importlib.import_module("torch.autograd.gradcheck").gradcheck is torch.autograd.gradcheck
+assert torch.testing._internal.common_utils.TestCase is TestCase
+for name in ("common_utils.no_such_name", "no_such_module"):
+    try:
+        exec("from torch.testing._internal." + name.replace(".", " import ") if "." in name else "import torch.testing._internal." + name)
+    except ImportError as error:
+        assert "no_such" in str(error), error
+    else:
+        raise SystemExit(name)
+try:
+    torch.testing._internal.common_utils.no_such_name
+except AttributeError as error:
+    assert "torch.testing._internal.common_utils" in str(error), error
+
+
+class TestThings(TestCase):
+    @devices.dtypes(torch.float32, torch.int64)
+    def test_ones(self, device, dtype):
+        self.assertEqual(torch.ones(2, dtype=dtype, device=device), [1, 1])
+
+
+devices.instantiate_device_type_tests(TestThings, globals())
+if __name__ == "__main__":
+    run_tests()
+"""
+
+
+def test_scripts_of_tests(tmp_path):
+    (tmp_path / "script.py").write_text(TEST_LIBRARY)
+    done = python("-m", "tapegrad", "script.py", "-v", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "test_ones_cpu_float32" in done.stderr and "test_ones_cpu_int64" in done.stderr and "Ran 2 tests" in done.stderr

@@ -214,3 +214,13 @@ def test_packing_mistakes(lengths):
         nn.utils.rnn.pack_padded_sequence(tg.zeros(3, 2, 1), [9, 1])
     with pytest.raises(ValueError, match="Expected total_length to be at least the length of the longest sequence"):
         nn.utils.rnn.pad_packed_sequence(nn.utils.rnn.pack_padded_sequence(tg.zeros(3, 2, 1), [3, 2]), total_length=2)
+
+
+def test_flat_weights_can_be_set():
+    layer = tg.nn.LSTM(2, 3)
+    weights = [tg.nn.Parameter(w.detach() + 1) for w in layer._flat_weights]
+    layer._flat_weights = weights
+    assert layer.weight_ih_l0 is weights[0] and all(a is b for a, b in zip(layer.parameters(), weights, strict=True))
+    with pytest.raises(ValueError, match="expected 4 weights: got 1"):
+        layer._flat_weights = [tg.nn.Parameter(tg.ones(12, 2))]
+    assert layer.weight_ih_l0 is weights[0]

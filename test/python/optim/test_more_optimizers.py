@@ -428,3 +428,16 @@ def test_fused(name):
         return p.detach().numpy()
 
     close(run(tg), run(torch))
+
+
+def test_differentiable_steps_take_tensors_that_are_no_leaves():
+    start = tg.ones(2, dtype=tg.float64, requires_grad=True)
+    p = start * 1
+    with pytest.raises(ValueError, match="^can't optimize a non-leaf Tensor$"):
+        tg.optim.SGD([p], lr=0.5)
+    optimizer = tg.optim.SGD([p], lr=0.5, differentiable=True)
+    p.grad = (start * 3).detach()
+    optimizer.step()
+    assert p.tolist() == [-0.5, -0.5]
+    p.sum().backward(inputs=[start])
+    assert start.grad.tolist() == [1, 1]

@@ -374,3 +374,9 @@ def test_a_sparse_gradient_has_memory_of_its_own(how, padding_idx):
     if weight.grad.is_sparse:
         weight.grad._values().mul_(2)  # no two entries share memory
         assert (weight.grad.to_dense() == 2 * tg.tensor(expected)).all()
+
+
+def test_indices_of_other_dtypes_become_integers():
+    made = tg.sparse_coo_tensor(tg.tensor([[0.0, 2.0]]), tg.ones(2), (3,))
+    assert made._indices().dtype == tg.int64 and made.to_dense().tolist() == [1, 0, 1]
+    assert tg.sparse_coo_tensor(tg.empty(1, 0), tg.empty(0, 1), (5, 1)).to_dense().abs().sum() == 0

@@ -215,3 +215,25 @@ def test_set_refuses_tensors_that_are_mapped_over():
                  lambda q: q.set_()):
         with pytest.raises(RuntimeError, match="^set_: vmap: a tensor that is mapped over cannot get other memory$"):
             tg.vmap(call)(tg.rand(3, 5))
+
+
+def test_files_as_tensors_and_typed_storages(tmp_path):
+    path = tmp_path / "numbers"
+    tg.FloatStorage.from_file(str(path), True, 4)._tensor().fill_(2.5)
+    assert tg.FloatStorage.from_file(str(path), False, 3).tolist() == [2.5] * 3 and path.stat().st_size == 16
+    shared, own = (tg.from_file(str(path), shared, 4, dtype=tg.float32) for shared in (True, False))
+    own[0], shared[1] = 1, 3
+    assert tg.from_file(str(path), size=4).tolist() == [2.5, 3, 2.5, 2.5]
+    with pytest.raises(RuntimeError, match="has 16 bytes: expected at least 40"):
+        tg.from_file(str(path), size=5, dtype=tg.float64)
+    with pytest.raises(RuntimeError, match="^from_file: a file is memory of the CPU"):
+        tg.from_file(str(path), size=1, device="meta")
+
+
+def test_storage_is_that_of_the_default_dtype():
+    assert tg.Storage is tg.FloatStorage
+    tg.set_default_dtype(tg.float64)
+    try:
+        assert tg.Storage is tg.DoubleStorage
+    finally:
+        tg.set_default_dtype(tg.float32)

@@ -1,0 +1,179 @@
+"""Where tests run, and decorators that skip them: constants of common_utils, and its `skipIf...` and `xfailIf...`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import platform
+import sys
+import unittest
+
+_tg = sys.modules[__package__.partition(".")[0]]
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+IS_LINUX, IS_WINDOWS, IS_MACOS = (sys.platform == name for name in ("linux", "win32", "darwin"))
+IS_PPC, IS_X86, IS_ARM64, IS_S390X = (platform.machine() in names for names in (("ppc64le",), ("x86_64", "i386"), ("arm64", "aarch64"), ("s390x",)))
+MACOS_VERSION = float(".".join(platform.mac_ver()[0].split(".")[:2]) or -1)
+IS_CI = bool(os.environ.get("CI"))
+IS_FILESYSTEM_UTF8_ENCODING = sys.getfilesystemencoding().lower() == "utf-8"
+NO_MULTIPROCESSING_SPAWN = False
+
+TEST_NUMPY = True
+TEST_SCIPY, TEST_NUMBA, TEST_DILL, TEST_OPT_EINSUM, TEST_TRANSFORMERS = map(_has, ("scipy", "numba", "dill", "opt_einsum", "transformers"))
+TEST_CUDA = _tg.cuda.is_available()
+TEST_MULTIGPU = TEST_CUDA and _tg.cuda.device_count() > 1
+TEST_WITH_SLOW = os.environ.get("PYTORCH_TEST_WITH_SLOW", "0") == "1"
+TEST_WITH_SLOW_GRADCHECK = os.environ.get("PYTORCH_TEST_WITH_SLOW_GRADCHECK", "0") == "1"
+
+# Devices, compilers and places of PyTorch's that are never here.
+IS_SANDCASTLE = IS_FBCODE = IS_REMOTE_GPU = IN_RE_WORKER = IS_JETSON = False
+TEST_MKL = TEST_MPS = TEST_XPU = TEST_HPU = TEST_ACL = TEST_PRIVATEUSE1 = TEST_CUDA_GRAPH = TEST_FAIRSEQ = False
+TEST_WITH_ROCM = TEST_WITH_MTIA = TEST_WITH_ASAN = TEST_WITH_TSAN = TEST_WITH_UBSAN = TEST_WITH_DEV_DBG_ASAN = TEST_WITH_CROSSREF = False
+TEST_WITH_TORCHINDUCTOR = TEST_WITH_TORCHDYNAMO = TEST_WITH_AOT_EAGER = TEST_SKIP_FAST = TEST_CUDA_MEM_LEAK_CHECK = False
+TEST_WITH_TV = TEST_WITH_MIOPEN_SUGGEST_NHWC = TEST_WITHOUT_COMPILED_AUTOGRAD = False
+USE_PYTEST = "pytest" in sys.modules
+PRINT_REPRO_ON_FAILURE = False
+OPINFO_SAMPLE_INPUT_INDEX = None
+MI300_ARCH, MI350_ARCH, MI200_ARCH, NAVI_ARCH = ("gfx942",), ("gfx950",), ("gfx90a",), ("gfx1030", "gfx1100", "gfx1101", "gfx1200", "gfx1201")
+NATIVE_DEVICES = ("cpu", "cuda", "xpu", "meta", "mps", "mtia", "privateuseone")
+custom_device_mod = None
+
+
+def _never(*args, **kwargs):
+    """A skip for a device or compiler that is never here: the test runs. Used as `@skip`, `@skip("why")` or `@skip(msg="why")`."""
+    if len(args) == 1 and callable(args[0]) and not kwargs:
+        return args[0]
+    return lambda test: test
+
+
+skipIfRocm = skipIfRocm_BUGGY = skipIfRocmArch = skipIfRocmVersionLessThan = skipRocmIfTorchInductor = skipIfNotMiopenSuggestNHWC = _never
+skipIfMPS = skipIfMps = skipIfMPSOnMacOS13 = skipIfXpu = skipIfXpu_BUGGY = skipIfHpu = skipIfHpu_BUGGY = skipIfCrossRef = _never
+skipIfTorchDynamo = skipIfTorchInductor = skipIfLegacyJitExecutor = skipIfNNModuleInlined = skipIfSlowGradcheckEnv = gcIfJetson = _never
+skipIfWindows = skipIfWindowsXPU = skipIfFreeThreaded = skipIfNoLapack = skipIfCompiledWithoutNumpy = _never
+skipCUDAMemoryLeakCheckIf = skipCUDANonDefaultStreamIf = runWithoutCompiledAutograd = markDynamoStrictTest = unMarkDynamoStrictTest = _never
+xfailIfTorchDynamo = xfailIfS390X = xfailIfACL = xfailIfROCm = xpassIfTorchDynamo_np = serialTest = setLinalgBackendsToDefaultFinally = _never
+setBlasBackendsToDefaultFinally = setSdpaBackendsToDefaultFinally = skip_but_pass_in_sandcastle_if = _never
+
+
+def runOnRocm(fn):
+    return unittest.skip("test currently only works on the ROCm stack")(fn)
+
+
+def skipIfNoSciPy(fn):
+    return unittest.skipUnless(TEST_SCIPY, "test requires SciPy, but SciPy not found")(fn)
+
+
+def slowTestIf(condition):
+    """Skips a slow test unless PYTORCH_TEST_WITH_SLOW=1."""
+    return unittest.skipIf(condition and not TEST_WITH_SLOW, "test is slow; run with PYTORCH_TEST_WITH_SLOW to enable test")
+
+
+slowTest = slowTestIf(True)
+
+
+def xfailIf(condition):
+    return unittest.expectedFailure if condition else _never
+
+
+def xfailIfLinux(fn):
+    return xfailIf(IS_LINUX)(fn)
+
+
+def xfailIfPy312Plus(fn):
+    return xfailIf(sys.version_info >= (3, 12))(fn)
+
+
+def _around(context):
+    """A decorator that runs a test within a context."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run(*args, **kwargs):
+            with context():
+                return test(*args, **kwargs)
+
+        return run
+
+    return decorate
+
+
+@contextlib.contextmanager
+def _without_warnings():
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def set_warn_always_context(new_val: bool):
+    """Warnings that are given once are given every time, and back."""
+    before = _tg.is_warn_always_enabled()
+    _tg.set_warn_always(new_val)
+    try:
+        yield
+    finally:
+        _tg.set_warn_always(before)
+
+
+class DeterministicGuard:
+    """Deterministic algorithms on or off, and back."""
+
+    def __init__(self, deterministic, *, warn_only=False, fill_uninitialized_memory=True):
+        self._wanted = (deterministic, warn_only, fill_uninitialized_memory)
+
+    @staticmethod
+    def _set(deterministic, warn_only, fill) -> None:
+        _tg.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        _tg.utils.deterministic.fill_uninitialized_memory = fill
+
+    def __enter__(self):
+        self._before = (_tg.are_deterministic_algorithms_enabled(), _tg.is_deterministic_algorithms_warn_only_enabled(),
+                        _tg.utils.deterministic.fill_uninitialized_memory)
+        self._set(*self._wanted)
+
+    def __exit__(self, *error):
+        self._set(*self._before)
+
+
+class AlwaysWarnTypedStorageRemoval:
+    """The warning of typed storages at every use, and back."""
+
+    def __init__(self, always_warn):
+        self._wanted = always_warn
+
+    def __enter__(self):
+        self._before = _tg.storage._get_always_warn_typed_storage_removal()
+        _tg.storage._set_always_warn_typed_storage_removal(self._wanted)
+
+    def __exit__(self, *error):
+        _tg.storage._set_always_warn_typed_storage_removal(self._before)
+
+
+class CudaSyncGuard:
+    """How synchronisations are reported, and back."""
+
+    def __init__(self, sync_debug_mode):
+        self._wanted = sync_debug_mode
+
+    def __enter__(self):
+        self._before = _tg.cuda.get_sync_debug_mode()
+        _tg.cuda.set_sync_debug_mode(self._wanted)
+
+    def __exit__(self, *error):
+        _tg.cuda.set_sync_debug_mode(self._before)
+
+
+suppress_warnings = _around(_without_warnings)
+
+
+def wrapDeterministicFlagAPITest(fn):
+    """A test of the flags themselves: whatever it sets is set back."""
+    return _around(lambda: DeterministicGuard(_tg.are_deterministic_algorithms_enabled(), warn_only=_tg.is_deterministic_algorithms_warn_only_enabled()))(fn)

@@ -1,0 +1,1 @@
+"""PyTorch's folder of test data sets; empty here."""
