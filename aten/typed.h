@@ -3,6 +3,10 @@
 // function.
 #pragma once
 
+#include <cmath>
+#include <complex>
+
+#include "tapegrad/aten/iterate/dispatch.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/tensor/dtype.h"
 
@@ -84,29 +88,28 @@ inline void dispatch_real(DType t, F&& f) {
   return dispatch_floating(t, std::forward<F>(f));
 }
 
-struct Bits16 {
-  uint64_t low, high;
+// Integers wrap around, so sums and products of signed and unsigned ones have the same bits: kernels for these need no
+// code of their own for signed ones.
+template <class T>
+struct UnsignedOf {
+  using type = T;
 };
+template <class T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+struct UnsignedOf<T> {
+  using type = std::make_unsigned_t<T>;
+};
+template <class T>
+using unsigned_t = typename UnsignedOf<T>::type;
 
-// By size only: for kernels that move elements and do no arithmetic. `Sixteen` is the type of 16 bytes.
-template <class Sixteen = Bits16, class F>
-inline decltype(auto) dispatch_bytes(size_t itemsize, F&& f) {
-  switch (itemsize) {
-    case 1:
-      return f.template operator()<uint8_t>();
-    case 2:
-      return f.template operator()<uint16_t>();
-    case 4:
-      return f.template operator()<uint32_t>();
-    case 8:
-      return f.template operator()<uint64_t>();
-    default:
-      return f.template operator()<Sixteen>();
-  }
-}
-template <class F>
-inline decltype(auto) dispatch_bytes(DType t, F&& f) {
-  return dispatch_bytes<complex128_t>(element_size(t), std::forward<F>(f));
+// a * b, rounded in the same way in every loop that it becomes part of: which of the products a compiler fuses with the
+// sum differs from loop to loop.
+template <class R>
+TG_INLINE std::complex<R> complex_product(std::complex<R> a, std::complex<R> b) {
+  const R re = std::fma(a.real(), b.real(), -(a.imag() * b.imag()));
+  const R im = std::fma(a.real(), b.imag(), a.imag() * b.real());
+  if (TG_UNLIKELY((re != re) & (im != im))) return a * b;  // infinities, as the standard has it
+  return {re, im};
 }
 
 // The elements of a tensor of dtype T (of another type of the same bytes, where a kernel only moves them); null where

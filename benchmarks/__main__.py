@@ -15,6 +15,7 @@ from . import (
     digits,
     distributed,
     families,
+    few_rows,
     files,
     fourier,
     harness,
@@ -35,7 +36,7 @@ from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
           "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms,
-          "distributed": distributed}
+          "distributed": distributed, "few_rows": few_rows}
 
 
 def libraries() -> dict:

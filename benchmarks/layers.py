@@ -52,7 +52,7 @@ def _with_backward(run, leaves):
     return both
 
 
-def _without_tape(lib, run):
+def without_tape(lib, run):
     def forward():
         with lib.no_grad():
             return run()
@@ -63,6 +63,6 @@ def _without_tape(lib, run):
 def cases(libraries):
     functions = {name: (lib, _functions(lib)) for name, lib in libraries.items() if name != "numpy"}
     for label in functions["tapegrad"][1]:
-        yield Case("layers", f"{label}: forward", {n: _without_tape(lib, table[label][0]) for n, (lib, table) in functions.items()})
+        yield Case("layers", f"{label}: forward", {n: without_tape(lib, table[label][0]) for n, (lib, table) in functions.items()})
         if functions["tapegrad"][1][label][1]:
             yield Case("layers", f"{label}: forward and backward", {n: _with_backward(*table[label]) for n, (lib, table) in functions.items()})

@@ -7,6 +7,7 @@
 
 #include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/distributed/backend.h"
 
 namespace tapegrad::distributed::TG_ISA {
@@ -81,117 +82,115 @@ struct OfTruths {
   static uint8_t of(uint8_t a, uint8_t b) { return F::of(static_cast<uint8_t>(a != 0), static_cast<uint8_t>(b != 0)); }
 };
 
+// out[i] = F of a[i] and b[i], for n elements of T; `out` may be `a`.
+using Combine = void (*)(void* out, const void* a, const void* b, int64_t n);
 template <class F, class T>
-void combine(T* out, const T* a, const T* b, int64_t n) {
+void combine(void* out, const void* a, const void* b, int64_t n) {
+  auto* to = static_cast<T*>(out);
+  const T *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] = F::of(a[i], b[i]);
+  for (int64_t i = 0; i < n; ++i) to[i] = F::of(x[i], y[i]);
 }
 
-template <class T>
-const T* row(std::span<const void* const> in, size_t r) {
-  return static_cast<const T*>(in[r]);
-}
+const char* row(std::span<const void* const> in, size_t r) { return static_cast<const char*>(in[r]); }
 
-template <class F, class T>
-void reduce_as(T* out, std::span<const void* const> in, int64_t numel) {
-  if (in.size() == 2) return combine<F, T>(out, row<T>(in, 0), row<T>(in, 1), numel);
+void reduce_elements(void* result, std::span<const void* const> in, int64_t numel, int64_t item, Combine f) {
+  if (in.size() == 2) return f(result, in[0], in[1], numel);
   // `out` may be a later row: sums grow in a block of their own.
-  alignas(64) T block[kBlock];
+  alignas(64) char block[kBlock * sizeof(complex128_t)];
   for (int64_t first = 0; first < numel; first += kBlock) {
-    const int64_t n = std::min(kBlock, numel - first);
-    combine<F, T>(block, row<T>(in, 0) + first, row<T>(in, 1) + first, n);
-    for (size_t r = 2; r < in.size(); ++r) combine<F, T>(block, block, row<T>(in, r) + first, n);
-    std::memcpy(out + first, block, static_cast<size_t>(n) * sizeof(T));
+    const int64_t n = std::min(kBlock, numel - first), at = first * item;
+    f(block, row(in, 0) + at, row(in, 1) + at, n);
+    for (size_t r = 2; r < in.size(); ++r) f(block, block, row(in, r) + at, n);
+    std::memcpy(static_cast<char*>(result) + at, block, static_cast<size_t>(n * item));
   }
 }
 
 // 16-bit numbers: in float from the first row to the last, then rounded once.
-template <class F, class S>
-void reduce_sixteen(S* out, std::span<const void* const> in, int64_t numel) {
-  alignas(64) float block[kBlock], next[half_blocks::kBlock];
+template <class S>
+void reduce_sixteen(S* out, std::span<const void* const> in, int64_t numel, Combine f) {
+  alignas(64) float block[kBlock], next[kBlock];
   alignas(64) S end[half_blocks::kBlock] = {};
-  auto load = [&](size_t r, int64_t at, float* to) {
-    const S* from = row<S>(in, r) + at;
-    if (at + half_blocks::kBlock > numel) {
-      std::memcpy(end, from, static_cast<size_t>(numel - at) * sizeof(S));
-      from = end;
-    }
-    half_blocks::load(from, to);
-  };
   for (int64_t first = 0; first < numel; first += kBlock) {
     const int64_t n = std::min(kBlock, numel - first);
-    for (int64_t i = 0; i < n; i += half_blocks::kBlock) load(0, first + i, block + i);
-    for (size_t r = 1; r < in.size(); ++r) {
-      for (int64_t i = 0; i < n; i += half_blocks::kBlock) {
-        load(r, first + i, next);
-        for (int j = 0; j < half_blocks::kBlock; ++j) block[i + j] = F::of(block[i + j], next[j]);
+    for (size_t r = 0; r < in.size(); ++r) {
+      const S* from = static_cast<const S*>(in[r]) + first;
+      float* to = r == 0 ? block : next;
+      int64_t i = 0;
+      for (; i + half_blocks::kBlock <= n; i += half_blocks::kBlock) half_blocks::load(from + i, to + i);
+      if (i < n) {
+        std::memcpy(end, from + i, static_cast<size_t>(n - i) * sizeof(S));
+        half_blocks::load(end, to + i);
       }
+      if (r > 0) f(block, block, next, n);
     }
-    for (int64_t i = 0; i < n; i += half_blocks::kBlock) {
-      if (n - i >= half_blocks::kBlock) {
-        half_blocks::store(block + i, out + first + i);
-      } else {
-        half_blocks::store(block + i, end);
-        std::memcpy(out + first + i, end, static_cast<size_t>(n - i) * sizeof(S));
-      }
+    int64_t i = 0;
+    for (; i + half_blocks::kBlock <= n; i += half_blocks::kBlock) half_blocks::store(block + i, out + first + i);
+    if (i < n) {
+      half_blocks::store(block + i, end);
+      std::memcpy(out + first + i, end, static_cast<size_t>(n - i) * sizeof(S));
     }
   }
 }
 
-template <class F, class T>
-void reduce_one(void* out, std::span<const void* const> in, int64_t numel) {
-  if (in.size() == 1) {
-    if (out != in[0]) std::memmove(out, in[0], static_cast<size_t>(numel) * sizeof(T));
-  } else if constexpr (is_half_type<T>) {
-    reduce_sixteen<F, T>(static_cast<T*>(out), in, numel);
-  } else {
-    reduce_as<F, T>(static_cast<T*>(out), in, numel);
-  }
-}
-
-void reduce_bool(void* out, std::span<const void* const> in, int64_t numel, Reduce op) {
+Combine combine_truths(Reduce op) {
   switch (op) {
     case Reduce::Sum:
     case Reduce::Max:
     case Reduce::BitOr:
-      return reduce_one<OfTruths<Or>, uint8_t>(out, in, numel);
+      return &combine<OfTruths<Or>, uint8_t>;
     case Reduce::Product:
     case Reduce::Min:
     case Reduce::BitAnd:
-      return reduce_one<OfTruths<And>, uint8_t>(out, in, numel);
+      return &combine<OfTruths<And>, uint8_t>;
     case Reduce::BitXor:
-      return reduce_one<OfTruths<Xor>, uint8_t>(out, in, numel);
+      return &combine<OfTruths<Xor>, uint8_t>;
   }
+  return nullptr;
+}
+
+// What makes no sense was refused before.
+template <class T>
+Combine combine_of(Reduce op) {
+  switch (op) {
+    case Reduce::Sum:
+      return &combine<Sum, unsigned_t<T>>;
+    case Reduce::Product:
+      return &combine<Product, unsigned_t<T>>;
+    case Reduce::Min:
+      if constexpr (!is_complex_type<T>) return &combine<Min, T>;
+      break;
+    case Reduce::Max:
+      if constexpr (!is_complex_type<T>) return &combine<Max, T>;
+      break;
+    case Reduce::BitAnd:
+      if constexpr (std::is_integral_v<T>) return &combine<And, unsigned_t<T>>;
+      break;
+    case Reduce::BitOr:
+      if constexpr (std::is_integral_v<T>) return &combine<Or, unsigned_t<T>>;
+      break;
+    case Reduce::BitXor:
+      if constexpr (std::is_integral_v<T>) return &combine<Xor, unsigned_t<T>>;
+      break;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
 void reduce_rows(void* out, std::span<const void* const> in, int64_t numel, DType dtype, Reduce op) {
+  const auto item = static_cast<int64_t>(element_size(dtype));
+  if (in.size() == 1) {
+    if (out != in[0]) std::memmove(out, in[0], static_cast<size_t>(numel * item));
+    return;
+  }
   dispatch_stored(dtype, [&]<class T>() {
-    if constexpr (std::is_same_v<T, bool>) return reduce_bool(out, in, numel, op);
-    if constexpr (!is_narrow_type<T>) {
-      switch (op) {  // what makes no sense was refused before
-        case Reduce::Sum:
-          return reduce_one<Sum, T>(out, in, numel);
-        case Reduce::Product:
-          return reduce_one<Product, T>(out, in, numel);
-        case Reduce::Min:
-          if constexpr (!is_complex_type<T>) return reduce_one<Min, T>(out, in, numel);
-          return;
-        case Reduce::Max:
-          if constexpr (!is_complex_type<T>) return reduce_one<Max, T>(out, in, numel);
-          return;
-        case Reduce::BitAnd:
-          if constexpr (std::is_integral_v<T>) return reduce_one<And, T>(out, in, numel);
-          return;
-        case Reduce::BitOr:
-          if constexpr (std::is_integral_v<T>) return reduce_one<Or, T>(out, in, numel);
-          return;
-        case Reduce::BitXor:
-          if constexpr (std::is_integral_v<T>) return reduce_one<Xor, T>(out, in, numel);
-          return;
-      }
-    }
+    if constexpr (is_half_type<T>)
+      reduce_sixteen<T>(static_cast<T*>(out), in, numel, combine_of<float>(op));
+    else if constexpr (std::is_same_v<T, bool>)
+      reduce_elements(out, in, numel, item, combine_truths(op));
+    else if constexpr (!is_narrow_type<T>)
+      reduce_elements(out, in, numel, item, combine_of<T>(op));
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "tapegrad/aten/attention/mask.h"
 #include "tapegrad/aten/attention/sizes.h"
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/outputs.h"
@@ -32,9 +33,44 @@ const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
     return p;
   } else {
     room.resize(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) room[static_cast<size_t>(i)] = static_cast<C>(p[i]);
+    convert_row(dtype_of_v<C>, dtype_of_v<T>)(room.data(), p, count);
     return room.data();
   }
+}
+
+// The matrices of a key or value, one per head, whose rows lie `row` elements apart.
+template <class T>
+struct Heads {
+  const T* data;
+  int64_t batch, head, row, count;
+  explicit Heads(const Tensor& t)
+      : data(data_of<T>(t)),
+        batch(t.impl()->stride(0)),
+        head(t.impl()->stride(1)),
+        row(t.impl()->stride(2)),
+        count(t.impl()->size(1)) {}
+  // Rows from `first` on, as rows_of() gives them.
+  template <class C>
+  MatrixRef<C> rows(int64_t h, int64_t first, int64_t many, int64_t width, std::vector<C>& room) const {
+    const T* p = data + h / count * batch + h % count * head + first * row;
+    if constexpr (std::is_same_v<C, T>) {
+      return {p, row, 1};
+    } else if (row == width) {
+      return {rows_of<C>(p, many * width, room), width, 1};
+    } else {
+      room.resize(static_cast<size_t>(many * width));
+      for (int64_t i = 0; i < many; ++i)
+        convert_row(dtype_of_v<C>, dtype_of_v<T>)(room.data() + i * width, p + i * row, width);
+      return {room.data(), width, 1};
+    }
+  }
+};
+
+// Few queries read each row of key and value once: a copy in order would cost more than all the rest. That is how a
+// cache of keys is used, of which a part is filled.
+Tensor in_order(const Tensor& t, int64_t queries) {
+  constexpr int64_t kFew = 16;
+  return queries <= kFew && t.impl()->stride(3) == 1 ? t : contiguous_or_copy(t);
 }
 
 using attention::Sizes;
@@ -122,55 +158,61 @@ C dot_rows(const C* a, const C* b, int64_t n) {
 }
 
 template <class T>
-void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeights& kept, const T* query, const T* key,
-             const T* value, T* output, compute_t<T>* logsumexp) {
+void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeights& kept, const T* query,
+             const Heads<T>& key, const Heads<T>& value, T* output, compute_t<T>* logsumexp) {
   using C = compute_t<T>;
-  int64_t tiles = (z.rows + kRows - 1) / kRows;
-  double work =
-      static_cast<double>(kRows) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
-  parallel_for(0, z.batch * z.heads * tiles, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
-    std::vector<C> scores(kRows * kKeys), sums(static_cast<size_t>(kRows * z.value_width)), q_room, k_room, v_room;
-    C top[kRows], total[kRows];
-    for (int64_t t = first; t < last; ++t) {
-      int64_t h = t / tiles, row = t % tiles * kRows, rows = std::min(kRows, z.rows - row), hk = z.shared_head(h);
-      std::fill(top, top + rows, kMinusInfinity<C>);
-      std::fill(total, total + rows, C(0));
-      std::fill(sums.begin(), sums.end(), C(0));
-      const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
-      int64_t end = mask.key_end(row + rows, z.keys);
-      for (int64_t j = 0; j < end; j += kKeys) {
-        check_interrupt();
-        int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
-        const C* k = rows_of<C>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
-        const C* v = rows_of<C>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
-        gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(),
-                kKeys);
-        mask.apply(scores.data(), h, row, rows, j, cols);
-        for (int64_t i = 0; i < rows; ++i) {
-          C* s = scores.data() + i * kKeys;
-          C highest = std::max(top[i], fold_max(s, padded));
-          C base = highest == kMinusInfinity<C> ? C(0) : highest;
-          C keep = std::exp(top[i] - base);
-          top[i] = highest;
-          total[i] = total[i] * keep + exponentials(s, padded, base);
-          if (keep != C(1)) {
-            C* o = sums.data() + i * z.value_width;
-            for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
+  const int64_t tiles = (z.rows + kRows - 1) / kRows;
+  // Heads that share key and value lie side by side: where they are one tile, those are read once for all.
+  const int64_t heads = z.group() * z.rows <= kRows ? z.group() : 1, most = std::min(kRows, heads * z.rows);
+  const double work =
+      static_cast<double>(most) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
+  parallel_for(
+      0, z.batch * z.heads / heads * tiles, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
+        std::vector<C> scores(static_cast<size_t>(most * kKeys)), sums(static_cast<size_t>(most * z.value_width)),
+            q_room, k_room, v_room;
+        C top[kRows], total[kRows];
+        for (int64_t t = first; t < last; ++t) {
+          const int64_t h = t / tiles * heads, row = t % tiles * kRows, of_head = std::min(kRows, z.rows - row);
+          const int64_t rows = of_head * heads, hk = z.shared_head(h);
+          std::fill(top, top + rows, kMinusInfinity<C>);
+          std::fill(total, total + rows, C(0));
+          std::fill(sums.begin(), sums.end(), C(0));
+          const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
+          int64_t end = mask.key_end(row + of_head, z.keys);
+          for (int64_t j = 0; j < end; j += kKeys) {
+            check_interrupt();
+            int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
+            const MatrixRef<C> k = key.rows(hk, j, cols, z.width, k_room);
+            const MatrixRef<C> v = value.rows(hk, j, cols, z.value_width, v_room);
+            gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k.data, 1, k.row}, C(0),
+                    scores.data(), kKeys);
+            for (int64_t i = 0; i < heads; ++i)
+              mask.apply(scores.data() + i * of_head * kKeys, h + i, row, of_head, j, cols);
+            for (int64_t i = 0; i < rows; ++i) {
+              C* s = scores.data() + i * kKeys;
+              C highest = std::max(top[i], fold_max(s, padded));
+              C base = highest == kMinusInfinity<C> ? C(0) : highest;
+              C keep = std::exp(top[i] - base);
+              top[i] = highest;
+              total[i] = total[i] * keep + exponentials(s, padded, base);
+              if (keep != C(1)) {
+                C* o = sums.data() + i * z.value_width;
+                for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
+              }
+            }
+            for (int64_t i = 0; i < heads; ++i)
+              drop(scores.data() + i * of_head * kKeys, kept, h + i, row, of_head, j, cols);
+            gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, v, C(1), sums.data(), z.value_width);
+          }
+          for (int64_t i = 0; i < rows; ++i) {
+            C share = total[i] == C(0) ? C(0) : C(1) / total[i];
+            const C* o = sums.data() + i * z.value_width;
+            T* to = output + (h * z.rows + row + i) * z.value_width;
+            for (int64_t d = 0; d < z.value_width; ++d) to[d] = T(o[d] * share);
+            logsumexp[h * z.rows + row + i] = total[i] == C(0) ? kMinusInfinity<C> : top[i] + std::log(total[i]);
           }
         }
-        drop(scores.data(), kept, h, row, rows, j, cols);
-        gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, {v, z.value_width, 1}, C(1), sums.data(),
-                z.value_width);
-      }
-      for (int64_t i = 0; i < rows; ++i) {
-        C share = total[i] == C(0) ? C(0) : C(1) / total[i];
-        const C* o = sums.data() + i * z.value_width;
-        T* to = output + (h * z.rows + row + i) * z.value_width;
-        for (int64_t d = 0; d < z.value_width; ++d) to[d] = T(o[d] * share);
-        logsumexp[h * z.rows + row + i] = total[i] == C(0) ? kMinusInfinity<C> : top[i] + std::log(total[i]);
-      }
-    }
-  });
+      });
 }
 
 // One head of key and value with the query's heads that share it: nothing else touches their gradients.
@@ -250,13 +292,12 @@ void attention_cpu(const Tensor& query_any, const Tensor& key_any, const Tensor&
                    const Tensor& logsumexp) {
   Sizes z(query_any, key_any, value_any);
   if (z.batch * z.heads * z.rows == 0) return;
-  const Tensor query = contiguous_or_copy(query_any), key = contiguous_or_copy(key_any),
-               value = contiguous_or_copy(value_any);
+  const Tensor query = contiguous_or_copy(query_any), key = in_order(key_any, z.rows),
+               value = in_order(value_any, z.rows);
   dispatch_floating(query.dtype(), [&]<class T>() {
     forward<T>(z, Mask<T>(attn_mask, is_causal, z.heads), scale, KeptWeights(kept, kept_scale, z.heads),
-               static_cast<const T*>(query.data_ptr()), static_cast<const T*>(key.data_ptr()),
-               static_cast<const T*>(value.data_ptr()), static_cast<T*>(output.data_ptr()),
-               static_cast<compute_t<T>*>(logsumexp.data_ptr()));
+               data_of<T>(query), Heads<T>(key), Heads<T>(value), target_of<T>(output),
+               target_of<compute_t<T>>(logsumexp));
   });
 }
 

@@ -300,6 +300,7 @@ bool grad_weight(const Geometry& g, const float* y, const float* x, float* w) {
       for (int64_t i = 0; i < g.n; ++i) {
         std::fill_n(sums, each * taps, Vector{});
         for (int64_t row = 0; row < s.out[0]; row += rows) {
+          check_interrupt();
           const int64_t count = std::min(rows, s.out[0] - row);
           band.fill(x + (i * g.ic + c) * in, row);
           for (int64_t e = 0; e < each; ++e) {

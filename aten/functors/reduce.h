@@ -4,8 +4,10 @@
 // element of two, so that step(a, join(x, y)) stands for step(step(a, x), y), `step4` is four steps for less than four,
 // and `step4_half` that for elements that float16 holds. `join4` makes one float of four elements, for step_joined to
 // take in, that is as good as four steps if it lies between kJoinedLeast and kJoinedMost, or if all four are zero.
-// kOnlyNonzero: step takes any type and only tests whether an element is zero. Fields are the row's further scalar
-// arguments.
+// Nonzero: a functor that only tests whether elements are zero, so its step takes any type; this is its part that is
+// the same for all types. Steps: the functor that is the same but for `finish`. Wide: the one whose loops serve on the
+// CPU for a type that is rarely reduced; kRare: 16-bit formats have no loops of their own. Both only where the order of
+// elements does not matter. Fields are the row's further scalar arguments.
 #pragma once
 
 #include <cstring>
@@ -46,17 +48,20 @@ struct sum {
 template <class T>
 struct nansum : sum<T> {
   using Acc = sum_t<T>;
+  using Steps = std::conditional_t<std::is_integral_v<T>, sum<T>, nansum>;
   TG_HD Acc step(Acc a, T x) const { return a + (x == x ? widen<Acc>(x) : Acc(0)); }
   T join(T x, T y) const = delete;  // the NaN of two infinities would be dropped
 };
 template <class T>
 struct mean : sum<T> {
   using Acc = sum_t<T>;
+  using Steps = sum<T>;
   TG_HD T finish(Acc a, int64_t n) const { return static_cast<T>(a / static_cast<double>(n)); }
 };
 template <class T>
 struct prod {
   using Acc = sum_t<T>;
+  using Wide = std::conditional_t<std::is_integral_v<T>, prod<int64_t>, prod>;
   TG_HD Acc identity() const { return Acc(1); }
   TG_HD Acc step(Acc a, T x) const { return math::mul(a, widen<Acc>(x)); }
   // The product of two float16 numbers is a float, exactly.
@@ -87,11 +92,10 @@ struct xor_sum {
   TG_HD int64_t finish(Acc a, int64_t) const { return a; }
 };
 
-template <class T>
-struct count_nonzero {
+struct nonzero_count {
   using Acc = int64_t;
+  using Nonzero = nonzero_count;
   TG_HD Acc identity() const { return 0; }
-  static constexpr bool kOnlyNonzero = true;
   template <class X>
   TG_HD Acc step(Acc a, X x) const {
     return a + (x != X(0));
@@ -106,6 +110,8 @@ struct count_nonzero {
   TG_HD Acc merge(Acc a, Acc b) const { return a + b; }
   TG_HD int64_t finish(Acc a, int64_t) const { return a; }
 };
+template <class T>
+struct count_nonzero : nonzero_count {};
 
 // The largest and the smallest element; NaN wins. The accumulator of float is float: nothing is rounded.
 template <class T, bool kLargest>
@@ -137,15 +143,21 @@ struct extreme {
   TG_HD T finish(Acc a, int64_t) const { return a; }
 };
 template <class T>
-struct amax : extreme<T, true> {};
+inline constexpr bool is_rare_integer = std::is_integral_v<T> && sizeof(T) < 4 && !std::is_same_v<T, uint8_t>;
 template <class T>
-struct amin : extreme<T, false> {};
+struct amax : extreme<T, true> {
+  using Wide = std::conditional_t<is_rare_integer<T>, amax<int32_t>, amax>;
+};
+template <class T>
+struct amin : extreme<T, false> {
+  using Wide = std::conditional_t<is_rare_integer<T>, amin<int32_t>, amin>;
+};
 // Bytes rather than bool as accumulators: loops over them vectorise.
 template <bool kAll>
 struct truths {
   using Acc = uint8_t;
+  using Nonzero = truths;
   TG_HD Acc identity() const { return kAll; }
-  static constexpr bool kOnlyNonzero = true;
   template <class X>
   TG_HD Acc step(Acc a, X x) const {
     return merge(a, static_cast<Acc>(x != X(0)));
@@ -174,6 +186,7 @@ struct norm_sum {
 };
 template <class T>
 struct norm_0 : norm_sum<T> {
+  static constexpr bool kRare = true;
   TG_HD double step(double a, T x) const { return a + (x != T(0) ? 1.0 : 0.0); }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(a); }
 };
@@ -227,7 +240,9 @@ struct norm_extreme {
 template <class T>
 struct norm_max : norm_extreme<T, true> {};
 template <class T>
-struct norm_min : norm_extreme<T, false> {};
+struct norm_min : norm_extreme<T, false> {
+  static constexpr bool kRare = true;
+};
 
 // Variance from the sums of d and d^2, the distances from the mean; `correction` is taken off the count.
 struct centered {

@@ -49,24 +49,26 @@ struct Lines {
   int64_t inner_stride() const { return inner.strides[0][inner.ndim - 1]; }
 };
 
-// One line: a stride that the compiler knows saves a multiplication per element.
+// Calls a functor for n elements of the tensor, whose places are listed from position `at` of the index on: the i-th is
+// at base + index[at + i] * stride + i * step.
+using Run = void (*)(const void* functor, char* base, const int64_t* index, int64_t stride, int64_t step, int64_t at,
+                     int64_t n);
 template <class T, class F>
-void each_target(char* base, const int64_t* index, int64_t stride, int64_t first, int64_t n, F&& f) {
-  serial_for(first, first + n, [&](int64_t begin, int64_t end) {
-    if (stride == static_cast<int64_t>(sizeof(T))) {
-      T* to = reinterpret_cast<T*>(base);
-      for (int64_t at = begin; at < end; ++at) f(to[index[at]], at);
-    } else {
-      for (int64_t at = begin; at < end; ++at) f(*reinterpret_cast<T*>(base + index[at] * stride), at);
-    }
-  });
+void run_targets(const void* functor, char* base, const int64_t* index, int64_t stride, int64_t step, int64_t at,
+                 int64_t n) {
+  const F f = *static_cast<const F*>(functor);
+  const int64_t end = at + n;
+  if (step == 0 && stride == static_cast<int64_t>(sizeof(T))) {  // known to the compiler: no multiplication per element
+    T* to = reinterpret_cast<T*>(base);
+    for (; at < end; ++at) f(to[index[at]], at);
+  } else {
+    for (; at < end; ++at, base += step) f(*reinterpret_cast<T*>(base + index[at] * stride), at);
+  }
 }
 
-// f(element of the tensor, position in the index) in the order of the index for each element of the tensor; work
-// is shared out by outer and inner elements, so that no two threads write one element. `start`: what a line is filled
-// with before (see starts_of_lines), or null.
-template <class T, class F>
-void for_targets(const Lines& lines, F&& f, const char* start = nullptr) {
+// Runs in the order of the index for each element of the tensor; work is shared out by outer and inner elements, so
+// that no two threads write one element. `start`: what a line is filled with before (see starts_of_lines), or null.
+void each_run(const Lines& lines, Run run, const void* functor, const char* start) {
   if (lines.empty()) return;
   const int64_t inner = lines.inner.numel, length = lines.length;
   const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / 64, 64));
@@ -82,7 +84,8 @@ void for_targets(const Lines& lines, F&& f, const char* start = nullptr) {
           serial_for(0, lines.size * lines.stride, [&](int64_t from, int64_t to) {
             std::memcpy(base + from, start + (base - lines.base) + from, static_cast<size_t>(to - from));
           });
-        each_target<T>(base, index, lines.stride, o * length, length, f);
+        serial_for(o * length, (o + 1) * length,
+                   [&](int64_t from, int64_t to) { run(functor, base, index, lines.stride, 0, from, to - from); });
         continue;
       }
       const int64_t step = lines.inner_stride();
@@ -90,11 +93,30 @@ void for_targets(const Lines& lines, F&& f, const char* start = nullptr) {
       for (int64_t j = 0; j < length && i0 < i1; ++j, done(i1 - i0)) {
         int64_t at = (o * length + j) * inner + i0;
         lines.inner.for_runs(i0, i1, [&](char* const* p, int64_t n) {
-          char* to = base + (p[0] - lines.base);
-          for (int64_t i = 0; i < n; ++i, ++at) f(*reinterpret_cast<T*>(to + index[at] * lines.stride + i * step), at);
+          run(functor, base + (p[0] - lines.base), index, lines.stride, step, at, n);
+          at += n;
         });
       }
     }
+  });
+}
+// f(element of the tensor, position in the index) for all.
+template <class T, class F>
+void for_targets(const Lines& lines, const F& f, const char* start = nullptr) {
+  each_run(lines, &run_targets<T, F>, &f, start);
+}
+// All of them become what `value` gives as a T.
+template <class Value>
+void fill_targets(const Lines& lines, DType dtype, Value&& value) {
+  alignas(16) char bytes[16];
+  dispatch_dtype(dtype, [&]<class T>() {
+    const T v = value.template operator()<T>();
+    std::memcpy(bytes, &v, sizeof v);
+  });
+  dispatch_bytes(element_size(dtype), [&]<class T>() {
+    T bits;
+    std::memcpy(&bits, bytes, sizeof(T));
+    for_targets<T>(lines, [bits](T& to, int64_t) { to = bits; });
   });
 }
 
@@ -136,20 +158,25 @@ Tensor source_rows(const Tensor& src, const Lines& lines, const Tensor& out) {
 }
 
 template <class F>
-void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, F&& f, const char* start = nullptr) {
+void for_source(const Lines& lines, const Tensor& out, const Tensor& rows, const F& f, const char* start = nullptr) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
-    const T* from = data_of<T>(rows);
-    for_targets<T>(lines, [&](T& to, int64_t at) { to = f(seen(to), seen(from[at])); }, start);
+    using U = std::conditional_t<F::kWraps, unsigned_t<T>, T>;
+    const U* from = data_of<U>(rows);
+    if constexpr (F::kWraps || !is_complex_type<T>)
+      for_targets<U>(lines, [f, from](U& to, int64_t at) { to = f(seen(to), seen(from[at])); }, start);
   });
 }
 
+// kWraps: on integers as on unsigned ones, and on complex numbers, too.
 struct Add {
+  static constexpr bool kWraps = true;
   template <class T>
   T operator()(T a, T b) const {
     return add_values(a, b);
   }
 };
 struct Multiply {
+  static constexpr bool kWraps = true;
   template <class T>
   T operator()(T a, T b) const {
     return mul_values(a, b);
@@ -158,19 +185,16 @@ struct Multiply {
 // NaN wins.
 template <bool kMax>
 struct Extreme {
+  static constexpr bool kWraps = false;
   template <class T>
   T operator()(T a, T b) const {
-    if constexpr (is_complex_type<T>) {
-      return a;
-    } else {
-      using C = compute_t<T>;
-      const C x = static_cast<C>(a), y = static_cast<C>(b);
-      if constexpr (std::is_floating_point_v<C>) {
-        if (std::isnan(x)) return a;
-        if (std::isnan(y)) return b;
-      }
-      return (kMax ? y > x : y < x) ? b : a;
+    using C = compute_t<T>;
+    const C x = static_cast<C>(a), y = static_cast<C>(b);
+    if constexpr (std::is_floating_point_v<C>) {
+      if (std::isnan(x)) return a;
+      if (std::isnan(y)) return b;
     }
+    return (kMax ? y > x : y < x) ? b : a;
   }
 };
 
@@ -207,7 +231,7 @@ void combine_at(float* sums, const int64_t* index, const float* part, int64_t n,
 
 // Lines of 16-bit numbers: each is combined in a copy in float, which is rounded once.
 template <class F>
-void combine_half_lines(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, F&& f) {
+void combine_half_lines(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, const F& f) {
   const ConvertRow widen = convert_row(DType::float32, out.dtype()), round = convert_row(out.dtype(), DType::float32);
   const auto* start = static_cast<const BFloat16*>(input.data_ptr());  // either format: 16 bits
   const auto* from = static_cast<const BFloat16*>(rows.data_ptr());
@@ -252,7 +276,7 @@ void scatter_half_lines(const Tensor& input, const Lines& lines, const Tensor& r
 // Columns of 16-bit numbers are combined in float, too, strip by strip. A strip of its own lies densely in the cache;
 // rows of the tensor can be a power of two apart, and then share few places of it.
 template <class F>
-void combine_half_columns(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, F&& f) {
+void combine_half_columns(const Tensor& input, const Lines& lines, const Tensor& rows, const Tensor& out, const F& f) {
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (is_half_type<T>) {
       const T *start = data_of<T>(input), *from = data_of<T>(rows);
@@ -285,7 +309,7 @@ void combine_half_columns(const Tensor& input, const Lines& lines, const Tensor&
 
 template <class F>
 void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out,
-             const char* op, F&& f) {
+             const char* op, const F& f) {
   if (dense_half_lines(input, dim, index, out)) {
     const Lines lines(out, dim, index, op);
     const int64_t inner = lines.inner.numel;
@@ -375,17 +399,14 @@ void scatter_src_cpu(const Tensor& input, int64_t dim, const Tensor& index, cons
   const char* start = starts_of_lines(input, out, lines);
   dispatch_bytes(out.itemsize(), [&]<class T>() {
     const T* from = data_of<T>(rows);
-    for_targets<T>(lines, [&](T& to, int64_t at) { to = from[at]; }, start);
+    for_targets<T>(lines, [from](T& to, int64_t at) { to = from[at]; }, start);
   });
 }
 
 void scatter_value_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Scalar& value, const Tensor& out) {
   const Lines lines(out, dim, index, "scatter");
   start_from(input, out);
-  dispatch_dtype(out.dtype(), [&]<class T>() {
-    const T v = value.to<T>();
-    for_targets<T>(lines, [v](T& to, int64_t) { to = v; });
-  });
+  fill_targets(lines, out.dtype(), [&]<class T>() { return value.to<T>(); });
 }
 
 void scatter_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& src, const Tensor& out) {
@@ -406,8 +427,9 @@ void scatter_value_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& in
   start_from(input, out);
   const bool add = reduce == "add";
   dispatch_dtype(out.dtype(), [&]<class T>() {
-    const T v = value.to<T>();
-    for_targets<T>(lines, [v, add](T& to, int64_t) { to = add ? add_values(seen(to), v) : mul_values(seen(to), v); });
+    using U = unsigned_t<T>;
+    const U v = static_cast<U>(value.to<T>());
+    for_targets<U>(lines, [v, add](U& to, int64_t) { to = add ? add_values(seen(to), v) : mul_values(seen(to), v); });
   });
 }
 
@@ -421,11 +443,7 @@ void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, c
   const Tensor rows = source_rows(src, lines, sums);
   start_from(input, sums);
   if (lines.empty()) return target.finish();
-  if (!include_self)
-    dispatch_dtype(sums.dtype(), [&]<class T>() {
-      const T start = identity<T>(reduce);
-      for_targets<T>(lines, [start](T& to, int64_t) { to = start; });
-    });
+  if (!include_self) fill_targets(lines, sums.dtype(), [&]<class T>() { return identity<T>(reduce); });
   with_combination(reduce, [&](auto f) { for_source(lines, sums, rows, f); });
   if (reduce != "mean") return target.finish();
   Tensor count = empty_tensor(out.sizes(), DType::int64);

@@ -46,9 +46,8 @@ void start_from(const Tensor& input, const Tensor& out) {
 }
 
 void write_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows) {
-  dispatch_bytes(rows.itemsize(), [&]<class T>() {
-    write_places<T>(loop, places, static_cast<const T*>(rows.data_ptr()), [](T& to, const T* from) { to = *from; });
-  });
+  dispatch_bytes(rows.itemsize(),
+                 [&]<class T>() { write_places<T>(loop, places, rows, [](T& to, const T* from) { to = *from; }); });
 }
 
 // Adds an element, and of the 16-bit formats a run of them.
@@ -63,8 +62,10 @@ struct AddTo {
 };
 
 void add_rows(const PlaceLoop& loop, const Places& places, const Tensor& rows) {
-  dispatch_dtype(rows.dtype(),
-                 [&]<class T>() { write_places<T>(loop, places, static_cast<const T*>(rows.data_ptr()), AddTo<T>{}); });
+  dispatch_dtype(rows.dtype(), [&]<class T>() {
+    using U = unsigned_t<T>;
+    write_places<U>(loop, places, rows, AddTo<U>{});
+  });
 }
 
 }  // namespace
@@ -103,9 +104,10 @@ void index_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const 
   start_from(input, out);
   if (alpha == Scalar(1)) return add_rows(v.loop, v.places, rows);
   dispatch_dtype(rows.dtype(), [&]<class T>() {
-    const T a = alpha.to<T>();
-    write_places<T>(v.loop, v.places, static_cast<const T*>(rows.data_ptr()),
-                    [a](T& to, const T* from) { to = add_values(seen(to), mul_values(a, seen(*from))); });
+    using U = unsigned_t<T>;
+    const U a = static_cast<U>(alpha.to<T>());
+    write_places<U>(v.loop, v.places, rows,
+                    [a](U& to, const U* from) { to = add_values(seen(to), mul_values(a, seen(*from))); });
   });
 }
 
@@ -124,7 +126,7 @@ void index_fill_cpu(const Tensor& input, int64_t dim, const Tensor& index, const
   dispatch_bytes(out.itemsize(), [&]<class T>() {
     T bits;
     std::memcpy(&bits, bytes, sizeof(T));
-    write_places<T>(v.loop, v.places, nullptr, [bits](T& to, const T*) { to = bits; });
+    write_places<T>(v.loop, v.places, Tensor(), [bits](T& to, const T*) { to = bits; });
   });
 }
 

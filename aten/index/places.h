@@ -209,55 +209,85 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
   });
 }
 
-// f(tensor[o, places[k], i], rows[o, k, i]) for all, with rows of T; null rows: f(element, nullptr). Where f has
-// `run`, that takes n elements side by side.
-template <class T, class F>
-void write_places(const PlaceLoop& loop, const Places& places, const T* rows, F&& f) {
-  const int64_t count = places.count(), inner = loop.inner.numel;
+// What a kernel does with elements of the tensor and of the rows, which may be null.
+struct PlaceWriter {
+  const void* functor;
+  // For each k < count the n elements from to + offsets[k] on, with those from rows + k * row_bytes on.
+  void (*dense)(const void* functor, char* to, const int64_t* offsets, int64_t count, const char* rows,
+                int64_t row_bytes, int64_t n);
+  // n elements, `stride` bytes apart.
+  void (*strided)(const void* functor, char* to, int64_t stride, const char* row, int64_t n);
+};
+
+// For all writer(tensor[o, places[k], i], rows[o, k, i]).
+[[gnu::noinline]] inline void write_places(const PlaceLoop& loop, const Places& places, const char* rows,
+                                           const PlaceWriter& writer) {
+  const int64_t count = places.count(), inner = loop.inner.numel, item = static_cast<int64_t>(loop.itemsize);
   if (count == 0 || inner == 0) return;
   // Inner elements are cut into pieces of at least a cache line if there are too few outer ones for all threads. Sums
   // do not depend on it.
-  const int64_t threads = get_num_threads(), per_piece = std::max<int64_t>(64 / static_cast<int64_t>(sizeof(T)), 16);
+  const int64_t threads = get_num_threads(), per_piece = std::max<int64_t>(64 / item, 16);
   const int64_t wanted =
       threads == 1 ? 1 : (4 * threads + loop.outer.numel - 1) / std::max<int64_t>(loop.outer.numel, 1);
   const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / per_piece, wanted));
-  const int64_t piece = (inner + pieces - 1) / pieces;
+  const int64_t piece = (inner + pieces - 1) / pieces, row_bytes = inner * item;
   const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, piece * count));
   const int64_t* at = places.all();
   const bool dense = loop.inner_dense();
   parallel_for(0, loop.outer.numel * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / pieces, i0 = unit % pieces * piece, i1 = std::min(inner, i0 + piece);
+      if (i0 >= i1) continue;
       char* to = loop.base + loop.outer_offset(o);
-      const T* row = rows ? rows + o * count * inner : nullptr;
-      if (inner == 1) {
-        for (int64_t k = 0; k < count; ++k) f(*reinterpret_cast<T*>(to + at[k]), row ? row + k : nullptr);
+      const char* row = rows ? rows + o * count * row_bytes + i0 * item : nullptr;
+      if (dense) {
+        writer.dense(writer.functor, to + i0 * item, at, count, row, row_bytes, i1 - i0);
         continue;
       }
-      for (int64_t k = 0; k < count && i0 < i1; ++k) {
-        char* place = to + at[k];
-        const T* r = row ? row + k * inner + i0 : nullptr;
-        auto run = [&](T* t, int64_t n) {
-          if constexpr (requires { f.run(t, r, n); })
-            f.run(t, r, n);
-          else
-            for (int64_t i = 0; i < n; ++i) f(t[i], r ? r + i : nullptr);
-        };
-        if (dense) {
-          run(reinterpret_cast<T*>(place) + i0, i1 - i0);
-          continue;
-        }
+      for (int64_t k = 0; k < count; ++k) {
+        const char* r = row ? row + k * row_bytes : nullptr;
         loop.inner_runs(i0, i1, [&](int64_t offset, int64_t stride, int64_t n) {
-          if (stride == static_cast<int64_t>(sizeof(T))) {
-            run(reinterpret_cast<T*>(place + offset), n);
-          } else {
-            for (int64_t i = 0; i < n; ++i) f(*reinterpret_cast<T*>(place + offset + i * stride), r ? r + i : nullptr);
-          }
-          if (r) r += n;
+          writer.strided(writer.functor, to + at[k] + offset, stride, r, n);
+          if (r) r += n * item;
         });
       }
     }
   });
+}
+
+// f(element, element of rows or null) for all, with elements of T. Where f has `run`, that takes n elements side by
+// side.
+template <class T, class F>
+struct PlaceFunctor {
+  TG_INLINE static void run(const F& f, T* to, const T* row, int64_t n) {
+    if constexpr (requires { f.run(to, row, n); })
+      f.run(to, row, n);
+    else
+      for (int64_t i = 0; i < n; ++i) f(to[i], row ? row + i : nullptr);
+  }
+  static void dense(const void* functor, char* to, const int64_t* offsets, int64_t count, const char* rows,
+                    int64_t row_bytes, int64_t n) {
+    const F f = *static_cast<const F*>(functor);
+    const T* row = reinterpret_cast<const T*>(rows);
+    if (n == 1 && row_bytes == static_cast<int64_t>(sizeof(T))) {
+      for (int64_t k = 0; k < count; ++k) f(*reinterpret_cast<T*>(to + offsets[k]), row ? row + k : nullptr);
+      return;
+    }
+    const int64_t step = row_bytes / static_cast<int64_t>(sizeof(T));
+    for (int64_t k = 0; k < count; ++k)
+      run(f, reinterpret_cast<T*>(to + offsets[k]), row ? row + k * step : nullptr, n);
+  }
+  static void strided(const void* functor, char* to, int64_t stride, const char* rows, int64_t n) {
+    const F f = *static_cast<const F*>(functor);
+    const T* row = reinterpret_cast<const T*>(rows);
+    if (stride == static_cast<int64_t>(sizeof(T))) return run(f, reinterpret_cast<T*>(to), row, n);
+    for (int64_t i = 0; i < n; ++i) f(*reinterpret_cast<T*>(to + i * stride), row ? row + i : nullptr);
+  }
+};
+template <class T, class F>
+void write_places(const PlaceLoop& loop, const Places& places, const Tensor& rows, const F& f) {
+  const char* from = rows.defined() ? static_cast<const char*>(rows.data_ptr()) : nullptr;
+  write_places(loop, places, from, {&f, &PlaceFunctor<T, F>::dense, &PlaceFunctor<T, F>::strided});
 }
 
 // a + b in the arithmetic of T; bool: or.
@@ -276,6 +306,10 @@ inline T mul_values(T a, T b) {
     return T(static_cast<float>(a) * static_cast<float>(b));
   else if constexpr (std::is_same_v<T, bool>)
     return a && b;
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(1U * a * b);  // 16-bit ones would be widened to int, which may not wrap around
+  else if constexpr (is_complex_type<T>)
+    return complex_product(a, b);
   else
     return static_cast<T>(a * b);
 }

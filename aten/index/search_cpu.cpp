@@ -16,43 +16,43 @@ namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
-// Insertion positions of n values in one sequence, many at once: all take the same number of steps, so the loops are
-// vectorised, independent and branch-free. NaN in the sequence comes after all others, so plain comparisons suffice for
-// values that are not NaN. P: an integer type that holds a position.
-template <bool kRight, class P, class T, class I>
-void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_t n) {
-  constexpr int64_t kTogether = 64;
-  if (length == 0) {
-    std::fill_n(to, n, I(0));
-    return;
-  }
+constexpr int64_t kTogether = 64;
+
+// Insertion positions of at most kTogether values in one sequence, which is not empty: all take the same number of
+// steps, so the loops are vectorised, independent and branch-free. NaN in the sequence comes after all others, so plain
+// comparisons suffice for values that are not NaN.
+template <bool kRight, class T>
+void places_together(const T* sequence, int32_t length, const T* values, int32_t* to, int64_t n) {
   auto before = [](T x, T y) { return kRight ? x <= y : x < y; };
-  for (int64_t first = 0; first < n; first += kTogether) {
-    T v[kTogether];
-    P low[kTogether] = {};
-    const int64_t m = std::min(kTogether, n - first);
-    for (int64_t k = 0; k < kTogether; ++k) v[k] = values[first + std::min(k, m - 1)];
-    for (P rest = static_cast<P>(length); rest > 1; rest -= rest / 2) {
-      const P half = rest / 2;
-      for (int64_t k = 0; k < kTogether; ++k) low[k] += half & -P(before(sequence[low[k] + half - 1], v[k]));
-    }
-    for (int64_t k = 0; k < m; ++k) {
-      to[first + k] = static_cast<I>(low[k] + before(sequence[low[k]], v[k]));
-      if constexpr (std::is_floating_point_v<T>)
-        if (TG_UNLIKELY(v[k] != v[k]))
-          to[first + k] = static_cast<I>(place_of(v[k], length, kRight, [&](int64_t i) { return sequence[i]; }));
-    }
+  T v[kTogether];
+  int32_t low[kTogether] = {};
+  for (int64_t k = 0; k < kTogether; ++k) v[k] = values[std::min(k, n - 1)];
+  for (int32_t rest = length; rest > 1; rest -= rest / 2) {
+    const int32_t half = rest / 2;
+    for (int64_t k = 0; k < kTogether; ++k) low[k] += half & -int32_t(before(sequence[low[k] + half - 1], v[k]));
+  }
+  for (int64_t k = 0; k < n; ++k) {
+    to[k] = low[k] + before(sequence[low[k]], v[k]);
+    if constexpr (std::is_floating_point_v<T>)
+      if (TG_UNLIKELY(v[k] != v[k]))
+        to[k] = static_cast<int32_t>(place_of(v[k], length, kRight, [&](int64_t i) { return sequence[i]; }));
   }
 }
 
 template <class T, class I>
 void places_of(const T* sequence, int64_t length, const T* values, I* to, int64_t n, bool right) {
-  if (length > INT32_MAX)
-    right ? places_of<true, int64_t>(sequence, length, values, to, n)
-          : places_of<false, int64_t>(sequence, length, values, to, n);
-  else
-    right ? places_of<true, int32_t>(sequence, length, values, to, n)
-          : places_of<false, int32_t>(sequence, length, values, to, n);
+  if (length == 0 || length > INT32_MAX) {
+    for (int64_t k = 0; k < n; ++k)
+      to[k] = static_cast<I>(place_of(values[k], length, right, [&](int64_t i) { return sequence[i]; }));
+    return;
+  }
+  const auto find = right ? &places_together<true, T> : &places_together<false, T>;
+  int32_t places[kTogether];
+  for (int64_t first = 0; first < n; first += kTogether) {
+    const int64_t m = std::min(kTogether, n - first);
+    find(sequence, static_cast<int32_t>(length), values + first, places, m);
+    std::copy_n(places, m, to + first);
+  }
 }
 
 void search(const Tensor& sequence, const Tensor& values, bool right, const Tensor& sorter, const Tensor& out) {

@@ -61,16 +61,9 @@ void run_loops(const reduce::Iterator& it, const Loops& loops, const void* funct
 template <class T, class F, class In>
 struct OnePass {
   using Acc = typename F::Acc;
-  // Functors that only test whether an element is zero get its bits without the sign.
-  static constexpr bool kBits = is_half_type<In> && requires { F::kOnlyNonzero; };
-  static constexpr bool kBlocks = is_half_type<In> && !kBits;
+  static constexpr bool kBlocks = is_half_type<In>;
   static constexpr bool kEight = kBlocks && requires(F f, T x) { f.join(x, x); };
-  static auto in(const stored_t<In>& x) {
-    if constexpr (kBits)
-      return static_cast<uint16_t>(x.bits << 1);
-    else
-      return static_cast<T>(value_of<In>(x));
-  }
+  static T in(const stored_t<In>& x) { return static_cast<T>(value_of<In>(x)); }
 
   [[gnu::flatten]] static void start(const void* functor, int, char* acc, int64_t n, const char*, bool, int64_t) {
     std::fill_n(reinterpret_cast<Acc*>(acc), n, static_cast<const F*>(functor)->identity());
@@ -304,16 +297,80 @@ struct OnePass {
     auto* o = reinterpret_cast<decltype(f.finish(a[0], count))*>(out);
     for (int64_t j = 0; j < n; ++j) o[j] = f.finish(a[j], count);
   }
-  using Result = decltype(std::declval<F>().finish(std::declval<Acc>(), int64_t{}));
-  static constexpr Loops loops{
-      1, sizeof(Acc), 1, dtype_of_v<In>, dtype_of_v<Result>, &start, &columns, &rows, &merge, &fold, &finish, &lines};
 };
+
+template <class F>
+struct StepsOf {
+  using type = F;
+};
+template <class F>
+  requires requires { typename F::Steps; }
+struct StepsOf<F> {
+  using type = typename F::Steps;
+};
+
+template <class T, class F, class In>
+constexpr Loops one_pass_loops() {
+  using Steps = typename StepsOf<F>::type;
+  static_assert(std::is_same_v<F, Steps> || std::is_empty_v<F>);  // one stands for the other
+  using P = OnePass<T, Steps, In>;
+  using Result = decltype(std::declval<F>().finish(std::declval<typename F::Acc>(), int64_t{}));
+  return {1,
+          sizeof(typename F::Acc),
+          1,
+          dtype_of_v<In>,
+          dtype_of_v<Result>,
+          &P::start,
+          &P::columns,
+          &P::rows,
+          &P::merge,
+          &P::fold,
+          &OnePass<T, F, In>::finish,
+          &P::lines};
+}
+
+// A functor that only tests whether elements are zero reads them as bits, so that it has loops per size and not per
+// dtype. `mask` leaves out the signs of floating ones.
+template <class F>
+struct OfBits : F {
+  uint64_t mask;
+  template <class X>
+  TG_INLINE X bits(X x) const {
+    if constexpr (std::is_integral_v<X>)
+      return static_cast<X>(x & mask);
+    else
+      return x;
+  }
+  template <class X>
+  TG_INLINE auto step(typename F::Acc a, X x) const {
+    return F::step(a, bits(x));
+  }
+  template <class X>
+  TG_INLINE auto step4(typename F::Acc a, X x, X y, X z, X w) const
+    requires requires(F f) { f.step4(a, x, y, z, w); }
+  {
+    return F::step4(a, bits(x), bits(y), bits(z), bits(w));
+  }
+};
+template <class F>
+void run_on_bits(const reduce::Iterator& it, DType dtype) {
+  const bool floats = is_floating_point(dtype) || is_complex(dtype);
+  dispatch_bytes(dtype, [&]<class Bits>() {
+    constexpr uint64_t kAll = sizeof(Bits) < 8 ? (uint64_t{1} << 8 * (sizeof(Bits) % 8)) - 1 : ~uint64_t{0};
+    // A complex64 is two floats, and a complex128 comes as such.
+    const uint64_t signs = dtype == DType::complex64 ? uint64_t{0x80000000'80000000} : floats ? kAll - kAll / 2 : 0;
+    const OfBits<F> functor{{}, kAll & ~signs};
+    Loops loops = one_pass_loops<Bits, OfBits<F>, Bits>();
+    loops.input = dtype;
+    run_loops(it, loops, &functor);
+  });
+}
 
 // Loops of a functor that needs the mean first (variance): pass 0 sums; pass 1 sums d and d^2 of the distances d
 // from that mean, whose rounding the sum of d takes out again (Chan, Golub and LeVeque, The American Statistician
 // 37 (1983), the corrected two-pass algorithm). Planes: the mean, sum of d, sum of d^2.
-template <class T, class F, class In>
-struct Centered {
+template <class T, class In>
+struct Distances {
   [[gnu::flatten]] static void start(const void*, int pass, char* acc, int64_t n, const char* before, bool one_for_all,
                                      int64_t count) {
     double* a = reinterpret_cast<double*>(acc);
@@ -407,14 +464,19 @@ struct Centered {
       for (int n = kLanes / 2; n > 0; n /= 2)
         for (int l = 0; l < n; ++l) a[plane * kBlock + l] += a[plane * kBlock + l + n];
   }
+};
+
+template <class T, class F, class In>
+struct Centered : Distances<T, In> {
+  using D = Distances<T, In>;
   static void finish(const void* functor, const char* acc, char* out, int64_t n, int64_t count) {
     const F f = *static_cast<const F*>(functor);
     const double* a = reinterpret_cast<const double*>(acc);
     T* o = reinterpret_cast<T*>(out);
     for (int64_t j = 0; j < n; ++j) o[j] = f.finish(a[j + kBlock], a[j + 2 * kBlock], count);
   }
-  static constexpr Loops loops{2,        sizeof(double), 3,      dtype_of_v<In>, dtype_of_v<T>, &start,
-                               &columns, &rows,          &merge, &fold,          &finish,       nullptr};
+  static constexpr Loops loops{2,           sizeof(double), 3,         dtype_of_v<In>, dtype_of_v<T>, &D::start,
+                               &D::columns, &D::rows,       &D::merge, &D::fold,       &finish,       nullptr};
 };
 
 template <class T, class F, class In>
@@ -422,17 +484,35 @@ void run_on(const reduce::Iterator& it, const F& functor) {
   if constexpr (requires { F::kCentered; })
     run_loops(it, Centered<T, F, In>::loops, &functor);
   else
-    run_loops(it, OnePass<T, F, In>::loops, &functor);
+    run_loops(it, one_pass_loops<T, F, In>(), &functor);
 }
+
+template <class F>
+struct ElementOf;
+template <template <class> class F, class T>
+struct ElementOf<F<T>> {
+  using type = T;
+};
+template <class F>
+inline constexpr bool has_wide = false;
+template <class F>
+  requires requires { typename F::Wide; }
+inline constexpr bool has_wide<F> = !std::is_same_v<typename F::Wide, F>;
 
 // The 16-bit formats have loops of their own: staging them would take as long as a reduction of float elements.
 template <class T, class F>
 void run(const reduce::Iterator& it, const F& functor) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (it.input_dtype == DType::bfloat16) return run_on<T, F, BFloat16>(it, functor);
-    if (it.input_dtype == DType::float16) return run_on<T, F, Half>(it, functor);
+  if constexpr (requires { typename F::Nonzero; }) {
+    return run_on_bits<typename F::Nonzero>(it, is_half(it.input_dtype) ? it.input_dtype : dtype_of_v<T>);
+  } else if constexpr (has_wide<F>) {
+    return run<typename ElementOf<typename F::Wide>::type>(it, typename F::Wide{});
+  } else {
+    if constexpr (std::is_same_v<T, float> && !requires { F::kRare; }) {
+      if (it.input_dtype == DType::bfloat16) return run_on<T, F, BFloat16>(it, functor);
+      if (it.input_dtype == DType::float16) return run_on<T, F, Half>(it, functor);
+    }
+    run_on<T, F, T>(it, functor);
   }
-  run_on<T, F, T>(it, functor);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA::reduce_rows

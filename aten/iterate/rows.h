@@ -22,7 +22,7 @@
 namespace tapegrad::cpu::TG_ISA::rows {
 
 // Elements per call are a multiple of this: the lanes of the widest float vector.
-inline constexpr int64_t kLane = 16;
+inline constexpr int64_t kLane = half_blocks::kBlock;
 
 // `functor` points to the functor, `out` and `in` to contiguous arrays.
 using Loop = void (*)(const void* functor, char* out, const char* const* in, int64_t n);
@@ -97,7 +97,6 @@ __attribute__((flatten)) void loop(const void* functor, char* out, const char* c
 // it has.
 template <int N, class S, unsigned kConstants, class F>
 __attribute__((flatten)) void loop16(const void* functor, char* out, const char* const* in, int64_t n) {
-  static_assert(half_blocks::kBlock == kLane);
   const F fn = *static_cast<const F*>(functor);
   auto is_constant = [](int k) { return kConstants >> k & 1; };
   alignas(64) float numbers[N][kLane];

@@ -23,6 +23,7 @@ constexpr int kRows = 8;                   // at a time
 constexpr int kMostRows = 16;
 constexpr int kMostLines = 4;    // rows of a, where b has contiguous rows
 constexpr int64_t kWide = 2048;  // columns at a time there
+constexpr int64_t kLines = 840;  // rows of b at a time there: a multiple of what add_block takes together
 
 // A step of weights as floats; those of bfloat16 in the order of load_deinterleaved.
 template <class T>
@@ -144,10 +145,12 @@ void by_columns(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b,
     for (int64_t j = first; j < last; j += kColumns) {
       const int64_t columns = std::min(kColumns, last - j);
       std::memset(static_cast<void*>(sums), 0, static_cast<size_t>((m + kRows - 1) / kRows) * sizeof(sums[0]));
-      for (int64_t p = 0; p < k; p += depth)
+      for (int64_t p = 0; p < k; p += depth) {
+        check_interrupt();
         for (int64_t i = 0; i < m; i += kRows)
           add_rows(std::min<int64_t>(kRows, m - i), columns, std::min(depth, k - p), rows + i * padded + p, padded,
                    b.data + j * b.col + p, b.col, sums[i / kRows]);
+      }
       for (int64_t i = 0; i < m; ++i)
         for (int64_t l = 0; l < columns; ++l) finish(i, j + l, total(sums[i / kRows][l][i % kRows]));
     }
@@ -204,20 +207,28 @@ void by_lines(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, c
   const int64_t share = (n / get_num_threads() + 63) / 64 * 64;
   const int64_t width = std::clamp<int64_t>(share, 256, kWide), blocks = (n + width - 1) / width;
   parallel_for(0, blocks, std::max<int64_t>(1, (int64_t{1} << 17) / (width * k)), [&](int64_t first, int64_t last) {
-    alignas(64) float sums[kMostLines][kWide];
+    alignas(64) float sums[kMostLines][kWide], totals[kMostLines][kWide];  // of kLines rows, of all: sums stay exact
     for (int64_t block = first; block < last; ++block) {
       const int64_t j = block * width, columns = std::min(width, n - j);
-      for (int64_t i = 0; i < m; ++i) std::fill_n(sums[i], columns, 0.0f);
-      if (m == 1)
-        add_block<1>(columns, k, a, b.data + j, b.row, sums);
-      else if (m == 2)
-        add_block<2>(columns, k, a, b.data + j, b.row, sums);
-      else if (m == 3)
-        add_block<3>(columns, k, a, b.data + j, b.row, sums);
-      else
-        add_block<4>(columns, k, a, b.data + j, b.row, sums);
+      for (int64_t p = 0; p < k; p += kLines) {
+        check_interrupt();
+        for (int64_t i = 0; i < m; ++i) std::fill_n(sums[i], columns, 0.0f);
+        const MatrixRef<T> x{a.data + p * a.col, a.row, a.col};
+        const T* lines = b.data + p * b.row + j;
+        const int64_t many = std::min(kLines, k - p);
+        if (m == 1)
+          add_block<1>(columns, many, x, lines, b.row, sums);
+        else if (m == 2)
+          add_block<2>(columns, many, x, lines, b.row, sums);
+        else if (m == 3)
+          add_block<3>(columns, many, x, lines, b.row, sums);
+        else
+          add_block<4>(columns, many, x, lines, b.row, sums);
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t l = 0; l < columns; ++l) totals[i][l] = p == 0 ? sums[i][l] : totals[i][l] + sums[i][l];
+      }
       for (int64_t i = 0; i < m; ++i)
-        for (int64_t l = 0; l < columns; ++l) finish(i, j + l, sums[i][l]);
+        for (int64_t l = 0; l < columns; ++l) finish(i, j + l, totals[i][l]);
     }
   });
 }

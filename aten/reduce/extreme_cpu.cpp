@@ -155,12 +155,20 @@ template <class S, bool kMax, class Index>
 }
 template <class S, bool kMax>
 void places_in_strip(const S* x, int64_t n, int64_t stride, int64_t m, int64_t* places) {
-  if (sizeof(S) == 2 && n <= std::numeric_limits<int16_t>::max())
-    places_in_columns<S, kMax, int16_t>(x, n, stride, m, places);
-  else if (n <= std::numeric_limits<int32_t>::max())
-    places_in_columns<S, kMax, int32_t>(x, n, stride, m, places);
-  else
-    places_in_columns<S, kMax, int64_t>(x, n, stride, m, places);
+  if constexpr (sizeof(S) == 2)
+    if (n <= std::numeric_limits<int16_t>::max()) return places_in_columns<S, kMax, int16_t>(x, n, stride, m, places);
+  constexpr int64_t kRows = int64_t{1} << 30;  // more of them than an index can tell apart go in chunks
+  places_in_columns<S, kMax, int32_t>(x, std::min(n, kRows), stride, m, places);
+  for (int64_t first = kRows; first < n; first += kRows) {
+    int64_t more[kBlock];
+    places_in_columns<S, kMax, int32_t>(x + first * stride, std::min(n - first, kRows), stride, m, more);
+    for (int64_t j = 0; j < m; ++j) {
+      using T = compute_t<S>;
+      const int64_t place = first + more[j];
+      if (beats<T, kMax>(static_cast<T>(x[place * stride + j]), static_cast<T>(x[places[j] * stride + j])))
+        places[j] = place;
+    }
+  }
 }
 
 template <class S, bool kMax>

@@ -14,9 +14,9 @@
 
 namespace tapegrad::cpu::TG_ISA {
 
-inline constexpr int64_t kLanes = 16;     // what the loops over lanes work on at a time
-inline constexpr int64_t kMaxLanes = 64;  // of a tile
-inline constexpr int64_t kSteps = 64;     // of a tile
+inline constexpr int64_t kLanes = half_blocks::kBlock;  // what the loops over lanes work on at a time
+inline constexpr int64_t kMaxLanes = 64;                // of a tile
+inline constexpr int64_t kSteps = 64;                   // of a tile
 
 // Lines that are scanned together.
 struct LaneGroup {
@@ -82,9 +82,10 @@ inline bool pairs_fit(const LaneGroup& g, int64_t steps) {
   return std::is_same_v<B, float> && kInPairs<T> && g.width == kLanes && steps % (2 * kLanes) == 0;
 }
 
-// tile[i][j] = element `first + i` of line j
+// tile[i][j] = element `first + i` of line j. Not inlined: most of the code of a scan, and a call per tile costs
+// nothing.
 template <class B, class T>
-void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t steps) {
+[[gnu::noinline, gnu::noclone]] void read_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t steps) {
   const int64_t lanes = g.lanes();
   if (g.step == 1 && g.width == 1) {
     blocks::copy(steps, tile, x + g.start[0] + first);
@@ -118,7 +119,7 @@ void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t s
 }
 
 template <class B, class T>
-void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t steps) {
+[[gnu::noinline, gnu::noclone]] void write_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t steps) {
   const int64_t lanes = g.lanes();
   if (g.step == 1 && g.width == 1) {
     blocks::copy(steps, x + g.start[0] + first, tile);
@@ -145,13 +146,38 @@ void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t 
   }
 }
 
+// A tile that is not converted is moved as bits: types of one size share the code.
+template <class B, class T, class F>
+inline void as_moved(F&& f) {
+  if constexpr (!std::is_same_v<B, T> || sizeof(T) > 8)
+    f.template operator()<B, T>();
+  else if constexpr (sizeof(T) >= 4)
+    f.template operator()<TileBits<T>, TileBits<T>>();
+  else if constexpr (sizeof(T) == 2)
+    f.template operator()<uint16_t, uint16_t>();
+  else
+    f.template operator()<uint8_t, uint8_t>();
+}
+template <class B, class T>
+inline void load_tile(B* tile, const T* x, const LaneGroup& g, int64_t first, int64_t steps) {
+  as_moved<B, T>([&]<class To, class From>() {
+    read_tile(reinterpret_cast<To*>(tile), reinterpret_cast<const From*>(x), g, first, steps);
+  });
+}
+template <class B, class T>
+inline void store_tile(const B* tile, T* x, const LaneGroup& g, int64_t first, int64_t steps) {
+  as_moved<B, T>([&]<class From, class To>() {
+    write_tile(reinterpret_cast<const From*>(tile), reinterpret_cast<To*>(x), g, first, steps);
+  });
+}
+
 // Lines of at least this length, where there are few of them, can be cut into lanes by operators that allow it.
 inline constexpr int64_t kChunk = kLanes * kSteps;
 inline bool few_and_long(const Extent& e) { return e.inner == 1 && e.outer < kLanes && e.n >= kChunk; }
 
-// Calls f(group) for groups that make up all lines; `one_by_one`: of a single line each.
-template <class F>
-void each_group(const Extent& e, bool one_by_one, F&& f) {
+// Calls f(context, group) for groups that make up all lines; `one_by_one`: of a single line each.
+[[gnu::noinline]] inline void each_group(const Extent& e, bool one_by_one, void (*f)(const void*, const LaneGroup&),
+                                         const void* context) {
   constexpr int64_t kGrain = 16384;  // elements
   if (e.outer == 0 || e.n == 0 || e.inner == 0) return;
   const bool columns = e.inner >= kLanes || (e.inner > 1 && e.outer == 1);
@@ -169,9 +195,13 @@ void each_group(const Extent& e, bool one_by_one, F&& f) {
       for (int64_t j = 0; j < g.width; ++j)
         g.start[j] = columns ? k / strips * e.n * e.inner + first + j
                              : (first + j) / e.inner * e.n * e.inner + (first + j) % e.inner;
-      f(static_cast<const LaneGroup&>(g));
+      f(context, g);
     }
   });
+}
+template <class F>
+void each_group(const Extent& e, bool one_by_one, const F& f) {
+  each_group(e, one_by_one, [](const void* c, const LaneGroup& g) { (*static_cast<const F*>(c))(g); }, &f);
 }
 
 // The lines that one chunk of a long line is cut into.

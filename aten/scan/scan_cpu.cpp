@@ -12,7 +12,9 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/log_add.h"
 #include "tapegrad/aten/iterate/only_element.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/scan/lanes.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -29,6 +31,8 @@ struct Multiply {
   static void apply(V& s, const V& x) {
     if constexpr (std::is_integral_v<V>)
       s = static_cast<V>(1U * s * x);  // small types would be widened to int, which may not wrap around
+    else if constexpr (is_complex_type<V>)
+      s = complex_product(s, x);
     else
       s = static_cast<V>(s * x);
   }
@@ -74,17 +78,6 @@ inline void add_row(Pack<C>& sums, const B* row) {
   }
 }
 
-// The type of a tile: integers wrap around, so they are added as unsigned ones.
-template <class T>
-struct Unsigned {
-  using type = T;
-};
-template <class T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-struct Unsigned<T> {
-  using type = std::make_unsigned_t<T>;
-};
-
 // One long line as kLanes lanes at a time: their sums first, then the lanes from where the sums put them. Not for
 // products, whose parts may overflow where the whole does not; sums of float in double cannot. Chunks are summed up in
 // the same way by one thread as by many.
@@ -127,26 +120,34 @@ void sum_line(const T* x, T* out, int64_t n) {
   }
 }
 
-template <class Op, class T>
-void scan(const T* x, T* out, const Extent& e, int start) {
-  using B = compute_t<T>;
-  using C = std::conditional_t<std::is_same_v<T, float>, double, B>;
-  constexpr bool kCuts = std::is_same_v<Op, Add> && kHasPacks<B> && !std::is_same_v<T, double>;
-  const bool cut = kCuts && few_and_long(e);
+// What depends on the operator in a scan of T.
+template <class T, class B, class C>
+struct Scan {
+  C start;
+  void (*lanes)(B* tile, int64_t stride, int64_t steps, C* state);
+  void (*line)(const T* x, T* out, const LaneGroup& g, int64_t n, C s);
+};
+
+template <class Op, class T, class B, class C>
+void scan_line(const T* x, T* out, const LaneGroup& g, int64_t n, C s) {
+  serial_for(0, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Op::apply(s, static_cast<C>(static_cast<B>(x[g.start[0] + i * g.step])));
+      out[g.start[0] + i * g.step] = T(static_cast<B>(s));
+    }
+  });
+}
+
+template <class T, class B, class C>
+void scan_groups(const Scan<T, B, C>& scan, const T* x, T* out, const Extent& e, bool sums) {
+  constexpr bool kCuts = kHasPacks<B> && !std::is_same_v<T, double>;
+  const bool cut = kCuts && sums && few_and_long(e);
   each_group(e, cut, [&](const LaneGroup& g) {
     if constexpr (kCuts)
       if (cut) return sum_line<C>(x + g.start[0], out + g.start[0], e.n);
+    if (g.width == 1) return scan.line(x, out, g, e.n, scan.start);
     C state[kMaxLanes];
-    std::fill(state, state + kMaxLanes, C(start));
-    if (g.width == 1) {
-      C s(start);
-      return serial_for(0, e.n, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          Op::apply(s, static_cast<C>(static_cast<B>(x[g.start[0] + i * g.step])));
-          out[g.start[0] + i * g.step] = T(static_cast<B>(s));
-        }
-      });
-    }
+    std::fill(state, state + kMaxLanes, scan.start);
     WorkCount done;
     alignas(64) B tile[kMaxLanes * kSteps];
     const int64_t lanes = g.lanes();
@@ -154,7 +155,7 @@ void scan(const T* x, T* out, const Extent& e, int start) {
     for (int64_t i = 0; i < e.n; i += kSteps) {
       const int64_t steps = std::min(kSteps, e.n - i);
       load_tile(tile, x, g, i, steps);
-      for (int64_t j = 0; j < lanes; j += kLanes) scan_lanes<Op>(tile + j, lanes, steps, state + j);
+      for (int64_t j = 0; j < lanes; j += kLanes) scan.lanes(tile + j, lanes, steps, state + j);
       store_tile(tile, out, g, i, steps);
       done(steps * lanes);
     }
@@ -165,8 +166,11 @@ template <class Op>
 void scan(const Tensor& input, int64_t dim, const Tensor& out, int start) {
   const Tensor dense = contiguous_as(input, out.dtype());
   dispatch_dtype(out.dtype(), [&]<class T>() {
-    using U = typename Unsigned<T>::type;
-    scan<Op>(static_cast<const U*>(dense.data_ptr()), static_cast<U*>(out.data_ptr()), Extent(input, dim), start);
+    using U = unsigned_t<T>;
+    using B = compute_t<U>;
+    using C = std::conditional_t<std::is_same_v<T, float>, double, B>;
+    const Scan<U, B, C> scan{C(start), &scan_lanes<Op, B, C>, &scan_line<Op, U, B, C>};
+    scan_groups(scan, data_of<U>(dense), target_of<U>(out), Extent(input, dim), std::is_same_v<Op, Add>);
   });
 }
 
@@ -235,21 +239,63 @@ void best_of_lanes(const B* tile, B* best) {
   }
 }
 
-template <bool kLargest, class T>
+// Steps of a tile as indices; returns the last.
+int64_t put_places(int64_t* to, int64_t stride, const int32_t* found, int64_t steps, int64_t first, int64_t old) {
+  if (stride == 1)
+    for (int64_t k = 0; k < steps; ++k) to[k] = found[k] < 0 ? old : first + found[k];
+  else
+    for (int64_t k = 0; k < steps; ++k) to[k * stride] = found[k] < 0 ? old : first + found[k];
+  return found[steps - 1] < 0 ? old : first + found[steps - 1];
+}
+
+// As put_places for the lines of a group, from their steps `first` on. `found` is a tile.
+[[gnu::noinline]] void put_group(int64_t* indices, const LaneGroup& g, const int32_t* found, int64_t steps,
+                                 int64_t first, int64_t* at) {
+  const int64_t lanes = g.lanes();
+  if (g.lane_stride == 1) {
+    for (int64_t k = 0; k < steps; ++k) {
+      int64_t* to = indices + g.start[0] + (first + k) * g.step;
+      const int32_t* f = found + k * lanes;
+      for (int64_t j = 0; j < g.width; ++j) at[j] = to[j] = f[j] < 0 ? at[j] : first + f[j];
+    }
+  } else {
+    alignas(64) int32_t rows[kLanes * kSteps];
+    turn_tile(rows, kSteps, found, lanes, kLanes, (steps + kLanes - 1) / kLanes * kLanes);
+    for (int64_t j = 0; j < g.width; ++j)
+      at[j] = put_places(indices + g.start[j] + first * g.step, g.step, rows + j * kSteps, steps, first, at[j]);
+  }
+}
+// As put_places for a chunk of one line, whose first element is `first`.
+[[gnu::noinline]] int64_t put_chunk(int64_t* indices, const LaneGroup& g, const int32_t* found, int64_t first,
+                                    int64_t at) {
+  alignas(64) int32_t rows[kChunk];
+  turn_tile(rows, kSteps, found, kLanes, kLanes, kSteps);
+  for (int64_t j = 0; j < kLanes; ++j)
+    at = put_places(indices + g.start[j], 1, rows + j * kSteps, kSteps, first + j * kSteps, at);
+  return at;
+}
+
+template <class T>
 struct Extremes {
   using B = compute_t<T>;
-  static constexpr B kFirst = [] {
-    if constexpr (std::is_floating_point_v<B>)
-      return kLargest ? -std::numeric_limits<B>::infinity() : std::numeric_limits<B>::infinity();
-    else
-      return kLargest ? std::numeric_limits<B>::lowest() : std::numeric_limits<B>::max();
-  }();
   const T* x;
   T* values;
   int64_t* indices;
+  bool largest;
+
+  B start() const {
+    if constexpr (std::is_floating_point_v<B>)
+      return largest ? -std::numeric_limits<B>::infinity() : std::numeric_limits<B>::infinity();
+    else
+      return largest ? std::numeric_limits<B>::lowest() : std::numeric_limits<B>::max();
+  }
 
   // One element after the other.
   void line(const LaneGroup& g, int64_t first, int64_t n, B best, int64_t at) const {
+    largest ? line_of<true>(g, first, n, best, at) : line_of<false>(g, first, n, best, at);
+  }
+  template <bool kLargest>
+  void line_of(const LaneGroup& g, int64_t first, int64_t n, B best, int64_t at) const {
     serial_for(first, n, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin, p = g.start[0] + begin * g.step; i < end; ++i, p += g.step) {
         const B v = static_cast<B>(x[p]);
@@ -265,44 +311,36 @@ struct Extremes {
   // One long line as kLanes lanes at a time: the extremes of all lanes first, so that each knows where it starts.
   void long_line(const LaneGroup& whole, int64_t n) const {
     alignas(64) B tile[kChunk];
-    alignas(64) int32_t found[kChunk], rows[kChunk];
-    B best = kFirst;
+    alignas(64) int32_t found[kChunk];
+    B best = start();
     int64_t at = 0, first = 0;
+    const auto takes_it = largest ? &takes<true, B> : &takes<false, B>;
+    const auto best_of = largest ? &best_of_lanes<true, B> : &best_of_lanes<false, B>;
+    const auto lanes_of = largest ? &extreme_lanes<true, B> : &extreme_lanes<false, B>;
     WorkCount done;
     for (; first + kChunk <= n; first += kChunk, done(kChunk)) {
       const LaneGroup g = chunk_group(whole.start[0] + first);
       load_tile(tile, x, g, 0, kSteps);
       B lanes[kLanes];
-      best_of_lanes<kLargest>(tile, lanes);
+      best_of(tile, lanes);
       for (B& lane : lanes) {
-        const B end = takes<kLargest>(lane, best) ? lane : best;
+        const B end = takes_it(lane, best) ? lane : best;
         lane = std::exchange(best, end);
       }
-      extreme_lanes<kLargest>(tile, found, kLanes, kSteps, lanes);
+      lanes_of(tile, found, kLanes, kSteps, lanes);
       store_tile(tile, values, g, 0, kSteps);
-      turn_tile(rows, kSteps, found, kLanes, kLanes, kSteps);
-      for (int64_t j = 0; j < kLanes; ++j)
-        at = put_places(indices + g.start[j], 1, rows + j * kSteps, kSteps, first + j * kSteps, at);
+      at = put_chunk(indices, g, found, first, at);
     }
     line(whole, first, n, best, at);
   }
 
-  // Steps of a tile as indices; returns the last.
-  static int64_t put_places(int64_t* to, int64_t stride, const int32_t* found, int64_t steps, int64_t first,
-                            int64_t old) {
-    if (stride == 1)
-      for (int64_t k = 0; k < steps; ++k) to[k] = found[k] < 0 ? old : first + found[k];
-    else
-      for (int64_t k = 0; k < steps; ++k) to[k * stride] = found[k] < 0 ? old : first + found[k];
-    return found[steps - 1] < 0 ? old : first + found[steps - 1];
-  }
-
   void group(const LaneGroup& g, int64_t n) const {
     alignas(64) B tile[kMaxLanes * kSteps];
-    alignas(64) int32_t found[kMaxLanes * kSteps], rows[kLanes * kSteps];
+    alignas(64) int32_t found[kMaxLanes * kSteps];
     B best[kMaxLanes];
     int64_t at[kMaxLanes] = {};
-    std::fill(best, best + kMaxLanes, kFirst);
+    std::fill(best, best + kMaxLanes, start());
+    const auto lanes_of = largest ? &extreme_lanes<true, B> : &extreme_lanes<false, B>;
     const int64_t lanes = g.lanes();
     std::fill(tile, tile + lanes * std::min(kSteps, n), B(0));
     WorkCount done;
@@ -310,45 +348,31 @@ struct Extremes {
       const int64_t steps = std::min(kSteps, n - i);
       done(steps * lanes);
       load_tile(tile, x, g, i, steps);
-      for (int64_t j = 0; j < lanes; j += kLanes) extreme_lanes<kLargest>(tile + j, found + j, lanes, steps, best + j);
+      for (int64_t j = 0; j < lanes; j += kLanes) lanes_of(tile + j, found + j, lanes, steps, best + j);
       store_tile(tile, values, g, i, steps);
-      if (g.lane_stride == 1) {
-        for (int64_t k = 0; k < steps; ++k) {
-          int64_t* to = indices + g.start[0] + (i + k) * g.step;
-          const int32_t* f = found + k * lanes;
-          for (int64_t j = 0; j < g.width; ++j) at[j] = to[j] = f[j] < 0 ? at[j] : i + f[j];
-        }
-      } else {
-        turn_tile(rows, kSteps, found, lanes, kLanes, (steps + kLanes - 1) / kLanes * kLanes);
-        for (int64_t j = 0; j < g.width; ++j)
-          at[j] = put_places(indices + g.start[j] + i * g.step, g.step, rows + j * kSteps, steps, i, at[j]);
-      }
+      put_group(indices, g, found, steps, i, at);
     }
   }
 };
 
-template <bool kLargest, class T>
-void extremes(const T* x, T* values, int64_t* indices, const Extent& e) {
-  const bool cut = few_and_long(e);
-  const Extremes<kLargest, T> run{x, values, indices};
-  each_group(e, cut, [&](const LaneGroup& g) {
-    if (cut)
-      run.long_line(g, e.n);
-    else if (g.width == 1)
-      run.line(g, 0, e.n, run.kFirst, 0);
-    else
-      run.group(g, e.n);
-  });
-}
-
-template <bool kLargest>
-void extremes(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
+void extremes(const Tensor& input, int64_t dim, bool largest, const Tensor& out_values, const Tensor& out_indices) {
   if (wrote_only_element(input, out_values, out_indices)) return;
   const Tensor dense = contiguous_or_copy(clean_flags(input));
+  const Extent e(input, dim);
   dispatch_dtype(input.dtype(), [&]<class T>() {
-    if constexpr (!is_complex_type<T>)
-      extremes<kLargest>(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out_values.data_ptr()),
-                         static_cast<int64_t*>(out_indices.data_ptr()), Extent(input, dim));
+    using S = stored_t<T>;
+    if constexpr (!is_complex_type<T>) {
+      const bool cut = few_and_long(e);
+      const Extremes<S> run{data_of<S>(dense), target_of<S>(out_values), target_of<int64_t>(out_indices), largest};
+      each_group(e, cut, [&](const LaneGroup& g) {
+        if (cut)
+          run.long_line(g, e.n);
+        else if (g.width == 1)
+          run.line(g, 0, e.n, run.start(), 0);
+        else
+          run.group(g, e.n);
+      });
+    }
   });
 }
 
@@ -451,11 +475,11 @@ void logcumsumexp_cpu(const Tensor& input, int64_t dim, const Tensor& out) {
 }
 
 void cummax_cpu(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
-  extremes<true>(input, dim, out_values, out_indices);
+  extremes(input, dim, true, out_values, out_indices);
 }
 
 void cummin_cpu(const Tensor& input, int64_t dim, const Tensor& out_values, const Tensor& out_indices) {
-  extremes<false>(input, dim, out_values, out_indices);
+  extremes(input, dim, false, out_values, out_indices);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

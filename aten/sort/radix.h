@@ -87,10 +87,16 @@ inline void sort_by_counting(const uint64_t* a, uint64_t* b, int64_t n) {
   }
 }
 
+// The k smallest of n items before the others. Like sort_items not inlined: every dtype calls it.
+template <class Item>
+[[gnu::noinline]] void split_items(Item* items, int64_t k, int64_t n) {
+  std::nth_element(items, items + k, items + n);
+}
+
 // Sorts a[0, n); b is scratch. Keys are below 2^bits. Returns the one of the two that has the result.
 // Items must come in the order of their places, which is kept among equal keys.
 template <class Item>
-Item* sort_items(Item* a, Item* b, int64_t n, int bits) {
+[[gnu::noinline]] Item* sort_items(Item* a, Item* b, int64_t n, int bits) {
   if constexpr (std::is_same_v<Item, uint64_t>) {
     if (n <= kTinyRow) {
       sort_by_counting(a, b, n);

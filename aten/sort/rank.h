@@ -52,7 +52,7 @@ ItemOf<T> item_of_rank(const T* x, int64_t n, int64_t k, bool turn, ItemOf<T>* i
       }
     });
   }
-  std::nth_element(items, items + k, items + many);
+  split_items(items, k, many);
   return items[k];
 }
 

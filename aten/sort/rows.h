@@ -2,9 +2,11 @@
 #pragma once
 
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/sort/radix.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/aten/typed.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -38,11 +40,12 @@ struct RowsIn {
   }
 };
 
-// Rows to write; `finish` brings them to the output.
+// Rows to write, of an output that may be undefined; `finish` brings them to it.
 struct RowsOut {
   Tensor target, memory;
 
   RowsOut(const Tensor& out, int64_t dim) : target(out) {
+    if (!out.defined()) return;
     if (out.ndim() > 0) target = with_last(out, wrap_dim(dim, out.ndim(), "sort"));
     memory = target.is_contiguous() ? target : empty_tensor(target.sizes(), target.dtype());
   }
@@ -67,11 +70,12 @@ void for_rows(int64_t rows, int64_t n, int64_t need, F&& f) {
     parallel_for(0, rows, std::max<int64_t>(1, 2048 / std::max<int64_t>(n, 1)), some);
 }
 
-// Calls f.operator()<T>() for dtypes that have an order (the others are refused by the shape functions).
+// Calls f.operator()<T>() for dtypes that have an order (the others are refused by the shape functions); bool, whose
+// bytes RowsIn cleans, as a byte.
 template <class F>
 void for_ordered(DType t, F&& f) {
   dispatch_dtype(t, [&]<class T>() {
-    if constexpr (!is_complex_type<T>) f.template operator()<T>();
+    if constexpr (!is_complex_type<T>) f.template operator()<stored_t<T>>();
   });
 }
 

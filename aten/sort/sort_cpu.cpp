@@ -99,7 +99,7 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
   if (worst != 0 || kept > k) {
     int64_t i = begin + kept;
     if (worst == 0) {
-      std::nth_element(buffer, buffer + (k - 1), buffer + kept);
+      split_items(buffer, k - 1, kept);
       kept = k;
       worst = key_of(buffer[k - 1]);
     }
@@ -108,7 +108,7 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
       if ((K::of(x[j]) ^ mask) < worst) buffer[kept++] = item_at(j);
     };
     auto prune = [&] {
-      std::nth_element(buffer, buffer + (k - 1), buffer + kept);
+      split_items(buffer, k - 1, kept);
       kept = k;
       worst = key_of(buffer[k - 1]);
     };
@@ -135,7 +135,7 @@ const ItemOf<T>* smallest_by_rank(const T* x, int64_t n, int64_t k, bool turn, b
   }
   if (n < 4096) {
     fill_items(x, n, turn, a);
-    std::nth_element(a, a + k, a + n);
+    split_items(a, k, n);
     if (sorted) std::sort(a, a + k);
     return a;
   }
@@ -180,11 +180,21 @@ void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values,
       } else {
         kept = smallest(x, 0, in.n, k, largest, a, room);
       }
-      if (k < kept) std::nth_element(a, a + k, a + kept);
+      if (k < kept) split_items(a, k, kept);
       if (sorted) std::sort(a, a + k);
     }
     write_items(result, k, largest, x, values + r * k, places + r * k);
   });
+}
+
+// `values` may be undefined.
+void sort_into(const Tensor& input, int64_t dim, bool descending, const Tensor& values, const Tensor& indices) {
+  const RowsIn in(input, dim);
+  const RowsOut v(values, dim), p(indices, dim);
+  for_ordered(input.dtype(),
+              [&]<class T>() { sort_rows(in, descending, target_of<T>(v.memory), target_of<int64_t>(p.memory)); });
+  v.finish();
+  p.finish();
 }
 
 }  // namespace
@@ -194,23 +204,12 @@ void sort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Ten
     sort_cpu(unsigned_order::as_signed(input), dim, descending, true, unsigned_order::bits_of(values), indices);
     return unsigned_order::turn_back(values);
   }
-  const RowsIn in(input, dim);
-  const RowsOut v(values, dim), p(indices, dim);
-  for_ordered(input.dtype(), [&]<class T>() {
-    sort_rows(in, descending, static_cast<T*>(v.memory.data_ptr()), static_cast<int64_t*>(p.memory.data_ptr()));
-  });
-  v.finish();
-  p.finish();
+  sort_into(input, dim, descending, values, indices);
 }
 
 void argsort_cpu(const Tensor& input, int64_t dim, bool descending, bool, const Tensor& out) {
   if (is_wide_unsigned(input.dtype())) return argsort_cpu(unsigned_order::as_signed(input), dim, descending, true, out);
-  const RowsIn in(input, dim);
-  const RowsOut p(out, dim);
-  for_ordered(input.dtype(), [&]<class T>() {
-    sort_rows(in, descending, static_cast<T*>(nullptr), static_cast<int64_t*>(p.memory.data_ptr()));
-  });
-  p.finish();
+  sort_into(input, dim, descending, {}, out);
 }
 
 void topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest, bool sorted, const Tensor& values,

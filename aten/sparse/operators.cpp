@@ -3,16 +3,12 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_join.h"
-#include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
-#include "tapegrad/aten/functions_sparse.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/aten/kernels_sparse.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 
 namespace tapegrad::sparse {
-
 void check_number(const char* op, const Tensor& self, const Tensor& other) {
   TG_CHECK(self.is_sparse() && !other.is_sparse() && other.ndim() == 0, NotImplemented,
            "{}: a sparse tensor goes with a number here: got sizes {} and {}\nuse to_dense()", op,
@@ -52,22 +48,11 @@ Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_
   return with_values(input, tapegrad::div(values(input), other, rounding_mode));
 }
 
-Tensor mm(const Tensor& input, const Tensor& mat2) {
-  TG_CHECK(input.ndim() == 2 && mat2.ndim() == 2 && input.size(1) == mat2.size(0), Runtime,
-           "mm: shapes {} and {} cannot be multiplied", format_ints(input.sizes()), format_ints(mat2.sizes()));
-  TG_CHECK(!(input.is_sparse() && mat2.is_sparse()), NotImplemented,
-           "mm: the product of two sparse matrices is not there\nuse to_dense() on one of them");
-  if (!input.is_sparse()) return sparse::transpose(sparse::mm(sparse::t(mat2), tapegrad::t(input)), 0, 1);
-  TG_CHECK(sparse_dims(input) == 2, NotImplemented, "mm: expected a matrix with two sparse dimensions: got {}",
-           sparse_dims(input));
-  check_same_device("mm", device(input), mat2.device());
-  return _coo_mm(indices(input), values(input), mat2, input.size(0));
-}
-
 Tensor clone(const Tensor& input, std::optional<MemoryFormat>) {
   const SparseImpl& impl = impl_of(input, "clone");
+  const Tensor starts = impl.starts().defined() ? raw::clone(impl.starts()) : Tensor();
   return Tensor(make_intrusive<SparseImpl>(raw::clone(impl.indices()), tapegrad::clone(impl.values()), input.sizes(),
-                                           impl.coalesced()));
+                                           impl.coalesced(), impl.compressed(), starts));
 }
 
 Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional<Device> target, bool non_blocking, bool copy,
@@ -78,7 +63,10 @@ Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional<Device>
   const Tensor values = tapegrad::to(impl.values(), dtype, device, non_blocking, copy);
   const Tensor indices = tapegrad::to(impl.indices(), std::nullopt, device, non_blocking, copy);
   if (values.is_same(impl.values()) && indices.is_same(impl.indices())) return input;
-  return Tensor(make_intrusive<SparseImpl>(indices, values, input.sizes(), impl.coalesced()));
+  const Tensor starts =
+      impl.starts().defined() ? tapegrad::to(impl.starts(), std::nullopt, device, non_blocking, copy) : Tensor();
+  return Tensor(
+      make_intrusive<SparseImpl>(indices, values, input.sizes(), impl.coalesced(), impl.compressed(), starts));
 }
 
 Tensor sum(const Tensor& input, OptionalInts dim, bool, std::optional<DType> dtype) {
@@ -101,7 +89,9 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
     rows.push_back(raw::select(indices(input), 0, from));
     sizes[static_cast<size_t>(d)] = input.size(from);
   }
-  return Tensor(make_intrusive<SparseImpl>(raw::stack(rows, 0), values(input), sizes, false));
+  const SparseImpl& impl = impl_of(input, "transpose");  // rows that are compressed become columns that are
+  return Tensor(make_intrusive<SparseImpl>(raw::stack(rows, 0), impl.values(), sizes, false,
+                                           impl.compressed() < 0 ? -1 : 1 - impl.compressed(), impl.starts()));
 }
 
 Tensor t(const Tensor& input) {

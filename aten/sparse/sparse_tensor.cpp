@@ -69,15 +69,18 @@ void check_in_bounds(const Tensor& index, IntSpan sizes, const char* op) {
 
 }  // namespace
 
-SparseImpl::SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced)
+SparseImpl::SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced, int compressed, Tensor starts)
     : TensorImpl(no_storage(values.device()), values.dtype(), sizes),
       indices_(std::move(indices)),
       values_(std::move(values)),
-      coalesced_(coalesced) {}
+      coalesced_(coalesced),
+      compressed_(compressed),
+      starts_(std::move(starts)) {}
 
 void SparseImpl::release_resources() noexcept {
   indices_.reset();
   values_.reset();
+  starts_.reset();
   TensorImpl::release_resources();
 }
 
@@ -123,7 +126,8 @@ void check_same_device(const char* op, Device a, Device b) {
 
 Tensor alias(const Tensor& t) {
   const SparseImpl& impl = impl_of(t, "detach");
-  return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values().detach(), t.sizes(), impl.coalesced()));
+  return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values().detach(), t.sizes(), impl.coalesced(),
+                                           impl.compressed(), impl.starts()));
 }
 
 const TensorKind kKind{values, alias, device, sum_of, with_values};
@@ -135,12 +139,19 @@ Tensor with_values(const Tensor& t, const Tensor& values) {
   check_same_device("sparse", impl.indices().device(), values.device());
   DimVector sizes(t.sizes().subspan(0, static_cast<size_t>(sparse_dims(t))));
   for (int64_t s : values.sizes().subspan(1)) sizes.push_back(s);
-  return Tensor(make_intrusive<SparseImpl>(impl.indices(), values, sizes, impl.coalesced()));
+  return Tensor(
+      make_intrusive<SparseImpl>(impl.indices(), values, sizes, impl.coalesced(), impl.compressed(), impl.starts()));
+}
+
+Tensor in_coordinates(const Tensor& t) {
+  const SparseImpl& impl = impl_of(t, "to_sparse");
+  if (impl.compressed() < 0) return t;
+  return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values(), t.sizes(), impl.coalesced()));
 }
 
 Tensor coalesce(const Tensor& t) {
   const SparseImpl& impl = impl_of(t, "coalesce");
-  if (impl.coalesced()) return t;
+  if (impl.coalesced()) return in_coordinates(t);
   const auto [places, unused] = flat_places(t);
   const auto unique = raw::_unique(places, true, true);
   const Tensor &sorted = std::get<0>(unique), &entry = std::get<1>(unique);
@@ -188,7 +199,9 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {
            "add: expected sparse tensors of one number of sparse dimensions: got {} and {}", sparse_dims(a),
            sparse_dims(b));
   const Tensor index[] = {indices(a), indices(b)}, entries[] = {values(a), values(b)};
-  return Tensor(make_intrusive<SparseImpl>(raw::cat(index, 1), cat(entries, 0), a.sizes(), false));
+  const Tensor sum(make_intrusive<SparseImpl>(raw::cat(index, 1), cat(entries, 0), a.sizes(), false));
+  const int dim = impl_of(a, "add").compressed();
+  return dim >= 0 ? compress(sum, dim) : sum;
 }
 
 void add_to_(const Tensor& dense, const Tensor& t, const Scalar& alpha) {

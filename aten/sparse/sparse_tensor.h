@@ -5,6 +5,10 @@
 // tensors on one device, and all work is done by operators on them: on the CPU, where the index of the sparse tensor's
 // device is 0, or on cuda:N, where it is 1 + N. Indices are checked once, when a tensor is made. Immutable; the tensors
 // it holds may be shared.
+//
+// A matrix in a compressed form (CSR by rows, CSC by columns; compressed.cpp) is one whose entries are sorted by that
+// dimension, with `starts` beside them: where each row's or column's entries begin. It keeps its indices as
+// coordinates, too (8 bytes per entry), so that every operator on coordinates takes it as it is.
 #pragma once
 
 #include <atomic>
@@ -15,17 +19,21 @@ namespace tapegrad::sparse {
 
 class TG_API SparseImpl final : public TensorImpl {
  public:
-  SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced);
+  SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced, int compressed = -1, Tensor starts = {});
   const Tensor& indices() const noexcept { return indices_; }
   const Tensor& values() const noexcept { return values_; }
   bool coalesced() const noexcept { return coalesced_; }
+  int compressed() const noexcept { return compressed_; }
+  const Tensor& starts() const noexcept { return starts_; }
 
  protected:
   void release_resources() noexcept override;
 
  private:
   Tensor indices_, values_;
-  bool coalesced_;  // sorted, and every place at most once
+  bool coalesced_;  // sorted by rows, and every place at most once
+  int compressed_;  // the dimension whose indices are compressed, 0 or 1; -1: neither
+  Tensor starts_;   // (size of that dimension + 1) of int64, or of int32 where it was made of those; undefined for -1
 };
 
 // Checks everything; raises Runtime. The values may be part of the tape. On a device the check does not synchronise: an
@@ -50,8 +58,17 @@ TG_API void check_same_device(const char* op, Device a, Device b);
 TG_API Tensor alias(const Tensor& t);
 // A tensor with the indices of t and other values (entries, ...).
 TG_API Tensor with_values(const Tensor& t, const Tensor& values);
-// Entries sorted by place, those of one place added.
+// Entries sorted by place, those of one place added; in coordinate form.
 TG_API Tensor coalesce(const Tensor& t);
+// The same entries in coordinate form, as they are.
+TG_API Tensor in_coordinates(const Tensor& t);
+// A sparse matrix compressed by rows (dim 0) or columns (1), its entries sorted, those of one place added. Recorded.
+// Raises Runtime unless it is a matrix with two sparse dimensions.
+TG_API Tensor compress(const Tensor& t, int64_t dim);
+// A matrix of `starts` (sizes[dim] + 1), the indices of the other dimension (nnz) and values (nnz, ...). The starts are
+// checked, for which a device is waited for. Raises Runtime.
+TG_API Tensor make_compressed(int64_t dim, const Tensor& starts, const Tensor& others, const Tensor& values,
+                              IntSpan sizes);
 TG_API Tensor to_dense(const Tensor& t);
 TG_API Tensor from_dense(const Tensor& t, int64_t sparse_dims);
 // Raises NotImplemented unless `self` is sparse and `other` a number.

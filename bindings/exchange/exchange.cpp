@@ -86,7 +86,7 @@ PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
                                  {"stream", ArgKind::Any, kNone},
                                  {"max_version", ArgKind::Any, kNone},
                                  {"dl_device", ArgKind::Any, kNone},
-                                 {"copy", ArgKind::Bool, kNone}};
+                                 {"copy", ArgKind::Any, kNone}};
   static Signature signature{
       "__dlpack__", rows, 5, 1, -1, "(*, stream=None, max_version=None, dl_device=None, bool? copy=None)"};
   Arguments<5> a(signature);
@@ -107,7 +107,7 @@ PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
       return nullptr;
     }
   }
-  const bool copied = a.boolean(4, false);
+  const bool copied = a.has(4) && to_bool(a.object(4), a.ctx(4));
   if (copied) {
     PyRef copy = call_method(self, "clone");
     t = unwrap(copy.get());
@@ -195,12 +195,31 @@ int cuda_device_of(PyObject* source) {
   return type == 2 ? id : -1;
 }
 
-PyObject* from_dlpack(PyObject*, PyObject* source) {
+PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
-  if (PyCapsule_CheckExact(source)) return wrap(from_dlpack_capsule(source, PyRef()));
+  static constexpr Arg rows[] = {
+      {"ext_tensor", ArgKind::Any, kRequired}, {"device", ArgKind::Device, kNone}, {"copy", ArgKind::Any, kNone}};
+  static Signature signature{
+      "from_dlpack", rows, 3, 1, -1, "(object ext_tensor, *, Device? device=None, bool? copy=None)"};
+  Arguments<3> a(signature);
+  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  PyObject* source = a.object(0);
+  if (PyCapsule_CheckExact(source)) {
+    TG_CHECK(!a.has(1) && !a.has(2), Value,
+             "from_dlpack: device and copy are for objects with __dlpack__: got a capsule");
+    return wrap(from_dlpack_capsule(source, PyRef()));
+  }
   PyRef method = own(PyObject_GetAttrString(source, "__dlpack__"));
   PyRef none = own(PyTuple_New(0));
   PyRef options = own(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));
+  if (a.has(1)) {
+    const Device wanted = to_device(a.object(1), a.ctx(1));
+    PyRef pair = own(wanted.is_cuda() ? Py_BuildValue("(ii)", 2, wanted.index) : Py_BuildValue("(ii)", 1, 0));
+    TG_CHECK(wanted.is_cpu() || wanted.is_cuda(), NotImplemented, "from_dlpack: there is no memory to take on {}",
+             wanted);
+    check_status(PyDict_SetItemString(options.get(), "dl_device", pair.get()));
+  }
+  if (a.has(2)) check_status(PyDict_SetItemString(options.get(), "copy", a.object(2)));
   if (const int device = cuda_device_of(source); device >= 0) {
     const int64_t current = need_device(DeviceType::CUDA, "from_dlpack").current_stream(device);
     PyRef stream = own(PyLong_FromLongLong(current == 0 ? 1 : current));
@@ -292,7 +311,9 @@ PyMethodDef tensor_exchange_methods[] = {
 
 PyMethodDef exchange_functions[] = {
     {"from_numpy", from_numpy, METH_O, "from_numpy(array)\n\nA tensor over the memory of a NumPy array."},
-    {"from_dlpack", from_dlpack, METH_O, "from_dlpack(object)\n\nA tensor over the memory of another library's."},
+    {"from_dlpack", as_c_function(from_dlpack), METH_FASTCALL | METH_KEYWORDS,
+     "from_dlpack(ext_tensor, *, device=None, copy=None)\n\nA tensor over the memory of another library's, or over a "
+     "copy that the library is asked for."},
     {"frombuffer", as_c_function(frombuffer), METH_FASTCALL | METH_KEYWORDS,
      "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False)\n\nA tensor over the memory of an object "
      "with the buffer protocol."},

@@ -17,7 +17,7 @@ def _load_native():
     if quiet:
         os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
-        return _importlib.import_module(f"{__name__}._C")
+        return _importlib.import_module(f"{__package__}._C")
     finally:
         if quiet:
             del os.environ["OMP_WAIT_POLICY"]
@@ -69,7 +69,10 @@ from ._C import (  # noqa: E402
     preserve_format,
     return_types,
     short,
+    sparse_bsc,
+    sparse_bsr,
     sparse_coo,
+    sparse_csc,
     sparse_csr,
     strided,
     uint8,
@@ -110,7 +113,7 @@ from ._root.settings import (  # noqa: E402
     typename,
     use_deterministic_algorithms,
 )
-from ._root.sparse import sparse_coo_tensor  # noqa: E402
+from ._root.sparse import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor  # noqa: E402
 from ._root.type_info import finfo, iinfo  # noqa: E402
 from ._root.unique import unique, unique_consecutive  # noqa: E402
 from ._tensor.text import get_printoptions, printoptions, set_printoptions  # noqa: E402
@@ -135,7 +138,7 @@ _LAZY_NAMES = {"Future": "futures", "ScriptModule": "jit", "save": "serializatio
                                 "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
                                 "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state")}
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "cond", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
-                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "spmm",
+                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "dsmm", "spmm",
                    "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from . import _C
 from ._root.legacy import sparse_types
-from ._root.sparse import sparse_coo_tensor
+from ._root.sparse import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor
 
 globals().update(sparse_types())
 _root = _C._functions[""]
 
-__all__ = ["addmm", "mm", "sparse_coo_tensor", "sum"]
+__all__ = ["addmm", "mm", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "sum"]
 
 
-def mm(mat1, mat2):
-    """The product of a sparse and a dense matrix."""
-    return _root["mm"](mat1, mat2)
+_REDUCTIONS = ("sum", "mean", "amax", "amin")
+
+
+def mm(mat1, mat2, reduce=None):
+    """The product of two matrices of which one or both are sparse. reduce ("sum", "mean", "amax", "amin") says how the terms of an element
+    become one, over the entries that mat1 has; where it has none, there is 0."""
+    if reduce is None or reduce == "sum":
+        return _root["mm"](mat1, mat2)
+    if reduce not in _REDUCTIONS:
+        raise ValueError(f"sparse.mm: reduce must be one of {', '.join(_REDUCTIONS)}: got {reduce}")
+    if not mat1._is_any_sparse or mat2._is_any_sparse:
+        raise NotImplementedError(f"sparse.mm: reduce needs a sparse matrix and a dense one: got {mat1.layout} and {mat2.layout}")
+    if mat1.dim() != 2 or mat2.dim() != 2 or mat1.size(1) != mat2.size(0):
+        raise RuntimeError(f"sparse.mm: shapes {list(mat1.shape)} and {list(mat2.shape)} cannot be multiplied")
+    rows, columns = mat1._indices()
+    terms = mat1._values().unsqueeze(1) * mat2.index_select(0, columns)
+    return terms.new_zeros((mat1.size(0), mat2.size(1))).scatter_reduce(0, rows.unsqueeze(1).expand_as(terms), terms, reduce, include_self=False)
 
 
 def addmm(mat, mat1, mat2, *, beta=1, alpha=1):

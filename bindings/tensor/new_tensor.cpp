@@ -139,7 +139,9 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* 
       PyRef dtype = own(a.optional_dtype(1) ? wrap(*a.optional_dtype(1)) : Py_NewRef(Py_None));
       source = call_method(source.get(), "_as_elements", dtype.get());
     } else if (PyCapsule_CheckExact(source.get()) || PyObject_HasAttrString(source.get(), "__dlpack__")) {
-      source = own(exchange_functions[1].ml_meth(nullptr, source.get()));  // from_dlpack
+      PyObject* taken[] = {source.get()};
+      source = own(reinterpret_cast<FastCall>(reinterpret_cast<void (*)()>(exchange_functions[1].ml_meth))(
+          nullptr, taken, 1, nullptr));  // from_dlpack
     } else if (has_array_interface(source.get())) {
       PyRef numpy = own(PyImport_ImportModule("numpy"));
       source = call_method(numpy.get(), "asarray", source.get());

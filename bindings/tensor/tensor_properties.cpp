@@ -158,8 +158,10 @@ PyObject* output_number(const Tensor& t) {
   return PyLong_FromUnsignedLong(meta ? meta->output : 0);
 }
 PyObject* retains(const Tensor& t) { return wrap(t.impl()->autograd() != nullptr && autograd::meta(t)->retains_grad); }
-PyObject* layout_of(const Tensor& t) {
-  return Py_NewRef(layout_object(t.is_sparse() ? Layout::SparseCoo : Layout::Strided));
+Layout layout_of(const Tensor& t) {
+  if (!t.is_sparse()) return Layout::Strided;
+  const int compressed = sparse::impl_of(t, "layout").compressed();
+  return compressed < 0 ? Layout::SparseCoo : compressed == 0 ? Layout::SparseCsr : Layout::SparseCsc;
 }
 // That sparse tensors and those of vmap have device types of their own is no business of programs.
 Device device_of(const Tensor& t) { return batch::host_device(sparse::device(t)); }
@@ -180,7 +182,7 @@ PyGetSetDef tensor_properties[] = {
     {"shape", TG_GET(wrap(t.sizes())), nullptr, "The sizes of the dimensions, as a tapegrad.Size.", nullptr},
     {"dtype", TG_GET(wrap(t.dtype())), nullptr, "The type of the elements.", nullptr},
     {"device", TG_GET(wrap(device_of(t))), nullptr, "Where the elements are.", nullptr},
-    {"layout", TG_GET(layout_of(t)), nullptr, nullptr, nullptr},
+    {"layout", TG_GET(Py_NewRef(layout_object(layout_of(t)))), nullptr, nullptr, nullptr},
     {"ndim", TG_GET(PyLong_FromLong(t.ndim())), nullptr, "The number of dimensions.", nullptr},
     {"itemsize", TG_GET(PyLong_FromSize_t(t.itemsize())), nullptr, "Bytes per element.", nullptr},
     {"nbytes", TG_GET(PyLong_FromLongLong(t.nbytes())), nullptr, "Bytes of all elements together.", nullptr},
@@ -202,8 +204,9 @@ PyGetSetDef tensor_properties[] = {
     {"is_cpu", TG_GET(wrap(device_of(t).is_cpu())), nullptr, nullptr, nullptr},
     {"is_cuda", TG_GET(wrap(device_of(t).is_cuda())), nullptr, nullptr, nullptr},
     {"is_meta", TG_GET(wrap(t.is_meta())), nullptr, nullptr, nullptr},
-    {"is_sparse", TG_GET(wrap(t.is_sparse())), nullptr, nullptr, nullptr},
-    {"is_sparse_csr", get_false, nullptr, nullptr, nullptr},
+    {"is_sparse", TG_GET(wrap(layout_of(t) == Layout::SparseCoo)), nullptr, "Of layout sparse_coo.", nullptr},
+    {"is_sparse_csr", TG_GET(wrap(layout_of(t) == Layout::SparseCsr)), nullptr, nullptr, nullptr},
+    {"_is_any_sparse", TG_GET(wrap(t.is_sparse())), nullptr, "Of any layout but strided.", nullptr},
     {"is_quantized", get_false, nullptr, nullptr, nullptr},
     {"is_mkldnn", get_false, nullptr, nullptr, nullptr},
     {"is_nested", get_false, nullptr, nullptr, nullptr},

@@ -15,7 +15,7 @@ PyTypeObject* memory_format_type = nullptr;
 namespace {
 
 PyObject* dtypes[kNumDTypes];
-PyObject* layouts[3];
+PyObject* layouts[6];
 PyObject* memory_formats[3];
 
 PyObject* string(std::string_view text) noexcept {
@@ -148,6 +148,9 @@ bool init_value_objects(PyObject* module) {
   return add_enum(module, layout_type, layouts, 0, "tapegrad.strided") &&
          add_enum(module, layout_type, layouts, 1, "tapegrad.sparse_coo") &&
          add_enum(module, layout_type, layouts, 2, "tapegrad.sparse_csr") &&
+         add_enum(module, layout_type, layouts, 3, "tapegrad.sparse_csc") &&
+         add_enum(module, layout_type, layouts, 4, "tapegrad.sparse_bsr") &&  // the last two: no tensor has them
+         add_enum(module, layout_type, layouts, 5, "tapegrad.sparse_bsc") &&
          format(MemoryFormat::Contiguous, "tapegrad.contiguous_format") &&
          format(MemoryFormat::Preserve, "tapegrad.preserve_format") &&
          format(MemoryFormat::ChannelsLast, "tapegrad.channels_last");

@@ -35,7 +35,7 @@ inline bool is_dtype(PyObject* o) noexcept { return Py_TYPE(o) == dtype_type; }
 inline DType unwrap_dtype(PyObject* o) noexcept { return reinterpret_cast<PyDType*>(o)->value; }
 PyObject* dtype_object(DType t) noexcept;  // borrowed
 
-enum class Layout : int { Strided, SparseCoo, SparseCsr };
+enum class Layout : int { Strided, SparseCoo, SparseCsr, SparseCsc, SparseBsr, SparseBsc };
 PyObject* layout_object(Layout layout) noexcept;               // borrowed
 PyObject* memory_format_object(MemoryFormat format) noexcept;  // borrowed
 PyObject* wrap_generator(GeneratorPtr generator) noexcept;

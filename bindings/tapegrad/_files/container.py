@@ -88,9 +88,10 @@ class _TensorEncoder:
         described = _describe(t, self.encoder.encode, path)
         if t.is_meta:
             return {"$meta": [str(t.dtype).rpartition(".")[2], list(t.shape), list(t.stride())], **described}
-        if t.is_sparse:
+        if t._is_any_sparse:
             parts = [self._number(p.detach(), f"{path}.{name}") for p, name in ((t._indices(), "indices"), (t._values(), "values"))]
-            return {"$sparse": [*parts, list(t.shape), bool(t.is_coalesced())], **described}
+            layout = [] if t.is_sparse else [str(t.layout)[-3:]]  # a compressed one is kept in coordinate form
+            return {"$sparse": [*parts, list(t.shape), bool(t.is_coalesced()), *layout], **described}
         return {"$tensor": self._number(t, path), **described}
 
     def array(self, a, path: str) -> dict:
@@ -213,7 +214,7 @@ def write_safetensors(tensors: dict, file, metadata: dict | None = None) -> None
     for name, t in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise ValueError(f"save_file: a tensor's name must be a text other than '__metadata__': got {name!r}")
-        if not isinstance(t, Tensor) or t.is_meta or t.is_sparse:
+        if not isinstance(t, Tensor) or t.is_meta or t._is_any_sparse:
             raise ValueError(f"save_file: expected a dictionary of dense tensors: {name!r} is {type(t).__name__}")
     for key, text in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(text, str):

@@ -280,9 +280,9 @@ class TreeReader(Decoder):
         return self._finish(empty_strided(tuple(shape), tuple(stride), dtype=dtype_named(dtype), device="meta"), data)
 
     def read_sparse(self, value, data):
-        indices, values, shape, coalesced = value
+        indices, values, shape, coalesced, *layout = value
         device = data.get("device", "cpu")
-        return checked_sparse(self._dense(indices, device), self._dense(values, device), shape, bool(coalesced))
+        return checked_sparse(self._dense(indices, device), self._dense(values, device), shape, bool(coalesced), *layout)
 
     def read_array(self, value, data):
         with no_grad():
@@ -298,12 +298,15 @@ def array_over(raw, dtype: str, shape):
     return raw.reshape(-1).view("u1").view(kind).reshape(shape)
 
 
-def checked_sparse(indices, values, shape, coalesced: bool):
-    """A sparse tensor whose indices are within its shape."""
+def checked_sparse(indices, values, shape, coalesced: bool, layout: str = "coo"):
+    """A sparse tensor whose indices are within its shape; layout "csr" or "csc": compressed."""
+    if layout not in ("coo", "csr", "csc"):
+        raise FileError(f"load: a sparse tensor has the unknown layout {str(layout)[:50]!r}")
     shape = tuple(shape)
     if indices.dim() != 2 or indices.dtype != tapegrad.int64 or indices.size(0) > len(shape):
         raise FileError("load: a sparse tensor has indices of another form than (dimensions, entries) of int64")
     for row, n in zip(indices.tolist(), shape, strict=False):
         if row and not 0 <= min(row) <= max(row) < n:
             raise FileError(f"load: a sparse tensor of shape {shape} has an index outside it")
-    return _C._sparse_make(indices, values, shape, coalesced)
+    made = _C._sparse_make(indices, values, shape, coalesced)
+    return made if layout == "coo" else getattr(made, f"to_sparse_{layout}")()

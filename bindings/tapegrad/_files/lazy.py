@@ -139,7 +139,7 @@ class LazyFile(Mapping):
                 self._memories.check(self._header.own["places"][number]["in"], name)
             return
         t = self._tensors[name]
-        found = None if t.is_sparse else self._where.get(t._storage_id())
+        found = None if t._is_any_sparse else self._where.get(t._storage_id())
         if found is not None:
             begin, size, crc = self._spans[found[1]]
             if crc and checksum(self._source.view(begin, size, name)) != crc:

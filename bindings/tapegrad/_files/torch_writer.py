@@ -19,6 +19,7 @@ import numpy as np
 from .. import Size, Tensor
 from .. import device as device_type
 from .. import dtype as dtype_type
+from .._root.sparse import compressed_parts
 from ..nn.parameter import Buffer, Parameter
 from ..nn.recurrent import RNNBase
 from ..storage import TypedStorage, UntypedStorage
@@ -268,7 +269,7 @@ class _Stream:
 
     def parts(self, t):
         wanted = t.requires_grad and t.is_leaf
-        if t.is_sparse:
+        if t._is_any_sparse:
             return "_rebuild_sparse_tensor", self.sparse, wanted
         if t.is_meta:
             return "_rebuild_meta_tensor_no_storage", self.meta, wanted
@@ -281,12 +282,14 @@ class _Stream:
         self.put(b"R")
 
     def sparse(self, t, path: str, requires_grad: bool) -> None:
-        self.call("torch.serialization", "_get_layout", "torch.sparse_coo")
+        self.call("torch.serialization", "_get_layout", f"torch.{str(t.layout).rpartition('.')[2]}")
         self.put(b"(")
-        self.data(t._indices().detach(), f"{path}.indices", False)
-        self.data(t._values().detach(), f"{path}.values", False)
+        parts = [t._indices(), t._values()] if t.is_sparse else compressed_parts(t)[1:]
+        for at, part in enumerate(parts):
+            self.data(part.detach(), f"{path}.{'values' if part is parts[-1] else f'indices{at}'}", False)
         self.write(Size(t.shape), path)
-        self.write(bool(t.is_coalesced()), path)
+        if t.is_sparse:
+            self.write(bool(t.is_coalesced()), path)
         self.put(b"t\x86")
 
     def meta(self, t, path: str, requires_grad: bool) -> None:

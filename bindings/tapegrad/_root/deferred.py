@@ -79,10 +79,14 @@ def get_device_module(device=None):
 
 @overridable
 def spmm(input, mat2):
-    """The matrix product; the first matrix may be sparse."""
-    from .. import sparse
+    """The matrix product; the matrices may be sparse."""
+    return _C._functions[""]["mm"](input, mat2)
 
-    return sparse.mm(input, mat2) if input.is_sparse else _C._functions[""]["mm"](input, mat2)
+
+@overridable
+def dsmm(input, mat2):
+    """The product of a sparse matrix and a dense one."""
+    return _C._functions[""]["mm"](input, mat2)
 
 
 def cond(pred, true_fn, false_fn, operands=()):

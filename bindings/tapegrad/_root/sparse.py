@@ -1,4 +1,4 @@
-"""Sparse tensors in coordinate form: how they are made, and the methods of Tensor that read them."""
+"""Sparse tensors, in coordinate and in compressed form: how they are made, and the methods of Tensor that read them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,44 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, devic
     return _C._sparse_make(indices, values, size, bool(is_coalesced))
 
 
+def _compressed(dim: int, starts, others, values, size, dtype, device, requires_grad):
+    """A matrix compressed along dim from parts that may be any arrays; without size it is as large as they need."""
+    name = ("sparse_csr_tensor", "sparse_csc_tensor")[dim]
+    if requires_grad:
+        raise NotImplementedError(f"{name}: a sparse tensor is no leaf of the tape\nlet values require a gradient")
+    if not isinstance(values, Tensor):
+        values = _root["as_tensor"](values, dtype=dtype, device=device).clone()
+    elif dtype is not None or device is not None:
+        values = values.to(device=device, dtype=dtype)
+    starts, others = (_root["as_tensor"](part, device=values.device) for part in (starts, others))
+    if size is None:
+        extent = [starts.numel() - 1, int(others.max()) + 1 if others.numel() else 0]
+        size = (*(extent if dim == 0 else extent[::-1]), *values.shape[1:])
+    return _C._sparse_compressed(dim, starts, others, values, tuple(size))
+
+
+def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                      requires_grad=False, check_invariants=None):
+    """A matrix compressed by rows: the entries of row i are those from crow_indices[i] to before crow_indices[i + 1], at col_indices and
+    with values; each may be an array, as SciPy's csr_matrix has them. Without size it is as large as the indices need. Operators: as
+    sparse_coo_tensor. The indices are always checked. Raises RuntimeError for parts that do not go together."""
+    return _compressed(0, crow_indices, col_indices, values, size, dtype, device, requires_grad)
+
+
+def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                      requires_grad=False, check_invariants=None):
+    """sparse_csr_tensor, compressed by columns: the entries of column j begin at ccol_indices[j]."""
+    return _compressed(1, ccol_indices, row_indices, values, size, dtype, device, requires_grad)
+
+
+def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                             requires_grad=False, check_invariants=None):
+    """sparse_csr_tensor or sparse_csc_tensor, as layout says."""
+    if layout not in (_C.sparse_csr, _C.sparse_csc):
+        raise RuntimeError(f"sparse_compressed_tensor: expected layout sparse_csr or sparse_csc: got {layout}")
+    return _compressed(0 if layout == _C.sparse_csr else 1, compressed_indices, plain_indices, values, size, dtype, device, requires_grad)
+
+
 def _need_coalesced(self, name: str) -> None:
     if not _C._sparse_is_coalesced(self):
         raise RuntimeError(f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first")
@@ -61,25 +99,68 @@ def indices(self):
     return _C._sparse_indices(self)
 
 
+def _index_of(name: str, layout, starts: bool):
+    """A method that gives one of the two vectors of indices of a compressed layout."""
+    def part(self):
+        if self.layout != layout:
+            raise RuntimeError(f"{name} expected sparse {'row' if layout == _C.sparse_csr else 'column'} compressed tensor layout but got {self.layout}")
+        first = _C._sparse_starts(self)
+        return first if starts else _C._sparse_indices(self)[1 if layout == _C.sparse_csr else 0].to(first.dtype)
+
+    part.__name__ = name
+    part.__doc__ = f"{'Where the entries of each row or column begin' if starts else 'The other index of each entry'}, for {layout}."
+    return part
+
+
+_index_methods = (_index_of("crow_indices", _C.sparse_csr, True), _index_of("col_indices", _C.sparse_csr, False),
+                  _index_of("ccol_indices", _C.sparse_csc, True), _index_of("row_indices", _C.sparse_csc, False))
+
+
+def compressed_parts(self) -> tuple:
+    """(dimension, starts, indices of the other dimension, values) of a tensor of layout sparse_csr or sparse_csc."""
+    dim = 0 if self.layout == _C.sparse_csr else 1
+    starts, others = _index_methods[2 * dim:2 * dim + 2]
+    return dim, starts(self), others(self), _C._sparse_values(self)
+
+
 def values(self):
-    """The values of a coalesced sparse tensor: (nnz, dense sizes ...)."""
-    _need_coalesced(self, "values")
+    """The values of a coalesced or compressed sparse tensor: (nnz, dense sizes ...)."""
+    if self.is_sparse:
+        _need_coalesced(self, "values")
     return _C._sparse_values(self)
 
 
 def to_dense(self, dtype=None, *, masked_grad=None):
     """The dense tensor that a sparse one stands for."""
-    dense = _C._sparse_to_dense(self) if self.is_sparse else self
+    dense = _C._sparse_to_dense(self) if self._is_any_sparse else self
     return dense if dtype is None else dense.to(dtype)
 
 
 def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
-    """A sparse tensor of the elements that are not zero, over the first sparse_dim dimensions (all)."""
+    """A sparse tensor of the elements that are not zero, over the first sparse_dim dimensions (all but the last dense_dim)."""
+    if isinstance(sparse_dim, _C.layout):
+        sparse_dim, layout = None, sparse_dim
+    if layout in (_C.sparse_csr, _C.sparse_csc):
+        return (to_sparse_csr if layout == _C.sparse_csr else to_sparse_csc)(self, dense_dim)
     if layout is not None and layout != _C.sparse_coo:
-        raise NotImplementedError(f"to_sparse: only sparse_coo is there: got {layout}")
-    if self.is_sparse:
-        return self
-    return _C._sparse_from_dense(self, self.dim() if sparse_dim is None else sparse_dim)
+        raise NotImplementedError(f"to_sparse: expected sparse_coo, sparse_csr or sparse_csc: got {layout}")
+    if self._is_any_sparse:
+        return self if self.is_sparse else _C._sparse_to_coo(self)
+    return _C._sparse_from_dense(self, self.dim() - (dense_dim or 0) if sparse_dim is None else sparse_dim)
+
+
+def _compressed_of(self, dense_dim, compress):
+    return compress(self if self._is_any_sparse else _C._sparse_from_dense(self, self.dim() - (dense_dim or 0)))
+
+
+def to_sparse_csr(self, dense_dim=None):
+    """The matrix compressed by rows; entries of one place are added."""
+    return _compressed_of(self, dense_dim, _C._sparse_to_csr)
+
+
+def to_sparse_csc(self, dense_dim=None):
+    """The matrix compressed by columns; entries of one place are added."""
+    return _compressed_of(self, dense_dim, _C._sparse_to_csc)
 
 
 def sparse_mask(self, mask):
@@ -111,9 +192,9 @@ def _add_methods() -> None:
     for name, (function, doc) in simple.items():
         setattr(Tensor, name, method(name, function, doc))
     Tensor._nnz = method("_nnz", lambda t: _C._sparse_values(t).size(0), "How many entries a sparse tensor has.")
-    Tensor.sparse_dim = method("sparse_dim", lambda t: _C._sparse_indices(t).size(0) if t.is_sparse else 0, "How many dimensions the indices of a sparse tensor address.")
-    Tensor.dense_dim = method("dense_dim", lambda t: _C._sparse_values(t).dim() - 1 if t.is_sparse else t.dim(), "How many dimensions each value of a sparse tensor has.")
-    for function in (indices, values, to_dense, to_sparse, sparse_mask):
+    Tensor.sparse_dim = method("sparse_dim", lambda t: _C._sparse_indices(t).size(0) if t._is_any_sparse else 0, "How many dimensions the indices of a sparse tensor address.")
+    Tensor.dense_dim = method("dense_dim", lambda t: _C._sparse_values(t).dim() - 1 if t._is_any_sparse else t.dim(), "How many dimensions each value of a sparse tensor has.")
+    for function in (indices, values, to_dense, to_sparse, to_sparse_csr, to_sparse_csc, sparse_mask, *_index_methods):
         setattr(Tensor, function.__name__, _asking(function))
 
 

@@ -43,6 +43,10 @@ def _rebuild_sparse(indices, values, size, coalesced):
     return _C._sparse_make(indices, values, size, coalesced)
 
 
+def _rebuild_compressed(dim, starts, others, values, size):
+    return _C._sparse_compressed(dim, starts, others, values, size)
+
+
 class DisableTorchFunctionSubclass:
     """A context in which `__torch_function__` of subclasses of Tensor is disabled; modes stay active."""
 
@@ -80,6 +84,10 @@ def _asking(method):
 def __reduce_ex__(self, protocol):
     if self.is_sparse:
         return _rebuild_sparse, (self._indices(), self._values().detach(), tuple(self.shape), self.is_coalesced())
+    if self._is_any_sparse:
+        from .._root.sparse import compressed_parts
+
+        return _rebuild_compressed, (*compressed_parts(self.detach()), tuple(self.shape))
     state = getattr(self, "__dict__", None)
     args = _storage_args(self)
     if type(self) is Tensor and not state:
@@ -90,7 +98,7 @@ def __reduce_ex__(self, protocol):
 def __deepcopy__(self, memo):
     if id(self) in memo:
         return memo[id(self)]
-    if self.is_sparse:
+    if self._is_any_sparse:
         memo[id(self)] = self.detach().clone()
         return memo[id(self)]
     if not self.is_leaf:

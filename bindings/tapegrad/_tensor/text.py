@@ -185,7 +185,13 @@ def sparse_str(tensor) -> str:
         start = f"{name}=tensor("
         return f"{start}{_numbers(value.detach().cpu(), indent + len(start)) if value.numel() else f'[], size={tuple(value.shape)}'})"
 
-    indices, values = tensor._indices(), tensor._values()
+    if tensor.is_sparse:
+        named, values = [("indices", tensor._indices())], tensor._values()
+    else:
+        from .._root.sparse import compressed_parts
+
+        dim, starts, others, values = compressed_parts(tensor)
+        named = list(zip(("crow_indices", "col_indices") if dim == 0 else ("ccol_indices", "row_indices"), (starts, others), strict=True))
     default = _C._functions[""]["get_default_dtype"]()
     suffixes = [f"size={tuple(tensor.shape)}", f"nnz={values.size(0)}"]
     if tensor.device.type != _C._functions[""]["get_default_device"]().type:
@@ -193,8 +199,8 @@ def sparse_str(tensor) -> str:
     if tensor.dtype not in (default, default.to_complex(), _C.int64, _C.bool):
         suffixes.append(f"dtype={tensor.dtype}")
     suffixes.append(f"layout={tensor.layout}")
-    parts = f"tensor({part('indices', indices)},\n{' ' * indent}{part('values', values)}"
-    return _add_suffixes(parts, suffixes, indent, force_newline=True)
+    parts = "tensor(" + f",\n{' ' * indent}".join(part(name, value) for name, value in (*named, ("values", values)))
+    return _add_suffixes(parts, suffixes, indent, force_newline=tensor.is_sparse)
 
 
 def tensor_str(tensor) -> str:
@@ -202,7 +208,7 @@ def tensor_str(tensor) -> str:
     if level := _C._vmap_level(tensor):
         inside = tensor_str(_C._vmap_physical(tensor)).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={level}, value=\n    {inside}\n)"
-    if tensor.is_sparse:
+    if tensor._is_any_sparse:
         return sparse_str(tensor)
     prefix = "tensor(" if type(tensor) in (_C.Tensor, _C.Parameter) else f"{type(tensor).__name__}("
     indent = len(prefix)

@@ -27,7 +27,7 @@ def is_installed() -> bool:
 def install(vision: bool = True) -> None:
     """Lets `import torch` and the paths below it give tapegrad's modules, until `uninstall`.
 
-    `torch.__version__` is then that of the PyTorch whose names tapegrad has, and dtypes print as "torch.float32".
+    `torch.__version__` is then that of the PyTorch whose names tapegrad has, `torch.__name__` is "torch", and dtypes print as "torch.float32".
     `vision` says whether `torchvision` is `tapegrad.vision`, too. An installed torchvision needs PyTorch's own C++ library and cannot
     be imported without it, so that it is left alone only with vision=False, or where it has been imported already. Raises
     RuntimeError if PyTorch itself has been imported already.

@@ -17,18 +17,17 @@ _PLACES = {"torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_RO
 
 
 class _SameModule:
-    """A loader that gives a module that is there already."""
+    """A loader that gives a module that is there already. It takes the new module's place in sys.modules, which the import system allows:
+    one that came from create_module would have its __spec__ written over, if only until exec_module."""
 
     def __init__(self, ours: str):
         self._ours = ours
 
     def create_module(self, spec):
-        self._module = importlib.import_module(self._ours)
-        self._spec = self._module.__spec__
-        return self._module
+        return None
 
     def exec_module(self, module) -> None:
-        module.__spec__ = self._spec  # the import system wrote the alias's over it
+        sys.modules[module.__name__] = importlib.import_module(self._ours)
 
 
 class TorchFinder(importlib.metadata.DistributionFinder):

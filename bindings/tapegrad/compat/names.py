@@ -81,6 +81,10 @@ MODULES.update({
         subclasses("Error", RuntimeError, "PyTorch's error of compiled code; never raised."),
         subclasses("ScriptWarning", Warning, "PyTorch's warning of its compiler; never given."),
         refused("export_opnames load save", "compiled programs are neither written nor read: keep the code, and save and load the state_dict")),
+    "_jit_internal": module(
+        "Marks that PyTorch's compiler reads: functions come back as they are.", borrowed("jit", "export ignore is_scripting is_tracing unused _overload _overload_method"),
+        functions("fn", "_copy_to_script_wrapper(fn)", "The function itself.")),
+    "_tensor_str": module("How tensors are printed.", borrowed("_tensor.text", "PRINT_OPTS set_printoptions _add_suffixes _tensor_str=_numbers")),
     "_inductor": module("PyTorch's generator of kernels, as scripts steer it: switches are kept and change nothing."),
     "_inductor.config": module(
         "Switches of PyTorch's generator of kernels, kept for scripts that set them.",

@@ -18,7 +18,7 @@ def describe(tensor) -> dict:
     """
     if not tensor.is_cuda:
         raise AttributeError(f"__cuda_array_interface__: the tensor is on {tensor.device}\nuse tensor.cuda() for a copy on a CUDA device")
-    if tensor.is_sparse:
+    if tensor._is_any_sparse:
         raise AttributeError("__cuda_array_interface__: a sparse tensor has no dense data\nuse tensor.to_dense()")
     if tensor.dtype not in _TYPES:
         raise AttributeError(f"__cuda_array_interface__: {tensor.dtype} has no name there")

@@ -20,7 +20,7 @@ _BROADCAST, _ALL_REDUCE, _REDUCE, _ALL_GATHER, _REDUCE_SCATTER = 1, 2, 3, 4, 7  
 def is_available(tensors=()) -> bool:
     """Whether NCCL can pass these tensors: contiguous ones on a GPU each."""
     devices = [t.device for t in tensors]
-    return all(t.is_cuda and t.is_contiguous() and not t.is_sparse for t in tensors) and len(set(devices)) == len(devices) \
+    return all(t.is_cuda and t.is_contiguous() and not t._is_any_sparse for t in tensors) and len(set(devices)) == len(devices) \
         and not _C._nccl_why_not()
 
 

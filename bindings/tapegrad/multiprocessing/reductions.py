@@ -61,7 +61,7 @@ def reduce_tensor(tensor):
         raise RuntimeError("multiprocessing: a tensor with a history on the tape cannot pass to another process: got the result "
                            f"of {tensor.grad_fn.name() if hasattr(tensor.grad_fn, 'name') else tensor.grad_fn}\n"
                            "send tensor.detach()")
-    if tensor.is_sparse or tensor.is_meta or getattr(tensor, "__dict__", None):
+    if tensor._is_any_sparse or tensor.is_meta or getattr(tensor, "__dict__", None):
         return tensor.__reduce_ex__(2)
     plain = tensor.detach() if tensor.requires_grad else tensor
     handle = _handle_of(tensor)

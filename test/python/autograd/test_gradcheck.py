@@ -101,3 +101,12 @@ def test_outputs_must_be_double(check):
     x = tg.ones(5, dtype=tg.float64, requires_grad=True)
     with pytest.raises(ValueError, match="needs outputs of float64 or complex128 on the CPU: got float32"):
         check(lambda t: t.float() ** 2, (x,))
+
+
+def test_outputs_without_gradient_must_not_depend_on_the_input():
+    x = tg.rand(2, 3, dtype=tg.float64, requires_grad=True)
+    assert gradcheck(lambda x: (x > 5).double(), (x,)) and gradcheck(lambda x: tg.ones(3), (x,))
+    for f in (lambda x: x.detach() * 2, lambda x: (x > 5, x.detach() + 1)):
+        with pytest.raises(GradcheckError, match="no output requires a gradient"):
+            gradcheck(f, (x,))
+        assert gradcheck(f, (x,), raise_exception=False) is False

@@ -14,11 +14,6 @@ HERE = os.path.dirname(__file__)
 MISSING = {
     "torch.Tensor._backward_hooks": "hooks live in the native part; register_hook gives a handle",
     "torch.Tensor._cdata": "an address in PyTorch's own library",
-    "torch.Tensor.ccol_indices": "compressed sparse layouts: only coordinates are there",
-    "torch.Tensor.col_indices": "compressed sparse layouts: only coordinates are there",
-    "torch.Tensor.crow_indices": "compressed sparse layouts: only coordinates are there",
-    "torch.Tensor.row_indices": "compressed sparse layouts: only coordinates are there",
-    "torch.Tensor.to_sparse_csr": "compressed sparse layouts: only coordinates are there",
     "torch.Tensor.dequantize": "quantised tensors are not there",
     "torch.Tensor.q_scale": "quantised tensors are not there",
     "torch.Tensor.to_padded_tensor": "nested tensors are not there",

@@ -189,7 +189,7 @@ def test_rare_names_of_the_root():
     assert tg.cond(tg.tensor(True), lambda x: x + 1, lambda x: x - 1, (1,)) == 2
     assert tg.while_loop(lambda n: n < 5, lambda n: n + 2, (0,)) == (6,)
     a, b = tg.eye(3), tg.randn(3, 2)
-    assert tg.spmm(a, b).equal(b) and tg.spmm(a.to_sparse(), b).equal(b)
+    assert tg.spmm(a, b).equal(b) and tg.spmm(a.to_sparse(), b).equal(b) and tg.dsmm(a.to_sparse(), b).equal(b)
     assert {tg.qint8: 1}[tg.qint8] == 1 and tg.qint8.itemsize == 1 and str(tg.qint8) == "torch.qint8"
     with pytest.raises(TypeError):
         a.to(tg.qint8)
@@ -220,6 +220,12 @@ def test_names_of_private_paths():
     assert list(state) == ["weight", "bias"]
     nn.Linear(1, 1).load_state_dict(state)
     assert issubclass(nn.LazyLinear, nn.modules.lazy.LazyModuleMixin)
+    from tapegrad._tensor_str import PRINT_OPTS, _add_suffixes, _tensor_str
+    from tapegrad.distributed.rpc.api import _require_initialized
+
+    assert PRINT_OPTS.threshold == 1000 and _tensor_str(tg.ones(2), 0) == "[1., 1.]" and _add_suffixes("x(1", ["a=2"], 0, False) == "x(1, a=2)"
+    with pytest.raises(RuntimeError, match="RPC has not been initialized"):
+        _require_initialized(lambda: 1)()
 
 
 def test_limits_of_rare_dtypes_are_torch_s():

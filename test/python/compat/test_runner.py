@@ -15,6 +15,7 @@ SCRIPT = """
 import sys
 import torch
 import torch.nn as nn
+import torch.nn.functional
 import torch.optim.lr_scheduler
 from torch.nn.modules.conv import _ConvNd
 from torch.utils.data import DataLoader
@@ -25,9 +26,12 @@ if __name__ == "__main__":
     assert torch is tapegrad and nn is tapegrad.nn and sys.modules["torch.nn.modules.conv"] is tapegrad.nn.modules.conv
     assert issubclass(nn.Conv2d, _ConvNd) and _ConvNd is tapegrad.nn.modules.conv._ConvNd
     from torch._C import _TensorMeta, _disabled_torch_function_impl
+    from torch._jit_internal import _copy_to_script_wrapper
+    from torch.serialization import MAP_LOCATION
+    assert _copy_to_script_wrapper(len) is len and MAP_LOCATION | None
     assert torch.torch is torch and isinstance(torch.Tensor, _TensorMeta) and _disabled_torch_function_impl(len, (), ([1],)) == 1
     assert torch._C._nn._parse_to("cpu", torch.float64)[1] is torch.float64 and torch._C._nn.relu(torch.ones(1)).item() == 1
-    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__name__ == "torch" and torch.save.__module__ == "tapegrad.serialization"
+    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__spec__.name == "tapegrad" and torch.__name__ == "torch" and torch.save.__module__ == "tapegrad.serialization"
     print(sys.argv, __file__, str(torch.float32), torch.zeros(1).type(), torch.Size([1]), torch.strided)
     assert torch.__version__ >= "2.0" and torch.__version__ > (1, 13) and torch.__version__.split(".")[0] == "2"
     assert torch.version.cuda is None and torch.version.__version__ == torch.__version__
@@ -48,7 +52,7 @@ def python(*arguments, cwd=None, **variables):
 def test_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    done = python("-m", "tapegrad", str(script), "--epochs", "3")
+    done = python("-W", "error::ImportWarning", "-m", "tapegrad", str(script), "--epochs", "3")  # as pytest may have it
     assert done.returncode == 7, done.stderr
     assert done.stdout == f"{[str(script), '--epochs', '3']} {script} torch.float32 torch.FloatTensor torch.Size([1]) torch.strided\n"
 
@@ -104,7 +108,7 @@ import multiprocessing, sys
 import torch
 
 def work(queue):
-    queue.put((torch.__name__, torch.ones(4).sum().item(), __name__, sys.argv[1:]))
+    queue.put((torch.__spec__.name, torch.ones(4).sum().item(), __name__, sys.argv[1:]))
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")

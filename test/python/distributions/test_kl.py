@@ -102,6 +102,12 @@ def test_own_divergences():
     with pytest.raises(TypeError):
         d.register_kl(3, d.Normal)
 
+    class Foreign:  # a library's own, derived from nothing of ours
+        pass
+
+    d.register_kl(Foreign, d.Normal)(lambda p, q: "foreign")
+    assert d.kl_divergence(Foreign(), d.Normal(0.0, 1.0)) == "foreign"
+
 
 def test_exponential_families_by_their_normalizer():
     from tapegrad.distributions import _kl_pairs

@@ -85,6 +85,32 @@ def test_the_last_pair_is_kept():
         tapegrad.distributions.ExpTransform(cache_size=2)
 
 
+def test_a_transform_may_be_a_module():
+    class Scale(tapegrad.distributions.Transform, tapegrad.nn.Module):
+        bijective, domain, codomain = True, tapegrad.distributions.constraints.real, tapegrad.distributions.constraints.real
+
+        def __init__(self):
+            super().__init__(cache_size=1)
+            self.factor = tapegrad.nn.Parameter(tapegrad.tensor(2.0))
+
+        __hash__ = object.__hash__
+
+        def _call(self, x):
+            return x * self.factor
+
+        def _inverse(self, y):
+            return y / self.factor
+
+        def log_abs_det_jacobian(self, x, y):
+            return self.factor.log().expand(x.shape)
+
+    scale = Scale()
+    assert [name for name, _ in scale.named_parameters()] == ["factor"] and scale.inv(scale(tapegrad.ones(3))).tolist() == [1, 1, 1]
+    made = tapegrad.distributions.TransformedDistribution(tapegrad.distributions.Normal(tapegrad.zeros(3), 1.0), [scale])
+    made.log_prob(tapegrad.ones(3)).sum().backward()
+    assert scale.factor.grad is not None
+
+
 CONSTRAINTS = {
     "boolean": [[0.0, 1.0, 2.0]], "one_hot": [[0.0, 1.0, 0.0], [1.0, 1.0, 0.0]], "real": [[1.0, float("nan"), float("inf")]], "positive": [[0.0, 1.0, -1.0]],
     "nonnegative": [[0.0, 1.0, -1.0]], "unit_interval": [[0.0, 1.0, 1.1, -0.1]], "nonnegative_integer": [[0.0, 1.5, -1.0]], "positive_integer": [[0.0, 1.0, 2.5]],

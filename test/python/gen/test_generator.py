@@ -137,6 +137,15 @@ def test_generated_loops_include_the_functors_of_their_rows_alone(tmp_path):
         dict(outputs(load_table(tmp_path / "aten" / "ops"), tmp_path / "aten" / "ops"))
 
 
+def test_rows_of_one_functor_are_compiled_in_one_file(tmp_path):
+    rows = [GOOD.replace('"lerp"', f'"op{i}"') for i in range(20)]
+    rows[2], rows[17] = (rows[i].replace("kind =", 'functor = "shared"\nkind =') for i in (2, 17))
+    texts = dict(outputs(table(tmp_path, "".join(rows)), tmp_path / "aten" / "ops"))
+    files = [text for path, text in texts.items() if re.match(r"src/pointwise_.*_cpu\.cpp", path)]
+    assert len(files) > 1 and sum(f"void op{i}_pointwise" in text for text in files for i in range(20)) == 20
+    assert [text.count("fn::shared<T>") for text in files if "fn::shared<T>" in text] == [2]
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 def test_a_new_row_rewrites_few_files(at_end):
     changed = new_row.rewritten(at_end)

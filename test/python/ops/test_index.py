@@ -149,6 +149,8 @@ def test_lines_put_side_by_side_and_rolled(shape, dtype):
         same(tg.cat([x, y, x[:0], x], d) if d == 0 else tg.cat([x, y, x], d), np.concatenate([a, b, a], d))
         for shift in (0, 1, -3, 500):
             same(x.roll(shift, d), np.roll(a, shift, d))
+        same(x.roll(shift, None), np.roll(a, shift))
+        same(tg.roll(x, shift, dims=None), np.roll(a, shift))
     same(tg.cat([x.float(), x.double()], -1) if dtype != tg.complex128 else x, np.concatenate([a, a], -1) if dtype != tg.complex128 else a)
 
 

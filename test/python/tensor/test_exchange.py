@@ -226,6 +226,18 @@ def test_dlpack_details():
         tg.from_dlpack([1, 2])
     copied = t.__dlpack__(copy=True)
     assert tg.from_dlpack(copied).data_ptr() != t.data_ptr()
+    whole = {"stream": None, "max_version": None, "dl_device": None, "copy": None}  # what the array API's callers give
+    assert tg.from_dlpack(t.__dlpack__(**whole)).data_ptr() == t.data_ptr() == tg.from_dlpack(t, device="cpu", copy=False).data_ptr()
+    array = np.arange(3.0)
+    for source, place in ((t, t.data_ptr()), (torch.ones(3), None), (array, array.ctypes.data)):
+        taken = tg.from_dlpack(source, copy=True)
+        assert taken.data_ptr() != (place or source.data_ptr()) and taken.tolist() == list(source)
+        assert tg.from_dlpack(source, device=tg.device("cpu")).data_ptr() == (place or source.data_ptr())
+    with pytest.raises(ValueError, match="device and copy are for objects with __dlpack__"):
+        tg.from_dlpack(t.__dlpack__(), copy=True)
+    for wrong in ({"copy": "yes"}, {"device": 1.5}):
+        with pytest.raises(TypeError):
+            tg.from_dlpack(t, **wrong)
     for shape in [(), (0,), (2, 0, 3), (1,) * 6]:
         assert torch.from_dlpack(tg.zeros(shape)).shape == shape
         assert tg.from_dlpack(torch.zeros(shape)).shape == shape

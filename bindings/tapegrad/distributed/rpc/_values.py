@@ -129,9 +129,10 @@ class Writer(tree.Encoder):
             data["device"] = self.agent.device_for(self.to, t.device)
         if t.is_meta:
             return {"$meta": [str(t.dtype).rpartition(".")[2], list(t.shape), list(t.stride())], **data}
-        if t.is_sparse:
-            t = t.coalesce() if not t.is_coalesced() else t
-            return {"$sparse": [self._add(t._indices().detach(), False), self._add(t._values(), False), list(t.shape)], **data}
+        if t._is_any_sparse:
+            layout = str(t.layout)[-3:]
+            t = t.coalesce()
+            return {"$sparse": [self._add(t._indices().detach(), False), self._add(t._values(), False), list(t.shape), layout], **data}
         number = self._add(t, t.requires_grad and not self.inside)
         return {"$tensor": number, **data} if data else {"$tensor": number}
 
@@ -213,8 +214,8 @@ class Reader(tree.Decoder):
         return self._finish(t, data) if len(data) > 1 else t
 
     def read_sparse(self, value, data):
-        indices, values, shape = value
-        return self._finish(checked_sparse(self._at(indices), self._at(values), shape, True), data)
+        indices, values, shape, layout = value
+        return self._finish(checked_sparse(self._at(indices), self._at(values), shape, True, layout), data)
 
     def read_meta(self, value, data):
         dtype, shape, stride = value

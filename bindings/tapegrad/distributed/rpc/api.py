@@ -46,6 +46,16 @@ def _get_current_rpc_agent() -> Agent:
     return agent
 
 
+def _require_initialized(func):
+    """Decorator: the function raises RuntimeError before this process is a worker."""
+    @functools.wraps(func)
+    def checked(*args, **kwargs):
+        _get_current_rpc_agent()
+        return func(*args, **kwargs)
+
+    return checked
+
+
 # Beginning.
 def init_rpc(name: str, backend=None, rank: int = -1, world_size: int | None = None, rpc_backend_options=None) -> None:
     """Makes this process a worker; waits for the others.

@@ -25,6 +25,7 @@ class Transform:
     def __init__(self, cache_size: int = 0):
         if cache_size not in (0, 1):
             raise ValueError(f"Transform: cache_size must be 0 or 1: got {cache_size}")
+        super().__init__()  # a class may be derived from nn.Module, too
         self._cache_size = cache_size
         self._inv = None
         self._cached_x_y = (None, None)

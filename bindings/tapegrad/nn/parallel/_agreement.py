@@ -61,7 +61,7 @@ def broadcast_from(tensors, root: int, group) -> None:
 
 def _checksum(t) -> int:
     t = t.detach()
-    if t.is_sparse:
+    if t._is_any_sparse:
         t = t.to_dense()
     flat = t.cpu().contiguous().reshape(-1)
     return zlib.crc32(flat.view(uint8).numpy()) if flat.numel() else 0

@@ -27,7 +27,7 @@ def in_worker_process() -> None:
 def result_like(sample, count: int):
     """Where `count` samples like this one go, for `out=`; None: anywhere."""
     nbytes = count * sample.numel() * sample.element_size()
-    if not _shared_results or nbytes < _LEAST_SHARED or sample.requires_grad or sample.is_sparse or not sample.is_cpu:
+    if not _shared_results or nbytes < _LEAST_SHARED or sample.requires_grad or sample._is_any_sparse or not sample.is_cpu:
         return None
     sizes = (count, *sample.shape)
     try:
