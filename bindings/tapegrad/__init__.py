@@ -132,6 +132,7 @@ _LAZY_NAMES = {"ScriptModule": "jit", "save": "serialization", "load": "serializ
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "complex32", "cond", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
                    "float8_e5m2fnuz", "float8_e8m0fnu", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint4x2", "quint8", "dsmm", "spmm",
+                   "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
                    "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 
