@@ -84,6 +84,22 @@ def spmm(input, mat2):
 
 
 @overridable
+def _convert_indices_from_coo_to_csr(input, size, *, out_int32=False):
+    """Where the entries of each of `size` rows begin, of the sorted rows of all entries."""
+    ops = _C._functions[""]
+    return ops["searchsorted"](input, ops["arange"](size + 1, dtype=input.dtype, device=input.device), out_int32=out_int32)
+
+
+@overridable
+def _convert_indices_from_csr_to_coo(crow_indices, col_indices, *, out_int32=False, transpose=False):
+    """The coordinates (2, entries) of a matrix compressed by rows; with transpose those of its transpose."""
+    ops = _C._functions[""]
+    rows = ops["repeat_interleave"](crow_indices.diff(), output_size=col_indices.numel()).to(col_indices.dtype)
+    both = ops["stack"]((col_indices, rows) if transpose else (rows, col_indices))
+    return both.to(_C.int32 if out_int32 else _C.int64)
+
+
+@overridable
 def dsmm(input, mat2):
     """The product of a sparse matrix and a dense one."""
     return _C._functions[""]["mm"](input, mat2)

@@ -182,3 +182,13 @@ def test_what_it_cannot_do_is_refused():
                     lambda: mine.to("meta"), lambda: mine + 1, lambda: list(mine), lambda: mine.tolist(), lambda: tg.sparse_csr_tensor([0, 1], [0], [1.0], requires_grad=True)):
         with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
             refused()
+
+
+@pytest.mark.parametrize(("rows", "size"), [([0, 1, 1, 3], 5), ([], 3), ([], 0), ([2, 2], 3)])
+def test_rows_and_where_they_begin(rows, size):
+    for narrow in (False, True):
+        starts = [lib._convert_indices_from_coo_to_csr(lib.tensor(rows, dtype=lib.int64), size, out_int32=narrow) for lib in (tg, torch)]
+        assert starts[0].tolist() == starts[1].tolist() and str(starts[0].dtype)[-5:] == str(starts[1].dtype)[-5:]
+    for transpose in (False, True):
+        both = [lib._convert_indices_from_csr_to_coo(t.long(), lib.arange(len(rows)), transpose=transpose) for lib, t in zip((tg, torch), starts, strict=True)]
+        assert both[0].tolist() == both[1].tolist() and both[0].dtype == tg.int64
