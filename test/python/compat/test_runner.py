@@ -108,7 +108,7 @@ import multiprocessing, sys
 import torch
 
 def work(queue):
-    queue.put((torch.__spec__.name, torch.ones(4).sum().item(), __name__, sys.argv[1:]))
+    queue.put((torch.__name__, torch.ones(4).sum().item(), __name__, sys.argv[1:]))
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
