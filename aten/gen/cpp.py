@@ -95,10 +95,10 @@ def chunks(rows: list, size: int) -> list[tuple[str, list]]:
     return result
 
 
-def families(ops):
+def families(ops, key=lambda op: op.family):
     result: dict[str, list[Op]] = {}
     for op in ops:
-        result.setdefault(op.family, []).append(op)
+        result.setdefault(key(op), []).append(op)
     return result
 
 

@@ -89,9 +89,7 @@ def emit_loops(ops: list[Op], functor_folder: Path):
     headers = _functor_headers(functor_folder)
     for kind, rows, cpu, cuda in (("pointwise", "rows.h", 5, 12), ("reduce", "reduce_rows.h", 2, 4)):
         for family, members in families([op for op in ops if op.kind == kind]).items():
-            by_functor: dict[str, list[Op]] = {}  # rows of one functor share their loops: compiled in one file
-            for op in members:
-                by_functor.setdefault(op.get("functor", op.name), []).append(op)
+            by_functor = families(members, lambda op: op.get("functor", op.name))  # they share their loops: compiled in one file
             for space, folder, end, chunk in (("cpu::TG_ISA", "aten/iterate/", "_cpu.cpp", cpu), ("cuda", f"cuda/{kind}/", ".cu", cuda)):
                 for name, firsts in chunks([same[0] for same in by_functor.values()], chunk):
                     part = [op for first in firsts for op in by_functor[first.get("functor", first.name)]]

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from .model import expanded, read_rows, split_top
 
-KEYS = {
-    "name", "args", "keyword_args", "base", "checks", "check_py", "check_cpp", "parameters", "buffers", "reset",
-    "inputs", "input_checks", "returns", "forward", "forward_py", "forward_cpp", "repr", "test", "factory", "doc",
-    "attributes", "rename", "store", "constructor", "buffers_from_args", "methods_cpp",
-}
+KEYS = {"name", "args", "keyword_args", "base", "checks", "check_py", "check_cpp", "parameters", "buffers", "reset",
+        "inputs", "input_checks", "returns", "forward", "forward_py", "forward_cpp", "repr", "test", "factory", "doc",
+        "attributes", "rename", "store", "constructor", "buffers_from_args", "methods_cpp"}
 
 
 class LayerError(ValueError):

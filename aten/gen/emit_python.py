@@ -6,6 +6,8 @@ from .cpp import HEAD, cpp_text, families, function_includes, signature_text
 from .cpp_types import cpp_default, fixed_length
 from .model import Arg, Op
 
+_NO_NUMBERS = ("int[]", "[]")  # type and default of an argument that may be None, as in PyTorch
+
 
 def _shown_signature(args: list[Arg], flags: list[str]) -> str:
     return signature_text(args).replace('"', "'")[:-1] + "".join(f", bool {name}=False" for name in flags) + ")"
@@ -32,11 +34,6 @@ def _extra_args(op: Op) -> list[tuple[str, str]]:
     return extra
 
 
-def _none_is_empty(arg: Arg) -> bool:
-    """None means no numbers, as in PyTorch where the default of a list is the empty one."""
-    return arg.type == "int[]" and arg.default == "[]"
-
-
 def _value(arg: Arg, i: int) -> str:
     base, optional, n = arg.type.rstrip("?"), arg.type.endswith("?"), fixed_length(arg.type)
     default = None if arg.default is None else cpp_default(arg.type, arg.default)
@@ -45,7 +42,7 @@ def _value(arg: Arg, i: int) -> str:
     if base in ("Tensor|Scalar", "Tensor", "Tensor[]", "Generator"):
         return f"a.optional_tensor({i})" if arg.type == "Tensor?" else f"a.{arg.info.getter}({i})"
     kind = f"{arg.info.getter}({i}" + (f", {n}" if n else "")
-    if _none_is_empty(arg):
+    if (arg.type, arg.default) == _NO_NUMBERS:
         return f"(a.has({i}) ? a.{kind}) : DimVector())"
     if not optional:
         return f"a.{kind}" + (f", {default})" if default is not None else ")")
@@ -64,7 +61,7 @@ def _wrapped(op: Op, expression: str) -> str:
 def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     entries = []
     for a in args:
-        flags = ["kRequired"] * (a.default is None) + ["kNone"] * (a.type.endswith("?") or _none_is_empty(a))
+        flags = ["kRequired"] * (a.default is None) + ["kNone"] * (a.type.endswith("?") or (a.type, a.default) == _NO_NUMBERS)
         entries.append(f'{{"{a.name}", ArgKind::{a.info.kind}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
     flags = [n for n in flags_of(op, False) if (n, "Bool") in extra]

@@ -24,12 +24,10 @@ DTYPE_GROUPS = {
     "complex": ["complex64", "complex128"],
     "stored": ["uint16", "uint32", "uint64"],  # by the kernels of the dtypes with the same bits; only where a row says so
 }
-KEYS = {
-    "name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
-    "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
-    "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
-    "out_dtype", "apart", "numbers", "flag", "alone", "method_arguments",
-}
+KEYS = {"name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
+        "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
+        "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
+        "out_dtype", "apart", "numbers", "flag", "alone", "method_arguments"}
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"], "composite": ["body impl"], "kernel": ["shape", "cpu cpu_once"],
                     "random": ["shape", "cpu cpu_once"]}
 
