@@ -96,7 +96,7 @@ from ._root import *  # noqa: E402, F403
 from ._root.legacy import *  # noqa: E402, F403
 from ._root.lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
 from ._root.overloads import atleast_1d, atleast_2d, atleast_3d, tensordot  # noqa: E402
-from ._root.segments import segment_reduce, vander  # noqa: E402
+from ._root.segments import _segment_reduce, segment_reduce, vander  # noqa: E402, F401
 from ._root.settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
     compile,

@@ -28,6 +28,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
 
     An empty part is `initial`, or what the reduction of nothing is (mean: NaN). Lengths must add up to the size unless `unsafe`. Differentiable.
     """
+    reduce = {"amax": "max", "amin": "min"}.get(reduce, reduce)  # names that PyTorch takes, too
     if reduce not in _EMPTY:
         raise RuntimeError(f"segment_reduce: expected sum, mean, max, min or prod: got {reduce!r}")
     lengths = _lengths_of(lengths, indices, offsets)
@@ -57,6 +58,9 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         empty = _EMPTY["mean"] if initial is None else initial
         result = _ops["where"](sizes > 0, result / sizes.clamp(min=1), _ops["full"]((), empty, dtype=data.dtype, device=data.device))
     return result.reshape(*lengths.shape, *rest)
+
+
+_segment_reduce = segment_reduce  # PyTorch's operator, which graph networks call
 
 
 @overridable

@@ -25,25 +25,28 @@ class set_stance:
         return None
 
 
-def _patch(module: str):
-    @contextlib.contextmanager
-    def patch(arg1=None, arg2=None, **changes):
-        """Other values of the switches within a context: patch(name=value), patch({name: value}) or patch("name", value)."""
-        changes = {**(arg1 if isinstance(arg1, dict) else {} if arg1 is None else {arg1: arg2}), **changes}
-        config = vars(importlib.import_module(f"{_ROOT}.{module}"))
-        before = {name: config[name] for name in changes if name in config}
-        config.update(changes)
-        try:
-            yield
-        finally:
-            for name in changes:
-                config.pop(name)
-            config.update(before)
-
-    return patch
+@contextlib.contextmanager
+def _switched(module: str, first, second, changes: dict):
+    changes = {**(first if isinstance(first, dict) else {} if first is None else {first: second}), **changes}
+    config = vars(importlib.import_module(f"{_ROOT}.{module}"))
+    before = {name: config[name] for name in changes if name in config}
+    config.update(changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            config.pop(name)
+        config.update(before)
 
 
-patch, inductor_patch = _patch("_dynamo.config"), _patch("_inductor.config")
+def patch(arg1=None, arg2=None, **changes):
+    """Other values of _dynamo.config within a context: patch(name=value), patch({name: value}) or patch("name", value)."""
+    return _switched("_dynamo.config", arg1, arg2, changes)
+
+
+def inductor_patch(arg1=None, arg2=None, **changes):
+    """The same of _inductor.config."""
+    return _switched("_inductor.config", arg1, arg2, changes)
 
 
 def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list:
@@ -121,6 +124,8 @@ def __getattr__(name: str):
 
     class Resize(function):
         """The tensor in another shape of as many elements."""
+
+        __qualname__ = "Resize"
 
         @staticmethod
         def forward(ctx, tensor, sizes):

@@ -28,6 +28,11 @@ def test_segment_reduce(reduce, initial, shape, lengths, axis, by_offsets):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
+def test_names_of_the_operator():
+    x, offsets = tg.tensor([[1.0], [5.0], [-2.0]]), tg.tensor([0, 2, 3])
+    assert tg._segment_reduce(x, "amax", offsets=offsets).tolist() == [[5.0], [-2.0]] and tg._segment_reduce(x, "amin", offsets=offsets).tolist() == [[1.0], [-2.0]]
+
+
 def test_segment_reduce_with_a_rest():
     x, lengths = np.arange(8.0).reshape(2, 4), np.array([[1, 1], [2, 1]])
     ours = tg.segment_reduce(tg.from_numpy(x), "sum", lengths=tg.from_numpy(lengths), axis=1, unsafe=True)
