@@ -14,7 +14,7 @@ from tapegrad.compat import importer, kinds, names
 
 PACKAGE = os.path.dirname(tg.__file__)
 FILES = {path for path, entry in names.MODULES.items() if isinstance(entry, kinds.Module) and entry.doc is None}
-ERRORS = {**dict.fromkeys(("mps", "mtia", "xpu"), RuntimeError), "classes": OSError}  # others: NotImplementedError
+ERRORS = {"profiler.itt": RuntimeError, **dict.fromkeys(("mps", "mtia", "xpu"), RuntimeError), "classes": OSError}  # others: NotImplementedError
 
 
 def run(program: str, *options: str) -> str:
