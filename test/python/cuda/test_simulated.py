@@ -13,6 +13,7 @@ LIBRARIES = [Path(tapegrad._C.__file__).parent / "lib", Path(tapegrad._C.__file_
 
 
 @pytest.mark.skipif(not any((folder / "libtapegrad_cuda_sim.so").exists() for folder in LIBRARIES), reason="the simulated device was not built")
+@pytest.mark.timeout(650)  # two minutes on an idle machine
 @pytest.mark.parametrize("part, devices", [("test_values", 2), ("not test_values", 2), ("not test_values", 1)])
 def test_operators_on_the_simulated_device(part, devices):
     """On two devices and on one, as machines have one or several."""
