@@ -55,9 +55,6 @@ class Outcomes:
     seconds: float
     ended: str = ""  # why pytest itself ended badly
 
-    def kind(self, test: str) -> str:
-        return "passed" if test in self.passed else self.others.get(test, ("absent", ""))[0]
-
 
 def outcomes(suite: Suite, library: str, options) -> Outcomes:
     """What came of every test, from the kept file where PyTorch's side has run before."""

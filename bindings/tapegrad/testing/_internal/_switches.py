@@ -113,14 +113,19 @@ def _without_warnings():
 
 
 @contextlib.contextmanager
-def set_warn_always_context(new_val: bool):
-    """Warnings that are given once are given every time, and back."""
-    before = _tg.is_warn_always_enabled()
-    _tg.set_warn_always(new_val)
+def _setting(get, set_, value, *, begin=None):
+    """set_(value), or begin(value), and at the end what get() said before."""
+    before = get()
+    (begin or set_)(value)
     try:
         yield
     finally:
-        _tg.set_warn_always(before)
+        set_(before)
+
+
+def set_warn_always_context(new_val: bool):
+    """Warnings that are given once are given every time, and back."""
+    return _setting(_tg.is_warn_always_enabled, _tg.set_warn_always, new_val)
 
 
 class DeterministicGuard:
@@ -143,32 +148,15 @@ class DeterministicGuard:
         self._set(*self._before)
 
 
-class AlwaysWarnTypedStorageRemoval:
+def AlwaysWarnTypedStorageRemoval(always_warn):
     """The warning of typed storages at every use, and back."""
-
-    def __init__(self, always_warn):
-        self._wanted = always_warn
-
-    def __enter__(self):
-        self._before = _tg.storage._get_always_warn_typed_storage_removal()
-        _tg.storage._set_always_warn_typed_storage_removal(self._wanted)
-
-    def __exit__(self, *error):
-        _tg.storage._set_always_warn_typed_storage_removal(self._before)
+    storage = _tg.storage
+    return _setting(storage._get_always_warn_typed_storage_removal, storage._set_always_warn_typed_storage_removal, always_warn)
 
 
-class CudaSyncGuard:
+def CudaSyncGuard(sync_debug_mode):
     """How synchronisations are reported, and back."""
-
-    def __init__(self, sync_debug_mode):
-        self._wanted = sync_debug_mode
-
-    def __enter__(self):
-        self._before = _tg.cuda.get_sync_debug_mode()
-        _tg.cuda.set_sync_debug_mode(self._wanted)
-
-    def __exit__(self, *error):
-        _tg.cuda.set_sync_debug_mode(self._before)
+    return _setting(_tg.cuda.get_sync_debug_mode, _tg.cuda.set_sync_debug_mode, sync_debug_mode)
 
 
 suppress_warnings = _around(_without_warnings)

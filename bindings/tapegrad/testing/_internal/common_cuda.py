@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 
-from ._switches import TEST_CUDA, TEST_MULTIGPU, TEST_NUMBA, _never  # noqa: F401
+from ._switches import TEST_CUDA, TEST_MULTIGPU, TEST_NUMBA, _around, _never  # noqa: F401
 
 _tg = sys.modules[__package__.partition(".")[0]]
 _capability = _tg.cuda.get_device_capability() if TEST_CUDA else (0, 0)
@@ -68,13 +68,7 @@ def tf32_on_and_off(tf32_precision=1e-5, *, only_if=True):
 
 def with_tf32_off(test):
     """A test without TF32."""
-
-    @functools.wraps(test)
-    def run(*args, **kwargs):
-        with tf32_off():
-            return test(*args, **kwargs)
-
-    return run
+    return _around(tf32_off)(test)
 
 
 def _get_torch_cuda_version() -> tuple[int, int]:

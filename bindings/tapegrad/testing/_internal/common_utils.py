@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import inspect
 import io
@@ -27,7 +26,7 @@ from ._parameters import (  # noqa: F401
     subtest,
 )
 from ._switches import *  # noqa: F403
-from ._switches import TEST_WITH_SLOW_GRADCHECK, _never  # noqa: F401
+from ._switches import TEST_WITH_SLOW_GRADCHECK, _around, _never, _setting  # noqa: F401
 
 _tg = sys.modules[__package__.partition(".")[0]]
 GRADCHECK_NONDET_TOL = 1e-12
@@ -80,24 +79,12 @@ def freeze_rng_state(*args, **kwargs):
         _tg.set_rng_state(before)
 
 
-@contextlib.contextmanager
 def set_default_dtype(dtype):
-    before = _tg.get_default_dtype()
-    _tg.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        _tg.set_default_dtype(before)
+    return _setting(_tg.get_default_dtype, _tg.set_default_dtype, dtype)
 
 
-@contextlib.contextmanager
 def set_default_tensor_type(tensor_type):
-    before = _tg.get_default_dtype()
-    _tg.set_default_tensor_type(tensor_type)
-    try:
-        yield
-    finally:
-        _tg.set_default_dtype(before)
+    return _setting(_tg.get_default_dtype, _tg.set_default_dtype, tensor_type, begin=_tg.set_default_tensor_type)
 
 
 @contextlib.contextmanager
@@ -123,20 +110,8 @@ class swap(_TestParametrizer):
 
 
 def _swapped(value):
-    def decorate(test):
-        @functools.wraps(test)
-        def run(*args, **kwargs):
-            future = _tg.__future__
-            before = future.get_swap_module_params_on_conversion()
-            future.set_swap_module_params_on_conversion(value)
-            try:
-                return test(*args, **kwargs)
-            finally:
-                future.set_swap_module_params_on_conversion(before)
-
-        return run
-
-    return decorate
+    future = _tg.__future__
+    return _around(lambda: _setting(future.get_swap_module_params_on_conversion, future.set_swap_module_params_on_conversion, value))
 
 
 def wrapSwapTensorsTest(swap=None):
