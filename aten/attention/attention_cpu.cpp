@@ -166,53 +166,53 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
   const int64_t heads = z.group() * z.rows <= kRows ? z.group() : 1, most = std::min(kRows, heads * z.rows);
   const double work =
       static_cast<double>(most) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
-  parallel_for(
-      0, z.batch * z.heads / heads * tiles, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
-        std::vector<C> scores(static_cast<size_t>(most * kKeys)), sums(static_cast<size_t>(most * z.value_width)),
-            q_room, k_room, v_room;
-        C top[kRows], total[kRows];
-        for (int64_t t = first; t < last; ++t) {
-          const int64_t h = t / tiles * heads, row = t % tiles * kRows, of_head = std::min(kRows, z.rows - row);
-          const int64_t rows = of_head * heads, hk = z.shared_head(h);
-          std::fill(top, top + rows, kMinusInfinity<C>);
-          std::fill(total, total + rows, C(0));
-          std::fill(sums.begin(), sums.end(), C(0));
-          const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
-          int64_t end = mask.key_end(row + of_head, z.keys);
-          for (int64_t j = 0; j < end; j += kKeys) {
-            check_interrupt();
-            int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
-            const MatrixRef<C> k = key.rows(hk, j, cols, z.width, k_room);
-            const MatrixRef<C> v = value.rows(hk, j, cols, z.value_width, v_room);
-            gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k.data, 1, k.row}, C(0),
-                    scores.data(), kKeys);
-            for (int64_t i = 0; i < heads; ++i)
-              mask.apply(scores.data() + i * of_head * kKeys, h + i, row, of_head, j, cols);
-            for (int64_t i = 0; i < rows; ++i) {
-              C* s = scores.data() + i * kKeys;
-              C highest = std::max(top[i], fold_max(s, padded));
-              C base = highest == kMinusInfinity<C> ? C(0) : highest;
-              C keep = std::exp(top[i] - base);
-              top[i] = highest;
-              total[i] = total[i] * keep + exponentials(s, padded, base);
-              if (keep != C(1)) {
-                C* o = sums.data() + i * z.value_width;
-                for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
-              }
-            }
-            for (int64_t i = 0; i < heads; ++i)
-              drop(scores.data() + i * of_head * kKeys, kept, h + i, row, of_head, j, cols);
-            gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, v, C(1), sums.data(), z.value_width);
-          }
-          for (int64_t i = 0; i < rows; ++i) {
-            C share = total[i] == C(0) ? C(0) : C(1) / total[i];
-            const C* o = sums.data() + i * z.value_width;
-            T* to = output + (h * z.rows + row + i) * z.value_width;
-            for (int64_t d = 0; d < z.value_width; ++d) to[d] = T(o[d] * share);
-            logsumexp[h * z.rows + row + i] = total[i] == C(0) ? kMinusInfinity<C> : top[i] + std::log(total[i]);
+  const int64_t count = z.batch * z.heads / heads * tiles, grain = static_cast<int64_t>(5e5 / work) + 1;
+  parallel_for(0, count, grain, [&](int64_t first, int64_t last) {
+    std::vector<C> scores(static_cast<size_t>(most * kKeys)), sums(static_cast<size_t>(most * z.value_width)), q_room,
+        k_room, v_room;
+    C top[kRows], total[kRows];
+    for (int64_t t = first; t < last; ++t) {
+      const int64_t h = t / tiles * heads, row = t % tiles * kRows, of_head = std::min(kRows, z.rows - row);
+      const int64_t rows = of_head * heads, hk = z.shared_head(h);
+      std::fill(top, top + rows, kMinusInfinity<C>);
+      std::fill(total, total + rows, C(0));
+      std::fill(sums.begin(), sums.end(), C(0));
+      const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
+      int64_t end = mask.key_end(row + of_head, z.keys);
+      for (int64_t j = 0; j < end; j += kKeys) {
+        check_interrupt();
+        int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
+        const MatrixRef<C> k = key.rows(hk, j, cols, z.width, k_room);
+        const MatrixRef<C> v = value.rows(hk, j, cols, z.value_width, v_room);
+        gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k.data, 1, k.row}, C(0), scores.data(),
+                kKeys);
+        for (int64_t i = 0; i < heads; ++i)
+          mask.apply(scores.data() + i * of_head * kKeys, h + i, row, of_head, j, cols);
+        for (int64_t i = 0; i < rows; ++i) {
+          C* s = scores.data() + i * kKeys;
+          C highest = std::max(top[i], fold_max(s, padded));
+          C base = highest == kMinusInfinity<C> ? C(0) : highest;
+          C keep = std::exp(top[i] - base);
+          top[i] = highest;
+          total[i] = total[i] * keep + exponentials(s, padded, base);
+          if (keep != C(1)) {
+            C* o = sums.data() + i * z.value_width;
+            for (int64_t d = 0; d < z.value_width; ++d) o[d] *= keep;
           }
         }
-      });
+        for (int64_t i = 0; i < heads; ++i)
+          drop(scores.data() + i * of_head * kKeys, kept, h + i, row, of_head, j, cols);
+        gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, v, C(1), sums.data(), z.value_width);
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        C share = total[i] == C(0) ? C(0) : C(1) / total[i];
+        const C* o = sums.data() + i * z.value_width;
+        T* to = output + (h * z.rows + row + i) * z.value_width;
+        for (int64_t d = 0; d < z.value_width; ++d) to[d] = T(o[d] * share);
+        logsumexp[h * z.rows + row + i] = total[i] == C(0) ? kMinusInfinity<C> : top[i] + std::log(total[i]);
+      }
+    }
+  });
 }
 
 // One head of key and value with the query's heads that share it: nothing else touches their gradients.

@@ -118,15 +118,13 @@ inline void convert_by_way(DType to_dtype, DType way, DType from_dtype, void* to
   }
 }
 
-// float8 and complex32 have functions from and to their compute dtype (float32, complex64) alone.
 template <class To, class From>
 constexpr ConvertRow dense_row() {
   using T = converted_to<To, From>;
   using F = converted_from<To, From>;
-  using Way = compute_t<std::conditional_t<is_narrow_type<F>, F, T>>;
-  if constexpr ((is_narrow_type<T> || is_narrow_type<F>) && !std::is_same_v<T, Way> && !std::is_same_v<F, Way>)
+  if constexpr (goes_by_way<T, F>)
     return [](void* to, const void* from, int64_t n) {
-      convert_by_way(dtype_of_v<T>, dtype_of_v<Way>, dtype_of_v<F>, to, from, n);
+      convert_by_way(dtype_of_v<T>, dtype_of_v<conversion_way<T, F>>, dtype_of_v<F>, to, from, n);
     };
   else
     return &convert_dense<T, F>;

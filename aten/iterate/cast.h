@@ -23,6 +23,14 @@ using converted_to =
     typename std::conditional_t<is_stored_only_type<To> && (std::is_integral_v<From> || sizeof(To) == 2),
                                 std::make_signed<To>, std::type_identity<To>>::type;
 
+// float8 and complex32 have functions from and to their compute type (float, complex64) alone: others go by way of it.
+template <class To, class From>
+using conversion_way = compute_t<std::conditional_t<is_narrow_type<From>, From, To>>;
+template <class To, class From>
+inline constexpr bool goes_by_way =
+    (is_narrow_type<To> || is_narrow_type<From>) && !std::is_same_v<To, From> &&
+    !std::is_same_v<To, conversion_way<To, From>> && !std::is_same_v<From, conversion_way<To, From>>;
+
 // Floating to uint32_t or uint64_t: numbers below zero wrap as integers do, with every instruction set.
 template <class To, class From>
 TG_HD inline To wrapped_unsigned(From v) {

@@ -107,25 +107,16 @@ void convert_by_way(DType from_dtype, DType way, DType to_dtype, const char* src
     }
 }
 
-// float8 and complex32 have functions from and to their compute dtype (float32, complex64) alone.
-template <class To, class From>
-constexpr Convert narrow_entry() {
-  using Way = compute_t<std::conditional_t<is_narrow_type<From>, From, To>>;
-  if constexpr (std::is_same_v<To, Way> || std::is_same_v<From, Way> || std::is_same_v<To, From>)
-    return &convert_rare<To, From>;
-  else
-    return [](const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
-      convert_by_way(dtype_of_v<From>, dtype_of_v<Way>, dtype_of_v<To>, src, ss0, ss1, dst, ds0, ds1, n0, n1);
-    };
-}
-
 template <class To, class From>
 constexpr Convert entry() {
   using T = converted_to<To, From>;
   using F = converted_from<To, From>;
-  if constexpr (is_narrow_type<T> || is_narrow_type<F>)
-    return narrow_entry<T, F>();
-  else if constexpr (is_stored_only_type<T> || is_stored_only_type<F>)
+  if constexpr (goes_by_way<T, F>)
+    return [](const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
+      convert_by_way(dtype_of_v<F>, dtype_of_v<conversion_way<T, F>>, dtype_of_v<T>, src, ss0, ss1, dst, ds0, ds1, n0,
+                     n1);
+    };
+  else if constexpr (is_narrow_type<T> || is_narrow_type<F> || is_stored_only_type<T> || is_stored_only_type<F>)
     return &convert_rare<T, F>;
   else
     return &convert<T, F>;

@@ -86,7 +86,8 @@ TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t
 template <int kM, class T>
 void add_columns(int64_t n, int64_t depth, const float* a, int64_t padded, const T* b, int64_t column,
                  Vector (*sums)[kRows]) {
-  constexpr int kJ = (kM == 1 ? 4 : kM == 2 ? 4 : kM <= 4 ? 2 : 1) / (is_half_type<T> && kM > 1 && kM <= 4 ? 2 : 1);
+  // As many sums as there are registers beside a step's weights.
+  constexpr int kJ = is_half_type<T> ? (kM == 1 ? 4 : kM == 2 ? 2 : 1) : (kM <= 2 ? 4 : kM <= 4 ? 2 : 1);
   const int64_t steps = depth / kStep<T>, rest = depth % kStep<T>;
   int64_t j = 0;
   for (; j + kJ <= n; j += kJ) add_products<kM, kJ>(steps, rest, a, padded, b + j * column, column, sums + j);

@@ -34,11 +34,6 @@ struct Float8 {
     const float place = std::bit_cast<float>((exponent + (hidden == 0) + (127 - kBias - kDigits)) << 23);
     return std::bit_cast<float>(std::bit_cast<uint32_t>(static_cast<float>(digits) * place) | sign);
   }
-  static constexpr Float8 from_bits(uint8_t b) {
-    Float8 r;
-    r.bits = b;
-    return r;
-  }
 
  private:
   // As Half::round: the float unit rounds, by adding the power of two whose last place is that of the result.
