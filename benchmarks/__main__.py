@@ -57,11 +57,12 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--best", action="store_true", help="the least time of the rounds instead of the median, on a machine that does other things, too")
     parser.add_argument("--name", default="", help="goes into the names of the files")
+    parser.add_argument("--resume", action="store_true", help="of the group cuda: keep what today's file has and measure the rest")
     options = parser.parse_args()
     harness.BEST = options.best
     libs = libraries()
     if options.groups == ["cuda"]:  # another device, another table
-        cuda.main(libs, options.rounds, options.out, lambda text: fnmatch.fnmatchcase(text, options.only), options.name)
+        cuda.main(libs, options.rounds, options.out, lambda text: fnmatch.fnmatchcase(text, options.only), options.name, options.resume)
         return
     done = []
     for name, module in GROUPS.items():

@@ -24,14 +24,17 @@ from .harness import Case, duration, geometric_mean, measure
 SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
 LARGE = 1 << (10 if SIMULATED else 26)  # elements of a tensor that caches do not hold
 SIDE = 32 if SIMULATED else 4096  # of square matrices
+DTYPES = ("float32", "tf32", "bfloat16")  # tf32: float32 whose products may be rounded to TF32
 
 
 class Work:
     """A case in the making: `make(lib)` gives the function to time; bytes, floating-point operations or (items, unit) of one call.
-    `heavy`: what was made before is given back first, and what a call asks of the allocator is counted."""
+    `heavy`: what was made before is given back first, and what a call asks of the allocator is counted. `tf32`: every library may
+    round to TF32; without it none may, whatever its defaults are."""
 
-    def __init__(self, group, name, make, nbytes=0, flops=0, items=None, heavy=False):
-        self.group, self.name, self.make, self.nbytes, self.flops, self.items, self.heavy = group, name, make, nbytes, flops, items, heavy
+    def __init__(self, group, name, make, nbytes=0, flops=0, items=None, heavy=False, tf32=False):
+        self.group, self.name, self.make, self.nbytes, self.flops, self.items = group, name, make, nbytes, flops, items
+        self.heavy, self.tf32 = heavy, tf32
 
 
 def pointwise():
@@ -54,6 +57,11 @@ def transposed_add(lib, x, y):
 
 def two(lib, shape, dtype="float32"):
     return [lib.randn(*shape, device="cuda").to(getattr(lib, dtype)) for _ in range(2)]
+
+
+def stored(dtype):
+    """The dtype of tensors that a case of DTYPES has."""
+    return "float32" if dtype == "tf32" else dtype
 
 
 def reductions():
@@ -99,20 +107,9 @@ def indexing():
 
 def products():
     n = SIDE
-    for dtype in ("float32", "bfloat16", "float64"):
-        yield Work("products", f"{n} x {n}, {dtype}", lambda lib, d=dtype: (lambda a, b: lambda: a @ b)(*two(lib, (n, n), d)), flops=2 * n**3)
+    for dtype in (*DTYPES, "float64"):
+        yield Work("products", f"{n} x {n}, {dtype}", lambda lib, d=stored(dtype): (lambda a, b: lambda: a @ b)(*two(lib, (n, n), d)), flops=2 * n**3, tf32=dtype == "tf32")
 
-    def tf32(lib):
-        a, b = two(lib, (n, n))
-
-        def run():
-            lib.backends.cuda.matmul.allow_tf32 = True
-            a @ b
-            lib.backends.cuda.matmul.allow_tf32 = False
-
-        return run
-
-    yield Work("products", f"{n} x {n}, float32 as TF32", tf32, flops=2 * n**3)
     m = 16 if SIMULATED else 512
     yield Work("products", f"64 of {m} x {m}, bfloat16", lambda lib: (lambda a, b: lambda: a @ b)(*two(lib, (64, m, m), "bfloat16")), flops=128 * m**3)
 
@@ -167,8 +164,8 @@ def steps():
 def convolutions():
     n, channels, side = (2, 4, 8) if SIMULATED else (64, 128, 56)
     flops = 2 * n * channels * channels * side * side * 9
-    for dtype in ("float32", "bfloat16"):
-        def operands(lib, dtype=dtype):
+    for dtype in DTYPES:
+        def operands(lib, dtype=stored(dtype)):
             x, w = lib.randn(n, channels, side, side, device="cuda"), lib.randn(channels, channels, 3, 3, device="cuda")
             return [t.to(getattr(lib, dtype)).requires_grad_() for t in (x, w)]
 
@@ -182,9 +179,10 @@ def convolutions():
             g = lib.ones_like(y)
             return lambda: lib.autograd.grad(y, (x, w), g, retain_graph=True)
 
-        yield Work("convolutions", f"3 x 3, {channels} channels, {side} x {side}, {dtype}", forward, flops=flops)
-        yield Work("convolutions", f"the same in channels_last, {dtype}", lambda lib, f=forward: f(lib, "channels_last"), flops=flops)
-        yield Work("convolutions", f"its two gradients, {dtype}", backward, flops=2 * flops)
+        tf32 = dtype == "tf32"
+        yield Work("convolutions", f"3 x 3, {channels} channels, {side} x {side}, {dtype}", forward, flops=flops, tf32=tf32)
+        yield Work("convolutions", f"the same in channels_last, {dtype}", lambda lib, f=forward: f(lib, "channels_last"), flops=flops, tf32=tf32)
+        yield Work("convolutions", f"its two gradients, {dtype}", backward, flops=2 * flops, tf32=tf32)
 
 
 def attention():
@@ -214,14 +212,16 @@ def attention():
 def training():
     for network in networks.NETWORKS:
         for i, n in enumerate(network.sizes()):
-            for dtype in ("float32", "bfloat16"):
+            for dtype in DTYPES:
                 for graphed in (False, True):
                     yield Work("networks" if i else "networks, small batches", f"{network.name}, {n} {network.unit}, {dtype}, {'graphed' if graphed else 'eager'}",
-                               lambda lib, w=network, n=n, d=dtype, g=graphed: networks.training_step(lib, w, n, d, g), items=(n, network.unit), heavy=True)
+                               lambda lib, w=network, n=n, d=stored(dtype), g=graphed: networks.training_step(lib, w, n, d, g), items=(n, network.unit), heavy=True,
+                               tf32=dtype == "tf32")
 
 
 def all_work():
-    for part in (pointwise, reductions, indexing, products, convolutions, attention, small, steps, training):
+    """The most telling first: a run may be cut off."""
+    for part in (small, steps, training, pointwise, reductions, products, attention, convolutions, indexing):
         yield from part()
 
 
@@ -245,30 +245,29 @@ def driver_allocations(lib) -> int:
     return lib.cuda.memory_stats().get("num_device_alloc", 0) - before
 
 
-def run(libs: dict, rounds: int, only=lambda text: True):
-    """Measures everything; yields (Work, Case or None, what it asked of the allocator, why a library is missing)."""
-    for work in all_work():
-        if not only(f"cuda: {work.group}: {work.name}"):
-            continue
-        runs, why = {}, ""
+def run_one(work: Work, libs: dict, rounds: int):
+    """(Case or None, what it asked of the allocator, why a library is missing)."""
+    runs, why = {}, ""
+    if work.heavy:
+        gc.collect()
+    for name, lib in libs.items():
+        lib.backends.cuda.matmul.allow_tf32 = lib.backends.cudnn.allow_tf32 = work.tf32
         if work.heavy:
-            gc.collect()
-        for name, lib in libs.items():
-            if work.heavy:
-                lib.cuda.empty_cache(), lib.cuda.reset_peak_memory_stats()
-            try:
-                runs[name] = work.make(lib)
-                runs[name](), lib.cuda.synchronize()
-            except (NotImplementedError, RuntimeError) as error:
-                runs.pop(name, None)
-                why = why or f"{name}: {str(error).splitlines()[0]}"
-        if "tapegrad" not in runs:
-            yield work, None, {}, why
-            continue
-        case = measure(Case(work.group, work.name, runs, inner=int(SIMULATED), finish=wait_all(libs)), rounds)
+            lib.cuda.empty_cache(), lib.cuda.reset_peak_memory_stats()
+        try:
+            runs[name] = work.make(lib)
+            runs[name](), lib.cuda.synchronize()
+        except (NotImplementedError, RuntimeError) as error:
+            runs.pop(name, None)
+            why = why or f"{name}: {str(error).splitlines()[0]}"
+    if "tapegrad" not in runs:
+        return None, {}, why
+    try:
+        case = measure(Case(work.group, work.name, runs, inner=int(SIMULATED), finish=wait_all(libs)), rounds, pause_s=0)
         asked = {name: networks.traffic(libs[name], run, 1 if SIMULATED else 5) for name, run in runs.items()} if work.heavy else {}
-        runs.clear()
-        yield work, case, asked, why
+    except RuntimeError as error:
+        return None, {}, f"while it was timed: {str(error).splitlines()[0]}"
+    return case, asked, why
 
 
 def wait_all(libs):
@@ -279,9 +278,8 @@ def wait_all(libs):
     return wait
 
 
-def first_steps(libs: dict) -> list:
+def first_steps(libs: dict):
     """Each network and library in a process of its own: seconds to the end of the first step, and what they went into."""
-    rows = []
     for network in networks.NETWORKS:
         for name in libs:
             row = {"network": network.name, "library": name}
@@ -292,8 +290,7 @@ def first_steps(libs: dict) -> list:
                 row["missing"] = "no first step in 600 s"
             except (IndexError, ValueError):
                 row["missing"] = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
-            rows.append(row)
-    return rows
+            yield row
 
 
 def rate(work: Work, seconds: float, copy: float) -> str:
@@ -304,39 +301,64 @@ def rate(work: Work, seconds: float, copy: float) -> str:
     return f"{work.nbytes / seconds / 1e9:.0f} GB/s, {100 * work.nbytes / seconds / copy:.0f} % of a copy" if work.nbytes else ""
 
 
-def main(libs: dict, rounds: int, out: Path, only=lambda text: True, name: str = "") -> None:
-    """Runs the group and writes DATE-DEVICE.md, .json and, where torch has a GPU too, .png."""
+def main(libs: dict, rounds: int, out: Path, only=lambda text: True, name: str = "", resume: bool = False) -> None:
+    """Runs the group and writes DATE-DEVICE.md, .json and, where torch has a GPU too, .png; `resume`: only what the .json lacks."""
     own = libs["tapegrad"]
     if not own.cuda.is_available():
         raise SystemExit("the group cuda needs a device: " + own._C._cuda_why_not())
     peers = {n: lib for n, lib in libs.items() if n == "torch" and not SIMULATED and lib.cuda.is_available()}
     if "torch" in libs and not peers:
         print("this torch has no device: tapegrad is measured alone")
-    copy = copy_rate(own)
-    done, rows = [], []
-    for work, case, asked, why in run({"tapegrad": own, **peers}, rounds, only):
-        if case is None:
-            print(f"{work.group:24} {work.name:50} left out: {why}", flush=True)
-            rows.append({"group": work.group, "name": work.name, "missing": why})
-            continue
-        done.append(case)
-        ratio = case.ratio("torch")
-        seconds = case.median("tapegrad")
-        rows.append({"group": work.group, "name": work.name, "seconds": case.seconds, "median": seconds, "ratio": ratio, "rate": rate(work, seconds, copy),
-                     "of_copy": work.nbytes / seconds / copy if work.nbytes else None, "note": why, "allocator": asked})
-        print(f"{work.group:24} {work.name:50} {duration(seconds):>9}  {'' if ratio is None else f'{ratio:.2f}x'}  {rows[-1]['rate']}", flush=True)
-    facts = {"device": own.cuda.get_device_name(), "capability": ".".join(map(str, own.cuda.get_device_capability())), "simulated": SIMULATED,
-             "copy_GB_per_s": round(copy / 1e9, 1), "driver_allocations_in_10_steps": driver_allocations(own),
-             "versions": {n: lib.__version__ for n, lib in {"tapegrad": own, **peers}.items()}, "libraries": own.cuda.library_versions()}
-    starts = first_steps({"tapegrad": own, **peers}) if only("cuda: first step") else []
-    device = re.sub(r"[^a-z0-9]+", "-", facts["device"].lower()).strip("-")
+    device = re.sub(r"[^a-z0-9]+", "-", own.cuda.get_device_name().lower()).strip("-")
     stem = "-".join(filter(None, [datetime.date.today().isoformat(), device, name]))
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{stem}.json").write_text(json.dumps({"facts": facts, "rows": rows, "first_steps": starts}, indent=1))
-    (out / f"{stem}.md").write_text(table(facts, rows, peers) + allocator_table(rows) + first_step_table(starts))
-    if peers and len(done) > 1:
-        report.plot(done, "torch", out / f"{stem}.png")
-    print(f"written: {out / stem}.md, .json" + (", .png" if peers and len(done) > 1 else ""))
+    kept = json.loads((out / f"{stem}.json").read_text()) if resume and (out / f"{stem}.json").exists() else None
+    rows, starts = (kept["rows"], kept["first_steps"]) if kept else ([], [])
+    facts = kept["facts"] if kept else {
+        "device": own.cuda.get_device_name(), "capability": ".".join(map(str, own.cuda.get_device_capability())), "simulated": SIMULATED,
+        "copy_GB_per_s": round(copy_rate(own) / 1e9, 1), "driver_allocations_in_10_steps": driver_allocations(own),
+        "versions": {n: lib.__version__ for n, lib in {"tapegrad": own, **peers}.items()}, "libraries": own.cuda.library_versions()}
+
+    def write():  # after every row: what was measured outlives an error of the device and a limit of time
+        (out / f"{stem}.json").write_text(json.dumps({"facts": facts, "rows": rows, "first_steps": starts}, indent=1))
+        (out / f"{stem}.md").write_text(table(facts, rows, peers) + allocator_table(rows) + first_step_table(starts))
+
+    have = {(r["group"], r["name"]) for r in rows}
+    for work in all_work():
+        if (work.group, work.name) in have or not only(f"cuda: {work.group}: {work.name}"):
+            continue
+        case, asked, why = run_one(work, {"tapegrad": own, **peers}, rounds)
+        if case is None:
+            rows.append({"group": work.group, "name": work.name, "missing": why})
+            print(f"{work.group:24} {work.name:50} left out: {why}", flush=True)
+        else:
+            seconds, ratio = case.median("tapegrad"), case.ratio("torch")
+            rows.append({"group": work.group, "name": work.name, "seconds": case.seconds, "median": seconds, "ratio": ratio,
+                         "rate": rate(work, seconds, facts["copy_GB_per_s"] * 1e9), "of_copy": work.nbytes / seconds / facts["copy_GB_per_s"] / 1e9 if work.nbytes else None,
+                         "note": why, "allocator": asked})
+            print(f"{work.group:24} {work.name:50} {duration(seconds):>9}  {'' if ratio is None else f'{ratio:.2f}x'}  {rows[-1]['rate']}", flush=True)
+        write()
+        if case is None and is_broken(own):  # for every later call of this process
+            arguments = [a for a in sys.argv[1:] if a != "--resume"]
+            sys.stdout.flush()
+            os.execv(sys.executable, [sys.executable, "-m", "benchmarks", *arguments, "--resume"])
+    if only("cuda: first step") and not starts:
+        for row in first_steps({"tapegrad": own, **peers}):
+            starts.append(row)
+            write()
+    write()
+    timed = [Case(r["group"], r["name"], {}, seconds=r["seconds"]) for r in rows if "seconds" in r]
+    if peers and len(timed) > 1:
+        report.plot(timed, "torch", out / f"{stem}.png")
+    print(f"written: {out / stem}.md, .json" + (", .png" if peers and len(timed) > 1 else ""))
+
+
+def is_broken(lib) -> bool:
+    try:
+        lib.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def table(facts: dict, rows: list, peers) -> str:

@@ -43,7 +43,7 @@ struct sum {
     return x + y;
   }
   TG_HD Acc merge(Acc a, Acc b) const { return math::add(a, b); }
-  TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
+  TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return widen<sum_result_t<T>>(a); }
 };
 template <class T>
 struct nansum : sum<T> {
@@ -56,7 +56,7 @@ template <class T>
 struct mean : sum<T> {
   using Acc = sum_t<T>;
   using Steps = sum<T>;
-  TG_HD T finish(Acc a, int64_t n) const { return static_cast<T>(a / static_cast<double>(n)); }
+  TG_HD T finish(Acc a, int64_t n) const { return widen<T>(a / static_cast<double>(n)); }
 };
 template <class T>
 struct prod {
@@ -71,7 +71,7 @@ struct prod {
     return a * (static_cast<double>(x * y) * static_cast<double>(z * w));
   }
   TG_HD Acc merge(Acc a, Acc b) const { return math::mul(a, b); }
-  TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return static_cast<sum_result_t<T>>(a); }
+  TG_HD sum_result_t<T> finish(Acc a, int64_t) const { return widen<sum_result_t<T>>(a); }
 };
 // The exclusive or of the elements' bits, of floating ones as doubles.
 template <class T>

@@ -165,7 +165,7 @@ void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatia
 }
 
 void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
-                       bool accumulate, const Tensor& out) {
+                       bool accumulate, IntSpan, IntSpan, IntSpan, IntSpan, const Tensor& out) {
   int64_t in = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
   const int64_t* at = target_of<int64_t>(indices);
   if (output.numel() > 0) check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in);

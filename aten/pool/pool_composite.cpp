@@ -67,7 +67,7 @@ Tensor max_unpool(const char* op, size_t spatial, const Tensor& input, const Ten
     }
     sizes[leading + i] = usual;
   }
-  return _plane_scatter(input, indices, sizes, static_cast<int64_t>(spatial), false);
+  return _plane_scatter(input, indices, sizes, static_cast<int64_t>(spatial), false, {}, {}, {}, {});
 }
 
 }  // namespace

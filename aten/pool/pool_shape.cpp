@@ -124,7 +124,7 @@ TensorSpec plane_gather_shape(const Tensor& input, const Tensor& indices, int64_
 }
 
 TensorSpec plane_scatter_shape(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
-                               [[maybe_unused]] bool accumulate) {
+                               bool accumulate, IntSpan, IntSpan, IntSpan, IntSpan) {
   const char* op = accumulate ? "max_pool" : "max_unpool";
   TG_CHECK(output.sizes() == indices.sizes(), Runtime, "{}: indices of shape {} for values of shape {}", op,
            format_ints(indices.sizes()), format_ints(output.sizes()));

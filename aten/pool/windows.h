@@ -41,16 +41,17 @@ struct Rule {
     if (!count_padding) count = stop - start;
     return {start, start > stop ? start : stop, count};
   }
-  // The output elements [first, last) outside of which no window of step 1 holds input element i. As windows move on
-  // with their element, those that hold it are side by side.
+  // The output elements [first, last) outside of which no window holds input element i. As windows move on with their
+  // element, those of step 1 that hold it are side by side.
   TG_HD void holding(int64_t i, int64_t& first, int64_t& last) const {
     if (adaptive) {
       first = i * out / in;
       last = ((i + 1) * out + in - 1) / in;
       return;
     }
+    const int64_t extent = (kernel - 1) * step + 1;
     const int64_t end = i + padding;  // the first window that ends behind this place, and the last that starts before
-    first = end < kernel ? 0 : (end - kernel) / stride + 1;
+    first = end < extent ? 0 : (end - extent) / stride + 1;
     last = end / stride + 1;
     if (last > out) last = out;
   }

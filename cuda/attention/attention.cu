@@ -6,6 +6,7 @@
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/attention/attention_library.h"
+#include "tapegrad/cuda/attention/products.h"
 #include "tapegrad/cuda/attention/score_numbers.h"
 #include "tapegrad/cuda/attention/tile.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -232,13 +233,16 @@ Tensor with_readable_rows(const Tensor& t) {
 }
 
 // The description of a call for the library, without addresses. If there is a mask, it also contains the causal mask.
-AttentionForward describe_call(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w) {
+// For the gradient a mask that is the same for all rows is written out for each: with 1 in that dimension cuDNN's
+// engines computed wrong gradients (9.19 on an H100), while those of output and of the other dimensions were right.
+AttentionForward describe_call(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& w,
+                               bool gradient) {
   const Sizes z(query, key, value);
   AttentionForward a{.dtype = query.dtype(),
                      .sizes = z,
                      .causal = w.is_causal && !w.attn_mask.defined(),
                      .scale = w.scale,
-                     .bias = bias_of(w.attn_mask, w.is_causal, z)};
+                     .bias = bias_of(w.attn_mask, w.is_causal || gradient, z)};
   if (w.kept.defined()) a.kept = {nullptr, pitch_of(z.keys), w.kept_scale};
   return a;
 }
@@ -246,7 +250,7 @@ AttentionForward describe_call(const Tensor& query, const Tensor& key, const Ten
 // Try the library. False: nothing was done.
 bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, const Weighting& how, const Tensor& output,
                 const Tensor& logsumexp) {
-  AttentionForward a = describe_call(query, key, value, how);
+  AttentionForward a = describe_call(query, key, value, how, false);
   if (!library_takes_attention(query.device().index, a, false)) return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value);
   const Work work(query.device(), {&q, &k, &v, &how.attn_mask, &how.kept, &output, &logsumexp});
@@ -260,7 +264,7 @@ bool by_library(const Tensor& query, const Tensor& key, const Tensor& value, con
 bool grad_by_library(const Tensor& grad_output, const Tensor& query, const Tensor& key, const Tensor& value,
                      const Weighting& how, const Tensor& output, const Tensor& logsumexp, const Tensor& query_grad,
                      const Tensor& key_grad, const Tensor& value_grad) {
-  AttentionForward a = describe_call(query, key, value, how);
+  AttentionForward a = describe_call(query, key, value, how, true);
   if (!library_takes_attention(query.device().index, a, true)) return false;
   const Tensor q = with_readable_rows(query), k = with_readable_rows(key), v = with_readable_rows(value),
                g = with_readable_rows(grad_output);
@@ -269,7 +273,7 @@ bool grad_by_library(const Tensor& grad_output, const Tensor& query, const Tenso
   ScoreNumbers numbers(how, a, work);
   const Workspace delta(static_cast<size_t>(logsumexp.numel()) * sizeof(float), work);
   a.query = rows_of(q), a.key = rows_of(k), a.value = rows_of(v);
-  a.output = output.data_ptr(), a.logsumexp = numbers.logarithms(logsumexp);
+  a.output = numbers.unscaled(output), a.logsumexp = numbers.logarithms(logsumexp);
   return library_attention_grad(
       work, {a, rows_of(g), query_grad.data_ptr(), key_grad.data_ptr(), value_grad.data_ptr(), delta.data()});
 }
@@ -288,10 +292,16 @@ void attention_cuda(const Tensor& query_any, const Tensor& key_any, const Tensor
   const Work work(query.device(), {&query, &key, &value, &attn_mask, &kept, &output, &logsumexp});
   dispatch_floating(query.dtype(), [&]<class T>() {
     using C = compute_t<T>;
+    const Mask<T> mask(attn_mask, is_causal, z.heads);
+    const KeptWeights weights(kept, kept_scale, z.heads);
+    if constexpr (std::is_same_v<C, T>)
+      if (attention_by_products<T>(work,
+                                   {z, mask, weights, scale, data_of<T>(query), data_of<T>(key), data_of<T>(value)},
+                                   target_of<T>(output), target_of<T>(logsumexp)))
+        return;
     launch_block(work, &attention_kernel<T>, grid_of(z.rows, z.value_width, z.batch * z.heads), tiles::kThreads, 0,
-                 Forward<T>{z, Mask<T>(attn_mask, is_causal, z.heads), KeptWeights(kept, kept_scale, z.heads),
-                            static_cast<C>(scale), data_of<T>(query), data_of<T>(key), data_of<T>(value),
-                            target_of<T>(output), target_of<C>(logsumexp)});
+                 Forward<T>{z, mask, weights, static_cast<C>(scale), data_of<T>(query), data_of<T>(key),
+                            data_of<T>(value), target_of<T>(output), target_of<C>(logsumexp)});
   });
 }
 
@@ -320,6 +330,14 @@ void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const 
     for_lines(
         work, rows, z.value_width, false,
         RowProducts<T>{data_of<T>(grad_output), data_of<T>(output), z.value_width, static_cast<C*>(delta.data())});
+    if constexpr (std::is_same_v<C, T>)
+      if (attention_grad_by_products<T>(
+              work,
+              {z, Mask<T>(attn_mask, is_causal, z.heads), KeptWeights(kept, kept_scale, z.heads), scale,
+               data_of<T>(query), data_of<T>(key), data_of<T>(value)},
+              data_of<T>(grad_output), data_of<T>(logsumexp), static_cast<const T*>(delta.data()),
+              target_of<T>(query_grad), target_of<T>(key_grad), target_of<T>(value_grad)))
+        return;
     const Backward<T> p{z,
                         Mask<T>(attn_mask, is_causal, z.heads),
                         KeptWeights(kept, kept_scale, z.heads),

@@ -51,7 +51,8 @@ struct AttentionKept {
 // float16 has no finite number that is far enough below all scores.
 constexpr DType bias_dtype(DType scores) { return scores == DType::float16 ? DType::float32 : scores; }
 
-// Causal: row i sees columns up to i. Output and logsumexp, (batch, heads, rows), are dense; the gradient reads them.
+// Causal: row i sees columns up to i. Output and logsumexp, (batch, heads, rows), are dense; the gradient reads them,
+// the output divided by the scale of `kept`.
 struct AttentionForward {
   DType dtype;
   attention::Sizes sizes;

@@ -40,8 +40,9 @@ enum Id : int64_t {
 // What the numbers of a graph are; cuDNN reads them while it is called.
 struct Numbers {
   explicit Numbers(const AttentionForward& a)
-      : scale(static_cast<float>(a.scale)), kept(static_cast<float>(a.kept.scale)), unscaled(1 / kept) {}
-  float scale, kept, unscaled, hidden = -std::numeric_limits<float>::infinity();
+      : scale(static_cast<float>(a.scale)), kept(static_cast<float>(a.kept.scale)) {}
+  // The output that delta is made of comes without dropout's scale.
+  float scale, kept, unscaled = 1, hidden = -std::numeric_limits<float>::infinity();
 };
 
 // The operations of a graph, on tensors (batch, heads, rows, columns).

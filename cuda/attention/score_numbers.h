@@ -88,6 +88,14 @@ struct MakeKept {
   }
 };
 
+template <class T>
+struct Scaled {
+  const T* from;
+  float factor;
+  T* to;
+  TG_DEVICE void operator()(int64_t i) const { store_value(to + i, load_value(from + i) * factor); }
+};
+
 // The operator's arguments that determine how scores become weights.
 struct Weighting {
   const Tensor& attn_mask;
@@ -102,7 +110,10 @@ class ScoreNumbers {
  public:
   // Sets their addresses in `a`.
   ScoreNumbers(const Weighting& how, AttentionForward& a, const Work& work)
-      : work_(work), of_{a.sizes.heads, a.sizes.rows, {}}, lines_(a.sizes.batch * a.sizes.heads * a.sizes.rows) {
+      : work_(work),
+        of_{a.sizes.heads, a.sizes.rows, {}},
+        lines_(a.sizes.batch * a.sizes.heads * a.sizes.rows),
+        kept_scale_(how.kept_scale) {
     const auto make = [&]<class T>() {
       if (a.bias.defined()) make_bias<T>(how, a);
       if (a.kept.defined()) make_kept<T>(how, a);
@@ -128,6 +139,20 @@ class ScoreNumbers {
     for_elements(work_, lines_,
                  Logarithms{of_, sees(), data_of<float>(logsumexp), static_cast<float*>(logarithms_->data())});
     return logarithms_->data();
+  }
+
+  // What delta is made of: with dropout the output without its scale. A graph that multiplies delta itself is accepted,
+  // and the multiplication is left out (cuDNN 9.19 on an H100).
+  const void* unscaled(const Tensor& output) {
+    if (!kept_) return output.data_ptr();
+    unscaled_.emplace(static_cast<size_t>(output.numel()) * 2, work_);
+    const auto divide = [&]<class T>() {
+      for_elements(
+          work_, output.numel(),
+          Scaled<T>{data_of<T>(output), static_cast<float>(1 / kept_scale_), static_cast<T*>(unscaled_->data())});
+    };
+    output.dtype() == DType::float16 ? divide.template operator()<Half>() : divide.template operator()<BFloat16>();
+    return unscaled_->data();
   }
 
  private:
@@ -156,7 +181,8 @@ class ScoreNumbers {
   const Work& work_;
   BiasRow of_;
   int64_t lines_;
-  std::optional<Workspace> bias_, kept_, sees_, logarithms_;
+  double kept_scale_;
+  std::optional<Workspace> bias_, kept_, sees_, logarithms_, unscaled_;
 };
 
 }  // namespace tapegrad::cuda

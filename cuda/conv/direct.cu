@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/cuda/conv/depthwise.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/launch/loops.h"
 
@@ -105,17 +106,20 @@ T* to(const void* p) {
 }  // namespace
 
 void direct_forward(const Stream& stream, const Plan& p, const Operands& t) {
+  if (is_small_depthwise(p)) return depthwise_forward(stream, p, t);
   dispatch_numeric(t.dtype, [&]<class T>() {
     for_elements(stream, p.n * p.oc * p.out_numel,
                  Forward<T>{p, to<const T>(t.x), to<const T>(t.w), to<const T>(t.bias), to<T>(t.y)});
   });
 }
 void direct_grad_input(const Stream& stream, const Plan& p, const Operands& t) {
+  if (is_small_depthwise(p)) return depthwise_grad_input(stream, p, t);
   dispatch_numeric(t.dtype, [&]<class T>() {
     for_elements(stream, p.n * p.ic * p.in_numel, InputGrad<T>{p, to<const T>(t.y), to<const T>(t.w), to<T>(t.x)});
   });
 }
 void direct_grad_weight(const Stream& stream, const Plan& p, const Operands& t) {
+  if (is_small_depthwise(p)) return depthwise_grad_weight(stream, p, t);
   dispatch_numeric(t.dtype, [&]<class T>() {
     for_lines(stream, p.oc * p.icg * p.kernel_numel, p.n * p.out_numel, false,
               WeightGrad<T>{p, to<const T>(t.y), to<const T>(t.x), to<T>(t.w)});

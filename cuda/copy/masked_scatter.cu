@@ -16,7 +16,7 @@ namespace {
 template <class T>
 struct Scatter {
   FaultRecord* fault;
-  const char* sentence;
+  FaultText sentence;
   const uint8_t* mask;
   const int64_t* sums;
   const T* from;

@@ -12,7 +12,7 @@ struct Bags {
   const int64_t *index, *bound;
   int64_t count, rows, bags, width, padding;  // count: indices of all bags
   FaultRecord* fault;
-  const char *first_sentence, *order_sentence, *last_sentence;
+  FaultText op, first_sentence, order_sentence, last_sentence;
 
   TG_DEVICE int64_t bounded(int64_t at) const { return at < 0 ? 0 : at > count ? count : at; }
   // Calls f(place, row) for the rows of bag b.
@@ -25,7 +25,7 @@ struct Bags {
     for (int64_t i = bounded(first); i < bounded(last); ++i) {
       const int64_t row = index[i];
       if (row < 0 || row >= rows)
-        record_fault(fault, Fault::Index, "embedding_bag", row, rows);
+        record_fault(fault, Fault::Index, op, row, rows);
       else if (row != padding)
         f(i, row);
     }
@@ -40,6 +40,7 @@ Bags bags_of(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
           weight.size(1),
           padding,
           fault_record(weight.device().index),
+          "embedding_bag",
           "embedding_bag: offsets[0] has to be 0",
           "embedding_bag: offsets must not fall",
           "embedding_bag: offsets[-1] can not be greater than input's length"};

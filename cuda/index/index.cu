@@ -24,6 +24,15 @@ int64_t extent_of(const Tensor& t, uint64_t dims) {
 void read(const Tensor& input, const Indices& indices, const PlaceGeometry& side, const Tensor& out) {
   if (out.numel() == 0) return;
   const Work work(out.device(), {&input, &out});
+  const auto item = static_cast<int64_t>(element_size(out.dtype()));
+  if (side.outer_numel == 1 && side.dense_inner() && in_packs(side.inner_numel, {&input, &out}) &&
+      indices.steps_in_packs(item)) {
+    const int64_t per_row = side.inner_numel * item / 16, packs = indices.list().count * per_row;
+    for_elements(work, packs,
+                 ReadRows{static_cast<const char*>(input.data_ptr()), static_cast<char*>(out.data_ptr()), item,
+                          indices.list(), Divider(per_row, packs)});
+    return;
+  }
   dispatch_bytes(out.dtype(), [&]<class T>() {
     for_elements(work, out.numel(), ReadPlaces<T>{data_of<T>(input), target_of<T>(out), side, indices.list()});
   });

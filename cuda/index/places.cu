@@ -20,7 +20,7 @@ struct MarkBad {
 }  // namespace
 
 void Indices::add(const Tensor& given, IntSpan sizes, int64_t size, int64_t stride, bool wrap, int64_t dim) {
-  TG_CHECK(list_.num_terms < kMostIndices, NotImplemented, "{}: more than {} index tensors on cuda", list_.op,
+  TG_CHECK(list_.num_terms < kMostIndices, NotImplemented, "{}: more than {} index tensors on cuda", list_.op.text,
            kMostIndices);
   const bool narrow = given.dtype() == DType::int32;
   const Tensor index = contiguous_as(given, sizes, narrow ? DType::int32 : DType::int64, device_);

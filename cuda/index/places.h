@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/cuda/launch/divide.h"
 #include "tapegrad/cuda/launch/faults.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/reduce/plan.h"
@@ -30,7 +31,7 @@ struct PlaceList {
   Term terms[kMostIndices];
   int num_terms = 0;
   int64_t count = 0;
-  const char* op = "";
+  FaultText op;
   FaultRecord* fault = nullptr;
 
   // The place of k, or -1 with the fault recorded.
@@ -76,6 +77,12 @@ class Indices {
   // `sizes`: what the index is broadcast to.
   void add(const Tensor& index, IntSpan sizes, int64_t size, int64_t stride, bool wrap, int64_t dim);
   const PlaceList& list() const { return list_; }
+  // Whether every place is a multiple of 16 bytes from the first one.
+  bool steps_in_packs(int64_t item) const {
+    for (int t = 0; t < list_.num_terms; ++t)
+      if (list_.terms[t].stride * item % 16 != 0) return false;
+    return true;
+  }
 
  private:
   Device device_;
@@ -88,6 +95,7 @@ struct PlaceGeometry {
   Places outer, inner;
   int64_t outer_numel = 1, inner_numel = 1;
   PlaceGeometry(const Tensor& t, uint64_t indexed, int outer_dims);
+  bool dense_inner() const { return inner.ndim == 0 || (inner.ndim == 1 && inner.strides[0] == 1); }
 };
 
 // The list sorted by place: keys ascending (bad ones after all others), `order` the k of each.
@@ -139,11 +147,36 @@ struct ReadPlaces {
   T* rows;
   PlaceGeometry side;
   PlaceList list;
+  Divider by_inner, by_list;
+  ReadPlaces(const T* f, T* r, const PlaceGeometry& s, const PlaceList& l)
+      : from(f),
+        rows(r),
+        side(s),
+        list(l),
+        by_inner(s.inner_numel, s.inner_numel * l.count * s.outer_numel),
+        by_list(l.count, l.count * s.outer_numel) {}
   TG_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / side.inner_numel, k = row % list.count;
+    int64_t row, j, o, k;
+    by_inner.divide(i, row, j);
+    by_list.divide(row, o, k);
     const int64_t place = list.at(k);
     if (place < 0) return;
-    rows[i] = from[place + side.outer.at(row / list.count) + side.inner.at(i % side.inner_numel)];
+    rows[i] = from[place + side.outer.at(o) + side.inner.at(j)];
+  }
+};
+// The same where what lies behind each place is dense, in packs of 16 bytes; `per_row` of them.
+struct ReadRows {
+  const char* from;
+  char* rows;
+  int64_t item;  // bytes of an element
+  PlaceList list;
+  Divider by_row;
+  TG_DEVICE void operator()(int64_t i) const {
+    int64_t k, j;
+    by_row.divide(i, k, j);
+    const int64_t place = list.at(k);
+    if (place < 0) return;
+    store_pack<uint32_t, 4>(rows + i * 16, load_pack<uint32_t, 4>(from + place * item + j * 16));
   }
 };
 
@@ -154,10 +187,20 @@ struct WritePlaces {
   const T* rows;  // null where the functor needs none
   PlaceGeometry side;
   PlaceWriter<F> places;
+  Divider by_inner, by_list;
+  WritePlaces(T* t, const T* r, const PlaceGeometry& s, const PlaceWriter<F>& p)
+      : to(t),
+        rows(r),
+        side(s),
+        places(p),
+        by_inner(s.inner_numel, s.inner_numel * p.count * s.outer_numel),
+        by_list(p.count, p.count * s.outer_numel) {}
   TG_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / side.inner_numel, count = places.count, first = row % count;
+    int64_t row, j, o, first;
+    by_inner.divide(i, row, j);
+    by_list.divide(row, o, first);
+    const int64_t count = places.count;
     if (!places.begins(first)) return;
-    const int64_t o = row / count, j = i % side.inner_numel;
     places.write(to[static_cast<int64_t>(places.keys[first]) + side.outer.at(o) + side.inner.at(j)], first,
                  [&](int64_t k) { return rows == nullptr ? T{} : rows[(o * count + k) * side.inner_numel + j]; });
   }

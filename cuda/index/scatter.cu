@@ -15,7 +15,7 @@ struct Targets {
   Places rest;  // of the dimensions but `dim`, walked in the index's shape
   const int64_t* index = nullptr;
   int64_t n = 0, size = 1, stride = 0, dim = 0;
-  const char* op = "";
+  FaultText op;
   FaultRecord* fault = nullptr;
 
   TG_DEVICE int64_t at(int64_t i) const {

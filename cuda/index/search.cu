@@ -28,9 +28,10 @@ struct At {
   const int64_t* order;  // null: in order already
   int64_t length;
   FaultRecord* fault;
+  FaultText op;
   TG_DEVICE T operator()(int64_t i) const {
     if (order == nullptr) return sequence[i];
-    const int64_t at = checked_index(fault, Fault::Index, "searchsorted", order[i], length);
+    const int64_t at = checked_index(fault, Fault::Index, op, order[i], length);
     return sequence[at < 0 ? i : at];
   }
 };
@@ -43,9 +44,10 @@ struct FindPlace {
   int64_t length, per_row;  // per_row 0: one sequence for all
   bool right;
   FaultRecord* fault;
+  FaultText op;
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t first = per_row == 0 ? 0 : i / per_row * length;
-    const At<T> at{sequence + first, order == nullptr ? nullptr : order + first, length, fault};
+    const At<T> at{sequence + first, order == nullptr ? nullptr : order + first, length, fault, op};
     out[i] = static_cast<I>(search::place_of(values[i], length, right, at));
   }
 };
@@ -62,7 +64,7 @@ void find_places(const Tensor& sequence, const Tensor& values, bool right, const
     auto run = [&]<class I>() {
       for_elements(work, out.numel(),
                    FindPlace<T, I>{data_of<T>(s), data_of<int64_t>(order), data_of<T>(v), target_of<I>(out), s.size(-1),
-                                   s.ndim() == 1 ? 0 : v.size(-1), right, fault_record(device.index)});
+                                   s.ndim() == 1 ? 0 : v.size(-1), right, fault_record(device.index), "searchsorted"});
     };
     if (out.dtype() == DType::int32)
       run.template operator()<int32_t>();
@@ -79,7 +81,7 @@ struct IsIn {
   bool invert;
   TG_DEVICE void operator()(int64_t i) const {
     const T v = values[i];
-    const int64_t at = search::place_of(v, n, false, At<T>{tests, nullptr, n, nullptr});
+    const int64_t at = search::place_of(v, n, false, At<T>{tests, nullptr, n, nullptr, {}});
     out[i] = (at < n && tests[at] == v) != invert;
   }
 };

@@ -13,12 +13,15 @@ namespace tapegrad::cuda {
 #if defined(__CUDA_ARCH__)
 TG_DEVICE float to_float(Half x) { return __half2float(__ushort_as_half(x.bits)); }
 TG_DEVICE Half to_half(float x) { return Half::from_bits(__half_as_ushort(__float2half_rn(x))); }
+TG_DEVICE BFloat16 to_bfloat16(float x) {
+  return BFloat16::from_bits(x == x ? __bfloat16_as_ushort(__float2bfloat16_rn(x)) : BFloat16(x).bits);
+}
 #else
 TG_HD inline float to_float(Half x) { return static_cast<float>(x); }
 TG_HD inline Half to_half(float x) { return Half(x); }
+TG_HD inline BFloat16 to_bfloat16(float x) { return BFloat16(x); }
 #endif
 TG_HD inline float to_float(BFloat16 x) { return static_cast<float>(x); }
-TG_HD inline BFloat16 to_bfloat16(float x) { return BFloat16(x); }
 TG_HD inline float to_float(float x) { return x; }
 TG_HD inline double to_float(double x) { return x; }
 

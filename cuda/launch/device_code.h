@@ -33,6 +33,16 @@
 #define TG_DYNAMIC_SHARED(T, name) T* const name = reinterpret_cast<T*>(::tapegrad::cuda::simulated::thread().shared)
 #endif
 
+// Before a loop: unrolled. The elements of a thread are kept in registers only if every index is a constant, and loads
+// of several steps are in flight at once only if nothing decides between them.
+#if defined(__CUDACC__)
+#define TG_UNROLL _Pragma("unroll")
+#define TG_UNROLL_4 _Pragma("unroll 4")
+#else
+#define TG_UNROLL
+#define TG_UNROLL_4
+#endif
+
 namespace tapegrad::cuda {
 
 inline constexpr int kWarp = 32;
@@ -152,6 +162,32 @@ TG_DEVICE Pack<T, N> load_pack(const void* p) {
 template <class T, int N>
 TG_DEVICE void store_pack(void* p, const Pack<T, N>& value) {
   *static_cast<Pack<T, N>*>(p) = value;
+}
+// N elements in pieces of 16 bytes, to which `p` is aligned where there are that many.
+template <class T, int N>
+inline constexpr int kPiece = sizeof(T) * N <= 16 ? N
+                              : sizeof(T) >= 16   ? 1
+                                                  : 16 / static_cast<int>(sizeof(T));
+template <class T, int N>
+TG_DEVICE void load_pieces(T (&to)[N], const void* p) {
+  constexpr int P = kPiece<T, N>;
+  TG_UNROLL
+  for (int i = 0; i < N; i += P) {
+    const Pack<T, P> piece = load_pack<T, P>(static_cast<const T*>(p) + i);
+    TG_UNROLL
+    for (int j = 0; j < P; ++j) to[i + j] = piece.v[j];
+  }
+}
+template <class T, int N>
+TG_DEVICE void store_pieces(void* p, const T (&from)[N]) {
+  constexpr int P = kPiece<T, N>;
+  TG_UNROLL
+  for (int i = 0; i < N; i += P) {
+    Pack<T, P> piece;
+    TG_UNROLL
+    for (int j = 0; j < P; ++j) piece.v[j] = from[i + j];
+    store_pack<T, P>(static_cast<T*>(p) + i, piece);
+  }
 }
 
 // Reduction over the threads of a warp, in the same order in every lane: all get the result.

@@ -17,26 +17,27 @@ namespace tapegrad::cuda {
 namespace {
 
 constexpr int kMostDevices = 128;
-std::array<std::atomic<FaultRecord*>, kMostDevices> records{};  // host addresses
+// Host addresses, and what kernels of the device call them: asked once, because launches ask for it.
+std::array<std::atomic<FaultRecord*>, kMostDevices> records{}, device_records{};
 
-FaultRecord* make_record(int device) {
+void make_record(int device) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  if (FaultRecord* have = records[static_cast<size_t>(device)].load()) return have;
+  if (device_records[static_cast<size_t>(device)].load() != nullptr) return;
   auto* record = static_cast<FaultRecord*>(driver().allocate_pinned(sizeof(FaultRecord)));
   TG_CHECK(record != nullptr, OutOfMemory, "cuda: no pinned memory for the record of a device's errors");
   std::memset(static_cast<void*>(record), 0, sizeof(FaultRecord));
   records[static_cast<size_t>(device)].store(record);
   after_wait.store(&raise_faults);
-  return record;
+  device_records[static_cast<size_t>(device)].store(static_cast<FaultRecord*>(driver().device_address(record)));
 }
 
 }  // namespace
 
 FaultRecord* fault_record(int device) {
-  FaultRecord* record = records[static_cast<size_t>(device)].load(std::memory_order_acquire);
-  if (record == nullptr) record = make_record(device);
-  return static_cast<FaultRecord*>(driver().device_address(record));
+  auto& record = device_records[static_cast<size_t>(device)];
+  if (record.load(std::memory_order_acquire) == nullptr) make_record(device);
+  return record.load(std::memory_order_acquire);
 }
 
 void raise_faults() {
@@ -45,7 +46,7 @@ void raise_faults() {
     if (record == nullptr || std::atomic_ref(record->state).load(std::memory_order_acquire) != 2) continue;
     const FaultRecord found = *record;
     std::atomic_ref(record->state).store(0, std::memory_order_release);
-    const char* op = reinterpret_cast<const char*>(found.op);
+    const char* op = found.op.text;
     if (found.fault == kValueFault) TG_THROW(Runtime, "{}: got {}", op, std::bit_cast<double>(found.value));
     switch (found.fault) {
       case Fault::DivisionByZero:

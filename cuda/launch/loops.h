@@ -80,6 +80,71 @@ void for_lines(const Stream& stream, int64_t lines, int64_t length, bool columns
                  body);
 }
 
+// --- packs of 16 bytes
+
+template <class T>
+inline constexpr int kRowPack = 16 / static_cast<int>(sizeof(T));
+
+// Whether rows of `length` elements may be read and written in packs in all of these dense tensors.
+inline bool in_packs(int64_t length, std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* t : tensors) {
+    const auto bytes = static_cast<int64_t>(element_size(t->dtype()));
+    if (length * bytes % 16 != 0 || reinterpret_cast<uintptr_t>(t->data_ptr()) % 16 != 0) return false;
+  }
+  return true;
+}
+
+template <class C, int V>
+struct Values {
+  C v[V];
+};
+// V elements of floating storage in the type of computation.
+template <int V, class S>
+TG_DEVICE auto load_values(const S* p) {
+  S raw[V];
+  load_pieces<S, V>(raw, p);
+  Values<decltype(to_float(raw[0])), V> out;
+  TG_UNROLL
+  for (int j = 0; j < V; ++j) out.v[j] = to_float(raw[j]);
+  return out;
+}
+template <int V, class S, class C>
+TG_DEVICE void store_values(S* p, const Values<C, V>& values) {
+  S raw[V];
+  TG_UNROLL
+  for (int j = 0; j < V; ++j) store_value(raw + j, values.v[j]);
+  store_pieces<S, V>(p, raw);
+}
+
+// Calls f.template operator()<V>(i) for the elements i to i + V - 1 of a row that a group shares: packs where `packed`,
+// then single ones.
+template <class T, class G, class F>
+TG_DEVICE void for_packs(const G& g, int64_t n, bool packed, const F& f) {
+  constexpr int V = kRowPack<T>;
+  int64_t i = 0;
+  if (packed) {
+    for (i = g.lane() * V; i + V <= n; i += g.lanes() * V) f.template operator()<V>(i);
+    i = n / V * V;
+  }
+  for (i += g.lane(); i < n; i += g.lanes()) f.template operator()<1>(i);
+}
+
+template <int V, class Body>
+struct Packs {
+  Body body;
+  TG_DEVICE void operator()(int64_t i) const { body.template operator()<V>(i * V); }
+};
+// Calls body.template operator()<V>(i) for elements i to i + V - 1 of dense tensors of T, that are never of two rows.
+template <class T, class Body>
+void for_element_packs(const Stream& stream, int64_t n, int64_t row, std::initializer_list<const Tensor*> tensors,
+                       const Body& body) {
+  constexpr int V = kRowPack<T>;
+  if (in_packs(row, tensors))
+    for_elements(stream, n / V, Packs<V, Body>{body});
+  else
+    for_elements(stream, n, Packs<1, Body>{body});
+}
+
 struct Sum {
   template <class T>
   TG_DEVICE T operator()(T a, T b) const {

@@ -5,4 +5,6 @@
 
 #include <cmath>
 
+#include "tapegrad/cuda/launch/complex_operators.h"
+
 #define __builtin_isunordered(x, y) ((x) != (x) || (y) != (y))

@@ -9,8 +9,8 @@ namespace tapegrad::cuda {
 
 inline constexpr Fault kValueFault = Fault{16};
 
-// `sentence`: a string that is never freed, such as "poisson: rates must be finite and not negative".
-TG_DEVICE void record_value_fault(FaultRecord* record, const char* sentence, double value) {
+// `sentence`: such as "poisson: rates must be finite and not negative".
+TG_DEVICE void record_value_fault(FaultRecord* record, FaultText sentence, double value) {
   record_fault(record, kValueFault, sentence, std::bit_cast<int64_t>(value));
 }
 

@@ -13,6 +13,7 @@
 #include "tapegrad/cuda/linalg/spectral.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/per_device.h"
+#include "tapegrad/cuda/runtime/relaxed_capture.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -38,6 +39,7 @@ class Solver {
  public:
   // The current device must be this object's.
   Solver() {
+    const RelaxedCapture relaxed;
     TG_SOLVER_CHECK(cusolverDnCreate, &handle_);
     TG_SOLVER_CHECK(cusolverDnCreateParams, &params_);
   }

@@ -56,8 +56,6 @@ TG_KERNEL void gemm_kernel(GemmArgs<T> args) {
 
 }  // namespace
 
-std::atomic<ProductLibrary> product_library{nullptr};
-
 void gemm(const Stream& stream, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k, const Scalar& alpha,
           const Matrix& a, const Matrix& b, const Scalar& beta, void* c) {
   if (m == 0 || n == 0 || batch == 0) return;

@@ -239,6 +239,7 @@ struct CheckBlocks {
   const int* pivots;
   int64_t n;
   FaultRecord* fault;
+  FaultText range_sentence, pair_sentence;
   int* checked;
   TG_DEVICE void operator()(int64_t m) const {
     const int* p = pivots + m * n;
@@ -246,11 +247,10 @@ struct CheckBlocks {
     for (int64_t j = 0; good && j < n; ++j) {
       good = p[j] != 0 && p[j] >= -n && p[j] <= n;
       if (!good) {
-        record_value_fault(
-            fault, "linalg.ldl_solve: pivots must be between 1 and the number of rows, or their negatives", p[j]);
+        record_value_fault(fault, range_sentence, p[j]);
       } else if (p[j] < 0) {
         good = j + 1 < n && p[j + 1] == p[j];
-        if (!good) record_value_fault(fault, "linalg.ldl_solve: negative pivots must come in equal pairs", p[j]);
+        if (!good) record_value_fault(fault, pair_sentence, p[j]);
         ++j;
       }
     }
@@ -280,7 +280,9 @@ void ldl_solve_cuda(const Tensor& LD, const Tensor& pivots, const Tensor& B, boo
   const Work work(LD.device(), {&LD, &dense, &checked, &B, &X});
   const int64_t n = LD.size(-1);
   for_elements(work, n == 0 ? 0 : dense.numel() / n,
-               CheckBlocks{data_of<int>(dense), n, fault_record(LD.device().index), target_of<int>(checked)});
+               CheckBlocks{data_of<int>(dense), n, fault_record(LD.device().index),
+                           "linalg.ldl_solve: pivots must be between 1 and the number of rows, or their negatives",
+                           "linalg.ldl_solve: negative pivots must come in equal pairs", target_of<int>(checked)});
   dispatch_lapack(LD.dtype(), [&]<class T>() {
     const IntSpan batch = batch_of(X);
     const MatrixBatch<T> x(X, 2);

@@ -133,7 +133,7 @@ struct CheckPivots {
   const int* pivots;
   int64_t rows;
   FaultRecord* fault;
-  const char* sentence;
+  FaultText sentence;
   int* checked;  // within bounds, for those who go on with them
   TG_DEVICE void operator()(int64_t i) const {
     const int p = pivots[i];

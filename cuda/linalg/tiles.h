@@ -7,13 +7,6 @@
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/launch/device_code.h"
 
-// For loops over the elements of a thread: they are kept in registers only if every index is a constant.
-#if defined(__CUDACC__)
-#define TG_UNROLL _Pragma("unroll")
-#else
-#define TG_UNROLL
-#endif
-
 namespace tapegrad::cuda::tiles {
 
 constexpr int kTile = 64;   // rows and columns of a block's tile

@@ -29,7 +29,7 @@ struct Targets {
   const int64_t *in, *lengths;  // of the input and of the targets
   int64_t steps, n, classes, blank, longest;
   FaultRecord* fault;
-  const char *in_sentence, *length_sentence, *total_sentence;
+  FaultText op, in_sentence, length_sentence, total_sentence;
 };
 
 // A sample, cut to nothing where its lengths do not fit.
@@ -56,7 +56,7 @@ struct Sample {
     const int64_t l = all.narrow ? static_cast<int64_t>(static_cast<const int32_t*>(all.data)[at])
                                  : static_cast<const int64_t*>(all.data)[at];
     if (l >= 0 && l < all.classes) return l;
-    record_fault(all.fault, Fault::Label, "ctc_loss", l, all.classes);
+    record_fault(all.fault, Fault::Label, all.op, l, all.classes);
     return all.blank;
   }
   // Whether s may be reached from s - 2: not a blank, and not a repetition.
@@ -180,6 +180,7 @@ Targets targets_of(const Tensor& log_probs, const Tensor& targets, const Tensor&
           blank,
           longest,
           fault_record(log_probs.device().index),
+          "ctc_loss",
           "ctc_loss: Expected input_lengths to have value between 0 and the number of steps",
           "ctc_loss: Expected target_lengths to have value between 0 and the longest",
           "ctc_loss: target_lengths add up to more than the targets"};

@@ -12,7 +12,7 @@ namespace tapegrad::cuda::label {
 struct Labels {
   const int64_t* data;
   int64_t classes, ignore;
-  const char* op;
+  FaultText op;
   FaultRecord* fault;
   // The class of sample i, or -1.
   TG_DEVICE int64_t at(int64_t i) const {

@@ -4,6 +4,7 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
+#include "tapegrad/cuda/launch/divide.h"
 #include "tapegrad/cuda/loss/label.h"
 
 namespace tapegrad::cuda {
@@ -51,6 +52,28 @@ struct NllBackward {
   }
 };
 
+// Of some classes: the largest number, and the sum of the exponentials of the distances from it, of all and of all but
+// the label. Nothing is taken off where the largest is not finite.
+template <class C>
+struct TopSums {
+  C top, sum, others;
+  TG_DEVICE static C base(C top) { return math::isfinite(top) ? top : C(0); }
+  TG_DEVICE void move_to(C higher) {
+    const C shrink = math::exp(base(top) - base(higher));
+    if (sum != C(0)) sum *= shrink, others *= shrink;
+    top = higher;
+  }
+};
+template <class C>
+struct MergeTops {
+  TG_DEVICE TopSums<C> operator()(TopSums<C> a, TopSums<C> b) const {
+    const C top = Largest()(a.top, b.top);
+    a.move_to(top);
+    b.move_to(top);
+    return {top, a.sum + b.sum, a.others + b.others};
+  }
+};
+
 template <class T>
 struct CrossEntropy {
   using C = compute_t<T>;
@@ -62,23 +85,38 @@ struct CrossEntropy {
   C* weights;
   template <class G>
   TG_DEVICE void operator()(const G& g, int64_t row) const {
+    constexpr int kEach = 4;  // elements of a thread that are loaded at once
     const T* line = x + row * labels.classes;
-    C top = -std::numeric_limits<C>::infinity();
-    for (int64_t i = g.lane(); i < labels.classes; i += g.lanes()) top = Largest()(load_value(line + i), top);
-    top = g.reduce(top, Largest());
-    if (!math::isfinite(top)) top = 0;
-    C sum = 0;
-    for (int64_t i = g.lane(); i < labels.classes; i += g.lanes()) sum += math::exp(load_value(line + i) - top);
+    const int64_t t = labels.data[row], step = g.lanes();
+    TopSums<C> s{-std::numeric_limits<C>::infinity(), 0, 0};
+    for (int64_t i = g.lane(); i < labels.classes; i += kEach * step) {
+      C v[kEach];
+      C top = s.top;
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j)
+        v[j] = i + j * step < labels.classes ? load_value(line + i + j * step) : -std::numeric_limits<C>::infinity();
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) top = Largest()(v[j], top);
+      if (top > s.top) s.move_to(top);
+      const C base = TopSums<C>::base(s.top);
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) {
+        const C e = math::exp(v[j] - base);
+        s.sum += e;
+        if (i + j * step != t) s.others += e;
+      }
+    }
+    s = g.reduce(s, MergeTops<C>());
     g.sync();
-    sum = g.reduce(sum, Sum());
     if (g.lane() != 0) return;
-    const C log_sum = top + math::log(sum);
-    normaliser[row] = log_sum;
-    const int64_t t = labels.at(row);
+    const C base = TopSums<C>::base(s.top);
+    normaliser[row] = base + math::log(s.sum);
     C w = 0, loss = 0;
-    if (t >= 0) {
+    if (labels.at(row) >= 0) {
+      const C own = load_value(line + t);
       w = weight != nullptr ? load_value(weight + t) : C(1);
-      loss = w * (log_sum - load_value(line + t));
+      // Where the label is the largest, the loss is the logarithm of one and little more.
+      loss = w * (own == base ? math::log1p(s.others) : math::log(s.sum) + (base - own));
     }
     losses[row] = loss;
     weights[row] = w;
@@ -93,13 +131,16 @@ struct CrossEntropyBackward {
   const C* normaliser;
   label::GradientScale<T> scale;
   T* out;
+  Divider by_classes;
   TG_DEVICE void operator()(int64_t i) const {
-    const int64_t row = i / labels.classes, column = i % labels.classes;
+    int64_t row, column;
+    by_classes.divide(i, row, column);
     const int64_t t = labels.at(row);
     C value = 0;
     if (t >= 0) {
       const C factor = scale(row) * (weight != nullptr ? load_value(weight + t) : C(1));
-      value = (math::exp(load_value(x + i) - normaliser[row]) - (column == t ? C(1) : C(0))) * factor;
+      const C distance = load_value(x + i) - normaliser[row];
+      value = (column == t ? math::expm1(distance) : math::exp(distance)) * factor;
     }
     store_value(out + i, value);
   }
@@ -169,7 +210,8 @@ void cross_entropy_backward_cuda(const Tensor& grad_output, const Tensor& input,
                                          label::labels_of(ids, input.size(1), ignore_index, "cross_entropy"),
                                          data_of<compute_t<T>>(log_normaliser),
                                          {data_of<T>(grad_output), data_of<T>(total_weight), reduction},
-                                         target_of<T>(out)});
+                                         target_of<T>(out),
+                                         Divider(input.size(1), input.numel())});
   });
 }
 

@@ -264,12 +264,19 @@ std::size_t DeviceAllocator::release_cached(bool including_private, std::size_t 
   std::vector<Block*> blocks;
   auto gather = [&](BlockPool& pool) { blocks.insert(blocks.end(), pool.free.begin(), pool.free.end()); };
   for (BlockPool* pool : {&large_, &small_, &fixed_large_, &fixed_small_}) gather(*pool);
+  std::vector<PrivatePool*> unused;
   if (including_private)
     for (auto& [id, p] : private_pools_)
-      if (p->users == 0) {
-        gather(p->large_blocks);
-        gather(p->small_blocks);
-      }
+      if (p->users == 0 && !(p->large_blocks.free.empty() && p->small_blocks.free.empty())) unused.push_back(p.get());
+  // Replays of a graph use its memory on any stream, and nothing notes them, so the device has to be waited for. During
+  // a capture that is not possible.
+  if (!unused.empty() && active_pools_.empty()) {
+    driver_.synchronize_device(device_);
+    for (PrivatePool* p : unused) {
+      gather(p->large_blocks);
+      gather(p->small_blocks);
+    }
+  }
   std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) { return a->size > b->size; });
   std::set<StreamHandle> waited;
   std::size_t released = 0;

@@ -44,17 +44,12 @@ bool is_contiguous(const int64_t* strides, const int64_t* shape, int ndim, int64
   return true;
 }
 
-Stored stored_as(DType dtype) {
-  return dtype == DType::float16 ? Stored::Half : dtype == DType::bfloat16 ? Stored::BFloat16 : Stored::Native;
-}
-bool loadable(DType dtype, DType compute) { return dtype == compute || (compute == DType::float32 && is_half(dtype)); }
-
 // An iteration whose operands all have dtypes that kernels load, in workspaces where they had others.
 class Prepared {
  public:
   Prepared(const Iterator& it, const Stream& stream) : it_(it), stream_(stream) {
     for (int k = 1; k <= it.num_inputs; ++k) prepare_input(k);
-    if (!loadable(it.dtype[0], it.result)) {
+    if (!storable(it.dtype[0], it.result)) {
       result_ = {it_.data[0], it_.dtype[0]};
       std::copy_n(it_.strides[0], it_.ndim, result_strides_);
       redirect(0, it.result, it.numel);
@@ -120,7 +115,8 @@ bool fits_flat(const Prepared& prepared, int pack) {
     if (prepared.sources()[k] != Source::Array) continue;
     const auto item = static_cast<int64_t>(element_size(it.dtype[k]));
     if (!is_contiguous(it.strides[k], it.shape, it.ndim, item)) return false;
-    if (reinterpret_cast<uintptr_t>(it.data[k]) % static_cast<uintptr_t>(item * pack) != 0) return false;
+    const auto piece = static_cast<uintptr_t>(std::min<int64_t>(item * pack, 16));
+    if (reinterpret_cast<uintptr_t>(it.data[k]) % piece != 0) return false;
   }
   return true;
 }
@@ -140,7 +136,7 @@ void run_kernels(const Iterator& given, const Kernels& kernels, const void* func
     args.fault = fault;
     for (int k = 0; k < count; ++k) {
       args.data[k] = it.data[k];
-      args.stored[k] = stored_as(it.dtype[k]);
+      args.stored[k] = stored_as(it.dtype[k], k == 0 ? it.result : it.compute);
       args.source[k] = prepared.sources()[k];
       std::copy_n(prepared.value(k), 16, args.value[k]);
     }
@@ -157,7 +153,7 @@ void run_kernels(const Iterator& given, const Kernels& kernels, const void* func
       for (int k = 0; k < count; ++k) {
         for (int d = 0; d < piece.ndim; ++d) args.offsets.strides[k][d] = static_cast<int32_t>(piece.strides[k][d]);
         args.data[k] = it.data[k] + piece.offset[k];
-        args.stored[k] = stored_as(it.dtype[k]);
+        args.stored[k] = stored_as(it.dtype[k], k == 0 ? it.result : it.compute);
         args.source[k] = prepared.sources()[k];
         std::copy_n(prepared.value(k), 16, args.value[k]);
       }

@@ -10,8 +10,22 @@ namespace tapegrad::cuda::rows {
 
 inline constexpr int kMaxOperands = 1 + pointwise::kMaxInputs;
 
-// How an operand's elements lie in memory, when the compute type is float: kernels load them as float.
-enum class Stored : uint8_t { Native, Half, BFloat16 };
+// How an operand's elements lie in memory, when the compute type is float: kernels load them as float, and store all
+// but Bool.
+enum class Stored : uint8_t { Native, Half, BFloat16, Bool };
+inline Stored stored_as(DType dtype, DType compute) {
+  if (compute != DType::float32) return Stored::Native;
+  return dtype == DType::float16    ? Stored::Half
+         : dtype == DType::bfloat16 ? Stored::BFloat16
+         : dtype == DType::bool_    ? Stored::Bool
+                                    : Stored::Native;
+}
+inline bool storable(DType dtype, DType compute) {
+  return dtype == compute || (compute == DType::float32 && is_half(dtype));
+}
+inline bool loadable(DType dtype, DType compute) {
+  return storable(dtype, compute) || (compute == DType::float32 && dtype == DType::bool_);
+}
 // What changes from element to element of a flat iteration.
 enum class Source : uint8_t { Array, Element, Value };  // all, one on the device, one given in `value`
 
@@ -32,11 +46,12 @@ struct Strided : OperandList<Operands> {
   uint32_t n;
 };
 
-// The number of elements that one thread processes at once: 16 bytes of them.
+// The number of elements that one thread processes at once: two loads of 16 bytes, or one of 16-bit floats and of
+// bytes.
 template <class T>
-inline constexpr int kPack = sizeof(T) == 1    ? 8
-                             : sizeof(T) >= 16 ? 1
-                                               : 16 / static_cast<int>(sizeof(T));
+inline constexpr int kPack = sizeof(T) == 1   ? 16
+                             : sizeof(T) > 16 ? 1
+                                              : 32 / static_cast<int>(sizeof(T));
 
 // The kernels of one functor.
 struct Kernels {

@@ -1,6 +1,7 @@
 // The typed side of pointwise kernels, included by the generated *.cu files; see plan.h for the host's part.
 #pragma once
 
+#include <bit>
 #include <type_traits>
 
 #include "tapegrad/aten/functors/math.h"
@@ -16,6 +17,7 @@ TG_DEVICE T load_one(const char* p, Stored stored) {
   if constexpr (std::is_same_v<T, float>) {
     if (stored == Stored::Half) return to_float(*reinterpret_cast<const Half*>(p));
     if (stored == Stored::BFloat16) return to_float(*reinterpret_cast<const BFloat16*>(p));
+    if (stored == Stored::Bool) return *reinterpret_cast<const uint8_t*>(p) != 0 ? 1.0F : 0.0F;
   }
   if constexpr (std::is_same_v<T, bool>)
     return *reinterpret_cast<const uint8_t*>(p) != 0;  // a byte of uninitialised memory may be neither 0 nor 1
@@ -36,50 +38,106 @@ TG_DEVICE void store_one(char* p, Stored stored, R value) {
   }
   *reinterpret_cast<R*>(p) = value;
 }
-
-template <class S, class T, int V>
-TG_DEVICE void load_as(T (&x)[V], const char* base, int64_t i) {
-  const Pack<S, V> pack = load_pack<S, V>(reinterpret_cast<const S*>(base) + i);
-  for (int j = 0; j < V; ++j) {
-    if constexpr (std::is_same_v<S, T>)
-      x[j] = pack.v[j];
-    else if constexpr (std::is_same_v<T, bool>)
-      x[j] = pack.v[j] != 0;
-    else
-      x[j] = to_float(pack.v[j]);
-  }
+template <class T>
+TG_DEVICE int64_t stored_size(Stored stored) {
+  return stored == Stored::Native ? static_cast<int64_t>(sizeof(T)) : stored == Stored::Bool ? 1 : 2;
 }
+
+// V elements as they lie in memory: loaded for all operands before any is converted, so that the loads are in flight at
+// once.
+template <class T, int V>
+struct Raw {
+  using S = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+  S x[V];
+  TG_DEVICE void load(const char* base, Stored, int64_t i) { load_pieces<S, V>(x, base + i * sizeof(S)); }
+  TG_DEVICE void convert(T (&to)[V], Stored) const {
+    TG_UNROLL
+    for (int j = 0; j < V; ++j) {
+      if constexpr (std::is_same_v<T, bool>)
+        to[j] = x[j] != 0;
+      else
+        to[j] = x[j];
+    }
+  }
+};
+template <int V>
+struct Raw<float, V> {
+  uint32_t words[V];
+  TG_DEVICE void load(const char* base, Stored stored, int64_t i) {
+    static_assert(V % 4 == 0);
+    if (stored == Stored::Native)
+      load_pieces<uint32_t, V>(words, base + i * 4);
+    else if (stored == Stored::Bool)
+      load_pieces<uint32_t, V / 4>(reinterpret_cast<uint32_t (&)[V / 4]>(words), base + i);
+    else
+      load_pieces<uint32_t, V / 2>(reinterpret_cast<uint32_t (&)[V / 2]>(words), base + i * 2);
+  }
+  TG_DEVICE void convert(float (&to)[V], Stored stored) const {
+    TG_UNROLL
+    for (int j = 0; j < V; ++j) {
+      const auto half = static_cast<uint16_t>(words[j / 2] >> (j % 2 * 16));
+      if (stored == Stored::Native)
+        to[j] = std::bit_cast<float>(words[j]);
+      else if (stored == Stored::Half)
+        to[j] = to_float(Half::from_bits(half));
+      else if (stored == Stored::BFloat16)
+        to[j] = to_float(BFloat16::from_bits(half));
+      else
+        to[j] = (words[j / 4] >> (j % 4 * 8) & 0xff) != 0 ? 1.0F : 0.0F;
+    }
+  }
+};
 template <class T, int V>
 TG_DEVICE void load_array(T (&x)[V], const char* base, Stored stored, int64_t i) {
+  Raw<T, V> raw;
+  raw.load(base, stored, i);
+  raw.convert(x, stored);
+}
+// Elements at the addresses that place(j) gives.
+template <class T, int V, class Place>
+TG_DEVICE void load_each(T (&x)[V], Stored stored, const Place& place) {
   if constexpr (std::is_same_v<T, float>) {
-    if (stored == Stored::Half) return load_as<Half, T, V>(x, base, i);
-    if (stored == Stored::BFloat16) return load_as<BFloat16, T, V>(x, base, i);
+    if (stored == Stored::Half || stored == Stored::BFloat16) {
+      uint16_t raw[V];
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) raw[j] = *reinterpret_cast<const uint16_t*>(place(j));
+      TG_UNROLL
+      for (int j = 0; j < V; ++j)
+        x[j] = stored == Stored::Half ? to_float(Half::from_bits(raw[j])) : to_float(BFloat16::from_bits(raw[j]));
+      return;
+    }
+    if (stored == Stored::Native) {
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) x[j] = *reinterpret_cast<const float*>(place(j));
+      return;
+    }
   }
-  load_as<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>, T, V>(x, base, i);
+  TG_UNROLL
+  for (int j = 0; j < V; ++j) x[j] = load_one<T>(place(j), stored);
 }
 template <class R, int V>
 TG_DEVICE void store_array(const R (&y)[V], char* base, Stored stored, int64_t i) {
   if constexpr (std::is_same_v<R, float>) {
     if (stored == Stored::Half) {
-      Pack<Half, V> pack;
-      for (int j = 0; j < V; ++j) pack.v[j] = to_half(y[j]);
-      return store_pack<Half, V>(reinterpret_cast<Half*>(base) + i, pack);
+      Half x[V];
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) x[j] = to_half(y[j]);
+      return store_pieces<Half, V>(base + i * 2, x);
     }
     if (stored == Stored::BFloat16) {
-      Pack<BFloat16, V> pack;
-      for (int j = 0; j < V; ++j) pack.v[j] = to_bfloat16(y[j]);
-      return store_pack<BFloat16, V>(reinterpret_cast<BFloat16*>(base) + i, pack);
+      BFloat16 x[V];
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) x[j] = to_bfloat16(y[j]);
+      return store_pieces<BFloat16, V>(base + i * 2, x);
     }
   }
-  Pack<R, V> pack;
-  for (int j = 0; j < V; ++j) pack.v[j] = y[j];
-  store_pack<R, V>(reinterpret_cast<R*>(base) + i, pack);
+  store_pieces<R, V>(base + i * sizeof(R), y);
 }
 
 template <int N, class F, class T>
 TG_DEVICE auto apply(const F& f, const T (&x)[N], FaultRecord* fault) {
   if constexpr (requires { requires F::kDividesIntegers; })
-    if (x[1] == T(0)) record_fault(fault, Fault::DivisionByZero, nullptr);
+    if (x[1] == T(0)) record_fault(fault, Fault::DivisionByZero, {});
   if constexpr (N == 1)
     return f(x[0]);
   else if constexpr (N == 2)
@@ -109,9 +167,15 @@ TG_KERNEL void flat_kernel(F f, Flat args) {
   }
   for (int64_t i = global_index() * V; i < args.n; i += global_step() * V) {
     if (i + V <= args.n) {
+      Raw<T, V> raw[N];
+      TG_UNROLL
       for (int k = 0; k < N; ++k)
-        if (args.source[k + 1] == Source::Array) load_array<T, V>(x[k], args.data[k + 1], args.stored[k + 1], i);
+        if (args.source[k + 1] == Source::Array) raw[k].load(args.data[k + 1], args.stored[k + 1], i);
+      TG_UNROLL
+      for (int k = 0; k < N; ++k)
+        if (args.source[k + 1] == Source::Array) raw[k].convert(x[k], args.stored[k + 1]);
       R y[V];
+      TG_UNROLL
       for (int j = 0; j < V; ++j) {
         T one[N];
         for (int k = 0; k < N; ++k) one[k] = x[k][j];
@@ -123,11 +187,11 @@ TG_KERNEL void flat_kernel(F f, Flat args) {
     for (int64_t at = i; at < args.n; ++at) {  // the last elements
       T one[N];
       for (int k = 0; k < N; ++k) {
-        const int64_t size = args.stored[k + 1] == Stored::Native ? sizeof(T) : 2;
+        const int64_t size = stored_size<T>(args.stored[k + 1]);
         one[k] = args.source[k + 1] == Source::Array ? load_one<T>(args.data[k + 1] + at * size, args.stored[k + 1])
                                                      : x[k][0];
       }
-      const int64_t size = args.stored[0] == Stored::Native ? sizeof(R) : 2;
+      const int64_t size = stored_size<R>(args.stored[0]);
       store_one<R>(args.data[0] + at * size, args.stored[0], apply(f, one, args.fault));
     }
   }

@@ -1,11 +1,14 @@
 // Reading and writing elements of planes at flat positions. Writing is deterministic and in the order of the positions:
 // a block owns a part of a plane in shared memory and goes through all positions, 256 at a time; of those that name the
-// same element the lowest comes first. Planes of very many parts are written by way of sorted positions instead.
+// same element the lowest comes first. Where the windows are known that the positions come from, each element looks at
+// those that may hold it, in the same order. Planes of very many parts are written by way of sorted positions instead.
+#include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/places.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
+#include "tapegrad/cuda/pool/planes.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -18,7 +21,7 @@ constexpr uint32_t kNobody = 0xffffffffu;
 struct Positions {
   const int64_t* data;
   int64_t count, size;  // of a plane
-  const char* op;
+  FaultText op;
   FaultRecord* fault;
   // Of element i of all planes, or -1 with the fault recorded.
   TG_DEVICE int64_t at(int64_t i) const { return checked_index(fault, Fault::Index, op, data[i], size); }
@@ -121,6 +124,70 @@ void scatter_sorted(const Work& work, const ScatterArgs<T>& args, const Tensor& 
     write(steps::Assign<T>{});
 }
 
+// Of one dimension: which windows may hold an element, in 32 bits.
+struct Holding {
+  int32_t out, extent, padding;
+  FastDivide by_stride;
+  explicit Holding(const pool::Rule& r)
+      : out(static_cast<int32_t>(r.out)),
+        extent(static_cast<int32_t>((r.kernel - 1) * r.step + 1)),
+        padding(static_cast<int32_t>(r.padding)),
+        by_stride(static_cast<uint32_t>(r.stride)) {}
+  TG_DEVICE void windows(int32_t i, int32_t& first, int32_t& last) const {
+    const int32_t end = i + padding;
+    first = end < extent ? 0 : static_cast<int32_t>(by_stride.quotient(static_cast<uint32_t>(end - extent))) + 1;
+    last = static_cast<int32_t>(by_stride.quotient(static_cast<uint32_t>(end))) + 1;
+    if (last > out) last = out;
+  }
+};
+template <class T>
+struct AddWindows {
+  Planes p;
+  Holding y, x;
+  bool flat;  // planes without depth, and everything in 32 bits
+  const int64_t* positions;
+  const T* from;
+  T* to;
+  TG_DEVICE void operator()(int64_t i) const {
+    int64_t plane, at;
+    p.by_in.divide(i, plane, at);
+    const Point here = p.in.point(at);
+    const int64_t base = plane * p.out.numel();
+    auto sum = steps::widen<T>(T{});
+    const auto look = [&](int64_t o) {
+      if (positions[o] == at) sum = math::add(sum, steps::widen<T>(from[o]));
+    };
+    if (flat) {
+      int32_t first[2], last[2];
+      y.windows(static_cast<int32_t>(here.at[1]), first[0], last[0]);
+      x.windows(static_cast<int32_t>(here.at[2]), first[1], last[1]);
+      for (int32_t a = first[0]; a < last[0]; ++a)
+        for (int32_t b = first[1]; b < last[1]; ++b) look(base + static_cast<int64_t>(a) * x.out + b);
+    } else {
+      int64_t first[3], last[3];
+      for (int d = 0; d < 3; ++d) p.rule[d].holding(here.at[d], first[d], last[d]);
+      for (int64_t a = first[0]; a < last[0]; ++a)
+        for (int64_t b = first[1]; b < last[1]; ++b)
+          for (int64_t c = first[2]; c < last[2]; ++c) look(base + p.out.place(a, b, c));
+    }
+    to[i] = steps::narrow<T>(sum);
+  }
+};
+void add_windows(const Tensor& output, const Tensor& indices, IntSpan input_size, IntSpan kernel_size, IntSpan stride,
+                 IntSpan padding, IntSpan dilation, const Tensor& out) {
+  const Planes planes(pool::plain_rules(input_size, output.sizes(), kernel_size, stride, padding, dilation, true));
+  const auto small = [](const pool::Rule& r) {
+    return std::max({r.in + r.padding, r.out, (r.kernel - 1) * r.step + 1, r.stride}) < (int64_t{1} << 30);
+  };
+  const bool flat = planes.in.size[0] == 1 && planes.out.size[0] == 1 && small(planes.rule[1]) && small(planes.rule[2]);
+  const Work work(out.device(), {&output, &indices, &out});
+  dispatch_real(out.dtype(), [&]<class T>() {
+    for_elements(work, out.numel(),
+                 AddWindows<T>{planes, Holding(planes.rule[1]), Holding(planes.rule[2]), flat,
+                               data_of<int64_t>(indices), data_of<T>(output), target_of<T>(out)});
+  });
+}
+
 }  // namespace
 
 void plane_gather_cuda(const Tensor& input, const Tensor& indices, int64_t spatial, const Tensor& out) {
@@ -134,11 +201,14 @@ void plane_gather_cuda(const Tensor& input, const Tensor& indices, int64_t spati
 }
 
 void plane_scatter_cuda(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
-                        bool accumulate, const Tensor& out) {
+                        bool accumulate, IntSpan kernel_size, IntSpan stride, IntSpan padding, IntSpan dilation,
+                        const Tensor& out) {
   if (output.numel() == 0) return zero_dense(out);
   const int64_t size = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
   const int64_t planes = output.numel() / n, parts = (size + kPart - 1) / kPart;
   if (size == 0) return;
+  if (!kernel_size.empty())
+    return add_windows(output, indices, input_size, kernel_size, stride, padding, dilation, out);
   if (parts > kMostParts) zero_dense(out);
   const Work work(out.device(), {&output, &indices, &out});
   dispatch_real(out.dtype(), [&]<class T>() {

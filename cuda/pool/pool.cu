@@ -5,27 +5,14 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
-#include "tapegrad/cuda/launch/divide.h"
 #include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/pool/planes.h"
 
 namespace tapegrad::cuda {
 namespace {
 
 using pool::Rule;
 using pool::Window;
-
-struct Planes {
-  Rule rule[3];
-  Space in, out;
-  Divider by_in, by_out;
-
-  explicit Planes(const pool::Windows& w)
-      : rule{w.rule[0], w.rule[1], w.rule[2]},
-        in(w.in[0], w.in[1], w.in[2]),
-        out(w.out[0], w.out[1], w.out[2]),
-        by_in(in.numel(), w.planes * in.numel()),
-        by_out(out.numel(), w.planes * out.numel()) {}
-};
 
 // Element i of all outputs: its plane's first input element, its windows.
 struct Box {

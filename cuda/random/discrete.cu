@@ -28,7 +28,7 @@ struct TossEach {
   uint8_t* out;
   DrawState state;
   FaultRecord* fault;
-  const char* sentence;
+  FaultText sentence;
   TG_DEVICE void operator()(int64_t i) const {
     const double p = static_cast<double>(steps::widen<T>(probability[i]));
     if (!(p >= 0 && p <= 1)) record_value_fault(fault, sentence, p);
@@ -86,7 +86,7 @@ struct BlockSums {
   int64_t* positive;  // of each block
   int64_t categories, blocks;
   FaultRecord* fault;
-  const char* sentence;
+  FaultText sentence;
   TG_DEVICE void operator()(int64_t i) const {
     const T* row = weights + i / blocks * categories;
     const int64_t first = i % blocks * kCategories;
@@ -110,7 +110,7 @@ struct RowTotals {
   double* totals;
   int64_t blocks, needed;  // 0: any number of positive weights does
   FaultRecord* fault;
-  const char *no_weight, *too_few;
+  FaultText no_weight, too_few;
   TG_DEVICE void operator()(int64_t row) const {
     double total = 0;
     int64_t many = 0;

@@ -23,7 +23,7 @@ Tensor in_double(const Tensor& t, const Tensor& out) {
 // Records a bad argument. The sentence lies in host memory; kernels only copy its address.
 struct FaultReporter {
   FaultRecord* fault;
-  const char* sentence;
+  FaultText sentence;
   TG_DEVICE double operator()(double value) const {
     record_value_fault(fault, sentence, value);
     return 0;

@@ -26,42 +26,91 @@ struct Better {
   }
 };
 
+// A line may be cut into parts, whose results are merged by a second kernel.
 template <bool kMax, class T>
 struct Extreme {
+  using C = compute_t<T>;
   const T* x;
   T* values;
   int64_t* places;
-  int64_t n, inner;
+  int64_t n, inner, parts, part;  // part: elements of each
+  Best<C>* partial;               // [lines, parts] where there are several
+
+  TG_DEVICE const T* line_at(int64_t line) const { return x + (line / inner * n * inner + line % inner); }
+  TG_DEVICE static C load(const T* p) {
+    if constexpr (is_half_type<T>)
+      return to_float(*p);
+    else
+      return *p;
+  }
+  TG_DEVICE void give(int64_t line, const Best<C>& best) const {
+    places[line] = best.place;
+    if (values != nullptr) values[line] = line_at(line)[best.place * inner];
+  }
   template <class G>
-  TG_DEVICE void operator()(const G& g, int64_t line) const {
-    using C = compute_t<T>;
-    const T* first = x + (line / inner * n * inner + line % inner);
+  TG_DEVICE void operator()(const G& g, int64_t number) const {
+    constexpr int kEach = 4;  // elements of a thread that are loaded at once
+    const int64_t line = parts == 1 ? number : number / parts, begin = (parts == 1 ? 0 : number % parts) * part;
+    const int64_t end = begin + part < n ? begin + part : n, step = g.lanes();
+    const T* first = line_at(line);
     Best<C> best{C{}, -1};
-    for (int64_t i = g.lane(); i < n; i += g.lanes()) {
-      C v;
-      if constexpr (is_half_type<T>)
-        v = to_float(first[i * inner]);
-      else
-        v = first[i * inner];
-      best = Better<kMax>()(best, Best<C>{v, i});
+    const auto look = [&](C v, int64_t i) {  // places rise, so that an equal one stays behind
+      if (best.place < 0 || (kMax ? v > best.value : v < best.value) || (v != v && best.value == best.value))
+        best = {v, i};
+    };
+    int64_t i = begin + g.lane();
+    for (; i + (kEach - 1) * step < end; i += kEach * step) {
+      C v[kEach];
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) v[j] = load(first + (i + j * step) * inner);
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) look(v[j], i + j * step);
     }
+    for (; i < end; i += step) look(load(first + i * inner), i);
     best = g.reduce(best, Better<kMax>());
     if (g.lane() != 0) return;
-    places[line] = best.place;
-    if (values != nullptr) values[line] = first[best.place * inner];
+    if (parts == 1)
+      give(line, best);
+    else
+      partial[number] = best;
+  }
+};
+template <bool kMax, class T>
+struct MergeExtremes {
+  Extreme<kMax, T> all;
+  template <class G>
+  TG_DEVICE void operator()(const G& g, int64_t line) const {
+    Best<compute_t<T>> best{{}, -1};
+    for (int64_t p = g.lane(); p < all.parts; p += g.lanes())
+      best = Better<kMax>()(best, all.partial[line * all.parts + p]);
+    best = g.reduce(best, Better<kMax>());
+    if (g.lane() == 0) all.give(line, best);
   }
 };
 
 template <bool kMax>
 void find(const Tensor& given, const Extent& e, const Tensor& values, const Tensor& places) {
   const Tensor input = clean_flags(given);
-  if (e.outer * e.inner == 0) return;
+  const int64_t lines = e.outer * e.inner;
+  if (lines == 0) return;
+  constexpr int64_t kPart = 16384, kFewLines = 256;
+  const int64_t parts = lines < kFewLines && e.n >= 2 * kPart ? std::min<int64_t>((e.n + kPart - 1) / kPart, 1024) : 1;
   const Work work(input.device(), {&input, &values, &places});
   dispatch_dtype(input.dtype(), [&]<class T>() {
-    if constexpr (!is_complex_type<T>)
-      for_lines(work, e.outer * e.inner, e.n, e.inner > 1,
-                Extreme<kMax, T>{data_of<T>(input), values.defined() ? target_of<T>(values) : nullptr,
-                                 target_of<int64_t>(places), e.n, e.inner});
+    if constexpr (!is_complex_type<T>) {
+      using B = Best<compute_t<T>>;
+      const Workspace partial(parts == 1 ? 0 : static_cast<size_t>(lines * parts) * sizeof(B), work);
+      const Extreme<kMax, T> body{data_of<T>(input),
+                                  values.defined() ? target_of<T>(values) : nullptr,
+                                  target_of<int64_t>(places),
+                                  e.n,
+                                  e.inner,
+                                  parts,
+                                  (e.n + parts - 1) / parts,
+                                  static_cast<B*>(partial.data())};
+      for_lines(work, lines * parts, body.part, parts == 1 && e.inner > 1, body);
+      if (parts > 1) for_lines(work, lines, parts, false, MergeExtremes<kMax, T>{body});
+    }
   });
 }
 

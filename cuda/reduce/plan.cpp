@@ -28,10 +28,9 @@ Places::Places(int n, const int64_t* sizes, const int64_t* steps) : ndim(n) {
 
 namespace {
 
-Stored stored_as(DType dtype) {
-  return dtype == DType::float16 ? Stored::Half : dtype == DType::bfloat16 ? Stored::BFloat16 : Stored::Native;
-}
-bool loadable(DType dtype, DType compute) { return dtype == compute || (compute == DType::float32 && is_half(dtype)); }
+using rows::loadable;
+using rows::storable;
+using rows::stored_as;
 
 void contiguous_strides(int64_t* strides, const int64_t* shape, int ndim, int64_t item) {
   for (int d = ndim - 1; d >= 0; --d) {
@@ -86,7 +85,7 @@ void run_kernels(const reduce::Iterator& given, const Kernels& kernels, const vo
   const auto converted = prepare_input(it, stream);
   const auto item = static_cast<int64_t>(element_size(it.input_dtype));
 
-  const bool direct = loadable(it.output_dtype, kernels.result);
+  const bool direct = storable(it.output_dtype, kernels.result);
   const auto result_item = static_cast<int64_t>(element_size(kernels.result));
   const Workspace results(direct ? 0 : static_cast<size_t>(it.outer_numel * result_item), stream);
 
@@ -97,16 +96,18 @@ void run_kernels(const reduce::Iterator& given, const Kernels& kernels, const vo
   args.reduced = Places(it.reduced_ndim, it.reduced_shape, it.reduced_strides);
   args.outputs = it.outer_numel;
   args.count = it.reduced_numel;
-  args.stored = stored_as(it.input_dtype);
-  args.out_stored = direct ? stored_as(it.output_dtype) : Stored::Native;
+  args.stored = stored_as(it.input_dtype, it.compute);
+  args.out_stored = direct ? stored_as(it.output_dtype, kernels.result) : Stored::Native;
 
   const int64_t reduced_step = it.reduced_strides[it.reduced_ndim - 1];
   const int64_t outer_step = it.outer_strides[it.outer_ndim - 1];
   if (it.reduced_ndim == 1) args.step = reduced_step;
-  bool aligned = reinterpret_cast<uintptr_t>(it.input) % static_cast<uintptr_t>(item * kernels.pack) == 0;
-  for (int d = 0; d < it.outer_ndim; ++d)
-    aligned &= it.outer_shape[d] == 1 || it.outer_strides[d] % (item * kernels.pack) == 0;
-  args.packed = it.reduced_ndim == 1 && reduced_step == item && aligned;
+  const int64_t piece = std::min<int64_t>(item * kernels.pack, 16);
+  bool aligned = reinterpret_cast<uintptr_t>(it.input) % static_cast<uintptr_t>(piece) == 0;
+  for (int d = 0; d < it.outer_ndim; ++d) aligned &= it.outer_shape[d] == 1 || it.outer_strides[d] % piece == 0;
+  for (int d = 0; d + 1 < it.reduced_ndim; ++d) aligned &= it.reduced_strides[d] % piece == 0;
+  const bool whole = it.reduced_ndim == 1 || it.reduced_shape[it.reduced_ndim - 1] % kernels.pack == 0;
+  args.packed = it.reduced_ndim > 0 && reduced_step == item && aligned && whole;
 
   // Neighbouring threads should read neighbouring elements.
   Strategy strategy;
@@ -115,7 +116,7 @@ void run_kernels(const reduce::Iterator& given, const Kernels& kernels, const vo
   else
     strategy = it.reduced_numel >= 2048 || it.outer_numel < 64 ? Strategy::Block : Strategy::Warp;
 
-  args.parts = strategy == Strategy::Column  ? parts_for(args.count, 64, args.outputs, 65536)
+  args.parts = strategy == Strategy::Column  ? parts_for(args.count, 64, args.outputs, 131072)
                : strategy == Strategy::Block ? parts_for(args.count, 8192, args.outputs, 512)
                                              : 1;
   args.part = divide_up(divide_up(std::max<int64_t>(args.count, 1), args.parts), kernels.pack) * kernels.pack;

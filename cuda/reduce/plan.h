@@ -43,7 +43,7 @@ struct Args {
   int64_t part;            // elements per part, of `parts`
   int64_t parts;
   int64_t step;  // bytes between reduced elements where they are one dimension, else 0
-  bool packed;   // they are neighbours, and packs of them are aligned
+  bool packed;   // packs of them are neighbours and aligned
   Stored stored, out_stored;
 };
 

@@ -25,10 +25,11 @@ struct Plain {
   // sum.
   template <int V>
   TG_HD Acc steps(Acc a, const T (&x)[V], double) const {
-    if constexpr (V == 4 && requires(T t) { f.join(t, t); })
-      a = f.step(a, f.join(f.join(x[0], x[1]), f.join(x[2], x[3])));
-    else
+    if constexpr (V % 4 == 0 && requires(T t) { f.join(t, t); }) {
+      for (int j = 0; j < V; j += 4) a = f.step(a, f.join(f.join(x[j], x[j + 1]), f.join(x[j + 2], x[j + 3])));
+    } else {
       for (int j = 0; j < V; ++j) a = f.step(a, x[j]);
+    }
     return a;
   }
   TG_HD Acc merge(const Acc& a, const Acc& b) const { return f.merge(a, b); }
@@ -80,6 +81,8 @@ TG_DEVICE int64_t reduced_offset(const Args& args, int64_t i) {
   return args.step != 0 ? i * args.step : args.reduced.at(i);
 }
 
+inline constexpr int kTogether = 8;  // loads of a thread that are in flight at once
+
 // A thread per output and part.
 template <class T, class E>
 TG_KERNEL void column_kernel(E e, Args args) {
@@ -89,8 +92,14 @@ TG_KERNEL void column_kernel(E e, Args args) {
     const char* row = args.in + args.outer.at(o);
     const double pivot = pivot_of<T>(e, args, row);
     auto a = e.identity();
-    for (int64_t i = begin; i < end; ++i)
-      a = e.step(a, rows::load_one<T>(row + reduced_offset(args, i), args.stored), pivot);
+    int64_t i = begin;
+    for (; i + kTogether <= end; i += kTogether) {
+      T x[kTogether];
+      rows::load_each<T, kTogether>(x, args.stored, [&](int j) { return row + reduced_offset(args, i + j); });
+      TG_UNROLL
+      for (int j = 0; j < kTogether; ++j) a = e.step(a, x[j], pivot);
+    }
+    for (; i < end; ++i) a = e.step(a, rows::load_one<T>(row + reduced_offset(args, i), args.stored), pivot);
     give(e, args, o, part, a);
   }
 }
@@ -113,7 +122,10 @@ TG_KERNEL void row_kernel(E e, Args args) {
     if (args.packed) {
       for (i = begin + lane * V; i + V <= end; i += lanes * V) {
         T x[V];
-        rows::load_array<T, V>(x, row, args.stored, i);
+        if (args.step != 0)
+          rows::load_array<T, V>(x, row, args.stored, i);
+        else
+          rows::load_array<T, V>(x, row + args.reduced.at(i), args.stored, 0);
         a = e.steps(a, x, pivot);
       }
       i = begin + (end - begin) / V * V;

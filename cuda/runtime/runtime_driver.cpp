@@ -16,6 +16,7 @@
 #include "tapegrad/cuda/runtime/check.h"
 #include "tapegrad/cuda/runtime/driver.h"
 #include "tapegrad/cuda/runtime/pointer.h"
+#include "tapegrad/cuda/runtime/relaxed_capture.h"
 
 namespace tapegrad::cuda {
 
@@ -97,18 +98,6 @@ const VirtualMemory& virtual_memory() {
     if (TG_UNLIKELY(tg_result != CUDA_SUCCESS)) throw_driver_error(tg_result, #call); \
   } while (false)
 
-// Allocation while some stream is being captured: allowed, as it puts nothing into the graph.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 CUmemAllocationProp physical_property(int device) {
   CUmemAllocationProp p{};
   p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -171,6 +160,7 @@ class RuntimeDriver final : public Driver {
 
   MemoryInfo memory_info(int device) override {
     DeviceGuard guard(device);
+    RelaxedCapture relaxed;
     MemoryInfo info;
     TG_CUDA_CHECK(cudaMemGetInfo(&info.free, &info.total));
     return info;
@@ -262,17 +252,20 @@ class RuntimeDriver final : public Driver {
 
   void* reserve_addresses(int device, size_t nbytes) override {
     DeviceGuard guard(device);
+    RelaxedCapture relaxed;
     CUdeviceptr p = 0;
     TG_DRIVER_CHECK(virtual_memory().reserve(&p, nbytes, 0, 0, 0));
     return reinterpret_cast<void*>(p);
   }
 
   void release_addresses(int, void* p, size_t nbytes) override {
+    RelaxedCapture relaxed;
     TG_DRIVER_CHECK(virtual_memory().release_addresses(reinterpret_cast<CUdeviceptr>(p), nbytes));
   }
 
   PhysicalHandle create_memory(int device, size_t nbytes) override {
     DeviceGuard guard(device);
+    RelaxedCapture relaxed;
     const CUmemAllocationProp property = physical_property(device);
     CUmemGenericAllocationHandle handle = 0;
     const CUresult status = virtual_memory().create(&handle, nbytes, &property, 0);
@@ -282,10 +275,12 @@ class RuntimeDriver final : public Driver {
   }
 
   void release_memory(int, PhysicalHandle memory, size_t) override {
+    RelaxedCapture relaxed;
     TG_DRIVER_CHECK(virtual_memory().release(memory));
   }
 
   void map(int device, void* at, PhysicalHandle memory, size_t nbytes) override {
+    RelaxedCapture relaxed;
     const auto p = reinterpret_cast<CUdeviceptr>(at);
     TG_DRIVER_CHECK(virtual_memory().map(p, nbytes, 0, memory, 0));
     // This device, and every other that reads its memory directly.
@@ -307,9 +302,10 @@ class RuntimeDriver final : public Driver {
     }
   }
 
-  // Other streams may still use what is unmapped: as cudaFree, this waits for them.
+  // Waits for nothing: the allocator has waited for what used this memory.
   void unmap(int device, void* at, size_t nbytes) override {
     DeviceGuard guard(device);
+    RelaxedCapture relaxed;
     TG_DRIVER_CHECK(virtual_memory().unmap(reinterpret_cast<CUdeviceptr>(at), nbytes));
   }
 
@@ -332,6 +328,7 @@ class RuntimeDriver final : public Driver {
   void unregister_pinned(void* p) override { TG_CUDA_CHECK(cudaHostUnregister(p)); }
 
   bool is_pinned(const void* p) override {
+    RelaxedCapture relaxed;
     cudaPointerAttributes a;
     if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
       (void)cudaGetLastError();
@@ -406,13 +403,17 @@ class RuntimeDriver final : public Driver {
     unsigned f = (flags & kEventTiming) ? cudaEventDefault : cudaEventDisableTiming;
     if (flags & kEventBlockingSync) f |= cudaEventBlockingSync;
     if (flags & kEventInterprocess) f |= cudaEventInterprocess;
+    RelaxedCapture relaxed;
     cudaEvent_t event = nullptr;
     TG_CUDA_CHECK(cudaEventCreateWithFlags(&event, f));
     return event;
   }
   void destroy_event(EventHandle event) noexcept override { (void)cudaEventDestroy(event); }
   void record_event(EventHandle event, StreamHandle stream) override { TG_CUDA_CHECK(cudaEventRecord(event, stream)); }
-  bool query_event(EventHandle event) override { return ready(cudaEventQuery(event), "cudaEventQuery"); }
+  bool query_event(EventHandle event) override {
+    RelaxedCapture relaxed;  // of another stream than the one that is captured
+    return ready(cudaEventQuery(event), "cudaEventQuery");
+  }
   void synchronize_event(EventHandle event) override { TG_CUDA_CHECK(cudaEventSynchronize(event)); }
   float elapsed_ms(EventHandle start, EventHandle end) override {
     float ms = 0;

@@ -156,7 +156,6 @@ void SimulatedDriver::unmap(int device, void* at, std::size_t nbytes) {
   check("unmap");
   auto it = mapped_.find(static_cast<char*>(at));
   TG_CHECK(it != mapped_.end() && it->second.nbytes == nbytes, Runtime, "cuda: unmap: nothing is mapped there");
-  run_all(device);
   mapped_.erase(it);
   madvise(at, nbytes, MADV_DONTNEED);
   mprotect(at, nbytes, PROT_NONE);

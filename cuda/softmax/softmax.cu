@@ -13,7 +13,8 @@ namespace {
 // Lines of n elements that lie `inner` apart.
 struct Lines {
   int64_t n, inner;
-  TG_DEVICE int64_t base(int64_t line) const { return line / inner * n * inner + line % inner; }
+  bool packed;
+  TG_DEVICE int64_t base(int64_t line) const { return inner == 1 ? line * n : line / inner * n * inner + line % inner; }
 };
 
 template <bool kLog, class T>
@@ -25,19 +26,29 @@ struct Forward : Lines {
     using C = compute_t<T>;
     const int64_t base = Lines::base(line);
     C top = -std::numeric_limits<C>::infinity();
-    for (int64_t i = g.lane(); i < n; i += g.lanes()) {
-      const C v = load_value(x + base + i * inner);
-      top = v > top ? v : top;
-    }
+    for_packs<T>(g, n, packed, [&]<int V>(int64_t i) {
+      const auto v = load_values<V>(x + base + i * inner);
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) top = v.v[j] > top ? v.v[j] : top;
+    });
     top = g.reduce(top, Largest());
     C sum = 0;
-    for (int64_t i = g.lane(); i < n; i += g.lanes()) sum += math::exp(load_value(x + base + i * inner) - top);
+    for_packs<T>(g, n, packed, [&]<int V>(int64_t i) {
+      const auto v = load_values<V>(x + base + i * inner);
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) sum += math::exp(v.v[j] - top);
+    });
     sum = g.reduce(sum, Sum());
     const C total = kLog ? math::log(sum) : C(1) / sum;
-    for (int64_t i = g.lane(); i < n; i += g.lanes()) {
-      const C v = load_value(x + base + i * inner) - top;
-      store_value(out + base + i * inner, kLog ? v - total : math::exp(v) * total);
-    }
+    for_packs<T>(g, n, packed, [&]<int V>(int64_t i) {
+      auto v = load_values<V>(x + base + i * inner);
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) {
+        const C d = v.v[j] - top;
+        v.v[j] = kLog ? d - total : math::exp(d) * total;
+      }
+      store_values<V>(out + base + i * inner, v);
+    });
   }
 };
 
@@ -50,15 +61,25 @@ struct Backward : Lines {
     using C = compute_t<T>;
     C sum = 0;
     const int64_t base = Lines::base(line);
-    for (int64_t i = g.lane(); i < n; i += g.lanes()) {
-      const C v = load_value(grad + base + i * inner);
-      sum += kLog ? v : v * load_value(y + base + i * inner);
-    }
+    for_packs<T>(g, n, packed, [&]<int V>(int64_t i) {
+      const auto v = load_values<V>(grad + base + i * inner);
+      if constexpr (kLog) {
+        TG_UNROLL
+        for (int j = 0; j < V; ++j) sum += v.v[j];
+      } else {
+        const auto p = load_values<V>(y + base + i * inner);
+        TG_UNROLL
+        for (int j = 0; j < V; ++j) sum += v.v[j] * p.v[j];
+      }
+    });
     sum = g.reduce(sum, Sum());
-    for (int64_t i = g.lane(); i < n; i += g.lanes()) {
-      const C v = load_value(grad + base + i * inner), p = load_value(y + base + i * inner);
-      store_value(out + base + i * inner, kLog ? v - math::exp(p) * sum : p * (v - sum));
-    }
+    for_packs<T>(g, n, packed, [&]<int V>(int64_t i) {
+      auto v = load_values<V>(grad + base + i * inner);
+      const auto p = load_values<V>(y + base + i * inner);
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) v.v[j] = kLog ? v.v[j] - math::exp(p.v[j]) * sum : p.v[j] * (v.v[j] - sum);
+      store_values<V>(out + base + i * inner, v);
+    });
   }
 };
 
@@ -68,8 +89,8 @@ void forward(const Tensor& input, int64_t dim, const Tensor& out) {
   const Work work(out.device(), {&input, &out});
   if (e.n == 0) return;
   dispatch_floating(input.dtype(), [&]<class T>() {
-    for_lines(work, e.outer * e.inner, e.n, e.inner > 1,
-              Forward<kLog, T>{{e.n, e.inner}, data_of<T>(input), target_of<T>(out)});
+    const Lines lines{e.n, e.inner, e.inner == 1 && in_packs(e.n, {&input, &out})};
+    for_lines(work, e.outer * e.inner, e.n, e.inner > 1, Forward<kLog, T>{lines, data_of<T>(input), target_of<T>(out)});
   });
 }
 template <bool kLog>
@@ -78,8 +99,9 @@ void backward(const Tensor& grad, const Tensor& y, int64_t dim, const Tensor& ou
   const Work work(out.device(), {&grad, &y, &out});
   if (e.n == 0) return;
   dispatch_floating(y.dtype(), [&]<class T>() {
+    const Lines lines{e.n, e.inner, e.inner == 1 && in_packs(e.n, {&grad, &y, &out})};
     for_lines(work, e.outer * e.inner, e.n, e.inner > 1,
-              Backward<kLog, T>{{e.n, e.inner}, data_of<T>(grad), data_of<T>(y), target_of<T>(out)});
+              Backward<kLog, T>{lines, data_of<T>(grad), data_of<T>(y), target_of<T>(out)});
   });
 }
 

@@ -15,9 +15,10 @@ struct RowPlaces {
   const int64_t* index;
   int64_t count, rows, inner;
   FaultRecord* fault;
+  FaultText op;
   TG_DEVICE int64_t at(int64_t k) const {
-    const int64_t row = checked_index(fault, Fault::Index, "sparse mm", index[k], rows, 0);
-    return checked_index(fault, Fault::Index, "sparse mm", index[count + k], inner, 1) < 0 ? -1 : row;
+    const int64_t row = checked_index(fault, Fault::Index, op, index[k], rows, 0);
+    return checked_index(fault, Fault::Index, op, index[count + k], inner, 1) < 0 ? -1 : row;
   }
 };
 
@@ -46,9 +47,8 @@ struct CheckRow {
   const int64_t* index;
   int64_t size, dim;
   FaultRecord* fault;
-  TG_DEVICE void operator()(int64_t k) const {
-    (void)checked_index(fault, Fault::Index, "sparse_coo_tensor", index[k], size, dim);
-  }
+  FaultText op;
+  TG_DEVICE void operator()(int64_t k) const { (void)checked_index(fault, Fault::Index, op, index[k], size, dim); }
 };
 
 }  // namespace
@@ -58,7 +58,9 @@ void record_out_of_bounds(const Tensor& indices, IntSpan sizes) {
   const Work work(indices.device(), {&indices});
   FaultRecord* fault = fault_record(indices.device().index);
   for (int64_t d = 0; d < indices.size(0); ++d)
-    for_elements(work, n, CheckRow{data_of<int64_t>(indices) + d * n, sizes[static_cast<size_t>(d)], d, fault});
+    for_elements(
+        work, n,
+        CheckRow{data_of<int64_t>(indices) + d * n, sizes[static_cast<size_t>(d)], d, fault, "sparse_coo_tensor"});
 }
 
 void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dense, int64_t rows, const Tensor& out) {
@@ -66,7 +68,8 @@ void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dens
   zero_dense(out);
   if (n == 0) return;
   const Work work(out.device(), {&indices, &values, &dense, &out});
-  const RowPlaces places{data_of<int64_t>(indices), n, rows, dense.size(0), fault_record(out.device().index)};
+  const RowPlaces places{data_of<int64_t>(indices),        n,          rows, dense.size(0),
+                         fault_record(out.device().index), "sparse mm"};
   const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows);
   dispatch_floating_complex(dense.dtype(), [&]<class T>() {
     for_elements(work, n * columns,

@@ -17,7 +17,7 @@ struct CheckRepeats {
   const int64_t *counts, *sums;
   int64_t n, expected;  // expected: the total, or -1
   FaultRecord* fault;
-  const char *negative, *total;
+  FaultText negative, total;
   TG_DEVICE void operator()(int64_t i) const {
     if (counts[i] < 0) record_value_fault(fault, negative, static_cast<double>(counts[i]));
     if (i == n - 1 && expected >= 0 && sums[i] != expected)

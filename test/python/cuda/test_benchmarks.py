@@ -39,13 +39,13 @@ def test_the_benchmarks_of_networks_run_and_are_written(tmp_path):
     run("-m", "benchmarks", "cuda", "--only", "cuda: networks*NCF*", "--rounds", "1", "--out", str(tmp_path))
     (written,) = tmp_path.glob("*.json")
     rows = json.loads(written.read_text())["rows"]
-    assert [r["name"] for r in rows] == [f"NCF, 2 ratings, {dtype}, {mode}" for dtype in ("float32", "bfloat16") for mode in ("eager", "graphed")]
+    assert [r["name"] for r in rows] == [f"NCF, 2 ratings, {dtype}, {mode}" for dtype in ("float32", "tf32", "bfloat16") for mode in ("eager", "graphed")]
     for row in rows:
         asked = row["allocator"]["tapegrad"]
         assert row["rate"].endswith(" ratings/s") and row["median"] > 0 and asked["driver"] == 0
         assert asked["requests"] > 10 if "eager" in row["name"] else asked["requests"] == 0
     text = written.with_suffix(".md").read_text()
-    assert "## Allocator, per step" in text and "- Training steps without an allocation of the driver: 4 of 4" in text
+    assert "## Allocator, per step" in text and "- Training steps without an allocation of the driver: 6 of 6" in text
 
 
 @simulated

@@ -106,6 +106,24 @@ def test_pieces_of_several_sizes_leave_room_for_one_large_piece():
     cuda.empty_cache()
 
 
+def test_memory_of_a_graph_outlives_its_last_replay():
+    """Replays run on any stream, and nothing notes what they use: memory of a graph that is gone is unmapped behind them."""
+    x, stream, kept = tg.ones(UNIT, device="cuda"), cuda.Stream(), tg.zeros(UNIT, device="cuda")
+    for _ in range(3):
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            y = x * 2
+            kept.add_(y + 1)
+        del y
+        cuda.synchronize()
+        with cuda.stream(stream):
+            graph.replay()
+        graph.reset()
+        cuda.empty_cache()
+    cuda.synchronize()
+    assert float(kept.min()) == float(kept.max()) == 9
+
+
 def test_copies_from_pinned_memory_overlap_nothing_that_they_need():
     results = []
     for i in range(20):

@@ -1,7 +1,10 @@
 """The real CUDA library on a machine without a GPU: it loads beside libtapegrad, and says what is missing."""
 
 import ctypes
+import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +61,34 @@ assert "libtapegrad.so" in maps and "cuda" not in maps
 tapegrad.cuda.is_available()
 assert "libtapegrad_cuda.so" in open("/proc/self/maps").read()
 """)
+
+
+def _nvcc_commands():
+    """What compiles each .cu file of the build that is tested, where that has nvcc."""
+    path = Path(tg._C.__file__).parents[2] / "compile_commands.json"
+    commands = json.loads(path.read_text()) if path.exists() else []
+    return {Path(c["file"]).name: c for c in commands if c["file"].endswith(".cu")}
+
+
+@pytest.mark.parametrize("name", ["scan.cu", "fft.cu", "ldl.cu", "eig.cu", "reduce_reduce_sum.cu"])
+def test_kernels_call_nothing_of_complex_numbers_that_nvcc_removes(name, tmp_path):
+    """launch/complex_operators.h says why. Unoptimised PTX names each function: of std::complex only the constructor from two
+    parts, and no operator of the library."""
+    command = _nvcc_commands().get(name)
+    if command is None:
+        pytest.skip("this build has no nvcc")
+    words = shlex.split(command["command"])
+    words = words[next(i for i, w in enumerate(words) if w.endswith("nvcc")):]
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in ("-MD", "-c", "-o", "-MT", "-MF") and not word.startswith(("--generate-code", "--compress-mode", "-Xcicc", "-Xptxas")):
+            kept.append("-O0" if word == "-O2" else word)
+        skip = word in ("-o", "-MT", "-MF")
+    out = tmp_path / "kernels.ptx"
+    done = subprocess.run([*kept, "-arch=sm_90", "-ptx", "-Xcicc=-O0", "-o", str(out)], cwd=command["directory"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    text = out.read_text()
+    assert ".entry" in text and "_ZNSt7complexI" in text
+    called = set(re.findall(r"\b(_ZNSt7complexI[fd]E\w+|_ZSt(?:pl|mi|ml|dv)I[fd]E\w+)", text))
+    removed = {n for n in called if not re.match(r"_ZNSt7complexI[fd]EC[12]E(dd|ff)", n)}
+    assert not removed, f"{name} calls {sorted(removed)[:5]}"

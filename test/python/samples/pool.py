@@ -111,7 +111,7 @@ def _plane_gather(make):
 
 
 def _plane_scatter(make):
-    return [((make((2, 2, 2, 2)), tapegrad.tensor([[[[0, 5], [7, 11]], [[1, 1], [2, 3]]]] * 2), (2, 2, 3, 4), 2, True), {})]
+    return [((make((2, 2, 2, 2)), tapegrad.tensor([[[[0, 5], [7, 11]], [[1, 1], [2, 3]]]] * 2), (2, 2, 3, 4), 2, True, [], [], [], []), {})]
 
 
 def fractional_max_pool2d(make):

@@ -1,0 +1,92 @@
+// Attention of float32 and float64 by whole matrices, with our own products in the library's place, against the fused kernels.
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/cuda/kernel_table.h"
+#include "tapegrad/cuda/linalg/product_library.h"
+
+using namespace tapegrad;
+using cuda::Product;
+using cuda::product_library;
+
+namespace {
+
+int asked = 0, taken = 0;  // refused from number `taken` on, if that is not 0
+
+bool by_gemm(const cuda::Stream& stream, const Product& p) {
+  if (++asked; taken != 0 && asked > taken) return false;
+  product_library = nullptr;
+  cuda::gemm(stream, p.dtype, p.batch, p.m, p.n, p.k, p.alpha, p.a, p.b, p.beta, p.c);
+  product_library = &by_gemm;
+  return true;
+}
+
+Tensor filled(IntSpan sizes, DType dtype, int64_t seed) {
+  const Tensor t = empty_tensor(sizes, DType::float32);
+  for (int64_t i = 0; i < t.numel(); ++i)
+    static_cast<float*>(t.data_ptr())[i] = static_cast<float>((i * 37 + seed * 101) % 61 - 30) / 24;
+  const Tensor there = empty_tensor(TensorSpec{sizes, dtype, Device(DeviceType::CUDA, 0), {}});
+  there.copy_(to(t, dtype));
+  return there;
+}
+double difference(const Tensor& a, const Tensor& b) {
+  const auto here = [](const Tensor& t) {
+    const Tensor copy = empty_tensor(t.sizes(), DType::float64);
+    copy.copy_(t);
+    return copy;
+  };
+  const Tensor x = here(a), y = here(b);
+  double most = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const double p = static_cast<const double*>(x.data_ptr())[i], q = static_cast<const double*>(y.data_ptr())[i];
+    const double d = p == q ? 0 : std::abs(p - q);
+    most = d > most || std::isnan(d) ? d : most;
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("Attention by products is attention by the fused kernels", "[cuda]") {
+  REQUIRE(tapegrad_cuda_init() > 0);
+  struct Kind {
+    int64_t heads, shared, rows, keys;
+    bool causal, masked, dropped;
+  };
+  for (const DType dtype : {DType::float32, DType::float64})
+    for (const Kind& k : {Kind{2, 2, 66, 64, false, false, false}, Kind{2, 2, 70, 73, true, false, false},
+                          Kind{4, 2, 64, 80, false, true, false}, Kind{2, 1, 65, 64, false, true, true}}) {
+      CAPTURE(k.rows, k.causal, k.masked, k.dropped, dtype == DType::float32);
+      const int64_t batch = 2, width = 8, wide = 12;
+      const Tensor q = filled(DimVector{batch, k.heads, k.rows, width}, dtype, 1);
+      const Tensor key = filled(DimVector{batch, k.shared, k.keys, width}, dtype, 2);
+      const Tensor v = filled(DimVector{batch, k.shared, k.keys, wide}, dtype, 3);
+      const Tensor g = filled(DimVector{batch, k.heads, k.rows, wide}, dtype, 4);
+      const DimVector full{batch, k.heads, k.rows, k.keys};
+      Tensor mask, kept;
+      if (k.masked) {
+        mask = gt(filled(full, DType::float32, 5), 0.2);
+        mask.select(2, 3).fill_(false);  // a row that sees nothing
+      }
+      if (k.dropped) kept = gt(filled(full, DType::float32, 6), -0.7);
+      const auto run = [&] {
+        const auto [o, lse] = _attention(q, key, v, mask, k.causal, 0.3, kept, 1.25);
+        const auto [dq, dk, dv] = _attention_grad(g, q, key, v, mask, o, lse, k.causal, 0.3, kept, 1.25);
+        return std::vector<Tensor>{o, lse, dq, dk, dv};
+      };
+      const std::vector<Tensor> fused = run();
+      for (const int limit : {0, 1, 3, 5}) {
+        asked = 0, taken = limit;
+        product_library = &by_gemm;
+        const std::vector<Tensor> products = run();
+        product_library = nullptr;
+        CHECK((limit == 0 ? asked == 7 : asked > limit));
+        for (size_t i = 0; i < fused.size(); ++i) {
+          CAPTURE(limit, i);
+          CHECK(difference(fused[i], products[i]) < (dtype == DType::float32 ? 2e-5 : 1e-12));
+        }
+      }
+    }
+}
