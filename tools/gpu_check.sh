@@ -12,7 +12,7 @@
 #             installed there, and $PYTHON needs NumPy, pytest, pytest-xdist, pytest-timeout and NVIDIA's libraries.
 #
 # $PYTHON (python3) is the interpreter to start from: what it has (torch, NumPy, NVIDIA's libraries) is used, the rest goes
-# into .venv-gpu. Results go to $OUT (benchmarks/results) as they come. With TAPEGRAD_CUDA_SIMULATE set, all of it runs on
+# into .venv-gpu. Results go to $OUT (benchmarks/results) as they come, of $ROUNDS (9) rounds. With TAPEGRAD_CUDA_SIMULATE set, all of it runs on
 # a simulated device from the CPU's build: a test of this script.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -186,7 +186,7 @@ fi
 if wanted bench; then
   results=${OUT:-benchmarks/results}
   [ -z "$simulate" ] || results=$dir/benchmarks
-  part "benchmarks" "$python" -m benchmarks cuda --out "$results" --rounds "$([ -z "$simulate" ] && echo 9 || echo 1)"
+  part "benchmarks" "$python" -m benchmarks cuda --out "$results" --rounds "$([ -z "$simulate" ] && echo "${ROUNDS:-9}" || echo 1)"
 fi
 
 [ ${#failed[@]} = 0 ] || { printf 'FAILED: %s\n' "${failed[@]}" >&2; exit 1; }

@@ -14,38 +14,23 @@ constexpr int64_t kWorthwhile = 64;                 // products per element that
 
 constexpr int64_t whole(int64_t n) { return (n + kPack - 1) / kPack * kPack; }
 
-// Rows of `width` elements between memory of any pitch and memory whose rows are whole packs.
+// Rows of `width` elements from one pitch to another.
 struct Repitch {
-  uint16_t* loose;
-  uint16_t* packed;
-  int64_t loose_pitch, packed_pitch, width;
-  bool pack;  // from loose to packed, with zeros behind the width; else back
+  const uint16_t* from;
+  uint16_t* to;
+  int64_t from_pitch, to_pitch;
   Divider by_row;
   TG_DEVICE void operator()(int64_t i) const {
     int64_t row, at;
     by_row.divide(i, row, at);
-    uint16_t* const a = loose + row * loose_pitch + at * kPack;
-    uint16_t* const b = packed + row * packed_pitch + at * kPack;
-    const int64_t left = width - at * kPack;
-    Pack<uint16_t, kPack> values;
-    if (pack) {
-      TG_UNROLL
-      for (int j = 0; j < kPack; ++j) values.v[j] = j < left ? a[j] : uint16_t{0};
-      store_pack<uint16_t, kPack>(b, values);
-    } else {
-      values = load_pack<uint16_t, kPack>(b);
-      TG_UNROLL
-      for (int j = 0; j < kPack; ++j)
-        if (j < left) a[j] = values.v[j];
-    }
+    to[row * to_pitch + at] = from[row * from_pitch + at];
   }
 };
-void repitch(const Stream& stream, const void* loose, int64_t loose_pitch, void* packed, int64_t rows, int64_t width,
-             bool pack) {
-  const int64_t packs = whole(width) / kPack;
-  for_elements(stream, rows * packs,
-               Repitch{static_cast<uint16_t*>(const_cast<void*>(loose)), static_cast<uint16_t*>(packed), loose_pitch,
-                       whole(width), width, pack, Divider(packs, rows * packs)});
+void repitch(const Stream& stream, const void* from, int64_t from_pitch, void* to, int64_t to_pitch, int64_t rows,
+             int64_t width) {
+  for_elements(stream, rows * width,
+               Repitch{static_cast<const uint16_t*>(from), static_cast<uint16_t*>(to), from_pitch, to_pitch,
+                       Divider(width, rows * width)});
 }
 
 const void* element(const void* p, int64_t n) { return static_cast<const uint16_t*>(p) + n; }
@@ -64,7 +49,7 @@ bool aligned_product(const Stream& stream, ProductLibrary library, const Product
   const Workspace b_copy(fix_b ? static_cast<size_t>(b_lines * whole(b_width)) * 2 : 0, stream);
   Matrix right = p.b;
   if (fix_b) {
-    repitch(stream, p.b.data, b.step, b_copy.data(), b_lines, b_width, true);
+    repitch(stream, p.b.data, b.step, b_copy.data(), whole(b_width), b_lines, b_width);
     right.data = b_copy.data();
     (b.transposed ? right.col : right.row) = whole(b_width);
   }
@@ -82,7 +67,7 @@ bool aligned_product(const Stream& stream, ProductLibrary library, const Product
     part.a.data = element(p.a.data, first * (a.transposed ? 1 : a.step));
     if (fix_a) {
       const int64_t lines = a.transposed ? p.k : count, width = a.transposed ? count : p.k;
-      repitch(stream, part.a.data, a.step, a_copy.data(), lines, width, true);
+      repitch(stream, part.a.data, a.step, a_copy.data(), whole(width), lines, width);
       part.a.data = a_copy.data();
       (a.transposed ? part.a.col : part.a.row) = whole(width);
     }
@@ -90,7 +75,7 @@ bool aligned_product(const Stream& stream, ProductLibrary library, const Product
     part.c = fix_c ? c_copy.data() : c;
     part.c_row = fix_c ? whole(p.n) : 0;
     if (!library(stream, part)) return false;
-    if (fix_c) repitch(stream, c, p.n, c_copy.data(), count, p.n, false);
+    if (fix_c) repitch(stream, c_copy.data(), whole(p.n), c, p.n, count, p.n);
   }
   return true;
 }

@@ -216,7 +216,9 @@ TG_KERNEL void strided_kernel(F f, Strided<N + 1> args) {
 
 template <int N, class T, class F>
 void launch_flat(const void* functor, const Flat& args, const Stream& stream) {
-  launch(stream, &flat_kernel<N, T, F>, grid_for(args.n, kBlock * kPack<T>, INT32_MAX), kBlock,
+  // Where there are many, a thread takes several packs: blocks that end at once cost more than they move.
+  const int64_t each = args.n >= (int64_t{1} << 23) ? 4 : 1;
+  launch(stream, &flat_kernel<N, T, F>, grid_for(args.n, kBlock * kPack<T> * each, INT32_MAX), kBlock,
          *static_cast<const F*>(functor), args);
 }
 template <int N, class T, class F>

@@ -1,6 +1,6 @@
 // RelaxedCapture: while it lives, this thread may make calls that put nothing into a graph (allocations, handles of
-// libraries, queries of events) though some stream is being captured, which would otherwise spoil the capture. Host code
-// of the real device only.
+// libraries, queries of events) though some stream is being captured, which would otherwise spoil the capture. Host
+// code of the real device only.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -7,6 +7,7 @@ import numbers
 import warnings
 
 from .. import _C, empty, zeros
+from ..amp._state import is_autocast_enabled
 from . import init
 from .module import Module
 from .parameter import Parameter
@@ -123,7 +124,7 @@ class RNNBase(Module):
     # Checks of forward's arguments.
     def check_input(self, input, batch_sizes) -> None:
         dtype = getattr(self, self._flat_weights_names[0]).dtype
-        if input.dtype != dtype:
+        if input.dtype != dtype and not is_autocast_enabled(input.device.type):  # which casts both
             raise ValueError(f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). Convert input: "
                              f"input.to({dtype}), or convert model: model.to({input.dtype})")
         expected = 2 if batch_sizes is not None else 3

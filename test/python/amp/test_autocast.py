@@ -293,3 +293,23 @@ def test_custom_functions():
     assert Product.seen is True and Product.back is tg.bfloat16
     with pytest.raises(ValueError, match="device_type"):
         tg.amp.custom_fwd(device_type=3)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_recurrent_networks_are_lowered_with_their_weights(kind):
+    """PyTorch lowers cuDNN's networks and oneDNN's layers; a second network takes what the first gives."""
+    first, second = getattr(tg.nn, kind)(4, 6, bidirectional=True), getattr(tg.nn, kind)(12, 5)
+    cell = getattr(tg.nn, kind + "Cell")(4, 6)
+    x = tg.randn(3, 2, 4, requires_grad=True)
+    with tg.autocast("cpu", dtype=tg.bfloat16):
+        y, _ = first(x)
+        z, state = second(y)
+        packed, _ = first(tg.nn.utils.rnn.pack_padded_sequence(x, [3, 2]))
+        step = cell(x[0])
+    assert {y.dtype, z.dtype, (state[0] if kind == "LSTM" else state).dtype, packed.data.dtype, (step[0] if kind == "LSTM" else step).dtype} == {tg.bfloat16}
+    z.float().sum().backward()
+    assert x.grad.dtype == first.weight_ih_l0.grad.dtype == tg.float32 and x.grad.abs().max() > 0
+    exact = second(first(x)[0])[0]
+    assert (z.float() - exact).abs().max() < 0.05
+    with pytest.raises(ValueError, match="does not match weight dtype"):
+        first(x.bfloat16())

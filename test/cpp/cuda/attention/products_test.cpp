@@ -1,8 +1,11 @@
-// Attention of float32 and float64 by whole matrices, with our own products in the library's place, against the fused kernels.
+// Attention of float32 and float64 by whole matrices, with our own products in the library's place, against the fused
+// kernels.
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/functions_attention.h"
+#include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/linalg/product_library.h"

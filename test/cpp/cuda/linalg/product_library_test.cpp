@@ -1,8 +1,12 @@
 // What a library of matrix products is told, and that it is asked first.
 #include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/aten/functions.h"
+#include "tapegrad/aten/tensor.h"
+#include "tapegrad/cuda/kernel_table.h"
+#include "tapegrad/cuda/runtime/driver.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <vector>
 
 using namespace tapegrad;
@@ -54,4 +58,71 @@ TEST_CASE("gemm asks the library first and leaves to it what it takes", "[cuda]"
   CHECK((p.batch == 1 && p.m == 2 && p.n == 4 && p.k == 3 && p.c == c && p.bias == nullptr));
   CHECK((p.alpha == Scalar(2.0) && p.beta == Scalar(0.5) && p.dtype == DType::float32));
   CHECK((p.a.data == a && p.a.row == 3 && p.b.data == b && p.b.col == 3));
+}
+
+namespace {
+
+// A library that takes 16-bit products whose rows begin at multiples of 16 bytes, and computes them on the host.
+bool unaligned_seen = false, copied_rows_seen = false;
+bool take_aligned(const cuda::Stream& stream, const Product& p) {
+  BlasMatrix a, b;
+  REQUIRE((blas_matrix(p.a, p.m, p.k, a) && blas_matrix(p.b, p.k, p.n, b)));
+  const int64_t c_row = p.c_row == 0 ? p.n : p.c_row;
+  unaligned_seen |= a.step % 8 != 0 || b.step % 8 != 0 || c_row % 8 != 0;
+  copied_rows_seen |= p.c_row != 0;
+  cuda::driver().synchronize_stream(stream.handle);
+  const auto* x = static_cast<const BFloat16*>(p.a.data);
+  const auto* y = static_cast<const BFloat16*>(p.b.data);
+  auto* z = static_cast<BFloat16*>(p.c);
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      float sum = 0;
+      for (int64_t l = 0; l < p.k; ++l)
+        sum += static_cast<float>(x[i * p.a.row + l * p.a.col]) * static_cast<float>(y[l * p.b.row + j * p.b.col]);
+      z[i * c_row + j] = BFloat16(sum);
+    }
+  return true;
+}
+
+Tensor on_device(IntSpan sizes, int64_t seed) {
+  const Tensor t = empty_tensor(sizes, DType::float32);
+  for (int64_t i = 0; i < t.numel(); ++i)
+    static_cast<float*>(t.data_ptr())[i] = static_cast<float>((i * 37 + seed * 101) % 61 - 30) / 240;
+  const Tensor there = empty_tensor(TensorSpec{sizes, DType::bfloat16, Device(DeviceType::CUDA, 0), {}});
+  there.copy_(t);
+  return there;
+}
+
+}  // namespace
+
+TEST_CASE("Large 16-bit matrices are copied to rows that begin at multiples of 16 bytes", "[cuda]") {
+  REQUIRE(tapegrad_cuda_init() > 0);
+  struct Sizes {
+    int64_t m, n, k;
+    bool aligned;
+  };
+  for (const Sizes& s :
+       {Sizes{257, 259, 261, false}, {264, 257, 256, false}, {256, 264, 259, false}, {264, 256, 272, true}})
+    for (const bool a_transposed : {false, true})
+      for (const bool b_transposed : {false, true}) {
+        CAPTURE(s.m, s.n, s.k, a_transposed, b_transposed);
+        const Tensor a =
+            a_transposed ? transpose(on_device(DimVector{s.k, s.m}, 1), 0, 1) : on_device(DimVector{s.m, s.k}, 1);
+        const Tensor b =
+            b_transposed ? transpose(on_device(DimVector{s.n, s.k}, 2), 0, 1) : on_device(DimVector{s.k, s.n}, 2);
+        const Tensor own = matmul(a, b);
+        unaligned_seen = copied_rows_seen = false;
+        product_library = &take_aligned;
+        const Tensor by_library = matmul(a, b);
+        product_library = nullptr;
+        CHECK(!unaligned_seen);
+        CHECK(copied_rows_seen == (s.n % 8 != 0));
+        const Tensor x = to(own, DType::float32, Device(DeviceType::CPU)),
+                     y = to(by_library, DType::float32, Device(DeviceType::CPU));
+        double most = 0;
+        for (int64_t i = 0; i < x.numel(); ++i)
+          most = std::max<double>(
+              most, std::abs(static_cast<const float*>(x.data_ptr())[i] - static_cast<const float*>(y.data_ptr())[i]));
+        CHECK(most < 0.02);
+      }
 }
