@@ -49,6 +49,23 @@ def test_the_benchmarks_of_networks_run_and_are_written(tmp_path):
 
 
 @simulated
+def test_benchmarks_go_on_with_what_is_there(tmp_path):
+    arguments = ["-m", "benchmarks", "cuda", "--only", "cuda: launches*", "--rounds", "1", "--out", str(tmp_path)]
+    run(*arguments)
+    (written,) = tmp_path.glob("*.json")
+    whole = json.loads(written.read_text())
+    assert len(whole["rows"]) == 3
+    cut = whole | {"rows": [whole["rows"][0] | {"median": 123.0}]}  # as a run leaves it that ended after its first case
+    written.write_text(json.dumps(cut))
+    run(*arguments, "--resume")
+    rows = json.loads(written.read_text())["rows"]
+    assert [r["name"] for r in rows] == [r["name"] for r in whole["rows"]]
+    assert rows[0]["median"] == 123.0 and all(r["median"] < 100 for r in rows[1:])
+    run(*arguments)
+    assert json.loads(written.read_text())["rows"][0]["median"] < 100
+
+
+@simulated
 def test_the_first_step_is_timed_in_a_process_of_its_own():
     times = json.loads(run("-m", "benchmarks.networks", "tapegrad", "NCF"))
     assert list(times) == ["import", "build", "first", "fourth"] and min(times.values()) > 0

@@ -70,25 +70,50 @@ def _nvcc_commands():
     return {Path(c["file"]).name: c for c in commands if c["file"].endswith(".cu")}
 
 
-@pytest.mark.parametrize("name", ["scan.cu", "fft.cu", "ldl.cu", "eig.cu", "reduce_reduce_sum.cu"])
-def test_kernels_call_nothing_of_complex_numbers_that_nvcc_removes(name, tmp_path):
-    """launch/complex_operators.h says why. Unoptimised PTX names each function: of std::complex only the constructor from two
-    parts, and no operator of the library."""
-    command = _nvcc_commands().get(name)
-    if command is None:
-        pytest.skip("this build has no nvcc")
+def compile_unoptimised(command, source, out):
+    """PTX of `source` as the build compiles the file of `command`, without optimisation."""
     words = shlex.split(command["command"])
     words = words[next(i for i, w in enumerate(words) if w.endswith("nvcc")):]
     kept, skip = [], False
     for word in words:
-        if not skip and word not in ("-MD", "-c", "-o", "-MT", "-MF") and not word.startswith(("--generate-code", "--compress-mode", "-Xcicc", "-Xptxas")):
+        if not skip and word not in ("-MD", "-c", "-o", "-MT", "-MF", command["file"]) and not word.startswith(("--generate-code", "--compress-mode", "-Xcicc", "-Xptxas")):
             kept.append("-O0" if word == "-O2" else word)
         skip = word in ("-o", "-MT", "-MF")
+    return subprocess.run([*kept, str(source), "-arch=sm_90", "-ptx", "-Xcicc=-O0", "-o", str(out)], cwd=command["directory"], capture_output=True, text=True)
+
+
+def command_of(name):
+    found = _nvcc_commands().get(name)
+    if found is None:
+        pytest.skip("this build has no nvcc")
+    return found
+
+
+@pytest.mark.parametrize("name", ["scan.cu", "fft.cu", "ldl.cu", "eig.cu", "reduce_reduce_sum.cu"])
+def test_kernels_call_nothing_of_complex_numbers_that_nvcc_removes(name, tmp_path):
+    """launch/complex_operators.h says why. Unoptimised PTX names each function: of std::complex only the constructor from two
+    parts, and no operator of the library."""
+    command = command_of(name)
     out = tmp_path / "kernels.ptx"
-    done = subprocess.run([*kept, "-arch=sm_90", "-ptx", "-Xcicc=-O0", "-o", str(out)], cwd=command["directory"], capture_output=True, text=True)
+    done = compile_unoptimised(command, command["file"], out)
     assert done.returncode == 0, done.stderr[-3000:]
     text = out.read_text()
     assert ".entry" in text and "_ZNSt7complexI" in text
     called = set(re.findall(r"\b(_ZNSt7complexI[fd]E\w+|_ZSt(?:pl|mi|ml|dv)I[fd]E\w+)", text))
     removed = {n for n in called if not re.match(r"_ZNSt7complexI[fd]EC[12]E(dd|ff)", n)}
     assert not removed, f"{name} calls {sorted(removed)[:5]}"
+
+
+def test_a_text_that_a_kernel_makes_is_refused(tmp_path):
+    """It would lie in the device's memory, where the host cannot read it to raise the error."""
+    source = tmp_path / "fault.cu"
+    for given, allowed in (("op", True), ('"gather"', False)):
+        source.write_text(f"""
+#include "tapegrad/cuda/launch/faults.h"
+namespace tapegrad::cuda {{
+TG_KERNEL void kernel(FaultRecord* record, FaultText op) {{ record_fault(record, Fault::Index, {given}, 1, 2, 3); }}
+}}
+""")
+        done = compile_unoptimised(command_of("ctc.cu"), source, tmp_path / "fault.ptx")
+        assert (done.returncode == 0) == allowed, done.stderr[-2000:]
+    assert "FaultText" in done.stderr and "__host__" in done.stderr

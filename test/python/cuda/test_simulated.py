@@ -25,3 +25,25 @@ def test_operators_on_the_simulated_device(part, devices):
                           env={**os.environ, "TAPEGRAD_CUDA_SIMULATE": str(devices), "TAPEGRAD_CUDA_SIMULATE_MEMORY": "512", "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 5
+
+
+def test_a_process_whose_device_has_failed_is_replaced(tmp_path):
+    (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text("""
+import os
+import tapegrad
+
+def broken():
+    raise RuntimeError("an illegal address was encountered")
+
+def test_a_breaks():
+    tapegrad.cuda.synchronize = broken
+    assert os.getpid() == 0
+
+def test_b_goes_on():
+    assert tapegrad.cuda.synchronize is not broken
+""")
+    run = subprocess.run([sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", "-rA", str(tmp_path)], capture_output=True, text=True,
+                         env={**os.environ, "TAPEGRAD_GPU": "1", "COLUMNS": "200", "PYTHONPATH": str(Path(tapegrad.__file__).parent.parent)}, timeout=120, cwd=tmp_path)
+    assert "PASSED test_it.py::test_b_goes_on" in run.stdout and "FAILED test_it.py::test_a_breaks - assert" in run.stdout, run.stdout + run.stderr
+    assert "crashed while running" in run.stdout and "2 failed, 1 passed" in run.stdout
