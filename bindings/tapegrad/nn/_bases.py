@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 
-from .. import empty, int64, no_grad, tensor
+from .. import empty, int64, no_grad, ones, tensor, zeros
 from . import functional as F
 from . import init
 from .module import Module
@@ -161,9 +161,33 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class _NormBase(Module):
-    """Base of batch and instance normalisation."""
+    """Base of batch and instance normalisation. Our own layers are made by their rows, which call it without arguments; classes
+    of other libraries call it as they call PyTorch's."""
 
     _version = 2
+    _learns = True  # the default of affine and track_running_stats
+
+    def __init__(self, num_features: int | None = None, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool | None = None,
+                 track_running_stats: bool | None = None, device=None, dtype=None, *, bias: bool = True) -> None:
+        super().__init__()
+        if num_features is None:
+            return
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine = self._learns if affine is None else affine
+        self.track_running_stats = self._learns if track_running_stats is None else track_running_stats
+        options = {"device": device, "dtype": dtype}
+        for name, wanted in (("weight", self.affine), ("bias", self.affine and bias)):
+            self.register_parameter(name, Parameter(empty(num_features, **options)) if wanted else None)
+        for name, make in (("running_mean", zeros), ("running_var", ones)):
+            self.register_buffer(name, make(num_features, **options) if self.track_running_stats else None)
+        self.register_buffer("num_batches_tracked", scalar_int64(0, device=device) if self.track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        self.reset_running_stats()
+        for parameter, fill in ((self.weight, init.ones_), (self.bias, init.zeros_)):
+            if parameter is not None:
+                fill(parameter)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -211,6 +235,8 @@ class _BatchNorm(_NormBase):
 
 class _InstanceNorm(_NormBase):
     """Base of InstanceNorm1d, 2d and 3d."""
+
+    _learns = False
 
     def _instance_norm(self, input):
         d = self._dimensions

@@ -9,7 +9,7 @@ from collections import OrderedDict, namedtuple
 
 from .. import Tensor, no_grad
 from ..utils.hooks import RemovableHandle
-from .parameter import Parameter
+from .parameter import Parameter, is_lazy
 
 EXTRA_STATE = "_extra_state"
 
@@ -137,6 +137,8 @@ class StateDict:
         if not isinstance(given, Tensor):
             error_msgs.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                               f"checkpoint but received {type(given)}")
+            return
+        if is_lazy(target) and is_lazy(given):  # there is nothing to copy yet
             return
         if len(target.shape) == 0 and tuple(given.shape) == (1,):  # files from before scalars existed
             given = given[0]

@@ -202,3 +202,36 @@ def test_weights_go_both_ways():
     mine, theirs = pair("LSTM", 3, 4, 2)
     take_weights(mine, theirs)
     theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in mine.state_dict().items()})
+
+
+@pytest.mark.parametrize("name", ["_InstanceNorm", "_BatchNorm"])
+@pytest.mark.parametrize("options", [{}, {"affine": True, "track_running_stats": True}, {"affine": False, "momentum": None}, {"bias": False, "affine": True}])
+def test_bases_of_norms_make_what_pytorch_s_make(name, options):
+    """Classes of other libraries derive from them and call them as PyTorch's."""
+    if torch is None:
+        pytest.skip("compares with torch")
+    own, theirs = getattr(tg.nn.modules.instancenorm if "Inst" in name else tg.nn.modules.batchnorm, name), getattr(
+        torch.nn.modules.instancenorm if "Inst" in name else torch.nn.modules.batchnorm, name)
+    made = []
+    for base, dtype in ((own, tg.float64), (theirs, torch.float64)):
+        norm = type("Norm", (base,), {})(5, 1e-4, device="cpu", dtype=dtype, **options)
+        made.append(({k: v.tolist() for k, v in norm.state_dict().items()}, norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats,
+                     [n for n, p in norm.named_parameters()], str(norm.weight.dtype).split(".")[-1] if norm.weight is not None else None))
+    assert made[0] == made[1]
+
+
+def test_a_lazy_weight_that_is_loaded_from_a_lazy_one_stays_lazy():
+    class Linear(tg.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = tg.nn.UninitializedParameter()
+
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            destination[prefix + "weight"] = self.weight
+
+    one, other = Linear(), Linear()
+    assert other.load_state_dict(one.state_dict()).missing_keys == [] and tg.nn.parameter.is_lazy(other.weight)
+    one.weight.materialize((2, 3))
+    with pytest.raises(RuntimeError, match="uninitialized"):
+        other.load_state_dict(one.state_dict())
+    assert tg.nn.parameter.is_lazy(other.weight)
