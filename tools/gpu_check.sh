@@ -44,8 +44,10 @@ make_venv() {
 if [ -n "$pack" ]; then
   make_venv
   tools/setup.sh build cuda-build || exit 1
-  tools/build.sh cuda --configure && cmake build-cuda -DTG_CUDA_ARCHITECTURES="${TG_CUDA_ARCHITECTURES:-90-real}" > build-cuda/configure.log 2>&1 \
-    && tools/build.sh cuda tapegrad_cuda _C || exit 1
+  say "configuring build-cuda for $("$VENV/bin/python" --version)"
+  CXX=$(find_cxx) cmake --fresh --preset cuda -DPython_EXECUTABLE="$(realpath -s "$VENV")/bin/python" \
+    -DTG_CUDA_ARCHITECTURES="${TG_CUDA_ARCHITECTURES:-90-real}" > /tmp/configure-$$.log 2>&1 || { tail -30 /tmp/configure-$$.log; exit 1; }
+  tools/build.sh cuda tapegrad_cuda _C || exit 1
   work=$(mktemp -d)
   mkdir -p "$work"/tapegrad/{lib,python,gen/test,needed}
   cp -rL build-cuda/python/tapegrad "$work/tapegrad/python/"
