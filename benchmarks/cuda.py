@@ -257,16 +257,16 @@ def run_one(work: Work, libs: dict, rounds: int):
         try:
             runs[name] = work.make(lib)
             runs[name](), lib.cuda.synchronize()
-        except (NotImplementedError, RuntimeError) as error:
+        except Exception as error:  # whatever it is, the other cases are measured
             runs.pop(name, None)
-            why = why or f"{name}: {str(error).splitlines()[0]}"
+            why = why or f"{name}: {(str(error).splitlines() or [type(error).__name__])[0]}"
     if "tapegrad" not in runs:
         return None, {}, why
     try:
         case = measure(Case(work.group, work.name, runs, inner=int(SIMULATED), finish=wait_all(libs)), rounds, pause_s=0)
         asked = {name: networks.traffic(libs[name], run, 1 if SIMULATED else 5) for name, run in runs.items()} if work.heavy else {}
-    except RuntimeError as error:
-        return None, {}, f"while it was timed: {str(error).splitlines()[0]}"
+    except Exception as error:
+        return None, {}, f"while it was timed: {(str(error).splitlines() or [type(error).__name__])[0]}"
     return case, asked, why
 
 
@@ -320,7 +320,9 @@ def main(libs: dict, rounds: int, out: Path, only=lambda text: True, name: str =
         "versions": {n: lib.__version__ for n, lib in {"tapegrad": own, **peers}.items()}, "libraries": own.cuda.library_versions()}
 
     def write():  # after every row: what was measured outlives an error of the device and a limit of time
-        (out / f"{stem}.json").write_text(json.dumps({"facts": facts, "rows": rows, "first_steps": starts}, indent=1))
+        part = out / f".{stem}.part"  # a run that is killed leaves the file before whole
+        part.write_text(json.dumps({"facts": facts, "rows": rows, "first_steps": starts}, indent=1))
+        part.replace(out / f"{stem}.json")
         (out / f"{stem}.md").write_text(table(facts, rows, peers) + allocator_table(rows) + first_step_table(starts))
 
     have = {(r["group"], r["name"]) for r in rows}

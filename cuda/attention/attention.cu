@@ -12,6 +12,7 @@
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
+#include "tapegrad/cuda/memory/short_memory.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -294,11 +295,12 @@ void attention_cuda(const Tensor& query_any, const Tensor& key_any, const Tensor
     using C = compute_t<T>;
     const Mask<T> mask(attn_mask, is_causal, z.heads);
     const KeptWeights weights(kept, kept_scale, z.heads);
-    if constexpr (std::is_same_v<C, T>)
-      if (attention_by_products<T>(work,
-                                   {z, mask, weights, scale, data_of<T>(query), data_of<T>(key), data_of<T>(value)},
-                                   target_of<T>(output), target_of<T>(logsumexp)))
+    if constexpr (std::is_same_v<C, T>) {
+      const ProductAttention<T> all{z, mask, weights, scale, data_of<T>(query), data_of<T>(key), data_of<T>(value)};
+      if (where_memory_suffices(
+              [&] { return attention_by_products<T>(work, all, target_of<T>(output), target_of<T>(logsumexp)); }))
         return;
+    }
     launch_block(work, &attention_kernel<T>, grid_of(z.rows, z.value_width, z.batch * z.heads), tiles::kThreads, 0,
                  Forward<T>{z, mask, weights, static_cast<C>(scale), data_of<T>(query), data_of<T>(key),
                             data_of<T>(value), target_of<T>(output), target_of<C>(logsumexp)});
@@ -330,17 +332,20 @@ void attention_grad_cuda(const Tensor& grad_any, const Tensor& query_any, const 
     for_lines(
         work, rows, z.value_width, false,
         RowProducts<T>{data_of<T>(grad_output), data_of<T>(output), z.value_width, static_cast<C*>(delta.data())});
-    if constexpr (std::is_same_v<C, T>)
-      if (attention_grad_by_products<T>(
-              work,
-              {z, Mask<T>(attn_mask, is_causal, z.heads), KeptWeights(kept, kept_scale, z.heads), scale,
-               data_of<T>(query), data_of<T>(key), data_of<T>(value)},
-              data_of<T>(grad_output), data_of<T>(logsumexp), static_cast<const T*>(delta.data()),
-              target_of<T>(query_grad), target_of<T>(key_grad), target_of<T>(value_grad)))
+    const Mask<T> mask(attn_mask, is_causal, z.heads);
+    const KeptWeights weights(kept, kept_scale, z.heads);
+    if constexpr (std::is_same_v<C, T>) {
+      const ProductAttention<T> all{z, mask, weights, scale, data_of<T>(query), data_of<T>(key), data_of<T>(value)};
+      if (where_memory_suffices([&] {
+            return attention_grad_by_products<T>(work, all, data_of<T>(grad_output), data_of<T>(logsumexp),
+                                                 static_cast<const T*>(delta.data()), target_of<T>(query_grad),
+                                                 target_of<T>(key_grad), target_of<T>(value_grad));
+          }))
         return;
+    }
     const Backward<T> p{z,
-                        Mask<T>(attn_mask, is_causal, z.heads),
-                        KeptWeights(kept, kept_scale, z.heads),
+                        mask,
+                        weights,
                         static_cast<C>(scale),
                         data_of<T>(grad_output),
                         data_of<T>(query),

@@ -141,24 +141,31 @@ struct PlaceWriter {
   }
 };
 
+// The outer element, the number in the list and the inner element of an element of the rows.
+struct RowSteps {
+  Divider by_inner, by_list;
+  RowSteps(const PlaceGeometry& side, int64_t count)
+      : by_inner(side.inner_numel, side.inner_numel * count * side.outer_numel),
+        by_list(count, count * side.outer_numel) {}
+  TG_DEVICE void divide(int64_t i, int64_t& outer, int64_t& k, int64_t& inner) const {
+    int64_t row;
+    by_inner.divide(i, row, inner);
+    by_list.divide(row, outer, k);
+  }
+};
+
 template <class T>
 struct ReadPlaces {
   const T* from;
   T* rows;
   PlaceGeometry side;
   PlaceList list;
-  Divider by_inner, by_list;
+  RowSteps steps;
   ReadPlaces(const T* f, T* r, const PlaceGeometry& s, const PlaceList& l)
-      : from(f),
-        rows(r),
-        side(s),
-        list(l),
-        by_inner(s.inner_numel, s.inner_numel * l.count * s.outer_numel),
-        by_list(l.count, l.count * s.outer_numel) {}
+      : from(f), rows(r), side(s), list(l), steps(s, l.count) {}
   TG_DEVICE void operator()(int64_t i) const {
-    int64_t row, j, o, k;
-    by_inner.divide(i, row, j);
-    by_list.divide(row, o, k);
+    int64_t o, k, j;
+    steps.divide(i, o, k, j);
     const int64_t place = list.at(k);
     if (place < 0) return;
     rows[i] = from[place + side.outer.at(o) + side.inner.at(j)];
@@ -187,18 +194,12 @@ struct WritePlaces {
   const T* rows;  // null where the functor needs none
   PlaceGeometry side;
   PlaceWriter<F> places;
-  Divider by_inner, by_list;
+  RowSteps steps;
   WritePlaces(T* t, const T* r, const PlaceGeometry& s, const PlaceWriter<F>& p)
-      : to(t),
-        rows(r),
-        side(s),
-        places(p),
-        by_inner(s.inner_numel, s.inner_numel * p.count * s.outer_numel),
-        by_list(p.count, p.count * s.outer_numel) {}
+      : to(t), rows(r), side(s), places(p), steps(s, p.count) {}
   TG_DEVICE void operator()(int64_t i) const {
-    int64_t row, j, o, first;
-    by_inner.divide(i, row, j);
-    by_list.divide(row, o, first);
+    int64_t o, first, j;
+    steps.divide(i, o, first, j);
     const int64_t count = places.count;
     if (!places.begins(first)) return;
     places.write(to[static_cast<int64_t>(places.keys[first]) + side.outer.at(o) + side.inner.at(j)], first,

@@ -5,7 +5,7 @@
 // functions here are no templates, so they are preferred to those of the library, for which they stand in namespace
 // std: others are found only by luck. Division is deleted: math::div has the algorithm. Members that are not templates
 // cannot be replaced: in kernels never assign a real number to a complex one, nor write `a += 2.0f` or complex<float>(a
-// complex<double>), but name the parts (math::narrow). test/python/cuda/test_library.py looks for what is left of them
+// complex<double>), but name the parts (fn::widen). test/python/cuda/test_library.py looks for what is left of them
 // in the PTX.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include "tapegrad/cuda/launch/divide.h"
 #include "tapegrad/cuda/launch/loops.h"
 #include "tapegrad/cuda/linalg/product_library.h"
+#include "tapegrad/cuda/memory/short_memory.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -35,7 +36,8 @@ void repitch(const Stream& stream, const void* from, int64_t from_pitch, void* t
 
 const void* element(const void* p, int64_t n) { return static_cast<const uint16_t*>(p) + n; }
 
-// Returns false, without any effect on c, where the product is not of this kind or the library refuses it.
+// Returns false where the product is not of this kind or the library refuses a part of it; c may be written in part
+// then.
 bool aligned_product(const Stream& stream, ProductLibrary library, const Product& p) {
   BlasMatrix a, b;
   if (p.batch != 1 || !is_half(p.dtype) || !(p.beta == Scalar(0)) || !blas_matrix(p.a, p.m, p.k, a) ||
@@ -86,7 +88,8 @@ std::atomic<ProductLibrary> product_library{nullptr};
 
 bool library_product(const Stream& stream, const Product& product) {
   const ProductLibrary library = product_library.load(std::memory_order_acquire);
-  return library != nullptr && (aligned_product(stream, library, product) || library(stream, product));
+  if (library == nullptr) return false;
+  return where_memory_suffices([&] { return aligned_product(stream, library, product); }) || library(stream, product);
 }
 
 }  // namespace tapegrad::cuda

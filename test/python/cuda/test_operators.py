@@ -122,8 +122,8 @@ def test_values(record):
             if record.name in EMPTY:
                 continue
             half = rows.TOLERANCE["bfloat16"] if dtype == "bfloat16" else None
-            if record.name.startswith("fft_") and dtype == "float32":
-                half = 1e-4  # of sums of thousands, which libraries make in another order
+            if record.name.startswith("fft_") and dtype == "float32" and "TAPEGRAD_GPU" in os.environ:
+                half = 1e-4  # of sums of thousands, which cuFFT makes in another order
             # A tensor with gaps has none on the device, so views and what keeps strides differ by that.
             dense = all(there.stride() == here.stride() for here, there in zip(tensors_of(list(sample)), tensors_of(list(on_device(sample)))))
             if record.name in UP_TO_PHASES:

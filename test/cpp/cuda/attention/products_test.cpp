@@ -9,6 +9,7 @@
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/linalg/product_library.h"
+#include "tapegrad/cuda/memory/device_allocator.h"
 
 using namespace tapegrad;
 using cuda::Product;
@@ -92,4 +93,25 @@ TEST_CASE("Attention by products is attention by the fused kernels", "[cuda]") {
         }
       }
     }
+}
+
+TEST_CASE("Short of memory for scores, attention goes by the fused kernels", "[cuda]") {
+  REQUIRE(tapegrad_cuda_init() > 0);
+  const DimVector sizes{1, 8, 1024, 8};  // 32 MB of scores
+  const Tensor q = filled(sizes, DType::float32, 1), k = filled(sizes, DType::float32, 2),
+               v = filled(sizes, DType::float32, 3);
+  cuda::DeviceAllocator& allocator = cuda::device_allocator(0);
+  allocator.empty_cache();
+  const double before = allocator.fraction();
+  asked = taken = 0;
+  product_library = &by_gemm;
+  const auto [all, all_lse] = _attention(q, k, v, Tensor(), true, 0.3, Tensor(), 1.0);
+  CHECK(asked == 2);
+  allocator.empty_cache();
+  allocator.set_fraction(0.004);  // 16 of 4,096 MB
+  const auto [output, lse] = _attention(q, k, v, Tensor(), true, 0.3, Tensor(), 1.0);
+  product_library = nullptr;
+  allocator.set_fraction(before);
+  CHECK(asked == 2);  // not a product more
+  CHECK(difference(output, all) < 2e-5);
 }
