@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/tensor_kind.h"
 
 namespace tapegrad::autograd {
@@ -122,11 +123,15 @@ void accumulate(const Tensor& leaf, Tensor&& grad) {
     } else {
       m.grad = copy_in_layout_of(leaf, grad);
     }
+    record::note_new_gradient(leaf, m.grad, false);
   } else if (!recording) {
+    record::note_known_gradient(leaf, m.grad);
     raw::add_(m.grad, grad);
     bump_version(m.grad, "AccumulateGrad");
   } else {
+    record::note_known_gradient(leaf, m.grad);
     old = std::exchange(m.grad, tapegrad::add(m.grad, grad));
+    record::note_new_gradient(leaf, m.grad, true);
   }
 }
 

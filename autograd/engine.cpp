@@ -7,6 +7,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_sort.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/engine_graph.h"
 #include "tapegrad/autograd/profiler.h"
@@ -163,6 +164,7 @@ class Run {
   }
 
   static GradList apply(Node& node, GradList&& grads) {
+    record::note_node_ran(&node);
     if (TG_LIKELY(!(modes() & kModeProfile))) return node.apply(std::move(grads));
     profiler::Scope scope(profiler::Kind::Node, node.name(), static_cast<int64_t>(node.sequence), profiler::kNone);
     return node.apply(std::move(grads));

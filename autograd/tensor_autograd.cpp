@@ -2,6 +2,7 @@
 #include "tapegrad/aten/autograd_interface.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
@@ -54,6 +55,7 @@ struct Tape final : AutogradInterface {
   void set_grad(const Tensor& t, const Tensor& grad) const override {
     if (!grad.defined()) {
       if (AutogradMeta* m = meta(t)) m->grad.reset();
+      record::note_new_gradient(t, grad, true);
       return;
     }
     TG_CHECK(!grad.is_same(t), Runtime, "grad: a tensor cannot be its own gradient");
@@ -65,6 +67,7 @@ struct Tape final : AutogradInterface {
     TG_CHECK(have == t.device() || (!grad.is_batched() && t.is_batched()), Runtime,
              "grad: the gradient must be on the tensor's device {}: got {}", t.device(), have);
     ensure_meta(t).grad = grad;
+    record::note_new_gradient(t, grad, true);
   }
 
   void retain_grad(const Tensor& t) const override {

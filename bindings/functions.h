@@ -20,6 +20,8 @@ extern PyMethodDef optim_functions[], sparse_functions[], internal_functions[], 
 bool init_interpreter_hooks();
 // Python's callbacks for device libraries: lines of the program, warnings, garbage collection (cuda.cpp).
 void init_device_hooks();
+// Recorded steps (record/objects.cpp).
+bool init_record(PyObject* module);
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
 // Of the profiler's stacks: the call sites from the innermost, and a site's function.

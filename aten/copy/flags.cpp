@@ -5,6 +5,7 @@
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/kernels_copy.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad {
@@ -25,7 +26,7 @@ bool all_clean(const uint8_t* flags, int64_t n) {
 
 Tensor clean_flags(const Tensor& t) {
   if (t.dtype() != DType::bool_ || t.is_meta() || t.numel() == 0) return t;
-  if (t.is_cpu()) {
+  if (t.is_cpu() && !record::active()) {  // what a recorded step does must not depend on values
     const Tensor dense = raw::contiguous(t);
     if (all_clean(static_cast<const uint8_t*>(dense.data_ptr()), dense.numel())) return t;
   }

@@ -10,6 +10,7 @@
 
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/random/philox.h"
 #include "tapegrad/c10/tensor/memory_format.h"
 
 namespace tapegrad::dispatch {
@@ -38,6 +39,7 @@ enum class ArgumentType : uint8_t {
   OptionalDevice,
   OptionalMemoryFormat,
   Generator,
+  Philox,  // of kernels alone: the numbers of one random call
 };
 
 namespace detail {
@@ -70,6 +72,7 @@ TG_ARGUMENT_TYPE(std::optional<tapegrad::DType>, OptionalDType)
 TG_ARGUMENT_TYPE(std::optional<Device>, OptionalDevice)
 TG_ARGUMENT_TYPE(std::optional<MemoryFormat>, OptionalMemoryFormat)
 TG_ARGUMENT_TYPE(GeneratorPtr, Generator)
+TG_ARGUMENT_TYPE(PhiloxState, Philox)
 #undef TG_ARGUMENT_TYPE
 }  // namespace detail
 

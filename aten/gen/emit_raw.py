@@ -159,10 +159,10 @@ def _prepared(op: Op, rename=None) -> tuple[list[str], list[str]]:
 def _call(op: Op, device: str, values: list[str], outs: list[str], numel: str) -> list[str]:
     lines = []
     if op.is_random:
-        lines.append(f"  const PhiloxState state = {_generator(op, device)}.next(static_cast<uint64_t>({numel}));")
+        lines.append(f"  const PhiloxState state = record::draw({_generator(op, device)}, static_cast<uint64_t>({numel}));")
         values = [*values, "state"]
     result = "return " if op.get("dynamic") else ""
-    lines.append(f"  {result}kernel_for<{kernel_type(op).replace('(', '(*)(', 1)}>(entries::{op.name}, {device})({', '.join(values + outs)});")
+    lines.append(f"  {result}record::KernelCall<{kernel_type(op)}>::run(entries::{op.name}, {device}, {len(outs)}, {', '.join(values + outs)});")
     return lines
 
 

@@ -7,6 +7,7 @@
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/iterate/promotion.h"
+#include "tapegrad/aten/record/recorder.h"
 
 namespace tapegrad::pointwise {
 namespace {
@@ -93,12 +94,14 @@ void fill_parameters(Iterator& it, std::span<const Scalar> params) {
   for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];
 }
 
-void run_kernel(const Op& op, Iterator& it) {
+void run_kernel(const Op& op, Iterator& it, const Tensor& target, Inputs inputs) {
   if (it.numel == 0 || it.device.is_meta()) return;
   // Operands of a dtype that is only stored are seen as those of the dtype with its bits.
   for (int i = 0; i <= it.num_inputs; ++i)
     if (bits_dtype(it.dtype[i]) == it.compute) it.dtype[i] = it.compute;
-  kernel_for<Kernel>(*op.entry, it.device)(it);
+  const auto kernel = kernel_for<Kernel>(*op.entry, it.device);
+  if (TG_UNLIKELY(record::active())) return record::pointwise_call(*op.entry, kernel, it, target, inputs);
+  kernel(it);
 }
 
 // The fast case without analysis of dimensions: all operands are contiguous with the shape of the first one that has
@@ -204,7 +207,7 @@ TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scal
   Iterator it;
   fill_parameters(it, params);
   fill_strided(it, types, layout, target, {sources, inputs.size()}, device);
-  run_kernel(op, it);
+  run_kernel(op, it, target, {sources, inputs.size()});
   if (out.defined() && !out.is_same(target)) raw::copy_(out, target);
   return out.defined() ? out : target;
 }
@@ -231,7 +234,7 @@ Tensor run(const Op& op, Inputs inputs, std::span<const Scalar> params, const Te
   Iterator it;
   fill_parameters(it, params);
   fill_flat(it, types, target, inputs, device);
-  run_kernel(op, it);
+  run_kernel(op, it, target, inputs);
   return target;
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tapegrad/aten/iterate/outputs.h"
+#include "tapegrad/aten/record/recorder.h"
 
 namespace tapegrad::reduce {
 namespace {
@@ -136,7 +137,11 @@ Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, st
     it.output = static_cast<char*>(target.data_ptr());
     for (size_t i = 0; i < params.size(); ++i) it.params[i] = params[i];
     fill_iterator(it, input, mask);
-    kernel_for<Kernel>(*op.entry, input.device())(it);
+    const auto kernel = kernel_for<Kernel>(*op.entry, input.device());
+    if (TG_UNLIKELY(record::active()))
+      record::reduce_call(*op.entry, kernel, it, target, input);
+    else
+      kernel(it);
   }
   if (out.defined()) finish_out(out, target);
   return out.defined() ? out : target;

@@ -8,6 +8,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
@@ -73,6 +74,7 @@ Tensor ctc_loss_tensors(const Tensor& log_probs, const Tensor& targets, const Te
   // How long the longest target is decides the size of the forward variables.
   int64_t longest = targets.ndim() > 0 ? targets.size(-1) : 0;
   if (!wanted.is_meta()) {
+    record::note_host_read("ctc_loss");
     longest = 0;
     Tensor all = wanted;  // of the samples of every vmap
     while (all.is_batched()) all = batch::impl_of(all).physical();

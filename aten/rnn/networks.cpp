@@ -4,6 +4,7 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/kernels_rnn.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/rnn/network_library.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/dispatch/modes.h"
@@ -177,6 +178,7 @@ LayerResult packed(const Tensor& data, const Tensor& batch_sizes, const Tensor& 
   TG_CHECK(batch_sizes.numel() > 0 && (batch_sizes.is_cpu() || batch_sizes.is_batched()), Runtime,
            "{}: expected batch sizes on the CPU", o.op);
   if (batch_sizes.is_batched()) batch::throw_needs_values(o.op);
+  record::note_host_read(o.op);
   const Tensor dense = contiguous(batch_sizes);
   const IntSpan sizes(dense.data<int64_t>(), static_cast<size_t>(dense.numel()));
   return network(data, sizes, hx, cx, params, o);

@@ -2,6 +2,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -58,6 +59,7 @@ std::vector<Tensor> tensor_split_tensor(const Tensor& input, const Tensor& indic
       Runtime, "tensor_split: expected an int64 tensor on the CPU with at most 1 dimension: got {} on {}, sizes {}",
       indices_or_sections.dtype(), indices_or_sections.device(), format_ints(indices_or_sections.sizes()));
   if (indices_or_sections.ndim() == 0) return tensor_split_sections(input, indices_or_sections.item<int64_t>(), dim);
+  record::note_host_read("tensor_split");
   Tensor dense = raw::contiguous(indices_or_sections);
   DimVector indices;
   indices.assign(dense.data<int64_t>(), static_cast<size_t>(dense.numel()));

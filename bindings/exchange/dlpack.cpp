@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/interpreter/held.h"
 #include "tapegrad/c10/device/device_interface.h"
@@ -87,6 +88,7 @@ M* describe(const Tensor& t) {
   holder->sizes = DimVector(t.sizes());
   holder->strides = DimVector(t.strides());
   const auto [type, id] = dlpack_device(t);
+  record::note_host_read("DLPack");
   holder->managed.tensor = {t.data_ptr(),           {type, id}, t.ndim(), type_of(t.dtype()), holder->sizes.data(),
                             holder->strides.data(), 0};
   holder->managed.context = holder.get();

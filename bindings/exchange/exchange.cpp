@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/exchange/dlpack.h"
@@ -162,6 +163,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     shape->strides[d] = t.impl()->stride(d) * itemsize;
   }
   static char nothing;
+  record::note_host_read("the buffer protocol");
   view->buf = t.data_ptr() ? t.data_ptr() : &nothing;
   view->len = t.nbytes();
   view->itemsize = itemsize;

@@ -1,5 +1,6 @@
 #include "tapegrad/bindings/exchange/numpy.h"
 
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/interpreter/held.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
@@ -209,6 +210,7 @@ PyRef array_from_tensor(PyObject* o) {
   }
   const int flags = NPY_ARRAY_ALIGNED | (t.impl()->storage()->read_only() ? 0 : NPY_ARRAY_WRITEABLE);
   static char nothing;  // NumPy allocates when it is given no address
+  record::note_host_read("numpy");
   void* data = t.data_ptr() ? t.data_ptr() : &nothing;
   PyRef array = own(PyArray_New(&PyArray_Type, t.ndim(), sizes, to_type_number(t.dtype()), strides, data,
                                 static_cast<int>(itemsize), flags, nullptr));

@@ -7,10 +7,12 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/nn/optim/fused.h"
@@ -429,9 +431,22 @@ PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     const std::string name(bound.rule->name);
     scope.open(autograd::profiler::Kind::Annotation, "Optimizer.step#" + name + ".step");
   }
-  for_groups({args[1], args[2]}, kOp, [&](PyObject* group, PyObject* params) {
-    group_step(bound, group, params, args[2], fallback, found_inf);
-  });
+  const auto step = [&bound](PyObject* groups, PyObject* states, PyObject* sparse, std::span<const Tensor> found) {
+    for_groups({groups, states}, kOp,
+               [&](PyObject* group, PyObject* params) { group_step(bound, group, params, states, sparse, found); });
+  };
+  if (TG_LIKELY(!record::active())) {
+    step(args[1], args[2], fallback, found_inf);
+    Py_RETURN_NONE;
+  }
+  if (!found_inf.empty()) record::refuse("a step that depends on found_inf");
+  record::host_call(
+      kOp, {&bound, args[1], args[2], fallback},
+      [step, groups = share(args[1]), states = share(args[2]), sparse = fallback ? share(fallback) : nullptr] {
+        const GilGuard gil;
+        const NoGradGuard no_grad;
+        step(groups->get(), states->get(), sparse ? sparse->get() : nullptr, {});
+      });
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -445,26 +460,37 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const int set_to_none = PyObject_IsTrue(args[1]);
   check_status(set_to_none);
   const NoGradGuard no_grad;
-  for_groups({args[0], nullptr}, kOp, [&](PyObject*, PyObject* params) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
-      PyObject* object = PyList_GET_ITEM(params, i);
-      require(is_tensor(object), kOp, "a tensor as parameter", object);
-      const Tensor& param = unwrap(object);
-      const Tensor* grad = gradient_of(param);
-      if (grad == nullptr) continue;
-      if (set_to_none) {
-        param.set_grad(Tensor());
-      } else if (grad->is_sparse()) {
-        const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
-        param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
-      } else if (grad->requires_grad()) {
-        const Tensor zeroed = grad->detach();
-        zeroed.zero_();
-        param.set_grad(zeroed);
-      } else {
-        grad->zero_();
+  const auto clear = [set_to_none](PyObject* groups) {
+    for_groups({groups, nullptr}, kOp, [&](PyObject*, PyObject* params) {
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+        PyObject* object = PyList_GET_ITEM(params, i);
+        require(is_tensor(object), kOp, "a tensor as parameter", object);
+        const Tensor& param = unwrap(object);
+        const Tensor* grad = gradient_of(param);
+        if (grad == nullptr) continue;
+        if (set_to_none) {
+          param.set_grad(Tensor());
+        } else if (grad->is_sparse()) {
+          const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
+          param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
+        } else if (grad->requires_grad()) {
+          const Tensor zeroed = grad->detach();
+          zeroed.zero_();
+          param.set_grad(zeroed);
+        } else {
+          grad->zero_();
+        }
       }
-    }
+    });
+  };
+  if (TG_LIKELY(!record::active())) {
+    clear(args[0]);
+    Py_RETURN_NONE;
+  }
+  record::host_call(kOp, {args[0], set_to_none ? args[0] : nullptr}, [clear, groups = share(args[0])] {
+    const GilGuard gil;
+    const NoGradGuard no_grad;
+    clear(groups->get());
   });
   Py_RETURN_NONE;
   TG_PY_CATCH

@@ -1,4 +1,5 @@
 // Methods that query a tensor.
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/method.h"
@@ -72,7 +73,10 @@ bool shares_storage(PyTensor& self, PyObject* other) {
 // A number for the storage, equal for tensors that share it.
 PyObject* storage_id(const Tensor& t) { return PyLong_FromVoidPtr(t.impl()->storage().get()); }
 PyObject* storage_nbytes(const Tensor& t) { return PyLong_FromSize_t(t.impl()->storage()->nbytes()); }
-PyObject* storage_address(const Tensor& t) { return PyLong_FromVoidPtr(t.impl()->storage()->data()); }
+PyObject* storage_address(const Tensor& t) {
+  record::note_host_read("data_ptr");
+  return PyLong_FromVoidPtr(t.impl()->storage()->data());
+}
 
 PyObject* as_subclass(PyObject* o, PyObject* type) {
   TG_PY_TRY
@@ -116,7 +120,8 @@ PyMethodDef tensor_basic_methods[] = {
     {"nelement", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},
     {"storage_offset", TG_QUERY(PyLong_FromLongLong(t.storage_offset())), METH_NOARGS,
      "The position of the first element in the storage, in elements."},
-    {"data_ptr", TG_QUERY(PyLong_FromVoidPtr(t.data_ptr())), METH_NOARGS, "The address of the first element."},
+    {"data_ptr", TG_QUERY((record::note_host_read("data_ptr"), PyLong_FromVoidPtr(t.data_ptr()))), METH_NOARGS,
+     "The address of the first element."},
     {"element_size", TG_QUERY(PyLong_FromSize_t(t.itemsize())), METH_NOARGS, "Bytes per element."},
     {"item", TG_QUERY(wrap(t.item())), METH_NOARGS, "The one element of a tensor with one element, as a number."},
     {"is_contiguous", as_c_function(is_contiguous), METH_FASTCALL | METH_KEYWORDS,

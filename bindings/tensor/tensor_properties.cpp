@@ -1,5 +1,6 @@
 // Properties of tensors.
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/args.h"
@@ -33,7 +34,9 @@ int refuse_delete(const char* name) {
 
 PyObject* get_grad(PyObject* o, void*) {
   TG_PY_TRY
-  return wrap(unwrap(o).grad());
+  const Tensor grad = unwrap(o).grad();
+  record::note_known_gradient(unwrap(o), grad);
+  return wrap(grad);
   TG_PY_CATCH
 }
 

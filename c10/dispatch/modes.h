@@ -15,6 +15,7 @@ enum Mode : uint32_t {
   kModeAutocast = 1u << 2,   // operators marked so run in a lower precision
   kModeProfile = 1u << 3,    // operators report begin and end
   kModeBatch = 1u << 4,      // a vmap runs: operators look for batched tensors
+  kModeRecord = 1u << 5,     // calls of kernels are recorded (aten/record/recorder.h); off inside of a kernel
   kModeGradMask = kModeNoGrad | kModeInference,
 };
 

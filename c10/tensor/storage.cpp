@@ -2,10 +2,14 @@
 
 #include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/device/pinned_scope.h"
+#include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/memory/allocator.h"
 #include "tapegrad/c10/memory/object_pool.h"
+#include "tapegrad/c10/tensor/storage_recorder.h"
 
 namespace tapegrad {
+
+void (*storage_recorder)(const Storage& made) = nullptr;
 
 namespace {
 
@@ -71,7 +75,9 @@ Storage allocate_storage(size_t nbytes, Device device) {
     allocate = allocators[static_cast<int>(device.type)];
     TG_CHECK(allocate != nullptr, Runtime, "{}: this device is not available: {}", device, device_why_not(device.type));
   }
-  return allocate(nbytes, device);
+  Storage made = allocate(nbytes, device);
+  if (TG_UNLIKELY(modes() & kModeRecord) && storage_recorder) storage_recorder(made);
+  return made;
 }
 
 }  // namespace tapegrad

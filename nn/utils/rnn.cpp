@@ -3,6 +3,7 @@
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_sort.h"
+#include "tapegrad/aten/record/recorder.h"
 
 #include <algorithm>
 
@@ -10,6 +11,7 @@ namespace tapegrad::nn::utils {
 namespace {
 
 std::vector<int64_t> listed(const Tensor& t) {
+  record::note_host_read("pack_padded_sequence");
   const Tensor values = t.contiguous();
   const auto* data = values.data<int64_t>();
   return {data, data + values.numel()};

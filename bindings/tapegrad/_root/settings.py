@@ -78,10 +78,10 @@ def set_num_interop_threads(num: int) -> None:
 
 
 def compile(model=None, **options):
-    """The model or function itself: every operator is compiled already."""
-    if model is None:
-        return lambda f: f
-    return model
+    """Records the function, or the module's forward, and replays it with the same bits: see `tapegrad.record`."""
+    from ..record._compile import compile
+
+    return compile(model, **options)
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:

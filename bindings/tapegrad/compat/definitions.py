@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 
 _ROOT = __package__.partition(".")[0]
 
 
+def reset() -> None:
+    """Forgets what was recorded: functions that were given to compile() are recorded anew."""
+    _record().reset()
+
+
+def _record():
+    return importlib.import_module(f"{_ROOT}.record")
+
+
 class set_stance:
-    """Accepted as a call, a context and a decorator."""
+    """A call, a context or a decorator: with "force_eager", what compile() was given runs eagerly. Other stances change nothing."""
 
     def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe=False, force_backend=None):
         self.stance = stance
+        self.before = _record().stance("force_eager" if stance == "force_eager" else "default")
 
     def __call__(self, fn):
-        return fn
+        _record().stance(self.before)
+
+        @functools.wraps(fn)
+        def within(*args, **kwargs):
+            with set_stance(self.stance):
+                return fn(*args, **kwargs)
+
+        return within
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        return None
+        _record().stance(self.before)
 
 
 @contextlib.contextmanager

@@ -36,15 +36,14 @@ _NO_FAKES = 'there are no fake tensors: tensors on the device "meta" have shapes
 
 MODULES.update({
     "compiler": module(
-        "What scripts ask of PyTorch's compiler. Operators here are compiled already: functions come back as they are.",
+        "What scripts ask of PyTorch's compiler: here, of recorded steps.",
         functions("False", "is_compiling() is_dynamo_compiling() is_exporting()", "Always false."),
         functions("fn", "allow_in_graph(fn) assume_constant_result(fn)", "The function itself."),
         functions("(lambda f: f) if fn is None else fn", "disable(fn=None, recursive=True, *, reason=None)",
                   "The function itself; without one, a decorator that returns its function."),
-        functions("None", "reset()", "Nothing is kept that could be thrown away."),
         functions("None", "cudagraph_mark_step_begin()", "Accepted; no graph is replayed."),
         functions("[]", "list_backends(exclude_tags=())", "None."),
-        defined("set_stance")),
+        defined("reset set_stance")),
     "_dynamo": module(
         "PyTorch's compiler of byte code, as scripts steer it. Nothing is compiled: switches are kept, decorators give their function back.",
         borrowed("compiler", "allow_in_graph assume_constant_result disable is_compiling list_backends reset"),

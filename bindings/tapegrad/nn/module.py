@@ -469,7 +469,10 @@ class Module(_C._ModuleBase, StateDict):
             grad.zero_()
 
     def compile(self, *args, **kwargs) -> None:
-        """Accepted and without effect: every operator is compiled already."""
+        """Records this module's forward and replays it: `tapegrad.compile(self)`."""
+        from ..record._compile import compile
+
+        compile(self, *args, **kwargs)
 
     # Hooks.
     def register_forward_pre_hook(self, hook, *, prepend: bool = False, with_kwargs: bool = False):

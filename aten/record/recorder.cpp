@@ -1,0 +1,431 @@
+#include <algorithm>
+#include <cstring>
+
+#include "tapegrad/aten/dispatch/function.h"
+#include "tapegrad/aten/record/recording.h"
+#include "tapegrad/c10/tensor/storage_recorder.h"
+
+namespace tapegrad::record {
+
+std::string (*describe_line)() = nullptr;
+
+namespace {
+// The recorder of this thread, or null.
+constinit thread_local Recorder* current = nullptr;
+}  // namespace
+
+// What the functions that call sites see do to the recorder.
+struct Access {
+  static Recorder& now() { return *current; }
+  static Recording& recording() { return *current->recording_; }
+  static int next_call() { return static_cast<int>(recording().calls.size()); }
+
+  static int slot_of(const Tensor& t) {
+    const Storage& storage = t.impl()->storage();
+    auto [found, fresh] = now().slot_of_.try_emplace(storage.get(), static_cast<int>(recording().slots.size()));
+    if (!fresh) {
+      const Slot& known = recording().slots[static_cast<size_t>(found->second)];
+      if (known.recorded != storage->data()) refuse("the memory of a tensor was exchanged in it (resize_, set_)");
+      return found->second;
+    }
+    Slot& slot = recording().slots.emplace_back();
+    slot.born = now().born_.contains(storage.get());
+    slot.seen = weak_intrusive_ptr<StorageImpl>(storage);
+    slot.recorded = static_cast<char*>(storage->data());
+    slot.nbytes = storage->nbytes();
+    slot.own = make_intrusive<StorageImpl>(storage->data(), storage->nbytes(), storage->device(), nullptr, nullptr);
+    slot.own->set_read_only(storage->read_only());
+    return found->second;
+  }
+
+  static Use use_of(const Tensor& t, const void* address, bool written) {
+    Use use{slot_of(t), 0, 0, 0, written};
+    Slot& slot = recording().slots[static_cast<size_t>(use.slot)];
+    use.offset = static_cast<const char*>(address) - slot.recorded;
+    const auto item = static_cast<ptrdiff_t>(t.itemsize());
+    use.begin = use.end = t.impl()->offset() * item;
+    if (t.numel() > 0) {
+      use.end += item;
+      for (int d = 0; d < t.ndim(); ++d) use.end += (t.impl()->size(d) - 1) * t.impl()->stride(d) * item;
+    }
+    const int call = next_call();
+    if (slot.first < 0) {
+      slot.first = call;
+      // Nobody has written it that is known: the host did, and does not in a replay.
+      if (slot.born && !written) slot.initial.assign(slot.recorded, slot.recorded + slot.nbytes);
+    }
+    slot.last = std::max(slot.last, call);
+    slot.written |= written;
+    return use;
+  }
+
+  // The same view, over the slot's own storage.
+  static Tensor over_own(const Tensor& t, int slot) {
+    auto impl = make_intrusive<TensorImpl>(recording().slots[static_cast<size_t>(slot)].own, t.dtype(), t.sizes(),
+                                           t.impl()->strides(), t.impl()->offset());
+    impl->set_wrapped_number(t.is_wrapped_number());
+    impl->set_inference(t.impl()->is_inference());
+    return Tensor(std::move(impl));
+  }
+  // Numbers lie in memory that is used again: by value.
+  static Tensor own_number(const Tensor& t) {
+    Tensor copy = empty_tensor(t.sizes(), t.dtype());
+    std::memcpy(copy.data_ptr(), t.data_ptr(), t.itemsize());
+    copy.impl()->set_wrapped_number(true);
+    return copy;
+  }
+  static Tensor keep(Call& call, const Tensor& t, bool written) {
+    if (!t.defined()) return t;
+    if (t.is_wrapped_number()) {
+      call.uses.emplace_back();
+      return own_number(t);
+    }
+    call.uses.push_back(use_of(t, t.data_ptr(), written));
+    return over_own(t, call.uses.back().slot);
+  }
+
+  static void keep_argument(Call& call, const dispatch::Argument& from, size_t i, bool written);
+  static void add(Call call) { recording().calls.push_back(std::move(call)); }
+  static void drawn(Generator& generator, uint64_t n, PhiloxState state) {
+    if (now().pending_) refuse("random numbers are drawn for something that is not recorded");
+    now().pending_ = Draw{intrusive_ptr<Generator>(&generator), n, state};
+  }
+  static void take_draw(Call& call, size_t i, PhiloxState state) {
+    auto& pending = now().pending_;
+    if (!pending || pending->state.seed != state.seed || pending->state.offset != state.offset)
+      return refuse("random numbers come from a place that is not recorded");
+    call.draw = std::move(pending);
+    call.philox = i;
+    pending.reset();
+  }
+  static void check_device(const OperatorEntry& op, Device device) {
+    if (!device.is_cpu()) refuse(fmt::format("{} runs on {}: steps are replayed on the CPU", op.name, device));
+  }
+  static void refuse(std::string reason) { now().refuse(std::move(reason)); }
+  static void gradient(const Tensor& leaf, const Tensor& grad, bool known, bool replaces = false) {
+    Recording& r = recording();
+    const StorageImpl* storage = grad.defined() ? grad.impl()->storage().get() : nullptr;
+    const bool ours = std::any_of(r.leaves.begin(), r.leaves.end(), [&](const Tensor& t) { return t.is_same(leaf); });
+    if (known) {
+      if (!ours && !now().host_called_) r.gradients.push_back({leaf, storage != nullptr, storage});
+      return;
+    }
+    if (!ours) {
+      r.leaves.push_back(leaf);
+      if (!now().host_called_ && !replaces) r.gradients.push_back({leaf, false, nullptr});
+    }
+    Call call;
+    call.kind = Call::Kind::Gradient;
+    call.leaf = leaf;
+    call.replaces = replaces;
+    if (grad.defined()) {
+      if (!grad.is_cpu()) return refuse("a gradient is not a dense tensor on the CPU");
+      call.grad = keep(call, grad, false);
+      // It may be read where nobody is told: until the end.
+      r.slots[static_cast<size_t>(call.uses[0].slot)].last = INT32_MAX;
+    }
+    add(std::move(call));
+  }
+  static void host(Call call) {
+    now().host_called_ = true;
+    add(std::move(call));
+  }
+  static void ran(const void* node) { now().nodes_run_.insert(node); }
+  static void born(const Storage& made) {
+    if (current != nullptr) now().born_.try_emplace(made.get(), made);
+  }
+};
+
+namespace {
+
+[[maybe_unused]] const bool told_of_storages = (storage_recorder = Access::born, true);
+
+template <class T>
+void hold(Value& value, dispatch::Argument& to, T v) {
+  to = dispatch::Argument(value.emplace<T>(std::move(v)));
+}
+
+}  // namespace
+
+void Access::keep_argument(Call& call, const dispatch::Argument& from, size_t i, bool written) {
+  using Type = dispatch::ArgumentType;
+  Value& value = call.values[i];
+  dispatch::Argument& to = call.arguments[i];
+  auto ints = [&](IntSpan given) -> IntsValue& {
+    auto& v = value.emplace<IntsValue>();
+    v.values = given;
+    v.span = v.values;
+    v.optional = v.span;
+    return v;
+  };
+  auto text = [&](std::string_view given) -> TextValue& {
+    auto& v = value.emplace<TextValue>();
+    v.values = given;
+    v.span = v.values;
+    v.optional = v.span;
+    return v;
+  };
+  switch (from.type()) {
+    case Type::Tensor:
+      return hold(value, to, keep(call, from.as<Tensor>(), written));
+    case Type::Operand:
+      return hold(value, to, Operand(keep(call, from.tensor(), written)));
+    case Type::Tensors: {
+      auto& v = value.emplace<ListValue>();
+      for (const Tensor& t : from.list()) v.tensors.push_back(keep(call, t, written));
+      v.span = v.tensors;
+      to = dispatch::Argument(v.span);
+      return;
+    }
+    case Type::Ints:
+      to = dispatch::Argument(ints(from.as<IntSpan>()).span);
+      return;
+    case Type::OptionalInts:
+      if (const auto& given = from.as<OptionalInts>())
+        to = dispatch::Argument(ints(*given).optional);
+      else
+        to = dispatch::Argument(value.emplace<IntsValue>().optional);
+      return;
+    case Type::Floats: {
+      auto& v = value.emplace<FloatsValue>();
+      const auto given = from.as<std::span<const double>>();
+      v.values.assign(given.begin(), given.end());
+      v.span = v.values;
+      to = dispatch::Argument(v.span);
+      return;
+    }
+    case Type::String:
+      to = dispatch::Argument(text(from.as<std::string_view>()).span);
+      return;
+    case Type::OptionalString:
+      if (const auto& given = from.as<std::optional<std::string_view>>())
+        to = dispatch::Argument(text(*given).optional);
+      else
+        to = dispatch::Argument(value.emplace<TextValue>().optional);
+      return;
+    case Type::Philox:
+      take_draw(call, i, from.as<PhiloxState>());
+      return hold(value, to, from.as<PhiloxState>());
+    case Type::Scalar:
+      return hold(value, to, from.as<Scalar>());
+    case Type::OptionalScalar:
+      return hold(value, to, from.as<std::optional<Scalar>>());
+    case Type::Int:
+      return hold(value, to, from.as<int64_t>());
+    case Type::OptionalInt:
+      return hold(value, to, from.as<std::optional<int64_t>>());
+    case Type::Float:
+      return hold(value, to, from.as<double>());
+    case Type::OptionalFloat:
+      return hold(value, to, from.as<std::optional<double>>());
+    case Type::Bool:
+      return hold(value, to, from.as<bool>());
+    case Type::OptionalBool:
+      return hold(value, to, from.as<std::optional<bool>>());
+    case Type::OptionalFloats:
+      return hold(value, to, from.as<std::optional<std::vector<double>>>());
+    case Type::DType:
+      return hold(value, to, from.as<DType>());
+    case Type::OptionalDType:
+      return hold(value, to, from.as<std::optional<DType>>());
+    case Type::OptionalDevice:
+      return hold(value, to, from.as<std::optional<Device>>());
+    case Type::OptionalMemoryFormat:
+      return hold(value, to, from.as<std::optional<MemoryFormat>>());
+    case Type::Generator:
+      return hold(value, to, from.as<GeneratorPtr>());
+  }
+}
+
+void kernel_call(const OperatorEntry& op, Device device, AnyKernel kernel, dispatch::Invoke invoke,
+                 dispatch::Arguments arguments, int outputs) {
+  Access::check_device(op, device);
+  Call call;
+  call.entry = &op;
+  call.kernel = kernel;
+  call.invoke = invoke;
+  call.arguments.resize(arguments.size());
+  call.values = std::make_unique<Value[]>(arguments.size());
+  const size_t first_output = arguments.size() - static_cast<size_t>(outputs);
+  // What is read comes first, so memory that is read before it was written is noticed.
+  for (size_t i = 0; i < arguments.size(); ++i)
+    Access::keep_argument(call, arguments[i], i, outputs == 0 ? i == 0 : i >= first_output);
+  {
+    const ModeGuard off(0, kModeRecord);
+    dispatch::Results none;
+    invoke(kernel, arguments.data(), none);
+  }
+  Access::add(std::move(call));
+}
+
+namespace {
+
+Use operand(Call& call, const Tensor& t, char*& address, bool written) {
+  if (t.is_wrapped_number() && !written) {
+    call.numbers.push_back(Access::own_number(t));
+    address = static_cast<char*>(call.numbers.back().data_ptr());
+    return {};
+  }
+  return Access::use_of(t, address, written);
+}
+
+}  // namespace
+
+void pointwise_call(const OperatorEntry& op, pointwise::Kernel kernel, const pointwise::Iterator& it,
+                    const Tensor& target, std::span<const Tensor* const> inputs) {
+  Access::check_device(op, it.device);
+  Call call;
+  call.kind = Call::Kind::Pointwise;
+  call.entry = &op;
+  call.kernel = reinterpret_cast<AnyKernel>(kernel);
+  call.pointwise = std::make_unique<pointwise::Iterator>(it);
+  call.uses.resize(inputs.size() + 1);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    call.uses[i + 1] = operand(call, *inputs[i], call.pointwise->data[i + 1], false);
+  call.uses[0] = operand(call, target, call.pointwise->data[0], true);
+  {
+    const ModeGuard off(0, kModeRecord);
+    kernel(it);
+  }
+  Access::add(std::move(call));
+}
+
+void reduce_call(const OperatorEntry& op, reduce::Kernel kernel, const reduce::Iterator& it, const Tensor& target,
+                 const Tensor& input) {
+  Access::check_device(op, it.device);
+  Call call;
+  call.kind = Call::Kind::Reduce;
+  call.entry = &op;
+  call.kernel = reinterpret_cast<AnyKernel>(kernel);
+  call.reduce = std::make_unique<reduce::Iterator>(it);
+  char* from = const_cast<char*>(it.input);
+  const Use read = operand(call, input, from, false);
+  call.reduce->input = from;
+  call.uses = {operand(call, target, call.reduce->output, true), read};
+  {
+    const ModeGuard off(0, kModeRecord);
+    kernel(it);
+  }
+  Access::add(std::move(call));
+}
+
+namespace detail {
+
+void host_read(const char* what) {
+  Access::refuse(fmt::format("{} reads a value, and the program may go on by it", what));
+}
+void new_gradient(const Tensor& leaf, const Tensor& grad, bool replaces) {
+  Access::gradient(leaf, grad, false, replaces);
+}
+void known_gradient(const Tensor& leaf, const Tensor& grad) { Access::gradient(leaf, grad, true); }
+void drawn(Generator& generator, uint64_t n, PhiloxState state) { Access::drawn(generator, n, state); }
+void node_ran(const void* node) { Access::ran(node); }
+
+}  // namespace detail
+
+void host_call(std::string name, std::vector<const void*> key, std::function<void()> run) {
+  if (TG_LIKELY(!active())) return run();
+  Call call;
+  call.kind = Call::Kind::Host;
+  call.name = std::move(name);
+  call.key = std::move(key);
+  {
+    const ModeGuard off(0, kModeRecord);
+    run();
+  }
+  call.host = std::move(run);
+  Access::host(std::move(call));
+}
+
+void refuse(std::string reason) {
+  if (active()) Access::refuse(std::move(reason));
+}
+
+Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>()) {
+  TG_CHECK(current == nullptr, Runtime, "record: this thread is recording already");
+  current = this;
+  running_ = true;
+  for (const Tensor& t : feeds) {
+    if (!t.is_cpu()) {
+      refuse(fmt::format("an argument is on {}: steps are replayed on the CPU", t.device()));
+      continue;
+    }
+    const int known = static_cast<int>(recording_->slots.size());
+    const Use use = Access::use_of(t, t.data_ptr(), false);
+    Slot& slot = recording_->slots[static_cast<size_t>(use.slot)];
+    if (use.slot == known) {
+      slot.kind = Slot::Kind::Feed;
+      slot.feed = static_cast<int>(recording_->feeds.size());
+      slot.fed = t.impl()->storage().get();
+    }
+    recording_->feeds.push_back(
+        {t.dtype(), DimVector(t.sizes()), DimVector(t.impl()->strides()), use.begin, use.end, use.slot});
+  }
+  tapegrad::detail::modes |= kModeRecord;
+}
+
+Recorder::~Recorder() { stop(); }
+
+void Recorder::stop() noexcept {
+  if (!std::exchange(running_, false)) return;
+  current = nullptr;
+  tapegrad::detail::modes &= ~static_cast<uint32_t>(kModeRecord);
+}
+
+void Recorder::refuse(std::string reason) {
+  if (!recording_->reason.empty()) return;
+  recording_->reason = std::move(reason);
+  if (describe_line != nullptr) recording_->reason += describe_line();
+}
+
+std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const void* const> nodes) {
+  Recording& r = *recording_;
+  if (pending_) refuse("random numbers are drawn for something that is not recorded");
+  for (const Tensor& t : outputs) {
+    Output& out = r.outputs.emplace_back();
+    if (!t.is_cpu()) {
+      refuse(fmt::format("a result is on {}: steps are replayed on the CPU", t.device()));
+      continue;
+    }
+    out.slot = Access::use_of(t, t.data_ptr(), false).slot;
+    Slot& slot = r.slots[static_cast<size_t>(out.slot)];
+    out.needs_grad = t.requires_grad();
+    out.tensor = Access::over_own(t, out.slot);
+    if (!slot.born) {
+      out.same = t;
+      continue;
+    }
+    slot.kind = Slot::Kind::Result;
+    if (out.needs_grad && !nodes_run_.contains(nodes[static_cast<size_t>(r.outputs.size() - 1)]))
+      refuse("its result needs a gradient, and backward() is outside of it: record the whole step");
+  }
+  stop();
+  for (const Call& call : r.calls)
+    if (call.kind == Call::Kind::Gradient && call.grad.defined()) {
+      Slot& slot = r.slots[static_cast<size_t>(call.uses[0].slot)];
+      if (slot.kind == Slot::Kind::Feed) refuse("an argument becomes a gradient");
+      // Still the leaf's gradient at the end: another one in each step.
+      if (const Tensor now = call.leaf.grad();
+          slot.born && now.defined() && now.impl()->storage().get() == slot.seen.unsafe_get())
+        slot.kind = Slot::Kind::Result;
+    }
+  for (KnownGradient& g : r.gradients)
+    if (!slot_of_.contains(g.storage)) g.storage = nullptr;
+  for (Slot& slot : r.slots) {
+    slot.real = slot.seen.lock();
+    if (slot.kind == Slot::Kind::Feed || slot.kind == Slot::Kind::Result) {
+      slot.real.reset();
+    } else if (!slot.born) {
+      if (!slot.real) refuse("a tensor that it used was replaced by another one");
+    } else {
+      if (slot.real)
+        refuse(fmt::format("{} bytes that it made are kept somewhere: give them back as a result", slot.nbytes));
+      slot.kind = Slot::Kind::Temporary;
+      slot.real.reset();
+    }
+    slot.seen.reset();
+  }
+  return std::move(recording_);
+}
+
+}  // namespace tapegrad::record

@@ -1,0 +1,179 @@
+// A recording: the calls of kernels that one run of a step made, and the memory that they used, called slots.
+//
+// Recorder (a scope, on one thread) makes one while the step runs eagerly. Two recordings of a step are compared call
+// by call; where they are equal, Step (step.h) replays the second. A recording owns what its calls need: tensors over
+// storages of its own, which point to where the bytes of a slot are, and numbers by value. While it is recorded it owns
+// no memory of the program, so that what eager code frees is freed; which slots are weights and which are results is
+// known at the end. Used by one thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+
+#include "tapegrad/aten/record/recorder.h"
+
+namespace tapegrad::record {
+
+// The bytes of one storage.
+struct Slot {
+  enum class Kind : uint8_t {
+    Weight,     // was there before the step: stays where it is
+    Feed,       // of an argument of the step: elsewhere in each call
+    Result,     // made by the step, and there after it
+    Temporary,  // made by the step, and gone at its end
+  };
+  Kind kind = Kind::Weight;
+  weak_intrusive_ptr<StorageImpl> seen;  // what it was recorded with
+  Storage real;                          // of a weight; of a result while a replay runs
+  Storage own;                           // what the recording's tensors lie on; owns no bytes
+  char* recorded = nullptr;              // where the bytes were
+  size_t nbytes = 0;
+  int feed = -1;                     // which of the feeds
+  const StorageImpl* fed = nullptr;  // what that one was recorded with, an address only
+  bool born = false;                 // made while the step ran
+  bool written = false;              // by a recorded call
+  int first = -1, last = -1;         // calls that use it
+  std::vector<char>
+      initial;  // what was there before the first call that reads it, where none has written it: made by the host
+  std::vector<std::pair<char**, ptrdiff_t>> pointers;  // what points into it, beside the tensors, and by how many bytes
+};
+
+// What a call does with a slot: bytes [begin, end) of it, from `offset` on. slot -1: a number of the call's own.
+struct Use {
+  int slot = -1;
+  ptrdiff_t offset = 0, begin = 0, end = 0;
+  bool written = false;
+};
+
+// An argument's value, owned. Spans point into the same object, which is not moved.
+struct ListValue {
+  std::vector<Tensor> tensors;
+  TensorSpan span;
+};
+struct IntsValue {
+  DimVector values;
+  IntSpan span;
+  OptionalInts optional;
+};
+struct FloatsValue {
+  std::vector<double> values;
+  std::span<const double> span;
+};
+struct TextValue {
+  std::string values;
+  std::string_view span;
+  std::optional<std::string_view> optional;
+};
+using Value = std::variant<std::monostate, Tensor, Operand, ListValue, IntsValue, FloatsValue, TextValue, Scalar,
+                           std::optional<Scalar>, int64_t, std::optional<int64_t>, double, std::optional<double>, bool,
+                           std::optional<bool>, std::optional<std::vector<double>>, DType, std::optional<DType>,
+                           std::optional<Device>, std::optional<MemoryFormat>, GeneratorPtr, PhiloxState>;
+
+// The numbers of a random call come from the generator anew in each replay.
+struct Draw {
+  intrusive_ptr<Generator> generator;
+  uint64_t n = 0;
+  PhiloxState state;
+};
+
+struct Call {
+  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Allocate, Restore };
+  Kind kind = Kind::Kernel;
+  const OperatorEntry* entry = nullptr;
+  AnyKernel kernel = nullptr;
+  std::vector<Use> uses;
+  // Kernel
+  dispatch::Invoke invoke = nullptr;
+  std::vector<dispatch::Argument> arguments;
+  std::unique_ptr<Value[]> values;
+  std::optional<Draw> draw;
+  size_t philox = 0;  // the argument with its numbers
+  // Pointwise, Reduce
+  std::unique_ptr<pointwise::Iterator> pointwise;
+  std::unique_ptr<reduce::Iterator> reduce;
+  std::vector<Tensor> numbers;  // operands that were numbers
+  // Gradient: the leaf's `.grad` becomes `grad`, or undefined
+  Tensor leaf, grad;
+  bool replaces = false;  // an older gradient; else that one is added to
+  // Host: code above the kernels that is called in each replay
+  std::function<void()> host;
+  std::string name;
+  std::vector<const void*> key;  // equal for equal calls
+  int slot = -1;                 // Allocate, Restore
+};
+
+// A tensor that the step gives back.
+struct Output {
+  int slot = -1;
+  Tensor tensor;  // over the slot's own storage
+  Tensor same;    // one that was there before the step is given back itself
+  bool needs_grad = false;
+};
+
+// What an argument of the step must be like in a replay.
+struct FeedGeometry {
+  DType dtype;
+  DimVector sizes, strides;
+  ptrdiff_t offset;  // of its first element in the slot, in bytes
+  ptrdiff_t end;     // of its last one
+  int slot;
+};
+
+// The state of a leaf's gradient before the step that the recorded calls count on: there is none, or there is one;
+// where they read or write it, that on this storage.
+struct KnownGradient {
+  Tensor leaf;
+  bool defined;
+  const StorageImpl* storage;
+};
+
+class TG_API Recording {
+ public:
+  std::vector<Slot> slots;
+  std::vector<Call> calls;
+  std::vector<Output> outputs;
+  std::vector<KnownGradient> gradients;
+  std::vector<Tensor> leaves;  // whose gradient the step sets
+  std::vector<FeedGeometry> feeds;
+  std::string reason;  // why it cannot be replayed; empty: it can
+
+  // What is different from an earlier run of the step; empty: nothing. Settles which results are made anew in each run.
+  std::string compare(const Recording& earlier);
+};
+
+// Records what this thread calls from its construction until finish() or its end.
+class TG_API Recorder {
+ public:
+  explicit Recorder(TensorSpan feeds);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // Ends it. `outputs`: the tensors that the step gives back, which the caller still holds; `nodes`: their nodes on the
+  // tape, or null.
+  std::unique_ptr<Recording> finish(TensorSpan outputs, std::span<const void* const> nodes);
+  void refuse(std::string reason);  // the first reason counts
+
+ private:
+  friend struct Access;
+  void stop() noexcept;
+  std::unique_ptr<Recording> recording_;
+  std::unordered_map<const StorageImpl*, int> slot_of_;
+  std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> born_;
+  std::unordered_set<const void*> nodes_run_;
+  std::optional<Draw> pending_;
+  bool running_ = false, host_called_ = false;
+};
+
+// Runs code that is not recorded but called again in each replay, at its turn: a step of an optimizer. Outside of a
+// recording it is just run.
+TG_API void host_call(std::string name, std::vector<const void*> key, std::function<void()> run);
+// " at train.py:31", the line of the program that runs; set by the bindings.
+TG_API extern std::string (*describe_line)();
+// Why the step that this thread records cannot be replayed; nothing outside of a recording.
+TG_API void refuse(std::string reason);
+
+}  // namespace tapegrad::record

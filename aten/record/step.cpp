@@ -1,0 +1,228 @@
+#include "tapegrad/aten/record/step.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tapegrad/aten/dispatch/function.h"
+#include "tapegrad/aten/functions_pointwise.h"
+
+namespace tapegrad::record {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t rounded(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Offsets of buffers that live from `first` to `last`, so that no two that live at the same time share a byte: the
+// largest first, each at the lowest offset that is free. Returns the bytes in all.
+size_t place_all(std::vector<Slot*> slots, std::vector<size_t>& offsets) {
+  std::vector<size_t> order(slots.size()), placed;
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slots[a]->nbytes > slots[b]->nbytes; });
+  offsets.assign(slots.size(), 0);
+  size_t total = 0;
+  std::vector<std::pair<size_t, size_t>> taken;
+  for (size_t i : order) {
+    taken.clear();
+    for (size_t k : placed)
+      if (slots[k]->first <= slots[i]->last && slots[i]->first <= slots[k]->last)
+        taken.emplace_back(offsets[k], offsets[k] + rounded(slots[k]->nbytes));
+    std::sort(taken.begin(), taken.end());
+    size_t at = 0;
+    const size_t n = rounded(slots[i]->nbytes);
+    for (const auto& [from, to] : taken) {
+      if (at + n <= from) break;
+      at = std::max(at, to);
+    }
+    offsets[i] = at;
+    total = std::max(total, at + n);
+    placed.push_back(i);
+  }
+  return total;
+}
+
+}  // namespace
+
+Step::Step(std::unique_ptr<Recording> recording) : recording_(std::move(recording)) {
+  TG_ASSERT(recording_->reason.empty());
+  plan();
+}
+
+void Step::plan() {
+  Recording& r = *recording_;
+  for (Call& call : r.calls) {
+    if (call.pointwise)
+      for (size_t k = 0; k < call.uses.size(); ++k)
+        if (const Use& use = call.uses[k]; use.slot >= 0)
+          r.slots[static_cast<size_t>(use.slot)].pointers.emplace_back(&call.pointwise->data[k], use.offset);
+    if (call.reduce) {
+      char** const addresses[] = {&call.reduce->output, const_cast<char**>(&call.reduce->input)};
+      for (size_t k = 0; k < 2; ++k)
+        if (const Use& use = call.uses[k]; use.slot >= 0)
+          r.slots[static_cast<size_t>(use.slot)].pointers.emplace_back(addresses[k], use.offset);
+    }
+  }
+  std::vector<Slot*> temporaries;
+  std::vector<std::vector<int>> before(r.calls.size() + 1);  // slots to prepare before each call
+  for (size_t i = 0; i < r.slots.size(); ++i) {
+    Slot& slot = r.slots[i];
+    const auto first = std::min(static_cast<size_t>(std::max(slot.first, 0)), r.calls.size());
+    switch (slot.kind) {
+      case Slot::Kind::Weight:
+        weights_.insert(slot.real.get());
+        if (slot.written) written_.push_back(static_cast<int>(i));
+        place(slot, static_cast<char*>(slot.real->data()));
+        break;
+      case Slot::Kind::Temporary:
+        temporaries.push_back(&slot);
+        if (!slot.initial.empty()) before[first].push_back(static_cast<int>(i));
+        break;
+      case Slot::Kind::Result:
+        results_.push_back(static_cast<int>(i));
+        before[first].push_back(static_cast<int>(i));
+        break;
+      case Slot::Kind::Feed:
+        break;
+    }
+  }
+  std::vector<size_t> offsets;
+  planned_ = place_all(temporaries, offsets);
+  arena_ = allocate_storage(planned_ + kAlignment, Device());
+  auto start = (reinterpret_cast<uintptr_t>(arena_->data()) + kAlignment - 1) / kAlignment * kAlignment;
+  for (size_t i = 0; i < temporaries.size(); ++i) place(*temporaries[i], reinterpret_cast<char*>(start) + offsets[i]);
+
+  std::vector<Call> calls;
+  calls.reserve(r.calls.size() + results_.size());
+  for (size_t i = 0; i <= r.calls.size(); ++i) {
+    for (int slot : before[i]) {
+      Call& made = calls.emplace_back();
+      made.kind =
+          r.slots[static_cast<size_t>(slot)].kind == Slot::Kind::Result ? Call::Kind::Allocate : Call::Kind::Restore;
+      made.slot = slot;
+    }
+    if (i < r.calls.size()) calls.push_back(std::move(r.calls[i]));
+  }
+  r.calls = std::move(calls);
+}
+
+void Step::place(Slot& slot, char* at) noexcept {
+  slot.own->replace(at, slot.nbytes, nullptr, nullptr);
+  for (const auto& [pointer, offset] : slot.pointers) *pointer = at + offset;
+}
+
+void Step::scribble(int byte) noexcept { std::memset(arena_->data(), byte, arena_->nbytes()); }
+
+const char* Step::refuses(TensorSpan feeds) const noexcept {
+  const Recording& r = *recording_;
+  if (feeds.size() != r.feeds.size()) return "another number of arguments";
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const TensorImpl& t = *feeds[i].impl();
+    const FeedGeometry& f = r.feeds[i];
+    if (t.dtype() != f.dtype || !t.device().is_cpu() || !(t.sizes() == IntSpan(f.sizes)) ||
+        !(t.strides() == IntSpan(f.strides)))
+      return "an argument has another shape, dtype or device";
+    if (t.needs_grad()) return "an argument needs a gradient";
+    const StorageImpl* storage = t.storage().get();
+    if (weights_.contains(storage)) return "an argument shares memory with a tensor of the program";
+    for (size_t k = 0; k < i; ++k) {
+      const bool shared = feeds[k].impl()->storage().get() == storage;
+      if (shared != (r.feeds[k].slot == f.slot)) return "arguments share memory, or do no longer";
+      if (shared && t.offset() * static_cast<int64_t>(t.itemsize()) -
+                            feeds[k].impl()->offset() * static_cast<int64_t>(feeds[k].itemsize()) !=
+                        f.offset - r.feeds[k].offset)
+        return "arguments share memory in another way";
+    }
+  }
+  for (const KnownGradient& g : r.gradients) {
+    const Tensor grad = g.leaf.grad();
+    if (grad.defined() != g.defined || (g.storage != nullptr && grad.impl()->storage().get() != g.storage))
+      return "another gradient was there before it";
+  }
+  for (const Tensor& leaf : r.leaves)
+    if (!leaf.requires_grad()) return "a tensor does not need a gradient any more";
+  return nullptr;
+}
+
+Tensor Step::over_real(const Tensor& view, const Slot& slot) const {
+  return Tensor(make_intrusive<TensorImpl>(slot.real ? slot.real : slot.own, view.dtype(), view.sizes(),
+                                           view.impl()->strides(), view.impl()->offset()));
+}
+
+// A view of an argument.
+Tensor Step::over_feed(const Tensor& view, const Tensor& feed, int index) const {
+  const auto item = static_cast<ptrdiff_t>(view.itemsize()), from = static_cast<ptrdiff_t>(feed.itemsize());
+  const ptrdiff_t moved = feed.impl()->offset() * from - recording_->feeds[static_cast<size_t>(index)].offset;
+  TG_CHECK(moved % item == 0, Runtime, "recorded step: an argument begins at another byte than when it was recorded");
+  return Tensor(make_intrusive<TensorImpl>(feed.impl()->storage(), view.dtype(), view.sizes(), view.impl()->strides(),
+                                           view.impl()->offset() + moved / item));
+}
+
+void Step::run(Call& call) {
+  Recording& r = *recording_;
+  switch (call.kind) {
+    case Call::Kind::Pointwise:
+      return reinterpret_cast<pointwise::Kernel>(call.kernel)(*call.pointwise);
+    case Call::Kind::Reduce:
+      return reinterpret_cast<reduce::Kernel>(call.kernel)(*call.reduce);
+    case Call::Kind::Kernel: {
+      if (call.draw) std::get<PhiloxState>(call.values[call.philox]) = call.draw->generator->next(call.draw->n);
+      dispatch::Results none;
+      return call.invoke(call.kernel, call.arguments.data(), none);
+    }
+    case Call::Kind::Host:
+      return call.host();
+    case Call::Kind::Gradient: {
+      if (!call.grad.defined()) return call.leaf.set_grad({});
+      const Tensor made = over_real(call.grad, r.slots[static_cast<size_t>(call.uses[0].slot)]);
+      if (const Tensor old = call.leaf.grad(); TG_UNLIKELY(old.defined() && !call.replaces))
+        raw::add_(old, made);
+      else
+        call.leaf.set_grad(made);
+      return;
+    }
+    case Call::Kind::Allocate:
+    case Call::Kind::Restore: {
+      Slot& slot = r.slots[static_cast<size_t>(call.slot)];
+      if (call.kind == Call::Kind::Allocate) {
+        slot.real = allocate_storage(slot.nbytes, Device());
+        place(slot, static_cast<char*>(slot.real->data()));
+      }
+      if (!slot.initial.empty()) std::memcpy(slot.own->data(), slot.initial.data(), slot.nbytes);
+      return;
+    }
+  }
+}
+
+std::vector<Tensor> Step::replay(TensorSpan feeds) {
+  Recording& r = *recording_;
+  const NoGradGuard no_grad;
+  for (Slot& slot : r.slots) {
+    if (slot.kind != Slot::Kind::Feed) continue;
+    const auto feed = static_cast<size_t>(slot.feed);
+    place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[feed].offset);
+    if (slot.written) feeds[feed].impl()->bump_version("recorded step", 0);
+  }
+  for (int i : written_) r.slots[static_cast<size_t>(i)].real->version().bump({"recorded step", 0});
+  struct Release {  // what the step made belongs to its receivers
+    Step& step;
+    ~Release() {
+      for (int i : step.results_) step.recording_->slots[static_cast<size_t>(i)].real.reset();
+    }
+  } release{*this};
+  for (Call& call : r.calls) run(call);
+  std::vector<Tensor> results;
+  results.reserve(r.outputs.size());
+  for (const Output& out : r.outputs) {
+    const Slot& slot = r.slots[static_cast<size_t>(out.slot)];
+    if (out.same.defined())
+      results.push_back(out.same);
+    else if (slot.kind == Slot::Kind::Feed)
+      results.push_back(over_feed(out.tensor, feeds[static_cast<size_t>(slot.feed)], slot.feed));
+    else
+      results.push_back(over_real(out.tensor, slot));
+  }
+  return results;
+}
+
+}  // namespace tapegrad::record

@@ -1,0 +1,47 @@
+// A step: a recording that is replayed. Temporaries lie in one buffer, by a plan made once; results are allocated anew
+// in each replay, for their receivers keep them; weights stay where they are; arguments are where the caller has them.
+//
+// Not for two threads at once: claim() says whether another one is in it. Planning takes O(n^2) of n temporaries.
+#pragma once
+
+#include <atomic>
+
+#include "tapegrad/aten/record/recording.h"
+
+namespace tapegrad::record {
+
+class TG_API Step {
+ public:
+  explicit Step(std::unique_ptr<Recording> recording);
+
+  // Why these arguments are not those that were recorded, or null. Cheap: compares sizes, strides, dtypes and who
+  // shares memory with whom; and that the gradients of leaves are as the calls expect them.
+  const char* refuses(TensorSpan feeds) const noexcept;
+  // Runs the calls. Raises what a call raises; what came before it has happened then, as in an eager run.
+  std::vector<Tensor> replay(TensorSpan feeds);
+
+  const Recording& recording() const noexcept { return *recording_; }
+  size_t planned_bytes() const noexcept { return planned_; }
+  // Overwrites all temporaries: for tests that nothing is read which a replay has not written.
+  void scribble(int byte) noexcept;
+
+  // Holds the step for one thread, if it is free.
+  bool claim() noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
+  void leave() noexcept { busy_.store(false, std::memory_order_release); }
+
+ private:
+  void plan();
+  void place(Slot& slot, char* at) noexcept;
+  void run(Call& call);
+  Tensor over_feed(const Tensor& view, const Tensor& feed, int index) const;
+  Tensor over_real(const Tensor& view, const Slot& slot) const;
+
+  std::unique_ptr<Recording> recording_;
+  Storage arena_;
+  size_t planned_ = 0;
+  std::vector<int> results_, written_;  // slots
+  std::unordered_set<const StorageImpl*> weights_;
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace tapegrad::record

@@ -1,0 +1,146 @@
+#include "tapegrad/bindings/record/watch.h"
+
+#include "tapegrad/bindings/interpreter/errors.h"
+#include "tapegrad/bindings/record/tree.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+// A number that is another one after each change of the dictionary; 0 where CPython has none: then entries are
+// compared.
+uint64_t version_of([[maybe_unused]] PyObject* dict) noexcept {
+#if PY_VERSION_HEX < 0x030C0000
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#else
+  return 0;  // deprecated from 3.12 on
+#endif
+}
+
+// A type's version, valid as long as it and its bases are not changed; 0: it has none now. A look-up gives it one.
+unsigned int version_of_type(PyObject* type) {
+  auto* t = reinterpret_cast<PyTypeObject*>(type);
+  if (!(t->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
+    static PyObject* any = PyUnicode_InternFromString("__init__");
+    _PyType_Lookup(t, any);
+  }
+  return t->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? t->tp_version_tag : 0;
+}
+
+PyObject* lookup(PyObject* dict, PyObject* key) {
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (value == nullptr && PyErr_Occurred()) throw_python_error();
+  return value;
+}
+
+bool same(PyObject* a, PyObject* b) { return a == b || (a != nullptr && b != nullptr && same_value(a, b)); }
+
+std::string text_of(PyObject* o) {
+  PyRef text(PyObject_Str(o));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (utf8 == nullptr) PyErr_Clear();
+  return utf8 ? utf8 : "?";
+}
+
+template <class F>
+void for_items(PyObject* list, F&& f) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) f(PyList_GET_ITEM(list, i));
+}
+
+}  // namespace
+
+Watch::Watch(PyObject* dicts, PyObject* cells, PyObject* lists, PyObject* tensors, PyObject* types) {
+  for_items(dicts, [&](PyObject* pair) {
+    PyObject *dict = PyTuple_GET_ITEM(pair, 0), *keys = PyTuple_GET_ITEM(pair, 1);
+    DictWatch& w = dicts_.emplace_back(DictWatch{PyRef::borrow(dict), version_of(dict), keys == Py_None, {}});
+    if (w.all) {
+      PyObject *key, *value;
+      for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
+        w.entries.push_back({PyRef::borrow(key), PyRef::borrow(value)});
+    } else {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
+        PyObject* key = PyTuple_GET_ITEM(keys, i);
+        w.entries.push_back({PyRef::borrow(key), PyRef::borrow(lookup(dict, key))});
+      }
+    }
+  });
+  for_items(cells, [&](PyObject* cell) { cells_.push_back({PyRef::borrow(cell), PyRef::borrow(PyCell_GET(cell))}); });
+  for_items(lists, [&](PyObject* list) {
+    if (PyAnySet_Check(list)) {
+      sets_.push_back({PyRef::borrow(list), own(PyFrozenSet_New(list))});
+      return;
+    }
+    ListWatch& w = lists_.emplace_back(ListWatch{PyRef::borrow(list), {}});
+    for_items(list, [&](PyObject* item) { w.items.push_back(PyRef::borrow(item)); });
+  });
+  for_items(tensors, [&](PyObject* o) {
+    const Tensor& t = unwrap(o);
+    tensors_.push_back({PyRef::borrow(o), t.impl()->storage(), t.requires_grad()});
+  });
+  for_items(types, [&](PyObject* type) { types_.push_back({PyRef::borrow(type), version_of_type(type)}); });
+}
+
+std::string Watch::changed() {
+  for (DictWatch& w : dicts_) {
+    const uint64_t version = version_of(w.dict.get());
+    if (version != 0 && version == w.version) continue;
+    for (const Entry& e : w.entries)
+      if (!same(e.value.get(), lookup(w.dict.get(), e.key.get()))) return text_of(e.key.get());
+    if (w.all && static_cast<size_t>(PyDict_GET_SIZE(w.dict.get())) != w.entries.size())
+      return "a dictionary's entries";
+    w.version = version;
+  }
+  for (const CellWatch& w : cells_)
+    if (!same(w.value.get(), PyCell_GET(w.cell.get()))) return "a variable of an enclosing function";
+  for (const ListWatch& w : lists_) {
+    PyObject* list = w.list.get();
+    bool equal = static_cast<size_t>(PyList_GET_SIZE(list)) == w.items.size();
+    for (size_t i = 0; equal && i < w.items.size(); ++i)
+      equal = same(w.items[i].get(), PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i)));
+    if (!equal) return "a list's items";
+  }
+  for (const CellWatch& w : sets_) {
+    const int equal = PyObject_RichCompareBool(w.cell.get(), w.value.get(), Py_EQ);
+    check_status(equal);
+    if (equal == 0) return "a set's items";
+  }
+  for (const TensorWatch& w : tensors_) {
+    const Tensor& t = unwrap(w.object.get());
+    if (t.impl()->storage() != w.storage) return "the memory of a tensor";
+    if (t.requires_grad() != w.needs_grad) return "requires_grad of a tensor";
+  }
+  for (TypeWatch& w : types_)
+    if (const unsigned int version = version_of_type(w.type.get()); version == 0 || version != w.version)
+      return "the class " + std::string(reinterpret_cast<PyTypeObject*>(w.type.get())->tp_name);
+  return {};
+}
+
+bool Watch::holds(const StorageImpl* storage) const {
+  for (const TensorWatch& w : tensors_)
+    if (w.storage.get() == storage) return true;
+  return false;
+}
+
+int Watch::traverse(visitproc visit, void* arg) const {
+  for (const DictWatch& w : dicts_) {
+    Py_VISIT(w.dict.get());
+    for (const Entry& e : w.entries) {
+      Py_VISIT(e.key.get());
+      Py_VISIT(e.value.get());
+    }
+  }
+  for (const auto* pairs : {&cells_, &sets_})
+    for (const CellWatch& w : *pairs) {
+      Py_VISIT(w.cell.get());
+      Py_VISIT(w.value.get());
+    }
+  for (const ListWatch& w : lists_) {
+    Py_VISIT(w.list.get());
+    for (const PyRef& item : w.items) Py_VISIT(item.get());
+  }
+  for (const TensorWatch& w : tensors_) Py_VISIT(w.object.get());
+  for (const TypeWatch& w : types_) Py_VISIT(w.type.get());
+  return 0;
+}
+
+}  // namespace tapegrad::python

@@ -1,0 +1,32 @@
+"""Recorded steps: a function of tensors runs eagerly, is recorded while it runs, and from then on its calls of kernels are
+replayed without Python, dispatch, tape and allocation of what it needs in between. The same kernels run on the same numbers,
+so the results have eager's bits. `tapegrad.compile` is the same under PyTorch's name. See docs/recorded.md.
+
+    @tapegrad.record
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = loss_fn(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from ._compile import compile
+from ._step import RecordedStep, is_recording, logger, record, reset, stance
+
+__all__ = ["RecordedStep", "compile", "is_recording", "logger", "record", "reset", "stance"]
+
+
+class _Module(types.ModuleType):
+    """`tapegrad.record` is a module and a decorator."""
+
+    def __call__(self, function=None, **options):
+        return record(function, **options)
+
+
+sys.modules[__name__].__class__ = _Module

@@ -1,0 +1,185 @@
+"""RecordedStep: when a call is recorded, compared, replayed or left to run eagerly."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import threading
+import types
+import weakref
+
+from .. import _C, is_grad_enabled
+from ._watch import Observer, watch
+
+logger = logging.getLogger("tapegrad.record")
+
+_thread = threading.local()
+
+# How often a step is recorded without a replay to show for it, until it is left to run eagerly.
+_TRIES = 4
+
+
+_all: weakref.WeakSet = weakref.WeakSet()
+_stance = ["default"]  # or "force_eager"
+
+
+def reset() -> None:
+    """Forgets the plans of all recorded functions."""
+    for step in list(_all):
+        step.reset()
+
+
+def stance(name: str | None = None) -> str:
+    """Sets what recorded functions do from now on, where given: "default", or "force_eager", all run eagerly. Returns the former one."""
+    before = _stance[0]
+    if name is not None:
+        _stance[0] = name
+    return before
+
+
+def is_recording() -> bool:
+    """Whether this thread runs a step that is being recorded."""
+    return getattr(_thread, "recording", False)
+
+
+class RecordedStep:
+    """A function whose calls are replayed once two recordings of it were equal.
+
+    Called like the function. A call with other sizes, dtypes or values of arguments that are no tensors is recorded anew; up to 16
+    plans are kept. What cannot be replayed runs eagerly, and the logger "tapegrad.record" says why, once for each reason; with
+    `fullgraph` that raises RuntimeError instead, after the call. `pure=True` promises that the function has no effect outside of
+    tensors and reads no clock, file or random module: calls that are not known are allowed then.
+    """
+
+    def __init__(self, function, *, pure: bool = False, fullgraph: bool = False, name: str | None = None) -> None:
+        if not callable(function):
+            raise TypeError(f"record: expected a function: got {type(function).__name__}")
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.pure = pure
+        self.fullgraph = fullgraph
+        self.name = name or getattr(function, "__qualname__", type(function).__name__)
+        self._replays = _C._Replays()
+        self._run = self._replays.run
+        self._pending: list = []  # recordings that wait for a second one, with what they watch
+        self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
+        self._reasons: set[str] = set()
+        _all.add(self)
+
+    def __call__(self, *args, **kwargs):
+        result = self._run((args, kwargs)) if _stance[0] == "default" else NotImplemented
+        return self._eager(args, kwargs) if result is NotImplemented else result
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self):
+        return functools.partial(RecordedStep, pure=self.pure, fullgraph=self.fullgraph, name=self.name), (self.function,)
+
+    def __repr__(self) -> str:
+        return f"RecordedStep({self.name}: {len(self._replays.plans())} plans)"
+
+    def reset(self) -> None:
+        """Forgets all plans and reasons: the next calls are recorded."""
+        self._replays.clear()
+        self._pending.clear()
+        self._tries.clear()
+        self._reasons.clear()
+
+    def summary(self) -> str:
+        """Of each plan the calls, the bytes of its temporaries, and how often it was replayed; then the reasons against others."""
+        lines = [f"{self.name}: {calls} calls, {nbytes:,} bytes of temporaries, {replays} replays"
+                 for calls, nbytes, replays in self._replays.plans()]
+        return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
+
+    def _eager(self, args, kwargs):
+        grad = is_grad_enabled()
+        why = self._replays.reason
+        if is_recording() or _stance[0] != "default" or why in ("a mode is on", "busy") or self._tries.get(grad, 0) >= _TRIES:
+            return self.function(*args, **kwargs)
+        if sys.getprofile() is not None:
+            result = self.function(*args, **kwargs)
+            self._tell("a profiler of Python is on")
+            return result
+        if why.endswith("has changed"):
+            self._pending.clear()
+        if why not in ("", "audit") and not why.endswith("has changed"):
+            result = self.function(*args, **kwargs)
+            self._tell(why)
+            return result
+        return self._record(args, kwargs, grad, why == "audit")
+
+    def _record(self, args, kwargs, grad: bool, audit: bool):
+        self._pending = [(r, w) for r, w in self._pending if not w.changed()]
+        observer = Observer(self.pure)
+        recorder = _C._Recorder(args, kwargs)
+        _thread.recording = True
+        try:
+            sys.setprofile(observer)
+            try:
+                result = self.function(*args, **kwargs)
+            finally:
+                sys.setprofile(None)
+            if observer.reason:
+                recorder.refuse(observer.reason)
+            recording = recorder.finish(result)
+        finally:
+            _thread.recording = False
+            recorder.stop()
+        if audit:
+            if difference := self._replays.audit(recording):
+                self._failed(grad, f"an audit found that it does something else than before: {difference}")
+            return result
+        reason = self._compare(recording, observer)
+        if result is NotImplemented:
+            reason = "it returns NotImplemented"
+        if reason is None:
+            self._tries[grad] = 0
+        elif reason:
+            self._failed(grad, reason)
+        return result
+
+    def _compare(self, recording, observer):
+        """None: the recording has become a plan; "": it waits for another one; else why it cannot."""
+        if recording.reason:
+            return recording.reason
+        watched = watch(self.function, observer, recording.objects())
+        if isinstance(watched, str):
+            return watched
+        if watched.holds(recording):
+            return "an argument shares memory with a tensor that the function reads from elsewhere"
+        for i, (earlier, before) in enumerate(self._pending):
+            if not recording.same_arguments(earlier):
+                continue
+            changed = before.changed()
+            reason = f"it changes {changed}, outside of tensors" if changed else recording.difference(earlier)
+            if reason:
+                self._pending[i] = recording, watched
+                return reason
+            del self._pending[i]
+            self._replays.add(recording, watched)
+            return None
+        self._pending = [*self._pending[-3:], (recording, watched)]
+        return ""
+
+    def _failed(self, grad: bool, reason: str) -> None:
+        self._tries[grad] = _TRIES if reason.startswith("its result needs a gradient") else self._tries.get(grad, 0) + 1
+        # The first run often differs: it makes state, fills caches.
+        if self._tries[grad] > 1 or self.fullgraph:
+            self._tell(reason)
+
+    def _tell(self, reason: str) -> None:
+        if reason in self._reasons:
+            return
+        self._reasons.add(reason)
+        if self.fullgraph:
+            raise RuntimeError(f"{self.name}: cannot be replayed: {reason}")
+        logger.warning("%s: runs eagerly: %s", self.name, reason)
+
+
+def record(function=None, *, pure: bool = False, fullgraph: bool = False, name: str | None = None):
+    """A decorator that records a function of tensors and replays it: see RecordedStep."""
+    if function is None:
+        return functools.partial(record, pure=pure, fullgraph=fullgraph, name=name)
+    return RecordedStep(function, pure=pure, fullgraph=fullgraph, name=name)

@@ -1,0 +1,229 @@
+"""What a recorded function reads of Python's state: found while it runs, compared before each replay.
+
+Observer is a profile function: it notes which functions outside of the package run, and calls of native functions that may have
+an effect or read what changes by itself. `watch` walks from the function over what the code names (globals, variables of enclosing
+functions, attributes), and puts dictionaries, lists, tensors and classes into a native `_Watch`."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import random
+import site
+import sys
+import sysconfig
+import types
+from pathlib import Path
+
+from .. import _C, Tensor
+
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_INSTALLED = tuple({str(Path(p)) + os.sep for p in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
+                                                    sysconfig.get_paths()["platlib"], *site.getsitepackages())})
+_MOST_OBJECTS = 20_000
+_VALUES = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), slice, range, enum.Enum, type(NotImplemented))
+
+# Native functions that neither have an effect outside of their arguments nor read what changes by itself.
+_KNOWN_BUILTINS = frozenset(
+    "abs all any ascii bin bool callable chr delattr dir divmod enumerate filter format getattr hasattr hash hex id isinstance issubclass iter len "
+    "locals max min next oct ord pow repr reversed round setattr sorted sum vars zip __build_class__ __import__".split())
+_KNOWN_MODULES = frozenset(["math", "cmath", "operator", "_operator", "itertools", "functools", "_functools", "collections", "_collections", "copy",
+                            "_abc", "_struct", "_weakref", "types", "numpy"])
+_CONTAINERS = (str, bytes, list, dict, tuple, set, frozenset, int, float, complex, bool, type, types.FunctionType, property, object().__class__)
+# Where native calls of the package itself would have an effect.
+_EFFECTS = frozenset(["time", "_io", "io", "random", "_random", "posix", "socket", "_socket", "select", "_posixsubprocess"])
+
+
+def _of_package(file: str) -> bool:
+    return file.startswith(_PACKAGE)
+
+
+class Observer:
+    """A profile function (sys.setprofile)."""
+
+    def __init__(self, pure: bool) -> None:
+        self.pure = pure
+        self.codes: dict = {}  # code -> its globals
+        self.reason = ""
+
+    def __call__(self, frame, event: str, arg) -> None:
+        if event == "call":
+            code = frame.f_code
+            if code not in self.codes and not _of_package(code.co_filename):
+                self.codes[code] = frame.f_globals
+        elif event == "c_call" and not self.reason and not self.pure:
+            self._native(frame, arg)
+
+    def _native(self, frame, function) -> None:
+        owner = getattr(function, "__self__", None)
+        module = getattr(function, "__module__", None) or ""
+        name = getattr(function, "__qualname__", repr(function))
+        if owner is sys and name in ("setprofile", "getprofile", "_getframe", "exc_info", "getrecursionlimit"):
+            return
+        if isinstance(owner, types.ModuleType):
+            module = owner.__name__
+        if _of_package(frame.f_code.co_filename):
+            effect = module in _EFFECTS or isinstance(owner, random.Random) or (module == "builtins" and name in ("print", "open", "input"))
+            if effect or type(owner).__module__ in ("_io", "socket"):
+                self._refuse(frame, name)
+            return
+        if module.startswith("tapegrad") or isinstance(owner, Tensor) or type(owner).__module__.startswith("tapegrad"):
+            return
+        if module == "builtins" and name in _KNOWN_BUILTINS or module in _KNOWN_MODULES:
+            return
+        if owner is not None and not isinstance(owner, types.ModuleType) and (
+                isinstance(owner, _CONTAINERS) and type(owner).__module__ in ("builtins", "collections") or isinstance(owner, type)):
+            return
+        self._refuse(frame, f"{module}.{name}" if module not in ("", "builtins") else name)
+
+    def _refuse(self, frame, name: str) -> None:
+        while frame.f_back is not None and _of_package(frame.f_code.co_filename):
+            frame = frame.f_back
+        self.reason = f"it calls {name} at {frame.f_code.co_filename}:{frame.f_lineno}, which may have an effect or read what changes"
+
+
+class _Refused(Exception):
+    """Why the state cannot be watched."""
+
+
+class _Walk:
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+        self.dicts: list = []
+        self.cells: list = []
+        self.lists: list = []
+        self.tensors: list = []
+        self.types: list = []
+        self.seen: dict[int, object] = {}  # by id, kept alive
+        self.waiting: list = []
+
+    def run(self) -> None:
+        while self.waiting:
+            self._visit(*self.waiting.pop())
+
+    def add(self, value, path: str) -> None:
+        if isinstance(value, _VALUES) or id(value) in self.seen:
+            return
+        if len(self.seen) >= _MOST_OBJECTS:
+            raise _Refused(f"it reads more than {_MOST_OBJECTS} objects of the program")
+        self.seen[id(value)] = value
+        self.waiting.append((value, path))
+
+    def add_dict(self, values: dict, path: str, keys=None) -> None:
+        present = None if keys is None else tuple(k for k in keys if k in values)
+        self.dicts.append((values, present))
+        for key in values if present is None else present:
+            self.add(values[key], f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]")
+
+    def add_class(self, cls: type, path: str) -> None:
+        for base in cls.__mro__:
+            if base.__module__ == "builtins" or base.__module__.split(".")[0] == "tapegrad" or id(base) in self.seen:
+                continue
+            self.seen[id(base)] = base
+            self.types.append(base)
+            for name, value in vars(base).items():
+                if name in self.names and not name.startswith("__"):
+                    self.add(value, f"{path}.{name}")
+
+    def _visit(self, value, path: str) -> None:
+        cls = type(value)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            if getattr(value, "__dict__", None) and cls.__module__.split(".")[0] != "tapegrad":
+                self.add_dict(value.__dict__, path, self.names)
+        elif isinstance(value, types.ModuleType):
+            file = getattr(value, "__file__", None)
+            if file and not _of_package(file) and not file.startswith(_INSTALLED):
+                self.add_dict(vars(value), path, self.names)
+        elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, staticmethod, classmethod, property)):
+            self._function(value, path)
+        elif isinstance(value, type):
+            self.add_class(value, path)
+        elif isinstance(value, dict):
+            self.add_dict(value, path)
+        elif isinstance(value, list):
+            self.lists.append(value)
+            for i, item in enumerate(value):
+                self.add(item, f"{path}[{i}]")
+        elif isinstance(value, set):
+            self.lists.append(value)
+            for item in value:
+                self.add(item, f"an item of {path}")
+        elif isinstance(value, (tuple, frozenset)):
+            for i, item in enumerate(value):
+                self.add(item, f"{path}[{i}]")
+        elif isinstance(value, types.BuiltinFunctionType):
+            if not isinstance(value.__self__, (types.ModuleType, type(None))):
+                self.add(value.__self__, path)
+        else:
+            self._object(value, cls, path)
+
+    def _function(self, value, path: str) -> None:
+        if isinstance(value, types.MethodType):
+            self.add(value.__self__, path)
+            self.add(value.__func__, path)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, value.args, value.keywords):
+                self.add(part, path)
+        elif isinstance(value, property):
+            for part in (value.fget, value.fset):
+                self.add(part, path)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.add(value.__func__, path)
+        elif not _of_package(value.__code__.co_filename):
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+                try:
+                    content = cell.cell_contents
+                except ValueError:
+                    continue
+                self.cells.append(cell)
+                self.add(content, name)
+            for default in [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]:
+                self.add(default, path)
+
+    def _object(self, value, cls: type, path: str) -> None:
+        if hasattr(value, "_parameters") and hasattr(value, "_modules"):  # an nn.Module, all of it
+            self.add_class(cls, path)
+            self.add_dict(value.__dict__, path)
+            return
+        own = cls.__module__.split(".")[0]
+        if own == "tapegrad":
+            if hasattr(value, "param_groups") and "param_groups" in self.names:
+                self.add(value.param_groups, path + ".param_groups")
+            elif not hasattr(value, "param_groups") and getattr(value, "__dict__", None):
+                self.add_dict(value.__dict__, path, self.names)
+            return
+        if own == "numpy" and hasattr(value, "item") and not hasattr(value, "__setitem__"):
+            return  # one number
+        if "__dict__" not in dir(value) or isinstance(value, types.GeneratorType):
+            if any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write")) or getattr(cls, "__slots__", None):
+                raise _Refused(f"{path} is a {cls.__name__}, whose changes cannot be seen")
+            return
+        self.add_class(cls, path)
+        self.add_dict(value.__dict__, path, self.names)
+
+
+def watch(function, observer: Observer, objects: list):
+    """A `_Watch` over what the function and the code that it ran read, or a text that says why there can be none."""
+    names: set[str] = set()
+    for code in observer.codes:
+        names.update(code.co_names, code.co_freevars, (c for c in code.co_consts if isinstance(c, str) and c.isidentifier()))
+    walk = _Walk(names)
+    try:
+        walk.add(function, getattr(function, "__name__", "function"))
+        for value in objects:
+            walk.add(value, "an argument")
+        read: dict[int, tuple] = {}
+        for code, variables in observer.codes.items():
+            _, known = read.setdefault(id(variables), (variables, set()))
+            known.update(code.co_names)
+        for variables, known in read.values():
+            file = variables.get("__file__") or ""
+            if file.startswith(_INSTALLED):
+                continue
+            walk.add_dict(variables, variables.get("__name__", "globals"), sorted(known))
+        walk.run()
+    except _Refused as refused:
+        return str(refused)
+    return _C._Watch(walk.dicts, walk.cells, walk.lists, walk.tensors, walk.types)
