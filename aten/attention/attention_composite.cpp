@@ -116,7 +116,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   Tensor kept;
   const double kept_scale = dropout_p < 1 ? 1 / (1 - dropout_p) : 0;
   if (dropout_p > 0 && q.numel() > 0)
-    kept = _bernoulli_p(expand(empty({1}, DType::bool_, query.device()), {q.size(0), q.size(1), rows, k.size(2)}),
+    kept = _bernoulli_p(expand(zeros({1}, DType::bool_, query.device()), {q.size(0), q.size(1), rows, k.size(2)}),
                         1 - dropout_p);
   Tensor out = mask.defined() && mask.requires_grad() && grad_enabled()
                    ? _attention_plain(q, k, v, mask, is_causal, factor, kept, kept_scale)

@@ -61,7 +61,11 @@ class Comparison {
     if (x.kind != y.kind || x.feed != y.feed || x.born != y.born || x.written != y.written) return "other tensors";
     if (x.kind == Slot::Kind::Weight && x.real != y.real) return "it uses another tensor in the place of one";
     if (x.kind != Slot::Kind::Feed && x.nbytes != y.nbytes) return "tensors of other sizes";
-    if (x.initial != y.initial) return "a tensor that the program made has other values: pass it as an argument";
+    if (x.initial != y.initial) {
+      const size_t first = static_cast<size_t>(std::max(y.first, 0));
+      return fmt::format("a tensor that the program made, which {} reads, has other values: pass it as an argument",
+                         first < b_.calls.size() ? name_of(b_.calls[first]) : "nobody");
+    }
     return {};
   }
   bool use(const Use& x, const Use& y) const {

@@ -107,6 +107,7 @@ struct Access {
     const StorageImpl* storage = grad.defined() ? grad.impl()->storage().get() : nullptr;
     const bool ours = std::any_of(r.leaves.begin(), r.leaves.end(), [&](const Tensor& t) { return t.is_same(leaf); });
     if (known) {
+      if (grad.defined()) now().kept_.emplace_back(grad.impl()->storage());
       if (!ours && !now().host_called_) r.gradients.push_back({leaf, storage != nullptr, storage});
       return;
     }

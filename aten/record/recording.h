@@ -115,6 +115,9 @@ struct Output {
 
 // What an argument of the step must be like in a replay.
 struct FeedGeometry {
+  bool operator==(const FeedGeometry& o) const {
+    return dtype == o.dtype && sizes == o.sizes && strides == o.strides && slot == o.slot;
+  }
   DType dtype;
   DimVector sizes, strides;
   ptrdiff_t offset;  // of its first element in the slot, in bytes
@@ -163,6 +166,7 @@ class TG_API Recorder {
   std::unique_ptr<Recording> recording_;
   std::unordered_map<const StorageImpl*, int> slot_of_;
   std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> born_;
+  std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
   std::unordered_set<const void*> nodes_run_;
   std::optional<Draw> pending_;
   bool running_ = false, host_called_ = false;

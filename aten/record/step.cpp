@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+ptrdiff_t first_byte(const TensorImpl& t) { return t.offset() * static_cast<ptrdiff_t>(t.itemsize()); }
+
 size_t rounded(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Offsets of buffers that live from `first` to `last`, so that no two that live at the same time share a byte: the
@@ -113,27 +115,28 @@ void Step::place(Slot& slot, char* at) noexcept {
 
 void Step::scribble(int byte) noexcept { std::memset(arena_->data(), byte, arena_->nbytes()); }
 
-const char* Step::refuses(TensorSpan feeds) const noexcept {
+bool Step::fits(TensorSpan feeds) const noexcept {
   const Recording& r = *recording_;
-  if (feeds.size() != r.feeds.size()) return "another number of arguments";
+  if (feeds.size() != r.feeds.size()) return false;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const TensorImpl& t = *feeds[i].impl();
     const FeedGeometry& f = r.feeds[i];
-    if (t.dtype() != f.dtype || !t.device().is_cpu() || !(t.sizes() == IntSpan(f.sizes)) ||
-        !(t.strides() == IntSpan(f.strides)))
-      return "an argument has another shape, dtype or device";
-    if (t.needs_grad()) return "an argument needs a gradient";
     const StorageImpl* storage = t.storage().get();
-    if (weights_.contains(storage)) return "an argument shares memory with a tensor of the program";
+    if (t.dtype() != f.dtype || !t.device().is_cpu() || !(t.sizes() == IntSpan(f.sizes)) ||
+        !(t.strides() == IntSpan(f.strides)) || t.needs_grad() || weights_.contains(storage))
+      return false;
     for (size_t k = 0; k < i; ++k) {
-      const bool shared = feeds[k].impl()->storage().get() == storage;
-      if (shared != (r.feeds[k].slot == f.slot)) return "arguments share memory, or do no longer";
-      if (shared && t.offset() * static_cast<int64_t>(t.itemsize()) -
-                            feeds[k].impl()->offset() * static_cast<int64_t>(feeds[k].itemsize()) !=
-                        f.offset - r.feeds[k].offset)
-        return "arguments share memory in another way";
+      const TensorImpl& other = *feeds[k].impl();
+      const bool shared = other.storage().get() == storage;
+      if (shared != (r.feeds[k].slot == f.slot)) return false;
+      if (shared && first_byte(t) - first_byte(other) != f.offset - r.feeds[k].offset) return false;
     }
   }
+  return true;
+}
+
+const char* Step::refuses() const noexcept {
+  const Recording& r = *recording_;
   for (const KnownGradient& g : r.gradients) {
     const Tensor grad = g.leaf.grad();
     if (grad.defined() != g.defined || (g.storage != nullptr && grad.impl()->storage().get() != g.storage))

@@ -14,9 +14,10 @@ class TG_API Step {
  public:
   explicit Step(std::unique_ptr<Recording> recording);
 
-  // Why these arguments are not those that were recorded, or null. Cheap: compares sizes, strides, dtypes and who
-  // shares memory with whom; and that the gradients of leaves are as the calls expect them.
-  const char* refuses(TensorSpan feeds) const noexcept;
+  // Whether the arguments are like those that were recorded: sizes, strides, dtypes, and which of them share memory.
+  bool fits(TensorSpan feeds) const noexcept;
+  // Why it cannot be replayed now, or null: the gradients of leaves are not as the calls expect them.
+  const char* refuses() const noexcept;
   // Runs the calls. Raises what a call raises; what came before it has happened then, as in an eager run.
   std::vector<Tensor> replay(TensorSpan feeds);
 

@@ -440,8 +440,9 @@ PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     Py_RETURN_NONE;
   }
   if (!found_inf.empty()) record::refuse("a step that depends on found_inf");
+  const bool bound_method = fallback != nullptr && PyMethod_Check(fallback);  // another object in each call
   record::host_call(
-      kOp, {&bound, args[1], args[2], fallback},
+      kOp, {&bound, args[1], args[2], bound_method ? PyMethod_GET_FUNCTION(fallback) : fallback},
       [step, groups = share(args[1]), states = share(args[2]), sparse = fallback ? share(fallback) : nullptr] {
         const GilGuard gil;
         const NoGradGuard no_grad;

@@ -164,7 +164,7 @@ PyObject* recording_difference(PyObject* self, PyObject* other) {
 PyObject* recording_same_arguments(PyObject* self, PyObject* other) {
   TG_PY_TRY
   const RecordingObject &a = recording_of(self), &b = recording_of(other);
-  return PyBool_FromLong(a.settings == b.settings && a.arguments == b.arguments);
+  return PyBool_FromLong(a.settings == b.settings && a.arguments == b.arguments && a.recording->feeds == b.recording->feeds);
   TG_PY_CATCH
 }
 
@@ -243,7 +243,8 @@ bool fits(Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vect
   why.clear();
   if (!(plan.settings == Settings{}) || !plan.arguments.matches(args, objects)) return false;
   feeds = unwrapped(objects);
-  if (const char* refusal = plan.step.refuses(feeds)) {
+  if (!plan.step.fits(feeds)) return false;
+  if (const char* refusal = plan.step.refuses()) {
     why = refusal;
     return false;
   }
@@ -324,7 +325,9 @@ PyObject* replays_audit(PyObject* self, PyObject* object) {
   auto& replays = unbox<Replays>(self);
   RecordingObject& now = recording_of(object);
   for (auto plan = replays.plans.begin(); plan != replays.plans.end(); ++plan) {
-    if (!(plan->settings == now.settings && plan->arguments == now.arguments)) continue;
+    if (!(plan->settings == now.settings && plan->arguments == now.arguments &&
+          plan->step.recording().feeds == now.recording->feeds))
+      continue;
     std::string what =
         now.reason.empty() ? difference_of(now, plan->step.recording(), plan->arguments, plan->result) : now.reason;
     if (!what.empty()) replays.plans.erase(plan);

@@ -11,11 +11,17 @@ namespace {
 
 constexpr int kMaxDepth = 32;
 
+bool has(PyObject* o, const char* name) {
+  PyRef found(PyObject_GetAttrString(o, name));
+  if (!found) PyErr_Clear();
+  return static_cast<bool>(found);
+}
+
+// One of collections.namedtuple, or a structure such as operators return.
 bool is_named_tuple(PyObject* o) {
   if (!PyTuple_Check(o) || PyTuple_CheckExact(o)) return false;
-  PyRef fields(PyObject_GetAttrString(as_object(Py_TYPE(o)), "_fields"));
-  if (!fields) PyErr_Clear();
-  return static_cast<bool>(fields);
+  PyObject* type = as_object(Py_TYPE(o));
+  return has(type, "_make") || has(type, "n_sequence_fields");
 }
 
 }  // namespace
@@ -160,7 +166,9 @@ PyRef Tree::build(size_t& at, size_t& next, const std::vector<PyRef>& tensors,
       return new_tuple(node.n, [&](size_t) { return item(); });
     case Kind::Named: {
       const PyRef items = new_tuple(node.n, [&](size_t) { return item(); });
-      return own(PyObject_CallMethod(node.object.get(), "_make", "O", items.get()));
+      PyObject* type = node.object.get();
+      return own(has(type, "_make") ? PyObject_CallMethod(type, "_make", "(O)", items.get())
+                                    : PyObject_CallFunction(type, "(O)", items.get()));
     }
     case Kind::Dict: {
       PyRef dict = own(PyDict_New());

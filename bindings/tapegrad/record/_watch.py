@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .. import _C, Tensor
 
-_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_PACKAGE = tuple({str(path.parents[1]) + os.sep for path in (Path(__file__), Path(__file__).resolve())})
 _INSTALLED = tuple({str(Path(p)) + os.sep for p in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
                                                     sysconfig.get_paths()["platlib"], *site.getsitepackages())})
 _MOST_OBJECTS = 20_000
