@@ -17,6 +17,8 @@ class Comparison {
     for (size_t i = 0; i < std::min(before.size(), now.size()); ++i)
       if (std::string what = call(*before[i], *now[i]); !what.empty())
         return fmt::format("call {} of {} ({}): {}", i + 1, now.size(), name_of(*now[i]), what);
+    if (a_.two_parts != b_.two_parts || a_.first_outputs != b_.first_outputs || a_.first_feeds != b_.first_feeds)
+      return "it ran in other parts";
     if (before.size() != now.size()) return fmt::format("it made {} calls, {} before", now.size(), before.size());
     if (a_.slots.size() != b_.slots.size() || a_.outputs.size() != b_.outputs.size()) return "other results";
     for (size_t i = 0; i < a_.slots.size(); ++i)

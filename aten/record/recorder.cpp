@@ -56,6 +56,7 @@ struct Access {
     }
     slot.last = std::max(slot.last, call);
     slot.written |= written;
+    slot.written_second |= written && recording().two_parts;
     return use;
   }
 
@@ -342,7 +343,9 @@ void refuse(std::string reason) {
   if (active()) Access::refuse(std::move(reason));
 }
 
-Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>()) {
+Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>()) { start(feeds); }
+
+void Recorder::start(TensorSpan feeds) {
   TG_CHECK(current == nullptr, Runtime, "record: this thread is recording already");
   current = this;
   running_ = true;
@@ -352,12 +355,15 @@ Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>())
       continue;
     }
     const int known = static_cast<int>(recording_->slots.size());
-    const Use use = Access::use_of(t, t.data_ptr(), false);
+    const Use use = Access::use_of(t, t.data_ptr(), true);
     Slot& slot = recording_->slots[static_cast<size_t>(use.slot)];
+    slot.written = false;
     if (use.slot == known) {
       slot.kind = Slot::Kind::Feed;
       slot.feed = static_cast<int>(recording_->feeds.size());
       slot.fed = t.impl()->storage().get();
+    } else if (slot.kind != Slot::Kind::Feed) {
+      refuse("a gradient shares memory with a tensor of the step");
     }
     recording_->feeds.push_back(
         {t.dtype(), DimVector(t.sizes()), DimVector(t.impl()->strides()), use.begin, use.end, use.slot});
@@ -373,15 +379,26 @@ void Recorder::stop() noexcept {
   tapegrad::detail::modes &= ~static_cast<uint32_t>(kModeRecord);
 }
 
+void Recorder::pause(TensorSpan outputs) {
+  add_outputs(outputs);
+  Recording& r = *recording_;
+  r.two_parts = true;
+  r.first_calls = r.calls.size();
+  r.first_outputs = r.outputs.size();
+  r.first_feeds = r.feeds.size();
+  stop();
+}
+
+void Recorder::resume(TensorSpan feeds) { start(feeds); }
+
 void Recorder::refuse(std::string reason) {
   if (!recording_->reason.empty()) return;
   recording_->reason = std::move(reason);
   if (describe_line != nullptr) recording_->reason += describe_line();
 }
 
-std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const void* const> nodes) {
+void Recorder::add_outputs(TensorSpan outputs) {
   Recording& r = *recording_;
-  if (pending_) refuse("random numbers are drawn for something that is not recorded");
   for (const Tensor& t : outputs) {
     Output& out = r.outputs.emplace_back();
     if (!t.is_cpu()) {
@@ -392,14 +409,20 @@ std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const 
     Slot& slot = r.slots[static_cast<size_t>(out.slot)];
     out.needs_grad = t.requires_grad();
     out.tensor = Access::over_own(t, out.slot);
-    if (!slot.born) {
+    if (slot.born)
+      slot.kind = Slot::Kind::Result;
+    else
       out.same = t;
-      continue;
-    }
-    slot.kind = Slot::Kind::Result;
-    if (out.needs_grad && !nodes_run_.contains(nodes[static_cast<size_t>(r.outputs.size() - 1)]))
-      refuse("its result needs a gradient, and backward() is outside of it: record the whole step");
   }
+}
+
+std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const void* const> nodes) {
+  Recording& r = *recording_;
+  if (pending_) refuse("random numbers are drawn for something that is not recorded");
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].requires_grad() && !nodes_run_.contains(nodes[i]))
+      refuse("its result needs a gradient, and backward() is outside of it");
+  add_outputs(outputs);
   stop();
   for (const Call& call : r.calls)
     if (call.kind == Call::Kind::Gradient && call.grad.defined()) {

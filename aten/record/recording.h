@@ -35,6 +35,7 @@ struct Slot {
   const StorageImpl* fed = nullptr;  // what that one was recorded with, an address only
   bool born = false;                 // made while the step ran
   bool written = false;              // by a recorded call
+  bool written_second = false;       // in the second of two parts
   int first = -1, last = -1;         // calls that use it
   std::vector<char>
       initial;  // what was there before the first call that reads it, where none has written it: made by the host
@@ -133,6 +134,9 @@ struct KnownGradient {
   const StorageImpl* storage;
 };
 
+// Of a step in two parts (a forward pass whose backward pass comes later), `calls` up to first_calls, the first
+// first_outputs results and the first first_feeds arguments belong to the first one; the arguments of the second are
+// gradients.
 class TG_API Recording {
  public:
   std::vector<Slot> slots;
@@ -141,13 +145,16 @@ class TG_API Recording {
   std::vector<KnownGradient> gradients;
   std::vector<Tensor> leaves;  // whose gradient the step sets
   std::vector<FeedGeometry> feeds;
+  bool two_parts = false;
+  size_t first_calls = 0, first_outputs = 0, first_feeds = 0;
   std::string reason;  // why it cannot be replayed; empty: it can
 
   // What is different from an earlier run of the step; empty: nothing. Settles which results are made anew in each run.
   std::string compare(const Recording& earlier);
 };
 
-// Records what this thread calls from its construction until finish() or its end.
+// Records what this thread calls from its construction until finish() or its end. Between pause() and resume(), which
+// may be on another thread, nothing is recorded.
 class TG_API Recorder {
  public:
   explicit Recorder(TensorSpan feeds);
@@ -155,14 +162,19 @@ class TG_API Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Ends it. `outputs`: the tensors that the step gives back, which the caller still holds; `nodes`: their nodes on the
-  // tape, or null.
+  // Ends the first of two parts. `outputs`: the tensors that the step gives back, which the caller still holds.
+  void pause(TensorSpan outputs);
+  void resume(TensorSpan feeds);
+  // Ends it. `nodes`: those of the outputs on the tape, or null.
   std::unique_ptr<Recording> finish(TensorSpan outputs, std::span<const void* const> nodes);
   void refuse(std::string reason);  // the first reason counts
+  const std::string& reason() const noexcept { return recording_->reason; }
 
  private:
   friend struct Access;
+  void start(TensorSpan feeds);
   void stop() noexcept;
+  void add_outputs(TensorSpan outputs);
   std::unique_ptr<Recording> recording_;
   std::unordered_map<const StorageImpl*, int> slot_of_;
   std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> born_;

@@ -69,7 +69,13 @@ void Step::plan() {
   std::vector<std::vector<int>> before(r.calls.size() + 1);  // slots to prepare before each call
   for (size_t i = 0; i < r.slots.size(); ++i) {
     Slot& slot = r.slots[i];
-    const auto first = std::min(static_cast<size_t>(std::max(slot.first, 0)), r.calls.size());
+    auto first = std::min(static_cast<size_t>(std::max(slot.first, 0)), r.calls.size());
+    if (r.two_parts && first == r.first_calls)
+      for (size_t k = 0; k < r.first_outputs; ++k)
+        if (r.outputs[k].slot == static_cast<int>(i)) first = 0;  // made by the host, and a result of the first part
+    if (r.two_parts && slot.first < static_cast<int>(r.first_calls) && slot.last >= static_cast<int>(r.first_calls) &&
+        slot.kind != Slot::Kind::Temporary && !slot.written_second)
+      read_second_.push_back(static_cast<int>(i));
     switch (slot.kind) {
       case Slot::Kind::Weight:
         weights_.insert(slot.real.get());
@@ -96,7 +102,9 @@ void Step::plan() {
 
   std::vector<Call> calls;
   calls.reserve(r.calls.size() + results_.size());
+  const size_t boundary = r.two_parts ? r.first_calls : r.calls.size();
   for (size_t i = 0; i <= r.calls.size(); ++i) {
+    if (i == boundary) r.first_calls = calls.size();
     for (int slot : before[i]) {
       Call& made = calls.emplace_back();
       made.kind =
@@ -117,7 +125,7 @@ void Step::scribble(int byte) noexcept { std::memset(arena_->data(), byte, arena
 
 bool Step::fits(TensorSpan feeds) const noexcept {
   const Recording& r = *recording_;
-  if (feeds.size() != r.feeds.size()) return false;
+  if (feeds.size() != (r.two_parts ? r.first_feeds : r.feeds.size())) return false;
   for (size_t i = 0; i < feeds.size(); ++i) {
     const TensorImpl& t = *feeds[i].impl();
     const FeedGeometry& f = r.feeds[i];
@@ -197,35 +205,95 @@ void Step::run(Call& call) {
   }
 }
 
-std::vector<Tensor> Step::replay(TensorSpan feeds) {
+void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) {
   Recording& r = *recording_;
   const NoGradGuard no_grad;
   for (Slot& slot : r.slots) {
     if (slot.kind != Slot::Kind::Feed) continue;
-    const auto feed = static_cast<size_t>(slot.feed);
-    place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[feed].offset);
+    const size_t feed = static_cast<size_t>(slot.feed) - first_feed;
+    if (static_cast<size_t>(slot.feed) < first_feed || feed >= feeds.size()) continue;
+    place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[static_cast<size_t>(slot.feed)].offset);
     if (slot.written) feeds[feed].impl()->bump_version("recorded step", 0);
   }
-  for (int i : written_) r.slots[static_cast<size_t>(i)].real->version().bump({"recorded step", 0});
-  struct Release {  // what the step made belongs to its receivers
-    Step& step;
-    ~Release() {
-      for (int i : step.results_) step.recording_->slots[static_cast<size_t>(i)].real.reset();
-    }
-  } release{*this};
-  for (Call& call : r.calls) run(call);
+  for (size_t i = begin; i < end; ++i) run(r.calls[i]);
+}
+
+std::vector<Tensor> Step::results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const {
+  const Recording& r = *recording_;
   std::vector<Tensor> results;
-  results.reserve(r.outputs.size());
-  for (const Output& out : r.outputs) {
+  results.reserve(end - begin);
+  for (size_t i = begin; i < end; ++i) {
+    const Output& out = r.outputs[i];
     const Slot& slot = r.slots[static_cast<size_t>(out.slot)];
     if (out.same.defined())
       results.push_back(out.same);
     else if (slot.kind == Slot::Kind::Feed)
-      results.push_back(over_feed(out.tensor, feeds[static_cast<size_t>(slot.feed)], slot.feed));
+      results.push_back(over_feed(out.tensor, feeds[static_cast<size_t>(slot.feed) - first_feed], slot.feed));
     else
       results.push_back(over_real(out.tensor, slot));
   }
   return results;
+}
+
+void Step::end() noexcept {
+  // What the step made belongs to its receivers.
+  for (int i : results_) recording_->slots[static_cast<size_t>(i)].real.reset();
+  held_.clear();
+  copy_.clear();
+}
+
+namespace {
+struct Ending {
+  Step& step;
+  bool wanted = true;
+  ~Ending() {
+    if (wanted) step.end();
+  }
+};
+}  // namespace
+
+uint32_t Step::version(int i) const noexcept {
+  const Slot& slot = recording_->slots[static_cast<size_t>(i)];
+  if (slot.kind == Slot::Kind::Feed) return held_[static_cast<size_t>(slot.feed)].version();
+  return slot.real ? slot.real->version().version.load(std::memory_order_relaxed) : 0;
+}
+
+std::vector<Tensor> Step::replay(TensorSpan feeds) {
+  Recording& r = *recording_;
+  for (int i : written_) r.slots[static_cast<size_t>(i)].real->version().bump({"recorded step", 0});
+  Ending ending{*this};
+  run_part(feeds, 0, 0, r.first_calls);
+  std::vector<Tensor> made = results(feeds, 0, 0, r.two_parts ? r.first_outputs : r.outputs.size());
+  if (r.two_parts) {
+    held_.assign(feeds.begin(), feeds.end());
+    versions_.clear();
+    for (int i : read_second_) versions_.push_back(version(i));
+    ending.wanted = false;
+  }
+  return made;
+}
+
+std::vector<Tensor> Step::replay_second(TensorSpan gradients, bool again) {
+  Recording& r = *recording_;
+  for (size_t k = 0; k < read_second_.size(); ++k)
+    TG_CHECK(version(read_second_[k]) == versions_[k], Runtime,
+             "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+             "that a recorded forward pass used is at version {}; expected version {} instead",
+             version(read_second_[k]), versions_[k]);
+  auto* arena = static_cast<char*>(arena_->data());
+  if (!copy_.empty())
+    std::memcpy(arena, copy_.data(), copy_.size());
+  else if (again)
+    copy_.assign(arena, arena + arena_->nbytes());
+  Ending ending{*this, !again};
+  run_part(gradients, r.first_feeds, r.first_calls, r.calls.size());
+  std::vector<Tensor> made = results(gradients, r.first_feeds, r.first_outputs, r.outputs.size());
+  if (again)
+    for (size_t i = r.first_outputs; i < r.outputs.size(); ++i) {
+      Slot& slot = r.slots[static_cast<size_t>(r.outputs[i].slot)];
+      if (slot.kind == Slot::Kind::Result) slot.real.reset();
+    }
+  return made;
 }
 
 }  // namespace tapegrad::record

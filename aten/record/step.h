@@ -18,8 +18,14 @@ class TG_API Step {
   bool fits(TensorSpan feeds) const noexcept;
   // Why it cannot be replayed now, or null: the gradients of leaves are not as the calls expect them.
   const char* refuses() const noexcept;
-  // Runs the calls. Raises what a call raises; what came before it has happened then, as in an eager run.
+  // Runs the calls, of a step in two parts those of the first. Raises what a call raises; what came before it has
+  // happened then, as in an eager run.
   std::vector<Tensor> replay(TensorSpan feeds);
+  // The second part. Raises Runtime where a tensor that it reads was written to since the first one. `again`: it may be
+  // called once more.
+  std::vector<Tensor> replay_second(TensorSpan gradients, bool again);
+  // Forgets what the second part would have needed.
+  void end() noexcept;
 
   const Recording& recording() const noexcept { return *recording_; }
   size_t planned_bytes() const noexcept { return planned_; }
@@ -34,13 +40,19 @@ class TG_API Step {
   void plan();
   void place(Slot& slot, char* at) noexcept;
   void run(Call& call);
+  void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
+  std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
+  uint32_t version(int slot) const noexcept;
   Tensor over_feed(const Tensor& view, const Tensor& feed, int index) const;
   Tensor over_real(const Tensor& view, const Slot& slot) const;
 
   std::unique_ptr<Recording> recording_;
   Storage arena_;
   size_t planned_ = 0;
-  std::vector<int> results_, written_;  // slots
+  std::vector<int> results_, written_, read_second_;  // slots; those that both parts use
+  std::vector<Tensor> held_;                          // the arguments, between the parts
+  std::vector<uint32_t> versions_;                    // of read_second_, between the parts
+  std::vector<char> copy_;                            // of the temporaries, where the second part runs again
   std::unordered_set<const StorageImpl*> weights_;
   std::atomic<bool> busy_{false};
 };

@@ -8,8 +8,13 @@
 #include "tapegrad/aten/record/step.h"
 
 #include <list>
+#include <mutex>
 
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
@@ -51,25 +56,39 @@ struct RecordingObject {
   std::string reason;
   Tree arguments, result;
   Settings settings;
+  std::vector<Tensor> leaves;
+};
+
+// A forward pass whose backward pass may come: what its node on the tape and the recorder object share.
+struct TwoParts {
+  std::unique_ptr<Recorder> recorder;
+  std::vector<Tensor> outputs;  // with the tape of the function itself
+  std::vector<Tensor> leaves;   // the inputs of the node
+  std::mutex lock;
+  std::unique_ptr<Recording> done;
 };
 
 struct RecorderObject {
   std::unique_ptr<Recorder> recorder;
-  Tree arguments;
+  Tree arguments, result;
   std::vector<PyRef> feeds;
   Settings settings;
+  uint64_t first_node = autograd::detail::node_sequence;
+  std::shared_ptr<TwoParts> parts;
 };
 
-struct Plan {
+struct Plan : std::enable_shared_from_this<Plan> {
   Plan(RecordingObject from, std::shared_ptr<Watch> watched)
       : step(std::move(from.recording)),
         arguments(std::move(from.arguments)),
         result(std::move(from.result)),
         watch(std::move(watched)),
+        leaves(std::move(from.leaves)),
         settings(from.settings) {}
   Step step;
   Tree arguments, result;
   std::shared_ptr<Watch> watch;
+  std::vector<Tensor> leaves;  // of two parts: the inputs of the node
   Settings settings;
   int64_t replays = 0, next_audit = 16;
 };
@@ -77,11 +96,95 @@ struct Plan {
 constexpr size_t kMostPlans = 16;
 
 struct Replays {
-  std::list<Plan> plans;  // the one that was used last comes first
-  std::string reason;     // of the last call that was not replayed
+  std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
+  std::string reason;                      // of the last call that was not replayed
 };
 
 PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *watch_type = nullptr, *replays_type = nullptr;
+
+// --- the tape's nodes of a forward pass ---
+
+// Gradients of all outputs, contiguous: as they are recorded, and as each replay has them.
+std::vector<Tensor> complete(const autograd::Node& node, autograd::GradList& grads) {
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const autograd::OutputMeta& out = node.outputs[i];
+    const Tensor& g = grads[i];
+    all.push_back(!g.defined()        ? raw::zeros(out.sizes, out.dtype, out.device)
+                  : g.is_contiguous() ? g
+                                      : raw::contiguous(g));
+  }
+  return all;
+}
+
+autograd::GradList listed(std::vector<Tensor> tensors) {
+  autograd::GradList list;
+  for (Tensor& t : tensors) list.emplace_back(std::move(t));
+  return list;
+}
+
+void add_leaves(autograd::Node& node, const std::vector<Tensor>& leaves) {
+  for (const Tensor& leaf : leaves) node.edges.emplace_back(autograd::Edge{autograd::accumulator_of(leaf), 0});
+}
+
+// Of a recorded forward pass: the backward pass of the function itself runs here, and is recorded.
+struct RecordingBackward final : autograd::Node {
+  explicit RecordingBackward(std::shared_ptr<TwoParts> p) : parts(std::move(p)) {}
+  const char* name() const override { return "RecordedBackward"; }
+  autograd::GradList apply(autograd::GradList grads) override {
+    TG_CHECK(!parts->outputs.empty(), Runtime, "backward: Trying to backward through the graph a second time");
+    std::vector<Tensor> given = complete(*this, grads);
+    const bool creates = grad_enabled(), keeps = creates || autograd::keeps_graph();
+    std::unique_ptr<Recorder> recorder = std::move(parts->recorder);
+    if (recorder && creates) recorder->refuse("its backward pass is differentiated once more (create_graph)");
+    if (recorder && record::active()) recorder->refuse("its backward pass is part of another recorded step");
+    const bool records = recorder && recorder->reason().empty();
+    if (records) recorder->resume(given);
+    std::vector<Tensor> result =
+        autograd::grad(parts->outputs, parts->leaves, given, keeps, creates, /*allow_unused=*/true);
+    if (!keeps) parts->outputs.clear();
+    if (recorder) {
+      std::vector<Tensor> defined;
+      for (const Tensor& t : result) {
+        if (!t.defined()) recorder->refuse("a parameter of it gets no gradient");
+        if (t.defined()) defined.push_back(t);
+      }
+      const std::vector<const void*> nodes(defined.size(), nullptr);
+      std::unique_ptr<Recording> done = recorder->finish(records ? TensorSpan(defined) : TensorSpan(), nodes);
+      const std::lock_guard held(parts->lock);
+      parts->done = std::move(done);
+    }
+    return listed(std::move(result));
+  }
+  void release_saved() noexcept override { parts->outputs.clear(); }
+  void drop_contents() noexcept override {
+    const std::lock_guard held(parts->lock);
+    parts->outputs.clear();
+    parts->recorder.reset();
+  }
+  std::shared_ptr<TwoParts> parts;
+};
+
+// Of a replayed one. It holds the plan, which nobody else replays until this node has run or is gone.
+struct ReplayBackward final : autograd::Node {
+  explicit ReplayBackward(std::shared_ptr<Plan> p) : plan(std::move(p)) {}
+  const char* name() const override { return "RecordedBackward"; }
+  autograd::GradList apply(autograd::GradList grads) override {
+    TG_CHECK(plan, Runtime, "backward: Trying to backward through the graph a second time");
+    TG_CHECK(!grad_enabled(), NotImplemented,
+             "backward: create_graph=True through a forward pass that was replayed from a recording\n"
+             "call the function without compile(), or within compiler.set_stance(\"force_eager\")");
+    const std::vector<Tensor> given = complete(*this, grads);
+    const bool keeps = autograd::keeps_graph();
+    std::vector<Tensor> result = plan->step.replay_second(given, keeps);
+    if (!keeps) drop_plan();
+    return listed(std::move(result));
+  }
+  void release_saved() noexcept override {}
+  void drop_contents() noexcept override { drop_plan(); }
+  void drop_plan() noexcept;
+  std::shared_ptr<Plan> plan;
+};
 
 // --- _Recorder ---
 
@@ -118,6 +221,105 @@ PyObject* recorder_finish(PyObject* self, PyObject* value) {
   TG_PY_CATCH
 }
 
+// The leaves that the graph of these tensors ends in. Refuses what began before the recording.
+std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first_node, Recorder& recorder) {
+  std::vector<Tensor> leaves;
+  std::unordered_set<const autograd::Node*> seen;
+  std::vector<autograd::Node*> waiting;
+  auto add = [&](autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) waiting.push_back(node);
+  };
+  for (const Tensor& t : outputs)
+    if (t.requires_grad()) add(t.grad_fn().get());
+  while (!waiting.empty()) {
+    autograd::Node* node = waiting.back();
+    waiting.pop_back();
+    if (node->is_accumulator) {
+      leaves.push_back(static_cast<autograd::AccumulateGrad*>(node)->variable);
+      continue;
+    }
+    if (node->sequence <= first_node) recorder.refuse("it uses a tensor whose history begins outside of it");
+    if (node->hooks) recorder.refuse("a hook is on the tape of it");
+    for (const autograd::Edge& e : node->edges) add(e.node.get());
+  }
+  return leaves;
+}
+
+// split(result): ends the recording of a forward pass and returns the result for the caller, whose backward pass is
+// recorded when it comes: take() then gives the recording.
+PyObject* recorder_split(PyObject* self, PyObject* value) {
+  TG_PY_TRY
+  auto& o = unbox<RecorderObject>(self);
+  TG_CHECK(o.recorder, Runtime, "split: the recording has ended");
+  std::vector<PyObject*> known, objects;
+  for (const PyRef& feed : o.feeds) known.push_back(feed.get());
+  o.result = Tree::of(value, objects, &known);
+  auto parts = std::make_shared<TwoParts>();
+  std::vector<Tensor> outputs = unwrapped(objects);
+  o.recorder->pause(outputs);
+  for (const Tensor& t : outputs)
+    if (t.requires_grad()) parts->outputs.push_back(t);
+  for (const Tensor& t : outputs)
+    if (t.requires_grad() && (t.is_leaf() || autograd::is_view(t)))
+      o.recorder->refuse("a result is a parameter, or a view");
+  parts->leaves = leaves_of(outputs, o.first_node, *o.recorder);
+  if (!o.recorder->reason().empty() || parts->outputs.empty()) {
+    o.recorder->refuse("no result of it needs a gradient");
+    auto recorder = std::move(o.recorder);
+    parts->done = recorder->finish({}, {});
+    o.parts = std::move(parts);
+    return Py_NewRef(value);
+  }
+  parts->recorder = std::move(o.recorder);
+  o.parts = parts;
+  auto node = make_intrusive<RecordingBackward>(parts);
+  add_leaves(*node, parts->leaves);
+  std::vector<PyRef> outer;
+  for (const Tensor& t : outputs) {
+    if (!t.requires_grad()) {
+      outer.push_back(own(wrap(t)));
+      continue;
+    }
+    Tensor made = t.detach();
+    autograd::AutogradMeta& meta = autograd::ensure_meta(made);
+    meta.grad_fn = node;
+    meta.output = static_cast<uint32_t>(node->outputs.size());
+    node->outputs.emplace_back(made);
+    made.impl()->set_needs_grad(true);
+    outer.push_back(own(wrap(std::move(made))));
+  }
+  return o.result.build(outer, known).release();
+  TG_PY_CATCH
+}
+
+// take(): the recording whose backward pass has run, or None.
+PyObject* recorder_take(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  auto& o = unbox<RecorderObject>(self);
+  if (!o.parts) Py_RETURN_NONE;
+  RecordingObject made;
+  {
+    const std::lock_guard held(o.parts->lock);
+    made.recording = std::move(o.parts->done);
+  }
+  if (!made.recording) Py_RETURN_NONE;
+  made.reason = made.recording->reason;
+  made.arguments = std::move(o.arguments);
+  made.result = std::move(o.result);
+  made.settings = o.settings;
+  made.leaves = o.parts->leaves;
+  return box<RecordingObject>(recording_type, std::move(made));
+  TG_PY_CATCH
+}
+
+PyObject* recorder_objects(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  PyRef list = own(PyList_New(0));
+  unbox<RecorderObject>(self).arguments.for_objects([&](PyObject* o) { check_status(PyList_Append(list.get(), o)); });
+  return list.release();
+  TG_PY_CATCH
+}
+
 PyObject* recorder_refuse(PyObject* self, PyObject* text) {
   TG_PY_TRY
   const char* reason = PyUnicode_AsUTF8(text);
@@ -134,6 +336,9 @@ PyObject* recorder_stop(PyObject* self, PyObject*) {
 
 PyMethodDef recorder_methods[] = {
     {"finish", recorder_finish, METH_O, "Ends the recording of a step that has returned this."},
+    {"objects", recorder_objects, METH_NOARGS, "The arguments that are told apart by identity."},
+    {"split", recorder_split, METH_O, "Ends the recording of a forward pass; returns its result for the caller."},
+    {"take", recorder_take, METH_NOARGS, "The recording of both passes, once the backward pass has run; else None."},
     {"refuse", recorder_refuse, METH_O, "Notes why the step cannot be replayed; the first reason counts."},
     {"stop", recorder_stop, METH_NOARGS, "Ends the recording without a result."},
     {}};
@@ -147,16 +352,21 @@ RecordingObject& recording_of(PyObject* o) {
   return made;
 }
 
-std::string difference_of(RecordingObject& now, const Recording& earlier, const Tree& arguments, const Tree& result) {
-  if (std::string what = now.recording->compare(earlier); !what.empty()) return what;
-  if (!(arguments == now.arguments)) return "other arguments";
-  return result == now.result ? "" : "it returned another value that is no tensor";
+// Of a recording or a plan.
+template <class Earlier>
+std::string difference_of(RecordingObject& now, const Recording& recording, const Earlier& earlier) {
+  if (std::string what = now.recording->compare(recording); !what.empty()) return what;
+  if (!(earlier.arguments == now.arguments)) return "other arguments";
+  auto same = [](const Tensor& a, const Tensor& b) { return a.is_same(b); };
+  if (!std::equal(now.leaves.begin(), now.leaves.end(), earlier.leaves.begin(), earlier.leaves.end(), same))
+    return "other tensors need a gradient";
+  return earlier.result == now.result ? "" : "it returned another value that is no tensor";
 }
 
 PyObject* recording_difference(PyObject* self, PyObject* other) {
   TG_PY_TRY
   RecordingObject &now = recording_of(self), &earlier = recording_of(other);
-  const std::string what = difference_of(now, *earlier.recording, earlier.arguments, earlier.result);
+  const std::string what = difference_of(now, *earlier.recording, earlier);
   return PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size()));
   TG_PY_CATCH
 }
@@ -164,15 +374,8 @@ PyObject* recording_difference(PyObject* self, PyObject* other) {
 PyObject* recording_same_arguments(PyObject* self, PyObject* other) {
   TG_PY_TRY
   const RecordingObject &a = recording_of(self), &b = recording_of(other);
-  return PyBool_FromLong(a.settings == b.settings && a.arguments == b.arguments && a.recording->feeds == b.recording->feeds);
-  TG_PY_CATCH
-}
-
-PyObject* recording_objects(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  PyRef list = own(PyList_New(0));
-  recording_of(self).arguments.for_objects([&](PyObject* o) { check_status(PyList_Append(list.get(), o)); });
-  return list.release();
+  return PyBool_FromLong(a.settings == b.settings && a.arguments == b.arguments &&
+                         a.recording->feeds == b.recording->feeds);
   TG_PY_CATCH
 }
 
@@ -184,7 +387,6 @@ PyObject* recording_reason(PyObject* self, void*) {
 PyMethodDef recording_methods[] = {
     {"difference", recording_difference, METH_O, "What is not the same as in an earlier recording, or an empty text."},
     {"same_arguments", recording_same_arguments, METH_O, "Whether both have arguments of one shape."},
-    {"objects", recording_objects, METH_NOARGS, "The arguments that are told apart by identity."},
     {}};
 PyGetSetDef recording_properties[] = {
     {"reason", recording_reason, nullptr, "Why it cannot be replayed, or an empty text.", nullptr}, {}};
@@ -224,6 +426,13 @@ PyMethodDef watch_methods[] = {
     {}};
 PyGetSetDef watch_properties[] = {{"size", watch_size, nullptr, "How many objects are watched.", nullptr}, {}};
 
+void ReplayBackward::drop_plan() noexcept {
+  if (!plan) return;
+  plan->step.end();
+  plan->step.leave();
+  with_gil_while_it_lasts([this] { plan.reset(); });  // it may be the last one
+}
+
 // --- _Replays ---
 
 PyObject* replays_new(PyTypeObject* type, PyObject*, PyObject*) {
@@ -254,8 +463,12 @@ bool fits(Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vect
 PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds) {
   struct Leave {
     Step& step;
-    ~Leave() { step.leave(); }
+    bool wanted = true;
+    ~Leave() {
+      if (wanted) step.leave();
+    }
   } leave{plan.step};
+  const record::Recording& recording = plan.step.recording();
   std::vector<Tensor> results;
   {
     const GilRelease released;
@@ -263,13 +476,22 @@ PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::v
   }
   std::vector<PyRef> wrapped;
   wrapped.reserve(results.size());
+  intrusive_ptr<ReplayBackward> second;
+  if (recording.two_parts) {
+    second = make_intrusive<ReplayBackward>(plan.shared_from_this());
+    leave.wanted = false;  // the node does
+    add_leaves(*second, plan.leaves);
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     Tensor& t = results[i];
-    const record::Output& out = plan.step.recording().outputs[i];
+    const record::Output& out = recording.outputs[i];
     if (out.needs_grad && !out.same.defined()) {
-      auto node = make_intrusive<RecordedBackward>();
+      intrusive_ptr<autograd::Node> node = second;
+      if (!node) node = make_intrusive<RecordedBackward>();
+      autograd::AutogradMeta& meta = autograd::ensure_meta(t);
+      meta.output = static_cast<uint32_t>(node->outputs.size());
       node->outputs.emplace_back(t);
-      autograd::ensure_meta(t).grad_fn = std::move(node);
+      meta.grad_fn = std::move(node);
       t.impl()->set_needs_grad(true);
     }
     wrapped.push_back(own(wrap(std::move(t))));
@@ -286,13 +508,14 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
   std::string why, first;
-  for (auto plan = replays.plans.begin(); plan != replays.plans.end(); ++plan) {
+  for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
+    const std::shared_ptr<Plan> plan = *at;
     if (!fits(*plan, args, objects, feeds, why)) {
       if (!why.empty() && first.empty()) first = why;
       continue;
     }
     if (std::string what = plan->watch->changed(); !what.empty()) {
-      replays.plans.erase(plan);
+      replays.plans.erase(at);
       return miss(replays, what + " has changed");
     }
     if (plan->replays + 2 >= plan->next_audit) {
@@ -300,7 +523,7 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
       return miss(replays, "audit");
     }
     if (!plan->step.claim()) return miss(replays, "busy");
-    replays.plans.splice(replays.plans.begin(), replays.plans, plan);
+    replays.plans.splice(replays.plans.begin(), replays.plans, at);
     return replay(*plan, objects, feeds);
   }
   return miss(replays, std::move(first));
@@ -313,7 +536,8 @@ PyObject* replays_add(PyObject* self, PyObject* args) {
   PyObject *recording, *watch;
   if (!PyArg_ParseTuple(args, "O!O!:add", recording_type, &recording, watch_type, &watch)) return nullptr;
   auto& replays = unbox<Replays>(self);
-  replays.plans.emplace_front(std::move(recording_of(recording)), unbox<std::shared_ptr<Watch>>(watch));
+  replays.plans.push_front(
+      std::make_shared<Plan>(std::move(recording_of(recording)), unbox<std::shared_ptr<Watch>>(watch)));
   if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
   Py_RETURN_NONE;
   TG_PY_CATCH
@@ -324,13 +548,13 @@ PyObject* replays_audit(PyObject* self, PyObject* object) {
   TG_PY_TRY
   auto& replays = unbox<Replays>(self);
   RecordingObject& now = recording_of(object);
-  for (auto plan = replays.plans.begin(); plan != replays.plans.end(); ++plan) {
+  for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
+    const std::shared_ptr<Plan> plan = *at;
     if (!(plan->settings == now.settings && plan->arguments == now.arguments &&
           plan->step.recording().feeds == now.recording->feeds))
       continue;
-    std::string what =
-        now.reason.empty() ? difference_of(now, plan->step.recording(), plan->arguments, plan->result) : now.reason;
-    if (!what.empty()) replays.plans.erase(plan);
+    std::string what = now.reason.empty() ? difference_of(now, plan->step.recording(), *plan) : now.reason;
+    if (!what.empty()) replays.plans.erase(at);
     return PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size()));
   }
   return PyUnicode_FromString("");
@@ -338,7 +562,11 @@ PyObject* replays_audit(PyObject* self, PyObject* object) {
 }
 
 PyObject* replays_scribble(PyObject* self, PyObject*) {
-  for (Plan& plan : unbox<Replays>(self).plans) plan.step.scribble(0x5B);
+  for (const auto& plan : unbox<Replays>(self).plans)
+    if (plan->step.claim()) {
+      plan->step.scribble(0x5B);
+      plan->step.leave();
+    }
   Py_RETURN_NONE;
 }
 
@@ -354,7 +582,7 @@ PyObject* replays_plans(PyObject* self, PyObject*) {
   auto at = plans.begin();
   return new_list(plans.size(),
                   [&](size_t) {
-                    const Plan& plan = *at++;
+                    const Plan& plan = **at++;
                     return Py_BuildValue("(nnL)", static_cast<Py_ssize_t>(plan.step.recording().calls.size()),
                                          static_cast<Py_ssize_t>(plan.step.planned_bytes()),
                                          static_cast<long long>(plan.replays));
@@ -370,7 +598,9 @@ PyObject* replays_reason(PyObject* self, void*) {
 
 int replays_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  for (const Plan& plan : unbox<Replays>(self).plans) {
+  for (const auto& each : unbox<Replays>(self).plans) {
+    const Plan& plan = *each;
+    if (each.use_count() > 1) continue;  // a node of the tape has it, too
     if (int r = plan.arguments.traverse(visit, arg)) return r;
     if (int r = plan.result.traverse(visit, arg)) return r;
     // One watch may belong to several plans; each object is visited once for each of its references.

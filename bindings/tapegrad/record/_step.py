@@ -18,6 +18,8 @@ _thread = threading.local()
 
 # How often a step is recorded without a replay to show for it, until it is left to run eagerly.
 _TRIES = 4
+# Forward passes whose backward pass may still come.
+_MOST_WAITING = 4
 
 
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -63,6 +65,8 @@ class RecordedStep:
         self._replays = _C._Replays()
         self._run = self._replays.run
         self._pending: list = []  # recordings that wait for a second one, with what they watch
+        self._waiting: list = []  # forward passes whose backward pass has not come
+        self._split = False
         self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
         self._reasons: set[str] = set()
         _all.add(self)
@@ -84,6 +88,7 @@ class RecordedStep:
         """Forgets all plans and reasons: the next calls are recorded."""
         self._replays.clear()
         self._pending.clear()
+        self._waiting.clear()
         self._tries.clear()
         self._reasons.clear()
 
@@ -94,6 +99,10 @@ class RecordedStep:
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
 
     def _eager(self, args, kwargs):
+        if self._waiting and not is_recording():
+            self._take()
+            if (result := self._run((args, kwargs))) is not NotImplemented:
+                return result
         grad = is_grad_enabled()
         why = self._replays.reason
         if is_recording() or _stance[0] != "default" or why in ("a mode is on", "busy") or self._tries.get(grad, 0) >= _TRIES:
@@ -114,6 +123,7 @@ class RecordedStep:
         self._pending = [(r, w) for r, w in self._pending if not w.changed()]
         observer = Observer(self.pure)
         recorder = _C._Recorder(args, kwargs)
+        split = self._split and grad
         _thread.recording = True
         try:
             sys.setprofile(observer)
@@ -123,30 +133,51 @@ class RecordedStep:
                 sys.setprofile(None)
             if observer.reason:
                 recorder.refuse(observer.reason)
-            recording = recorder.finish(result)
+            if result is NotImplemented:
+                recorder.refuse("it returns NotImplemented")
+            watched = watch(self.function, observer, recorder.objects())
+            if isinstance(watched, str):
+                recorder.refuse(watched)
+            if split:
+                result = recorder.split(result)
+            else:
+                recording = recorder.finish(result)
         finally:
             _thread.recording = False
             recorder.stop()
+        if split:
+            if len(self._waiting) == _MOST_WAITING:
+                del self._waiting[0]
+                self._failed(grad, "its backward pass does not come")
+            self._waiting.append((recorder, watched, grad, audit))
+        elif not audit and recording.reason.startswith("its result needs a gradient"):
+            self._split = True  # a forward pass: its backward pass is recorded when it comes
+        else:
+            self._settle(recording, watched, grad, audit)
+        return result
+
+    def _take(self) -> None:
+        """Settles recordings whose backward pass has come."""
+        for entry in list(self._waiting):
+            recorder, *rest = entry
+            recording = recorder.take()
+            if recording is not None:
+                self._waiting.remove(entry)
+                self._settle(recording, *rest)
+
+    def _settle(self, recording, watched, grad: bool, audit: bool) -> None:
         if audit:
             if difference := self._replays.audit(recording):
                 self._failed(grad, f"an audit found that it does something else than before: {difference}")
-            return result
-        reason = self._compare(recording, observer)
-        if result is NotImplemented:
-            reason = "it returns NotImplemented"
+            return
+        reason = recording.reason or self._compare(recording, watched)
         if reason is None:
             self._tries[grad] = 0
         elif reason:
             self._failed(grad, reason)
-        return result
 
-    def _compare(self, recording, observer):
+    def _compare(self, recording, watched):
         """None: the recording has become a plan; "": it waits for another one; else why it cannot."""
-        if recording.reason:
-            return recording.reason
-        watched = watch(self.function, observer, recording.objects())
-        if isinstance(watched, str):
-            return watched
         if watched.holds(recording):
             return "an argument shares memory with a tensor that the function reads from elsewhere"
         for i, (earlier, before) in enumerate(self._pending):
@@ -164,7 +195,7 @@ class RecordedStep:
         return ""
 
     def _failed(self, grad: bool, reason: str) -> None:
-        self._tries[grad] = _TRIES if reason.startswith("its result needs a gradient") else self._tries.get(grad, 0) + 1
+        self._tries[grad] = self._tries.get(grad, 0) + 1
         # The first run often differs: it makes state, fills caches.
         if self._tries[grad] > 1 or self.fullgraph:
             self._tell(reason)
