@@ -117,6 +117,13 @@ std::vector<Tensor> complete(const autograd::Node& node, autograd::GradList& gra
   return all;
 }
 
+// As PyTorch's compile refuses it.
+void refuse_create_graph() {
+  TG_CHECK(!grad_enabled(), Runtime,
+           "backward: a recorded forward pass (compile) does not support double backward: got create_graph=True\n"
+           "call the function without compile(), or within compiler.set_stance(\"force_eager\")");
+}
+
 autograd::GradList listed(std::vector<Tensor> tensors) {
   autograd::GradList list;
   for (Tensor& t : tensors) list.emplace_back(std::move(t));
@@ -134,14 +141,14 @@ struct RecordingBackward final : autograd::Node {
   autograd::GradList apply(autograd::GradList grads) override {
     TG_CHECK(!parts->outputs.empty(), Runtime, "backward: Trying to backward through the graph a second time");
     std::vector<Tensor> given = complete(*this, grads);
-    const bool creates = grad_enabled(), keeps = creates || autograd::keeps_graph();
+    refuse_create_graph();
+    const bool keeps = autograd::keeps_graph();
     std::unique_ptr<Recorder> recorder = std::move(parts->recorder);
-    if (recorder && creates) recorder->refuse("its backward pass is differentiated once more (create_graph)");
     if (recorder && record::active()) recorder->refuse("its backward pass is part of another recorded step");
     const bool records = recorder && recorder->reason().empty();
     if (records) recorder->resume(given);
     std::vector<Tensor> result =
-        autograd::grad(parts->outputs, parts->leaves, given, keeps, creates, /*allow_unused=*/true);
+        autograd::grad(parts->outputs, parts->leaves, given, keeps, /*create_graph=*/false, /*allow_unused=*/true);
     if (!keeps) parts->outputs.clear();
     if (recorder) {
       std::vector<Tensor> defined;
@@ -171,9 +178,7 @@ struct ReplayBackward final : autograd::Node {
   const char* name() const override { return "RecordedBackward"; }
   autograd::GradList apply(autograd::GradList grads) override {
     TG_CHECK(plan, Runtime, "backward: Trying to backward through the graph a second time");
-    TG_CHECK(!grad_enabled(), NotImplemented,
-             "backward: create_graph=True through a forward pass that was replayed from a recording\n"
-             "call the function without compile(), or within compiler.set_stance(\"force_eager\")");
+    refuse_create_graph();
     const std::vector<Tensor> given = complete(*this, grads);
     const bool keeps = autograd::keeps_graph();
     std::vector<Tensor> result = plan->step.replay_second(given, keeps);
@@ -292,7 +297,7 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
   TG_PY_CATCH
 }
 
-// take(): the recording whose backward pass has run, or None.
+// take(): the recording whose backward pass has run, None where it may still come, and False where it cannot any more.
 PyObject* recorder_take(PyObject* self, PyObject*) {
   TG_PY_TRY
   auto& o = unbox<RecorderObject>(self);
@@ -302,7 +307,7 @@ PyObject* recorder_take(PyObject* self, PyObject*) {
     const std::lock_guard held(o.parts->lock);
     made.recording = std::move(o.parts->done);
   }
-  if (!made.recording) Py_RETURN_NONE;
+  if (!made.recording) return Py_NewRef(o.parts.use_count() == 1 ? Py_False : Py_None);  // its node is gone
   made.reason = made.recording->reason;
   made.arguments = std::move(o.arguments);
   made.result = std::move(o.result);

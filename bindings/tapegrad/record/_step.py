@@ -20,6 +20,8 @@ _thread = threading.local()
 _TRIES = 4
 # Forward passes whose backward pass may still come.
 _MOST_WAITING = 4
+# Those that did not come, after which each more counts as a recording in vain.
+_MOST_MISSING = 16
 
 
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -66,6 +68,7 @@ class RecordedStep:
         self._run = self._replays.run
         self._pending: list = []  # recordings that wait for a second one, with what they watch
         self._waiting: list = []  # forward passes whose backward pass has not come
+        self._missing = 0  # of them so far
         self._split = False
         self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
         self._reasons: set[str] = set()
@@ -148,7 +151,7 @@ class RecordedStep:
         if split:
             if len(self._waiting) == _MOST_WAITING:
                 del self._waiting[0]
-                self._failed(grad, "its backward pass does not come")
+                self._missed(grad)
             self._waiting.append((recorder, watched, grad, audit))
         elif not audit and recording.reason.startswith("its result needs a gradient"):
             self._split = True  # a forward pass: its backward pass is recorded when it comes
@@ -163,7 +166,15 @@ class RecordedStep:
             recording = recorder.take()
             if recording is not None:
                 self._waiting.remove(entry)
-                self._settle(recording, *rest)
+                if recording:
+                    self._settle(recording, *rest)
+                else:
+                    self._missed(rest[1])
+
+    def _missed(self, grad: bool) -> None:
+        self._missing += 1
+        if self._missing >= _MOST_MISSING:
+            self._failed(grad, "its backward pass does not come")
 
     def _settle(self, recording, watched, grad: bool, audit: bool) -> None:
         if audit:
