@@ -137,6 +137,7 @@ void add_leaves(autograd::Node& node, const std::vector<Tensor>& leaves) {
 // Of a recorded forward pass: the backward pass of the function itself runs here, and is recorded.
 struct RecordingBackward final : autograd::Node {
   explicit RecordingBackward(std::shared_ptr<TwoParts> p) : parts(std::move(p)) {}
+  ~RecordingBackward() override { drop_contents(); }  // which is not called where a graph goes as a whole
   const char* name() const override { return "RecordedBackward"; }
   autograd::GradList apply(autograd::GradList grads) override {
     TG_CHECK(!parts->outputs.empty(), Runtime, "backward: Trying to backward through the graph a second time");
@@ -175,6 +176,7 @@ struct RecordingBackward final : autograd::Node {
 // Of a replayed one. It holds the plan, which nobody else replays until this node has run or is gone.
 struct ReplayBackward final : autograd::Node {
   explicit ReplayBackward(std::shared_ptr<Plan> p) : plan(std::move(p)) {}
+  ~ReplayBackward() override { drop_plan(); }
   const char* name() const override { return "RecordedBackward"; }
   autograd::GradList apply(autograd::GradList grads) override {
     TG_CHECK(plan, Runtime, "backward: Trying to backward through the graph a second time");

@@ -106,6 +106,7 @@ def test_backward_twice():
 def test_gradients_of_gradients_are_refused_as_pytorch_does():
     a, b, step = pair()
     x, y = batches(1)[0]
+    F.cross_entropy(b(x), y).backward()
     for _ in range(6):  # while it is recorded, and replayed
         loss = F.cross_entropy(b(x), y)
         with pytest.raises(RuntimeError, match="double backward"):
@@ -333,6 +334,20 @@ def test_nothing_is_left_behind():
     del out
     gc.collect()
     assert ref() is None
+
+
+def test_an_error_in_the_backward_pass_frees_the_plan():
+    _, b, step = pair()
+    x, y = batches(1)[0]
+    for _ in range(5):
+        F.cross_entropy(b(x), y).backward()
+    before = replays(step)
+    for _ in range(4):
+        out = b(x)
+        with pytest.raises(RuntimeError, match="double backward"):
+            tg.autograd.grad(F.cross_entropy(out, y).exp(), list(b.parameters()), create_graph=True)
+        out = None
+    assert replays(step) == before + 4
 
 
 def test_exit_between_the_passes():
