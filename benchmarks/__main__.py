@@ -28,6 +28,7 @@ from . import (
     processes,
     profiling,
     promises,
+    recorded,
     report,
     rows,
     transforms,
@@ -36,7 +37,7 @@ from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
           "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms,
-          "distributed": distributed, "few_rows": few_rows}
+          "distributed": distributed, "few_rows": few_rows, "record": recorded}
 
 
 def libraries() -> dict:
@@ -81,6 +82,7 @@ def main():
     kept = promises.measure_promises(libs, options.rounds) if not options.groups or "promises" in options.groups else []
     profiled = list(profiling.measure_profiler(options.rounds)) if not options.groups or "profiler" in options.groups else []
     versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}
+    versions |= {n: "(tapegrad without recording)" for case in done for n in case.seconds if n not in versions}
     text = report.table(done, versions, libs["tapegrad"].get_num_threads()) + (promises.table(kept) if kept else "")
     text += profiling.table(profiled) if profiled else ""
     options.out.mkdir(parents=True, exist_ok=True)

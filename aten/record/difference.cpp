@@ -2,7 +2,7 @@
 #include <bit>
 #include <cstring>
 
-#include "tapegrad/aten/record/recording.h"
+#include "tapegrad/aten/record/chain.h"
 
 namespace tapegrad::record {
 
@@ -38,7 +38,11 @@ class Comparison {
   static std::vector<const Call*> made_by_program(const Recording& r) {
     std::vector<const Call*> calls;
     for (const Call& c : r.calls)
-      if (c.kind != Call::Kind::Allocate && c.kind != Call::Kind::Restore) calls.push_back(&c);
+      if (c.kind == Call::Kind::Chain) {
+        for (const Call& member : c.chain->calls) calls.push_back(&member);
+      } else if (c.kind != Call::Kind::Allocate && c.kind != Call::Kind::Restore) {
+        calls.push_back(&c);
+      }
     return calls;
   }
   static std::string name_of(const Call& c) {

@@ -36,6 +36,7 @@ struct Slot {
   bool born = false;                 // made while the step ran
   bool written = false;              // by a recorded call
   bool written_second = false;       // in the second of two parts
+  bool chained = false;              // only calls of one chain use it: it needs no memory of its own
   int first = -1, last = -1;         // calls that use it
   std::vector<char>
       initial;  // what was there before the first call that reads it, where none has written it: made by the host
@@ -80,8 +81,10 @@ struct Draw {
   PhiloxState state;
 };
 
+struct Chain;
+
 struct Call {
-  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Allocate, Restore };
+  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Allocate, Restore, Chain };
   Kind kind = Kind::Kernel;
   const OperatorEntry* entry = nullptr;
   AnyKernel kernel = nullptr;
@@ -104,6 +107,7 @@ struct Call {
   std::string name;
   std::vector<const void*> key;  // equal for equal calls
   int slot = -1;                 // Allocate, Restore
+  std::shared_ptr<Chain> chain;  // Chain
 };
 
 // A tensor that the step gives back.

@@ -5,6 +5,7 @@
 
 #include "tapegrad/aten/dispatch/function.h"
 #include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/record/chain.h"
 
 namespace tapegrad::record {
 
@@ -65,6 +66,7 @@ void Step::plan() {
           r.slots[static_cast<size_t>(use.slot)].pointers.emplace_back(addresses[k], use.offset);
     }
   }
+  const std::vector<std::pair<size_t, size_t>> chains = find_chains(r);
   std::vector<Slot*> temporaries;
   std::vector<std::vector<int>> before(r.calls.size() + 1);  // slots to prepare before each call
   for (size_t i = 0; i < r.slots.size(); ++i) {
@@ -83,6 +85,7 @@ void Step::plan() {
         place(slot, static_cast<char*>(slot.real->data()));
         break;
       case Slot::Kind::Temporary:
+        if (slot.chained) break;
         temporaries.push_back(&slot);
         if (!slot.initial.empty()) before[first].push_back(static_cast<int>(i));
         break;
@@ -102,6 +105,7 @@ void Step::plan() {
 
   std::vector<Call> calls;
   calls.reserve(r.calls.size() + results_.size());
+  auto next = chains.begin();
   const size_t boundary = r.two_parts ? r.first_calls : r.calls.size();
   for (size_t i = 0; i <= r.calls.size(); ++i) {
     if (i == boundary) r.first_calls = calls.size();
@@ -111,7 +115,14 @@ void Step::plan() {
           r.slots[static_cast<size_t>(slot)].kind == Slot::Kind::Result ? Call::Kind::Allocate : Call::Kind::Restore;
       made.slot = slot;
     }
-    if (i < r.calls.size()) calls.push_back(std::move(r.calls[i]));
+    if (next != chains.end() && i == next->first) {
+      Call& chain = calls.emplace_back();
+      chain.kind = Call::Kind::Chain;
+      chain.chain = make_chain(r, next->first, next->second);
+      i = next++->second - 1;
+    } else if (i < r.calls.size()) {
+      calls.push_back(std::move(r.calls[i]));
+    }
   }
   r.calls = std::move(calls);
 }
@@ -192,6 +203,8 @@ void Step::run(Call& call) {
         call.leaf.set_grad(made);
       return;
     }
+    case Call::Kind::Chain:
+      return call.chain->run();
     case Call::Kind::Allocate:
     case Call::Kind::Restore: {
       Slot& slot = r.slots[static_cast<size_t>(call.slot)];

@@ -267,8 +267,7 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
   for (const Tensor& t : outputs)
     if (t.requires_grad()) parts->outputs.push_back(t);
   for (const Tensor& t : outputs)
-    if (t.requires_grad() && (t.is_leaf() || autograd::is_view(t)))
-      o.recorder->refuse("a result is a parameter, or a view");
+    if (t.requires_grad() && t.is_leaf()) o.recorder->refuse("a result is a parameter");
   parts->leaves = leaves_of(outputs, o.first_node, *o.recorder);
   if (!o.recorder->reason().empty() || parts->outputs.empty()) {
     o.recorder->refuse("no result of it needs a gradient");

@@ -1,0 +1,139 @@
+"""Recorded steps (tapegrad.compile) against the same functions run eagerly here and in PyTorch: whole training steps, models compiled
+alone, inference, chains of operators."""
+
+from __future__ import annotations
+
+from .harness import Case
+
+
+def _mlp(lib, sizes, rows):
+    lib.manual_seed(0)
+    layers = []
+    for a, b in zip(sizes, sizes[1:], strict=False):
+        layers += [lib.nn.Linear(a, b), lib.nn.Tanh()]
+    return lib.nn.Sequential(*layers[:-1]), lib.randn(rows, sizes[0]), lib.randint(0, sizes[-1], (rows,))
+
+
+def _lstm_cells(lib, width=32, steps=16, rows=8):
+    lib.manual_seed(0)
+
+    class Net(lib.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell, self.out = lib.nn.LSTMCell(width, width), lib.nn.Linear(width, 4)
+
+        def forward(self, x):
+            h = c = lib.zeros(x.shape[1], width)
+            for t in range(steps):
+                h, c = self.cell(x[t], (h, c))
+            return self.out(h)
+
+    return Net(), lib.randn(steps, rows, width), lib.randint(0, 4, (rows,))
+
+
+def _gpt(lib, width=64, layers=2, length=32, rows=2, words=65):
+    lib.manual_seed(0)
+    nn = lib.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            b, t, w = x.shape
+            q, k, v = (p.view(b, t, 4, w // 4).transpose(1, 2) for p in self.qkv(self.first(x)).split(w, 2))
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(b, t, w))
+            return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+            self.blocks, self.norm, self.head = nn.Sequential(*[Block() for _ in range(layers)]), nn.LayerNorm(width), nn.Linear(width, words)
+
+        def forward(self, x):
+            x = self.words(x) + self.places(lib.arange(x.shape[1]))
+            return self.head(self.norm(self.blocks(x))).flatten(0, 1)
+
+    return Net(), lib.randint(0, words, (rows, length)), lib.randint(0, words, (rows * length,))
+
+
+MODELS = {
+    "MLP 16-32-32-4, 8 rows": lambda lib: _mlp(lib, (16, 32, 32, 4), 8),
+    "MLP 784-256-128-10, 64 rows": lambda lib: _mlp(lib, (784, 256, 128, 10), 64),
+    "LSTMCell 32, 16 steps, 8 rows": _lstm_cells,
+    "GPT 64 columns, 2 layers, 2 x 32": _gpt,
+    "GPT 128 columns, 4 layers, 4 x 64": lambda lib: _gpt(lib, 128, 4, 64, 4),
+}
+
+
+def _training(lib, model, x, y):
+    optimizer = lib.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = lib.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _inference(lib, model):
+    model.eval()
+
+    def run(x):
+        with lib.no_grad():
+            return model(x)
+
+    return run
+
+
+def _chain(lib, n):
+    def run(x):
+        for _ in range(n // 4):
+            x = lib.maximum(x * 0.5 + 0.25, -x).abs()
+        return x
+
+    return run
+
+
+def _three(libraries, make, compiled=None):
+    """The recorded function, the eager one, and PyTorch's eager one; `make(lib)` gives a function and its arguments."""
+    own = libraries["tapegrad"]
+    runs = {}
+    for name, lib, record in (("tapegrad", own, True), ("eager", own, False), ("torch", libraries.get("torch"), False)):
+        if lib is None:
+            continue
+        function, args = make(lib) if not (record and compiled) else compiled(lib)
+        function = own.compile(function) if record and not compiled else function
+        runs[name] = lambda function=function, args=args: function(*args)
+    return runs
+
+
+def cases(libraries):
+    for name, make in MODELS.items():
+        def whole(lib, make=make):
+            model, x, y = make(lib)
+            return _training(lib, model, x, y), (x, y)
+
+        def alone(lib, make=make):
+            model, x, y = make(lib)
+            return _training(lib, lib.compile(model), x, y), (x, y)
+
+        def inference(lib, make=make):
+            model, x, _ = make(lib)
+            return _inference(lib, model), (x,)
+
+        yield Case("recorded training step", name, _three(libraries, whole))
+        yield Case("compiled model in an eager step", name, _three(libraries, whole, alone))
+        yield Case("recorded inference", name, _three(libraries, inference))
+    for n in (8, 40):
+        for size in (4, 1024, 16384, 262144):
+            yield Case("recorded chains", f"{n} operators, {size} elements",
+                       _three(libraries, lambda lib, n=n, size=size: (_chain(lib, n), (lib.linspace(-1, 1, size),))))
