@@ -23,6 +23,11 @@ class Comparison {
     if (a_.slots.size() != b_.slots.size() || a_.outputs.size() != b_.outputs.size()) return "other results";
     for (size_t i = 0; i < a_.slots.size(); ++i)
       if (std::string what = slot(a_.slots[i], b_.slots[i]); !what.empty()) return what;
+    auto same_draws = [](const DrawnFrom& x, const DrawnFrom& y) {
+      return x.generator == y.generator && std::equal(x.end, x.end + 2, y.end);
+    };
+    if (!std::equal(a_.generators.begin(), a_.generators.end(), b_.generators.begin(), b_.generators.end(), same_draws))
+      return "other random numbers";
     for (size_t i = 0; i < a_.outputs.size(); ++i) {
       const Output& x = a_.outputs[i];
       Output& y = b_.outputs[i];
@@ -134,7 +139,8 @@ class Comparison {
     for (size_t i = 0; i < x.uses.size(); ++i)
       if (!use(x.uses[i], y.uses[i])) return "another tensor";
     if (x.draw.has_value() != y.draw.has_value() ||
-        (x.draw && (x.draw->generator != y.draw->generator || x.draw->n != y.draw->n)))
+        (x.draw && (x.draw->from != y.draw->from || x.draw->n != y.draw->n || x.draw->part != y.draw->part ||
+                    x.draw->delta != y.draw->delta)))
       return "other random numbers";
     size_t at = 0;
     for (size_t i = 0; i < x.arguments.size(); ++i)

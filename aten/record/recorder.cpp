@@ -89,7 +89,31 @@ struct Access {
   static void add(Call call) { recording().calls.push_back(std::move(call)); }
   static void drawn(Generator& generator, uint64_t n, PhiloxState state) {
     if (now().pending_) refuse("random numbers are drawn for something that is not recorded");
-    now().pending_ = Draw{intrusive_ptr<Generator>(&generator), n, state};
+    const size_t from = drawn_from(generator, state.seed, state.offset);
+    const DrawnFrom& g = recording().generators[from];
+    const int part = recording().two_parts && state.offset >= g.base[1] ? 1 : 0;
+    now().pending_ = Draw{from, n, part, state.offset - g.base[part], state};
+  }
+  static size_t drawn_from(Generator& generator, uint64_t seed, uint64_t offset) {
+    std::vector<DrawnFrom>& all = recording().generators;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].generator.get() == &generator) {
+        if (all[i].seed != seed) refuse("the seed of a random generator is set in it");
+        return i;
+      }
+    all.push_back({intrusive_ptr<Generator>(&generator), seed, false, {offset, offset}, {0, 0}});
+    return all.size() - 1;
+  }
+  static void generator_set(Generator& generator, uint64_t seed, uint64_t offset) {
+    const uint64_t now_at = generator.offset();
+    DrawnFrom& g = recording().generators[drawn_from(generator, generator.initial_seed(), now_at)];
+    g.set_back = true;
+    // Back to what the step has drawn itself, and forwards again: a checkpoint. Everything else is a state from
+    // outside.
+    const uint64_t first = g.base[0];
+    auto& reached = now().reached_[&generator];
+    reached = std::max({reached, now_at, first});
+    if (seed != g.seed || offset < first || offset > reached) refuse("the state of a random generator is set in it");
   }
   static void take_draw(Call& call, size_t i, PhiloxState state) {
     auto& pending = now().pending_;
@@ -320,6 +344,9 @@ void new_gradient(const Tensor& leaf, const Tensor& grad, bool replaces) {
   Access::gradient(leaf, grad, false, replaces);
 }
 void known_gradient(const Tensor& leaf, const Tensor& grad) { Access::gradient(leaf, grad, true); }
+void generator_set(Generator& generator, uint64_t seed, uint64_t offset) {
+  Access::generator_set(generator, seed, offset);
+}
 void drawn(Generator& generator, uint64_t n, PhiloxState state) { Access::drawn(generator, n, state); }
 void node_ran(const void* node) { Access::ran(node); }
 
@@ -386,10 +413,14 @@ void Recorder::pause(TensorSpan outputs) {
   r.first_calls = r.calls.size();
   r.first_outputs = r.outputs.size();
   r.first_feeds = r.feeds.size();
+  for (DrawnFrom& g : r.generators) g.end[0] = g.generator->offset() - g.base[0];
   stop();
 }
 
-void Recorder::resume(TensorSpan feeds) { start(feeds); }
+void Recorder::resume(TensorSpan feeds) {
+  for (DrawnFrom& g : recording_->generators) g.base[1] = g.generator->offset();
+  start(feeds);
+}
 
 void Recorder::refuse(std::string reason) {
   if (!recording_->reason.empty()) return;
@@ -405,7 +436,8 @@ void Recorder::add_outputs(TensorSpan outputs) {
       refuse(fmt::format("a result is on {}: steps are replayed on the CPU", t.device()));
       continue;
     }
-    out.slot = Access::use_of(t, t.data_ptr(), false).slot;
+    output_uses_.push_back(Access::use_of(t, t.data_ptr(), false));
+    out.slot = output_uses_.back().slot;
     Slot& slot = r.slots[static_cast<size_t>(out.slot)];
     out.needs_grad = t.requires_grad();
     out.tensor = Access::over_own(t, out.slot);
@@ -416,6 +448,25 @@ void Recorder::add_outputs(TensorSpan outputs) {
   }
 }
 
+// An argument of a later call may be a tensor whose memory ends where its elements do.
+void Recorder::refuse_outside_of_arguments() {
+  Recording& r = *recording_;
+  std::unordered_map<int, std::pair<ptrdiff_t, ptrdiff_t>> extents;
+  for (const FeedGeometry& f : r.feeds) {
+    auto [known, fresh] = extents.try_emplace(f.slot, f.offset, f.end);
+    known->second = {std::min(known->second.first, f.offset), std::max(known->second.second, f.end)};
+  }
+  auto check = [&](const Use& use) {
+    const auto found = extents.find(use.slot);
+    if (found == extents.end() || use.begin == use.end) return;
+    if (use.begin < found->second.first || use.end > found->second.second)
+      refuse("it reads memory of an argument beyond its elements");
+  };
+  for (const Call& call : r.calls)
+    for (const Use& use : call.uses) check(use);
+  for (const Use& use : output_uses_) check(use);
+}
+
 std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const void* const> nodes) {
   Recording& r = *recording_;
   if (pending_) refuse("random numbers are drawn for something that is not recorded");
@@ -423,6 +474,10 @@ std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const 
     if (outputs[i].requires_grad() && !nodes_run_.contains(nodes[i]))
       refuse("its result needs a gradient, and backward() is outside of it");
   add_outputs(outputs);
+  for (DrawnFrom& g : r.generators) {
+    const int part = r.two_parts ? 1 : 0;
+    g.end[part] = g.generator->offset() - g.base[part];
+  }
   stop();
   for (const Call& call : r.calls)
     if (call.kind == Call::Kind::Gradient && call.grad.defined()) {
@@ -433,6 +488,7 @@ std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const 
           slot.born && now.defined() && now.impl()->storage().get() == slot.seen.unsafe_get())
         slot.kind = Slot::Kind::Result;
     }
+  refuse_outside_of_arguments();
   for (KnownGradient& g : r.gradients)
     if (!slot_of_.contains(g.storage)) g.storage = nullptr;
   for (Slot& slot : r.slots) {

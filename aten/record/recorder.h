@@ -39,6 +39,7 @@ TG_API TG_COLD void host_read(const char* what);
 TG_API TG_COLD void new_gradient(const Tensor& leaf, const Tensor& grad, bool replaces);
 TG_API TG_COLD void known_gradient(const Tensor& leaf, const Tensor& grad);
 TG_API TG_COLD void node_ran(const void* node);
+TG_API TG_COLD void generator_set(Generator& generator, uint64_t seed, uint64_t offset);
 TG_API TG_COLD void drawn(Generator& generator, uint64_t n, PhiloxState state);
 }  // namespace detail
 
@@ -57,6 +58,10 @@ inline void note_known_gradient(const Tensor& leaf, const Tensor& grad) {
 // A node of the tape has computed its gradients.
 inline void note_node_ran(const void* node) {
   if (TG_UNLIKELY(active())) detail::node_ran(node);
+}
+// A generator is about to be given this state.
+inline void note_generator_set(Generator& generator, uint64_t seed, uint64_t offset) {
+  if (TG_UNLIKELY(active())) detail::generator_set(generator, seed, offset);
 }
 // The numbers of the next random call.
 inline PhiloxState draw(Generator& generator, uint64_t n) {

@@ -74,10 +74,22 @@ using Value = std::variant<std::monostate, Tensor, Operand, ListValue, IntsValue
                            std::optional<bool>, std::optional<std::vector<double>>, DType, std::optional<DType>,
                            std::optional<Device>, std::optional<MemoryFormat>, GeneratorPtr, PhiloxState>;
 
+// A generator that the step draws from. Its offset may go back to numbers that were drawn before (checkpoints draw them
+// once more), so draws are counted from where it stood when a part began.
+struct DrawnFrom {
+  intrusive_ptr<Generator> generator;
+  uint64_t seed = 0;
+  bool set_back = false;      // else the next numbers are always those that follow
+  uint64_t base[2] = {0, 0};  // its offset at the beginning of each part
+  uint64_t end[2] = {0, 0};   // and at the end, from base on
+};
+
 // The numbers of a random call come from the generator anew in each replay.
 struct Draw {
-  intrusive_ptr<Generator> generator;
+  size_t from = 0;  // which generator
   uint64_t n = 0;
+  int part = 0;  // that it counts from
+  uint64_t delta = 0;
   PhiloxState state;
 };
 
@@ -147,6 +159,7 @@ class TG_API Recording {
   std::vector<Call> calls;
   std::vector<Output> outputs;
   std::vector<KnownGradient> gradients;
+  std::vector<DrawnFrom> generators;
   std::vector<Tensor> leaves;  // whose gradient the step sets
   std::vector<FeedGeometry> feeds;
   bool two_parts = false;
@@ -179,11 +192,14 @@ class TG_API Recorder {
   void start(TensorSpan feeds);
   void stop() noexcept;
   void add_outputs(TensorSpan outputs);
+  void refuse_outside_of_arguments();
   std::unique_ptr<Recording> recording_;
   std::unordered_map<const StorageImpl*, int> slot_of_;
   std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> born_;
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
+  std::vector<Use> output_uses_;
   std::unordered_set<const void*> nodes_run_;
+  std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
   bool running_ = false, host_called_ = false;
 };

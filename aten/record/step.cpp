@@ -81,6 +81,7 @@ void Step::plan() {
     switch (slot.kind) {
       case Slot::Kind::Weight:
         weights_.insert(slot.real.get());
+        memory_.push_back(static_cast<int>(i));
         if (slot.written) written_.push_back(static_cast<int>(i));
         place(slot, static_cast<char*>(slot.real->data()));
         break;
@@ -154,6 +155,17 @@ bool Step::fits(TensorSpan feeds) const noexcept {
   return true;
 }
 
+bool Step::changed() const noexcept {
+  const Recording& r = *recording_;
+  for (int i : memory_) {
+    const Slot& slot = r.slots[static_cast<size_t>(i)];
+    if (slot.real->data() != slot.own->data() || slot.real->nbytes() != slot.nbytes) return true;
+  }
+  for (const Tensor& leaf : r.leaves)
+    if (!leaf.requires_grad()) return true;
+  return false;
+}
+
 const char* Step::refuses() const noexcept {
   const Recording& r = *recording_;
   for (const KnownGradient& g : r.gradients) {
@@ -161,8 +173,6 @@ const char* Step::refuses() const noexcept {
     if (grad.defined() != g.defined || (g.storage != nullptr && grad.impl()->storage().get() != g.storage))
       return "another gradient was there before it";
   }
-  for (const Tensor& leaf : r.leaves)
-    if (!leaf.requires_grad()) return "a tensor does not need a gradient any more";
   return nullptr;
 }
 
@@ -180,6 +190,15 @@ Tensor Step::over_feed(const Tensor& view, const Tensor& feed, int index) const 
                                            view.impl()->offset() + moved / item));
 }
 
+PhiloxState Step::drawn(const Draw& draw) {
+  const DrawnFrom& g = recording_->generators[draw.from];
+  if (!g.set_back) return g.generator->next(draw.n);
+  const auto [seed, offset] = bases_[draw.from][draw.part];
+  if (draw.part != part_) return {seed, offset + draw.delta};  // once more what the first part drew
+  g.generator->set_offset(offset + draw.delta);
+  return g.generator->next(draw.n);
+}
+
 void Step::run(Call& call) {
   Recording& r = *recording_;
   switch (call.kind) {
@@ -188,7 +207,7 @@ void Step::run(Call& call) {
     case Call::Kind::Reduce:
       return reinterpret_cast<reduce::Kernel>(call.kernel)(*call.reduce);
     case Call::Kind::Kernel: {
-      if (call.draw) std::get<PhiloxState>(call.values[call.philox]) = call.draw->generator->next(call.draw->n);
+      if (call.draw) std::get<PhiloxState>(call.values[call.philox]) = drawn(*call.draw);
       dispatch::Results none;
       return call.invoke(call.kernel, call.arguments.data(), none);
     }
@@ -228,7 +247,16 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[static_cast<size_t>(slot.feed)].offset);
     if (slot.written) feeds[feed].impl()->bump_version("recorded step", 0);
   }
+  part_ = first_feed == 0 && begin == 0 ? 0 : 1;
+  bases_.resize(r.generators.size());
+  for (size_t i = 0; i < bases_.size(); ++i) {
+    const Generator& generator = *r.generators[i].generator;
+    bases_[i][part_] = {generator.initial_seed(), generator.offset()};
+  }
   for (size_t i = begin; i < end; ++i) run(r.calls[i]);
+  for (size_t i = 0; i < bases_.size(); ++i)
+    if (const DrawnFrom& g = r.generators[i]; g.set_back)
+      g.generator->set_offset(bases_[i][part_].offset + g.end[part_]);
 }
 
 std::vector<Tensor> Step::results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const {

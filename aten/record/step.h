@@ -16,6 +16,8 @@ class TG_API Step {
 
   // Whether the arguments are like those that were recorded: sizes, strides, dtypes, and which of them share memory.
   bool fits(TensorSpan feeds) const noexcept;
+  // Whether a tensor that it uses has other memory, or needs no gradient any more: it cannot be replayed ever again.
+  bool changed() const noexcept;
   // Why it cannot be replayed now, or null: the gradients of leaves are not as the calls expect them.
   const char* refuses() const noexcept;
   // Runs the calls, of a step in two parts those of the first. Raises what a call raises; what came before it has
@@ -42,6 +44,7 @@ class TG_API Step {
   void run(Call& call);
   void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
+  PhiloxState drawn(const Draw& draw);
   uint32_t version(int slot) const noexcept;
   Tensor over_feed(const Tensor& view, const Tensor& feed, int index) const;
   Tensor over_real(const Tensor& view, const Slot& slot) const;
@@ -49,10 +52,12 @@ class TG_API Step {
   std::unique_ptr<Recording> recording_;
   Storage arena_;
   size_t planned_ = 0;
-  std::vector<int> results_, written_, read_second_;  // slots; those that both parts use
-  std::vector<Tensor> held_;                          // the arguments, between the parts
-  std::vector<uint32_t> versions_;                    // of read_second_, between the parts
-  std::vector<char> copy_;                            // of the temporaries, where the second part runs again
+  std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
+  std::vector<Tensor> held_;                                   // the arguments, between the parts
+  std::vector<uint32_t> versions_;                             // of read_second_, between the parts
+  std::vector<std::array<PhiloxState, 2>> bases_;              // of each generator: where it stood when a part began
+  int part_ = 0;
+  std::vector<char> copy_;  // of the temporaries, where the second part runs again
   std::unordered_set<const StorageImpl*> weights_;
   std::atomic<bool> busy_{false};
 };

@@ -17,6 +17,7 @@
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/bindings/record/watch.h"
@@ -98,9 +99,12 @@ constexpr size_t kMostPlans = 16;
 struct Replays {
   std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
   std::string reason;                      // of the last call that was not replayed
+  int64_t count = 0;                       // of all replays
 };
 
 PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *watch_type = nullptr, *replays_type = nullptr;
+
+bool has_hooks(const Recording& recording);
 
 // --- the tape's nodes of a forward pass ---
 
@@ -223,6 +227,7 @@ PyObject* recorder_finish(PyObject* self, PyObject* value) {
   std::vector<const void*> nodes;
   for (const Tensor& t : tensors) nodes.push_back(t.requires_grad() ? t.grad_fn().get() : nullptr);
   made.recording = recorder->finish(tensors, nodes);
+  if (made.recording->reason.empty() && has_hooks(*made.recording)) made.recording->reason = "a parameter has a hook";
   made.reason = made.recording->reason;
   return box<RecordingObject>(recording_type, std::move(made));
   TG_PY_CATCH
@@ -452,19 +457,23 @@ PyObject* miss(Replays& replays, std::string reason) {
   return Py_NewRef(Py_NotImplemented);
 }
 
-// Whether the plan replays this call; else why not, which is empty where only the arguments are others.
-bool fits(Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vector<Tensor>& feeds, std::string& why) {
+// Whether the plan is one of such arguments.
+bool fits(const Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vector<Tensor>& feeds) {
   objects.clear();
-  why.clear();
   if (!(plan.settings == Settings{}) || !plan.arguments.matches(args, objects)) return false;
   feeds = unwrapped(objects);
-  if (!plan.step.fits(feeds)) return false;
-  if (const char* refusal = plan.step.refuses()) {
-    why = refusal;
-    return false;
-  }
-  return true;
+  return plan.step.fits(feeds);
 }
+
+// Hooks of the leaves whose gradients the step sets: a replay would not call them.
+bool has_hooks(const Recording& recording) {
+  for (const Tensor& leaf : recording.leaves)
+    if (const autograd::AutogradMeta* m = autograd::meta(leaf);
+        m && m->hooks && !(m->hooks->grad.empty() && m->hooks->post_accumulate.empty()))
+      return true;
+  return false;
+}
+bool has_hooks(const Plan& plan) { return has_hooks(plan.step.recording()); }
 
 PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds) {
   struct Leave {
@@ -510,29 +519,34 @@ PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::v
 PyObject* replays_run(PyObject* self, PyObject* args) {
   TG_PY_TRY
   auto& replays = unbox<Replays>(self);
-  if (modes() & ~uint32_t{kModeNoGrad}) return miss(replays, "a mode is on");
+  if ((modes() & ~uint32_t{kModeNoGrad}) != 0 || autograd::anomaly_enabled() || (override_modes != 0 && mode_is_on()))
+    return miss(replays, "a mode is on");
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
-  std::string why, first;
+  std::string why;
   for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
     const std::shared_ptr<Plan> plan = *at;
-    if (!fits(*plan, args, objects, feeds, why)) {
-      if (!why.empty() && first.empty()) first = why;
-      continue;
-    }
-    if (std::string what = plan->watch->changed(); !what.empty()) {
+    if (!fits(*plan, args, objects, feeds)) continue;
+    std::string what = plan->step.changed() ? "a tensor that it uses" : plan->watch->changed();
+    if (!what.empty()) {
       replays.plans.erase(at);
       return miss(replays, what + " has changed");
     }
+    if (const char* refusal = plan->step.refuses()) {
+      if (why.empty()) why = refusal;
+      continue;
+    }
+    if (has_hooks(*plan)) return miss(replays, "a parameter has a hook");
     if (plan->replays + 2 >= plan->next_audit) {
       plan->next_audit *= 2;
       return miss(replays, "audit");
     }
     if (!plan->step.claim()) return miss(replays, "busy");
+    ++replays.count;
     replays.plans.splice(replays.plans.begin(), replays.plans, at);
     return replay(*plan, objects, feeds);
   }
-  return miss(replays, std::move(first));
+  return miss(replays, std::move(why));
   TG_PY_CATCH
 }
 
@@ -602,6 +616,8 @@ PyObject* replays_reason(PyObject* self, void*) {
   return PyUnicode_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
 }
 
+PyObject* replays_count(PyObject* self, void*) { return PyLong_FromLongLong(unbox<Replays>(self).count); }
+
 int replays_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   for (const auto& each : unbox<Replays>(self).plans) {
@@ -633,8 +649,10 @@ PyMethodDef replays_methods[] = {
     {"scribble", replays_scribble, METH_NOARGS, "Overwrites the memory of all temporaries: for tests."},
     {"plans", replays_plans, METH_NOARGS, "Calls, bytes and replays of each plan."},
     {}};
-PyGetSetDef replays_properties[] = {{"reason", replays_reason, nullptr, "Why the last call was not replayed.", nullptr},
-                                    {}};
+PyGetSetDef replays_properties[] = {
+    {"reason", replays_reason, nullptr, "Why the last call was not replayed.", nullptr},
+    {"count", replays_count, nullptr, "How many calls were replayed, by plans that are gone, too.", nullptr},
+    {}};
 
 }  // namespace
 

@@ -52,8 +52,9 @@ void for_items(PyObject* list, F&& f) {
 Watch::Watch(PyObject* dicts, PyObject* cells, PyObject* lists, PyObject* tensors, PyObject* types) {
   for_items(dicts, [&](PyObject* pair) {
     PyObject *dict = PyTuple_GET_ITEM(pair, 0), *keys = PyTuple_GET_ITEM(pair, 1);
-    DictWatch& w = dicts_.emplace_back(DictWatch{PyRef::borrow(dict), version_of(dict), keys == Py_None, {}});
-    if (w.all) {
+    DictWatch& w = dicts_.emplace_back(DictWatch{
+        PyRef::borrow(dict), version_of(dict), PyTuple_GET_ITEM(pair, 2) == Py_True ? -1 : PyDict_GET_SIZE(dict), {}});
+    if (keys == Py_None) {
       PyObject *key, *value;
       for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
         w.entries.push_back({PyRef::borrow(key), PyRef::borrow(value)});
@@ -86,8 +87,7 @@ std::string Watch::changed() {
     if (version != 0 && version == w.version) continue;
     for (const Entry& e : w.entries)
       if (!same(e.value.get(), lookup(w.dict.get(), e.key.get()))) return text_of(e.key.get());
-    if (w.all && static_cast<size_t>(PyDict_GET_SIZE(w.dict.get())) != w.entries.size())
-      return "a dictionary's entries";
+    if (w.size >= 0 && PyDict_GET_SIZE(w.dict.get()) != w.size) return "the number of entries of a dictionary";
     w.version = version;
   }
   for (const CellWatch& w : cells_)

@@ -13,7 +13,8 @@ namespace tapegrad::python {
 
 class Watch {
  public:
-  // `dicts`: pairs of a dictionary and a tuple of keys, or None for all; `cells`, `lists`, `tensors`, `types`: objects.
+  // `dicts`: tuples of a dictionary, a tuple of keys, or None for all, and whether entries may be added; `cells`,
+  // `lists`, `tensors`, `types`: objects.
   Watch(PyObject* dicts, PyObject* cells, PyObject* lists, PyObject* tensors, PyObject* types);
 
   // What has changed, or "".
@@ -32,7 +33,7 @@ class Watch {
   struct DictWatch {
     PyRef dict;
     uint64_t version;
-    bool all;
+    Py_ssize_t size;  // -1: it may grow
     std::vector<Entry> entries;
   };
   struct CellWatch {

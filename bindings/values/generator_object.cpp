@@ -1,4 +1,5 @@
 // tapegrad.Generator, and the state of the default one.
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/c10/random/generator.h"
 
 #include <cstring>
@@ -85,7 +86,13 @@ void set_state_from(Generator& generator, PyObject* state) {
   const Tensor& t = to_tensor(state, {"set_state", "new_state", 1});
   TG_CHECK(t.dtype() == DType::uint8 && t.is_cpu() && t.is_contiguous(), Type,
            "set_state: the state must be a contiguous uint8 tensor on the CPU: got {}", t.dtype());
-  generator.set_state(static_cast<const uint8_t*>(t.data_ptr()), static_cast<size_t>(t.numel()));
+  const auto* bytes = static_cast<const uint8_t*>(t.data_ptr());
+  if (record::active()) {
+    Generator next;
+    next.set_state(bytes, static_cast<size_t>(t.numel()));
+    record::note_generator_set(generator, next.initial_seed(), next.offset());
+  }
+  generator.set_state(bytes, static_cast<size_t>(t.numel()));
 }
 
 void check_cuda(const GeneratorObject& g, const char* op) {
@@ -120,10 +127,14 @@ PyObject* set_state(GeneratorObject& g, PyObject* state) {
 // clang-format off
 PyMethodDef methods[] = {
     method<"manual_seed", [](GeneratorObject& g, PyObject* seed) {
+      record::refuse("it seeds a random generator");
       value_of(g)->manual_seed(to_seed(seed, "manual_seed"));
       return itself(g);
     }>("manual_seed(seed)\n\nStarts anew from a seed; returns the generator."),
-    method<"seed", [](GeneratorObject& g) { return value_of(g)->seed(); }>(
+    method<"seed", [](GeneratorObject& g) {
+      record::refuse("it seeds a random generator");
+      return value_of(g)->seed();
+    }>(
         "Starts anew from the system's entropy; returns the seed."),
     method<"initial_seed", [](GeneratorObject& g) { return value_of(g)->initial_seed(); }>("The seed."),
     method<"get_state", [](GeneratorObject& g) { return state_tensor(*value_of(g)); }>("The state, as a uint8 tensor."),
@@ -139,6 +150,7 @@ PyMethodDef methods[] = {
         "two devices."),
     method<"get_offset", [](GeneratorObject& g) { return value_of(g)->offset(); }>("The number of random calls since the seed."),
     method<"set_offset", [](GeneratorObject& g, PyObject* offset) {
+      record::refuse("it sets the offset of a random generator");
       value_of(g)->set_offset(to_seed(offset, "set_offset"));
       return itself(g);
     }>("set_offset(offset)"),
@@ -175,10 +187,12 @@ const GeneratorPtr no_generator;
 // clang-format off
 PyMethodDef random_functions[] = {  // on the default generators
     method<"manual_seed", [](PyObject* seed) {
+      record::refuse("it seeds a random generator");
       manual_seed_all(to_seed(seed, "manual_seed"));
       return wrap_generator(default_cpu_generator());
     }>("manual_seed(seed)\n\nSeeds the default generators of all devices and returns the CPU's."),
     method<"seed", [] {
+      record::refuse("it seeds a random generator");
       const uint64_t fresh = default_cpu_generator()->seed();
       manual_seed_all(fresh);
       return fresh;

@@ -5,6 +5,7 @@
 #include <new>
 #include <thread>
 
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/fork.h"
@@ -259,6 +260,7 @@ const Backend& Group::backend() const noexcept { return *state_->backend; }
 bool Group::has_device_engine() const noexcept { return state_->options.device_engine; }
 
 std::shared_ptr<Work> Group::run(Call call, bool wait) {
+  record::refuse("it calls a collective");
   State& s = *state_;
   TG_CHECK(s.generation == fork_generation(), Runtime,
            "{}: the group belongs to the process that made it; a child made by fork needs one of its own",

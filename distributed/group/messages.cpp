@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -108,6 +109,7 @@ int Messages::recv(const Call& call, const Tensor& t, const Tensor& target, Work
 }
 
 std::shared_ptr<Work> Messages::start(Call call, bool here) {
+  record::refuse("it sends or receives a tensor");
   const bool sends = call.kind == Kind::Send;
   const char* op = name_of(call.kind);
   std::vector<Tensor>& tensors = sends ? call.inputs : call.outputs;

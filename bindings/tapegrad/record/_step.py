@@ -9,7 +9,7 @@ import threading
 import types
 import weakref
 
-from .. import _C, is_grad_enabled
+from .. import _C, OutOfMemoryError, is_grad_enabled
 from ._watch import Observer, watch
 
 logger = logging.getLogger("tapegrad.record")
@@ -22,6 +22,8 @@ _TRIES = 4
 _MOST_WAITING = 4
 # Those that did not come, after which each more counts as a recording in vain.
 _MOST_MISSING = 16
+# Plans that are dropped because something changed, until it is asked whether recording pays.
+_MOST_CHANGES = 8
 
 
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -69,6 +71,7 @@ class RecordedStep:
         self._pending: list = []  # recordings that wait for a second one, with what they watch
         self._waiting: list = []  # forward passes whose backward pass has not come
         self._missing = 0  # of them so far
+        self._changes = 0  # plans that were dropped
         self._split = False
         self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
         self._reasons: set[str] = set()
@@ -116,6 +119,7 @@ class RecordedStep:
             return result
         if why.endswith("has changed"):
             self._pending.clear()
+            self._changed(why, grad)
         if why not in ("", "audit") and not why.endswith("has changed"):
             result = self.function(*args, **kwargs)
             self._tell(why)
@@ -123,7 +127,10 @@ class RecordedStep:
         return self._record(args, kwargs, grad, why == "audit")
 
     def _record(self, args, kwargs, grad: bool, audit: bool):
-        self._pending = [(r, w) for r, w in self._pending if not w.changed()]
+        for entry in list(self._pending):
+            if what := entry[1].changed():
+                self._pending.remove(entry)
+                self._changed(f"{what} has changed", grad)
         observer = Observer(self.pure)
         recorder = _C._Recorder(args, kwargs)
         split = self._split and grad
@@ -171,6 +178,13 @@ class RecordedStep:
                 else:
                     self._missed(rest[1])
 
+    def _changed(self, what: str, grad: bool) -> None:
+        """Counts what was dropped because something changed; gives up where that is what recordings are for."""
+        self._changes += 1
+        if self._changes % _MOST_CHANGES == 0 and self._replays.count < self._changes:
+            self._tries[grad] = _TRIES
+            self._tell(f"{what}, again and again")
+
     def _missed(self, grad: bool) -> None:
         self._missing += 1
         if self._missing >= _MOST_MISSING:
@@ -200,7 +214,10 @@ class RecordedStep:
                 self._pending[i] = recording, watched
                 return reason
             del self._pending[i]
-            self._replays.add(recording, watched)
+            try:
+                self._replays.add(recording, watched)
+            except (MemoryError, OutOfMemoryError):
+                return "there is no memory for its temporaries"
             return None
         self._pending = [*self._pending[-3:], (recording, watched)]
         return ""

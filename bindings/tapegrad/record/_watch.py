@@ -17,6 +17,7 @@ import types
 from pathlib import Path
 
 from .. import _C, Tensor
+from ..nn import module as _modules
 
 _PACKAGE = tuple({str(path.parents[1]) + os.sep for path in (Path(__file__), Path(__file__).resolve())})
 _INSTALLED = tuple({str(Path(p)) + os.sep for p in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
@@ -110,9 +111,10 @@ class _Walk:
         self.seen[id(value)] = value
         self.waiting.append((value, path))
 
-    def add_dict(self, values: dict, path: str, keys=None) -> None:
+    def add_dict(self, values: dict, path: str, keys=None, may_grow: bool = False) -> None:
+        """Watches entries: all, or those under `keys`. In an instance a new attribute may hide one of the class, so none may be added."""
         present = None if keys is None else tuple(k for k in keys if k in values)
-        self.dicts.append((values, present))
+        self.dicts.append((values, present, may_grow))
         for key in values if present is None else present:
             self.add(values[key], f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]")
 
@@ -135,7 +137,7 @@ class _Walk:
         elif isinstance(value, types.ModuleType):
             file = getattr(value, "__file__", None)
             if file and not _of_package(file) and not file.startswith(_INSTALLED):
-                self.add_dict(vars(value), path, self.names)
+                self.add_dict(vars(value), path, self.names, may_grow=True)
         elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, staticmethod, classmethod, property)):
             self._function(value, path)
         elif isinstance(value, type):
@@ -189,9 +191,11 @@ class _Walk:
             return
         own = cls.__module__.split(".")[0]
         if own == "tapegrad":
-            if hasattr(value, "param_groups") and "param_groups" in self.names:
-                self.add(value.param_groups, path + ".param_groups")
-            elif not hasattr(value, "param_groups") and getattr(value, "__dict__", None):
+            if hasattr(value, "param_groups"):  # of an optimizer each replay reads the groups anew, if the function itself does not
+                self.add_dict(value.__dict__, path, ("step", "zero_grad", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
+                if "param_groups" in self.names:
+                    self.add(value.param_groups, path + ".param_groups")
+            elif getattr(value, "__dict__", None):
                 self.add_dict(value.__dict__, path, self.names)
             return
         if own == "numpy" and hasattr(value, "item") and not hasattr(value, "__setitem__"):
@@ -211,6 +215,9 @@ def watch(function, observer: Observer, objects: list):
         names.update(code.co_names, code.co_freevars, (c for c in code.co_consts if isinstance(c, str) and c.isidentifier()))
     walk = _Walk(names)
     try:
+        for name, hooks in vars(_modules).items():
+            if name.startswith("_global_") and isinstance(hooks, dict):
+                walk.add_dict(hooks, name)
         walk.add(function, getattr(function, "__name__", "function"))
         for value in objects:
             walk.add(value, "an argument")
@@ -222,7 +229,7 @@ def watch(function, observer: Observer, objects: list):
             file = variables.get("__file__") or ""
             if file.startswith(_INSTALLED):
                 continue
-            walk.add_dict(variables, variables.get("__name__", "globals"), sorted(known))
+            walk.add_dict(variables, variables.get("__name__", "globals"), sorted(known), may_grow=True)
         walk.run()
     except _Refused as refused:
         return str(refused)

@@ -4,6 +4,8 @@ import copy
 import gc
 import logging
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -717,3 +719,233 @@ def test_many_signatures_do_not_grow_without_end():
     for n in list(range(1, 40)) * 3:
         assert step(tg.zeros(n)).shape == (n,)
     assert plans(step) <= 16
+
+
+# --- what lies beyond the function ---
+
+
+def test_seeds_and_states_of_generators(caplog):
+    def seeds(x):
+        tg.manual_seed(3)
+        return x + tg.rand(2)
+
+    refused(seeds, tg.ones(2), caplog=caplog, why="seeds a random generator")
+    saved = tg.get_rng_state()
+
+    def sets(x):
+        tg.set_rng_state(saved)
+        return x + tg.rand(2)
+
+    tg.rand(1)
+    refused(sets, tg.ones(2), caplog=caplog, why="state of a random generator")
+
+
+def test_checkpoints_draw_their_numbers_once_more():
+    from tapegrad.utils.checkpoint import checkpoint
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.drop = nn.Linear(6, 16), nn.Linear(16, 3), nn.Dropout(0.5)
+
+        def forward(self, x):
+            h = checkpoint(lambda t: self.drop(self.a(t)).relu(), x, use_reentrant=False)
+            return self.b(self.drop(h))
+
+    def make():
+        tg.manual_seed(0)
+        net = Net()
+        return net, tg.optim.SGD(net.parameters(), lr=0.1)
+
+    compare(make, batches())
+    a, _ = make()
+    b = tg.compile(copy.deepcopy(a))
+    for i, (x, y) in enumerate(batches(12)):
+        after = []
+        for net in (a, b):
+            tg.manual_seed(i)
+            net.zero_grad()
+            loss = F.cross_entropy(net(x), y)
+            tg.rand(2)  # other numbers between the passes
+            loss.backward()
+            after.append(tg.rand(2))
+        assert_same(a, b, f"step {i}") if i else None
+        assert tg.equal(*after), i
+    assert replays(b.forward) > 3, b.forward.summary()
+
+
+def test_hooks_of_parameters_in_a_whole_step():
+    net = mlp()
+    optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+    step, seen = tg.record(training(net, optimizer)), []
+    data = batches(16)
+    for x, y in data[:6]:
+        step(x, y)
+    assert replays(step) > 0
+    handle = net[0].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.sum()))
+    for x, y in data[6:10]:
+        step(x, y)
+    assert len(seen) == 4
+    handle.remove()
+    before = replays(step)
+    for x, y in data[10:]:
+        step(x, y)
+    assert len(seen) == 4 and replays(step) > before
+
+
+def test_hooks_of_all_modules_and_of_optimizers():
+    net = mlp()
+    optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+    step, seen = tg.record(training(net, optimizer)), []
+    for x, y in batches(6):
+        step(x, y)
+    assert replays(step) > 0
+    handle = nn.modules.module.register_module_forward_hook(lambda m, a, out: seen.append(type(m).__name__))
+    try:
+        for x, y in batches(4):
+            step(x, y)
+        assert seen.count("Sequential") == 4
+    finally:
+        handle.remove()
+    handle = optimizer.register_step_post_hook(lambda o, a, k: seen.append("step"))
+    for x, y in batches(4):
+        step(x, y)
+    assert seen.count("step") == 4
+    handle.remove()
+
+
+def test_modes_around_it():
+    step = tg.record(lambda x: (x / 0).sum())
+    x = tg.ones(2)
+    warm(step, x)
+    seen = []
+
+    class Mode(tg.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        step(x)
+    assert seen
+    before = replays(step)
+    with tg.autograd.detect_anomaly(), tg.profiler.profile() as profile:
+        step(x)
+    assert replays(step) == before and any("sum" in e.key for e in profile.key_averages())
+    step(x)
+    assert replays(step) == before + 1
+
+
+def test_memory_of_a_weight_is_exchanged():
+    w = tg.ones(4)
+    step = tg.record(lambda x: x + w.sum())
+    x = tg.zeros(1)
+    warm(step, x)
+    w.resize_(4096)
+    w.fill_(2)
+    assert step(x).item() == 8192
+    w.data = tg.full((2,), 3.0)
+    for _ in range(4):
+        assert step(x).item() == 6
+
+
+def test_memory_beyond_an_argument():
+    step = tg.record(lambda x: tg.as_strided(x, (4,), (1,)) + 1)
+    base = tg.arange(8.0)
+    for i in range(4):
+        assert step(base[i:i + 2]).tolist() == [i + 1.0, i + 2.0, i + 3.0, i + 4.0]
+    with pytest.raises(RuntimeError):
+        step(tg.zeros(2))  # which has no more memory
+    assert replays(step) == 0
+
+
+def test_another_thread_within_the_step(caplog):
+    out = tg.zeros(2)
+
+    def f(x):
+        t = threading.Thread(target=lambda: out.add_(x))
+        t.start()
+        t.join()
+        return out + 1
+
+    step = tg.record(f)
+    for i in range(5):
+        assert step(tg.ones(2)).tolist() == [i + 2.0] * 2
+    assert replays(step) == 0
+
+
+def test_state_that_changes_in_each_call_is_given_up():
+    net = mlp()
+    step = tg.record(lambda x: net(x).detach())
+    with tg.no_grad():
+        for i in range(60):
+            net.round = i
+            step(tg.ones(2, 6))
+    assert "again and again" in step.summary()
+
+
+COLLECTIVE = """
+import sys
+import tapegrad as tg
+import tapegrad.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+
+@tg.record
+def step(x):
+    y = x * 2
+    dist.all_reduce(y)
+    return y
+
+for i in range(6):
+    assert step(tg.full((2,), float(i + dist.get_rank()))).tolist() == [4.0 * i + 2] * 2
+assert step._replays.count == 0 and "collective" in step.summary(), step.summary()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_collectives_are_refused(tmp_path):
+    ranks = [subprocess.Popen([sys.executable, "-c", COLLECTIVE, str(tmp_path / "store"), str(rank)]) for rank in range(2)]
+    assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
+
+
+INTERRUPTED = """
+import _thread, signal, threading
+import tapegrad as tg
+
+armed, interrupted = False, 0
+
+def handler(number, frame):
+    if armed:
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handler)
+net = tg.nn.Linear(512, 512)
+step = tg.record(lambda x: net(net(net(x))).detach())
+x = tg.randn(256, 512)
+with tg.no_grad():
+    expected = net(net(net(x)))
+    for _ in range(4):
+        step(x)
+    for _ in range(20):
+        timer = threading.Timer(0.002, _thread.interrupt_main)
+        timer.start()
+        try:
+            armed = True
+            for _ in range(50):
+                step(x)
+            armed = False
+        except KeyboardInterrupt:
+            armed = False
+            interrupted += 1
+        timer.join()
+        assert tg.equal(step(x), expected)
+    before = step._replays.count
+    assert tg.equal(step(x), expected) and step._replays.count == before + 1, step.summary()
+print(interrupted)
+"""
+
+
+def test_interrupts_leave_it_usable():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and int(done.stdout) > 5, done.stderr
