@@ -66,6 +66,10 @@ void Step::plan() {
           r.slots[static_cast<size_t>(use.slot)].pointers.emplace_back(addresses[k], use.offset);
     }
   }
+  std::unordered_set<int> read_later;  // by the second part
+  if (r.two_parts)
+    for (size_t i = r.first_calls; i < r.calls.size(); ++i)
+      for (const Use& use : r.calls[i].uses) read_later.insert(use.slot);
   const std::vector<std::pair<size_t, size_t>> chains = find_chains(r);
   std::vector<Slot*> temporaries;
   std::vector<std::vector<int>> before(r.calls.size() + 1);  // slots to prepare before each call
@@ -75,7 +79,7 @@ void Step::plan() {
     if (r.two_parts && first == r.first_calls)
       for (size_t k = 0; k < r.first_outputs; ++k)
         if (r.outputs[k].slot == static_cast<int>(i)) first = 0;  // made by the host, and a result of the first part
-    if (r.two_parts && slot.first < static_cast<int>(r.first_calls) && slot.last >= static_cast<int>(r.first_calls) &&
+    if (read_later.contains(static_cast<int>(i)) && slot.first < static_cast<int>(r.first_calls) &&
         slot.kind != Slot::Kind::Temporary && !slot.written_second)
       read_second_.push_back(static_cast<int>(i));
     switch (slot.kind) {
