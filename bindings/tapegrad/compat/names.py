@@ -45,7 +45,7 @@ MODULES.update({
         functions("[]", "list_backends(exclude_tags=())", "None."),
         defined("reset set_stance")),
     "_dynamo": module(
-        "PyTorch's compiler of byte code, as scripts steer it. Nothing is compiled: switches are kept, decorators give their function back.",
+        "PyTorch's compiler of byte code, as scripts steer it. No byte code is compiled: switches are kept, decorators give their function back.",
         borrowed("compiler", "allow_in_graph assume_constant_result disable is_compiling list_backends reset"),
         functions("lambda fn: fn", 'optimize(backend="inductor", *args, **options)', "A decorator that gives its function or module back."),
         functions("(lambda f: f) if fn is None else fn", "run(fn=None)", "The function itself."),
