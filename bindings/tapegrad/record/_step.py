@@ -22,6 +22,9 @@ _TRIES = 4
 _MOST_WAITING = 4
 # Those that did not come, after which each more counts as a recording in vain.
 _MOST_MISSING = 16
+# Recordings that wait for a second one, and how many may have waited in vain.
+_MOST_PENDING = 4
+_MOST_ALONE = 24
 # Plans that are dropped because something changed, until it is asked whether recording pays.
 _MOST_CHANGES = 8
 
@@ -71,6 +74,7 @@ class RecordedStep:
         self._pending: list = []  # recordings that wait for a second one, with what they watch
         self._waiting: list = []  # forward passes whose backward pass has not come
         self._missing = 0  # of them so far
+        self._alone = 0  # recordings that found no second one
         self._changes = 0  # plans that were dropped
         self._split = False
         self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
@@ -219,8 +223,15 @@ class RecordedStep:
             except (MemoryError, OutOfMemoryError):
                 return "there is no memory for its temporaries"
             return None
-        self._pending = [*self._pending[-3:], (recording, watched)]
-        return ""
+        self._pending.append((recording, watched))
+        if len(self._pending) <= _MOST_PENDING:
+            return ""
+        del self._pending[0]
+        self._alone += 1
+        if self._alone < _MOST_ALONE or self._replays.count > self._alone:
+            return ""
+        self._tries.update({True: _TRIES, False: _TRIES})
+        return "its arguments have other values, sizes or objects in each call"
 
     def _failed(self, grad: bool, reason: str) -> None:
         self._tries[grad] = self._tries.get(grad, 0) + 1

@@ -721,6 +721,17 @@ def test_many_signatures_do_not_grow_without_end():
     assert plans(step) <= 16
 
 
+def test_arguments_that_are_other_objects_in_each_call_are_given_up():
+    class Batch:
+        def __init__(self, x):
+            self.x = x
+
+    step = tg.record(lambda b: b.x + 1)
+    for i in range(60):
+        assert step(Batch(tg.full((2,), float(i)))).tolist() == [i + 1.0] * 2
+    assert replays(step) == 0 and "in each call" in step.summary()
+
+
 # --- what lies beyond the function ---
 
 
