@@ -17,9 +17,7 @@ endif()
 # What every translation unit of ours is compiled with.
 add_library(tapegrad_private INTERFACE)
 target_include_directories(tapegrad_private INTERFACE ${TG_INCLUDE_DIRS})
-target_include_directories(tapegrad_private SYSTEM INTERFACE
-  $<TARGET_PROPERTY:OpenBLAS::OpenBLAS,INTERFACE_INCLUDE_DIRECTORIES>
-  $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
+target_include_directories(tapegrad_private SYSTEM INTERFACE "${TG_openblas_HEADERS}" "${TG_dnnl_HEADERS}")
 target_link_libraries(tapegrad_private INTERFACE tapegrad_flags fmt::fmt Threads::Threads)
 target_compile_definitions(tapegrad_private INTERFACE TG_VERSION="${PROJECT_VERSION}")
 foreach(isa ${TG_ISAS})
@@ -85,6 +83,9 @@ target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
   "${TG_DNNL_LIBRARY}" "${TG_GOMP_LIBRARY}" "${ZLIB_LIBRARIES}" ${CMAKE_DL_LIBS})
 if(NOT TG_SANITIZE)
   target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
+endif()
+if(TG_X86)
+  target_link_options(tapegrad PRIVATE "LINKER:--wrap=hypot,--wrap=hypotf,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE")
 endif()
 
 # Where the third-party libraries are, in the build tree and after installation.
