@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ... import _C, get_rng_state, set_rng_state
 from .collate import default_collate, default_convert
-from .dataset import IterableDataset
+from .dataset import Dataset, IterableDataset
 from .fetch import Fetcher, SampleError, start_stream
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 from .worker import Failure, StreamEnd, get_worker_info
@@ -29,7 +30,10 @@ class _InfiniteConstantSampler(Sampler):
             yield None
 
 
-class DataLoader:
+_T = TypeVar("_T", covariant=True)
+
+
+class DataLoader(Generic[_T]):
     """Goes through a dataset in batches.
 
     The arguments are PyTorch's, and one more: `worker_type` is "process" or "thread". Samples are the same for any number
@@ -41,7 +45,7 @@ class DataLoader:
     memory, so that to("cuda", non_blocking=True) does not wait; without a GPU that changes nothing.
     """
 
-    def __init__(self, dataset, batch_size: int | None = 1, shuffle: bool | None = None, sampler=None, batch_sampler=None,
+    def __init__(self, dataset: Dataset[_T], batch_size: int | None = 1, shuffle: bool | None = None, sampler=None, batch_sampler=None,
                  num_workers: int = 0, collate_fn=None, pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
                  worker_init_fn=None, multiprocessing_context=None, generator=None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
@@ -97,9 +101,6 @@ class DataLoader:
         self._initialized = True
 
     _initialized = False
-
-    def __class_getitem__(cls, item):
-        return cls
 
     def __setattr__(self, name, value):
         if self._initialized and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
@@ -159,7 +160,7 @@ class DataLoader:
             return n
         return n // self.batch_size if self.drop_last else (n + self.batch_size - 1) // self.batch_size
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if self.num_workers == 0:
             iterator = _SingleProcessDataLoaderIter(self)
         else:
