@@ -148,16 +148,21 @@ def main(arguments=None):
     run = common.Run(options, ("steps", "batch_size", "length", "layers", "heads", "width"), model=model, optimizer=optimizer)
     print(f"{len(text.train):,} letters to train, {len(text.held_out):,} held out, {len(text.letters)} different ones; "
           f"{sum(p.numel() for p in model.parameters()):,} parameters, {tg.get_num_threads()} threads")
+
+    def sample(count: int) -> str:
+        """The prompt and `count` letters behind it, drawn with numbers of their own, so that a run does not depend on what it shows."""
+        generator = tg.Generator().manual_seed(options.seed)
+        return text.decode(model.write(text.encode(options.prompt).unsqueeze(0), count, options.temperature, generator)[0])
+
     every = max(1, options.steps // 10)
     for step in run.rounds(options.steps, "step", save_every=every):
         x, y = batch(text.train, tg.randint(0, len(text.train) - options.length, (options.batch_size,)), options.length)
         run.record(loss=update(model, optimizer, x, y, step, options).item())
         if (step + 1) % every == 0:
             run.record(held_out=held_out_loss(model, text, options))
-    generator = tg.Generator()
-    generator.manual_seed(options.seed)
-    start = text.encode(options.prompt).unsqueeze(0)
-    written = text.decode(model.write(start, options.sample, options.temperature, generator)[0])
+            if step + 1 < options.steps and not options.quiet:
+                run.say(f"--- after {step + 1} steps, {run.history['held_out'][-1]:.3f} nats a letter, it writes:\n{sample(min(options.sample, 120))}\n")
+    written = sample(options.sample)
     with common.picture(options.picture, 11, 4, 1, 2) as drawing:
         if drawing:
             axes = drawing[1][0]

@@ -1,7 +1,7 @@
 """Trains a small convolutional network on handwritten digits: `make demo`, or `python examples/mnist.py --help`.
 
-The run can be stopped at any time: `--resume` goes on from the last complete epoch, and ends with the same weights, bit for
-bit, as a run that was never stopped.
+The run can be stopped at any time: Ctrl-C ends it after the epoch, `--resume` goes on from the last complete one, and ends with the
+same weights, bit for bit, as a run that was never stopped.
 """
 
 from __future__ import annotations
