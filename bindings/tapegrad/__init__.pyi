@@ -5,576 +5,87 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ._stubs import Number as _Number
+from ._stubs import return_types as return_types
+from ._stubs.root import *
 from . import (
-    accelerator as accelerator,
-)
-from . import (
-    amp as amp,
-)
-from . import (
-    autograd as autograd,
-)
-from . import (
-    backends as backends,
-)
-from . import (
-    checkpoint as checkpoint,
-)
-from . import (
-    compat as compat,
-)
-from . import (
-    cpu as cpu,
-)
-from . import (
-    cuda as cuda,
-)
-from . import (
-    datasets as datasets,
-)
-from . import (
-    distributed as distributed,
-)
-from . import (
-    distributions as distributions,
-)
-from . import (
-    fft as fft,
-)
-from . import (
-    func as func,
-)
-from . import (
-    futures as futures,
-)
-from . import (
-    hub as hub,
-)
-from . import (
-    jit as jit,
-)
-from . import (
-    library as library,
-)
-from . import (
-    linalg as linalg,
-)
-from . import (
-    masked as masked,
-)
-from . import (
-    multiprocessing as multiprocessing,
-)
-from . import (
-    nn as nn,
-)
-from . import (
-    ops as ops,
-)
-from . import (
-    optim as optim,
-)
-from . import (
-    overrides as overrides,
-)
-from . import (
-    profiler as profiler,
-)
-from . import (
-    quasirandom as quasirandom,
-)
-from . import (
-    random as random,
-)
-from . import (
-    serialization as serialization,
-)
-from . import (
-    signal as signal,
-)
-from . import (
-    sparse as sparse,
-)
-from . import (
-    special as special,
-)
-from . import (
-    storage as storage,
-)
-from . import (
-    testing as testing,
-)
-from . import (
-    torch_version as torch_version,
-)
-from . import (
-    types as types,
-)
-from . import (
-    utils as utils,
-)
-from . import (
-    version as version,
-)
-from . import (
-    vision as vision,
+    amp as amp, autograd as autograd, backends as backends, checkpoint as checkpoint, compat as compat, cpu as cpu, cuda as cuda,
+    datasets as datasets, distributed as distributed, distributions as distributions, fft as fft, func as func, futures as futures,
+    hub as hub, jit as jit, library as library, linalg as linalg, masked as masked, multiprocessing as multiprocessing, nn as nn,
+    ops as ops, optim as optim, overrides as overrides, profiler as profiler, quasirandom as quasirandom, random as random,
+    serialization as serialization, signal as signal, sparse as sparse, special as special, storage as storage, testing as testing,
+    torch_version as torch_version, types as types, utils as utils, version as version, vision as vision, accelerator as accelerator,
 )
 from ._C import (
-    Generator as Generator,
-)
-from ._C import (
-    OutOfMemoryError as OutOfMemoryError,
-)
-from ._C import (
-    Size as Size,
-)
-from ._C import (
-    Tensor as Tensor,
-)
-from ._C import (
-    __version__ as __version__,
-)
-from ._C import (
-    bfloat16 as bfloat16,
-)
-from ._C import (
-    bool as bool,
-)
-from ._C import (
-    cdouble as cdouble,
-)
-from ._C import (
-    cfloat as cfloat,
-)
-from ._C import (
-    chalf as chalf,
-)
-from ._C import (
-    channels_last as channels_last,
-)
-from ._C import (
-    complex32 as complex32,
-)
-from ._C import (
-    complex64 as complex64,
-)
-from ._C import (
-    complex128 as complex128,
-)
-from ._C import (
-    contiguous_format as contiguous_format,
-)
-from ._C import (
-    default_generator as default_generator,
-)
-from ._C import (
-    device as device,
-)
-from ._C import (
-    double as double,
-)
-from ._C import (
-    dtype as dtype,
-)
-from ._C import (
-    float as float,
-)
-from ._C import (
-    float8_e4m3fn as float8_e4m3fn,
-)
-from ._C import (
-    float8_e4m3fnuz as float8_e4m3fnuz,
-)
-from ._C import (
-    float8_e5m2 as float8_e5m2,
-)
-from ._C import (
-    float8_e5m2fnuz as float8_e5m2fnuz,
-)
-from ._C import (
-    float8_e8m0fnu as float8_e8m0fnu,
-)
-from ._C import (
-    float16 as float16,
-)
-from ._C import (
-    float32 as float32,
-)
-from ._C import (
-    float64 as float64,
-)
-from ._C import (
-    half as half,
-)
-from ._C import (
-    int as int,
-)
-from ._C import (
-    int8 as int8,
-)
-from ._C import (
-    int16 as int16,
-)
-from ._C import (
-    int32 as int32,
-)
-from ._C import (
-    int64 as int64,
-)
-from ._C import (
-    layout as layout,
-)
-from ._C import (
-    long as long,
-)
-from ._C import (
-    memory_format as memory_format,
-)
-from ._C import (
-    preserve_format as preserve_format,
-)
-from ._C import (
-    short as short,
-)
-from ._C import (
-    sparse_bsc as sparse_bsc,
-)
-from ._C import (
-    sparse_bsr as sparse_bsr,
-)
-from ._C import (
-    sparse_coo as sparse_coo,
-)
-from ._C import (
-    sparse_csc as sparse_csc,
-)
-from ._C import (
-    sparse_csr as sparse_csr,
-)
-from ._C import (
-    strided as strided,
-)
-from ._C import (
-    uint8 as uint8,
-)
-from ._C import (
-    uint16 as uint16,
-)
-from ._C import (
-    uint32 as uint32,
-)
-from ._C import (
-    uint64 as uint64,
+    Generator as Generator, OutOfMemoryError as OutOfMemoryError, Size as Size, Tensor as Tensor, bfloat16 as bfloat16, bool as bool,
+    cdouble as cdouble, cfloat as cfloat, chalf as chalf, channels_last as channels_last, complex32 as complex32, complex64 as complex64,
+    complex128 as complex128, contiguous_format as contiguous_format, default_generator as default_generator, device as device,
+    double as double, dtype as dtype, float as float, float8_e4m3fn as float8_e4m3fn, float8_e4m3fnuz as float8_e4m3fnuz,
+    float8_e5m2 as float8_e5m2, float8_e5m2fnuz as float8_e5m2fnuz, float8_e8m0fnu as float8_e8m0fnu, float16 as float16,
+    float32 as float32, float64 as float64, half as half, int as int, int8 as int8, int16 as int16, int32 as int32, int64 as int64,
+    layout as layout, long as long, memory_format as memory_format, preserve_format as preserve_format, short as short,
+    sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr, sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr,
+    strided as strided, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64, __version__ as __version__,
 )
 from ._root import (
-    SymBool as SymBool,
-)
-from ._root import (
-    SymFloat as SymFloat,
-)
-from ._root import (
-    SymInt as SymInt,
-)
-from ._root import (
-    batch_norm as batch_norm,
-)
-from ._root import (
-    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
-)
-from ._root import (
-    broadcast_shapes as broadcast_shapes,
-)
-from ._root import (
-    conv_tbc as conv_tbc,
-)
-from ._root import (
-    convolution as convolution,
-)
-from ._root import (
-    cosine_embedding_loss as cosine_embedding_loss,
-)
-from ._root import (
-    embedding as embedding,
-)
-from ._root import (
-    feature_dropout as feature_dropout,
-)
-from ._root import (
-    feature_dropout_ as feature_dropout_,
-)
-from ._root import (
-    grid_sampler as grid_sampler,
-)
-from ._root import (
-    hinge_embedding_loss as hinge_embedding_loss,
-)
-from ._root import (
-    histogramdd as histogramdd,
-)
-from ._root import (
-    instance_norm as instance_norm,
-)
-from ._root import (
-    kl_div as kl_div,
-)
-from ._root import (
-    margin_ranking_loss as margin_ranking_loss,
-)
-from ._root import (
-    norm_except_dim as norm_except_dim,
-)
-from ._root import (
-    poisson_nll_loss as poisson_nll_loss,
-)
-from ._root import (
-    to_dlpack as to_dlpack,
-)
-from ._root import (
-    triplet_margin_loss as triplet_margin_loss,
+    batch_norm as batch_norm, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, broadcast_shapes as broadcast_shapes,
+    conv_tbc as conv_tbc, convolution as convolution, cosine_embedding_loss as cosine_embedding_loss, embedding as embedding,
+    feature_dropout as feature_dropout, feature_dropout_ as feature_dropout_, grid_sampler as grid_sampler,
+    hinge_embedding_loss as hinge_embedding_loss, histogramdd as histogramdd, instance_norm as instance_norm, kl_div as kl_div,
+    margin_ranking_loss as margin_ranking_loss, norm_except_dim as norm_except_dim, poisson_nll_loss as poisson_nll_loss,
+    to_dlpack as to_dlpack, triplet_margin_loss as triplet_margin_loss, SymBool as SymBool, SymFloat as SymFloat, SymInt as SymInt,
 )
 from ._root.deferred import (
-    Event as Event,
+    Event as Event, Stream as Stream, Tag as Tag, PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter,
+    cond as cond, dsmm as dsmm, get_device_module as get_device_module, spmm as spmm, sym_float as sym_float, sym_int as sym_int,
+    sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum, while_loop as while_loop,
 )
-from ._root.deferred import (
-    PyTorchFileReader as PyTorchFileReader,
-)
-from ._root.deferred import (
-    PyTorchFileWriter as PyTorchFileWriter,
-)
-from ._root.deferred import (
-    Stream as Stream,
-)
-from ._root.deferred import (
-    Tag as Tag,
-)
-from ._root.deferred import (
-    cond as cond,
-)
-from ._root.deferred import (
-    dsmm as dsmm,
-)
-from ._root.deferred import (
-    get_device_module as get_device_module,
-)
-from ._root.deferred import (
-    spmm as spmm,
-)
-from ._root.deferred import (
-    sym_float as sym_float,
-)
-from ._root.deferred import (
-    sym_int as sym_int,
-)
-from ._root.deferred import (
-    sym_ite as sym_ite,
-)
-from ._root.deferred import (
-    sym_max as sym_max,
-)
-from ._root.deferred import (
-    sym_min as sym_min,
-)
-from ._root.deferred import (
-    sym_not as sym_not,
-)
-from ._root.deferred import (
-    sym_sum as sym_sum,
-)
-from ._root.deferred import (
-    while_loop as while_loop,
-)
-from ._root.lowrank import lu as lu
-from ._root.lowrank import pca_lowrank as pca_lowrank
-from ._root.lowrank import svd_lowrank as svd_lowrank
+from ._root.lowrank import lu as lu, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank
 from ._root.overloads import tensordot as tensordot
-from ._root.segments import segment_reduce as segment_reduce
-from ._root.segments import vander as vander
+from ._root.segments import segment_reduce as segment_reduce, vander as vander
 from ._root.settings import (
-    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
-)
-from ._root.settings import (
-    compile as compile,
-)
-from ._root.settings import (
-    get_deterministic_debug_mode as get_deterministic_debug_mode,
-)
-from ._root.settings import (
-    get_float32_matmul_precision as get_float32_matmul_precision,
-)
-from ._root.settings import (
+    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled, compile as compile,
+    get_deterministic_debug_mode as get_deterministic_debug_mode, get_float32_matmul_precision as get_float32_matmul_precision,
     get_num_interop_threads as get_num_interop_threads,
-)
-from ._root.settings import (
-    is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
-)
-from ._root.settings import (
-    is_storage as is_storage,
-)
-from ._root.settings import (
-    is_warn_always_enabled as is_warn_always_enabled,
-)
-from ._root.settings import (
-    set_default_tensor_type as set_default_tensor_type,
-)
-from ._root.settings import (
-    set_deterministic_debug_mode as set_deterministic_debug_mode,
-)
-from ._root.settings import (
-    set_float32_matmul_precision as set_float32_matmul_precision,
-)
-from ._root.settings import (
-    set_flush_denormal as set_flush_denormal,
-)
-from ._root.settings import (
-    set_num_interop_threads as set_num_interop_threads,
-)
-from ._root.settings import (
-    set_warn_always as set_warn_always,
-)
-from ._root.settings import (
-    typename as typename,
-)
-from ._root.settings import (
-    use_deterministic_algorithms as use_deterministic_algorithms,
+    is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled, is_storage as is_storage,
+    is_warn_always_enabled as is_warn_always_enabled, set_default_tensor_type as set_default_tensor_type,
+    set_deterministic_debug_mode as set_deterministic_debug_mode, set_float32_matmul_precision as set_float32_matmul_precision,
+    set_flush_denormal as set_flush_denormal, set_num_interop_threads as set_num_interop_threads, set_warn_always as set_warn_always,
+    typename as typename, use_deterministic_algorithms as use_deterministic_algorithms,
 )
 from ._root.sparse import (
-    sparse_compressed_tensor as sparse_compressed_tensor,
-)
-from ._root.sparse import (
-    sparse_coo_tensor as sparse_coo_tensor,
-)
-from ._root.sparse import (
-    sparse_csc_tensor as sparse_csc_tensor,
-)
-from ._root.sparse import (
+    sparse_compressed_tensor as sparse_compressed_tensor, sparse_coo_tensor as sparse_coo_tensor, sparse_csc_tensor as sparse_csc_tensor,
     sparse_csr_tensor as sparse_csr_tensor,
 )
 from ._root.strict import strict as strict
 from ._root.summary import summary as summary
-from ._root.type_info import finfo as finfo
-from ._root.type_info import iinfo as iinfo
-from ._root.unique import unique as unique
-from ._root.unique import unique_consecutive as unique_consecutive
-from ._stubs import Number as _Number
-from ._stubs import return_types as return_types
-from ._stubs.root import *
-from ._tensor.text import get_printoptions as get_printoptions
-from ._tensor.text import printoptions as printoptions
-from ._tensor.text import set_printoptions as set_printoptions
+from ._root.type_info import finfo as finfo, iinfo as iinfo
+from ._root.unique import unique as unique, unique_consecutive as unique_consecutive
+from ._tensor.text import get_printoptions as get_printoptions, printoptions as printoptions, set_printoptions as set_printoptions
 from .amp._state import (
-    autocast_decrement_nesting as autocast_decrement_nesting,
-)
-from .amp._state import (
-    autocast_increment_nesting as autocast_increment_nesting,
-)
-from .amp._state import (
-    clear_autocast_cache as clear_autocast_cache,
-)
-from .amp._state import (
-    get_autocast_cpu_dtype as get_autocast_cpu_dtype,
-)
-from .amp._state import (
-    get_autocast_dtype as get_autocast_dtype,
-)
-from .amp._state import (
-    get_autocast_gpu_dtype as get_autocast_gpu_dtype,
-)
-from .amp._state import (
-    is_autocast_cache_enabled as is_autocast_cache_enabled,
-)
-from .amp._state import (
-    is_autocast_cpu_enabled as is_autocast_cpu_enabled,
-)
-from .amp._state import (
-    is_autocast_enabled as is_autocast_enabled,
-)
-from .amp._state import (
-    set_autocast_cache_enabled as set_autocast_cache_enabled,
-)
-from .amp._state import (
-    set_autocast_cpu_dtype as set_autocast_cpu_dtype,
-)
-from .amp._state import (
-    set_autocast_cpu_enabled as set_autocast_cpu_enabled,
-)
-from .amp._state import (
-    set_autocast_dtype as set_autocast_dtype,
-)
-from .amp._state import (
-    set_autocast_enabled as set_autocast_enabled,
-)
-from .amp._state import (
-    set_autocast_gpu_dtype as set_autocast_gpu_dtype,
+    autocast_decrement_nesting as autocast_decrement_nesting, autocast_increment_nesting as autocast_increment_nesting,
+    clear_autocast_cache as clear_autocast_cache, get_autocast_cpu_dtype as get_autocast_cpu_dtype,
+    get_autocast_dtype as get_autocast_dtype, get_autocast_gpu_dtype as get_autocast_gpu_dtype,
+    is_autocast_cache_enabled as is_autocast_cache_enabled, is_autocast_cpu_enabled as is_autocast_cpu_enabled,
+    is_autocast_enabled as is_autocast_enabled, set_autocast_cache_enabled as set_autocast_cache_enabled,
+    set_autocast_cpu_dtype as set_autocast_cpu_dtype, set_autocast_cpu_enabled as set_autocast_cpu_enabled,
+    set_autocast_dtype as set_autocast_dtype, set_autocast_enabled as set_autocast_enabled, set_autocast_gpu_dtype as set_autocast_gpu_dtype,
 )
 from .amp.autocast_mode import autocast as autocast
 from .amp.grad_scaler import GradScaler as GradScaler
 from .autograd import (
-    enable_grad as enable_grad,
-)
-from .autograd import (
-    inference_mode as inference_mode,
-)
-from .autograd import (
-    is_grad_enabled as is_grad_enabled,
-)
-from .autograd import (
-    is_inference_mode_enabled as is_inference_mode_enabled,
-)
-from .autograd import (
-    no_grad as no_grad,
-)
-from .autograd import (
-    set_grad_enabled as set_grad_enabled,
+    enable_grad as enable_grad, inference_mode as inference_mode, is_grad_enabled as is_grad_enabled,
+    is_inference_mode_enabled as is_inference_mode_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
 )
 from .func._vmap import vmap as vmap
 from .futures import Future as Future
 from .jit import ScriptModule as ScriptModule
-from .serialization import load as load
-from .serialization import save as save
+from .serialization import load as load, save as save
 from .storage import (
-    BFloat16Storage as BFloat16Storage,
-)
-from .storage import (
-    BoolStorage as BoolStorage,
-)
-from .storage import (
-    ByteStorage as ByteStorage,
-)
-from .storage import (
-    CharStorage as CharStorage,
-)
-from .storage import (
-    ComplexDoubleStorage as ComplexDoubleStorage,
-)
-from .storage import (
-    ComplexFloatStorage as ComplexFloatStorage,
-)
-from .storage import (
-    DoubleStorage as DoubleStorage,
-)
-from .storage import (
-    FloatStorage as FloatStorage,
-)
-from .storage import (
-    HalfStorage as HalfStorage,
-)
-from .storage import (
-    IntStorage as IntStorage,
-)
-from .storage import (
-    LongStorage as LongStorage,
-)
-from .storage import (
-    ShortStorage as ShortStorage,
-)
-from .storage import (
-    TypedStorage as TypedStorage,
-)
-from .storage import (
-    UntypedStorage as UntypedStorage,
-)
-from .storage import (
-    from_file as from_file,
+    TypedStorage as TypedStorage, UntypedStorage as UntypedStorage, BFloat16Storage as BFloat16Storage, BoolStorage as BoolStorage,
+    ByteStorage as ByteStorage, CharStorage as CharStorage, ComplexDoubleStorage as ComplexDoubleStorage,
+    ComplexFloatStorage as ComplexFloatStorage, DoubleStorage as DoubleStorage, FloatStorage as FloatStorage, HalfStorage as HalfStorage,
+    IntStorage as IntStorage, LongStorage as LongStorage, ShortStorage as ShortStorage, from_file as from_file,
 )
 
 e: builtins.float
