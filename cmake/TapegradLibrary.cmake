@@ -28,7 +28,8 @@ endforeach()
 # Order matters: the first copy of an inline function that the linker meets is kept for everybody, so the baseline
 # objects come first and the widest instruction set last.
 add_library(tapegrad_baseline OBJECT ${TG_SOURCES})
-target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS})
+# A section for each function, so that the linker finds those of one code (--icf below).
+target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS} -ffunction-sections)
 target_link_libraries(tapegrad_baseline PRIVATE tapegrad_private)
 tg_precompile(tapegrad_baseline tapegrad/aten/batch/rule.h tapegrad/aten/dispatch/call.h tapegrad/aten/iterate/outputs.h tapegrad/aten/iterate/pointwise.h
   tapegrad/aten/iterate/reduce.h tapegrad/aten/sparse/operators.h tapegrad/autograd/formulas/all.h
@@ -52,7 +53,7 @@ foreach(isa ${TG_ISAS})
     set(target tapegrad_${isa}_${part})
     add_library(${target} OBJECT ${${part}})
     target_compile_definitions(${target} PRIVATE TG_ISA=${isa})
-    target_compile_options(${target} PRIVATE ${TG_KERNEL_LEVEL} -fno-math-errno -fno-trapping-math -ffp-contract=fast
+    target_compile_options(${target} PRIVATE ${TG_KERNEL_LEVEL} -ffunction-sections -fno-math-errno -fno-trapping-math -ffp-contract=fast
       ${TG_ISA_FLAGS_${isa}})
     target_link_libraries(${target} PRIVATE tapegrad_private)
     list(APPEND objects $<TARGET_OBJECTS:${target}>)

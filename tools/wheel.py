@@ -2,8 +2,8 @@
 
 usage: wheel.py [PYTHON...]     default: $PYTHONS, else each CPython from 3.10 on that is found (the newest of each minor version)
 
-libtapegrad is compiled once and the bindings once per interpreter, in one build folder. auditwheel copies what a system may lack
-(SLEEF, fmt, libgomp) into the wheel and gives it the oldest tag that the symbols allow. Each wheel is then tried in an empty virtual
+libtapegrad is compiled once and the bindings once per interpreter, in one build folder. What a system may lack (SLEEF, fmt, libgomp) goes
+into the wheel, and auditwheel gives it the oldest tag that the symbols allow. Each wheel is then tried in an empty virtual
 environment, without a compiler and away from this checkout. The engines of gloo and MPI are left out: what they link to asks for a
 newer C++ library, and an MPI must be the machine's own.
 """
@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build-wheel"
 DIST = ROOT / "dist"
 OLDEST = (3, 10)
+# What every Linux of the tag has; auditwheel would refuse a newer symbol of these.
+EVERYWHERE = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libgcc_s.so", "libstdc++.so", "libz.so")
 ASK = "import sys, sysconfig, os; v = sys.version_info; print(sys.implementation.name, v[0], v[1], v[2], int(os.path.exists(" \
       "os.path.join(sysconfig.get_path('include'), 'Python.h'))))"
 
@@ -94,31 +96,35 @@ def build(python, tree, name):
 
 def licence_of(library):
     """Debian's copyright file of the package that a library came from."""
-    for path in (str(library), str(library).removeprefix("/usr")):
+    for path in {str(library), str(library).removeprefix("/usr"), f"/usr{library}", str(Path(library).resolve())}:
         answer = subprocess.run(["dpkg", "-S", path], capture_output=True, text=True).stdout
         if answer:
             return Path("/usr/share/doc") / answer.split(":")[0] / "copyright"
-    raise SystemExit(f"{library}: no licence found for it (dpkg -S knows no package)")
+    raise SystemExit(f"{library}: no licence found for it: dpkg -S knows no package")
 
 
-def with_licences(wheel):
-    """Puts the licences of the libraries that auditwheel copied into the wheel beside tapegrad's own."""
+def completed(wheel):
+    """The wheel with the libraries that a system may lack and their licences, and the names of these libraries.
+
+    They keep their names: auditwheel gives others, and patchelf then makes libtapegrad and oneDNN 5 MB larger (measured 2026-11-26).
+    libtapegrad finds them beside itself, and oneDNN finds libgomp loaded.
+    """
     folder = WORK / "unpacked"
     shutil.rmtree(folder, ignore_errors=True)
     run(sys.executable, "-m", "wheel", "unpack", "-d", folder, wheel)
     (tree,) = folder.iterdir()
-    (licences,) = tree.glob("*.dist-info/licenses")
-    libraries = [re.sub(r"-[0-9a-f]{8}(\..*)?\.so(.*)", r".so\2", p.name) for p in (tree / "tapegrad.libs").iterdir()]
-    loaded = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, env=dict(os.environ, PATH=os.environ["PATH"] + ":/sbin")).stdout
-    for name in libraries:
-        (place, *_) = re.findall(rf"{re.escape(name.split('.so')[0])}\.so\S* .*x86-64.* => (\S+)", loaded) or [None]
-        if place is None:
-            raise SystemExit(f"{name} is in the wheel, and ldconfig does not know it")
-        shutil.copy(licence_of(Path(place).resolve()), licences / f"{name.split('.so')[0]}.txt")
-    for text in (tree / "tapegrad/lib").rglob("onednn/*"):
-        if text.is_file():
-            shutil.copy(text, licences / f"onednn-{text.name}.txt")
+    (licences,), place = tree.glob("*.dist-info/licenses"), tree / "tapegrad/lib"
+    loaded = re.findall(r"(\S+) => (/\S+) ", run("ldd", place / "libtapegrad.so"))
+    names = [name for name, path in loaded if not name.startswith(EVERYWHERE) and not Path(path).is_relative_to(tree)]
+    for name, path in loaded:
+        if name in names:
+            shutil.copy(path, place / name)
+            shutil.copy(licence_of(path), licences / f"{name.split('.so')[0]}.txt")
+    for text in (place / "onednn").iterdir():
+        text.rename(licences / f"onednn-{text.name}")
+    wheel.unlink()
     run(sys.executable, "-m", "wheel", "pack", "-d", wheel.parent, tree)
+    return names
 
 
 def tried(python, wheel, name):
@@ -128,13 +134,12 @@ def tried(python, wheel, name):
     shutil.rmtree(place, ignore_errors=True)
     for folder in ("examples", "test"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__", "cpp"))
-    # What the smoke tests read beside the package.
     alone = {"PATH": str(inside.parent), "HOME": str(place), "LANG": "C.UTF-8"}
     printed = run(inside, "-c", "import tapegrad as tg; print(tg.__version__, tg.__file__)", cwd=place, env=alone)
     assert str(inside.parent.parent) in printed, printed
     smoke = sorted({p for p in (place / "test/python").rglob("test_*.py") if "mark.smoke" in p.read_text()})
-    tests = run(inside, "-m", "pytest", "-q", "-m", "smoke", "--import-mode=importlib", "-c", os.devnull, "--rootdir", place,
-                "-o", "pythonpath=test/python test", "-o", "markers=smoke", "-p", "no:cacheprovider", *smoke, cwd=place, env=alone)
+    (place / "pytest.ini").write_text("[pytest]\npythonpath = test/python test\nmarkers = smoke\n    long\n")
+    tests = run(inside, "-m", "pytest", "-q", "-m", "smoke", "--import-mode=importlib", *smoke, cwd=place, env=alone)
     demo = run(inside, "examples/mnist.py", "--epochs", "1", "--quiet", cwd=place, env=alone)
     return f"{tests.strip().splitlines()[-1]}; the demo after one epoch: {demo.strip().splitlines()[-1]}"
 
@@ -151,10 +156,9 @@ def main():
     for version, python in pythons:
         start, name = time.perf_counter(), f"cp{version[0]}{version[1]}"
         raw = build(python, tree, name)
-        run(sys.executable, "-m", "auditwheel", "repair", "-w", WORK / "repaired", raw)
-        (wheel,) = (WORK / "repaired").glob(f"*-{name}-*.whl")
-        with_licences(wheel)
-        wheel = Path(shutil.move(wheel, DIST))
+        libraries = completed(raw)
+        run(sys.executable, "-m", "auditwheel", "repair", "-w", DIST, raw, *(f"--exclude={library}" for library in libraries))
+        (wheel,) = DIST.glob(f"*-{name}-*.whl")
         built = time.perf_counter() - start
         print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB, built in {built:.0f} s", flush=True)
         print(f"  {tried(python, wheel, name)}", flush=True)

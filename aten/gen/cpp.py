@@ -10,6 +10,8 @@ HEAD = "// Generated from the op table by aten/gen; changes belong there.\n"
 
 
 def return_type(op: Op) -> str:
+    if op.is_inplace_only:
+        return "const Tensor&"
     if op.returns_list:
         return "std::vector<Tensor>"
     if op.returns_plain:
