@@ -245,6 +245,11 @@ def picture(path: str, width: float, height: float, rows: int = 1, columns: int 
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
         yield figure, axes
+        for axis in figure.axes:
+            low, high = axis.get_ylim()
+            if axis.get_yscale() == "log" and high < 100 * low:  # plain numbers where there are few powers of ten
+                axis.yaxis.set_major_formatter("{x:g}")
+                axis.yaxis.set_minor_formatter(plt.LogFormatter(minor_thresholds=(2, 1), labelOnlyBase=False) if high > 10 * low else "{x:g}")
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         figure.savefig(path)
         plt.close(figure)
@@ -261,6 +266,7 @@ def draw_curve(axis, values, title: str, xlabel: str = "step", yscale: str = "li
     if width > 1:
         axis.plot(rounds, values, lw=0.5, alpha=0.3, color=line.get_color(), zorder=1)
     axis.set(title=title, xlabel=xlabel, yscale=yscale)
+    axis.xaxis.get_major_locator().set_params(integer=True)
 
 
 def draw_images(axis, images, title: str, columns: int = 8) -> None:

@@ -79,7 +79,7 @@ def draw(model, noise, steps: int, keep: int = 0):
 
 
 def parse(arguments=None):
-    return common.arguments(__doc__, "diffusion", steps=600, batch_size=64, width=16, lr=2e-3, denoise=(30, "steps from noise to an image"),
+    return common.arguments(__doc__, "diffusion", steps=1200, batch_size=64, width=16, lr=2e-3, denoise=(30, "steps from noise to an image"),
                             judged=(500, "images whose distance from real ones is measured")).parse_args(arguments)
 
 
@@ -107,7 +107,7 @@ def main(arguments=None):
         schedule.step()
         with tg.no_grad():
             for mean, p in zip(average.parameters(), model.parameters(), strict=True):
-                mean.lerp_(p, 1 / min(step + 1, 200))
+                mean.lerp_(p, 1 / min(step + 1, max(10, options.steps // 6)))
         run.record(loss=loss.item())
     numbers = tg.Generator().manual_seed(options.seed)
     noise = tg.randn(options.judged, 1, 28, 28, generator=numbers)

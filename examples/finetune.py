@@ -50,9 +50,9 @@ def fold(model) -> None:
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
 
 
-def data(train: bool, turned: bool):
-    """(images, labels), upright or turned by a quarter."""
-    images, labels = MNIST(train=train).tensors()
+def data(train: bool, turned: bool, count: int | None = None):
+    """(images, labels), upright or turned by a quarter; the first `count`, or all."""
+    images, labels = (t[:count] for t in MNIST(train=train).tensors())
     return (tg.rot90(images, 1, (2, 3)).contiguous() if turned else images), labels
 
 
@@ -61,11 +61,11 @@ def accuracy(model, images, labels) -> float:
     return (tg.cat([model(part) for part in images.split(500)]).argmax(1) == labels).float().mean().item()
 
 
-def write_base(path: str, seed: int) -> None:
+def write_base(path: str, seed: int, count: int | None) -> None:
     """Trains mnist.py's network on upright digits and writes its weights in PyTorch's format."""
     print(f"no base network at {path}: training one on upright digits")
     tg.manual_seed(seed)
-    model, (images, labels) = build_network(), data(train=True, turned=False)
+    model, (images, labels) = build_network(), data(train=True, turned=False, count=count)
     optimizer = tg.optim.AdamW(model.parameters(), lr=2e-3)
     for _ in range(4):
         for chosen in tg.randperm(len(images)).split(64):
@@ -79,7 +79,7 @@ def write_base(path: str, seed: int) -> None:
 
 def parse(arguments=None):
     return common.arguments(__doc__, "finetune", epochs=6, batch_size=64, rank=(2, "columns of the thin matrices"), lr=1e-2,
-                            base=("runs/digits.pt", "the network to begin with, in PyTorch's format"),
+                            images=(0, "train on the first N images only"), base=("runs/digits.pt", "the network to begin with, in PyTorch's format"),
                             result=("runs/turned.pt", "file for the network at the end")).parse_args(arguments)
 
 
@@ -87,17 +87,17 @@ def parse(arguments=None):
 def main(arguments=None):
     options = parse(arguments)
     if not os.path.exists(options.base):
-        write_base(options.base, options.seed)
+        write_base(options.base, options.seed, options.images or None)
     tg.manual_seed(options.seed)
     model = build_network()
     model.load_state_dict(tg.load(options.base))
-    images, labels = data(train=True, turned=True)
+    images, labels = data(train=True, turned=True, count=options.images or None)
     turned, upright = data(train=False, turned=True), data(train=False, turned=False)
     before, read_before = accuracy(model, *turned), accuracy(model, *upright)
     whole = sum(p.numel() for p in model.parameters())
     parts = add_low_rank(model, options.rank, 2.0)
     optimizer = tg.optim.AdamW(parts.parameters(), lr=options.lr)
-    run = common.Run(options, ("epochs", "batch_size", "rank"), parts=parts, optimizer=optimizer)
+    run = common.Run(options, ("epochs", "batch_size", "rank", "images"), parts=parts, optimizer=optimizer)
     few = sum(p.numel() for p in parts.parameters())
     print(f"{whole:,} parameters stay as they are, {few:,} are trained; turned digits read right: {before:.3f}, upright ones: {read_before:.3f}")
     for _ in run.rounds(options.epochs, "epoch"):
