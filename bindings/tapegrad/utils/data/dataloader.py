@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -125,6 +127,9 @@ class DataLoader(Generic[_T]):
             raise ValueError("persistent_workers option needs num_workers > 0")
         if worker_type not in ("process", "thread"):
             raise ValueError(f"DataLoader: worker_type is \"process\" or \"thread\": got {worker_type!r}")
+        if num_workers > (cores := len(os.sched_getaffinity(0))) and worker_type == "process":
+            warnings.warn(f"This DataLoader will create {num_workers} worker processes, but {cores} processors are there for this program: more "
+                          "workers than that may be slower, and take memory.", UserWarning, stacklevel=3)
 
     @staticmethod
     def _check_context(context, num_workers):
