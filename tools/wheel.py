@@ -127,9 +127,10 @@ def completed(wheel):
     return names
 
 
-def tried(python, wheel, name):
-    """The wheel in an empty environment: no compiler on the path, nothing of this checkout in sight."""
-    inside = environment(python, f"{name}-try", f"{wheel}[demo]", "pytest", "pytest-timeout", "hypothesis")
+def tried(python, wheel, name, types):
+    """The wheel in an empty environment: no compiler on the path, nothing of this checkout in sight. types: with the type checkers."""
+    more = [r for r in PYPROJECT["project"]["optional-dependencies"]["test"] if re.match("mypy|pyright|nodejs", r)] + ["jedi"] if types else []
+    inside = environment(python, f"{name}-try", f"{wheel}[demo]", "pytest", "pytest-timeout", "hypothesis", *more)
     place = WORK / "try"
     shutil.rmtree(place, ignore_errors=True)
     for folder in ("examples", "test"):
@@ -137,9 +138,10 @@ def tried(python, wheel, name):
     alone = {"PATH": str(inside.parent), "HOME": str(place), "LANG": "C.UTF-8"}
     printed = run(inside, "-c", "import tapegrad as tg; print(tg.__version__, tg.__file__)", cwd=place, env=alone)
     assert str(inside.parent.parent) in printed, printed
-    smoke = sorted({p for p in (place / "test/python").rglob("test_*.py") if "mark.smoke" in p.read_text()})
-    (place / "pytest.ini").write_text("[pytest]\npythonpath = test/python test\nmarkers = smoke\n    long\n")
-    tests = run(inside, "-m", "pytest", "-q", "-m", "smoke", "--import-mode=importlib", *smoke, cwd=place, env=alone)
+    chosen = [place / "test/python/packaging/test_types.py"] if types else []
+    chosen += sorted({p for p in (place / "test/python").rglob("test_*.py") if "mark.smoke" in p.read_text()})
+    (place / "pytest.ini").write_text("[pytest]\npythonpath = test/python test\nmarkers = smoke\n    long\n    types\n")
+    tests = run(inside, "-m", "pytest", "-q", "-m", "smoke or types", "--import-mode=importlib", *chosen, cwd=place, env=alone)
     demo = run(inside, "examples/mnist.py", "--epochs", "1", "--quiet", cwd=place, env=alone)
     return f"{tests.strip().splitlines()[-1]}; the demo after one epoch: {demo.strip().splitlines()[-1]}"
 
@@ -153,7 +155,7 @@ def main():
         folder.mkdir()
     archive, tree = source()
     print(f"{archive.relative_to(ROOT)}: {archive.stat().st_size / 1e6:.1f} MB", flush=True)
-    for version, python in pythons:
+    for version, python in pythons:  # the type checkers look at the last one
         start, name = time.perf_counter(), f"cp{version[0]}{version[1]}"
         raw = build(python, tree, name)
         libraries = completed(raw)
@@ -161,7 +163,7 @@ def main():
         (wheel,) = DIST.glob(f"*-{name}-*.whl")
         built = time.perf_counter() - start
         print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB, built in {built:.0f} s", flush=True)
-        print(f"  {tried(python, wheel, name)}", flush=True)
+        print(f"  {tried(python, wheel, name, version == pythons[-1][0])}", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import tapegrad as tg
 
+pytestmark = pytest.mark.types  # tools/wheel.py runs them on an installed wheel
 HERE = Path(__file__).parent
 PACKAGE = Path(tg.__file__).absolute().parent
 RIGHT, WRONG = HERE / "typing_right.py", HERE / "typing_wrong.py"
