@@ -86,7 +86,7 @@ def source():
 def build(python, tree, name):
     """The wheel as scikit-build-core makes it. NumPy is the interpreter's, OpenBLAS and oneDNN are this one's for all."""
     ours = [r for r in PYPROJECT["build-system"]["requires"] if re.match("scikit|numpy|tomli", r)]
-    inside = environment(python, name, *ours)
+    inside = environment(python, name, "pip>=23.1", *ours)  # the first pip with -C
     shutil.rmtree(WORK / "raw", ignore_errors=True)
     defines = {"TG_LIBRARIES_PYTHON": sys.executable, "CMAKE_DISABLE_FIND_PACKAGE_MPI": "ON", "CMAKE_DISABLE_FIND_PACKAGE_Gloo": "ON"}
     run(inside, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "-w", WORK / "raw", tree,

@@ -12,7 +12,7 @@ from . import (
     amp as amp, autograd as autograd, backends as backends, checkpoint as checkpoint, compat as compat, cpu as cpu, cuda as cuda,
     datasets as datasets, distributed as distributed, distributions as distributions, fft as fft, func as func, futures as futures,
     hub as hub, jit as jit, library as library, linalg as linalg, masked as masked, multiprocessing as multiprocessing, nn as nn,
-    ops as ops, optim as optim, overrides as overrides, profiler as profiler, quasirandom as quasirandom, random as random,
+    ops as ops, optim as optim, overrides as overrides, profiler as profiler, quasirandom as quasirandom, random as random, record as record,
     serialization as serialization, signal as signal, sparse as sparse, special as special, storage as storage, testing as testing,
     torch_version as torch_version, types as types, utils as utils, version as version, vision as vision, accelerator as accelerator,
 )
