@@ -39,8 +39,8 @@ def _stubs(op: Op, by_name, module, name: str, function: str) -> list[str]:
 def emit_stubs(ops: list[Op]):
     """(path, text) of the stub files."""
     by_name, modules = {op.name: op for op in ops}, {None: {}}
-    for op in sorted((o for o in ops if not o.hidden), key=lambda o: o.kind != "overload"):
-        for module, name, function in python_entries(op):
+    for op in sorted(ops, key=lambda o: o.kind != "overload"):
+        for module, name, function in (entry for entry in python_entries(op) if entry[0] != "_C._ops"):
             modules.setdefault(module, {}).setdefault(name, _stubs(op, by_name, module, name, function))
     returned = [line for op in ops if op.num_outputs > 1 for line in (f"class {op.name}(NamedTuple):", *(f"    {n}: Tensor" for n in op.output_names))]
     for module, found in modules.items():
