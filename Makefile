@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench gpu-check build asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench gpu-check build wheel release-check asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -63,6 +63,14 @@ gpu-check:  ## on a machine with a GPU: build with CUDA, run the tests there, ti
 build:  ## build libtapegrad, the Python package and the examples for the CPU into build/
 	@tools/setup.sh build
 	@tools/build.sh cpu
+
+wheel:  ## wheels for every CPython found (PYTHONS="python3.11 ..."), each tried in an empty environment, and the sdist: dist/
+	@tools/setup.sh build wheel
+	@. tools/common.sh && $(VENV)/bin/python tools/wheel.py
+
+release-check:  ## what must hold before a release: version, documents, links, examples, and what make wheel left in dist/
+	@tools/setup.sh build wheel
+	@$(VENV)/bin/python tools/release_check.py $(ARGS)
 
 asan:  ## run the C++ tests under AddressSanitizer and UBSan
 	@tools/setup.sh build

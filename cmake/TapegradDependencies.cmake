@@ -15,20 +15,27 @@ else()
   find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 endif()
 
-# tg_ask_python(VAR EXPRESSION IMPORTS): what the interpreter says, cached per interpreter; empty when it fails, and then
+# The interpreter that has OpenBLAS and oneDNN: one for all when libtapegrad is built once for several (tools/wheel.sh).
+set(TG_LIBRARIES_PYTHON "" CACHE FILEPATH "Interpreter whose OpenBLAS and oneDNN are used (default: the one the package is for)")
+set(libraries_python "${TG_LIBRARIES_PYTHON}")
+if(NOT libraries_python)
+  set(libraries_python "${Python_EXECUTABLE}")
+endif()
+
+# tg_ask_python(VAR IMPORTS EXPRESSION): what that interpreter says, cached per interpreter; empty when it fails, and then
 # asked again the next time.
 function(tg_ask_python var imports expression)
-  if("$CACHE{${var}}" STREQUAL "" OR NOT "${TG_ASKED_PYTHON}" STREQUAL "${Python_EXECUTABLE}")
-    execute_process(COMMAND "${Python_EXECUTABLE}" -c "import ${imports}; print(${expression})"
+  if("$CACHE{${var}}" STREQUAL "" OR NOT "${TG_ASKED_PYTHON}" STREQUAL "${libraries_python}")
+    execute_process(COMMAND "${libraries_python}" -c "import ${imports}; print(${expression})"
       OUTPUT_VARIABLE answer ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
-    set(${var} "${answer}" CACHE INTERNAL "answer of ${Python_EXECUTABLE}")
+    set(${var} "${answer}" CACHE INTERNAL "answer of ${libraries_python}")
   endif()
 endfunction()
 
 tg_ask_python(TG_OPENBLAS_PACKAGE scipy_openblas32 "scipy_openblas32.get_lib_dir()")
 tg_ask_python(TG_ONEDNN_PACKAGE importlib.metadata,pathlib
   "next(str(pathlib.Path(f.locate()).resolve().parent) for f in importlib.metadata.files('onednn-devel-cpu-gomp') if f.name == 'dnnl-config.cmake')")
-set(TG_ASKED_PYTHON "${Python_EXECUTABLE}" CACHE INTERNAL "interpreter of the answers above")
+set(TG_ASKED_PYTHON "${libraries_python}" CACHE INTERNAL "interpreter of the answers above")
 
 find_package(Threads REQUIRED)
 find_package(fmt 9 REQUIRED)
@@ -45,6 +52,24 @@ if(OpenMP_gomp_LIBRARY)
   set(TG_GOMP_LIBRARY "${OpenMP_gomp_LIBRARY}")
 elseif(NOT TG_GOMP_LIBRARY)
   message(FATAL_ERROR "oneDNN's OpenMP runtime, libgomp, was not found (Debian: libgomp1)")
+endif()
+
+# tg_headers(FOLDER NAME RESULT): a link to a folder of headers from the build tree. The compiler cache keeps paths relative to the
+# sources: pip builds in an environment whose path is another one each time, and a virtual environment may be anywhere.
+function(tg_headers folder name result)
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/headers")
+  file(CREATE_LINK "${folder}" "${PROJECT_BINARY_DIR}/headers/${name}" SYMBOLIC)
+  set(${result} "${PROJECT_BINARY_DIR}/headers/${name}" PARENT_SCOPE)
+endfunction()
+
+foreach(target OpenBLAS::OpenBLAS DNNL::dnnl)
+  get_target_property(folder ${target} INTERFACE_INCLUDE_DIRECTORIES)
+  string(TOLOWER "${target}" name)
+  string(REGEX REPLACE ".*::" "" name "${name}")
+  tg_headers("${folder}" ${name} TG_${name}_HEADERS)
+endforeach()
+if(TG_BUILD_PYTHON)
+  tg_headers("${Python_NumPy_INCLUDE_DIRS}" numpy TG_numpy_HEADERS)
 endif()
 
 get_target_property(TG_DNNL_LIBRARY DNNL::dnnl IMPORTED_LOCATION_RELEASE)

@@ -17,9 +17,7 @@ endif()
 # What every translation unit of ours is compiled with.
 add_library(tapegrad_private INTERFACE)
 target_include_directories(tapegrad_private INTERFACE ${TG_INCLUDE_DIRS})
-target_include_directories(tapegrad_private SYSTEM INTERFACE
-  $<TARGET_PROPERTY:OpenBLAS::OpenBLAS,INTERFACE_INCLUDE_DIRECTORIES>
-  $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
+target_include_directories(tapegrad_private SYSTEM INTERFACE "${TG_openblas_HEADERS}" "${TG_dnnl_HEADERS}")
 target_link_libraries(tapegrad_private INTERFACE tapegrad_flags fmt::fmt Threads::Threads)
 target_compile_definitions(tapegrad_private INTERFACE TG_VERSION="${PROJECT_VERSION}")
 foreach(isa ${TG_ISAS})
@@ -30,7 +28,8 @@ endforeach()
 # Order matters: the first copy of an inline function that the linker meets is kept for everybody, so the baseline
 # objects come first and the widest instruction set last.
 add_library(tapegrad_baseline OBJECT ${TG_SOURCES})
-target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS})
+# A section for each function, so that the linker finds those of one code (--icf below).
+target_compile_options(tapegrad_baseline PRIVATE ${TG_BASELINE_FLAGS} -ffunction-sections)
 target_link_libraries(tapegrad_baseline PRIVATE tapegrad_private)
 tg_precompile(tapegrad_baseline tapegrad/aten/batch/rule.h tapegrad/aten/dispatch/call.h tapegrad/aten/iterate/outputs.h tapegrad/aten/iterate/pointwise.h
   tapegrad/aten/iterate/reduce.h tapegrad/aten/sparse/operators.h tapegrad/autograd/formulas/all.h
@@ -54,7 +53,7 @@ foreach(isa ${TG_ISAS})
     set(target tapegrad_${isa}_${part})
     add_library(${target} OBJECT ${${part}})
     target_compile_definitions(${target} PRIVATE TG_ISA=${isa})
-    target_compile_options(${target} PRIVATE ${TG_KERNEL_LEVEL} -fno-math-errno -fno-trapping-math -ffp-contract=fast
+    target_compile_options(${target} PRIVATE ${TG_KERNEL_LEVEL} -ffunction-sections -fno-math-errno -fno-trapping-math -ffp-contract=fast
       ${TG_ISA_FLAGS_${isa}})
     target_link_libraries(${target} PRIVATE tapegrad_private)
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
@@ -85,6 +84,14 @@ target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
   "${TG_DNNL_LIBRARY}" "${TG_GOMP_LIBRARY}" "${ZLIB_LIBRARIES}" ${CMAKE_DL_LIBS})
 if(NOT TG_SANITIZE)
   target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
+endif()
+if(MOLD_PROGRAM AND NOT TG_SANITIZE)
+  # Functions of one code are one: 0.27 MB less (measured 2026-11-26; dropping functions that nobody calls, --gc-sections, gives 2 kB).
+  # Not for the bindings, where the address of a function says which one it is.
+  target_link_options(tapegrad PRIVATE LINKER:--icf=all)
+endif()
+if(TG_X86)
+  target_link_options(tapegrad PRIVATE "LINKER:--wrap=hypot,--wrap=hypotf,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE")
 endif()
 
 # Where the third-party libraries are, in the build tree and after installation.

@@ -42,7 +42,7 @@ if(TG_BINDING_SOURCES)
   target_compile_options(_C PRIVATE ${TG_BASELINE_FLAGS})
   tg_precompile(_C tapegrad/bindings/tensor/tensor_object.h tapegrad/bindings/arguments/args.h tapegrad/bindings/interpreter/errors.h
     tapegrad/bindings/arguments/override.h tapegrad/bindings/registry.h)
-  target_include_directories(_C SYSTEM PRIVATE ${Python_NumPy_INCLUDE_DIRS})
+  target_include_directories(_C SYSTEM PRIVATE "${TG_numpy_HEADERS}")
   target_link_libraries(_C PRIVATE tapegrad_private tapegrad)
   target_link_options(_C PRIVATE "LINKER:--wrap=__gxx_personality_v0")  # bindings/interpreter/gil.cpp
   set_target_properties(_C PROPERTIES

@@ -16,10 +16,25 @@ import bz2
 import contextlib
 import functools
 import os
+import signal
+import sys
+import threading
 import time
 from pathlib import Path
 
-import tapegrad as tg
+
+def _one_line(kind, error, trace) -> None:
+    """What Ctrl-C prints while modules are imported."""
+    if not issubclass(kind, KeyboardInterrupt):
+        return sys.__excepthook__(kind, error, trace)
+    print("interrupted before the run began", file=sys.stderr, flush=True)
+    os._exit(130)
+
+
+if Path(getattr(sys.modules["__main__"], "__file__", "") or "").parent == Path(__file__).parent:
+    sys.excepthook = _one_line
+
+import tapegrad as tg  # noqa: E402
 
 try:
     from tqdm import tqdm
@@ -43,7 +58,11 @@ def arguments(doc: str, name: str, seed: int = 1, **own) -> argparse.ArgumentPar
 
 
 class Stopped(Exception):
-    """--stop-after was reached."""
+    """The run ended before its time: --stop-after was reached, or Ctrl-C was pressed."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Run:
@@ -52,16 +71,21 @@ class Run:
     fixed: the options that a run which goes on must share with the one that was stopped.
     """
 
+    seconds: float | None = 30  # the longest time without a checkpoint; None where several processes have to agree on when they save
+    written = None  # the checkpoint that this program wrote last
+
     def __init__(self, options, fixed=("seed",), **parts) -> None:
         self.options, self.fixed, self.parts = options, ("seed", *(f for f in fixed if f != "seed")), parts
         self.round = 0
         self.history: dict[str, list[float]] = {}
         self.extra: dict = {}  # plain numbers and tensors of an example's own
+        self.interrupted, self.bar = False, None
 
     def save(self) -> None:
         os.makedirs(os.path.dirname(os.path.abspath(self.options.checkpoint)), exist_ok=True)
         tg.checkpoint.save(self.options.checkpoint, **self.parts, round=self.round, history=self.history, extra=self.extra,
                            options={name: getattr(self.options, name) for name in self.fixed})
+        Run.written = self.options.checkpoint
 
     def load(self) -> None:
         for name, value in tg.load(self.options.checkpoint)["values"]["options"].items():
@@ -75,29 +99,71 @@ class Run:
         for name, value in values.items():
             self.history.setdefault(name, []).append(value)
 
+    def say(self, text: str) -> None:
+        """Prints without disturbing the bar; nothing where --quiet was given."""
+        if not self.options.quiet:
+            (self.bar.write if hasattr(self.bar, "write") else print)(text)
+
     def rounds(self, total: int, unit: str, save_every: int = 1, bar: bool = True):
-        """The numbers of the rounds still to be done, with a progress bar, and a checkpoint after every save_every of them."""
+        """The numbers of the rounds still to be done, with a progress bar, and a checkpoint after every save_every of them and every
+        30 seconds. Ctrl-C takes effect after the round, with a checkpoint; pressed again, at once and without."""
         if self.options.resume:
-            self.load()
-            print(f"resuming after {unit} {self.round}")
-        begin, first = time.perf_counter(), self.round
-        with progress(range(self.round, total), unit, self.options.quiet or not bar, total=total, initial=self.round) as numbers:
+            self._resume(total, unit)
+        begin, first, saved, told = time.perf_counter(), self.round, time.perf_counter(), False
+        with self._interruptible(), progress(range(self.round, total), unit, self.options.quiet or not bar, total=total,
+                                             initial=self.round) as numbers:
+            self.bar = numbers
             for number in numbers:
                 yield number
-                self.round = number + 1
+                self.round, now = number + 1, time.perf_counter()
                 self._show(numbers, unit, total, bar)
-                stop = self.round == self.options.stop_after
-                if stop or self.round == total or self.round % save_every == 0:
+                stop = self.interrupted or self.round == self.options.stop_after
+                if stop or self.round == total or self.round % save_every == 0 or (self.seconds is not None and now - saved > self.seconds):
                     self.save()
+                    saved = now
                 if stop:
-                    raise Stopped(f"stopped after {unit} {self.round}; checkpoint: {self.options.checkpoint}")
+                    why = "interrupted" if self.interrupted else "stopped"
+                    raise Stopped(f"{why} after {unit} {self.round} of {total}; checkpoint: {self.options.checkpoint}, --resume goes on from it",
+                                  130 if self.interrupted else 0)
+                if not told and now - begin > 3:
+                    told, left = True, (now - begin) / (self.round - first) * (total - self.round)
+                    self.say(f"about {left / 60:.0f} minutes to go" if left > 90 else f"about {left:.0f} s to go")
+            self.bar = None
         if self.round > first:
             print(f"trained in {time.perf_counter() - begin:.1f} s; checkpoint: {self.options.checkpoint}")
+
+    def _resume(self, total: int, unit: str) -> None:
+        if not os.path.exists(self.options.checkpoint):
+            print(f"no checkpoint at {self.options.checkpoint} yet: starting from the beginning")
+            return
+        self.load()
+        print(f"resuming after {unit} {self.round} of {total}" if self.round < total else
+              f"the run is complete, all {total} {unit}s of it: nothing is left to train ({self.options.checkpoint})")
+
+    @contextlib.contextmanager
+    def _interruptible(self):
+        """Inside, the first Ctrl-C is remembered, so that a checkpoint is that of a whole round."""
+        def remember(*_) -> None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        ours = self.seconds is not None and threading.current_thread() is threading.main_thread() \
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if ours:
+            signal.signal(signal.SIGINT, remember)
+        try:
+            yield
+        finally:
+            if ours:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _show(self, numbers, unit, total, bar) -> None:
         if self.options.quiet or not bar:
             return
-        text = ", ".join(f"{name} {sum(values[-20:]) / len(values[-20:]):.4g}" for name, values in self.history.items() if values)
+        noisy = unit != "epoch"  # a step's loss is smoothed; what describes an epoch, or is computed now and then, is shown as it is
+        shown = {name: values[-20:] if noisy and len(values) >= self.round else values[-1:] for name, values in self.history.items() if values}
+        text = ", ".join(f"{name} {sum(values) / len(values):.4g}" for name, values in shown.items())
         if hasattr(numbers, "set_postfix_str"):
             numbers.set_postfix_str(text, refresh=False)
         elif self.round % max(1, total // 20) == 0 or self.round == total:
@@ -105,14 +171,19 @@ class Run:
 
 
 def stoppable(main):
-    """main, which gives None when the run was stopped."""
+    """main, which gives None when the run was stopped. Ctrl-C prints one line and ends the program with 130."""
     @functools.wraps(main)
     def call(*args):
         try:
             return main(*args)
         except Stopped as stopped:
             print(stopped)
+            if stopped.code:
+                raise SystemExit(stopped.code) from None
             return None
+        except KeyboardInterrupt:
+            print(f"interrupted; checkpoint: {Run.written}, --resume goes on from it" if Run.written else "interrupted before the first checkpoint")
+            raise SystemExit(130) from None
 
     return call
 
@@ -134,6 +205,10 @@ def many_processes():
                 yield
             except Stopped as stopped:
                 print(stopped)
+            except KeyboardInterrupt:  # of all ranks the first tells
+                if dist.get_rank() != 0:
+                    raise SystemExit(130) from None
+                raise
     finally:
         dist.destroy_process_group()
 
@@ -146,6 +221,10 @@ def progress(things, title: str, quiet: bool, **options):
     else:
         with tqdm(things, desc=title, ncols=110, **options) as bar:
             yield bar
+
+
+STYLE = {"savefig.dpi": 100, "font.size": 10, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
+         "legend.frameon": False, "lines.linewidth": 1.6}
 
 
 @contextlib.contextmanager
@@ -163,24 +242,31 @@ def picture(path: str, width: float, height: float, rows: int = 1, columns: int 
     if plt is None:
         yield None
         return
-    figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
-    yield figure, axes
-    figure.tight_layout()
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
+        yield figure, axes
+        for axis in figure.axes:
+            low, high = axis.get_ylim()
+            if axis.get_yscale() == "log" and high < 100 * low:  # plain numbers where there are few powers of ten
+                axis.yaxis.set_major_formatter("{x:g}")
+                axis.yaxis.set_minor_formatter(plt.LogFormatter(minor_thresholds=(2, 1), labelOnlyBase=False) if high > 10 * low else "{x:g}")
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        figure.savefig(path)
+        plt.close(figure)
     print(f"picture: {path}")
 
 
 def draw_curve(axis, values, title: str, xlabel: str = "step", yscale: str = "linear", label=None) -> None:
-    """Values and their moving mean."""
+    """Values over the rounds, counted from 1. Many are shown pale, with their moving mean in the same colour."""
     import numpy as np
 
     width = max(1, len(values) // 50)
-    axis.plot(values, lw=0.6, alpha=0.4 if width > 1 else 1, label=None if width > 1 else label)
+    rounds = np.arange(1, len(values) + 1)
+    (line,) = axis.plot(rounds[width - 1:], np.convolve(values, np.ones(width) / width, "valid"), label=label, marker="o" if len(values) <= 20 else None, ms=3)
     if width > 1:
-        axis.plot(np.arange(width - 1, len(values)), np.convolve(values, np.ones(width) / width, "valid"), label=label)
+        axis.plot(rounds, values, lw=0.5, alpha=0.3, color=line.get_color(), zorder=1)
     axis.set(title=title, xlabel=xlabel, yscale=yscale)
+    axis.xaxis.get_major_locator().set_params(integer=True)
 
 
 def draw_images(axis, images, title: str, columns: int = 8) -> None:
@@ -188,7 +274,8 @@ def draw_images(axis, images, title: str, columns: int = 8) -> None:
     from tapegrad.vision.utils import make_grid
 
     axis.imshow(make_grid(images.detach().clamp(0, 1), nrow=columns, pad_value=0.5).permute(1, 2, 0).numpy())
-    axis.set(title=title, xticks=[], yticks=[])
+    axis.set_title(title)
+    axis.set_axis_off()
 
 
 def shakespeare() -> str:

@@ -46,6 +46,7 @@ class Training:
         self.parallel = DistributedDataParallel(self.model, average="samples", check_drift=100, report_stragglers=100)
         self.optimizer = tg.optim.AdamW(self.model.parameters(), lr=options.lr, weight_decay=0.01)
         self.run = common.Run(options, ("epochs", "batch_size", "images"), model=self.model, optimizer=self.optimizer)
+        self.run.seconds = None
         if self.rank != 0:
             self.run.save = dist.barrier  # rank 0 saves for all; no rank ends before that
         else:

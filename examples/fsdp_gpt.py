@@ -54,8 +54,7 @@ def main(arguments=None) -> float:
     health = Health(checkpoints=run)
     print(f"{size} processes; {whole:,} parameters, {sum(p.numel() for p in model.parameters()):,} of them here")
     if options.resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
-        run.resume()
-        print(f"resuming after step {run.steps}")
+        print("no checkpoint yet: starting from the beginning" if run.resume() is None else f"resuming after step {run.steps}")
     with common.progress(range(run.steps, options.steps), "step", options.quiet or rank != 0, total=options.steps, initial=run.steps) as steps:
         for step in steps:
             # All ranks draw the same places, whatever their number is, and each takes its part of them.

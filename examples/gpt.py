@@ -7,6 +7,7 @@ both ends. `--resume` goes on from the last checkpoint and ends with the same we
 from __future__ import annotations
 
 import math
+import textwrap
 
 import common
 import tapegrad as tg
@@ -133,7 +134,7 @@ def update(model, optimizer, x, y, step: int, options) -> tg.Tensor:
 
 
 def parse(arguments=None):
-    return common.arguments(__doc__, "gpt", steps=2000, batch_size=16, length=(128, "letters that are seen at once"), layers=4, heads=4,
+    return common.arguments(__doc__, "gpt", steps=1800, batch_size=16, length=(128, "letters that are seen at once"), layers=4, heads=4,
                             width=128, dropout=0.0, lr=2e-3, prompt=("ROMEO:\n", "the beginning of what is written"),
                             sample=(500, "letters to write at the end"), temperature=0.8).parse_args(arguments)
 
@@ -148,24 +149,31 @@ def main(arguments=None):
     run = common.Run(options, ("steps", "batch_size", "length", "layers", "heads", "width"), model=model, optimizer=optimizer)
     print(f"{len(text.train):,} letters to train, {len(text.held_out):,} held out, {len(text.letters)} different ones; "
           f"{sum(p.numel() for p in model.parameters()):,} parameters, {tg.get_num_threads()} threads")
+
+    def sample(count: int) -> str:
+        """The prompt and `count` letters behind it, drawn with numbers of their own, so that a run does not depend on what it shows."""
+        generator = tg.Generator().manual_seed(options.seed)
+        return text.decode(model.write(text.encode(options.prompt).unsqueeze(0), count, options.temperature, generator)[0])
+
     every = max(1, options.steps // 10)
     for step in run.rounds(options.steps, "step", save_every=every):
         x, y = batch(text.train, tg.randint(0, len(text.train) - options.length, (options.batch_size,)), options.length)
         run.record(loss=update(model, optimizer, x, y, step, options).item())
         if (step + 1) % every == 0:
             run.record(held_out=held_out_loss(model, text, options))
-    generator = tg.Generator()
-    generator.manual_seed(options.seed)
-    start = text.encode(options.prompt).unsqueeze(0)
-    written = text.decode(model.write(start, options.sample, options.temperature, generator)[0])
+            if step + 1 < options.steps and not options.quiet:
+                run.say(f"--- after {step + 1} steps, {run.history['held_out'][-1]:.3f} nats a letter, it writes:\n{sample(min(options.sample, 120))}\n")
+    written = sample(options.sample)
     with common.picture(options.picture, 11, 4, 1, 2) as drawing:
         if drawing:
             axes = drawing[1][0]
             common.draw_curve(axes[0], run.history["loss"], "loss of a letter (nats)", label="training")
             held = run.history["held_out"]
-            axes[0].plot([every * (i + 1) for i in range(len(held))], held, "o-", label="held out")
+            axes[0].plot([every * (i + 1) for i in range(len(held))], held, "o-", ms=4, label="held out")
             axes[0].legend()
-            axes[1].text(0, 1, "\n".join(written.splitlines()[:22]), va="top", family="monospace", fontsize=7, transform=axes[1].transAxes)
+            lines = [part for line in written.splitlines() for part in textwrap.wrap(line, 62) or [""]]
+            axes[1].text(0, 1, "\n".join(lines[:22]), va="top", family="monospace", fontsize=8, transform=axes[1].transAxes)
+            axes[1].set_title("it writes")
             axes[1].set_axis_off()
     loss = held_out_loss(model, text, options)
     print(f"--- it writes:\n{written}\n---")

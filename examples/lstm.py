@@ -127,8 +127,8 @@ def main(arguments=None):
             common.draw_curve(drawing[1][0, 0], run.history["loss"], "loss of a word (nats)")
             axis = drawing[1][0, 1]
             axis.plot([every * (i + 1) for i in range(len(run.history["held_out"]))], run.history["held_out"], "o-", label="LSTM")
-            axis.axhline(known, ls="--", label="frequencies")
-            axis.set(title="perplexity of the held-out text", xlabel="step", yscale="log")
+            axis.axhline(known, ls="--", color="gray", label="frequencies of words")
+            axis.set(title="perplexity of the held-out text", xlabel="step")
             axis.legend()
     print(f"held-out perplexity: {result:.1f} (frequencies alone: {known:.1f})")
     return known, result

@@ -1,7 +1,7 @@
 """Trains a small convolutional network on handwritten digits: `make demo`, or `python examples/mnist.py --help`.
 
-The run can be stopped at any time: `--resume` goes on from the last complete epoch, and ends with the same weights, bit for
-bit, as a run that was never stopped.
+The run can be stopped at any time: Ctrl-C ends it after the epoch, `--resume` goes on from the last complete one, and ends with the
+same weights, bit for bit, as a run that was never stopped.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def draw(training: Training, scores, labels, path: str) -> None:
 
     guesses, truth = scores.argmax(1).numpy(), labels.numpy()
     doubt = nn.functional.cross_entropy(scores, labels, reduction="none").numpy()
-    with common.picture(path, 13, 7, 2, 8) as drawing:
+    with common.picture(path, 13, 6, 2, 8) as drawing:
         if drawing is None:
             return
         figure, axes = drawing
         for axis in axes[0]:
             axis.remove()
         grid = axes[0, 0].get_gridspec()
-        common.draw_curve(figure.add_subplot(grid[0, :4]), training.run.history["loss"], "loss of each batch", yscale="log")
+        common.draw_curve(figure.add_subplot(grid[0, :5]), training.run.history["loss"], "loss of each batch", yscale="log")
         axis = figure.add_subplot(grid[0, 5:])
         matrix = np.zeros((10, 10), int)
         np.add.at(matrix, (truth, guesses), 1)
@@ -98,7 +98,8 @@ def draw(training: Training, scores, labels, path: str) -> None:
                 continue
             i = worst[place]
             axis.imshow(training.test.data[int(i)].numpy(), cmap="gray_r")
-            axis.set(title=f"{truth[i]} read as {guesses[i]}", xticks=[], yticks=[])
+            axis.set_title(f"{truth[i]} read as {guesses[i]}")
+            axis.set_axis_off()
 
 
 def parse(arguments=None):

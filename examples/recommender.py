@@ -87,7 +87,7 @@ def main(arguments=None):
             curve, match = drawing[1][0]
             for name in ("training", "held_out"):
                 common.draw_curve(curve, run.history[name], "error of a rating", "epoch", label=name.replace("_", " "))
-            curve.axhline(NOISE, ls="--", label="noise")
+            curve.axhline(NOISE, ls="--", color="gray", label="noise")
             curve.legend()
             with tg.no_grad():
                 match.plot(rating[cut:cut + 2000].numpy(), model(user[cut:cut + 2000], film[cut:cut + 2000]).numpy(), ".", ms=2)

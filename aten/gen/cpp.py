@@ -10,6 +10,8 @@ HEAD = "// Generated from the op table by aten/gen; changes belong there.\n"
 
 
 def return_type(op: Op) -> str:
+    if op.is_inplace_only:
+        return "const Tensor&"
     if op.returns_list:
         return "std::vector<Tensor>"
     if op.returns_plain:
@@ -111,11 +113,11 @@ def function_includes(text: str, ops: list[Op], *families_too: str) -> list[str]
     return [f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(called.union(families_too))]
 
 
-def spelled(args: list[Arg], text) -> list[str]:
-    """The text of each argument, with a `*` before those that are keyword-only."""
-    first = next((i for i, a in enumerate(args) if a.keyword_only), len(args))
-    return [*map(text, args[:first]), *["*"] * (first < len(args)), *map(text, args[first:])]
+def spelled(parts) -> str:
+    """Parameters from (whether keyword-only, text) of each, with a `*` before those that are, unless one with a `*` is there."""
+    texts = [[text for keyword, text in parts if keyword == wanted] for wanted in (False, True)]
+    return ", ".join([*texts[0], *["*"] * (bool(texts[1]) and not any(t[0] == "*" for t in texts[0])), *texts[1]])
 
 
 def signature_text(args: list[Arg]) -> str:
-    return "(" + ", ".join(spelled(args, lambda a: f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else ""))) + ")"
+    return f"({spelled([(a.keyword_only, f'{a.type} {a.name}' + (f'={a.default}' if a.default is not None else '')) for a in args])})"

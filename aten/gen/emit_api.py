@@ -7,7 +7,7 @@ from .model import Arg, Op
 
 
 def _declarations(op: Op) -> list[str]:
-    lines = [f"TG_API {_result(op)} {op.name}({params(op.args, True)});"]
+    lines = [f"TG_API {return_type(op)} {op.name}({params(op.args, True)});"]
     if op.has_inplace:
         lines.append(f"TG_API const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:], True))});")
     if op.has_out:
@@ -20,17 +20,13 @@ def _method_head(name: str, result: str, args: list[Arg], default: bool, qualifi
     return f"{result} {qualifier}{name}({params(args, default, in_class=True)}) const"
 
 
-def _result(op: Op) -> str:
-    return "const Tensor&" if op.is_inplace_only else return_type(op)
-
-
 def _methods(op: Op, by_name):
     """(name, result, arguments behind self, function to call) of each method."""
     rest, shown = op.args[1:], op.get("method_name", op.name)
     if op.kind == "overload":
-        return [(op.name, _result(t), t.args[1:], t.name) for t in map(by_name.get, op.get("overloads")) if op.has_method]
+        return [(op.name, return_type(t), t.args[1:], t.name) for t in map(by_name.get, op.get("overloads")) if op.has_method]
     if op.is_inplace_only:
-        return [(op.name, "const Tensor&", rest, op.name)]
+        return [(op.name, return_type(op), rest, op.name)]
     return [(shown, return_type(op), rest, op.name)] * op.has_method + [(shown + "_", "const Tensor&", rest, op.name + "_")] * op.has_inplace
 
 
@@ -80,7 +76,7 @@ def emit_functions(family: str, ops: list[Op], by_name) -> str:
             if target.name != op.name:
                 families.add(target.family)
                 args = _told_apart(target.args, [t.args for t in targets[:i]])
-                public.append(f"inline {_result(target)} {op.name}({params(args, True)}) {{ return {target.name}({names(target.args)}); }}")
+                public.append(f"inline {return_type(target)} {op.name}({params(args, True)}) {{ return {target.name}({names(target.args)}); }}")
     return "\n".join([
         HEAD + "#pragma once", "", "#include <limits>", "#include <tuple>", "#include <vector>", "",
         *(f'#include "tapegrad/aten/functions_{f}.h"' for f in sorted(families - {family})),

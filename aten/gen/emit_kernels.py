@@ -28,8 +28,7 @@ def emit_declarations(family: str, ops: list[Op]) -> str:
             if op.returns_list:
                 shapes.append("TG_API std::vector<Tensor> alias_views(const Tensor& base, const std::vector<ViewSpec>& views);")
         if op.kind == "composite" and op.get("impl"):
-            result = "const Tensor&" if op.is_inplace_only else return_type(op)
-            composites.append(f"{result} {op.get('impl')}({params(op.args)});")
+            composites.append(f"{return_type(op)} {op.get('impl')}({params(op.args)});")
         if op.kind in ("kernel", "random", "create") and op.has_kernel:
             (once if op.get("cpu_once") else per_isa).append(_function(op, op.get("cpu_once") or op.get("cpu")))
     lines = [HEAD + "#pragma once", '#include "tapegrad/aten/iterate/outputs.h"', '#include "tapegrad/c10/random/philox.h"', "",

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from .cpp import HEAD, cpp_text, families, function_includes, signature_text
+from .cpp import HEAD, cpp_text, families, function_includes, join_params, signature_text, spelled
 from .cpp_types import cpp_default, fixed_length
 from .model import Arg, Op
 
@@ -58,6 +58,16 @@ def _wrapped(op: Op, expression: str) -> str:
     return f"wrap_named(return_type_{op.name}, {expression})" if op.num_outputs > 1 else f"wrap({expression})"
 
 
+def varargs_of(op: Op, args: list[Arg], flags: int = 0) -> int:
+    """The place of the argument whose elements may also be given one by one, or -1."""
+    if op.get("variadic"):
+        return next(i for i, a in enumerate(args) if a.type == "Tensor[]")
+    positional = [a for a in args if not a.keyword_only]
+    i = len(positional) + flags - 1
+    free = 0 <= i <= 1 and i < len(positional) and args[i].info.kind == "Ints" and not fixed_length(args[i].type)
+    return i if free and all(b.is_tensor for b in args[:i]) else -1
+
+
 def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     entries = []
     for a in args:
@@ -65,13 +75,7 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
         entries.append(f'{{"{a.name}", ArgKind::{a.info.kind}, {" | ".join(flags) or "0"}}}')
     entries += [f'{{"{n}", ArgKind::{k}, kNone}}' for n, k in extra]
     flags = [n for n in flags_of(op, False) if (n, "Bool") in extra]
-    positional = sum(not a.keyword_only for a in args) + len(flags)
-    varargs = next((i for i, a in enumerate(args) if a.info.kind == "Ints" and i <= 1 and not fixed_length(a.type)
-                    and all(b.is_tensor for b in args[:i])), -1)
-    if sum(a.info.kind == "Ints" for a in args[:positional]) > 1 or (varargs >= 0 and positional > varargs + 1):
-        varargs = -1
-    if op.get("variadic"):
-        varargs = next(i for i, a in enumerate(args) if a.type == "Tensor[]")
+    positional, varargs = sum(not a.keyword_only for a in args) + len(flags), varargs_of(op, args, len(flags))
     shown = op.shown + ("_" if name.endswith("_") and not op.name.endswith("_") else "") if op.hidden else name
     array = f"args_{name}" if entries else "nullptr"
     lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
@@ -196,12 +200,41 @@ def modules_of(op: Op) -> list[str]:
     return ["_C._ops"] if op.hidden else [] if "method_only" in op.variants else op.get("module", [""])
 
 
-def _doc(op: Op, args: list[Arg]) -> str:
-    return cpp_text(f"{op.name}{signature_text(args)}\n\n{op.get('doc').strip()}\n")
+STUB_SLOTS = {"Bool": ("bool", "False"), "Tensor": ("Tensor | None", "None"), "Tensors": ("Sequence[Tensor] | None", "None")}
 
 
-def _method_row(python: str, function: str, doc: str) -> str:
-    return f'    {{"{python}", as_c_function({function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
+def parameters(op: Op, args: list[Arg], own: bool, typed: bool = True) -> str:
+    """Parameters as Python spells them, for stubs and documentation; own: with the slots that Python alone has."""
+    spelling, first = {"inf": "1e999", "-inf": "-1e999", "from": "from_"}, flags_of(op, False)
+    slots = [(n not in first, n, *STUB_SLOTS.get(kind, ("Any", "None"))) for n, kind in _extra_args(op)] if own else []
+    return spelled([(keyword, spelling.get(name, name) + f": {stub}" * typed + (f"{' = ' if typed else '='}{spelling.get(default, default)}" if default is not None else ""))
+                    for keyword, name, stub, default in [*((a.keyword_only, a.name, a.info.stub, a.default) for a in args), *slots]])
+
+
+def forms_of(op: Op, by_name) -> list[tuple[Op, list[Arg]]]:
+    """The ways to call an operator: a row and its arguments each."""
+    alone = [(by_name[op.get("alone")], op.args[:1])] if op.get("alone") else []
+    return [(by_name[o], by_name[o].args) for o in op.get("overloads", [])] or [(op, op.args), *alone]
+
+
+def python_entries(op: Op):
+    """(module, or None for a method; Python's name; the function's) of all that Python gets of a row. In-place forms come last."""
+    methods = [op.name] if op.is_inplace_only and not op.hidden else python_names(op) if op.has_method else []
+    yield from ((None, op.get("method_name", n), op.name) for n in methods)
+    yield from ((module, name, op.name) for module, name in function_names(op))
+    for name in python_names(op) if op.has_inplace else []:
+        yield None, op.get("method_name", name) + "_", op.name + "_"
+        yield from ((module, f"{name}_", op.name + "_") for module in modules_of(op) if module in ("", "nn.functional") or op.hidden)
+
+
+def _method_row(op: Op, by_name, module, python: str, function: str) -> str:
+    """A line of a table of methods. inspect.signature reads the parameters from the first line of the documentation."""
+    forms, own = forms_of(op, by_name), function == op.name and module is not None
+    texts = [parameters(row, args[module is None:], own, typed=False) for row, args in forms]
+    listed = "\n".join(f"{python}({text})" for text in texts) + "\n\n" if len(texts) > 1 else ""
+    text = join_params("$self" * (module is None), texts[0] if len(texts) == 1 else "*args, **kwargs")
+    doc = cpp_text(f"{python}({text})\n--\n\n{'In place: ' * (function != op.name)}{listed}{op.get('doc').strip()}\n")
+    return f'    {{"{python}", as_c_function({"method" if module is None else "function"}_{function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
 
 
 def _method_table(name: str, rows) -> list[str]:
@@ -242,17 +275,10 @@ def emit_family(family: str, ops: list[Op], table: list[Op]) -> str:
             lines += [*_signature(target, target.name, target.args, _extra_args(target)), *_body(target, by_name)]
     for op in sorted(ops, key=lambda o: o.kind == "overload"):
         lines += _functions(op, by_name)
-        doc = _doc(op, by_name[op.get("overloads", [op.name])[0]].args)
-        names = [op.name] if op.is_inplace_only and not op.hidden else python_names(op) if op.has_method else []
-        (overloaded if op.kind == "overload" else methods).extend(_method_row(op.get("method_name", n), f"method_{op.name}", doc) for n in names)
-        for module, name in function_names(op):
-            tables.setdefault(module, []).append(_method_row(name, f"function_{op.name}", doc))
-        for name in python_names(op) if op.has_inplace else []:
-            shown = op.get("method_name", name) + "_"
-            (shadowed if shown in by_name else methods).append(_method_row(shown, f"method_{op.name}_", doc))
-            for module in modules_of(op):
-                if module in ("", "nn.functional") or op.hidden:
-                    tables.setdefault(module, []).append(_method_row(f"{name}_", f"function_{op.name}_", doc))
+        for module, name, function in python_entries(op):
+            group = tables.setdefault(module, []) if module is not None else overloaded if op.kind == "overload" else \
+                shadowed if function != op.name and name in by_name else methods
+            group.append(_method_row(op, by_name, module, name, function))
     lines += ["", "}  // namespace", "", *_method_table(f"methods_{family}", [*overloaded, *methods, *shadowed])]
     for module, rows in tables.items():
         lines += _method_table(f"functions_{family}_{module_tag(module)}", rows)
@@ -275,9 +301,7 @@ def emit_registry(ops: list[Op]) -> str:
         for module in dict.fromkeys(module for op in members for module, _ in function_names(op)):
             lines.append(f"extern PyMethodDef functions_{family}_{module_tag(module)}[];")
             functions.append(f'      {{"{module}", functions_{family}_{module_tag(module)}}},')
-    lines += ["", "std::span<PyMethodDef* const> tensor_methods() {", "  static PyMethodDef* const tables[] = {",
-              *(f"      methods_{f}," for f in groups), "  };", "  return tables;", "}", "", "std::span<const ModuleFunctions> module_functions() {", "  static const ModuleFunctions tables[] = {", *functions, "  };",
-              "  return tables;", "}", "", "bool init_return_types(PyObject* module) {",
-              "  return " + (" && ".join(f"init_return_types_{f}(module)" for f in groups) or "true") + ";", "}", "",
-              "}  // namespace tapegrad::python", ""]
-    return "\n".join(lines)
+    for result, name, rows in (("PyMethodDef* const", "tensor_methods", [f"      methods_{f}," for f in groups]), ("const ModuleFunctions", "module_functions", functions)):
+        lines += ["", f"std::span<{result}> {name}() {{", f"  static {result} tables[] = {{", *rows, "  };", "  return tables;", "}"]
+    made = " && ".join(f"init_return_types_{f}(module)" for f in groups) or "true"
+    return "\n".join([*lines, "", f"bool init_return_types(PyObject* module) {{ return {made}; }}", "", "}  // namespace tapegrad::python", ""])

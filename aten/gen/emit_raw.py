@@ -99,8 +99,7 @@ def _reduce(op: Op) -> list[str]:
     call = f"reduce::run(k_{op.name}, {op.args[0].name}, {dim}, {keepdim}, {dtype}, scalars"
     lines += [f"Tensor {op.name}({params(op.args)}) {{", *prepare, f"  return {call});", "}"]
     if op.has_out:
-        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *prepare,
-                  f"  {call}, out);", "  return out;", "}"]
+        lines += [f"const Tensor& {op.name}_out({join_params(params(op.args), 'const Tensor& out')}) {{", *prepare, f"  {call}, out);", "  return out;", "}"]
     return lines
 
 
@@ -113,8 +112,7 @@ def _view(op: Op) -> list[str]:
         inner = f"{op.get('view')}({join_params('self', names(op.args[1:]))})"
         lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{",
                   f"  const ViewSpec view = {inner};", "  if (TG_UNLIKELY(self.is_batched())) return batch::set_view_(self, view), self;",
-                  "  self.impl()->set_geometry(view.sizes, view.strides, view.offset);",
-                  "  return self;", "}"]
+                  "  self.impl()->set_geometry(view.sizes, view.strides, view.offset);", "  return self;", "}"]
     return lines
 
 

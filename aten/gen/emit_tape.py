@@ -7,16 +7,11 @@ from .emit_raw import check_lines, target_lines
 from .formulas import Formula, Saved, analyse, grad_names
 from .model import Op
 
-MEMBER_TYPES = {"tensor": "SavedTensor", "output": "SavedTensor", "list": "SavedList", "meta": "TensorMeta",
-                "metas": "std::vector<TensorMeta>"}
+MEMBER_TYPES = {"tensor": "SavedTensor", "output": "SavedTensor", "list": "SavedList", "meta": "TensorMeta", "metas": "std::vector<TensorMeta>"}
 
 
 def _member_type(saved: Saved) -> str:
     return MEMBER_TYPES.get(saved.kind) or saved.arg.info.saved
-
-
-def _has_lists(op: Op) -> bool:
-    return any(a.is_list for a in op.tensor_args)
 
 
 def _first(op: Op, i: int) -> str:
@@ -240,9 +235,8 @@ def _out(op: Op) -> list[str]:
 
 def _composite(op: Op) -> list[str]:
     body = f"composite::{op.get('impl')}({names(op.args)})" if op.get("impl") else op.get("body")
-    result = "const Tensor&" if op.is_inplace_only else return_type(op)
     lines = [*check_lines(op), f"  return {body};", "}"]
-    lines = [f"{result} body_{op.name}({used_params(op.args, chr(10).join(lines))}) {{", *lines]
+    lines = [f"{return_type(op)} body_{op.name}({used_params(op.args, chr(10).join(lines))}) {{", *lines]
     if op.has_inplace:
         head = f"const Tensor& body_{op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{"
         if op.get("inplace"):  # an expression of in-place operators on self

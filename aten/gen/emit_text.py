@@ -2,75 +2,64 @@
 
 import json
 
-from .cpp import HEAD, families, join_params, signature_text, spelled
-from .emit_python import flags_of, function_names, module_tag, modules_of
+from .cpp import HEAD, families, join_params, signature_text
+from .cpp_types import TYPES
+from .emit_python import forms_of, function_names, module_tag, modules_of, parameters, python_entries, varargs_of
 from .model import Arg, Op
 
-PYTHON_RETURNS = {"Tensor": "Tensor", "Tensor[]": "tuple[Tensor, ...]", "bool": "bool", "int": "int", "Scalar": "Number", "float": "float",
-                  "DType": "dtype", "None": "None"}
 STUB_HEAD = HEAD.replace("//", "#") + """
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
-from tapegrad import Generator, Tensor, device, dtype, memory_format
+from tapegrad._C import Generator, Tensor, device, dtype, memory_format
+from tapegrad._stubs import Number
 
-Number = bool | int | float | complex
+from . import return_types
 """
 
 
-def _stub_args(op: Op, args: list[Arg], out: bool) -> str:
-    shown = {"inf": "...", "-inf": "..."}
-    parts = spelled(args, lambda a: f"{a.name}: {a.info.stub}" + (f" = {shown.get(a.default, a.default)}" if a.default is not None else ""))
-    parts += [f"{name}: bool = False" for name in (flags_of(op, False) if out else ())]
-    if out and op.has_out:
-        parts += ["*"] * ("*" not in parts) + ["out: Any = None"] + [f"{name}: bool = False" for name in flags_of(op, True)]
-    return ", ".join(parts)
-
-
 def _result(op: Op) -> str:
-    return PYTHON_RETURNS[op.returns[0][0]] if op.num_outputs == 1 else "tuple[" + ", ".join(["Tensor"] * op.num_outputs) + "]"
+    kind = op.returns[0][0]
+    return f"return_types.{op.name}" if op.num_outputs > 1 else {"Tensor[]": "tuple[Tensor, ...]", "None": "None"}.get(kind) or TYPES[kind].stub
 
 
-def _function_stub(op: Op, name: str, overloads) -> list[str]:
-    lines, doc = [], f'    """{" ".join(op.get("doc").split())}"""'
-    for t in overloads:
-        lines += ["@overload"] * (len(overloads) > 1) + [f"def {name}({_stub_args(t, t.args, True)}) -> {_result(t)}:", doc, ""]
-    return lines
+def _stubs(op: Op, by_name, module, name: str, function: str) -> list[str]:
+    """The `def` of each way to call a function, or a method; sizes may also be given one by one."""
+    lines, indent, doc = [], "    " * (module is None), " ".join(op.get("doc").split())
+    for row, args in forms_of(op, by_name):
+        i, own = varargs_of(row, args), function == op.name and module is not None
+        singly = [*args[:i], Arg(f"*{args[i].name}", "Tensor" if args[i].is_list else "int"), *args[i + 1:]] if i >= 0 else []
+        for given in filter(None, (args, singly)):
+            text = join_params("self" * (module is None), parameters(row, given[module is None:], own))
+            lines.append(f"{indent}def {name}({text}) -> {_result(row)}: ")
+    lines[0] += f'"""{doc}"""'
+    return [line for text in lines for line in [f"{indent}@overload"] * (len(lines) > 1) + [text + "..." * text.endswith(" ")]]
 
 
 def emit_stubs(ops: list[Op]):
     """(path, text) of the stub files."""
-    by_name = {op.name: op for op in ops}
-    modules: dict[str, list[str]] = {}
-    methods = []
-    for op in ops:
-        targets = [by_name[o] for o in op.get("overloads", [])] or [op]
-        for module, name in function_names(op):
-            modules.setdefault(module, []).extend(_function_stub(op, name, targets))
-        forms = [op.get("method_name", op.name)] * (op.has_method or op.is_inplace_only) + [op.name + "_"] * op.has_inplace
-        for form, t in ((form, t) for form in forms for t in targets):
-            args = join_params("self", _stub_args(t, t.args[1:], False))
-            methods += ["    @overload"] * (len(targets) > 1) + [f"    def {form}({args}) -> {_result(t)}: ..."]
-    for module, lines in modules.items():
-        yield f"python/tapegrad/_stubs/{module_tag(module)}.pyi", "\n".join([STUB_HEAD, *lines])
-    yield "python/tapegrad/_stubs/tensor_methods.pyi", "\n".join([STUB_HEAD, "class TensorMethods:", *(methods or ["    pass"]), ""])
+    by_name, modules = {op.name: op for op in ops}, {None: {}}
+    for op in sorted(ops, key=lambda o: o.kind != "overload"):
+        for module, name, function in (entry for entry in python_entries(op) if entry[0] != "_C._ops"):
+            modules.setdefault(module, {}).setdefault(name, _stubs(op, by_name, module, name, function))
+    returned = [line for op in ops if op.num_outputs > 1 for line in (f"class {op.name}(NamedTuple):", *(f"    {n}: Tensor" for n in op.output_names))]
+    for module, found in modules.items():
+        lines = [line for stub in found.values() for line in stub]
+        yield ("python/tapegrad/_stubs/" + ("tensor_methods" if module is None else module_tag(module)) + ".pyi",
+               "\n".join([STUB_HEAD, *["class TensorMethods:"] * (module is None), *lines, *["    pass"] * (module is None and not lines), ""]))
+    yield "python/tapegrad/_stubs/return_types.pyi", "\n".join([STUB_HEAD, *returned, ""])
 
 
 def emit_reference(ops: list[Op]) -> str:
     lines = ["# Operators", "", f"{sum(not o.hidden for o in ops)} public operators, from the op table.", ""]
-    for family, members in families(ops).items():
-        public = [op for op in members if not op.hidden]
-        if not public:
-            continue
+    for family, members in families([op for op in ops if not op.hidden]).items():
         lines += [f"## {family}", ""]
-        for op in public:
+        for op in members:
             forms = [f"`{m + '.' if m else ''}{n}`" for m, n in function_names(op)] + ["method"] * (op.has_method or op.is_inplace_only)
             forms += [f"in-place `{op.name}_`"] * op.has_inplace + ["`out=`"] * op.has_out
-            lines.append(f"### {op.name}" + f"`{signature_text(op.args)}`" * (op.kind != "overload"))
-            lines += ["", op.get("doc").strip(), "", f"Forms: {', '.join(forms)}. Row: `{op.where}`.", ""]
-            grads = [f"`{', '.join(t)}`: `{text}`" for t, text in op.grads if text != "none"]
-            if grads:
-                lines += ["Gradients: " + "; ".join(grads) + ".", ""]
+            grads = "; ".join(f"`{', '.join(t)}`: `{text}`" for t, text in op.grads if text != "none")
+            lines += [f"### {op.name}" + f"`{signature_text(op.args)}`" * (op.kind != "overload"), "", op.get("doc").strip(), "",
+                      f"Forms: {', '.join(forms)}. Row: `{op.where}`.", "", *[f"Gradients: {grads}.", ""] * bool(grads)]
     return "\n".join(lines)
 
 

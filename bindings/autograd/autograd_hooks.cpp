@@ -126,10 +126,12 @@ PyObject* wrap_handle(autograd::HookHandle handle) { return box(handle_type, std
 
 PyMethodDef tensor_hook_methods[] = {
     {"register_hook", register_hook, METH_O,
-     "register_hook(hook)\n\nCalls hook(grad) when the gradient of this tensor is complete; what it returns, if not "
+     "register_hook($self, hook)\n--\n\nCalls hook(grad) when the gradient of this tensor is complete; what it "
+     "returns, if not "
      "None, takes the gradient's place. Returns a handle whose remove() takes the hook off."},
     {"register_post_accumulate_grad_hook", register_post_accumulate, METH_O,
-     "register_post_accumulate_grad_hook(hook)\n\nCalls hook(tensor) after the gradient has been added to .grad."},
+     "register_post_accumulate_grad_hook($self, hook)\n--\n\nCalls hook(tensor) after the gradient has been added to "
+     ".grad."},
     {},
 };
 

@@ -304,7 +304,8 @@ void add_buffer_slots(std::vector<Slot>& slots) {
 
 PyMethodDef tensor_exchange_methods[] = {
     {"numpy", as_c_function(numpy), METH_FASTCALL | METH_KEYWORDS,
-     "numpy(*, force=False)\n\nA NumPy array over the same memory; force: detached and copied to the CPU first."},
+     "numpy($self, *, force=False)\n--\n\nA NumPy array over the same memory; force: detached and copied to the CPU "
+     "first."},
     {"__array__", as_c_function(array), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"__dlpack__", as_c_function(dlpack), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"__dlpack_device__", dlpack_device_method, METH_NOARGS, nullptr},
@@ -312,12 +313,14 @@ PyMethodDef tensor_exchange_methods[] = {
 };
 
 PyMethodDef exchange_functions[] = {
-    {"from_numpy", from_numpy, METH_O, "from_numpy(array)\n\nA tensor over the memory of a NumPy array."},
+    {"from_numpy", from_numpy, METH_O, "from_numpy(array)\n--\n\nA tensor over the memory of a NumPy array."},
     {"from_dlpack", as_c_function(from_dlpack), METH_FASTCALL | METH_KEYWORDS,
-     "from_dlpack(ext_tensor, *, device=None, copy=None)\n\nA tensor over the memory of another library's, or over a "
+     "from_dlpack(ext_tensor, *, device=None, copy=None)\n--\n\nA tensor over the memory of another library's, or over "
+     "a "
      "copy that the library is asked for."},
     {"frombuffer", as_c_function(frombuffer), METH_FASTCALL | METH_KEYWORDS,
-     "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False)\n\nA tensor over the memory of an object "
+     "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False)\n--\n\nA tensor over the memory of an "
+     "object "
      "with the buffer protocol."},
     {},
 };

@@ -83,27 +83,27 @@ PyObject* may_cast(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject*
 
 // clang-format off
 PyMethodDef global_functions[] = {
-    method<"get_default_dtype", [] { return default_dtype(); }>("The dtype of floating numbers without one of their own."),
-    method<"set_default_dtype", set_floating_default>("set_default_dtype(d)"),
-    method<"get_default_device", [] { return default_device(); }>("Where tensors are made when nothing is said."),
+    method<"get_default_dtype", [] { return default_dtype(); }>("get_default_dtype()\n--\n\nThe dtype of floating numbers without one of their own."),
+    method<"set_default_dtype", set_floating_default>("set_default_dtype(d)\n--\n\nThe dtype of floating numbers from here on."),
+    method<"get_default_device", [] { return default_device(); }>("get_default_device()\n--\n\nWhere tensors are made when nothing is said."),
     method<"set_default_device", [](PyObject* o) {
       set_default_device(o == Py_None ? Device() : to_device(o, {"set_default_device", "device", 1}));
-    }>("set_default_device(device)"),
-    method<"get_num_threads", [] { return get_num_threads(); }>("How many threads an operator may use."),
-    method<"set_num_threads", set_threads>("set_num_threads(num)"),
-    method<"is_tensor", [](PyObject* o) { return is_tensor(o); }>("Whether an object is a tensor."),
+    }>("set_default_device(device)\n--\n\nWhere tensors are made from here on."),
+    method<"get_num_threads", [] { return get_num_threads(); }>("get_num_threads()\n--\n\nHow many threads an operator may use."),
+    method<"set_num_threads", set_threads>("set_num_threads(num)\n--\n\nHow many threads an operator may use from here on."),
+    method<"is_tensor", [](PyObject* o) { return is_tensor(o); }>("is_tensor(obj)\n--\n\nWhether an object is a tensor."),
     {"is_floating_point", as_c_function(ask<IsFloatingPoint>), METH_FASTCALL | METH_KEYWORDS,
-     "is_floating_point(Tensor input)\n\nWhether the dtype is one of real floating numbers."},
+     "is_floating_point(input)\n--\n\nWhether the dtype is one of real floating numbers."},
     {"is_complex", as_c_function(ask<IsComplex>), METH_FASTCALL | METH_KEYWORDS,
-     "is_complex(Tensor input)\n\nWhether the dtype is one of complex numbers."},
+     "is_complex(input)\n--\n\nWhether the dtype is one of complex numbers."},
     {"numel", as_c_function(ask<Numel>), METH_FASTCALL | METH_KEYWORDS,
-     "numel(Tensor input)\n\nThe number of elements."},
+     "numel(input)\n--\n\nThe number of elements."},
     {"is_nonzero", as_c_function(ask<IsNonzero>), METH_FASTCALL | METH_KEYWORDS,
-     "is_nonzero(Tensor input)\n\nWhether the one element is not zero."},
-    method<"promote_types", promoted>("promote_types(type1, type2)\n\nThe dtype that holds values of both."),
+     "is_nonzero(input)\n--\n\nWhether the one element is not zero."},
+    method<"promote_types", promoted>("promote_types(type1, type2)\n--\n\nThe dtype that holds values of both."),
     method<"result_type", result_dtype>(
-        "result_type(tensor1, tensor2)\n\nThe dtype of an operation on two tensors or numbers."),
-    {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)"},
+        "result_type(tensor1, tensor2)\n--\n\nThe dtype of an operation on two tensors or numbers."),
+    {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)\n--\n\nWhether values of one dtype may be converted to another."},
     method<"_cpu_capability", [] { return std::string(isa_name(cpu_isa())); }>(),
     {},
 };

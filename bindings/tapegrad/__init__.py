@@ -165,7 +165,10 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*_dir(), *_LAZY_NAMES, *_DEFERRED} - {"annotations"})
+    """What people use. Names for old programs and for compilers, copies of views and in-place forms of functions are there and not listed."""
+    old = {*_load(f"{_own_name}._root.legacy").__all__, *_load(f"{_own_name}.storage").__all__, "SymBool", "SymFloat", "SymInt", "annotations", *_DEFERRED}
+    old |= {name for name, module in _LAZY_NAMES.items() if module in ("amp._state", "futures", "jit")}
+    return sorted(n for n in {*_dir(), *_LAZY_NAMES} - old if n.startswith("_") or not n.endswith(("_", "_copy")))
 
 
 _C._whole = True  # an import that was interrupted before this line may be repeated

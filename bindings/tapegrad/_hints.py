@@ -9,6 +9,26 @@ _ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "r
               "concat": "cat", "expand_dims": "unsqueeze", "transpose_": "t_", "copy": "clone", "absolute": "abs", "ceiling": "ceil",
               "repeat_elements": "repeat_interleave", "matmult": "matmul", "nelements": "numel"}
 
+_QUANTISED = "quantised tensors are not supported: bfloat16 and float16 are what makes models small here"
+_FLOAT8 = "tensors of 8-bit floating numbers can be kept and converted, not multiplied: convert to bfloat16 first"
+_MASKED = "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"
+# What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
+_ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work", "quantize_per_tensor": _QUANTISED,
+           "quantize_per_channel": _QUANTISED, "quantize_per_tensor_dynamic": _QUANTISED, "dequantize": _QUANTISED, "_scaled_mm": _FLOAT8,
+           "_scaled_grouped_mm": _FLOAT8, "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
+
+
+def _elsewhere(name: str) -> str:
+    """The module below the root that has a name which the root has not: cuda, or one that is loaded."""
+    from ._lazy import load
+
+    if hasattr(load(f"{__package__}.cuda"), name):
+        return f"\nit is {__package__}.cuda.{name}"
+    for path, module in sorted(sys.modules.items(), key=lambda pair: (pair[0].count("."), pair[0])):
+        if path.startswith(f"{__package__}.") and "._" not in path and module is not None and name in vars(module):
+            return f"\nit is {path}.{name}"
+    return ""
+
 
 def did_you_mean(name: str, candidates) -> str:
     """A second line for an error message: the most similar of the names, or nothing."""
@@ -21,7 +41,8 @@ def did_you_mean(name: str, candidates) -> str:
 
 def no_attribute(module: str, name: str, candidates) -> AttributeError:
     """The error of a module that has no such name."""
-    hint = did_you_mean(name, candidates) if not name.startswith("_") else ""
+    hint = f": {_ABSENT[name]}" if name in _ABSENT else "" if name.startswith("_") else \
+        (_elsewhere(name) if module == __package__ else "") or did_you_mean(name, candidates)
     compat = sys.modules.get(f"{__package__}.compat")
     if compat is not None and compat.is_installed():
         vision = f"{__package__}.vision"

@@ -227,3 +227,9 @@ def _output_mask(op, input, *args, **kwargs):
     place = 1 if name == "norm" else 0  # norm has ord in front
     dim = args[place] if len(args) > place else kwargs.get("dim", -1 if name == "median" else None)
     return kept.any(_dims(name, dim, input.dim()), keepdim=bool(kwargs.get("keepdim", False))) if input.dim() else kept
+
+
+def __getattr__(name: str):
+    from ._hints import no_attribute
+
+    raise no_attribute(__name__, name, __all__)

@@ -55,6 +55,17 @@ def is_tensor_like(inp) -> bool:
 # --- which functions ask ---
 
 
+def _taking_tensors(module: str) -> set[str]:
+    """The functions of a module that need a tensor or several, by the types that their stubs give (of the first form)."""
+    import re
+    from pathlib import Path
+
+    text = (Path(__file__).parent / "_stubs" / f"{module.replace('.', '_') or 'root'}.pyi").read_text()
+    first = dict(reversed(re.findall(r"^def (\w+)\((.*)\) -> ", text, re.M)))
+    written = {"is_floating_point": "x: Tensor", "is_complex": "x: Tensor", "numel": "x: Tensor", "is_nonzero": "x: Tensor"}  # no rows
+    return {name for name, parameters in {**first, **written}.items() if re.search(r": (Tensor|Sequence\[Tensor\])(?! \|)", parameters)}
+
+
 @functools.cache
 def _tables() -> tuple[dict, set, dict]:
     """(functions that ask by module, functions that do not, names)"""
@@ -65,13 +76,12 @@ def _tables() -> tuple[dict, set, dict]:
         if module.startswith("_C"):
             continue
         space = import_module(f"{__package__}.{module}" if module else __package__)
-        listed = []
-        for name, function in table.items():
+        listed, taking = [], _taking_tensors(module)
+        for name in table:
             public = getattr(space, name, None)
             if name.startswith("_") or public is None:
                 continue
-            signature = (function.__doc__ or "").partition("\n")[0]
-            if "Tensor " in signature or "Tensor[]" in signature:
+            if name in taking:
                 listed.append(public)
             else:
                 silent.add(public)
@@ -109,47 +119,21 @@ def get_ignored_functions() -> set:
     return set(_tables()[1])
 
 
-def _parameters(text: str):
-    """The parameters of a row's signature, "(Tensor input, *, Scalar alpha=1)", without their types."""
-    import ast
-    import inspect
-    import keyword
-    import re
-
-    kind, made = inspect.Parameter.POSITIONAL_OR_KEYWORD, []
-    for part in re.findall(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,\["'])+""", text):
-        part = part.strip()
-        if part == "*":
-            kind = inspect.Parameter.KEYWORD_ONLY
-            continue
-        declared, equals, default = part.partition("=")
-        name = declared.split()[-1]
-        name += "_" if keyword.iskeyword(name) else ""
-        value = inspect.Parameter.empty
-        if equals:
-            try:
-                value = ast.literal_eval(default)
-            except (ValueError, SyntaxError):
-                value = default  # a constant of ours, by its name
-        made.append(inspect.Parameter(name, kind, default=value))
-    return made
-
-
 def _signature_of(name: str, function):
-    """A signature without types: of a row from its description, else as Python knows it."""
+    """A signature without types: of a row with several forms that of the first, from its description, else as Python knows it."""
     import inspect
+    import re
 
     kinds = inspect.Parameter
     itself = kinds("self", kinds.POSITIONAL_OR_KEYWORD)
-    first, last, method = (function.__doc__ or "").partition("\n")[0], name.rpartition(".")[2].removesuffix("_"), name.startswith("Tensor.")
+    first, method = (function.__doc__ or "").partition("\n")[0], name.startswith("Tensor.")
     if name.endswith(".__get__"):
         return inspect.Signature([itself])
-    described, _, rest = first.partition("(")  # of an alias, the row's own name
-    if first.endswith(")") and first.count("(") == 1 and (described == last or rest.startswith("Tensor")):
-        made = _parameters(first.partition("(")[2][:-1])
-        return inspect.Signature(made if not method or made and made[0].name in ("input", "self") else [itself, *made])
     try:
         known = list(inspect.signature(function).parameters.values())
+        if [p.kind for p in known[method:]] == [kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD] and re.fullmatch(rf"{function.__name__}\([^()]*\)", first):
+            form = eval(f"lambda {first.partition('(')[2].rpartition(')')[0]}: None", {})
+            known = known[:method] + list(inspect.signature(form).parameters.values())
     except (ValueError, TypeError):
         known = [itself] if method else [kinds("args", kinds.VAR_POSITIONAL), kinds("kwargs", kinds.VAR_KEYWORD)]
     if method and known and known[0].kind is kinds.VAR_POSITIONAL:

@@ -245,19 +245,23 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 
 PyMethodDef tensor_new_methods[] = {
     {"new_tensor", as_c_function(new_tensor), METH_FASTCALL | METH_KEYWORDS,
-     "new_tensor(data, *, dtype=None, device=None, requires_grad=False)\n\nA tensor of this one's dtype and device."},
+     "new_tensor($self, data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA tensor of this one's dtype and "
+     "device."},
     {"new", new_legacy, METH_VARARGS, "A tensor of this one's dtype, by sizes or from data."},
     {},
 };
 
 PyMethodDef new_functions[] = {
     {"tensor", as_c_function(tensor), METH_FASTCALL | METH_KEYWORDS,
-     "tensor(data, *, dtype=None, device=None, requires_grad=False)\n\nA new tensor with a copy of the data: numbers, "
+     "tensor(data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA new tensor with a copy of the data: "
+     "numbers, "
      "nested lists, arrays."},
     {"as_tensor", as_c_function(as_tensor), METH_FASTCALL | METH_KEYWORDS,
-     "as_tensor(data, dtype=None, device=None)\n\nThe data as a tensor, over the same memory where that is possible."},
+     "as_tensor(data, dtype=None, device=None)\n--\n\nThe data as a tensor, over the same memory where that is "
+     "possible."},
     {"asarray", as_c_function(asarray), METH_FASTCALL | METH_KEYWORDS,
-     "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False)\n\nAny array-like object as a tensor."},
+     "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False)\n--\n\nAny array-like object as a "
+     "tensor."},
     {"_legacy_tensor", legacy_tensor, METH_VARARGS, nullptr},
     {},
 };

@@ -219,7 +219,8 @@ PyObject* tolist(PyObject* self, PyObject*) {
 
 PyMethodDef tensor_convert_methods[] = {
     {"to", as_c_function(to), METH_FASTCALL | METH_KEYWORDS,
-     "to(dtype) | to(device, dtype) | to(other)\n\nThe tensor in another dtype or on another device; itself when "
+     "to($self, *args, **kwargs)\n--\n\nto(dtype) | to(device, dtype) | to(other)\n\nThe tensor in another dtype or on "
+     "another device; itself when "
      "nothing changes."},
     // clang-format off
     TG_TO("float", float32), TG_TO("double", float64), TG_TO("half", float16), TG_TO("bfloat16", bfloat16),

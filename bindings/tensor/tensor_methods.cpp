@@ -112,8 +112,10 @@ bool same_size(PyTensor& self, PyObject* other) {
 }  // namespace
 
 PyMethodDef tensor_basic_methods[] = {
-    {"size", as_c_function(sizes<false>), METH_FASTCALL | METH_KEYWORDS, "size(dim=None)\n\nAll sizes, or one."},
-    {"stride", as_c_function(sizes<true>), METH_FASTCALL | METH_KEYWORDS, "stride(dim=None)\n\nAll strides, or one."},
+    {"size", as_c_function(sizes<false>), METH_FASTCALL | METH_KEYWORDS,
+     "size($self, dim=None)\n--\n\nAll sizes, or one."},
+    {"stride", as_c_function(sizes<true>), METH_FASTCALL | METH_KEYWORDS,
+     "stride($self, dim=None)\n--\n\nAll strides, or one."},
     {"dim", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
     {"ndimension", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
     {"numel", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},

@@ -77,10 +77,10 @@ PyObject* detach_(PyTensor& self) {
 // clang-format off
 PyMethodDef tensor_tape_methods[] = {
     {"backward", as_c_function(backward), METH_FASTCALL | METH_KEYWORDS,
-     "backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)\n\n"
+     "backward($self, gradient=None, retain_graph=None, create_graph=False, inputs=None)\n--\n\n"
      "Adds the gradient of this tensor to .grad of the leaves that it was computed from."},
     {"requires_grad_", as_c_function(requires_grad_), METH_FASTCALL | METH_KEYWORDS,
-     "requires_grad_(requires_grad=True)\n\nAsks for a gradient; returns the tensor."},
+     "requires_grad_($self, requires_grad=True)\n--\n\nAsks for a gradient; returns the tensor."},
     method<"retain_grad", [](PyTensor& self) { self.tensor.retain_grad(); }>("Keeps .grad of a tensor that is not a leaf."),
     method<"detach", [](PyTensor& self) { return wrap(self.tensor.detach()); }>("The same memory, not on the tape."),
     method<"detach_", detach_>("Takes this tensor off the tape."),

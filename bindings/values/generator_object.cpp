@@ -190,17 +190,17 @@ PyMethodDef random_functions[] = {  // on the default generators
       record::refuse("it seeds a random generator");
       manual_seed_all(to_seed(seed, "manual_seed"));
       return wrap_generator(default_cpu_generator());
-    }>("manual_seed(seed)\n\nSeeds the default generators of all devices and returns the CPU's."),
+    }>("manual_seed(seed)\n--\n\nSeeds the default generators of all devices and returns the CPU's."),
     method<"seed", [] {
       record::refuse("it seeds a random generator");
       const uint64_t fresh = default_cpu_generator()->seed();
       manual_seed_all(fresh);
       return fresh;
-    }>("Seeds the default generators of all devices from the system's entropy."),
-    method<"initial_seed", [] { return default_cpu_generator()->initial_seed(); }>("The seed of the default generator."),
-    method<"get_rng_state", [] { return state_tensor(*default_cpu_generator()); }>("The state of the default generator."),
+    }>("seed()\n--\n\nSeeds the default generators of all devices from the system's entropy."),
+    method<"initial_seed", [] { return default_cpu_generator()->initial_seed(); }>("initial_seed()\n--\n\nThe seed of the default generator."),
+    method<"get_rng_state", [] { return state_tensor(*default_cpu_generator()); }>("get_rng_state()\n--\n\nThe state of the default generator."),
     method<"set_rng_state", [](PyObject* state) { set_state_from(*default_cpu_generator(), state); }>(
-        "set_rng_state(new_state)"),
+        "set_rng_state(new_state)\n--\n\nPuts the default generator into a state."),
     {},
 };
 // clang-format on

@@ -21,7 +21,7 @@ def test_program_learns(tmp_path):
 
 def test_files_and_targets_exist():
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"\bmake (\w+)", TEXT):
+    for target in re.findall(r"\bmake ([\w-]+)", TEXT):
         assert re.search(rf"^{target}:", makefile, re.M) or target in ("and",), target
     named = re.findall(r"\]\(([\w./-]+)\)", TEXT) + re.findall(r"`((?:examples|docs)/[\w./-]+)`", TEXT)
     assert named

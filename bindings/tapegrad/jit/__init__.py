@@ -68,6 +68,20 @@ class CompilationUnit:
             raise NotImplementedError("jit.CompilationUnit: source texts are not compiled")
 
 
+def _save_scripted(f, *args, **kwargs):
+    """What `save` of a module that went through script or trace is: refused, as jit.save."""
+    from . import save
+
+    save(None, f)
+
+
+def _as_scripted(obj):
+    """The object itself; a module knows from now on that it cannot be saved as a program."""
+    if isinstance(obj, Module) and not hasattr(obj, "save"):
+        obj.__dict__["save"] = _save_scripted
+    return obj
+
+
 def script(obj=None, optimize=None, _frames_up=0, _rcb=None, example_inputs=None, **options):
     """The function, class or module itself."""
     if obj is None:
@@ -75,7 +89,7 @@ def script(obj=None, optimize=None, _frames_up=0, _rcb=None, example_inputs=None
     if not callable(obj) and not hasattr(obj, "forward"):
         raise RuntimeError(f"jit.script: expected a function, a class or a module: got {type(obj).__name__}")
     _say("script")
-    return obj
+    return _as_scripted(obj)
 
 
 def trace(func=None, example_inputs=None, *args, **options):
@@ -89,7 +103,7 @@ def trace(func=None, example_inputs=None, *args, **options):
         values = example_inputs if type(example_inputs) in (tuple, list) else (example_inputs,)
         with no_grad():
             func(**example_inputs) if type(example_inputs) is dict else func(*values)
-    return func
+    return _as_scripted(func)
 
 
 def trace_module(mod, inputs, *args, **options):

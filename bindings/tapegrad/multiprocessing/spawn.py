@@ -8,6 +8,7 @@ import time
 import traceback
 
 from .context import get_context
+from .sending import named
 
 __all__ = ["ENV_VAR_PARALLEL_START", "ProcessContext", "ProcessException", "ProcessExitedException", "ProcessRaisedException",
            "SpawnContext", "spawn", "start_processes"]
@@ -148,7 +149,8 @@ def _start(cls, fn, args, nprocs, join, daemon, start_method):
         for i in range(nprocs):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=_run, args=(fn, i, args, sender), daemon=daemon)
-            process.start()
+            with named("spawn", fn=fn, args=args):
+                process.start()
             sender.close()
             processes.append(process)
             errors.append(receiver)

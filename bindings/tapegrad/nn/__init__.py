@@ -18,6 +18,10 @@ from .transformer import (MultiheadAttention, Transformer, TransformerDecoder, T
                           TransformerEncoderLayer)
 from . import modules  # after the layers: it sorts them into PyTorch's paths
 
+TYPE_CHECKING = False  # known to type checkers by its name
+if TYPE_CHECKING:
+    from . import common_types, grad
+
 
 def factory_kwargs(kwargs: dict | None) -> dict:
     """Of the keyword arguments of a constructor those for the functions that make tensors: device, dtype and memory_format, from
@@ -37,14 +41,15 @@ def factory_kwargs(kwargs: dict | None) -> dict:
     return result
 
 
-def __getattr__(name: str):
-    if name in ("common_types", "grad"):
-        from .._lazy import load
+if not TYPE_CHECKING:  # which would take any name for one that is there
+    def __getattr__(name: str):
+        if name in ("common_types", "grad"):
+            from .._lazy import load
 
-        return load(f"{__name__}.{name}")
-    from .._hints import no_attribute
+            return load(f"{__name__}.{name}")
+        from .._hints import no_attribute
 
-    raise no_attribute(__name__, name, __all__)
+        raise no_attribute(__name__, name, __all__)
 
 
 __all__ = [*_layer_names, *_lazy_names, *_handwritten_names, "Buffer", "DataParallel", "GRU", "LSTM", "Module", "ModuleDict", "ModuleList",

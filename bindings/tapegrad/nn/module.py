@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 from .. import _C, Tensor, empty_like, no_grad
 from .. import device as _device_type
@@ -154,6 +156,10 @@ class _CallSignature:
         return inspect.signature(call.__get__(module))
 
 
+def _forward_unimplemented(self, *input) -> None:
+    raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+
 class Module(_C._ModuleBase, StateDict):
     """A network or a part of one: parameters, buffers and child modules by name, and a forward.
 
@@ -182,8 +188,7 @@ class Module(_C._ModuleBase, StateDict):
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    def forward(self, *input) -> None:
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+    forward: Callable[..., Any] = _forward_unimplemented  # of a type that any forward of a subclass goes with
 
     # Registration.
     def _check_name(self, name, kind: str, table: dict) -> None:

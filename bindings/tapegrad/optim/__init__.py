@@ -18,15 +18,18 @@ from .rprop import Rprop
 from .sgd import SGD
 from .sparse_adam import SparseAdam
 
+TYPE_CHECKING = False  # known to type checkers by its name
+if TYPE_CHECKING:
+    from . import swa_utils
+else:  # they would take any name for one that is there
+    def __getattr__(name: str):
+        if name == "swa_utils":  # stands on nn
+            from .._lazy import load
 
-def __getattr__(name: str):
-    if name == "swa_utils":  # stands on nn
-        from .._lazy import load
+            return load(f"{__name__}.swa_utils")
+        from .._hints import no_attribute
 
-        return load(f"{__name__}.swa_utils")
-    from .._hints import no_attribute
-
-    raise no_attribute(__name__, name, __all__)
+        raise no_attribute(__name__, name, __all__)
 
 
 __all__ = ["ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer",

@@ -141,9 +141,8 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Goes on by one, or to the given epoch."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
-            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, you "
-                          "should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure "
-                          "to do this will result in PyTorch skipping the first value of the learning rate schedule.",
+            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`: call them in the opposite order, or the first value "
+                          "of the learning rate schedule is skipped.",
                           UserWarning, stacklevel=2)
         self._step_count += 1
         if epoch is not None:

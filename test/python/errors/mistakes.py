@@ -278,6 +278,16 @@ MISTAKES = [
             "AttributeError",
             ("module 'tapegrad.nn.functional' has no attribute 'cros_entropy'\n"
              "did you mean 'cross_entropy'?")),
+    Mistake("Calls and names", "A function of another module",
+            "tg.memory_summary",
+            "AttributeError",
+            ("module 'tapegrad' has no attribute 'memory_summary'\n"
+             "it is tapegrad.cuda.memory_summary")),
+    Mistake("Calls and names", "What is not there",
+            "tg.quantize_per_tensor",
+            "AttributeError",
+            ("module 'tapegrad' has no attribute 'quantize_per_tensor': quantised tensors are not supported: bfloat16 and float16 are what makes "
+             "models small here")),
     Mistake("Calls and names", "A misspelt method",
             "tg.zeros(2).sofmax(0)",
             "AttributeError",

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 import tapegrad as tg
 
@@ -119,6 +127,109 @@ def test_recommender_touches_the_rows_of_a_batch_only(example):
     assert model.users.weight.grad.is_sparse
     assert model.users.weight.grad.coalesce().indices().tolist() == [[4, 7]]
     assert model.film_bias.weight.grad.coalesce().indices().tolist() == [[1]]
+
+
+def test_finetune(example, tmp_path):
+    base, result = tmp_path / "base.pt", tmp_path / "turned.pt"
+    module = example("finetune")
+    arguments = ["--epochs", "2", "--images", "2000", "--rank", "3", "--base", str(base), "--result", str(result)]
+    before, after = run_small(example, "finetune", arguments, tmp_path, 1)
+    assert before < 0.3 and after > 0.6
+    state, old = tg.load(result), tg.load(base)  # a plain network of the same format, every weight of which has moved a little
+    assert sorted(state) == sorted(old)
+    assert all(tg.linalg.matrix_rank((state[n] - old[n]).flatten(1), rtol=1e-3).item() <= 3 for n in state if n.endswith("weight"))
+    assert all(tg.equal(state[n], old[n]) for n in state if n.endswith("bias"))
+    model = module.build_network()
+    model.load_state_dict(state)
+    assert module.accuracy(model, *module.data(train=False, turned=True)) == after
+
+
+def test_graph(example, tmp_path):
+    arguments = ["--steps", "30", "--nodes", "1200", "--labels", "5", "--near", "6"]
+    alone, graph = run_small(example, "graph", arguments, tmp_path, 12)
+    assert graph > alone + 0.03 and graph > 0.6
+
+
+def test_graph_matrix_has_the_rows_of_the_definition(example):
+    module = example("graph")
+    points = tg.tensor([[0.0], [1.0], [3.0], [3.5]])
+    edges = module.neighbours(points, 1)
+    assert edges.tolist() == [[0, 1, 2, 3], [1, 0, 3, 2]]
+    half = tg.tensor([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5]])
+    assert tg.allclose(module.normalised(edges, 4).to_dense(), half)
+
+
+def test_diffusion(example, tmp_path):
+    arguments = ["--steps", "80", "--width", "8", "--batch-size", "32", "--lr", "6e-3", "--denoise", "8", "--judged", "100"]
+    before, after = run_small(example, "diffusion", arguments, tmp_path, 25)
+    assert before > 150 and after < 0.75 * before
+
+
+def test_noise_is_taken_away_by_who_knows_it(example):
+    """A model that knows the image gives it back, whatever the noise was."""
+    module = example("diffusion")
+    image = tg.rand(2, 1, 28, 28) * 2 - 1
+
+    def knows(x, ratio):
+        signal = ratio.sigmoid().sqrt()[:, None, None, None]  # signal^2 + noise^2 = 1
+        return (x - signal * image) / (1 - signal * signal).sqrt()
+
+    found, stages = module.draw(knows, tg.randn(2, 1, 28, 28), 10, keep=5)
+    assert tg.allclose(found, image, atol=0.05) and len(stages) == 6
+
+
+SMALL = ["--users", "30", "--films", "20", "--ratings", "200", "--picture", ""]
+
+
+def test_ctrl_c_ends_after_the_round_with_a_checkpoint(tmp_path):
+    root = Path(__file__).resolve().parents[3]
+    checkpoint = tmp_path / "x.tape"
+    program = [sys.executable, str(root / "examples/recommender.py"), *SMALL, "--checkpoint", str(checkpoint)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(tg.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
+    started = subprocess.Popen([*program, "--epochs", "100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    while not checkpoint.exists() and started.poll() is None:
+        time.sleep(0.02)
+    started.send_signal(signal.SIGINT)
+    printed, errors = started.communicate(timeout=60)
+    assert started.returncode == 130 and "Traceback" not in errors
+    (line,) = (line for line in printed.splitlines() if "interrupted" in line)
+    number = int(re.fullmatch(rf"interrupted after epoch (\d+) of 100000; checkpoint: {checkpoint}, --resume goes on from it", line)[1])
+    assert tg.load(checkpoint)["values"]["round"] == number
+
+
+def test_ctrl_c_before_the_run_is_one_line(tmp_path):
+    (tmp_path / "tqdm.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")  # while modules are imported
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(tg.__file__).parents[1])])}
+    done = subprocess.run([sys.executable, str(root / "examples/recommender.py"), *SMALL], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted before the run began\n")
+
+
+def test_resume_says_what_there_is_to_go_on_from(example, tmp_path, capsys):
+    module, where = example("recommender"), ["--checkpoint", str(tmp_path / "x.tape"), "--quiet", "--epochs", "2"]
+    module.main([*SMALL, *where, "--resume"])
+    assert f"no checkpoint at {tmp_path / 'x.tape'} yet: starting from the beginning\n" in capsys.readouterr().out
+    module.main([*SMALL, *where, "--resume"])
+    assert "the run is complete, all 2 epochs of it: nothing is left to train" in capsys.readouterr().out
+
+
+def test_checkpoints_by_time_and_figures_as_they_are(example, tmp_path, monkeypatch):
+    common = example("common")
+    options = common.arguments("", "x").parse_args(["--checkpoint", str(tmp_path / "x.tape")])
+    saved, shown = [], []
+    run = common.Run(options)
+    monkeypatch.setattr(run, "save", lambda: saved.append(run.round))
+    monkeypatch.setattr(common, "tqdm", None)
+    monkeypatch.setattr("builtins.print", lambda *text, **_: shown.append(text[0]))
+    run.seconds = 0.0
+    for number in run.rounds(3, "epoch", save_every=100):
+        run.record(held_out=float(number))
+    assert saved == [1, 2, 3] and "epoch 3/3: held_out 2" in shown  # not the mean of all
+    saved.clear()
+    run.round, run.seconds, run.history = 0, 30, {}
+    for number in run.rounds(3, "step", save_every=100):
+        run.record(loss=float(number))
+    assert saved == [3] and "step 3/3: loss 1" in shown  # what is recorded in each step is smoothed
 
 
 def test_other_settings_are_refused(example, tmp_path):

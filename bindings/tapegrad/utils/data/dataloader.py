@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
+import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from ... import _C, get_rng_state, set_rng_state
 from .collate import default_collate, default_convert
-from .dataset import IterableDataset
+from .dataset import Dataset, IterableDataset
 from .fetch import Fetcher, SampleError, start_stream
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 from .worker import Failure, StreamEnd, get_worker_info
@@ -29,7 +32,10 @@ class _InfiniteConstantSampler(Sampler):
             yield None
 
 
-class DataLoader:
+_T = TypeVar("_T", covariant=True)
+
+
+class DataLoader(Generic[_T]):
     """Goes through a dataset in batches.
 
     The arguments are PyTorch's, and one more: `worker_type` is "process" or "thread". Samples are the same for any number
@@ -41,7 +47,7 @@ class DataLoader:
     memory, so that to("cuda", non_blocking=True) does not wait; without a GPU that changes nothing.
     """
 
-    def __init__(self, dataset, batch_size: int | None = 1, shuffle: bool | None = None, sampler=None, batch_sampler=None,
+    def __init__(self, dataset: Dataset[_T], batch_size: int | None = 1, shuffle: bool | None = None, sampler=None, batch_sampler=None,
                  num_workers: int = 0, collate_fn=None, pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
                  worker_init_fn=None, multiprocessing_context=None, generator=None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
@@ -98,9 +104,6 @@ class DataLoader:
 
     _initialized = False
 
-    def __class_getitem__(cls, item):
-        return cls
-
     def __setattr__(self, name, value):
         if self._initialized and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
@@ -124,6 +127,9 @@ class DataLoader:
             raise ValueError("persistent_workers option needs num_workers > 0")
         if worker_type not in ("process", "thread"):
             raise ValueError(f"DataLoader: worker_type is \"process\" or \"thread\": got {worker_type!r}")
+        if num_workers > (cores := len(os.sched_getaffinity(0))) and worker_type == "process":
+            warnings.warn(f"This DataLoader will create {num_workers} worker processes, but {cores} processors are there for this program: more "
+                          "workers than that may be slower, and take memory.", UserWarning, stacklevel=3)
 
     @staticmethod
     def _check_context(context, num_workers):
@@ -159,7 +165,7 @@ class DataLoader:
             return n
         return n // self.batch_size if self.drop_last else (n + self.batch_size - 1) // self.batch_size
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if self.num_workers == 0:
             iterator = _SingleProcessDataLoaderIter(self)
         else:

@@ -11,40 +11,42 @@ import bisect
 import itertools
 import math
 import warnings
+from collections.abc import Iterator
+from typing import Generic, TypeVar
 
-from ... import as_tensor, default_generator, index_select, randperm
+from ... import Tensor, as_tensor, default_generator, index_select, randperm
 from .collate import result_like
 
 __all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset",
            "random_split"]
 
 
-class Dataset:
+_T = TypeVar("_T", covariant=True)
+
+
+class Dataset(Generic[_T]):
     """Base of map-style datasets."""
 
     _deterministic = False
 
-    def __class_getitem__(cls, item):
-        return cls
-
-    def __getitem__(self, index):
+    def __getitem__(self, index) -> _T:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
     def __add__(self, other: Dataset) -> ConcatDataset:
         return ConcatDataset([self, other])
 
 
-class IterableDataset(Dataset):
+class IterableDataset(Dataset[_T]):
     """Base of datasets that are a stream of samples."""
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[_T]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
     def __add__(self, other: Dataset) -> ChainDataset:
         return ChainDataset([self, other])
 
 
-class TensorDataset(Dataset):
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Samples are the rows of tensors of the same length."""
 
     _deterministic = True
@@ -105,7 +107,7 @@ class StackDataset(Dataset):
         return self._length
 
 
-class ConcatDataset(Dataset):
+class ConcatDataset(Dataset[_T]):
     """Several datasets one after the other."""
 
     def __init__(self, datasets) -> None:
@@ -149,7 +151,7 @@ class ChainDataset(IterableDataset):
         return sum(len(d) for d in self.datasets)
 
 
-class Subset(Dataset):
+class Subset(Dataset[_T]):
     """The samples of a dataset at the given indices."""
 
     def __init__(self, dataset, indices) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 from ... import Generator, as_tensor, default_generator, float64, int64, multinomial, randint, randperm
 
@@ -15,16 +17,16 @@ def draw_seed(generator=None) -> int:
     return int(randint(0, 1 << 62, (), dtype=int64, generator=source).item())
 
 
-class Sampler:
+_T = TypeVar("_T", covariant=True)
+
+
+class Sampler(Generic[_T]):
     """Base of samplers: iterating one gives indices, or lists of indices."""
 
     def __init__(self, data_source=None) -> None:
         pass
 
-    def __class_getitem__(cls, item):
-        return cls
-
-    def __iter__(self):
+    def __iter__(self) -> Iterator[_T]:
         raise NotImplementedError
 
 

@@ -36,6 +36,7 @@ class ProcessWorkers:
         import multiprocessing
 
         from ... import multiprocessing as ours
+        from ...multiprocessing.sending import named
 
         given = loader.multiprocessing_context
         method = given if isinstance(given, str) or given is None else given.get_start_method()
@@ -51,7 +52,8 @@ class ProcessWorkers:
                 from_worker, outbox = multiprocessing.Pipe(duplex=False)
                 process = context.Process(target=run_process, daemon=True, name=f"DataLoader-{i}",
                                           args=(job, packed, i, seed, inbox, outbox, os.getpid()))
-                process.start()
+                with named("DataLoader", dataset=job.dataset, collate_fn=job.collate, worker_init_fn=job.init):
+                    process.start()
                 # The other ends are the worker's alone, so that its death is seen as the end of the pipe.
                 inbox.close()
                 outbox.close()

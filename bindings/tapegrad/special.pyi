@@ -1,0 +1,3 @@
+"""Special functions."""
+
+from ._stubs.special import *

@@ -1,0 +1,83 @@
+"""What is not here says so in a sentence, what is elsewhere says where, and what cannot be sent to a process is named."""
+
+import pickle
+import re
+import threading
+import warnings
+
+import pytest
+import tapegrad as tg
+import tapegrad.multiprocessing as mp
+from tapegrad.utils.data import DataLoader, TensorDataset
+
+
+@pytest.mark.parametrize("module, name, text", [
+    (tg, "nested", "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work"),
+    (tg, "quantize_per_tensor", "quantised tensors are not supported: bfloat16 and float16 are what makes models small here"),
+    (tg, "_scaled_mm", "tensors of 8-bit floating numbers can be kept and converted, not multiplied: convert to bfloat16 first"),
+    (tg.masked, "masked_tensor", "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"),
+])
+def test_absent_names_say_why(module, name, text):
+    with pytest.raises(AttributeError, match=f"^{re.escape(f'module {module.__name__!r} has no attribute {name!r}: {text}')}$"):
+        getattr(module, name)
+    assert not hasattr(module, name)  # a program that asks takes its other way
+
+
+@pytest.mark.parametrize("name, place", [("memory_summary", "cuda"), ("Linear", "nn"), ("DataLoader", "utils.data")])
+def test_names_of_other_modules_say_where_they_are(name, place):
+    assert tg.nn.Linear and DataLoader  # loaded
+    with pytest.raises(AttributeError, match=rf"\nit is tapegrad\.{re.escape(place)}\.{name}$"):
+        getattr(tg, name)
+
+
+def test_scripted_modules_are_not_saved():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said once
+        scripted = tg.jit.script(tg.nn.Linear(2, 2))
+    with pytest.raises(NotImplementedError, match="^jit.save: compiled programs are neither written nor read: keep the code, and save and load the state_dict$"):
+        scripted.save("net.pt")
+    assert list(scripted.state_dict()) == ["weight", "bias"] and pickle.loads(pickle.dumps(scripted)).weight.shape == (2, 2)
+
+
+class Lines:
+    def __init__(self):
+        self.parts = {"lines": [1, (i for i in range(3))]}
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return i
+
+
+def nothing(i, *rest):
+    """What a process would run."""
+
+
+@pytest.mark.parametrize("start, place, kind", [
+    (lambda: iter(DataLoader(Lines(), num_workers=1, multiprocessing_context="spawn")), "DataLoader: dataset.parts['lines'][1]", "a generator"),
+    (lambda: iter(DataLoader(TensorDataset(tg.ones(3)), num_workers=1, collate_fn=lambda x: x, multiprocessing_context="spawn")),
+     "DataLoader: collate_fn", "the function <lambda>"),
+    (lambda: mp.spawn(nothing, (1, threading.Lock())), "spawn: args[1]", "a lock"),
+    (lambda: mp.spawn(lambda i: None), "spawn: fn", "the function <lambda>"),
+])
+def test_what_cannot_be_sent_is_named(start, place, kind):
+    with pytest.raises((TypeError, AttributeError, pickle.PicklingError), match=f"^{re.escape(f'{place} ({kind})')} cannot be sent to another process: "):
+        start()
+
+
+def test_more_workers_than_processors_warn(monkeypatch):
+    data = TensorDataset(tg.ones(3))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    with pytest.warns(UserWarning, match="^This DataLoader will create 3 worker processes, but 2 processors are there for this program"):
+        DataLoader(data, num_workers=3)
+    DataLoader(data, num_workers=2)
+    DataLoader(data, num_workers=3, worker_type="thread")
+
+
+def test_a_schedule_before_its_optimizer_warns_without_old_versions():
+    optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=0.1)
+    schedule = tg.optim.lr_scheduler.StepLR(optimizer, 1)
+    with pytest.warns(UserWarning, match="^Detected call of `lr_scheduler.step\\(\\)` before `optimizer.step\\(\\)`") as said:
+        schedule.step()
+    assert "PyTorch" not in str(said[0].message)
