@@ -35,29 +35,19 @@ def _gpt(lib, width=64, layers=2, length=32, rows=2, words=65):
     lib.manual_seed(0)
     nn = lib.nn
 
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x):
-            b, t, w = x.shape
-            q, k, v = (p.view(b, t, 4, w // 4).transpose(1, 2) for p in self.qkv(self.first(x)).split(w, 2))
-            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(y.transpose(1, 2).reshape(b, t, w))
-            return x + self.down(nn.functional.gelu(self.up(self.second(x))))
-
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
             self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.blocks, self.norm, self.head = nn.Sequential(*[Block() for _ in range(layers)]), nn.LayerNorm(width), nn.Linear(width, words)
+            blocks = [nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(layers)]
+            self.blocks, self.norm, self.head = nn.ModuleList(blocks), nn.LayerNorm(width), nn.Linear(width, words)
+            self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length))
 
         def forward(self, x):
             x = self.words(x) + self.places(lib.arange(x.shape[1]))
-            return self.head(self.norm(self.blocks(x))).flatten(0, 1)
+            for block in self.blocks:
+                x = block(x, src_mask=self.mask, is_causal=True)
+            return self.head(self.norm(x)).flatten(0, 1)
 
     return Net(), lib.randint(0, words, (rows, length)), lib.randint(0, words, (rows * length,))
 

@@ -87,6 +87,15 @@ struct Access {
 
   static void keep_argument(Call& call, const dispatch::Argument& from, size_t i, bool written);
   static void add(Call call) { recording().calls.push_back(std::move(call)); }
+  // Makes the call, and keeps it where it raised nothing.
+  template <class F>
+  static void run(Call call, F&& kernel) {
+    {
+      const ModeGuard off(0, kModeRecord);
+      kernel();
+    }
+    add(std::move(call));
+  }
   static void drawn(Generator& generator, uint64_t n, PhiloxState state) {
     if (now().pending_) refuse("random numbers are drawn for something that is not recorded");
     const size_t from = drawn_from(generator, state.seed, state.offset);
@@ -123,8 +132,13 @@ struct Access {
     call.philox = i;
     pending.reset();
   }
-  static void check_device(const OperatorEntry& op, Device device) {
+  static Call call_of(Call::Kind kind, const OperatorEntry& op, Device device, AnyKernel kernel) {
     if (!device.is_cpu()) refuse(fmt::format("{} runs on {}: steps are replayed on the CPU", op.name, device));
+    Call call;
+    call.kind = kind;
+    call.entry = &op;
+    call.kernel = kernel;
+    return call;
   }
   static void refuse(std::string reason) { now().refuse(std::move(reason)); }
   static void gradient(const Tensor& leaf, const Tensor& grad, bool known, bool replaces = false) {
@@ -265,10 +279,7 @@ void Access::keep_argument(Call& call, const dispatch::Argument& from, size_t i,
 
 void kernel_call(const OperatorEntry& op, Device device, AnyKernel kernel, dispatch::Invoke invoke,
                  dispatch::Arguments arguments, int outputs) {
-  Access::check_device(op, device);
-  Call call;
-  call.entry = &op;
-  call.kernel = kernel;
+  Call call = Access::call_of(Call::Kind::Kernel, op, device, kernel);
   call.invoke = invoke;
   call.arguments.resize(arguments.size());
   call.values = std::make_unique<Value[]>(arguments.size());
@@ -276,12 +287,10 @@ void kernel_call(const OperatorEntry& op, Device device, AnyKernel kernel, dispa
   // What is read comes first, so memory that is read before it was written is noticed.
   for (size_t i = 0; i < arguments.size(); ++i)
     Access::keep_argument(call, arguments[i], i, outputs == 0 ? i == 0 : i >= first_output);
-  {
-    const ModeGuard off(0, kModeRecord);
+  Access::run(std::move(call), [&] {
     dispatch::Results none;
     invoke(kernel, arguments.data(), none);
-  }
-  Access::add(std::move(call));
+  });
 }
 
 namespace {
@@ -299,40 +308,24 @@ Use operand(Call& call, const Tensor& t, char*& address, bool written) {
 
 void pointwise_call(const OperatorEntry& op, pointwise::Kernel kernel, const pointwise::Iterator& it,
                     const Tensor& target, std::span<const Tensor* const> inputs) {
-  Access::check_device(op, it.device);
-  Call call;
-  call.kind = Call::Kind::Pointwise;
-  call.entry = &op;
-  call.kernel = reinterpret_cast<AnyKernel>(kernel);
+  Call call = Access::call_of(Call::Kind::Pointwise, op, it.device, reinterpret_cast<AnyKernel>(kernel));
   call.pointwise = std::make_unique<pointwise::Iterator>(it);
   call.uses.resize(inputs.size() + 1);
   for (size_t i = 0; i < inputs.size(); ++i)
     call.uses[i + 1] = operand(call, *inputs[i], call.pointwise->data[i + 1], false);
   call.uses[0] = operand(call, target, call.pointwise->data[0], true);
-  {
-    const ModeGuard off(0, kModeRecord);
-    kernel(it);
-  }
-  Access::add(std::move(call));
+  Access::run(std::move(call), [&] { kernel(it); });
 }
 
 void reduce_call(const OperatorEntry& op, reduce::Kernel kernel, const reduce::Iterator& it, const Tensor& target,
                  const Tensor& input) {
-  Access::check_device(op, it.device);
-  Call call;
-  call.kind = Call::Kind::Reduce;
-  call.entry = &op;
-  call.kernel = reinterpret_cast<AnyKernel>(kernel);
+  Call call = Access::call_of(Call::Kind::Reduce, op, it.device, reinterpret_cast<AnyKernel>(kernel));
   call.reduce = std::make_unique<reduce::Iterator>(it);
   char* from = const_cast<char*>(it.input);
   const Use read = operand(call, input, from, false);
   call.reduce->input = from;
   call.uses = {operand(call, target, call.reduce->output, true), read};
-  {
-    const ModeGuard off(0, kModeRecord);
-    kernel(it);
-  }
-  Access::add(std::move(call));
+  Access::run(std::move(call), [&] { kernel(it); });
 }
 
 namespace detail {

@@ -16,18 +16,10 @@ logger = logging.getLogger("tapegrad.record")
 
 _thread = threading.local()
 
-# How often a step is recorded without a replay to show for it, until it is left to run eagerly.
-_TRIES = 4
-# Forward passes whose backward pass may still come.
-_MOST_WAITING = 4
-# Those that did not come, after which each more counts as a recording in vain.
-_MOST_MISSING = 16
-# Recordings that wait for a second one, and how many may have waited in vain.
-_MOST_PENDING = 4
-_MOST_ALONE = 24
-# Plans that are dropped because something changed, until it is asked whether recording pays.
-_MOST_CHANGES = 8
-
+# Recordings in vain until a step is left to run eagerly; forward passes whose backward pass may still come, and those that did not
+# come, after which each more counts as in vain; recordings that wait for a second one, and those that waited in vain; plans that
+# were dropped because something changed, until it is asked whether recording pays.
+_TRIES, _MOST_WAITING, _MOST_MISSING, _MOST_PENDING, _MOST_ALONE, _MOST_CHANGES = 4, 4, 16, 4, 24, 8
 
 _all: weakref.WeakSet = weakref.WeakSet()
 _stance = ["default"]  # or "force_eager"
