@@ -38,7 +38,7 @@ void resize_tensor(const Tensor& self, IntSpan sizes, std::optional<MemoryFormat
   int64_t needed;
   bool overflow = __builtin_mul_overflow(self.storage_offset(), static_cast<int64_t>(self.itemsize()), &needed) ||
                   __builtin_add_overflow(needed, nbytes, &needed);
-  TG_CHECK(!overflow, Runtime, "{}: the number of bytes does not fit into 63 bits: sizes {}", op, format_ints(sizes));
+  TG_CHECK(!overflow, Runtime, "{}: Storage size calculation overflowed: sizes {}", op, format_ints(sizes));
   const Storage& storage = self.impl()->storage();
   if (nbytes > 0 && static_cast<size_t>(needed) > storage->nbytes())
     resize_storage(storage, static_cast<size_t>(needed));

@@ -38,7 +38,7 @@ def target_lines(op: Op, target: str, dtype: str) -> list[str]:
         read = "t" if is_list else name
         dense = " && ".join(f"{t}.impl()->is_non_overlapping_and_dense()" for t in (target, read))
         lines.append(f"  {each}TG_CHECK(!({target}.is_same({read}) || ({dense} && may_overlap({target}, {read}))), Runtime, "
-                     f'"{op.shown}: the tensor to write to shares memory with {"one of " if is_list else ""}{name}: shapes {{}} and {{}}", '
+                     f'"{op.shown}: unsupported operation: the tensor to write to shares memory with {"one of " if is_list else ""}{name}: shapes {{}} and {{}}", '
                      f"format_ints({target}.sizes()), format_ints({read}.sizes()));")
     return lines
 
@@ -221,7 +221,11 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
     single, lists = _operands(op)
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
              *check_lines(op), *_device_check(op)]
-    lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
+    given = [a.name for a in op.args]
+    if op.kind == "create" and "dtype" in given and n == 1:  # of what out= is, where nothing else is asked for
+        lines.append("  const std::optional<DType> kind = dtype ? dtype : std::optional(out.dtype());")
+        given[given.index("dtype")] = "kind"
+    lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({', '.join(given)});")
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
         lines += target_lines(op, o, f"{spec}.dtype")

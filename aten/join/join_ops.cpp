@@ -45,14 +45,16 @@ Tensor column_stack(TensorSpan tensors) {
 
 std::vector<Tensor> meshgrid(TensorSpan tensors, std::string_view indexing) {
   check_any(tensors, "meshgrid");
-  TG_CHECK(indexing == "ij" || indexing == "xy", Runtime, "meshgrid: indexing is \"ij\" or \"xy\": got \"{}\"",
+  TG_CHECK(indexing == "ij" || indexing == "xy", Runtime,
+           "meshgrid: indexing must be one of \"xy\" or \"ij\": got \"{}\"",
            fmt::string_view(indexing.data(), indexing.size()));
   const size_t n = tensors.size();
   // "xy" exchanges the first two vectors before and the first two dimensions after.
   const bool swap = indexing == "xy" && n >= 2;
   DimVector sizes(n);
   for (size_t i = 0; i < n; ++i) {
-    TG_CHECK(tensors[i].ndim() <= 1, Runtime, "meshgrid: expected vectors: got sizes {} at position {}",
+    TG_CHECK(tensors[i].ndim() <= 1, Runtime,
+             "meshgrid: Expected 0D or 1D tensor in the tensor list: got sizes {} at position {}",
              format_ints(tensors[i].sizes()), i);
     sizes[swap && i < 2 ? 1 - i : i] = tensors[i].numel();
   }

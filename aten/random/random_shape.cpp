@@ -29,7 +29,7 @@ TensorSpec like(const Tensor& input, OptDType dtype, OptDevice device, OptFormat
 
 // The range [low, high) must not be empty and must be made of values of the dtype.
 void check_range(int64_t low, int64_t high, DType dtype, const char* op) {
-  TG_CHECK(low < high, Runtime, "{}: expected from < to: got {} and {}", op, low, high);
+  TG_CHECK(low < high, Runtime, "{} expects 'from' to be less than 'to', but got from={} >= to={}", op, low, high);
   if (!is_integral(dtype) && dtype != DType::bool_) {
     TG_CHECK(dtype != DType::float16 || (low >= -65504 && high - 1 <= 65504), Runtime,
              "{}: [{}, {}) does not fit into {}", op, low, high, dtype);
@@ -42,7 +42,9 @@ void check_range(int64_t low, int64_t high, DType dtype, const char* op) {
       const int64_t least = static_cast<int64_t>(std::numeric_limits<T>::min());
       const int64_t most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(std::numeric_limits<T>::max()),
                                                                    std::numeric_limits<int64_t>::max()));
-      TG_CHECK(low >= least && high - 1 <= most, Runtime, "{}: [{}, {}) does not fit into {}", op, low, high, dtype);
+      TG_CHECK(low >= least && low <= most, Runtime, "{}: from is out of bounds for {}: got {}", op, dtype, low);
+      TG_CHECK(high - 1 >= least && high - 1 <= most, Runtime, "{}: to - 1 is out of bounds for {}: got {}", op, dtype,
+               high - 1);
     }
   });
 }
@@ -106,12 +108,14 @@ TensorSpec randperm_shape(int64_t n, Gen, OptDType dtype, OptDevice device) {
 
 void normal_check(const Tensor& self, double, double std, Gen) {
   check_floating(self.dtype(), "normal_", true);
-  TG_CHECK(std >= 0, Runtime, "normal_: std must not be negative: got {}", std);
+  TG_CHECK(std >= 0, Runtime, "normal_: normal expects std >= 0.0, but found std {}", std);
 }
 void uniform_check(const Tensor& self, double from, double to, Gen) {
   if (!self.is_complex()) check_floating(self.dtype(), "uniform_");
-  TG_CHECK(from <= to && std::isfinite(to - from), Runtime,
-           "uniform_: expected from <= to at a finite distance: got {} and {}", from, to);
+  TG_CHECK(from <= to, Runtime, "uniform_ expects to return a [from, to) range, but found from={} > to={}", from, to);
+  TG_CHECK(std::isfinite(to - from), Runtime,
+           "uniform_ expects to-from to be at most the largest number of the dtype, but found from={} and to={}", from,
+           to);
 }
 void exponential_check(const Tensor& self, double lambd, Gen) {
   check_floating(self.dtype(), "exponential_");

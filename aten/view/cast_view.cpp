@@ -24,8 +24,8 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   TG_CHECK(input.ndim() > 0, Runtime, "view: a tensor without dimensions keeps its element size: {} to {}",
            input.dtype(), dtype);
   const size_t last = static_cast<size_t>(input.ndim()) - 1;
-  TG_CHECK(v.strides[last] == 1, Runtime, "view: {} as {} needs a dense last dimension: its stride is {}",
-           input.dtype(), dtype, v.strides[last]);
+  TG_CHECK(v.strides[last] == 1, Runtime, "view: self.stride(-1) must be 1 to view {} as {}: got {}", input.dtype(),
+           dtype, v.strides[last]);
   if (from > to) {
     const int64_t ratio = from / to;
     for (size_t d = 0; d < last; ++d) v.strides[d] = product(v.strides[d], ratio, "view");
@@ -36,13 +36,13 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   }
   const int64_t ratio = to / from;
   auto divides = [&](int64_t n, const char* what) {
-    TG_CHECK(n % ratio == 0, Runtime, "view: {} as {} needs {} divisible by {}: got {}", input.dtype(), dtype, what,
-             ratio, n);
+    TG_CHECK(n % ratio == 0, Runtime, "view: {} must be divisible by {} to view {} as {}: got {}", what, ratio,
+             input.dtype(), dtype, n);
     return n / ratio;
   };
-  v.sizes[last] = divides(v.sizes[last], "a last size");
-  v.offset = divides(v.offset, "a storage offset");
-  for (size_t d = 0; d < last; ++d) v.strides[d] = divides(v.strides[d], "strides");
+  v.sizes[last] = divides(v.sizes[last], "self.size(-1)");
+  v.offset = divides(v.offset, "self.storage_offset()");
+  for (size_t d = 0; d < last; ++d) v.strides[d] = divides(v.strides[d], "self.stride()");
   return v;
 }
 

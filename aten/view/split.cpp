@@ -10,7 +10,7 @@ namespace tapegrad::composite {
 
 std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   TG_CHECK(input.ndim() > 0, Runtime, "chunk: cannot be applied to a tensor without dimensions");
-  TG_CHECK(chunks > 0, Runtime, "chunk: expected at least one chunk: got {}", chunks);
+  TG_CHECK(chunks > 0, Runtime, "chunk: chunk expects `chunks` to be greater than 0: got {}", chunks);
   dim = wrap_dim(dim, input.ndim(), "chunk");
   int64_t size = input.size(dim);
   // All chunks of an empty dimension are empty; their number is as requested.

@@ -94,7 +94,7 @@ DimVector infer_sizes(PyObject* data) {
 }
 
 [[noreturn]] TG_COLD void not_a_number(PyObject* o, const DimVector& path) {
-  TG_THROW(Type, "tensor: expected a number at {}: got {}", path_text(path), Py_TYPE(o)->tp_name);
+  TG_THROW(Type, "tensor: invalid data type at {}: expected a number, got {}", path_text(path), Py_TYPE(o)->tp_name);
 }
 
 DType leaf_dtype(PyObject* o, const DimVector& path) {

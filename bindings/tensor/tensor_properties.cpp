@@ -110,8 +110,8 @@ template <bool kAdjoint, bool kMatrix>
 PyObject* get_transposed(PyObject* o, void*) {
   TG_PY_TRY
   const char* name = kAdjoint ? (kMatrix ? "mH" : "H") : "mT";
-  TG_CHECK(kMatrix || unwrap(o).ndim() == 2 || unwrap(o).ndim() == 0, Runtime, "{}: expected a matrix: got shape {}",
-           name, format_ints(unwrap(o).sizes()));
+  TG_CHECK(kMatrix || unwrap(o).ndim() == 2 || unwrap(o).ndim() == 0, Runtime,
+           "{}: only supported on matrices: got shape {}", name, format_ints(unwrap(o).sizes()));
   if (!kMatrix && unwrap(o).ndim() == 0) return return_self(o);
   return swapped(o, name, kAdjoint);
   TG_PY_CATCH

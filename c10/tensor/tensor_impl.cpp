@@ -139,8 +139,8 @@ int64_t checked_numel(IntSpan sizes, const char* op) {
 int64_t checked_nbytes(IntSpan sizes, DType dtype, const char* op) {
   int64_t bytes;
   bool overflow = __builtin_mul_overflow(checked_numel(sizes, op), static_cast<int64_t>(element_size(dtype)), &bytes);
-  TG_CHECK(!overflow, Runtime, "{}: the number of bytes does not fit into 63 bits: sizes {}, dtype {}", op,
-           format_ints(sizes), dtype);
+  TG_CHECK(!overflow, Runtime, "{}: Storage size calculation overflowed: sizes {}, dtype {}", op, format_ints(sizes),
+           dtype);
   return bytes;
 }
 
