@@ -5,6 +5,7 @@
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_create.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 
@@ -194,6 +195,9 @@ TensorSpec empty_permuted_shape(IntSpan size, IntSpan physical_layout, OptDType 
 }
 
 TensorSpec range_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {
+  warn(
+      "range is deprecated, because its behavior is inconsistent with Python's range builtin: use arange, which gives "
+      "values in [start, end)");
   const DType result = dtype.value_or(default_dtype());
   check_range("range", start, end, step, result);
   // Of integers all three are cut to whole numbers.

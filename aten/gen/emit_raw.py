@@ -222,7 +222,8 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
              *check_lines(op), *_device_check(op)]
     given = [a.name for a in op.args]
-    if op.kind == "create" and "dtype" in given and n == 1:  # of what out= is, where nothing else is asked for
+    if op.kind in ("create", "random") and "dtype" in given and n == 1:  # of what out= is
+        lines.append(f'  TG_CHECK(!dtype || *dtype == out.dtype(), Runtime, "{op.shown}: dtype {{}} does not match dtype of out parameter ({{}})", *dtype, out.dtype());')
         lines.append("  const std::optional<DType> kind = dtype ? dtype : std::optional(out.dtype());")
         given[given.index("dtype")] = "kind"
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({', '.join(given)});")

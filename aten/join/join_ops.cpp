@@ -5,6 +5,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_join.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -43,8 +44,10 @@ Tensor column_stack(TensorSpan tensors) {
   return cat(each(tensors, [](const Tensor& t) { return t.ndim() <= 1 ? reshape(t, {t.numel(), 1}) : t; }), 1);
 }
 
-std::vector<Tensor> meshgrid(TensorSpan tensors, std::string_view indexing) {
-  check_any(tensors, "meshgrid");
+std::vector<Tensor> meshgrid(TensorSpan tensors, std::optional<std::string_view> order) {
+  TG_CHECK(!tensors.empty(), Runtime, "meshgrid expects a non-empty TensorList");
+  if (!order) warn("meshgrid: in an upcoming release, it will be required to pass the indexing argument");
+  const std::string_view indexing = order.value_or("ij");
   TG_CHECK(indexing == "ij" || indexing == "xy", Runtime,
            "meshgrid: indexing must be one of \"xy\" or \"ij\": got \"{}\"",
            fmt::string_view(indexing.data(), indexing.size()));
@@ -56,6 +59,12 @@ std::vector<Tensor> meshgrid(TensorSpan tensors, std::string_view indexing) {
     TG_CHECK(tensors[i].ndim() <= 1, Runtime,
              "meshgrid: Expected 0D or 1D tensor in the tensor list: got sizes {} at position {}",
              format_ints(tensors[i].sizes()), i);
+    TG_CHECK(tensors[i].dtype() == tensors[0].dtype(), Runtime,
+             "meshgrid expects all tensors to have the same dtype: got {} and {}", tensors[0].dtype(),
+             tensors[i].dtype());
+    TG_CHECK(tensors[i].device() == tensors[0].device(), Runtime,
+             "meshgrid expects all tensors to have the same device: got {} and {}", tensors[0].device(),
+             tensors[i].device());
     sizes[swap && i < 2 ? 1 - i : i] = tensors[i].numel();
   }
   std::vector<Tensor> grids;

@@ -134,8 +134,12 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
     Problem problem = bind_keywords(args + nargs, kwnames);
     if (problem.kind != Mismatch::None) return problem;
   }
-  for (int i = at; i < s.num_args; ++i)
-    if (!slots_[i] && (s.args[i].flags & kRequired)) return {Mismatch::Missing, i};
+  for (int i = at; i < s.num_args; ++i) {
+    if (slots_[i] || !(s.args[i].flags & kRequired)) continue;
+    if (i != s.varargs || s.args[i].kind != ArgKind::Tensors) return {Mismatch::Missing, i};
+    static PyObject* nothing = PyTuple_New(0);  // `meshgrid()`: no tensor is spelled out
+    slots_[i] = nothing;
+  }
   return {};
 }
 

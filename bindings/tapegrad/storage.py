@@ -111,7 +111,7 @@ class UntypedStorage:
     def _bytes(self):
         """All bytes as a tensor: a tensor over the storage may have made it longer since (resize_, set_)."""
         now = _C._storage_bytes(self._seen)
-        if now.numel() > self._seen.numel():
+        if now.numel() != self._seen.numel():
             self._seen = now
         return self._seen
 
@@ -197,14 +197,12 @@ class UntypedStorage:
         return self
 
     def resize_(self, size: int) -> UntypedStorage:
-        """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. Unlike PyTorch's it cannot become
-        shorter, as tensors may look at what would go. Raises RuntimeError for that, and where the memory was made by somebody
-        else (NumPy, DLPack) or is shared by processes."""
+        """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. What is cut off is given back to the
+        system, and tensors that still look at it see zeros. Raises RuntimeError where the memory was made by somebody else
+        (NumPy, DLPack) or is shared by processes."""
         if not isinstance(size, int):
             raise TypeError(f"resize_: expected a number of bytes: got {type(size).__name__}")
-        if size < self.nbytes():
-            raise RuntimeError(f"resize_: a storage cannot shrink while tensors see it: from {self.nbytes()} to {size} bytes")
-        self._bytes.resize_(size)
+        _C._storage_resize(self._seen, size)
         return self
 
     def cpu(self) -> UntypedStorage:

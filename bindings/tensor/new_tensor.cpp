@@ -159,7 +159,8 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* 
   Tensor t = tensor_from_data(source.get(), a.optional_dtype(1), a.optional_device(2), copy.value_or(false));
   if (is_tensor(source.get()) && copy.has_value() && !*copy)
     TG_CHECK(t.impl()->storage() == unwrap(source.get()).impl()->storage(), Value,
-             "asarray: another dtype or device needs a copy: got copy=False");
+             "asarray: can't alias tensor with dtype '{}' into dtype '{}', or on another device: got copy=False",
+             unwrap(source.get()).dtype(), t.dtype());
   const bool requires_grad = a.boolean(4, false);
   if (t.requires_grad() && !requires_grad) t = t.detach();
   if (requires_grad && !t.requires_grad()) t.set_requires_grad(true);

@@ -16,7 +16,7 @@ class GradientEdge(NamedTuple):
 
     node: Node
     output_nr: int
-    tensor: Tensor
+    ownership_token: object | None = None
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -26,7 +26,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     node = tensor.grad_fn
     if node is None:  # a leaf: the node that accumulates its gradient
         node = tensor.view_as(tensor).grad_fn.next_functions[0][0]
-    return GradientEdge(node, tensor.output_nr, tensor)
+    return GradientEdge(node, tensor.output_nr)
 
 
 class saved_tensors_hooks:
@@ -91,7 +91,7 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
 def increment_version(tensor) -> None:
     """Counts a write to a tensor, or to each of several, that is not tracked otherwise: backward through what saved it raises."""
     for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
-        t.detach().as_strided((0,), (1,)).zero_()  # a write of nothing
+        _autograd.bump_version(t)
 
 
 _disabled: str | None = None

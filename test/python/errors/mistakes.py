@@ -198,15 +198,14 @@ MISTAKES = [
     Mistake("Gradients", "backward a second time",
             "y = (tg.ones(2, requires_grad=True) ** 2).sum(); y.backward(); y.backward()",
             "RuntimeError",
-            ("pow: Trying to backward through the graph a second time: what PowBackward0 saved for the gradient at "
-             "train.py:1 has been freed\n"
-             "saved values are freed when backward() or autograd.grad() has used them: specify retain_graph=True if you "
+            ("pow: Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+             "freed): what PowBackward0 saved for the gradient at train.py:1 has been freed\n"
+             "saved values are freed when backward() or autograd.grad() has used them. Specify retain_graph=True if you "
              "need to go through the graph again")),
     Mistake("Gradients", "A leaf changed in place",
             "tg.ones(2, requires_grad=True).add_(1)",
             "RuntimeError",
-            ("add_: a leaf Variable that requires grad is being used in an in-place operation\n"
-             "hint: write under no_grad to change a parameter")),
+            "add_: a leaf Variable that requires grad is being used in an in-place operation: write under no_grad to change a parameter"),
     Mistake("Gradients", "A value that backward needs was overwritten",
             "w = tg.ones(2, requires_grad=True).exp(); w.add_(1); w.sum().backward()",
             "RuntimeError",
@@ -226,13 +225,13 @@ MISTAKES = [
     Mistake("Gradients", "NumPy from a tensor on the tape",
             "tg.ones(2, requires_grad=True).numpy()",
             "RuntimeError",
-            ("numpy: the tensor requires grad, and changes made through the shared memory would be lost to it\n"
-             "use tensor.detach().numpy()")),
+            ("numpy: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead: changes made through the "
+             "shared memory would be lost to it")),
     Mistake("Gradients", "A gradient of something unused",
             "tg.autograd.grad(tg.ones(1, requires_grad=True).sum(), tg.ones(1, requires_grad=True))",
             "RuntimeError",
             ("grad: One of the differentiated Tensors appears to not have been used in the graph: the one at index 0\n"
-             "hint: set allow_unused=True if this is the desired behavior")),
+             "Set allow_unused=True if this is the desired behavior")),
     Mistake("Gradients", "A copy of a result with its place on the tape",
             "import copy; copy.deepcopy(tg.ones(2, requires_grad=True) * 2)",
             "RuntimeError",

@@ -148,8 +148,12 @@ def test_out_of_another_size_is_resized_with_a_warning(call, recwarn):
 def test_out_says_which_dtype_is_made():
     assert tg.linspace(0, 4, 3, out=tg.empty(3, dtype=tg.int32)).tolist() == [0, 2, 4]
     assert tg.arange(3, out=tg.empty(3, dtype=tg.float64)).dtype == tg.float64
-    with pytest.raises(RuntimeError, match="can't be cast to the desired output type int32"):
+    with pytest.raises(RuntimeError, match=r"linspace: dtype float32 does not match dtype of out parameter \(int32\)"):
         tg.linspace(0, 4, 3, dtype=tg.float32, out=tg.empty(3, dtype=tg.int32))
+    tg.manual_seed(0)
+    same = tg.rand(3, dtype=tg.complex128)
+    tg.manual_seed(0)
+    assert tg.equal(tg.rand(3, out=tg.empty(0, dtype=tg.complex128)), same) and tg.full((2,), 1.5, out=tg.empty(2, dtype=tg.int64)).tolist() == [1, 1]
 
 
 def test_numbers_as_second_argument():
