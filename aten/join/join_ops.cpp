@@ -83,7 +83,7 @@ Tensor cartesian_prod(TensorSpan tensors) {
              format_ints(tensors[0].sizes()));
     return tensors[0];
   }
-  auto columns = each(tapegrad::meshgrid(tensors), [](const Tensor& t) { return reshape(t, {-1}); });
+  auto columns = each(tapegrad::meshgrid(tensors, "ij"), [](const Tensor& t) { return reshape(t, {-1}); });
   return stack(columns, 1);
 }
 

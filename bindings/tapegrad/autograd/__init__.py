@@ -54,12 +54,10 @@ def _tensor_of(item, where: str) -> _Tensor:
     raise TypeError(f"{where}: expected a Tensor or a sequence of them: got {type(item).__name__}")
 
 
-def _listed(value) -> tuple:
-    return (value,) if isinstance(value, (_Tensor, graph.GradientEdge)) else tuple(value)
-
-
 def _tensors(value, where: str) -> tuple:
-    return tuple(_tensor_of(item, where) for item in _listed(value))
+    if isinstance(value, (_Tensor, graph.GradientEdge)):
+        return (_tensor_of(value, where),)
+    return tuple(_tensor_of(item, where) for item in value)
 
 
 def _weights(value, roots: tuple, where: str) -> tuple:
@@ -122,7 +120,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         found = _autograd.grad(roots, wanted, weights, keep, create_graph, allow)
     finally:
         _runs.partial -= 1
-    if materialize_grads and any(g is None and isinstance(x, graph.GradientEdge) for g, x in zip(found, _listed(inputs), strict=True)):
+    places = (inputs,) if isinstance(inputs, (_Tensor, graph.GradientEdge)) else inputs
+    if materialize_grads and any(g is None and isinstance(x, graph.GradientEdge) for g, x in zip(found, places)):
         raise RuntimeError("grad: materialize_grads cannot be used when the given input is a GradientEdge")
     return _zeros_for_none(found, wanted, materialize_grads)
 
