@@ -71,6 +71,7 @@ void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool rec
     const size_t first = static_cast<size_t>(std::find_if(given.begin(), given.begin() + static_cast<ptrdiff_t>(i),
                                                           [&](const Tensor& x) { return x.is_same(t); }) -
                                              given.begin());
+    const ViewOrigin origin = results.size() > 1 ? ViewOrigin::MultiOutput : ViewOrigin::CustomFunction;
     if (t.defined() && first < i) {  // a result twice is one tensor, whose gradient arrives at the first place
       t = results[first];
       outputs.emplace_back(t);
@@ -81,23 +82,25 @@ void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool rec
         t.defined() && is_differentiable(t.dtype()) && !contains(context.non_differentiable_, t);
     if (!recording || !differentiable) {
       if (t.defined() && !dirty && contains(inputs, t)) t = t.detach();
-      if (ViewMeta* view = t.defined() && !dirty && grad_enabled() ? view_meta(t) : nullptr)
-        view->origin = ViewOrigin::CustomFunction;
+      if (ViewMeta* view = t.defined() && !dirty && grad_enabled() ? view_meta(t) : nullptr) view->origin = origin;
       outputs.emplace_back(t.defined() ? OutputMeta(t) : OutputMeta());
       continue;
     }
     if (dirty) {
       TG_CHECK(!is_view(t) || (results.size() == 1 && inputs[0].is_same(t)), Runtime,
-               "{}: a Function that writes to a view in place must take it first and return nothing else", name());
+               "{}: your Function modifies inplace an input that is a view of another Tensor: it must take it first "
+               "and return "
+               "nothing else",
+               name());
       rebase_history(t, self);
     } else if (contains(inputs, t)) {
       // The caller gets a handle of its own, whose history is this node.
       Tensor input = t;
       t = input.detach();
       set_view(t, input, self);
-      view_meta(t)->origin = ViewOrigin::CustomFunction;
+      view_meta(t)->origin = origin;
     } else if (ViewMeta* view = view_meta(t)) {
-      view->origin = ViewOrigin::CustomFunction;
+      view->origin = origin;
       const AutogradMeta* b = meta(view->base);
       view->base_fn = b ? b->grad_fn.get() : nullptr;
       set_history(t, self);

@@ -30,8 +30,9 @@ def target_lines(op: Op, target: str, dtype: str) -> list[str]:
     """Checks of what out= or an in-place form writes to, beside whether the result fits and can be cast."""
     lines = []
     if op.get("out_dtype", "exact" if op.kind == "kernel" else "cast") == "exact":
-        lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: the tensor to write to must have the dtype {{}} of the result: got {{}}", '
-                     f"{dtype}, {target}.dtype());")
+        long = f'{dtype} == DType::int64 ? " (scalar type Long)" : ""'  # PyTorch's name in this message of nonzero
+        lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: Expected out tensor to have dtype {{}}{{}}, but got {{}} instead", '
+                     f"{dtype}, {long}, {target}.dtype());")
     for name in op.get("apart", []) if target != "self" else []:
         is_list = any(a.name == name and a.is_list for a in op.args)
         each = f"for (const Tensor& t : {name}) " if is_list else ""

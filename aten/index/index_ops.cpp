@@ -95,7 +95,7 @@ const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& v
 }
 
 Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
-  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: expected indices of dtype int64: got {}",
+  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: dtype of indices should be Long: got {}",
            indices.dtype());
   const auto wrapped = [](const Tensor& at, int64_t size) { return where(lt(at, 0), add(at, size), at); };
   if (!dim) return gather(reshape(input, {-1}), 0, wrapped(reshape(indices, {-1}), input.numel()));

@@ -62,7 +62,7 @@ std::vector<Tensor> meshgrid(TensorSpan tensors, std::optional<std::string_view>
     TG_CHECK(tensors[i].dtype() == tensors[0].dtype(), Runtime,
              "meshgrid expects all tensors to have the same dtype: got {} and {}", tensors[0].dtype(),
              tensors[i].dtype());
-    TG_CHECK(tensors[i].device() == tensors[0].device(), Runtime,
+    TG_CHECK(tensors[i].device() == tensors[0].device() || tensors[i].is_batched() || tensors[0].is_batched(), Runtime,
              "meshgrid expects all tensors to have the same device: got {} and {}", tensors[0].device(),
              tensors[i].device());
     sizes[swap && i < 2 ? 1 - i : i] = tensors[i].numel();

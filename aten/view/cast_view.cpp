@@ -21,7 +21,7 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   v.dtype = dtype;
   const int64_t from = static_cast<int64_t>(input.itemsize()), to = static_cast<int64_t>(element_size(dtype));
   if (from == to) return v;
-  TG_CHECK(input.ndim() > 0, Runtime, "view: a tensor without dimensions keeps its element size: {} to {}",
+  TG_CHECK(input.ndim() > 0, Runtime, "view: self.dim() cannot be 0 to view {} as {} (different element sizes)",
            input.dtype(), dtype);
   const size_t last = static_cast<size_t>(input.ndim()) - 1;
   TG_CHECK(v.strides[last] == 1, Runtime, "view: self.stride(-1) must be 1 to view {} as {}: got {}", input.dtype(),
@@ -42,7 +42,7 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   };
   v.sizes[last] = divides(v.sizes[last], "self.size(-1)");
   v.offset = divides(v.offset, "self.storage_offset()");
-  for (size_t d = 0; d < last; ++d) v.strides[d] = divides(v.strides[d], "self.stride()");
+  for (size_t d = 0; d < last; ++d) v.strides[d] = divides(v.strides[d], fmt::format("self.stride({})", d).c_str());
   return v;
 }
 
@@ -63,7 +63,7 @@ ViewSpec view_as_complex_view(const Tensor& input) {
            "view_as_complex: expected float16, float32 or float64: got {}", parts);
   const DType dtype = parts == DType::float16 ? DType::complex32 : to_complex(parts);
   TG_CHECK(input.ndim() > 0 && input.size(-1) == 2, Runtime,
-           "view_as_complex: expected a last dimension of size 2: got {}", format_ints(input.sizes()));
+           "view_as_complex: Tensor must have a last dimension of size 2: got {}", format_ints(input.sizes()));
   if (input.numel() == 0) {  // the strides of an empty tensor mean nothing
     ViewSpec v = whole(input);
     v.sizes.erase(v.sizes.size() - 1);
@@ -89,8 +89,9 @@ ViewSpec view_as_complex_view(const Tensor& input) {
 }
 
 ViewSpec movedim_view(const Tensor& input, IntSpan source, IntSpan destination) {
-  TG_CHECK(source.size() == destination.size(), Runtime, "movedim: source and destination differ in length: {} and {}",
-           format_ints(source), format_ints(destination));
+  TG_CHECK(source.size() == destination.size(), Runtime,
+           "movedim: Invalid source or destination dims: {} and {} differ in length", format_ints(source),
+           format_ints(destination));
   const int n = input.ndim();
   DimVector order(static_cast<size_t>(n), -1);
   uint64_t taken = 0, placed = 0;

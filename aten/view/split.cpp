@@ -22,7 +22,8 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
 }
 
 std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections, int64_t dim) {
-  TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
+  TG_CHECK(input.ndim() > 0, Runtime,
+           "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
   TG_CHECK(sections > 0, Runtime, "tensor_split: expected at least one section: got {}", sections);
   dim = wrap_dim(dim, input.ndim(), "tensor_split");
   geometry::check_pieces(sections, "tensor_split");
@@ -39,7 +40,8 @@ std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections,
 }
 
 std::vector<Tensor> tensor_split_indices(const Tensor& input, IntSpan indices, int64_t dim) {
-  TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
+  TG_CHECK(input.ndim() > 0, Runtime,
+           "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
   dim = wrap_dim(dim, input.ndim(), "tensor_split");
   std::vector<Tensor> pieces;
   int64_t start = 0;

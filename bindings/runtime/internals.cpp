@@ -110,6 +110,10 @@ void swap_tensor_impl(PyObject* a, PyObject* b) {
 PyMethodDef internal_functions[] = {
     method<"_storage_bytes", storage_bytes>(),
     method<"_storage_resize", storage_resize>(),
+    method<"_storage_resizable",
+           [](PyObject* o) {
+             return to_tensor(o, {"_storage_resizable", "tensor", 1}).impl()->storage()->resizable();
+           }>(),
     method<"_tensor_over", tensor_over>(),
     method<"_set_over", set_over_storage>(),
     method<"_write_out", write_result>(),

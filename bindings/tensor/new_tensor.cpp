@@ -75,6 +75,14 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optiona
     }
     return converted(t, dtype, or_default(device), copy);
   }
+  static PyObject* const as_elements = PyUnicode_InternFromString("_as_elements");
+  if (!PyList_CheckExact(data) && !PyTuple_CheckExact(data) && !PyFloat_CheckExact(data) && !PyLong_CheckExact(data) &&
+      PyObject_HasAttr(data, as_elements)) {  // a storage
+    PyRef wanted = own(dtype ? wrap(*dtype) : Py_NewRef(Py_None));
+    PyObject* call[] = {data, wanted.get(), Py_True};
+    PyRef elements = own(PyObject_VectorcallMethod(as_elements, call, 3, nullptr));
+    return converted(unwrap(elements.get()), dtype, or_default(device), copy);
+  }
   return converted(tensor_from_nested(data, dtype), dtype, or_default(device), false);
 }
 

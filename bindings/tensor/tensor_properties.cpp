@@ -97,7 +97,8 @@ PyObject* base_of(const Tensor& t) {
 PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
   const Tensor& t = unwrap(o);
   const int n = t.ndim();
-  TG_CHECK(n >= 2, Runtime, "{}: expected at least 2 dimensions: got shape {}", name, format_ints(t.sizes()));
+  TG_CHECK(n >= 2, Runtime, "{}: only supported on matrices or batches of matrices: got shape {}", name,
+           format_ints(t.sizes()));
   PyRef a = own(PyLong_FromLong(-2));
   PyRef b = own(PyLong_FromLong(-1));
   PyRef result = call_method(o, "transpose", a.get(), b.get());

@@ -131,7 +131,8 @@ int64_t checked_numel(IntSpan sizes, const char* op) {
     zero |= s == 0;
     overflow |= __builtin_mul_overflow(n, s == 0 ? 1 : s, &n);
   }
-  TG_CHECK(!overflow, Runtime, "{}: the number of elements does not fit into 63 bits: sizes {}", op,
+  TG_CHECK(!overflow, Runtime,
+           "{}: integer multiplication overflow: the number of elements does not fit into 63 bits: sizes {}", op,
            format_ints(sizes));
   return zero ? 0 : n;
 }
@@ -151,7 +152,8 @@ DimVector contiguous_strides(IntSpan sizes) {
     strides[d] = stride;
     // What overflows would be the stride of no dimension, or of one of a tensor without elements.
     if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride) && d > 0)
-      TG_THROW(Runtime, "the number of elements does not fit into 63 bits: sizes {}", format_ints(sizes));
+      TG_THROW(Runtime, "integer multiplication overflow: the number of elements does not fit into 63 bits: sizes {}",
+               format_ints(sizes));
   }
   return strides;
 }

@@ -141,7 +141,7 @@ def _parameter_repr(self):
 
 def __contains__(self, element):
     if not isinstance(element, (Tensor, int, float, complex)):
-        raise RuntimeError(f"contains: expected a tensor or a number: got {type(element).__name__}")
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
     return bool((self == element).any())
 
 
@@ -163,7 +163,8 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 
 
 def __dir__(self):
-    return sorted({*dir(type(self)), *(getattr(self, "__dict__", None) or ())})
+    names = {*dir(type(self)), *(getattr(self, "__dict__", None) or ())}
+    return sorted(names if self.is_cuda else names - {"__cuda_array_interface__"})  # which raises AttributeError elsewhere
 
 
 def _repr_html_(self):
@@ -341,7 +342,7 @@ def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
         storage, storage_offset = storage_of(source), storage_offset + source.storage_offset()
     elif isinstance(source, (UntypedStorage, TypedStorage)):
         if isinstance(source, TypedStorage) and source.dtype != self.dtype:
-            raise RuntimeError(f"set_: the dtypes differ: {self.dtype} and {source.dtype}")
+            raise RuntimeError(f"set_: Expected a Storage of type {self.dtype}: got {source.dtype}")
         storage = source.untyped()
         if not part:
             storage_offset, size = 0, (storage.nbytes() // self.dtype.itemsize,)

@@ -444,3 +444,13 @@ def test_former_ways():
     assert x.grad.tolist() == [6]
     with pytest.raises(RuntimeError, match="Legacy autograd function with non-static forward"):
         Old()(x)
+
+
+def test_several_views_of_a_function():
+    class Views(Same):
+        @staticmethod
+        def forward(ctx, x):
+            return x[:1], x[1:]
+
+    with pytest.raises(RuntimeError, match="Output 1 of Views is a view and is being modified inplace. This view is the output of a function that returns multiple views"):
+        Views.apply(leaf(1, 2) * 1)[1].add_(1)
