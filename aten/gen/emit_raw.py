@@ -228,6 +228,9 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
         lines.append("  const std::optional<DType> kind = dtype ? dtype : std::optional(out.dtype());")
         given[given.index("dtype")] = "kind"
     lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({', '.join(given)});")
+    if op.get("out_shape") == "kept":
+        lines += ["  if (out.ndim() != 1 && out.numel() == spec.sizes[0])",
+                  f"    return raw::copy_(out, raw::reshape(raw::{op.name}({', '.join(given)}), out.sizes()));"]
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
         lines += target_lines(op, o, f"{spec}.dtype")

@@ -90,7 +90,8 @@ Tensor cartesian_prod(TensorSpan tensors) {
 Tensor block_diag(TensorSpan tensors) {
   if (tensors.empty()) return zeros({1, 0});
   auto blocks = each(tensors, [](const Tensor& t) {
-    TG_CHECK(t.ndim() <= 2, Runtime, "block_diag: expected at most 2 dimensions: got {}", format_ints(t.sizes()));
+    TG_CHECK(t.ndim() <= 2, Runtime, "block_diag: Input tensors must have 2 or fewer dimensions: got {}",
+             format_ints(t.sizes()));
     return atleast_2d(t);
   });
   int64_t columns = 0, before = 0;

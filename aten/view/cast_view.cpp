@@ -72,7 +72,7 @@ ViewSpec view_as_complex_view(const Tensor& input) {
     v.dtype = dtype;
     return v;
   }
-  TG_CHECK(input.stride(-1) == 1, Runtime, "view_as_complex: expected a dense last dimension: its stride is {}",
+  TG_CHECK(input.stride(-1) == 1, Runtime, "view_as_complex: Tensor must have a last dimension with stride 1: got {}",
            input.stride(-1));
   ViewSpec v = whole(input);
   v.sizes.erase(v.sizes.size() - 1);
@@ -98,8 +98,8 @@ ViewSpec movedim_view(const Tensor& input, IntSpan source, IntSpan destination) 
   for (size_t i = 0; i < source.size(); ++i) {
     int64_t from = wrap_dim(source[i], n, "movedim"), to = wrap_dim(destination[i], n, "movedim");
     TG_CHECK((taken >> from & 1) == 0 && (placed >> to & 1) == 0, Runtime,
-             "movedim: a dimension appears twice: source {}, destination {}", format_ints(source),
-             format_ints(destination));
+             "movedim: repeated dim in `{}`: source {}, destination {}", taken >> from & 1 ? "source" : "destination",
+             format_ints(source), format_ints(destination));
     taken |= uint64_t{1} << from;
     placed |= uint64_t{1} << to;
     if (n > 0) order[to] = from;

@@ -24,7 +24,7 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
 std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections, int64_t dim) {
   TG_CHECK(input.ndim() > 0, Runtime,
            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
-  TG_CHECK(sections > 0, Runtime, "tensor_split: expected at least one section: got {}", sections);
+  TG_CHECK(sections > 0, Runtime, "tensor_split: number of sections must be larger than 0, got {}", sections);
   dim = wrap_dim(dim, input.ndim(), "tensor_split");
   geometry::check_pieces(sections, "tensor_split");
   int64_t size = input.size(dim), least = size / sections, longer = size % sections;

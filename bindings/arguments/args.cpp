@@ -102,6 +102,13 @@ TG_COLD int number_once_second(const Signature& s) noexcept {
   return -1;
 }
 
+TG_COLD void warn_of_old_order(const char* op) {
+  check_status(PyErr_WarnFormat(PyExc_UserWarning, 1,
+                                "This overload of %s is deprecated: give the number that stands second by its name, "
+                                "alpha or value",
+                                op));
+}
+
 bool is_plain_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); }
 
 }  // namespace
@@ -160,7 +167,11 @@ ArgumentsBase::Problem ArgumentsBase::bind_keywords(PyObject* const* values, PyO
 bool ArgumentsBase::unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   check_stack(signature_.name);
   Problem problem = bind(self, args, nargs, kwnames);
-  if (TG_LIKELY(problem.kind == Mismatch::None)) return true;
+  if (TG_LIKELY(problem.kind == Mismatch::None)) {
+    if (TG_UNLIKELY(nargs > signature_.num_positional - (self != nullptr)) && signature_.varargs < 0)
+      warn_of_old_order(signature_.name);
+    return true;
+  }
   report(problem, self, nargs);
   return false;
 }

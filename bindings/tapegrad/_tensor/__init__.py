@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy as _copy
 
 from .. import _C
-from ..storage import TypedStorage, UntypedStorage, storage_of
+from ..storage import _STORAGE_OF, TypedStorage, UntypedStorage, storage_of
 from .text import tensor_str
 
 Tensor = _C.Tensor
@@ -351,6 +351,11 @@ def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
     return _C._set_over(self, storage._bytes, size, stride, storage_offset)
 
 
+def storage_type(self):
+    """The class of its storage: FloatStorage of float32."""
+    return _STORAGE_OF[self.dtype]
+
+
 def _is_view(self):
     """Whether the tensor is a view of another for the tape."""
     return self._base is not None
@@ -433,7 +438,7 @@ def _make_wrapper_subclass(cls, size, *args, **kwargs):
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero,
-               is_distributed, record_stream, dense_dim, sparse_dim, module_load, _is_view]
+               is_distributed, record_stream, storage_type, dense_dim, sparse_dim, module_load, _is_view]
     silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:
         if method.__name__ not in silent:

@@ -156,8 +156,18 @@ def test_out_says_which_dtype_is_made():
     assert tg.equal(tg.rand(3, out=tg.empty(0, dtype=tg.complex128)), same) and tg.full((2,), 1.5, out=tg.empty(2, dtype=tg.int64)).tolist() == [1, 1]
 
 
+def test_vectors_fill_an_out_of_another_shape_with_as_many_elements(recwarn):
+    for call in (lambda **k: tg.linspace(0, 3, 4, **k), lambda **k: tg.logspace(0, 3, 4, **k), lambda **k: tg.arange(4, **k), lambda **k: tg.arange(1, 5, **k)):
+        x = tg.zeros(2, 3)
+        assert call(out=x[:, 1:]).shape == (2, 2)
+        assert tg.equal(x[:, 1:].reshape(-1), call(dtype=tg.float32)) and x[:, 0].tolist() == [0, 0]
+    assert not recwarn.list
+
+
 def test_numbers_as_second_argument():
     x, y = tg.tensor([1.0, 2.0]), tg.tensor([3.0, 4.0])
+    with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
+        tg.addcmul(x, 2, x, y)
     assert tg.add(x, 2, y).tolist() == x.add(2, y).tolist() == [7, 10] and tg.sub(x, 2, y).tolist() == [-5, -6]
     assert tg.addcmul(x, 2, x, y).tolist() == [7, 18] and tg.addcdiv(x, 2.0, y, x).tolist() == [7, 6]
     assert x.clone().addcmul_(0.5, x, y).tolist() == [2.5, 6] and x.clone().add_(2.0, y).tolist() == [7, 10]
@@ -183,3 +193,10 @@ def test_resize_as_in_another_order():
     assert tg.empty(0).resize_as_(like).is_contiguous()
     assert tg.empty(0).resize_as_(like, memory_format=tg.preserve_format).is_contiguous(memory_format=tg.channels_last)
     assert tg.empty(0).resize_as_(tg.empty(2, 3, 4, 5), memory_format=tg.channels_last).stride() == (60, 1, 15, 3)
+
+
+def test_diff_of_what_does_not_fit():
+    x = tg.ones(2, 3)
+    for other, text in ((tg.ones(3), "to be the same dimension as input"), (tg.ones(1, 2), "to match that of input except along the differencing dimension")):
+        with pytest.raises(RuntimeError, match=text):
+            x.diff(dim=0, prepend=other)

@@ -266,7 +266,7 @@ def test_storages_of_elements_as_sequences():
     s[0] = 5
     assert s.tolist() == [5, 7, 7, 2] and s.clone().fill_(3).tolist() == [3] * 4 and tg.IntStorage(4).copy_(s).tolist() == s.tolist()
     assert tg.TypedStorage([1, 2], dtype=tg.float64).tolist() == [1.0, 2.0] and tg.TypedStorage(wrap_storage=s.untyped(), dtype=tg.int16).size() == 8
-    assert tg.storage._dtype_to_storage_type_map()[tg.float32] == "FloatStorage"
+    assert tg.storage._dtype_to_storage_type_map()[tg.float32] == "FloatStorage" and tg.ones(1).double().storage_type() is tg.DoubleStorage
     with pytest.raises(RuntimeError, match="differ in size: 4 and 3"):
         s.copy_(tg.IntStorage(3))
     assert tg.FloatStorage(10).__sizeof__() - tg.FloatStorage(0).__sizeof__() == 40
