@@ -210,7 +210,8 @@ Tensor alias_tensor(const Tensor& base, const ViewSpec& view) {
 
 int64_t wrap_dim(int64_t d, int64_t ndim, const char* op) {
   int64_t n = std::max<int64_t>(ndim, 1);
-  TG_CHECK(d >= -n && d < n, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -n, n - 1, d);
+  TG_CHECK(d >= -n && d < n, Index, "{}: Dimension out of range (expected to be in range of [{}, {}], but got {})", op,
+           -n, n - 1, d);
   return d < 0 ? d + n : d;
 }
 

@@ -14,6 +14,7 @@
 #include "tapegrad/c10/memory/available_memory.h"
 #include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/c10/threads/stack.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::autograd {
 
@@ -99,7 +100,7 @@ TG_COLD void check_nan(const Node& node, const GradList& result) {
   for (size_t i = 0; i < result.size(); ++i) {
     if (!result[i].defined() || !has_nan(result[i])) continue;
     TG_THROW(Runtime, "{}: Function '{}' returned nan values in its {}th output{}", operator_of(node), node.name(), i,
-             node.site ? "\nthe forward call is" + at_site(node.site) : "");
+             node.site ? ": the forward call is" + at_site(node.site) : "");
   }
 }
 
@@ -286,6 +287,12 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
     root_grads.push_back(root_gradient(roots[i], grads.empty() ? nullptr : &grads[i], i));
   }
 
+  if (options.accumulate && options.create_graph)
+    warn(
+        "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient, "
+        "which stays in memory until the collector runs: use autograd.grad when creating the graph, or reset the .grad "
+        "of the parameters to None after use");
+
   GraphScope scope;
   Graph& graph = *scope;
   for (const Edge& e : root_edges) graph.add_root(e.node.get());
@@ -339,14 +346,14 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
       TG_CHECK(results[i].defined(), Runtime,
                "grad: One of the differentiated Tensors appears to not have been used in the graph: the one "
                "at index "
-               "{}\nhint: set allow_unused=True if this is the desired behavior",
+               "{}\nSet allow_unused=True if this is the desired behavior",
                i);
   return results;
 }
 
 std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpan grad_outputs, bool retain_graph,
                          bool create_graph, bool allow_unused) {
-  TG_CHECK(!inputs.empty(), Value, "grad: requires a non-empty list of inputs");
+  TG_CHECK(!inputs.empty(), Runtime, "grad: `inputs` argument to `grad()` cannot be empty");
   return run_backward(outputs, grad_outputs, inputs,
                       {.retain_graph = retain_graph || create_graph,
                        .create_graph = create_graph,

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tapegrad/autograd/meta.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::autograd {
 
@@ -47,35 +48,59 @@ void FunctionNode::materialize(TensorList& grads) const {
 
 void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool recording) {
   intrusive_ptr<Node> self(this);
+  const auto others =
+      std::stable_partition(context.dirty_.begin(), context.dirty_.end(), [&](auto& t) { return contains(inputs, t); });
+  if (others != context.dirty_.end())
+    warn(fmt::format(
+        "{}: Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no "
+        "need to pass it to mark_dirty()",
+        name()));
+  context.dirty_.erase(others, context.dirty_.end());
   for (const Tensor& t : context.dirty_) {
-    TG_CHECK(contains(inputs, t), Runtime, "{}: mark_dirty: only inputs of forward can be marked", name());
     TG_CHECK(contains(results, t), Runtime,
-             "{}: mark_dirty: an input that was written to in place must be returned by forward", name());
+             "{}: mark_dirty: Some elements marked as dirty during the forward method were not returned as output. The "
+             "inputs that are modified inplace must all be outputs of the Function",
+             name());
     if (recording) check_inplace(t, name(), true);
     bump_version(t, name());
   }
-  for (Tensor& t : results) {
+  const TensorList given = results.size() > 1 ? results : TensorList();
+  for (size_t i = 0; i < results.size(); ++i) {
+    Tensor& t = results[i];
     absent_.push_back(!t.defined());
+    const size_t first = static_cast<size_t>(std::find_if(given.begin(), given.begin() + static_cast<ptrdiff_t>(i),
+                                                          [&](const Tensor& x) { return x.is_same(t); }) -
+                                             given.begin());
+    const ViewOrigin origin = results.size() > 1 ? ViewOrigin::MultiOutput : ViewOrigin::CustomFunction;
+    if (t.defined() && first < i) {  // a result twice is one tensor, whose gradient arrives at the first place
+      t = results[first];
+      outputs.emplace_back(t);
+      continue;
+    }
     const bool dirty = t.defined() && contains(context.dirty_, t);
     const bool differentiable =
         t.defined() && is_differentiable(t.dtype()) && !contains(context.non_differentiable_, t);
     if (!recording || !differentiable) {
       if (t.defined() && !dirty && contains(inputs, t)) t = t.detach();
+      if (ViewMeta* view = t.defined() && !dirty && grad_enabled() ? view_meta(t) : nullptr) view->origin = origin;
       outputs.emplace_back(t.defined() ? OutputMeta(t) : OutputMeta());
       continue;
     }
     if (dirty) {
       TG_CHECK(!is_view(t) || (results.size() == 1 && inputs[0].is_same(t)), Runtime,
-               "{}: a Function that writes to a view in place must take it first and return nothing else", name());
+               "{}: your Function modifies inplace an input that is a view of another Tensor: it must take it first "
+               "and return "
+               "nothing else",
+               name());
       rebase_history(t, self);
     } else if (contains(inputs, t)) {
       // The caller gets a handle of its own, whose history is this node.
       Tensor input = t;
       t = input.detach();
       set_view(t, input, self);
-      view_meta(t)->origin = ViewOrigin::CustomFunction;
+      view_meta(t)->origin = origin;
     } else if (ViewMeta* view = view_meta(t)) {
-      view->origin = ViewOrigin::CustomFunction;
+      view->origin = origin;
       const AutogradMeta* b = meta(view->base);
       view->base_fn = b ? b->grad_fn.get() : nullptr;
       set_history(t, self);

@@ -17,10 +17,12 @@ Tensor before_write(const Tensor& self) {
 }
 
 void throw_recorded_out(const char* op) {
-  TG_THROW(Runtime,
-           "{}: out=... does not support automatic differentiation, but one of the arguments requires grad\n"
-           "hint: use no_grad, or the form without out=",
-           op);
+  TG_THROW(
+      Runtime,
+      "{}: functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
+      "grad\n"
+      "hint: use no_grad, or the form without out=",
+      op);
 }
 
 }  // namespace tapegrad::autograd

@@ -58,6 +58,16 @@ const Tensor& resize_(const Tensor& self, IntSpan size, std::optional<MemoryForm
   return self;
 }
 
+const Tensor& resize_as_(const Tensor& self, const Tensor& the_template, std::optional<MemoryFormat> memory_format) {
+  if (memory_format == MemoryFormat::Preserve) {
+    const bool cubes = the_template.ndim() == 4 || the_template.ndim() == 5;
+    const bool last = cubes && !the_template.is_contiguous() &&
+                      the_template.strides() == IntSpan(channels_last_strides(the_template.sizes()));
+    memory_format = last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous;
+  }
+  return tapegrad::resize_(self, the_template.sizes(), memory_format);
+}
+
 const Tensor& set_(const Tensor& self, const Tensor& source) {
   TG_CHECK(!source.is_batched(), Runtime, "set_: vmap: a tensor that is mapped over cannot get other memory");
   TG_CHECK(!source.is_sparse(), NotImplemented, "set_: a sparse tensor has no storage of its own");

@@ -120,10 +120,9 @@ Tensor SavedTensor::unpack(Node& owner, bool with_history) const {
 
 void SavedTensor::throw_released(const Node& owner) const {
   TG_THROW(Runtime,
-           "{}: Trying to backward through the graph a second time: what {} saved for the gradient{} has "
-           "been freed\n"
-           "saved values are freed when backward() or autograd.grad() has used them: specify "
-           "retain_graph=True if you "
+           "{}: Trying to backward through the graph a second time (or directly access saved tensors after they have "
+           "already been freed): what {} saved for the gradient{} has been freed\n"
+           "saved values are freed when backward() or autograd.grad() has used them. Specify retain_graph=True if you "
            "need to go through the graph again",
            operator_of(owner), owner.name(), at_site(owner.site));
 }

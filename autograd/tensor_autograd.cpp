@@ -32,7 +32,7 @@ struct Tape final : AutogradInterface {
       return;
     }
     TG_CHECK(is_differentiable(t.dtype()), Runtime,
-             "requires_grad_: only Tensors of floating point and complex dtype can require gradients: got {}",
+             "requires_grad_: Only Tensors of floating point and complex dtype can require gradients: got {}",
              t.dtype());
     TG_CHECK(!impl.is_inference() || (modes() & kModeInference), Runtime,
              "requires_grad_: Setting requires_grad=True on inference tensor outside InferenceMode is not allowed");

@@ -15,6 +15,12 @@ bool ViewMeta::stale() const noexcept {
 
 namespace {
 
+// "Unbind" for UnbindBackward0, as PyTorch's messages name nodes.
+std::string bare_name(const Node& node) {
+  const std::string name = node.name();
+  return name.substr(0, name.rfind("Backward"));
+}
+
 // Whether writes through this view, or to its base, can be recorded; else raises with the reason. `indirect`: the base
 // or another view of it was written to.
 void check_origin(const ViewMeta& m, const char* op, bool indirect) {
@@ -24,23 +30,27 @@ void check_origin(const ViewMeta& m, const char* op, bool indirect) {
   switch (m.origin) {
     case ViewOrigin::NoGrad:
     case ViewOrigin::Inference: {
-      const char* mode = m.origin == ViewOrigin::NoGrad ? "no_grad" : "inference_mode";
+      const bool no_grad = m.origin == ViewOrigin::NoGrad;
+      const char* block = no_grad ? "no_grad" : "inference_mode";
+      const std::string what =
+          m.grad_fn ? fmt::format("Output {} of {} is a view of a view which was", m.output, bare_name(*m.grad_fn))
+                    : "A view was";
       TG_THROW(Runtime,
-               "{}: a view was created in {} mode and {} with grad mode enabled\n"
-               "this is ambiguous and therefore refused: move both the view and the write inside the {} block "
-               "(not recorded), or both outside (recorded)",
-               op, mode, written, mode);
+               "{}: {} created in {} mode and {} {}. This is ambiguous and therefore refused: move both the view and "
+               "the write inside the {} block (not recorded), or both outside (recorded)",
+               op, what, no_grad ? "no_grad" : "inference", written,
+               no_grad ? "with grad mode enabled" : "in normal mode", block);
     }
     case ViewOrigin::MultiOutput:
       TG_THROW(Runtime,
-               "{}: output {} of {} is a view and {}: it is the output of a function that returns multiple views\n"
-               "such functions do not allow their outputs to be modified inplace: use the out-of-place form",
-               op, m.output, m.grad_fn ? operator_of(*m.grad_fn) : "a function", written);
+               "{}: Output {} of {} is a view and {}. This view is the output of a function that returns multiple "
+               "views. Such functions do not allow the output views to be modified inplace: use the out-of-place form",
+               op, m.output, m.grad_fn ? bare_name(*m.grad_fn) : "a function", written);
     default:
       TG_THROW(Runtime,
-               "{}: output {} of {} is a view and {}: it was created inside a custom Function (or an input was "
-               "returned as it is)\nthe Function's gradient would be wrong: clone the output first",
-               op, m.output, m.grad_fn ? m.grad_fn->name() : "a custom Function", written);
+               "{}: Output {} of {} is a view and {}. This view was created inside a custom Function (or because an "
+               "input was returned as-is): the Function's gradient would be wrong. Clone the output first",
+               op, m.output, m.grad_fn ? bare_name(*m.grad_fn) : "a custom Function", written);
   }
 }
 
@@ -141,13 +151,13 @@ void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
     check_origin(*m, op, false);
     if (needs_grad(self) && !grad_fn_of(m->base))  // the base, or the view itself, which was made a leaf
       TG_THROW(Runtime,
-               "{}: a view of a leaf Variable that requires grad is being used in an in-place operation\n"
-               "hint: write under no_grad to change a parameter",
+               "{}: a view of a leaf Variable that requires grad is being used in an in-place operation: "
+               "write under no_grad to change a parameter",
                op);
   }
   TG_CHECK(!needs_grad(self) || grad_fn_of(self), Runtime,
-           "{}: a leaf Variable that requires grad is being used in an in-place operation\n"
-           "hint: write under no_grad to change a parameter",
+           "{}: a leaf Variable that requires grad is being used in an in-place operation: "
+           "write under no_grad to change a parameter",
            op);
 }
 

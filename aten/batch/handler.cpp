@@ -133,7 +133,8 @@ int64_t BatchedCall::dim(int64_t d) const {
   if (!led_ || rule_ == Rule::Merge) return d;
   if (whole_) return 1;
   const int64_t least = std::max<int64_t>(ndim_, 1) + (rule_ == Rule::FirstNew || rule_ == Rule::AllNew ? 1 : 0);
-  TG_CHECK(d >= -least, Index, "{}: dimension out of range: expected {} to {}, got {}", op_.name, -least, least - 1, d);
+  TG_CHECK(d >= -least, Index, "{}: Dimension out of range (expected to be in range of [{}, {}], but got {})", op_.name,
+           -least, least - 1, d);
   return d < 0 ? d : d + 1;
 }
 

@@ -152,8 +152,8 @@ Tensor along(const char* op, const Tensor& input, int64_t dim, const Tensor& ind
     if (ndim == 0 || s.ndim() != ndim || i.ndim() != 1)
       return std::get<0>(each_sample<std::tuple<Tensor>>(
           n, {x, i, s}, [&](const std::vector<Tensor>& a) { return std::tuple(f(a[0], dim, a[1], a[2])); }));
-    TG_CHECK(dim >= -ndim && dim < ndim, Index, "{}: dimension out of range: expected {} to {}, got {}", op, -ndim,
-             ndim - 1, dim);
+    TG_CHECK(dim >= -ndim && dim < ndim, Index,
+             "{}: Dimension out of range (expected to be in range of [{}, {}], but got {})", op, -ndim, ndim - 1, dim);
     const int64_t d = dim < 0 ? dim + ndim : dim;
     const Tensor target = x.led(n), from = s.led(n);
     if (!i.has_dim) return f(target, d + 1, i.t, from);
@@ -183,8 +183,9 @@ Tensor places(const char* op, const Part& index, int64_t n, int64_t size) {
 
 // `dim` counted from the front; of one sample.
 int64_t front_dim(const char* op, const Part& x, int64_t dim) {
-  TG_CHECK(dim >= -x.ndim() && dim < x.ndim(), Index, "{}: dimension out of range: expected {} to {}, got {}", op,
-           -x.ndim(), x.ndim() - 1, dim);
+  TG_CHECK(dim >= -x.ndim() && dim < x.ndim(), Index,
+           "{}: Dimension out of range (expected to be in range of [{}, {}], but got {})", op, -x.ndim(), x.ndim() - 1,
+           dim);
   return dim < 0 ? dim + x.ndim() : dim;
 }
 

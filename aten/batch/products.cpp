@@ -137,8 +137,9 @@ Tensor roll(const Tensor& input, IntSpan shifts, IntSpan dims) {
       return tapegrad::reshape(tapegrad::roll(x.rows(level(n).size), shifts, IntSpan{1}), x.t.sizes());
     DimVector behind;
     for (int64_t d : dims) {
-      TG_CHECK(d >= -x.ndim() && d < x.ndim(), Index, "roll: dimension out of range: expected {} to {}, got {}",
-               -x.ndim(), x.ndim() - 1, d);
+      TG_CHECK(d >= -x.ndim() && d < x.ndim(), Index,
+               "roll: Dimension out of range (expected to be in range of [{}, {}], but got {})", -x.ndim(),
+               x.ndim() - 1, d);
       behind.push_back(d < 0 ? d : d + 1);
     }
     return tapegrad::roll(x.t, shifts, behind);

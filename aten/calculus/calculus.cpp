@@ -24,10 +24,17 @@ Tensor joined(const Tensor& input, int64_t dim, const Tensor& prepend, const Ten
   if (prepend.defined()) parts.push_back(prepend);
   parts.push_back(input);
   if (append.defined()) parts.push_back(append);
+  const int64_t wrapped = wrap_dim(dim, input.ndim(), "diff");
   for (const Tensor& t : parts)
     TG_CHECK(t.ndim() == input.ndim(), Runtime,
-             "diff: prepend and append have as many dimensions as the input: got sizes {} and {}",
+             "diff expects prepend or append to be the same dimension as input: got sizes {} and {}",
              format_ints(input.sizes()), format_ints(t.sizes()));
+  for (const Tensor& t : parts)
+    for (int64_t d = 0; d < input.ndim(); ++d)
+      TG_CHECK(d == wrapped || t.size(d) == input.size(d), Runtime,
+               "diff expects the shape of tensor to prepend or append to match that of input except along the "
+               "differencing dimension: got sizes {} and {}",
+               format_ints(input.sizes()), format_ints(t.sizes()));
   return cat(parts, dim);
 }
 
@@ -146,8 +153,8 @@ template <class Spacing, class F>
 std::vector<Tensor> gradient_each(const Tensor& input, const Spacing& spacing, OptionalInts dim, int64_t edge_order,
                                   const char* what, const F& along) {
   const std::vector<int64_t> dims = gradient_dims(input, dim, edge_order);
-  TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient: expected {} {} dimensions: got {}", what, dims.size(),
-           spacing.size());
+  TG_CHECK(spacing.size() == dims.size(), Runtime, "gradient expected spacing to be {} {} dimensions: got {}", what,
+           dims.size(), spacing.size());
   std::vector<Tensor> result;
   for (size_t i = 0; i < dims.size(); ++i) result.push_back(along(input, dims[i], spacing[i], edge_order));
   return result;

@@ -1,5 +1,6 @@
 #include "tapegrad/aten/copy/across.h"
 #include "tapegrad/aten/iterate/number.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 
@@ -27,6 +28,7 @@ void copy_check(const Tensor& self, const Operand& src, bool) {
   TG_CHECK(!from.is_meta() || self.is_meta(), NotImplemented, "copy_: Cannot copy out of meta tensor; no data!");
   TG_CHECK(!from.is_sparse() && !self.is_sparse(), NotImplemented, "copy_: not there for sparse tensors");
   check_writable(self, "copy_");
+  must_copy_source("copy_", self, from);  // raises where they overlap partly
 }
 
 void fill_check(const Tensor& self, const Operand& value) {

@@ -5,6 +5,7 @@
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_create.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 
@@ -81,7 +82,9 @@ int64_t checked_steps(int64_t steps, const char* op) {
 DType spaced_dtype(const Scalar& start, const Scalar& end, OptDType dtype, const char* op) {
   bool complex = start.is_complex() || end.is_complex();
   DType result = dtype.value_or(complex ? to_complex(default_dtype()) : default_dtype());
-  TG_CHECK(!complex || is_complex(result), Runtime, "{}: complex ends need a complex dtype: got {}", op, result);
+  TG_CHECK(!complex || is_complex(result), Runtime,
+           "torch.{}(): inferred dtype {} can't be safely cast to passed dtype {}", op, to_complex(default_dtype()),
+           result);
   check_number(op, start, result);
   check_number(op, end, result);
   return result;
@@ -138,7 +141,8 @@ TensorSpec new_shape(const Tensor& input, IntSpan size, OptDType dtype, OptDevic
 
 TensorSpec new_empty_strided_shape(const Tensor& input, IntSpan size, IntSpan stride, OptDType dtype,
                                    OptDevice device) {
-  TG_CHECK(size.size() == stride.size(), Runtime, "new_empty_strided: sizes and strides differ in length: {} and {}",
+  TG_CHECK(size.size() == stride.size(), Runtime,
+           "new_empty_strided: dimensionality of sizes must match dimensionality of strides: got {} and {}",
            format_ints(size), format_ints(stride));
   TensorSpec spec = new_shape(input, size, dtype, device);
   spec.strides = DimVector(stride);
@@ -191,6 +195,9 @@ TensorSpec empty_permuted_shape(IntSpan size, IntSpan physical_layout, OptDType 
 }
 
 TensorSpec range_shape(const Scalar& start, const Scalar& end, const Scalar& step, OptDType dtype, OptDevice device) {
+  warn(
+      "range is deprecated, because its behavior is inconsistent with Python's range builtin: use arange, which gives "
+      "values in [start, end)");
   const DType result = dtype.value_or(default_dtype());
   check_range("range", start, end, step, result);
   // Of integers all three are cut to whole numbers.
@@ -205,6 +212,8 @@ TensorSpec range_shape(const Scalar& start, const Scalar& end, const Scalar& ste
 }
 
 TensorSpec eye_shape(int64_t n, std::optional<int64_t> m, OptDType dtype, OptDevice device) {
+  TG_CHECK(n >= 0 && m.value_or(0) >= 0, Runtime, "eye: n and m must be greater or equal to 0: got {} and {}", n,
+           m.value_or(n));
   return create_spec({n, m.value_or(n)}, dtype, device, "eye");
 }
 

@@ -30,15 +30,16 @@ def target_lines(op: Op, target: str, dtype: str) -> list[str]:
     """Checks of what out= or an in-place form writes to, beside whether the result fits and can be cast."""
     lines = []
     if op.get("out_dtype", "exact" if op.kind == "kernel" else "cast") == "exact":
-        lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: the tensor to write to must have the dtype {{}} of the result: got {{}}", '
-                     f"{dtype}, {target}.dtype());")
+        long = f'{dtype} == DType::int64 ? " (scalar type Long)" : ""'  # PyTorch's name in this message of nonzero
+        lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: Expected out tensor to have dtype {{}}{{}}, but got {{}} instead", '
+                     f"{dtype}, {long}, {target}.dtype());")
     for name in op.get("apart", []) if target != "self" else []:
         is_list = any(a.name == name and a.is_list for a in op.args)
         each = f"for (const Tensor& t : {name}) " if is_list else ""
         read = "t" if is_list else name
         dense = " && ".join(f"{t}.impl()->is_non_overlapping_and_dense()" for t in (target, read))
         lines.append(f"  {each}TG_CHECK(!({target}.is_same({read}) || ({dense} && may_overlap({target}, {read}))), Runtime, "
-                     f'"{op.shown}: the tensor to write to shares memory with {"one of " if is_list else ""}{name}: shapes {{}} and {{}}", '
+                     f'"{op.shown}: unsupported operation: the tensor to write to shares memory with {"one of " if is_list else ""}{name}: shapes {{}} and {{}}", '
                      f"format_ints({target}.sizes()), format_ints({read}.sizes()));")
     return lines
 
@@ -221,7 +222,15 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
     single, lists = _operands(op)
     lines = [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
              *check_lines(op), *_device_check(op)]
-    lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({names(op.args)});")
+    given = [a.name for a in op.args]
+    if op.kind in ("create", "random") and "dtype" in given and n == 1:  # of what out= is
+        lines.append(f'  TG_CHECK(!dtype || *dtype == out.dtype(), Runtime, "{op.shown}: dtype {{}} does not match dtype of out parameter ({{}})", *dtype, out.dtype());')
+        lines.append("  const std::optional<DType> kind = dtype ? dtype : std::optional(out.dtype());")
+        given[given.index("dtype")] = "kind"
+    lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({', '.join(given)});")
+    if op.get("out_shape") == "kept":
+        lines += ["  if (out.ndim() != 1 && out.numel() == spec.sizes[0])",
+                  f"    return raw::copy_(out, raw::reshape(raw::{op.name}({', '.join(given)}), out.sizes()));"]
     for i, o in enumerate(outs):
         spec = "spec" if n == 1 else f"specs[{i}]"
         lines += target_lines(op, o, f"{spec}.dtype")

@@ -27,7 +27,7 @@ DTYPE_GROUPS = {
 KEYS = {"name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
         "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
         "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
-        "out_dtype", "apart", "numbers", "flag", "alone", "method_arguments"}
+        "out_dtype", "out_shape", "apart", "numbers", "flag", "alone", "method_arguments"}
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"], "composite": ["body impl"], "kernel": ["shape", "cpu cpu_once"],
                     "random": ["shape", "cpu cpu_once"]}
 

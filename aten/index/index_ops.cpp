@@ -95,12 +95,12 @@ const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& v
 }
 
 Tensor take_along_dim(const Tensor& input, const Tensor& indices, std::optional<int64_t> dim) {
-  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: expected indices of dtype int64: got {}",
+  TG_CHECK(indices.dtype() == DType::int64, Runtime, "take_along_dim: dtype of indices should be Long: got {}",
            indices.dtype());
   const auto wrapped = [](const Tensor& at, int64_t size) { return where(lt(at, 0), add(at, size), at); };
   if (!dim) return gather(reshape(input, {-1}), 0, wrapped(reshape(indices, {-1}), input.numel()));
   TG_CHECK(input.ndim() == indices.ndim(), Runtime,
-           "take_along_dim: expected as many dimensions in input and indices: got {} and {}",
+           "take_along_dim: input and indices should have the same number of dimensions: got {} and {}",
            format_ints(input.sizes()), format_ints(indices.sizes()));
   const int64_t d = wrap_dim(*dim, input.ndim(), "take_along_dim");
   if (input.ndim() == 0) return gather(input, 0, indices);
@@ -228,7 +228,8 @@ Tensor nonzero_static(const Tensor& input, int64_t size, int64_t fill_value) {
 }
 
 std::vector<Tensor> unravel_index(const Tensor& indices, IntSpan shape) {
-  TG_CHECK(is_integral(indices.dtype()), Type, "unravel_index: expected integers: got {}", indices.dtype());
+  TG_CHECK(is_integral(indices.dtype()), Type, "unravel_index: expected 'indices' to be integer dtype: got {}",
+           indices.dtype());
   for (int64_t s : shape)
     TG_CHECK(s >= 0, Value, "unravel_index: sizes must not be negative: got {}", format_ints(shape));
   const int64_t n = checked_numel(shape, "unravel_index");

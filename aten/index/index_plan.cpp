@@ -23,8 +23,8 @@ IndexPlan plan_index(const Tensor& input, TensorSpan indices, const char* op) {
     const IntSpan a = plan.index_sizes, b = index.sizes();
     for (size_t i = 1; i <= std::min(a.size(), b.size()); ++i) {
       int64_t x = a[a.size() - i], y = b[b.size() - i];
-      TG_CHECK(x == y || x == 1 || y == 1, Index, "{}: indices of shapes {} and {} do not broadcast", op,
-               format_ints(a), format_ints(b));
+      TG_CHECK(x == y || x == 1 || y == 1, Index, "{}: shape mismatch: indices of shapes {} and {} do not broadcast",
+               op, format_ints(a), format_ints(b));
     }
     plan.index_sizes = broadcast_sizes(plan.index_sizes, index.sizes(), op);
   }
@@ -44,7 +44,8 @@ IndexPlan plan_index(const Tensor& input, TensorSpan indices, const char* op) {
   for (int d = 0; d < input.ndim(); ++d)
     if (plan.indexed >> d & 1) numel *= input.impl()->size(d);
   TG_CHECK(numel != 0 || count == 0 || checked_numel(plan.index_sizes, op) == 0, Index,
-           "{}: an index is out of bounds: a dimension of {} has size 0", op, format_ints(input.sizes()));
+           "{}: index is out of bounds for dimension with size 0: the tensor has sizes {}", op,
+           format_ints(input.sizes()));
   checked_numel(plan.sizes, op);
   return plan;
 }

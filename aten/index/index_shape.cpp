@@ -49,7 +49,8 @@ TensorSpec index_put_shape(const Tensor& input, TensorSpan indices, const Tensor
   IndexPlan plan = plan_index(input, indices, "index_put");
   check_same_dtype(input, values, "index_put");
   DimVector common = broadcast_sizes(plan.sizes, values.sizes(), "index_put");
-  TG_CHECK(common == plan.sizes, Runtime, "index_put: values of shape {} do not broadcast to the indexed shape {}",
+  TG_CHECK(common == plan.sizes, Runtime,
+           "index_put: shape mismatch: values of shape {} do not broadcast to the indexed shape {}",
            format_ints(values.sizes()), format_ints(plan.sizes));
   return like(input);
 }

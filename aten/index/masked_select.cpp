@@ -11,7 +11,7 @@ namespace tapegrad::cpu {
 
 // Counted per chunk, so that every chunk knows where its elements begin.
 Tensor masked_select_cpu(const Tensor& input, const Tensor& mask) {
-  TG_CHECK(mask.dtype() == DType::bool_, Runtime, "masked_select: expected a mask of dtype bool: got {}", mask.dtype());
+  TG_CHECK(mask.dtype() == DType::bool_, Runtime, "masked_select: expected BoolTensor for mask: got {}", mask.dtype());
   const DimVector sizes = broadcast_sizes(input.sizes(), mask.sizes(), "masked_select");
   const Tensor from = raw::contiguous(raw::expand(input, sizes));
   const Tensor dense_mask = raw::contiguous(raw::expand(mask, sizes));

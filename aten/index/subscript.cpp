@@ -8,6 +8,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 
@@ -131,6 +132,8 @@ Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
     ellipses += s.kind == Kind::Ellipsis;
   }
   TG_CHECK(ellipses <= 1, Index, "index: at most one Ellipsis (...) can stand in a subscript");
+  TG_CHECK(consumed == 0 || input.ndim() > 0, Index,
+           "index: invalid index of a tensor without dimensions: take .item() for its number");
   TG_CHECK(consumed <= input.ndim(), Index, "index: too many indices for a tensor with {} dimensions: got {}",
            input.ndim(), consumed);
   Basic basic;
@@ -157,6 +160,7 @@ Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
         TG_CHECK((is_integral(t) && !is_stored_only(t)) || t == DType::bool_, Index,
                  "index: tensors used as indices must be integer or bool tensors: got {}", t);
         const bool mask = t == DType::bool_ || t == DType::uint8;
+        if (t == DType::uint8) warn("index: indexing with dtype uint8 is deprecated: use a mask of dtype bool");
         if (s.tensor.ndim() == 0 && !s.tensor.is_meta() && (mask || !s.tensor.device().is_batched())) {
           // A number in a tensor is that number; under vmap it is one for each sample.
           if (mask) {

@@ -1,6 +1,7 @@
 #include "tapegrad/aten/iterate/outputs.h"
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/c10/warning.h"
 
 #include <cstdint>
 
@@ -58,19 +59,24 @@ void resize_output(const Tensor& out, IntSpan sizes) {
 
 namespace {
 
-void check_resizable(const Tensor& out, IntSpan sizes, const char* op) {
-  TG_CHECK(out.numel() == 0, Runtime,
-           "{}: out has sizes {} but the result has {}\nhint: give an `out` of those sizes, or an empty one", op,
+void check_resizable(const char* op, const Tensor& out, IntSpan sizes) {
+  TG_CHECK(out.impl()->storage()->resizable(), Runtime,
+           "{}: out= has shape {} and cannot be resized to {}: its memory belongs to somebody else", op,
            format_ints(out.sizes()), format_ints(sizes));
+  if (out.numel() == 0) return;
+  warn(
+      fmt::format("An output with one or more elements was resized since it had shape {}, which does not match the "
+                  "required output shape {}. An empty out= is resized without a warning",
+                  format_ints(out.sizes()), format_ints(sizes)));
 }
 
 void check_out(const char* op, const Tensor& out, const TensorSpec& spec) {
-  TG_CHECK(can_cast(spec.dtype, out.dtype()), Runtime, "{}: the result has dtype {}, which cannot be cast to out's {}",
-           op, spec.dtype, out.dtype());
+  if (!can_cast(spec.dtype, out.dtype())) throw_cannot_cast(op, spec.dtype, out.dtype());
   TG_CHECK(out.device() == spec.device, Runtime, "{}: expected out on {}: got {}", op, spec.device, out.device());
-  TG_CHECK(!has_internal_overlap(out), Runtime,
-           "{}: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it", op,
-           format_ints(out.sizes()), format_ints(out.strides()));
+  TG_CHECK(
+      !has_internal_overlap(out), Runtime,
+      "{}: unsupported operation: elements of out share memory: sizes {}, strides {}\nhint: write to a clone() of it",
+      op, format_ints(out.sizes()), format_ints(out.strides()));
 }
 
 bool strides_match(const Tensor& t, const TensorSpec& spec) {
@@ -87,7 +93,7 @@ Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
   check_out(op, out, spec);
   if (!(out.sizes() == IntSpan(spec.sizes))) {
     // An out that is an input, too, must keep its sizes until the kernel has run: finish_out resizes it.
-    check_resizable(out, spec.sizes, op);
+    check_resizable(op, out, spec.sizes);
     return empty_tensor(spec);
   }
   bool direct = out.dtype() == spec.dtype && strides_match(out, spec);
@@ -105,7 +111,7 @@ void finish_out(const Tensor& out, const Tensor& target) {
 void write_out(const char* op, const Tensor& out, const Tensor& result) {
   const TensorSpec spec{DimVector(result.sizes()), result.dtype(), result.device(), {}};
   check_out(op, out, spec);
-  if (!(out.sizes() == IntSpan(spec.sizes))) check_resizable(out, spec.sizes, op);
+  if (!(out.sizes() == IntSpan(spec.sizes))) check_resizable(op, out, spec.sizes);
   finish_out(out, result);
 }
 
@@ -113,14 +119,14 @@ void check_inplace_result(const char* op, const Tensor& self, const TensorSpec& 
   TG_CHECK(self.sizes() == IntSpan(spec.sizes), Runtime,
            "{}: the result has sizes {}, which do not fit into a tensor of sizes {}", op, format_ints(spec.sizes),
            format_ints(self.sizes()));
-  TG_CHECK(can_cast(spec.dtype, self.dtype()), Runtime, "{}: a result of dtype {} cannot be written to {}", op,
-           spec.dtype, self.dtype());
+  if (!can_cast(spec.dtype, self.dtype())) throw_cannot_cast(op, spec.dtype, self.dtype());
   TG_CHECK(!has_internal_overlap(self), Runtime,
-           "{}: elements of the written tensor share memory\nhint: write to a clone() of it", op);
+           "{}: unsupported operation: elements of the written tensor share memory\nhint: write to a clone() of it",
+           op);
 }
 
 void throw_cannot_cast(const char* op, DType from, DType to) {
-  TG_THROW(Runtime, "{}: a result of dtype {} cannot be written to a tensor of dtype {}", op, from, to);
+  TG_THROW(Runtime, "{}: result type {} can't be cast to the desired output type {}", op, from, to);
 }
 
 void check_target(const char* op, const Tensor& out, IntSpan sizes, DType dtype, bool resize_out) {
@@ -129,13 +135,12 @@ void check_target(const char* op, const Tensor& out, IntSpan sizes, DType dtype,
   if (!(out.sizes() == sizes)) {
     TG_CHECK(resize_out, Runtime, "{}: a result of shape {} does not fit the tensor of shape {} that it is written to",
              op, format_ints(sizes), format_ints(out.sizes()));
-    TG_CHECK(out.impl()->storage()->resizable(), Runtime,
-             "{}: out= has shape {} and cannot be resized to {}: its memory belongs to somebody else", op,
-             format_ints(out.sizes()), format_ints(sizes));
+    check_resizable(op, out, sizes);
     return;
   }
   TG_CHECK(!has_internal_overlap(out), Runtime,
-           "{}: several elements of the tensor to write to share one place in memory: sizes {}, strides {}\n"
+           "{}: unsupported operation: several elements of the tensor to write to share one place in memory: sizes {}, "
+           "strides {}\n"
            "write to a clone() of it",
            op, format_ints(out.sizes()), format_ints(out.strides()));
 }
@@ -143,7 +148,7 @@ void check_target(const char* op, const Tensor& out, IntSpan sizes, DType dtype,
 bool must_copy_source(const char* op, const Tensor& out, const Tensor& source) {
   if (out.is_same(source) || !may_overlap(out, source) || same_elements(out, source)) return false;
   TG_CHECK(!(out.impl()->is_non_overlapping_and_dense() && source.impl()->is_non_overlapping_and_dense()), Runtime,
-           "{}: the tensor to write to overlaps an operand partly: shapes {} and {}\n"
+           "{}: unsupported operation: the tensor to write to overlaps an operand partly: shapes {} and {}\n"
            "take a clone() of one of them first",
            op, format_ints(out.sizes()), format_ints(source.sizes()));
   return true;

@@ -26,10 +26,10 @@ TG_API bool may_overlap(const Tensor& a, const Tensor& b);
 TG_API bool same_elements(const Tensor& a, const Tensor& b);
 
 // The tensor that a kernel writes to for `out=`: `out` itself if it matches the spec exactly and shares no memory with
-// an input, else a new tensor. Raises for an `out` of other sizes that is not empty-sized; checks the cast.
+// an input, else a new tensor. Warns for an `out` of other sizes that is not empty-sized; checks the cast.
 TG_API Tensor out_target(const char* op, const Tensor& out, const TensorSpec& spec,
                          std::initializer_list<const Tensor*> inputs, TensorSpan more = {});
-// Copies the result to `out` if it was computed in another tensor; resizes an empty-sized `out`.
+// Copies the result to `out` if it was computed in another tensor; resizes an `out` of other sizes.
 TG_API void finish_out(const Tensor& out, const Tensor& target);
 // out_target and finish_out for a result that exists already.
 TG_API void write_out(const char* op, const Tensor& out, const Tensor& result);

@@ -5,6 +5,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_join.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -43,17 +44,27 @@ Tensor column_stack(TensorSpan tensors) {
   return cat(each(tensors, [](const Tensor& t) { return t.ndim() <= 1 ? reshape(t, {t.numel(), 1}) : t; }), 1);
 }
 
-std::vector<Tensor> meshgrid(TensorSpan tensors, std::string_view indexing) {
-  check_any(tensors, "meshgrid");
-  TG_CHECK(indexing == "ij" || indexing == "xy", Runtime, "meshgrid: indexing is \"ij\" or \"xy\": got \"{}\"",
+std::vector<Tensor> meshgrid(TensorSpan tensors, std::optional<std::string_view> order) {
+  TG_CHECK(!tensors.empty(), Runtime, "meshgrid expects a non-empty TensorList");
+  if (!order) warn("meshgrid: in an upcoming release, it will be required to pass the indexing argument");
+  const std::string_view indexing = order.value_or("ij");
+  TG_CHECK(indexing == "ij" || indexing == "xy", Runtime,
+           "meshgrid: indexing must be one of \"xy\" or \"ij\": got \"{}\"",
            fmt::string_view(indexing.data(), indexing.size()));
   const size_t n = tensors.size();
   // "xy" exchanges the first two vectors before and the first two dimensions after.
   const bool swap = indexing == "xy" && n >= 2;
   DimVector sizes(n);
   for (size_t i = 0; i < n; ++i) {
-    TG_CHECK(tensors[i].ndim() <= 1, Runtime, "meshgrid: expected vectors: got sizes {} at position {}",
+    TG_CHECK(tensors[i].ndim() <= 1, Runtime,
+             "meshgrid: Expected 0D or 1D tensor in the tensor list: got sizes {} at position {}",
              format_ints(tensors[i].sizes()), i);
+    TG_CHECK(tensors[i].dtype() == tensors[0].dtype(), Runtime,
+             "meshgrid expects all tensors to have the same dtype: got {} and {}", tensors[0].dtype(),
+             tensors[i].dtype());
+    TG_CHECK(tensors[i].device() == tensors[0].device() || tensors[i].is_batched() || tensors[0].is_batched(), Runtime,
+             "meshgrid expects all tensors to have the same device: got {} and {}", tensors[0].device(),
+             tensors[i].device());
     sizes[swap && i < 2 ? 1 - i : i] = tensors[i].numel();
   }
   std::vector<Tensor> grids;
@@ -72,14 +83,15 @@ Tensor cartesian_prod(TensorSpan tensors) {
              format_ints(tensors[0].sizes()));
     return tensors[0];
   }
-  auto columns = each(tapegrad::meshgrid(tensors), [](const Tensor& t) { return reshape(t, {-1}); });
+  auto columns = each(tapegrad::meshgrid(tensors, "ij"), [](const Tensor& t) { return reshape(t, {-1}); });
   return stack(columns, 1);
 }
 
 Tensor block_diag(TensorSpan tensors) {
   if (tensors.empty()) return zeros({1, 0});
   auto blocks = each(tensors, [](const Tensor& t) {
-    TG_CHECK(t.ndim() <= 2, Runtime, "block_diag: expected at most 2 dimensions: got {}", format_ints(t.sizes()));
+    TG_CHECK(t.ndim() <= 2, Runtime, "block_diag: Input tensors must have 2 or fewer dimensions: got {}",
+             format_ints(t.sizes()));
     return atleast_2d(t);
   });
   int64_t columns = 0, before = 0;

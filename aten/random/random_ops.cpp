@@ -35,7 +35,7 @@ Tensor scaled_normal(IntSpan sizes, const Tensor& mean, const Tensor& std, Gen g
 void check_std(const Tensor& std) {
   TG_CHECK(!std.is_complex(), Runtime, "normal: expected a real std: got {}", std.dtype());
   if (std.is_meta()) return;
-  TG_CHECK(raw::nonzero(raw::lt(std, 0)).size(0) == 0, Runtime, "normal: std must not be negative");
+  TG_CHECK(raw::nonzero(raw::lt(std, 0)).size(0) == 0, Runtime, "normal: normal expects all elements of std >= 0.0");
 }
 
 // Ones and zeros, one per channel, to be broadcast over what follows.
@@ -95,7 +95,7 @@ Tensor normal_tensors(const Tensor& mean, const Tensor& std, Gen generator) {
   return scaled_normal(broadcast_sizes(mean.sizes(), std.sizes(), "normal"), mean, std, generator);
 }
 Tensor normal_mean(const Tensor& mean, double std, Gen generator) {
-  TG_CHECK(std >= 0, Runtime, "normal: std must not be negative: got {}", std);
+  TG_CHECK(std >= 0, Runtime, "normal: normal expects std >= 0.0, but found std {}", std);
   Tensor result = normal_(empty_like(mean), 0, std, generator);
   NoGradGuard guard;
   return add_(result, mean);

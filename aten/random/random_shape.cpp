@@ -5,6 +5,7 @@
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 
@@ -29,8 +30,16 @@ TensorSpec like(const Tensor& input, OptDType dtype, OptDevice device, OptFormat
 
 // The range [low, high) must not be empty and must be made of values of the dtype.
 void check_range(int64_t low, int64_t high, DType dtype, const char* op) {
-  TG_CHECK(low < high, Runtime, "{}: expected from < to: got {} and {}", op, low, high);
+  TG_CHECK(low < high, Runtime, "{} expects 'from' to be less than 'to', but got from={} >= to={}", op, low, high);
   if (!is_integral(dtype) && dtype != DType::bool_) {
+    // The whole numbers beyond 2 to the number of digits are not all there.
+    const int digits = dtype == DType::float64 ? 53 : dtype == DType::float32 ? 24 : dtype == DType::float16 ? 11 : 8;
+    for (const auto& [name, value] : {std::pair{"from", low}, std::pair{"to - 1", high - 1}})
+      if (value < -(int64_t{1} << digits) || value > int64_t{1} << digits)
+        warn(
+            fmt::format("{}: {} is out of bounds [-(2^{}), 2^{}]. Due to precision limitations {} can support discrete "
+                        "uniform distribution only within this range",
+                        op, name, digits, digits, dtype));
     TG_CHECK(dtype != DType::float16 || (low >= -65504 && high - 1 <= 65504), Runtime,
              "{}: [{}, {}) does not fit into {}", op, low, high, dtype);
     TG_CHECK(random::integers_in(low, high, dtype).range != 0, Runtime, "{}: no number of {} lies in [{}, {})", op,
@@ -42,7 +51,9 @@ void check_range(int64_t low, int64_t high, DType dtype, const char* op) {
       const int64_t least = static_cast<int64_t>(std::numeric_limits<T>::min());
       const int64_t most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(std::numeric_limits<T>::max()),
                                                                    std::numeric_limits<int64_t>::max()));
-      TG_CHECK(low >= least && high - 1 <= most, Runtime, "{}: [{}, {}) does not fit into {}", op, low, high, dtype);
+      TG_CHECK(low >= least && low <= most, Runtime, "{}: from is out of bounds for {}: got {}", op, dtype, low);
+      TG_CHECK(high - 1 >= least && high - 1 <= most, Runtime, "{}: to - 1 is out of bounds for {}: got {}", op, dtype,
+               high - 1);
     }
   });
 }
@@ -96,7 +107,7 @@ TensorSpec randperm_shape(int64_t n, Gen, OptDType dtype, OptDevice device) {
   TensorSpec spec = create_spec({n}, dtype.value_or(DType::int64), device, "randperm");
   TG_CHECK(!is_complex(spec.dtype) && spec.dtype != DType::bool_, NotImplemented,
            "randperm: not implemented for dtype {}", spec.dtype);
-  if (n > 0) check_range(0, n, spec.dtype, "randperm");
+  if (n > 0 && !is_floating_point(spec.dtype)) check_range(0, n, spec.dtype, "randperm");
   // PyTorch takes all n of bfloat16, whose equal numbers stand for several integers.
   TG_CHECK(!is_floating_point(spec.dtype) || spec.dtype == DType::bfloat16 ||
                static_cast<uint64_t>(n) <= random::exact_range(spec.dtype),
@@ -106,12 +117,24 @@ TensorSpec randperm_shape(int64_t n, Gen, OptDType dtype, OptDevice device) {
 
 void normal_check(const Tensor& self, double, double std, Gen) {
   check_floating(self.dtype(), "normal_", true);
-  TG_CHECK(std >= 0, Runtime, "normal_: std must not be negative: got {}", std);
+  TG_CHECK(std >= 0, Runtime, "normal_: normal expects std >= 0.0, but found std {}", std);
 }
+double largest(DType dtype) {
+  if (dtype == DType::float16) return 65504;
+  if (dtype == DType::bfloat16) return 0x1.fep127;
+  return dtype == DType::float32 || dtype == DType::complex64 ? std::numeric_limits<float>::max()
+                                                              : std::numeric_limits<double>::max();
+}
+
 void uniform_check(const Tensor& self, double from, double to, Gen) {
   if (!self.is_complex()) check_floating(self.dtype(), "uniform_");
-  TG_CHECK(from <= to && std::isfinite(to - from), Runtime,
-           "uniform_: expected from <= to at a finite distance: got {} and {}", from, to);
+  TG_CHECK(from <= to, Runtime, "uniform_ expects to return a [from, to) range, but found from={} > to={}", from, to);
+  const double most = largest(self.dtype());
+  TG_CHECK(from >= -most, Runtime, "uniform_: from is out of bounds for {}: got {}", self.dtype(), from);
+  TG_CHECK(to <= most, Runtime, "uniform_: to is out of bounds for {}: got {}", self.dtype(), to);
+  TG_CHECK(to - from <= most, Runtime,
+           "uniform_ expects to-from to be at most the largest number of the dtype, but found from={} and to={}", from,
+           to);
 }
 void exponential_check(const Tensor& self, double lambd, Gen) {
   check_floating(self.dtype(), "exponential_");

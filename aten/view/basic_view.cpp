@@ -89,9 +89,11 @@ ViewSpec expand_view(const Tensor& input, IntSpan size, bool /*implicit*/) {
     }
     int64_t old = input.impl()->size(static_cast<int>(from));
     if (size[d] == -1) v.sizes[d] = old;
-    TG_CHECK(v.sizes[d] >= 0 && (v.sizes[d] == old || old == 1), Runtime,
-             "expand: sizes {} do not expand to {}: dimension {} has size {}, not 1", format_ints(input.sizes()),
-             format_ints(size), from, old);
+    TG_CHECK(
+        v.sizes[d] >= 0 && (v.sizes[d] == old || old == 1), Runtime,
+        "expand: The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension "
+        "{}: sizes {}, expanded to {}",
+        v.sizes[d], old, from, format_ints(input.sizes()), format_ints(size));
     v.strides[d] = v.sizes[d] == old ? input.impl()->stride(static_cast<int>(from)) : 0;
   }
   // Strides of new leading dimensions of size 1 are written as for a contiguous tensor.
@@ -125,8 +127,9 @@ ViewSpec diagonal_view(const Tensor& input, int64_t offset, int64_t dim1, int64_
 }
 
 ViewSpec as_strided_view(const Tensor& input, IntSpan size, IntSpan stride, std::optional<int64_t> storage_offset) {
-  TG_CHECK(size.size() == stride.size(), Runtime, "as_strided: sizes and strides differ in length: {} and {}",
-           format_ints(size), format_ints(stride));
+  TG_CHECK(size.size() == stride.size(), Runtime,
+           "as_strided: mismatch in length of strides and shape: sizes {}, strides {}", format_ints(size),
+           format_ints(stride));
   for (int64_t s : stride)
     TG_CHECK(s >= 0, Runtime, "as_strided: strides must not be negative: got {}", format_ints(stride));
   int64_t offset = storage_offset.value_or(input.storage_offset());

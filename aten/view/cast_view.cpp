@@ -21,11 +21,11 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   v.dtype = dtype;
   const int64_t from = static_cast<int64_t>(input.itemsize()), to = static_cast<int64_t>(element_size(dtype));
   if (from == to) return v;
-  TG_CHECK(input.ndim() > 0, Runtime, "view: a tensor without dimensions keeps its element size: {} to {}",
+  TG_CHECK(input.ndim() > 0, Runtime, "view: self.dim() cannot be 0 to view {} as {} (different element sizes)",
            input.dtype(), dtype);
   const size_t last = static_cast<size_t>(input.ndim()) - 1;
-  TG_CHECK(v.strides[last] == 1, Runtime, "view: {} as {} needs a dense last dimension: its stride is {}",
-           input.dtype(), dtype, v.strides[last]);
+  TG_CHECK(v.strides[last] == 1, Runtime, "view: self.stride(-1) must be 1 to view {} as {}: got {}", input.dtype(),
+           dtype, v.strides[last]);
   if (from > to) {
     const int64_t ratio = from / to;
     for (size_t d = 0; d < last; ++d) v.strides[d] = product(v.strides[d], ratio, "view");
@@ -36,13 +36,13 @@ ViewSpec view_dtype_view(const Tensor& input, DType dtype) {
   }
   const int64_t ratio = to / from;
   auto divides = [&](int64_t n, const char* what) {
-    TG_CHECK(n % ratio == 0, Runtime, "view: {} as {} needs {} divisible by {}: got {}", input.dtype(), dtype, what,
-             ratio, n);
+    TG_CHECK(n % ratio == 0, Runtime, "view: {} must be divisible by {} to view {} as {}: got {}", what, ratio,
+             input.dtype(), dtype, n);
     return n / ratio;
   };
-  v.sizes[last] = divides(v.sizes[last], "a last size");
-  v.offset = divides(v.offset, "a storage offset");
-  for (size_t d = 0; d < last; ++d) v.strides[d] = divides(v.strides[d], "strides");
+  v.sizes[last] = divides(v.sizes[last], "self.size(-1)");
+  v.offset = divides(v.offset, "self.storage_offset()");
+  for (size_t d = 0; d < last; ++d) v.strides[d] = divides(v.strides[d], fmt::format("self.stride({})", d).c_str());
   return v;
 }
 
@@ -63,7 +63,7 @@ ViewSpec view_as_complex_view(const Tensor& input) {
            "view_as_complex: expected float16, float32 or float64: got {}", parts);
   const DType dtype = parts == DType::float16 ? DType::complex32 : to_complex(parts);
   TG_CHECK(input.ndim() > 0 && input.size(-1) == 2, Runtime,
-           "view_as_complex: expected a last dimension of size 2: got {}", format_ints(input.sizes()));
+           "view_as_complex: Tensor must have a last dimension of size 2: got {}", format_ints(input.sizes()));
   if (input.numel() == 0) {  // the strides of an empty tensor mean nothing
     ViewSpec v = whole(input);
     v.sizes.erase(v.sizes.size() - 1);
@@ -72,7 +72,7 @@ ViewSpec view_as_complex_view(const Tensor& input) {
     v.dtype = dtype;
     return v;
   }
-  TG_CHECK(input.stride(-1) == 1, Runtime, "view_as_complex: expected a dense last dimension: its stride is {}",
+  TG_CHECK(input.stride(-1) == 1, Runtime, "view_as_complex: Tensor must have a last dimension with stride 1: got {}",
            input.stride(-1));
   ViewSpec v = whole(input);
   v.sizes.erase(v.sizes.size() - 1);
@@ -89,16 +89,17 @@ ViewSpec view_as_complex_view(const Tensor& input) {
 }
 
 ViewSpec movedim_view(const Tensor& input, IntSpan source, IntSpan destination) {
-  TG_CHECK(source.size() == destination.size(), Runtime, "movedim: source and destination differ in length: {} and {}",
-           format_ints(source), format_ints(destination));
+  TG_CHECK(source.size() == destination.size(), Runtime,
+           "movedim: Invalid source or destination dims: {} and {} differ in length", format_ints(source),
+           format_ints(destination));
   const int n = input.ndim();
   DimVector order(static_cast<size_t>(n), -1);
   uint64_t taken = 0, placed = 0;
   for (size_t i = 0; i < source.size(); ++i) {
     int64_t from = wrap_dim(source[i], n, "movedim"), to = wrap_dim(destination[i], n, "movedim");
     TG_CHECK((taken >> from & 1) == 0 && (placed >> to & 1) == 0, Runtime,
-             "movedim: a dimension appears twice: source {}, destination {}", format_ints(source),
-             format_ints(destination));
+             "movedim: repeated dim in `{}`: source {}, destination {}", taken >> from & 1 ? "source" : "destination",
+             format_ints(source), format_ints(destination));
     taken |= uint64_t{1} << from;
     placed |= uint64_t{1} << to;
     if (n > 0) order[to] = from;

@@ -21,8 +21,10 @@ DimVector infer_sizes(IntSpan sizes, int64_t numel, const char* op) {
     overflow |= __builtin_mul_overflow(known, sizes[d], &known);
   }
   if (unknown >= 0 && !overflow) {
-    TG_CHECK(known != 0 || numel != 0, Runtime, "{}: the size -1 is ambiguous for a tensor without elements: got {}",
-             op, format_ints(sizes));
+    TG_CHECK(
+        known != 0 || numel != 0, Runtime,
+        "{}: {} is ambiguous for a tensor without elements, because the unspecified dimension size -1 can be any value",
+        op, format_ints(sizes));
     if (known != 0 && numel % known == 0) {
       result[unknown] = numel / known;
       known = numel;
@@ -30,8 +32,10 @@ DimVector infer_sizes(IntSpan sizes, int64_t numel, const char* op) {
   }
   TG_CHECK(!overflow && known == numel, Runtime, "{}: shape {} is invalid for a tensor with {} elements", op,
            format_ints(sizes), numel);
-  TG_CHECK(unknown < 0 || result[unknown] >= 0, Runtime,
-           "{}: the size -1 is ambiguous for a tensor without elements: got {}", op, format_ints(sizes));
+  TG_CHECK(
+      unknown < 0 || result[unknown] >= 0, Runtime,
+      "{}: {} is ambiguous for a tensor without elements, because the unspecified dimension size -1 can be any value",
+      op, format_ints(sizes));
   return result;
 }
 

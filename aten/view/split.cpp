@@ -10,7 +10,7 @@ namespace tapegrad::composite {
 
 std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   TG_CHECK(input.ndim() > 0, Runtime, "chunk: cannot be applied to a tensor without dimensions");
-  TG_CHECK(chunks > 0, Runtime, "chunk: expected at least one chunk: got {}", chunks);
+  TG_CHECK(chunks > 0, Runtime, "chunk: chunk expects `chunks` to be greater than 0: got {}", chunks);
   dim = wrap_dim(dim, input.ndim(), "chunk");
   int64_t size = input.size(dim);
   // All chunks of an empty dimension are empty; their number is as requested.
@@ -22,8 +22,9 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
 }
 
 std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections, int64_t dim) {
-  TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
-  TG_CHECK(sections > 0, Runtime, "tensor_split: expected at least one section: got {}", sections);
+  TG_CHECK(input.ndim() > 0, Runtime,
+           "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
+  TG_CHECK(sections > 0, Runtime, "tensor_split: number of sections must be larger than 0, got {}", sections);
   dim = wrap_dim(dim, input.ndim(), "tensor_split");
   geometry::check_pieces(sections, "tensor_split");
   int64_t size = input.size(dim), least = size / sections, longer = size % sections;
@@ -39,7 +40,8 @@ std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections,
 }
 
 std::vector<Tensor> tensor_split_indices(const Tensor& input, IntSpan indices, int64_t dim) {
-  TG_CHECK(input.ndim() > 0, Runtime, "tensor_split: cannot be applied to a tensor without dimensions");
+  TG_CHECK(input.ndim() > 0, Runtime,
+           "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
   dim = wrap_dim(dim, input.ndim(), "tensor_split");
   std::vector<Tensor> pieces;
   int64_t start = 0;

@@ -92,6 +92,25 @@ bool starts_varargs(PyObject* o, ArgKind list) noexcept {
   return PyLong_Check(o) || matches(o, ArgKind::Int);
 }
 
+// The keyword-only number that PyTorch once had as second argument, `add(input, alpha, other)` and
+// `addcmul(input, value, tensor1, tensor2)`: its slot, or -1.
+TG_COLD int number_once_second(const Signature& s) noexcept {
+  for (int i = s.num_positional; i < s.num_args; ++i)
+    if (s.args[i].kind == ArgKind::Scalar &&
+        (!std::strcmp(s.args[i].name, "alpha") || !std::strcmp(s.args[i].name, "value")))
+      return i;
+  return -1;
+}
+
+TG_COLD void warn_of_old_order(const char* op) {
+  check_status(PyErr_WarnFormat(PyExc_UserWarning, 1,
+                                "This overload of %s is deprecated: give the number that stands second by its name, "
+                                "alpha or value",
+                                op));
+}
+
+bool is_plain_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); }
+
 }  // namespace
 
 ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
@@ -101,6 +120,7 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
   if (self) slots_[at++] = self;
   const int room = s.num_positional - at;
   int fixed = static_cast<int>(nargs < 64 ? nargs : 64);
+  int number = -1, second = -1;  // PyTorch's old order of arguments: the slot of the number, and its place
   if (TG_UNLIKELY(s.varargs >= 0)) {
     const int before = s.varargs - at;
     if (nargs > before && (nargs > room || starts_varargs(args[before], s.args[s.varargs].kind))) {
@@ -109,16 +129,24 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
       fixed = before + 1;
     }
   } else if (TG_UNLIKELY(nargs > room)) {
-    return {Mismatch::TooMany};
+    number = nargs == room + 1 ? number_once_second(s) : -1;
+    second = 1 - at;
+    if (number < 0 || !is_plain_number(args[second])) return {Mismatch::TooMany};
   }
-  for (int i = 0; i < fixed; ++i) slots_[at++] = args[i];
+  for (int i = 0; i < fixed; ++i)
+    if (TG_LIKELY(i != second)) slots_[at++] = args[i];
   for (int i = at; i < s.num_args; ++i) slots_[i] = nullptr;
+  if (TG_UNLIKELY(number >= 0)) slots_[number] = args[second];
   if (kwnames) {
     Problem problem = bind_keywords(args + nargs, kwnames);
     if (problem.kind != Mismatch::None) return problem;
   }
-  for (int i = at; i < s.num_args; ++i)
-    if (!slots_[i] && (s.args[i].flags & kRequired)) return {Mismatch::Missing, i};
+  for (int i = at; i < s.num_args; ++i) {
+    if (slots_[i] || !(s.args[i].flags & kRequired)) continue;
+    if (i != s.varargs || s.args[i].kind != ArgKind::Tensors) return {Mismatch::Missing, i};
+    static PyObject* nothing = PyTuple_New(0);  // `meshgrid()`: no tensor is spelled out
+    slots_[i] = nothing;
+  }
   return {};
 }
 
@@ -139,7 +167,11 @@ ArgumentsBase::Problem ArgumentsBase::bind_keywords(PyObject* const* values, PyO
 bool ArgumentsBase::unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   check_stack(signature_.name);
   Problem problem = bind(self, args, nargs, kwnames);
-  if (TG_LIKELY(problem.kind == Mismatch::None)) return true;
+  if (TG_LIKELY(problem.kind == Mismatch::None)) {
+    if (TG_UNLIKELY(nargs > signature_.num_positional - (self != nullptr)) && signature_.varargs < 0)
+      warn_of_old_order(signature_.name);
+    return true;
+  }
   report(problem, self, nargs);
   return false;
 }

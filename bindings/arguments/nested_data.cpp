@@ -94,7 +94,7 @@ DimVector infer_sizes(PyObject* data) {
 }
 
 [[noreturn]] TG_COLD void not_a_number(PyObject* o, const DimVector& path) {
-  TG_THROW(Type, "tensor: expected a number at {}: got {}", path_text(path), Py_TYPE(o)->tp_name);
+  TG_THROW(Type, "tensor: invalid data type at {}: expected a number, got {}", path_text(path), Py_TYPE(o)->tp_name);
 }
 
 DType leaf_dtype(PyObject* o, const DimVector& path) {
@@ -204,7 +204,17 @@ struct Fill {
   DimVector path;
   WorkCount done{};
 
-  void store(PyObject* o) { *out++ = convert<T>(leaf_value(o, path), path); }
+  void store(PyObject* o) {
+    if constexpr (!std::is_integral_v<T> || std::is_same_v<T, bool>) {  // a number of any length has a nearest double
+      int overflow = 0;
+      if (PyLong_Check(o)) PyLong_AsLongLongAndOverflow(o, &overflow);
+      if (TG_UNLIKELY(overflow != 0)) {
+        *out++ = convert<T>(Scalar(to_double(o, {"tensor", "data"})), path);
+        return;
+      }
+    }
+    *out++ = convert<T>(leaf_value(o, path), path);
+  }
   void visit(PyObject* o, size_t depth) {
     if (depth == sizes.size()) {
       if (is_nested(o))

@@ -101,6 +101,12 @@ PyObject* saved_tensors(PyObject* o, void*) {
   TG_PY_CATCH
 }
 
+PyObject* saved_variables(PyObject* o, void*) {
+  if (PyErr_WarnEx(PyExc_DeprecationWarning, "'saved_variables' is deprecated; use 'saved_tensors'", 1) < 0)
+    return nullptr;
+  return saved_tensors(o, nullptr);
+}
+
 PyObject* get_needs_input_grad(PyObject* o, void*) {
   PyObject* value = context(o).needs_input_grad;
   return Py_NewRef(value ? value : Py_None);
@@ -124,6 +130,7 @@ PyMethodDef context_methods[] = {
 };
 PyGetSetDef context_properties[] = {
     {"saved_tensors", saved_tensors, nullptr, "What save_for_backward was given.", nullptr},
+    {"saved_variables", saved_variables, nullptr, "The old name of saved_tensors.", nullptr},
     {"needs_input_grad", get_needs_input_grad, set_needs_input_grad, "For each argument: is its gradient wanted?",
      nullptr},
     {},

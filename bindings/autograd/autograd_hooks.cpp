@@ -58,7 +58,8 @@ void LeafHook::operator()(const Tensor& leaf) const {
   const ProgramScope scope;
   PyRef argument = own(wrap(leaf));
   PyRef result = own(PyObject_CallOneArg(callable->get(), argument.get()));
-  TG_CHECK(result.get() == Py_None, Runtime, "register_post_accumulate_grad_hook: hooks should return None");
+  TG_CHECK(result.get() == Py_None, Runtime, "register_post_accumulate_grad_hook: hooks should return None: got {}",
+           Py_TYPE(result.get())->tp_name);
 }
 
 void NodePreHook::operator()(autograd::GradList& grads) const {

@@ -102,7 +102,7 @@ PyObject* node_call(PyObject* o, PyObject* args, PyObject*) {
     grads.push_back(item == Py_None ? Tensor() : to_tensor(item, {"grad_fn", "grad", static_cast<int>(i) + 1}));
   }
   autograd::Node& node = node_of(o);
-  TG_CHECK(grads.size() == node.outputs.size(), Type, "{}: expected {} gradients: got {}", node.name(),
+  TG_CHECK(grads.size() == node.outputs.size(), Type, "{}: expected {} arguments, got {} instead", node.name(),
            node.outputs.size(), grads.size());
   autograd::GradList result;
   {

@@ -1,7 +1,10 @@
 // Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode,
 // gradcheck. tapegrad/autograd/*.py gives them their public names and defaults.
+#include "tapegrad/aten/functions_create.h"
+#include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/gradcheck.h"
+#include "tapegrad/autograd/saved_tensor.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
@@ -44,6 +47,34 @@ PyRef gradients(TupleObject outputs, TupleObject inputs, TupleObject grads, bool
     result = autograd::grad(roots, wanted, weights, retain_graph, create_graph, allow_unused);
   }
   return new_tuple(result.size(), [&](size_t i) { return wrap(std::move(result[i])); });
+}
+
+// A tensor that stands for an output of a node: it has its sizes and its place on the tape, and no contents.
+Tensor tensor_of_edge(PyObject* object, int64_t output) {
+  TG_CHECK(is_node(object), Type, "GradientEdge: expected a node of the graph: got {}", Py_TYPE(object)->tp_name);
+  autograd::Node& node = *reinterpret_cast<PyNode*>(object)->node;
+  TG_CHECK(output >= 0 && output < static_cast<int64_t>(node.outputs.size()), Index,
+           "GradientEdge: {} has {} outputs: got number {}", node.name(), node.outputs.size(), output);
+  if (node.is_accumulator) return static_cast<autograd::AccumulateGrad&>(node).variable;
+  const autograd::OutputMeta& like = node.outputs[static_cast<size_t>(output)];
+  const Tensor t = empty_tensor(TensorSpec{like.sizes, like.dtype, like.device, DimVector(like.sizes.size())});
+  autograd::AutogradMeta& meta = autograd::ensure_meta(t);
+  meta.grad_fn = intrusive_ptr<autograd::Node>(&node);
+  meta.output = static_cast<uint32_t>(output);
+  t.impl()->set_needs_grad(true);
+  return t;
+}
+
+void set_versions(TupleObject tensors, TupleObject versions) {
+  const auto list = tensors_of(tensors, {"_unsafe_set_version_counter", "tensors", 1});
+  TG_CHECK(versions.size() == tensors.size(), Runtime, "_unsafe_set_version_counter: {} tensors and {} versions",
+           tensors.size(), versions.size());
+  for (Py_ssize_t i = 0; i < versions.size(); ++i) {
+    const int64_t version =
+        to_int(PyTuple_GET_ITEM(versions.object, i), {"_unsafe_set_version_counter", "versions", 2});
+    TG_CHECK(version >= 0, Runtime, "_unsafe_set_version_counter: Cannot set a version to {}", version);
+    list[static_cast<size_t>(i)].impl()->counter().version.store(static_cast<uint32_t>(version));
+  }
 }
 
 void push_hooks(PyObject* pack, PyObject* unpack) {
@@ -100,6 +131,9 @@ PyMethodDef functions[] = {
     method<"is_anomaly_enabled", [] { return autograd::anomaly_enabled(); }>(),
     method<"is_anomaly_check_nan_enabled", [] { return autograd::anomaly_check_nan(); }>(),
     method<"queue_callback", queue_callback>(),
+    method<"tensor_of_edge", tensor_of_edge>(),
+    method<"bump_version", [](PyObject* t) { autograd::bump_version(to_tensor(t, {"increment_version", "tensor", 1}), "increment_version"); }>(),
+    method<"_unsafe_set_version_counter", set_versions>(),
     method<"in_backward", [] { return autograd::in_backward(); }>(),
     method<"current_node", current_node>(),
     method<"gradcheck", gradcheck>(),

@@ -23,10 +23,11 @@ PyRef exposable(PyObject* self, const char* op, bool force) {
   TG_CHECK(!t.is_meta(), Runtime, "{}: a meta tensor has no data", op);
   TG_CHECK(!t.is_sparse(), Type, "{}: can't convert Sparse layout tensor to numpy\nuse Tensor.to_dense() first", op);
   if (!force) {
-    TG_CHECK(!t.requires_grad(), Runtime,
-             "{}: the tensor requires grad, and changes made through the shared memory would be lost to it\n"
-             "use tensor.detach().{}()",
-             op, op);
+    TG_CHECK(!t.requires_grad() || !grad_enabled(), Runtime,
+             "{}: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead: changes made "
+             "through "
+             "the shared memory would be lost to it",
+             op);
     TG_CHECK(t.is_cpu(), Type, "{}: the tensor is on {}\nuse tensor.cpu() first", op, t.device());
     return PyRef::borrow(self);
   }

@@ -1,9 +1,13 @@
-// The interpreter's hooks in the core: other threads run during long work, and Ctrl-C stops long loops.
+// The interpreter's hooks in the core: other threads run during long work, Ctrl-C stops long loops, and warnings
+// of operators are Python's.
 #include <pthread.h>
 
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/interpreter/errors.h"
+#include "tapegrad/bindings/interpreter/gil.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::python {
 
@@ -21,6 +25,11 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+void give_warning(const std::string& message) {
+  const GilGuard gil;
+  check_status(PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1));
+}
+
 }  // namespace
 
 constinit thread_local uint32_t program_modes = 0;
@@ -29,6 +38,7 @@ bool init_interpreter_hooks() {
   main_thread = pthread_self();
   set_blocking_hooks({release_gil, acquire_gil});
   interrupt_hook.store(interrupted);
+  set_warning_handler(give_warning);
   return true;
 }
 

@@ -52,8 +52,8 @@ struct Numel {
 struct IsNonzero {
   static constexpr const char* name = "is_nonzero";
   static bool answer(const Tensor& t) {
-    TG_CHECK(t.numel() == 1, Runtime, "is_nonzero: expected a tensor with one element: got shape {}",
-             format_ints(t.sizes()));
+    TG_CHECK(t.numel() == 1, Runtime, "is_nonzero: Boolean value of Tensor with {} is ambiguous: got shape {}",
+             t.numel() == 0 ? "no values" : "more than one value", format_ints(t.sizes()));
     return t.item().to<bool>();
   }
 };

@@ -3,6 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "tapegrad/aten/copy/resize.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/autograd/generated_support.h"
 #include "tapegrad/autograd/resize_inplace.h"
@@ -24,6 +25,11 @@ PyObject* storage_bytes(PyObject* o) {
   const Storage& storage = t.impl()->storage();
   return wrap(Tensor(
       make_intrusive<TensorImpl>(storage, DType::uint8, IntSpan(DimVector{static_cast<int64_t>(storage->nbytes())}))));
+}
+
+void storage_resize(PyObject* o, int64_t nbytes) {
+  TG_CHECK(nbytes >= 0, Runtime, "resize_: a storage cannot have {} bytes", nbytes);
+  resize_storage(to_tensor(o, {"_storage_resize", "tensor", 1}).impl()->storage(), static_cast<size_t>(nbytes));
 }
 
 // _tensor_over(bytes, dtype, sizes, strides, offset): a tensor over the storage of another, checked.
@@ -103,6 +109,11 @@ void swap_tensor_impl(PyObject* a, PyObject* b) {
 
 PyMethodDef internal_functions[] = {
     method<"_storage_bytes", storage_bytes>(),
+    method<"_storage_resize", storage_resize>(),
+    method<"_storage_resizable",
+           [](PyObject* o) {
+             return to_tensor(o, {"_storage_resizable", "tensor", 1}).impl()->storage()->resizable();
+           }>(),
     method<"_tensor_over", tensor_over>(),
     method<"_set_over", set_over_storage>(),
     method<"_write_out", write_result>(),

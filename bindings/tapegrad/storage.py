@@ -53,11 +53,11 @@ def _buffer_bytes(buffer, byte_order, count: int, offset: int, dtype) -> bytearr
 class UntypedStorage:
     """A run of bytes. Several tensors may look into one; pickle and deepcopy keep it so."""
 
-    __slots__ = ("_seen", "filename", "__weakref__")
+    __slots__ = ("_seen", "filename", "__dict__", "__weakref__")
 
-    def __init__(self, size=0):
+    def __init__(self, size=0, *, device=None):
         functions = _C._functions[""]
-        self._bytes = functions["empty"](size, dtype=_C.uint8) if isinstance(size, int) else functions["tensor"](list(size), dtype=_C.uint8)
+        self._bytes = functions["empty"](size, dtype=_C.uint8, device=device) if isinstance(size, int) else functions["tensor"](list(size), dtype=_C.uint8, device=device)
         self.filename = None
         _known[self._bytes._storage_id()] = self
 
@@ -111,7 +111,7 @@ class UntypedStorage:
     def _bytes(self):
         """All bytes as a tensor: a tensor over the storage may have made it longer since (resize_, set_)."""
         now = _C._storage_bytes(self._seen)
-        if now.numel() > self._seen.numel():
+        if now.numel() != self._seen.numel():
             self._seen = now
         return self._seen
 
@@ -145,6 +145,8 @@ class UntypedStorage:
     def share_memory_(self) -> UntypedStorage:
         """Moves the bytes to memory that other processes can share; every tensor over them follows, unless the memory was
         that belongs to another library (NumPy, DLPack). On CUDA devices nothing happens before they are sent."""
+        if self.device.type == "meta":
+            self._need_cpu("share_memory_")
         return self if self.is_cuda else self._to_shared_memory()
 
     def _to_shared_memory(self) -> UntypedStorage:
@@ -155,10 +157,33 @@ class UntypedStorage:
         return self
 
     def tolist(self) -> list:
+        self._need_data()
         return self._bytes.tolist()
 
-    def _as_elements(self, dtype=None):
-        """A tensor over the bytes, for asarray: of the default dtype unless one is given."""
+    def _need_data(self) -> None:
+        if self.device.type == "meta":
+            raise NotImplementedError("storage: Not available for 'meta' device: there are no bytes")
+
+    def _need_cpu(self, name: str) -> None:
+        if self.device.type != "cpu":
+            raise RuntimeError(f"{name}: only available on CPU: the storage is on {self.device}")
+
+    def _share_fd_cpu_(self, *args, **kwargs):
+        self._need_cpu("_share_fd_cpu_")
+        raise NotImplementedError("_share_fd_cpu_: memory is sent between processes by handles: see multiprocessing.reductions")
+
+    _share_filename_cpu_ = _share_fd_cpu_
+
+    def _write_file(self, file, is_real_file: bool, save_size: bool, element_size: int) -> None:
+        """Writes the number of elements, if asked for, and the bytes to an open file."""
+        if self.device.type == "meta":
+            raise NotImplementedError("_write_file: Cannot copy out of meta tensor; no data!")
+        if save_size:
+            file.write((self.nbytes() // element_size).to_bytes(8, "little"))
+        file.write(memoryview(self._bytes.cpu()))
+
+    def _as_elements(self, dtype=None, strict: bool = False):
+        """A tensor over the bytes, for tensor and asarray: of the default dtype unless one is given."""
         return self._bytes.view(dtype or _C._functions[""]["get_default_dtype"]())
 
     def untyped(self) -> UntypedStorage:
@@ -171,6 +196,7 @@ class UntypedStorage:
 
     def __getitem__(self, index):
         """A byte as a number, or a storage over the memory of a slice without steps."""
+        self._need_data()
         if not isinstance(index, slice):
             if not hasattr(index, "__index__"):
                 raise TypeError(f"can't index a {type(self).__name__} with {type(index).__name__}")
@@ -196,22 +222,36 @@ class UntypedStorage:
         self._bytes.copy_(source.untyped()._bytes)
         return self
 
+    def byteswap(self, dtype) -> None:
+        """Turns the order of the bytes of each element; of both parts of complex ones."""
+        width = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+        self._bytes.copy_(self._bytes.view(-1, width).flip(1).reshape(-1))
+
+    def resizable(self) -> bool:
+        """Whether resize_ works: the memory is this library's own, and nobody else looks at it."""
+        return _C._storage_resizable(self._bytes)
+
     def resize_(self, size: int) -> UntypedStorage:
-        """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. Unlike PyTorch's it cannot become
-        shorter, as tensors may look at what would go. Raises RuntimeError for that, and where the memory was made by somebody
-        else (NumPy, DLPack) or is shared by processes."""
+        """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. What is cut off is given back to the
+        system, and tensors that still look at it see zeros. Raises RuntimeError where the memory was made by somebody else
+        (NumPy, DLPack) or is shared by processes."""
         if not isinstance(size, int):
             raise TypeError(f"resize_: expected a number of bytes: got {type(size).__name__}")
-        if size < self.nbytes():
-            raise RuntimeError(f"resize_: a storage cannot shrink while tensors see it: from {self.nbytes()} to {size} bytes")
-        self._bytes.resize_(size)
+        _C._storage_resize(self._seen, size)
         return self
 
     def cpu(self) -> UntypedStorage:
+        if self.device.type == "meta":
+            raise NotImplementedError("cpu: Cannot copy out of meta tensor; no data!")
         return UntypedStorage._over(self._bytes.cpu()) if self.is_cuda else self
 
     def clone(self) -> UntypedStorage:
         return UntypedStorage._over(self._bytes.clone())
+
+    __copy__ = clone
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:
@@ -237,9 +277,19 @@ class TypedStorage:
 
     __slots__ = ("_untyped", "dtype")
 
-    def __init__(self, untyped: UntypedStorage, dtype):
-        self._untyped = untyped
-        self.dtype = dtype
+    def __init__(self, data=0, dtype=None, *, device=None, wrap_storage=None, _internal: bool = False):
+        """`data`: a number of elements, a sequence of them, or a storage of bytes to look at, which may also be given as wrap_storage."""
+        self.dtype = _C._functions[""]["get_default_dtype"]() if dtype is None else dtype
+        if wrap_storage is not None:
+            data = wrap_storage
+        if isinstance(data, UntypedStorage):
+            self._untyped = data
+        elif isinstance(data, int):
+            if data < 0:
+                raise RuntimeError(f"TypedStorage: the size must not be negative: got {data}")
+            self._untyped = UntypedStorage(data * self.dtype.itemsize, device=device)
+        else:
+            self._untyped = storage_of(_C._functions[""]["tensor"](list(data), dtype=self.dtype, device=device))
 
     @classmethod
     def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None) -> TypedStorage:
@@ -268,14 +318,17 @@ class TypedStorage:
     def device(self):
         return self._untyped.device
 
-    def _as_elements(self, dtype=None):
-        """A tensor over the elements, for asarray."""
+    def _as_elements(self, dtype=None, strict: bool = False):
+        """A tensor over the elements, for tensor and asarray; `strict`: they are not read as another dtype."""
+        if strict and dtype not in (None, self.dtype):
+            raise RuntimeError(f"tensor: Expected a Storage of type {dtype}: got {self.dtype}")
         return self._tensor() if dtype in (None, self.dtype) else self._tensor().view(dtype)
 
     def _tensor(self):
         return _C._tensor_over(self._untyped._bytes, self.dtype, (self.size(),), (1,), 0)
 
     def tolist(self) -> list:
+        self._untyped._need_data()
         return self._tensor().tolist()
 
     def resize_(self, size: int) -> TypedStorage:
@@ -284,10 +337,50 @@ class TypedStorage:
         return self
 
     def __getitem__(self, index):
+        self._untyped._need_data()
         return self.tolist()[index]
+
+    def __setitem__(self, index, value) -> None:
+        self._tensor()[index] = _C._functions[""]["tensor"](value, dtype=self.dtype)
 
     def __iter__(self):
         return iter(self.tolist())
+
+    def fill_(self, value) -> TypedStorage:
+        self._tensor().fill_(value)
+        return self
+
+    def copy_(self, source, non_blocking=None) -> TypedStorage:
+        if source.size() != self.size():
+            raise RuntimeError(f"copy_: the storages differ in size: {self.size()} and {source.size()} elements")
+        self._tensor().copy_(source._tensor())
+        return self
+
+    def clone(self) -> TypedStorage:
+        return TypedStorage(self._untyped.clone(), self.dtype)
+
+    __copy__ = clone
+
+    def cpu(self) -> TypedStorage:
+        return TypedStorage(self._untyped.cpu(), self.dtype)
+
+    def type(self, dtype=None):
+        """The name of its class, "torch.FloatStorage"; with a dtype, or one of the classes, a storage of the elements as that dtype."""
+        if dtype is None:
+            return f"torch.{_STORAGE_OF[self.dtype].__name__}"
+        dtype = getattr(dtype, "dtype", dtype)
+        return self if dtype == self.dtype else TypedStorage(storage_of(self._tensor().to(dtype)), dtype)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self._untyped.is_cuda
+
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        return self._untyped
+
+    def resizable(self) -> bool:
+        return self._untyped.resizable()
 
     def is_shared(self) -> bool:
         return self._untyped.is_shared()
@@ -295,6 +388,17 @@ class TypedStorage:
     def share_memory_(self) -> TypedStorage:
         self._untyped.share_memory_()
         return self
+
+    def _share_fd_cpu_(self, *args, **kwargs):
+        return self._untyped._share_fd_cpu_()
+
+    _share_filename_cpu_ = _share_fd_cpu_
+
+    def _write_file(self, *args, **kwargs) -> None:
+        self._untyped._write_file(*args, **kwargs)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
 
     def __repr__(self) -> str:
         return f"<tapegrad.TypedStorage of {self.size()} {self.dtype} on {self.device}>"
@@ -306,13 +410,8 @@ class _StorageType(type):
     def __instancecheck__(cls, instance) -> bool:
         return isinstance(instance, TypedStorage) and instance.dtype == cls.dtype
 
-    def __call__(cls, data=0):
-        if isinstance(data, int):
-            if data < 0:
-                raise RuntimeError(f"{cls.__name__}: the size must not be negative: got {data}")
-            return TypedStorage(UntypedStorage(data * cls.dtype.itemsize), cls.dtype)
-        tensor = _C._functions[""]["tensor"](list(data), dtype=cls.dtype)
-        return TypedStorage(storage_of(tensor), cls.dtype)
+    def __call__(cls, data=0, *, device=None, wrap_storage=None, _internal: bool = False):
+        return TypedStorage(data, cls.dtype, device=device, wrap_storage=wrap_storage)
 
     def from_buffer(cls, buffer, byte_order=None, count=-1, offset=0, dtype=None):
         """The bytes of a buffer, copied, as elements: see UntypedStorage.from_buffer."""
@@ -348,6 +447,14 @@ ShortStorage = _storage_type("ShortStorage", _C.int16)
 
 
 _STORAGE_OF = {kind.dtype: kind for kind in list(globals().values()) if isinstance(kind, _StorageType)}
+for _kind in _STORAGE_OF.values():  # float(), half(), ...: the elements as another dtype
+    _method = str(_kind.__name__).removesuffix("Storage").lower().replace("complexfloat", "complex_float").replace("complexdouble", "complex_double")
+    setattr(TypedStorage, _method, lambda self, _dtype=_kind.dtype: self.type(_dtype))
+
+
+def _dtype_to_storage_type_map() -> dict:
+    """The names of the classes by dtype."""
+    return {dtype: kind.__name__ for dtype, kind in _STORAGE_OF.items()}
 
 
 def _default_storage():

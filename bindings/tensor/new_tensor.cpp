@@ -75,6 +75,14 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optiona
     }
     return converted(t, dtype, or_default(device), copy);
   }
+  static PyObject* const as_elements = PyUnicode_InternFromString("_as_elements");
+  if (!PyList_CheckExact(data) && !PyTuple_CheckExact(data) && !PyFloat_CheckExact(data) && !PyLong_CheckExact(data) &&
+      PyObject_HasAttr(data, as_elements)) {  // a storage
+    PyRef wanted = own(dtype ? wrap(*dtype) : Py_NewRef(Py_None));
+    PyObject* call[] = {data, wanted.get(), Py_True};
+    PyRef elements = own(PyObject_VectorcallMethod(as_elements, call, 3, nullptr));
+    return converted(unwrap(elements.get()), dtype, or_default(device), copy);
+  }
   return converted(tensor_from_nested(data, dtype), dtype, or_default(device), false);
 }
 
@@ -159,7 +167,8 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* 
   Tensor t = tensor_from_data(source.get(), a.optional_dtype(1), a.optional_device(2), copy.value_or(false));
   if (is_tensor(source.get()) && copy.has_value() && !*copy)
     TG_CHECK(t.impl()->storage() == unwrap(source.get()).impl()->storage(), Value,
-             "asarray: another dtype or device needs a copy: got copy=False");
+             "asarray: can't alias tensor with dtype '{}' into dtype '{}', or on another device: got copy=False",
+             unwrap(source.get()).dtype(), t.dtype());
   const bool requires_grad = a.boolean(4, false);
   if (t.requires_grad() && !requires_grad) t = t.detach();
   if (requires_grad && !t.requires_grad()) t.set_requires_grad(true);

@@ -17,6 +17,8 @@ constexpr Ctx kContext{"index", "subscript"};
 
 std::optional<int64_t> slice_part(PyObject* o) {
   if (o == Py_None) return std::nullopt;
+  TG_CHECK(PyIndex_Check(o), Type, "index: slice indices must be integers or None or have an __index__ method: got {}",
+           Py_TYPE(o)->tp_name);
   if (!PyLong_CheckExact(o)) return to_int(o, kContext);
   // Numbers beyond 64 bits are clipped, as Python does with its own lists.
   int overflow = 0;

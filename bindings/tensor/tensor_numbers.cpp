@@ -147,12 +147,17 @@ int to_truth(PyObject* o) {
   TG_PY_CATCH_RETURN(-1)
 }
 
+void check_real(const Scalar& value, const char* op) {
+  TG_CHECK(!value.is_complex() || value.to<complex128_t>().imag() == 0, Runtime,
+           "{}: value cannot be converted without overflow: the element is complex: take .real first", op);
+}
+
 PyObject* to_python_int(PyObject* o) {
   TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__int__", o, nullptr, 0);
   const Scalar value = item_of(o, "int");
-  TG_CHECK(!value.is_complex(), Type, "int: the element is complex: take .real first");
-  if (value.is_floating_point()) return PyLong_FromDouble(value.to<double>());
+  check_real(value, "int");
+  if (value.is_floating_point() || value.is_complex()) return PyLong_FromDouble(value.to<complex128_t>().real());
   return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
   TG_PY_CATCH
 }
@@ -161,8 +166,8 @@ PyObject* to_python_float(PyObject* o) {
   TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__float__", o, nullptr, 0);
   const Scalar value = item_of(o, "float");
-  TG_CHECK(!value.is_complex(), Type, "float: the element is complex: take .real first");
-  return PyFloat_FromDouble(value.to<double>());
+  check_real(value, "float");
+  return PyFloat_FromDouble(value.to<complex128_t>().real());
   TG_PY_CATCH
 }
 

@@ -7,6 +7,7 @@
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/bindings/values/value_objects.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::python {
 
@@ -34,9 +35,14 @@ int refuse_delete(const char* name) {
 
 PyObject* get_grad(PyObject* o, void*) {
   TG_PY_TRY
-  const Tensor grad = unwrap(o).grad();
-  record::note_known_gradient(unwrap(o), grad);
-  return wrap(grad);
+  const Tensor& t = unwrap(o);
+  Tensor grad = t.grad();
+  record::note_known_gradient(t, grad);
+  if (!grad.defined() && !t.is_leaf() && !autograd::meta(t)->retains_grad)
+    warn(
+        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+        "populated during autograd.backward(): use .retain_grad() on it, or access the leaf Tensor that is meant");
+  return wrap(std::move(grad));
   TG_PY_CATCH
 }
 
@@ -47,7 +53,9 @@ int set_grad(PyObject* o, PyObject* value, void*) {
     if (t.impl()->autograd()) t.set_grad({});
     return 0;
   }
-  t.set_grad(to_tensor(value, {"grad", "value"}));
+  TG_CHECK(is_tensor(value), Type, "grad: assigned grad expected to be a Tensor or None but got grad of type {}",
+           Py_TYPE(value)->tp_name);
+  t.set_grad(unwrap(value));
   return 0;
   TG_PY_CATCH_RETURN(-1)
 }
@@ -66,9 +74,10 @@ int set_data(PyObject* o, PyObject* value, void*) {
   const Tensor& t = unwrap(o);
   const Tensor& source = to_tensor(value, {"data", "value"});
   TG_CHECK(!t.is_sparse() && !source.is_sparse(), NotImplemented,
-           "data: cannot be assigned from or to a sparse tensor");
+           "data: variable and tensor have incompatible tensor type: one of them is sparse");
   TG_CHECK(!t.requires_grad() || is_differentiable(source.dtype()), Runtime,
-           "data: a tensor that requires grad must be floating or complex: got {}", source.dtype());
+           "data: data set to a tensor that requires gradients must be floating point or complex dtype: got {}",
+           source.dtype());
   TensorImpl* impl = t.impl();
   DimVector sizes(source.sizes());
   DimVector strides(source.strides());
@@ -88,7 +97,8 @@ PyObject* base_of(const Tensor& t) {
 PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
   const Tensor& t = unwrap(o);
   const int n = t.ndim();
-  TG_CHECK(n >= 2, Runtime, "{}: expected at least 2 dimensions: got shape {}", name, format_ints(t.sizes()));
+  TG_CHECK(n >= 2, Runtime, "{}: only supported on matrices or batches of matrices: got shape {}", name,
+           format_ints(t.sizes()));
   PyRef a = own(PyLong_FromLong(-2));
   PyRef b = own(PyLong_FromLong(-1));
   PyRef result = call_method(o, "transpose", a.get(), b.get());
@@ -110,8 +120,8 @@ template <bool kAdjoint, bool kMatrix>
 PyObject* get_transposed(PyObject* o, void*) {
   TG_PY_TRY
   const char* name = kAdjoint ? (kMatrix ? "mH" : "H") : "mT";
-  TG_CHECK(kMatrix || unwrap(o).ndim() == 2 || unwrap(o).ndim() == 0, Runtime, "{}: expected a matrix: got shape {}",
-           name, format_ints(unwrap(o).sizes()));
+  TG_CHECK(kMatrix || unwrap(o).ndim() == 2 || unwrap(o).ndim() == 0, Runtime,
+           "{}: only supported on matrices: got shape {}", name, format_ints(unwrap(o).sizes()));
   if (!kMatrix && unwrap(o).ndim() == 0) return return_self(o);
   return swapped(o, name, kAdjoint);
   TG_PY_CATCH

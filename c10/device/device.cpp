@@ -32,7 +32,7 @@ Device parse_device(std::string_view text) {
   if (valid && name == "cpu") return Device(DeviceType::CPU);
   if (valid && name == "meta") return Device(DeviceType::Meta);
   if (valid && name == "cuda") return Device(DeviceType::CUDA, static_cast<int8_t>(index));
-  TG_THROW(Runtime, "device: expected one of cpu, cuda, cuda:N, meta: got '{}'", text);
+  TG_THROW(Runtime, "device: Expected one of cpu, cuda, cuda:N, meta device type at start of device string: {}", text);
 }
 
 }  // namespace tapegrad

@@ -131,7 +131,8 @@ int64_t checked_numel(IntSpan sizes, const char* op) {
     zero |= s == 0;
     overflow |= __builtin_mul_overflow(n, s == 0 ? 1 : s, &n);
   }
-  TG_CHECK(!overflow, Runtime, "{}: the number of elements does not fit into 63 bits: sizes {}", op,
+  TG_CHECK(!overflow, Runtime,
+           "{}: integer multiplication overflow: the number of elements does not fit into 63 bits: sizes {}", op,
            format_ints(sizes));
   return zero ? 0 : n;
 }
@@ -139,8 +140,8 @@ int64_t checked_numel(IntSpan sizes, const char* op) {
 int64_t checked_nbytes(IntSpan sizes, DType dtype, const char* op) {
   int64_t bytes;
   bool overflow = __builtin_mul_overflow(checked_numel(sizes, op), static_cast<int64_t>(element_size(dtype)), &bytes);
-  TG_CHECK(!overflow, Runtime, "{}: the number of bytes does not fit into 63 bits: sizes {}, dtype {}", op,
-           format_ints(sizes), dtype);
+  TG_CHECK(!overflow, Runtime, "{}: Storage size calculation overflowed: sizes {}, dtype {}", op, format_ints(sizes),
+           dtype);
   return bytes;
 }
 
@@ -151,7 +152,8 @@ DimVector contiguous_strides(IntSpan sizes) {
     strides[d] = stride;
     // What overflows would be the stride of no dimension, or of one of a tensor without elements.
     if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride) && d > 0)
-      TG_THROW(Runtime, "the number of elements does not fit into 63 bits: sizes {}", format_ints(sizes));
+      TG_THROW(Runtime, "integer multiplication overflow: the number of elements does not fit into 63 bits: sizes {}",
+               format_ints(sizes));
   }
   return strides;
 }

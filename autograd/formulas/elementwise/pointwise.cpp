@@ -50,7 +50,9 @@ Tensor pow_backward_exponent(const Tensor& grad, const Tensor& input, const Tens
     const double base = input.item().to<double>();
     return grad * (base == 0 ? where(exponent >= 0, 0, neg(result)) : result * std::log(base));
   }
-  const Tensor base = is_differentiable(input.dtype()) ? input : input.to(result.dtype());
+  // Of a negative real base the logarithm is complex, where the result is.
+  const bool fits = is_differentiable(input.dtype()) && input.is_complex() == result.is_complex();
+  const Tensor base = fits ? input : input.to(result.dtype());
   return grad * where(flat, 0, result * log(masked_fill(base, flat, 1))).conj();
 }
 

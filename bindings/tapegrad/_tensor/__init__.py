@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy as _copy
 
 from .. import _C
-from ..storage import TypedStorage, UntypedStorage, storage_of
+from ..storage import _STORAGE_OF, TypedStorage, UntypedStorage, storage_of
 from .text import tensor_str
 
 Tensor = _C.Tensor
@@ -141,7 +141,7 @@ def _parameter_repr(self):
 
 def __contains__(self, element):
     if not isinstance(element, (Tensor, int, float, complex)):
-        raise RuntimeError(f"contains: expected a tensor or a number: got {type(element).__name__}")
+        raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
     return bool((self == element).any())
 
 
@@ -163,7 +163,8 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 
 
 def __dir__(self):
-    return sorted({*dir(type(self)), *(getattr(self, "__dict__", None) or ())})
+    names = {*dir(type(self)), *(getattr(self, "__dict__", None) or ())}
+    return sorted(names if self.is_cuda else names - {"__cuda_array_interface__"})  # which raises AttributeError elsewhere
 
 
 def _repr_html_(self):
@@ -341,13 +342,18 @@ def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
         storage, storage_offset = storage_of(source), storage_offset + source.storage_offset()
     elif isinstance(source, (UntypedStorage, TypedStorage)):
         if isinstance(source, TypedStorage) and source.dtype != self.dtype:
-            raise RuntimeError(f"set_: the dtypes differ: {self.dtype} and {source.dtype}")
+            raise RuntimeError(f"set_: Expected a Storage of type {self.dtype}: got {source.dtype}")
         storage = source.untyped()
         if not part:
             storage_offset, size = 0, (storage.nbytes() // self.dtype.itemsize,)
     else:
         raise TypeError(f"set_: source must be a tensor or a storage: got {type(source).__name__}")
     return _C._set_over(self, storage._bytes, size, stride, storage_offset)
+
+
+def storage_type(self):
+    """The class of its storage: FloatStorage of float32."""
+    return _STORAGE_OF[self.dtype]
 
 
 def _is_view(self):
@@ -432,7 +438,7 @@ def _make_wrapper_subclass(cls, size, *args, **kwargs):
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero,
-               is_distributed, record_stream, dense_dim, sparse_dim, module_load, _is_view]
+               is_distributed, record_stream, storage_type, dense_dim, sparse_dim, module_load, _is_view]
     silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:
         if method.__name__ not in silent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 from .. import _C
@@ -237,7 +238,16 @@ def tensor_str(tensor) -> str:
         suffixes.append(f"grad_fn=<{_node_name(tensor.grad_fn)}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
+    tangent = _tangent(tensor)
+    if tangent is not None:
+        suffixes.append(f"tangent={tangent}")
     return _add_suffixes(prefix + body, suffixes, indent, force_newline=False)
+
+
+def _tangent(tensor):
+    """Of a dual tensor; None where no level of forward mode is open."""
+    forward_ad = sys.modules.get("tapegrad.autograd.forward_ad")
+    return forward_ad.unpack_dual(tensor).tangent if forward_ad and forward_ad._levels else None
 
 
 def _node_name(node) -> str:

@@ -22,7 +22,7 @@ def classes(kind: str, dtype, module: str) -> tuple[type, type]:
 
         def __init__(self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
                      growth_interval: int = 2000, enabled: bool = True) -> None:
-            warnings.warn(f"{kind}.amp.GradScaler(args...) is deprecated: use amp.GradScaler({kind!r}, args...)", FutureWarning, stacklevel=2)
+            warnings.warn(f"`torch.{kind}.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler({kind!r}, args...)` instead.", FutureWarning, stacklevel=2)
             super().__init__(kind, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
     for made in (autocast, GradScaler):

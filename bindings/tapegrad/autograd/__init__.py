@@ -12,6 +12,7 @@ from . import anomaly_mode, function, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function
 from .grad_mode import (
+    _unsafe_preserve_version_counter,  # noqa: F401, of PyTorch's name
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -49,7 +50,7 @@ def _tensor_of(item, where: str) -> _Tensor:
     if isinstance(item, _Tensor):
         return item
     if isinstance(item, graph.GradientEdge):
-        return item.tensor
+        return _autograd.tensor_of_edge(item.node, item.output_nr)
     raise TypeError(f"{where}: expected a Tensor or a sequence of them: got {type(item).__name__}")
 
 
@@ -119,6 +120,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         found = _autograd.grad(roots, wanted, weights, keep, create_graph, allow)
     finally:
         _runs.partial -= 1
+    places = (inputs,) if isinstance(inputs, (_Tensor, graph.GradientEdge)) else inputs
+    if materialize_grads and any(g is None and isinstance(x, graph.GradientEdge) for g, x in zip(found, places)):
+        raise RuntimeError("grad: materialize_grads cannot be used when the given input is a GradientEdge")
     return _zeros_for_none(found, wanted, materialize_grads)
 
 
@@ -142,6 +146,11 @@ def _batched(roots, wanted, weights, keep, create_graph, allow, materialize) -> 
         row = tuple(None if w is None else next(given) for w in weights)
         return _zeros_for_none(_autograd.grad(roots, wanted, row, keep, create_graph, allow), wanted, materialize)
 
+    for i, (w, root) in enumerate(zip(weights, roots, strict=True)):
+        if w is not None and w.shape[1:] != root.shape:
+            raise RuntimeError("grad: If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes "
+                               "of the remaining dimensions are expected to match the shape of corresponding output, but a mismatch was detected: "
+                               f"grad_output[{i}] has a shape of {w.shape[1:]} and output[{i}] has a shape of {root.shape}")
     found: list = []
 
     def present(*row):

@@ -76,6 +76,8 @@ def make_dual(tensor, tangent, *, level: int | None = None):
     if tangent.dtype != tensor.dtype:
         raise RuntimeError(f"make_dual: expected a tangent like the primal: got {tuple(tangent.shape)} {tangent.dtype} for "
                            f"{tuple(tensor.shape)} {tensor.dtype}")
+    if unpack_dual(tangent, level=level).tangent is not None:
+        raise RuntimeError("make_dual: Attempting to use as tangent a tensor that has a forward gradient at the same level is not supported")
     dual = fresh(tensor, is_grad_enabled())
     _levels[level].append((dual, tangent))
     return dual

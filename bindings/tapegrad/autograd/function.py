@@ -33,7 +33,7 @@ class _Apply:
 
     def __get__(self, instance, owner):
         if owner.forward is Function.forward:
-            raise NotImplementedError(f"{owner.__name__}: a custom Function must implement a static forward(ctx, *args)")
+            raise NotImplementedError(f"{owner.__name__}: You must implement the forward function for custom autograd.Function: a static forward(ctx, *args)")
         return functools.partial(_call, owner)
 
 
@@ -54,6 +54,10 @@ class Function(metaclass=_FunctionMeta):
 
     apply = _Apply()
 
+    def __call__(self, *args, **kwargs):
+        raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with "
+                           f"static forward method: call {type(self).__name__}.apply")
+
     @staticmethod
     def forward(*args, **kwargs):
         """The operator: `forward(ctx, *args)`, or `forward(*args)` together with setup_context."""
@@ -67,7 +71,7 @@ class Function(metaclass=_FunctionMeta):
     @staticmethod
     def backward(ctx, *grad_outputs):
         """The gradients of the arguments of forward, given those of its outputs."""
-        raise NotImplementedError("a custom Function must implement a static backward to be differentiated")
+        raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD")
 
 
 Function._backward_cls = FunctionCtx

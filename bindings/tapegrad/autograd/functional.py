@@ -189,7 +189,7 @@ def jacobian(func, inputs, create_graph=False, strict=False, vectorize=False, st
                                                 f"The jacobian of the user-provided function is independent of input {i}.")
                                                + " This is not allowed in strict mode" + ("." if g is None else " when create_graph=True."))
                         columns[k].append(zeros_like(x) if g is None else g)
-                rows.append(tuple((stack(c) if c else zeros_like(x).new_zeros(0)).reshape(*y.shape, *x.shape)
+                rows.append(tuple((stack(c) if c else zeros_like(x).new_zeros(0)).reshape((*y.shape, *x.shape))
                                   for c, x in zip(columns, inputs, strict=True)))
         rows = [_finished(row, create_graph) for row in rows]
     return _nested(rows, outputs_tuple, inputs_tuple)
@@ -209,7 +209,7 @@ def _vectorized(outputs, inputs, create_graph: bool) -> list:
     columns = tuple(x.new_zeros(total, *x.shape) if c is None else c for c, x in zip(columns, inputs, strict=True))
     rows, start = [], 0
     for y in outputs:
-        rows.append(tuple(c.narrow(0, start, y.numel()).reshape(*y.shape, *x.shape) for c, x in zip(columns, inputs, strict=True)))
+        rows.append(tuple(c.narrow(0, start, y.numel()).reshape((*y.shape, *x.shape)) for c, x in zip(columns, inputs, strict=True)))
         start += y.numel()
     return rows
 

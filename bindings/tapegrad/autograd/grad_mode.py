@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 
 from .._C._autograd import (
+    _unsafe_set_version_counter,
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -22,6 +24,8 @@ __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mod
 def _decorate(mode, function):
     """The function run inside `mode`; of a class, a subclass is not made: its __init__ runs inside."""
     if inspect.isclass(function):
+        warnings.warn("Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods: "
+                      "decorate its __init__ to keep what was", FutureWarning, stacklevel=2)
         function.__init__ = _decorate(mode, function.__init__)
         return function
     if inspect.isgeneratorfunction(function):
@@ -68,6 +72,20 @@ def _decorate_generator(mode, function):
             return end.value
 
     return steps
+
+
+class _unsafe_preserve_version_counter:
+    """Writes to these tensors inside are not counted: for code that knows that what backward needs is as it was."""
+
+    def __init__(self, tensors) -> None:
+        self.tensors = tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)
+        self.versions = tuple(t._version for t in self.tensors)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception) -> None:
+        _unsafe_set_version_counter(self.tensors, self.versions)
 
 
 class set_multithreading_enabled:

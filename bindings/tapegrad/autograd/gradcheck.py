@@ -87,8 +87,11 @@ def _run_weighted(func, inputs, grad_outputs, tolerances, raise_exception: bool)
 
     def gradient(*everything):
         own, weight = everything[:len(arguments)], everything[len(arguments):]
-        outputs = [t for t in _as_tuple(func(*own)) if isinstance(t, Tensor) and t.requires_grad]
-        grads = grad(outputs, [own[i] for i in wanted], weight, create_graph=True, allow_unused=True)
+        outputs = [t for t in _as_tuple(func(*own)) if isinstance(t, Tensor)]
+        pairs = [(t, w) for t, w in zip(outputs, weight) if t.requires_grad]
+        if not pairs:
+            return ()
+        grads = grad([t for t, _ in pairs], [own[i] for i in wanted], [w for _, w in pairs], create_graph=True, allow_unused=True)
         return tuple(g for g in grads if g is not None)
 
     return _run(gradient, arguments + weights, tolerances, raise_exception, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 from .._C import Tensor, _autograd
@@ -16,7 +17,7 @@ class GradientEdge(NamedTuple):
 
     node: Node
     output_nr: int
-    tensor: Tensor
+    ownership_token: object | None = None
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -26,7 +27,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     node = tensor.grad_fn
     if node is None:  # a leaf: the node that accumulates its gradient
         node = tensor.view_as(tensor).grad_fn.next_functions[0][0]
-    return GradientEdge(node, tensor.output_nr, tensor)
+    return GradientEdge(node, tensor.output_nr)
 
 
 class saved_tensors_hooks:
@@ -43,9 +44,11 @@ class saved_tensors_hooks:
         if _disabled is not None:
             raise RuntimeError(_disabled)
         _autograd.push_saved_tensors_hooks(self.pack_hook, self.unpack_hook)
+        _scopes.open += 1
 
     def __exit__(self, *exception) -> None:
         _autograd.pop_saved_tensors_hooks()
+        _scopes.open -= 1
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -70,6 +73,8 @@ class disable_saved_tensors_hooks(saved_tensors_hooks):
 
     def __enter__(self) -> None:
         global _disabled
+        if _scopes.open:
+            raise RuntimeError(self.error_message)
         self._outer, _disabled = _disabled, self.error_message
 
     def __exit__(self, *exception) -> None:
@@ -91,10 +96,26 @@ class allow_mutation_on_saved_tensors(saved_tensors_hooks):
 def increment_version(tensor) -> None:
     """Counts a write to a tensor, or to each of several, that is not tracked otherwise: backward through what saved it raises."""
     for t in (tensor,) if isinstance(tensor, Tensor) else tensor:
-        t.detach().as_strided((0,), (1,)).zero_()  # a write of nothing
+        _autograd.bump_version(t)
 
 
 _disabled: str | None = None
+
+
+class _Scopes(threading.local):
+    """How many scopes of saved_tensors_hooks are open in this thread."""
+
+    open = 0
+
+
+_scopes = _Scopes()
+
+
+def _saved_tensors_hooks_is_enabled() -> bool:
+    return _disabled is None
+
+
+_autograd._saved_tensors_hooks_is_enabled = _saved_tensors_hooks_is_enabled  # PyTorch's place of it
 
 
 class _MultiHandle:

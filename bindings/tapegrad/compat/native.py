@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import types
+import weakref
 
 from .. import _C
 
 _SWITCHES = ("_jit_set_", "_jit_override_", "_jit_pass_", "_set_graph_executor_optimize", "_log_api_usage", "_debug_set_", "_set_cublas_", "_set_cudnn_",
              "_set_mkldnn_", "_set_deterministic")
+
+
+class _WeakTensorRef:
+    """A tensor that is not kept alive."""
+
+    def __init__(self, tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+
+    def expired(self) -> bool:
+        return self._tensor() is None
+
+
 _VALUES = {"_jit_can_fuse_on_cpu": lambda *a: False, "_jit_can_fuse_on_gpu": lambda *a: False, "_get_tracing_state": lambda *a: None,
            "_get_privateuse1_backend_name": lambda *a: "privateuseone", "_cuda_getDeviceCount": lambda *a: 0, "_cuda_isInBadFork": False, "_has_mps": False,
            "_is_mps_available": lambda *a: False, "has_cuda": False, "has_mkl": False, "has_openmp": True, "has_mkldnn": True,
-           "_GLIBCXX_USE_CXX11_ABI": True, "_are_functorch_transforms_active": lambda: False}
+           "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: False}
 
 
 def _nothing(*args, **kwargs) -> None:
@@ -24,6 +37,8 @@ def _computed(attribute: str):
         from .. import linalg
 
         return linalg.LinAlgError
+    if attribute in ("is_grad_enabled", "is_inference_mode_enabled"):
+        return getattr(_C._autograd, attribute)
     if attribute == "_TensorMeta":
         return type(_C.Tensor)
     if attribute == "_get_default_device":

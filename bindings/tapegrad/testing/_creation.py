@@ -32,9 +32,9 @@ def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False,
     elif dtype in _BOUNDS:
         result = _ops["randint"](int(low), int(high), wanted, device=device, dtype=dtype)
     elif dtype.is_complex:
-        real = _C.float64 if dtype == _C.complex128 else _C.float32
-        parts = [_ops["empty"](wanted, device=device, dtype=real).uniform_(low, high) for _ in range(2)]
-        result = _ops["complex"](*parts).to(dtype)
+        result = _ops["empty"](wanted, device=device, dtype=_C.complex128 if dtype == _C.complex128 else _C.complex64)
+        _ops["view_as_real"](result).uniform_(low, high)
+        result = result.to(dtype)
     else:
         wide = dtype if dtype in (_C.float32, _C.float64) else _C.float32
         result = _ops["empty"](wanted, device=device, dtype=wide).uniform_(low, high).to(dtype)

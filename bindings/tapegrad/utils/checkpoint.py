@@ -253,6 +253,8 @@ class _Frame:
         with contextlib.suppress(_Stop), self.surroundings.again(), self.context, \
                 graph.saved_tensors_hooks(keep, give):
             self.function(*args, **self.kwargs)
+        if not self.complete:  # backward ran within the first run, which has not saved everything yet
+            del found[len(self.looks):]
         self.compare(found)
         self.values = dict(enumerate(found))
 
@@ -317,7 +319,9 @@ def checkpoint(function, *args, use_reentrant: bool | None = None, context_fn=no
             return function(*args, **kwargs)
     frame = _Frame(function, args, kwargs, _Surroundings(preserve, (args, kwargs)), again_context, check, stop)
     with graph.saved_tensors_hooks(frame.pack, frame.unpack), forward_context:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+    frame.complete = True
+    return result
 
 
 def checkpoint_sequential(functions, segments: int, input, use_reentrant: bool | None = None, **kwargs):

@@ -35,7 +35,7 @@ TEST_CASE("leaves and results", "[node]") {
   CHECK(contains(error_of([&] { (x * c).set_requires_grad(false); }),
                  "you can only change requires_grad flags of leaf variables"));
   CHECK(contains(error_of([&] { empty_tensor({2}, DType::int64).set_requires_grad(); }),
-                 "only Tensors of floating point and complex dtype can require gradients"));
+                 "Only Tensors of floating point and complex dtype can require gradients"));
   x.set_requires_grad(false);
   CHECK(!(x * c).requires_grad());
 }

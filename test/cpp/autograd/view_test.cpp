@@ -119,7 +119,7 @@ TEST_CASE("in-place writes that cannot be recorded are refused before anything i
     x.narrow(0, 0, 2).mul_(1);  // parameters may be written to here
   }
   Tensor w = leaf({1, 1});
-  CHECK(contains(error_of([&] { hidden.mul_(w); }), "a view was created in no_grad mode and is being modified"));
+  CHECK(contains(error_of([&] { hidden.mul_(w); }), "A view was created in no_grad mode and is being modified"));
   y.mul_(2);
   CHECK(contains(error_of([&] { hidden* w; }), "its base or another view of its base has been modified"));
   CHECK(contains(error_of([&] { part* w; }), "its base or another view of its base has been modified"));

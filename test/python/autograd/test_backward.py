@@ -303,3 +303,55 @@ def test_errors_in_hooks_reach_the_caller_and_leave_the_tape_usable():
     handle.remove()
     y.backward()
     assert x.grad.tolist() == [2]
+
+
+def test_warnings_of_gradients_that_will_not_be_there(recwarn):
+    x = tg.ones(2, requires_grad=True)
+    y = x * x
+    assert x.grad is None and y.detach().grad is None and not recwarn.list
+    with pytest.warns(UserWarning, match="not a leaf Tensor is being accessed"):
+        assert y.grad is None
+    y.retain_grad()
+    with pytest.warns(UserWarning, match=r"Using backward\(\) with create_graph=True"):
+        y.sum().backward(create_graph=True)
+    assert y.grad.tolist() == [1, 1]
+    recwarn.clear()
+    tg.autograd.grad((x * x).sum(), x, create_graph=True)
+    assert not recwarn.list
+
+
+def test_weights_of_another_shape():
+    x = tg.ones(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match=r"Mismatch in shape: grad_output\[0\] has a shape of"):
+        tg.autograd.grad(x.exp(), x, tg.ones(3))
+    with pytest.raises(RuntimeError, match="If `is_grads_batched=True`, we interpret the first dimension"):
+        tg.autograd.grad(x.exp(), x, tg.ones(2, 3), is_grads_batched=True)
+    with pytest.raises(TypeError, match="assigned grad expected to be a Tensor or None but got grad of type int"):
+        x.grad = 1
+
+
+def test_a_complex_power_of_a_negative_number():
+    z = tg.tensor([0.3 + 0.2j, 1 - 1j], dtype=tg.complex128, requires_grad=True)
+    assert tg.autograd.gradcheck(lambda t: tg.pow(-tg.ones(2, dtype=tg.float64), t), z)
+    assert tg.autograd.gradcheck(lambda t: tg.pow(-1, t), z)
+
+
+def test_jacobians_of_numbers():
+    x = tg.tensor(3.0, dtype=tg.float64)
+    for vectorize in (False, True):
+        assert tg.autograd.functional.jacobian(lambda t: t * t, x, vectorize=vectorize).item() == 6
+        assert tg.autograd.functional.hessian(lambda t: t**3, x, vectorize=vectorize).item() == 18
+
+
+def test_versions_can_be_kept_and_counted():
+    x = tg.ones(2, requires_grad=True).clone()
+    x.add_(1)
+    with tg.autograd._unsafe_preserve_version_counter(x):
+        x.mul_(2)
+    assert x._version == 1
+    tg.autograd.graph.increment_version(x)
+    assert x._version == 2
+    tg._C._autograd._unsafe_set_version_counter((x,), (0,))
+    assert x._version == 0
+    with pytest.raises(RuntimeError, match="Cannot set"):
+        tg._C._autograd._unsafe_set_version_counter((x,), (-1,))

@@ -65,3 +65,15 @@ def test_tangents_that_are_unlike_the_primal():
             fwd.make_dual(tg.ones(1), tg.ones(2))
         with pytest.raises(RuntimeError, match="expected a tangent like the primal"):
             fwd.make_dual(tg.ones(1), tg.ones(1, dtype=tg.float64))
+
+
+def test_tangents_are_printed_and_no_dual_tensors_themselves():
+    fwd = tg.autograd.forward_ad
+    x = tg.ones(1)
+    with fwd.dual_level():
+        dual = fwd.make_dual(x, tg.full((1,), 2.0))
+        assert "tangent=tensor([2.])" in repr(dual) and "tangent=tensor([4.])" in repr(dual * 2)
+        assert "tangent" not in repr(x) and "tangent" not in repr(fwd.unpack_dual(dual).primal)
+        with pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
+            fwd.make_dual(x, dual)
+    assert "tangent" not in repr(dual)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import tapegrad as tg
-from autograd.leaves import InPlace, leaf
+from autograd.leaves import InPlace, Same, Square, leaf
 from tapegrad.autograd import Function, gradcheck, gradgradcheck
 from tapegrad.autograd.function import once_differentiable
 
@@ -377,3 +377,80 @@ def test_a_forward_that_returns_a_view_of_its_input():
     x = leaf(1, 2)
     Head.apply(x).sum().backward()
     assert x.grad.tolist() == [1, 0]
+
+
+def test_a_result_twice_is_one_tensor():
+    class Twice(Same):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 2
+            return y, y
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return 2 * (a + b)
+
+    x = leaf(1, 2)
+    a, b = Twice.apply(x)
+    assert a is b
+    (a + 3 * b).sum().backward()
+    assert x.grad.tolist() == [8, 8]
+    assert tg.autograd.gradcheck(lambda t: sum(Twice.apply(t)), x) and tg.autograd.gradgradcheck(lambda t: sum(Twice.apply(t)), x)
+
+
+def test_what_is_marked_dirty_and_no_input_is_left_alone():
+    class Marks(Same):
+        @staticmethod
+        def forward(ctx, x):
+            y = x * 3
+            ctx.mark_dirty(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 3
+
+    x = leaf(1)
+    with pytest.warns(UserWarning, match="Only input Tensors should be given to ctx.mark_dirty"):
+        y = Marks.apply(x)
+    y.backward()
+    assert x.grad.tolist() == [3] and y._version == 0
+
+
+def test_views_that_a_function_makes_of_what_needs_no_gradient():
+    class View(Same):
+        @staticmethod
+        def forward(ctx, x):
+            return x[:]
+
+    with pytest.raises(RuntimeError, match="This view was created inside a custom Function"):
+        View.apply(tg.ones(2, dtype=tg.float64)).add_(leaf(1, 2))
+    with tg.no_grad():
+        seen = View.apply(leaf(1, 2))
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode and is being modified inplace"):
+        seen.zero_()
+
+
+def test_former_ways():
+    class Old(Square):
+        @staticmethod
+        def backward(ctx, grad):
+            with pytest.warns(DeprecationWarning, match="saved_tensors"):
+                (x,) = ctx.saved_variables
+            return grad * 2 * x
+
+    x = leaf(3)
+    Old.apply(x).backward()
+    assert x.grad.tolist() == [6]
+    with pytest.raises(RuntimeError, match="Legacy autograd function with non-static forward"):
+        Old()(x)
+
+
+def test_several_views_of_a_function():
+    class Views(Same):
+        @staticmethod
+        def forward(ctx, x):
+            return x[:1], x[1:]
+
+    with pytest.raises(RuntimeError, match="Output 1 of Views is a view and is being modified inplace. This view is the output of a function that returns multiple views"):
+        Views.apply(leaf(1, 2) * 1)[1].add_(1)

@@ -196,3 +196,13 @@ def test_inference_mode_writes_to_normal_tensors():
     with tg.inference_mode():
         y.add_(1)
     assert y.tolist() == [2, 2] and not y.is_inference()
+
+
+def test_a_decorated_class_is_warned_of():
+    with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
+        @tg.no_grad()
+        class Inside:
+            def __init__(self):
+                self.recorded = tg.is_grad_enabled()
+
+    assert not Inside().recorded

@@ -184,6 +184,22 @@ def test_gradient_edges():
     assert tg.autograd.grad(y.sum(), [graph.get_gradient_edge(x)])[0].tolist() == [2, 2]
 
 
+def test_edges_are_places_of_the_graph():
+    x = leaf(1, 2)
+    y = x * 2
+    edge, made = graph.get_gradient_edge(y), graph.GradientEdge(y.grad_fn, 0)
+    y *= 3
+    old, by_hand, new = tg.autograd.grad(y.sum(), (edge, made, y))
+    assert old.tolist() == by_hand.tolist() == [3, 3] and new.tolist() == [1, 1]
+    tg.autograd.backward(x.exp().sum(), inputs=(graph.get_gradient_edge(x), edge))
+    assert x.grad.tolist() == x.exp().tolist()
+    with pytest.raises(RuntimeError, match="materialize_grads cannot be used when the given input is a GradientEdge"):
+        tg.autograd.grad(x.sum(), edge, allow_unused=True, materialize_grads=True)
+    for broken in (graph.GradientEdge(y.grad_fn, 1), graph.GradientEdge(y, 0)):
+        with pytest.raises((IndexError, TypeError), match="GradientEdge: "):
+            tg.autograd.grad(y.sum(), broken)
+
+
 def test_exchanged_data_of_another_dtype_gets_gradients_of_that_dtype():
     x = tg.ones(2, requires_grad=True)
     kept = x * 2  # its graph keeps what the tape knew of x

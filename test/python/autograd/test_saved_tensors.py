@@ -134,3 +134,18 @@ def test_a_write_can_be_counted_by_hand():
     assert y._version == before + 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+def test_hooks_that_are_open_cannot_be_disabled():
+    graph = tg.autograd.graph
+    enabled = tg._C._autograd._saved_tensors_hooks_is_enabled
+    with graph.saved_tensors_hooks(lambda t: t, lambda t: t), pytest.raises(RuntimeError, match="not here"):
+        with graph.disable_saved_tensors_hooks("not here"):
+            pass
+    assert enabled()
+    with graph.disable_saved_tensors_hooks("outer"):
+        with graph.disable_saved_tensors_hooks("inner"):
+            assert not enabled()
+        with pytest.raises(RuntimeError, match="outer"), graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            pass
+    assert enabled()

@@ -66,7 +66,7 @@ MISTAKES = [
     Mistake("Shapes", "expand of a size that is not 1",
             "tg.zeros(3).expand(2)",
             "RuntimeError",
-            "expand: sizes [3] do not expand to [2]: dimension 0 has size 3, not 1"),
+            "expand: The expanded size of the tensor (2) must match the existing size (3) at non-singleton dimension 0: sizes [3], expanded to [2]"),
     Mistake("Shapes", "permute with too few dimensions",
             "tg.zeros(2, 3).permute(0)",
             "RuntimeError",
@@ -90,7 +90,7 @@ MISTAKES = [
     Mistake("Dimensions and indices", "A dimension that is not there",
             "tg.zeros(2).sum(3)",
             "IndexError",
-            "sum: dimension out of range: expected -1 to 0, got 3"),
+            "sum: Dimension out of range (expected to be in range of [-1, 0], but got 3)"),
     Mistake("Dimensions and indices", "A dimension given twice",
             "tg.zeros(2, 2).sum((0, 0))",
             "RuntimeError",
@@ -110,7 +110,7 @@ MISTAKES = [
     Mistake("Dimensions and indices", "An element of a tensor without dimensions",
             "tg.tensor(1)[0]",
             "IndexError",
-            "index: too many indices for a tensor with 0 dimensions: got 1"),
+            "index: invalid index of a tensor without dimensions: take .item() for its number"),
     Mistake("Dimensions and indices", "gather past the end",
             "tg.zeros(3).gather(0, tg.tensor([4]))",
             "RuntimeError",
@@ -149,7 +149,7 @@ MISTAKES = [
     Mistake("Dtypes and devices", "A floating result written to integers",
             "tg.zeros(2, dtype=tg.int64).add_(1.5)",
             "RuntimeError",
-            "add: a result of dtype float32 cannot be written to a tensor of dtype int64"),
+            "add: result type float32 can't be cast to the desired output type int64"),
     Mistake("Dtypes and devices", "Class indices as floating numbers",
             "tg.nn.functional.nll_loss(tg.zeros(2, 3), tg.zeros(2))",
             "RuntimeError",
@@ -177,7 +177,7 @@ MISTAKES = [
     Mistake("Dtypes and devices", "A device that is not there",
             "tg.zeros(2, device='gpu')",
             "RuntimeError",
-            "device: expected one of cpu, cuda, cuda:N, meta: got 'gpu'"),
+            "device: Expected one of cpu, cuda, cuda:N, meta device type at start of device string: gpu"),
     Mistake("Dtypes and devices", "CUDA where there is no GPU",
             "tg.zeros(2).cuda()",
             "RuntimeError",
@@ -198,15 +198,14 @@ MISTAKES = [
     Mistake("Gradients", "backward a second time",
             "y = (tg.ones(2, requires_grad=True) ** 2).sum(); y.backward(); y.backward()",
             "RuntimeError",
-            ("pow: Trying to backward through the graph a second time: what PowBackward0 saved for the gradient at "
-             "train.py:1 has been freed\n"
-             "saved values are freed when backward() or autograd.grad() has used them: specify retain_graph=True if you "
+            ("pow: Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+             "freed): what PowBackward0 saved for the gradient at train.py:1 has been freed\n"
+             "saved values are freed when backward() or autograd.grad() has used them. Specify retain_graph=True if you "
              "need to go through the graph again")),
     Mistake("Gradients", "A leaf changed in place",
             "tg.ones(2, requires_grad=True).add_(1)",
             "RuntimeError",
-            ("add_: a leaf Variable that requires grad is being used in an in-place operation\n"
-             "hint: write under no_grad to change a parameter")),
+            "add_: a leaf Variable that requires grad is being used in an in-place operation: write under no_grad to change a parameter"),
     Mistake("Gradients", "A value that backward needs was overwritten",
             "w = tg.ones(2, requires_grad=True).exp(); w.add_(1); w.sum().backward()",
             "RuntimeError",
@@ -217,7 +216,7 @@ MISTAKES = [
     Mistake("Gradients", "Integers that want a gradient",
             "tg.ones(2, dtype=tg.int64, requires_grad=True)",
             "RuntimeError",
-            "requires_grad_: only Tensors of floating point and complex dtype can require gradients: got int64"),
+            "requires_grad_: Only Tensors of floating point and complex dtype can require gradients: got int64"),
     Mistake("Gradients", "A result asked to forget its gradient",
             "tg.ones(2, requires_grad=True).mul(2).requires_grad_(False)",
             "RuntimeError",
@@ -226,13 +225,13 @@ MISTAKES = [
     Mistake("Gradients", "NumPy from a tensor on the tape",
             "tg.ones(2, requires_grad=True).numpy()",
             "RuntimeError",
-            ("numpy: the tensor requires grad, and changes made through the shared memory would be lost to it\n"
-             "use tensor.detach().numpy()")),
+            ("numpy: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead: changes made through the "
+             "shared memory would be lost to it")),
     Mistake("Gradients", "A gradient of something unused",
             "tg.autograd.grad(tg.ones(1, requires_grad=True).sum(), tg.ones(1, requires_grad=True))",
             "RuntimeError",
             ("grad: One of the differentiated Tensors appears to not have been used in the graph: the one at index 0\n"
-             "hint: set allow_unused=True if this is the desired behavior")),
+             "Set allow_unused=True if this is the desired behavior")),
     Mistake("Gradients", "A copy of a result with its place on the tape",
             "import copy; copy.deepcopy(tg.ones(2, requires_grad=True) * 2)",
             "RuntimeError",

@@ -80,3 +80,23 @@ def test_an_out_keeps_its_own_layout():
         before = out.stride()
         tg.cat([wide(tg), wide(tg)], 1, out=out)
         assert out.stride() == before and out.tolist() == torch.cat([wide(torch), wide(torch)], 1).tolist()
+
+
+def test_meshgrid_says_what_it_will_not_do():
+    x = tg.ones(2)
+    with pytest.warns(UserWarning, match="it will be required to pass the indexing argument"):
+        tg.meshgrid(x, x)
+    for call, text in [(lambda: tg.meshgrid(indexing="ij"), "meshgrid expects a non-empty TensorList"),
+                       (lambda: tg.meshgrid(x, x.long(), indexing="ij"), "meshgrid expects all tensors to have the same dtype"),
+                       (lambda: tg.meshgrid(x, x.to("meta"), indexing="ij"), "meshgrid expects all tensors to have the same device"),
+                       (lambda: tg.meshgrid(tg.ones(1, 2), indexing="ij"), "Expected 0D or 1D tensor"),
+                       (lambda: tg.meshgrid(x, indexing=""), 'indexing must be one of "xy" or "ij"')]:
+        with pytest.raises(RuntimeError, match=text):
+            call()
+
+
+def test_no_tensor_spelled_out():
+    assert tg.block_diag().shape == (1, 0) and tuple(tg.broadcast_tensors()) == ()
+    for call in (tg.cartesian_prod, tg.chain_matmul, lambda: tg.einsum("i->i")):
+        with pytest.raises((RuntimeError, ValueError, TypeError)):
+            call()

@@ -1,5 +1,7 @@
 """Outputs that a caller gives: also an input, resized, of shared elements; what PyTorch's samples found."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tapegrad as tg
@@ -21,7 +23,7 @@ def test_out_that_overlaps_an_input_gets_what_a_copy_would():
 @pytest.mark.parametrize("call", [lambda out: tg.cat((tg.ones(2, 3), tg.ones(2, 3)), out=out), lambda out: tg.matmul(tg.ones(4, 2), tg.ones(2, 3), out=out)])
 def test_out_whose_elements_share_memory_raises(call):
     out = tg.zeros(1, 3).expand(4, 3)
-    with pytest.raises(RuntimeError, match="elements of out share memory: sizes \\[4, 3\\], strides \\[0, 1\\]"):
+    with pytest.raises(RuntimeError, match="unsupported operation: elements of out share memory: sizes \\[4, 3\\], strides \\[0, 1\\]"):
         call(out)
     assert out.tolist() == [[0.0] * 3] * 4
 
@@ -119,3 +121,82 @@ def test_sums_are_taken_in_the_dtype_of_their_out(name, dtypes):
     assert (mine is None) == (theirs is None)
     if mine is not None:
         np.testing.assert_allclose(mine, theirs, rtol=2e-7)
+
+
+RESIZED = [lambda x, out: tg.sum(x, out=out), lambda x, out: tg.add(x, x, out=out), lambda x, out: tg.cat((x, x), out=out),
+           lambda x, out: tg.masked_select(x, x > 1, out=out), lambda x, out: tg.linspace(0, 1, 5, out=out)]
+
+
+@pytest.mark.parametrize("call", RESIZED)
+def test_out_of_another_size_is_resized_with_a_warning(call, recwarn):
+    x, out = tg.tensor([1.0, 2.0]), tg.zeros(3)
+    expected = call(x, tg.empty(0))
+    assert not recwarn.list
+    view = out[:]
+    with pytest.warns(UserWarning, match="^An output with one or more elements was resized since it had shape \\[3\\], which does not match"):
+        assert call(x, out) is out
+    assert out.shape == expected.shape and tg.equal(out, expected) and view.tolist() == [0, 0, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = tg.zeros(3)
+        with pytest.raises(UserWarning):
+            call(x, other)
+        assert other.tolist() == [0, 0, 0]
+        assert call(x, tg.empty_like(expected)).tolist() == expected.tolist()
+
+
+def test_out_says_which_dtype_is_made():
+    assert tg.linspace(0, 4, 3, out=tg.empty(3, dtype=tg.int32)).tolist() == [0, 2, 4]
+    assert tg.arange(3, out=tg.empty(3, dtype=tg.float64)).dtype == tg.float64
+    with pytest.raises(RuntimeError, match=r"linspace: dtype float32 does not match dtype of out parameter \(int32\)"):
+        tg.linspace(0, 4, 3, dtype=tg.float32, out=tg.empty(3, dtype=tg.int32))
+    tg.manual_seed(0)
+    same = tg.rand(3, dtype=tg.complex128)
+    tg.manual_seed(0)
+    assert tg.equal(tg.rand(3, out=tg.empty(0, dtype=tg.complex128)), same) and tg.full((2,), 1.5, out=tg.empty(2, dtype=tg.int64)).tolist() == [1, 1]
+
+
+def test_vectors_fill_an_out_of_another_shape_with_as_many_elements(recwarn):
+    for call in (lambda **k: tg.linspace(0, 3, 4, **k), lambda **k: tg.logspace(0, 3, 4, **k), lambda **k: tg.arange(4, **k), lambda **k: tg.arange(1, 5, **k)):
+        x = tg.zeros(2, 3)
+        assert call(out=x[:, 1:]).shape == (2, 2)
+        assert tg.equal(x[:, 1:].reshape(-1), call(dtype=tg.float32)) and x[:, 0].tolist() == [0, 0]
+    assert not recwarn.list
+
+
+def test_numbers_as_second_argument():
+    x, y = tg.tensor([1.0, 2.0]), tg.tensor([3.0, 4.0])
+    with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
+        tg.addcmul(x, 2, x, y)
+    assert tg.add(x, 2, y).tolist() == x.add(2, y).tolist() == [7, 10] and tg.sub(x, 2, y).tolist() == [-5, -6]
+    assert tg.addcmul(x, 2, x, y).tolist() == [7, 18] and tg.addcdiv(x, 2.0, y, x).tolist() == [7, 6]
+    assert x.clone().addcmul_(0.5, x, y).tolist() == [2.5, 6] and x.clone().add_(2.0, y).tolist() == [7, 10]
+    for call in (lambda: tg.add(x, y, x), lambda: tg.add(x, 2, y, alpha=3), lambda: tg.add(x, 2, y, x), lambda: tg.mul(x, 2, y)):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_dtypes_that_must_be_one():
+    x, y = tg.ones(2), tg.ones(2, dtype=tg.float64)
+    with pytest.raises(RuntimeError, match="^allclose: float32 did not match float64$|^allclose: .*float32 did not match .*float64$"):
+        tg.allclose(x, y)
+    with pytest.raises(RuntimeError, match="expected dtype .*float32 for `end` but got dtype .*float64"):
+        tg.lerp(x, y, 0.5)
+    z = tg.arange(6.0)
+    with pytest.raises(RuntimeError, match="^copy_: unsupported operation: the tensor to write to overlaps"):
+        z[1:].copy_(z[:-1])
+    assert z.tolist() == list(range(6)) and z.copy_(z).tolist() == list(range(6))
+
+
+def test_resize_as_in_another_order():
+    like = tg.empty(2, 3, 4, 5).contiguous(memory_format=tg.channels_last)
+    assert tg.empty(0).resize_as_(like).is_contiguous()
+    assert tg.empty(0).resize_as_(like, memory_format=tg.preserve_format).is_contiguous(memory_format=tg.channels_last)
+    assert tg.empty(0).resize_as_(tg.empty(2, 3, 4, 5), memory_format=tg.channels_last).stride() == (60, 1, 15, 3)
+
+
+def test_diff_of_what_does_not_fit():
+    x = tg.ones(2, 3)
+    for other, text in ((tg.ones(3), "to be the same dimension as input"), (tg.ones(1, 2), "to match that of input except along the differencing dimension")):
+        with pytest.raises(RuntimeError, match=text):
+            x.diff(dim=0, prepend=other)

@@ -567,3 +567,23 @@ def test_permutations_of_more_than_a_dtype_tells_apart_are_torch_s(n, dtype):
             return "refused"
 
     assert count(tg) == count(torch)
+
+
+def test_ranges_of_draws():
+    x = tg.ones(2)
+    with pytest.warns(UserWarning, match=r"random_: from is out of bounds \[-\(2\^24\), 2\^24\]"):
+        x.random_(-2**30, 0)
+    with pytest.warns(UserWarning, match="to - 1 is out of bounds"):
+        x.half().random_(0, 3000)
+    for call, text in [(lambda: x.uniform_(-1e39, 0), "from is out of bounds"), (lambda: x.uniform_(0, 1e39), "to is out of bounds"),
+                       (lambda: x.uniform_(-3e38, 3e38), "uniform_ expects to-from"), (lambda: x.uniform_(1, 0), "uniform_ expects to return a"),
+                       (lambda: x.uniform_(0, float("inf")), "to is out of bounds"),
+                       (lambda: x.random_(2, 1), "random_ expects 'from' to be less than 'to', but got from=2 >= to=1")]:
+        with pytest.raises(RuntimeError, match=text):
+            call()
+    assert tg.randperm(300, dtype=tg.bfloat16).shape == (300,)
+
+
+def test_range_is_warned_of():
+    with pytest.warns(UserWarning, match="range is deprecated"):
+        assert tg.range(1, 3).tolist() == [1, 2, 3]

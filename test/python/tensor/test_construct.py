@@ -391,5 +391,21 @@ def test_devices_keep_the_index_that_was_written():
             assert (tg.ones(2) + x).tolist() == [2, 2]
     assert (tg.ones(2, device=tg.device("meta", 1)) + tg.ones(2, device="meta")).is_meta
     for wrong in ("cpu:128", "cpu:-1", "cpu:x", "cpu:", "cpu:1x"):
-        with pytest.raises(RuntimeError, match="^device: expected one of"):
+        with pytest.raises(RuntimeError, match="^device: Expected one of"):
             tg.device(wrong)
+
+
+def test_whole_numbers_of_any_length_as_other_kinds():
+    assert tg.tensor([2**64, -2**70, 2**24 + 1], dtype=tg.float64).tolist() == [2.0**64, -2.0**70, 2.0**24 + 1]
+    assert tg.tensor(2**65, dtype=tg.float32).item() == 2.0**65 and tg.tensor([2**64, 0], dtype=tg.bool).tolist() == [True, False]
+    assert tg.tensor(2**64, dtype=tg.complex128).item() == 2.0**64
+    for value, dtype in ((2**64, None), (2**64, tg.int64), (10**400, tg.float64)):
+        with pytest.raises(OverflowError):
+            tg.tensor(value, dtype=dtype)
+
+
+def test_complex_elements_as_real_numbers():
+    assert float(tg.tensor(1.5 + 0j)) == 1.5 and int(tg.tensor(2 + 0j)) == 2
+    for kind in (float, int):
+        with pytest.raises(RuntimeError, match="value cannot be converted"):
+            kind(tg.tensor(1.5j))

@@ -347,3 +347,11 @@ def test_exporters_are_not_resized_under_a_tensor(make):
     del t
     gc.collect()
     changes[0]()
+
+
+def test_numbers_of_a_tensor_on_the_tape_are_shown_where_nothing_is_recorded():
+    x = tg.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Can't call numpy"):
+        x.numpy()
+    with tg.no_grad():
+        assert x.numpy().tolist() == [1, 1]

@@ -419,5 +419,5 @@ def test_hash_tensor_of_edges():
         tg.hash_tensor(tg.zeros(2), dim=3)
     with pytest.raises(TypeError):
         tg.hash_tensor(x, 0, True)
-    with pytest.raises(RuntimeError, match="^hash_tensor: the tensor to write to must have the dtype uint64"):
+    with pytest.raises(RuntimeError, match="^hash_tensor: Expected out tensor to have dtype uint64"):
         tg.hash_tensor(x.detach(), out=tg.empty((), dtype=tg.int64))

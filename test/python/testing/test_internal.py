@@ -55,6 +55,19 @@ def test_parametrize_mistakes():
         instantiate_parametrized_tests(type("Case", (TestCase,), {"test_it": parametrize("x,y", [(1, 2, 3)])(lambda self, x, y: None)}))
 
 
+def test_dtypes_that_are_names_alone_make_tests():
+    class TestThings(TestCase):
+        @devices.dtypes(tg.int8, tg.quint8, tg.qint32, tg.complex32)
+        def test_it(self, device, dtype):
+            pass
+
+    scope = {"TestThings": TestThings}
+    devices.instantiate_device_type_tests(TestThings, scope, only_for="cpu")
+    assert {n for n in dir(scope["TestThingsCPU"]) if n.startswith("test_")} == {f"test_it_cpu_{d}" for d in ("int8", "quint8", "qint32", "complex32")}
+    with pytest.raises(AssertionError, match="Unknown dtype"):
+        devices.dtypes("int8")
+
+
 def test_device_types():
     seen = []
 

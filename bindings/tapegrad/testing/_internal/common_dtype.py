@@ -18,7 +18,7 @@ class _dispatch_dtypes(tuple):
 
 def is_dtype(value) -> bool:
     """Whether it is a dtype, also one that is a name alone."""
-    return isinstance(value, (_tg.dtype, type(_tg.complex32)))
+    return isinstance(value, (_tg.dtype, type(_tg.quint8)))
 
 
 def _checked(dtypes):

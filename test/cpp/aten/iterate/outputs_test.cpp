@@ -5,6 +5,7 @@
 
 #include "autograd/helpers.h"
 #include "tapegrad/aten/functions.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 
@@ -68,7 +69,7 @@ TEST_CASE("a source that a target shares memory with is read from a copy, or ref
   CHECK_FALSE(must_copy_source("add", base.narrow(0, 0, 4), base.narrow(0, 4, 4)));
   CHECK(must_copy_source("add", base.view({4, 2}).select(1, 0), base.narrow(0, 1, 4)));
   CHECK(error_of([&] { must_copy_source("add", base.narrow(0, 0, 4), base.narrow(0, 1, 4)); }) ==
-        "add: the tensor to write to overlaps an operand partly: shapes [4] and [4]\n"
+        "add: unsupported operation: the tensor to write to overlaps an operand partly: shapes [4] and [4]\n"
         "take a clone() of one of them first");
 }
 
@@ -91,9 +92,19 @@ TEST_CASE("out= of other sizes gets new memory, beside which other views keep th
   write_out("stack", empty, values({7, 8}));
   CHECK(close(empty, {7, 8}));
   CHECK(close(base, {0, 1, 2, 3}));
-  CHECK(error_of([&] { write_out("stack", base, values({7, 8})); }) ==
-        "stack: out has sizes [4] but the result has [2]\nhint: give an `out` of those sizes, or an empty one");
-  CHECK(close(base, {0, 1, 2, 3}));
+  static std::string warned;
+  set_warning_handler([](const std::string& message) { warned = message; });
+  const Tensor view = base.narrow(0, 0, 4);
+  write_out("stack", base, values({7, 8}));
+  CHECK(warned ==
+        "An output with one or more elements was resized since it had shape [4], which does not match the required "
+        "output shape [2]. An empty out= is resized without a warning");
+  CHECK(close(base, {7, 8}));
+  CHECK(close(view, {0, 1, 2, 3}));
+  set_warning_handler([](const std::string&) { TG_THROW(Runtime, "as an error"); });
+  CHECK(error_of([&] { write_out("stack", base, values({1})); }) == "as an error");
+  CHECK(close(base, {7, 8}));
+  set_warning_handler([](const std::string&) {});
 }
 
 }  // namespace tapegrad
