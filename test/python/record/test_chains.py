@@ -2,7 +2,7 @@
 
 import pytest
 import tapegrad as tg
-from test_steps import replays
+from recorded import replays
 
 
 def chained(step):

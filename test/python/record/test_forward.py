@@ -8,8 +8,8 @@ import threading
 
 import pytest
 import tapegrad as tg
+from recorded import Layers, assert_same, batches, mlp, plans, replays
 from tapegrad import nn
-from test_steps import Layers, assert_same, batches, mlp, plans, replays
 
 F = nn.functional
 

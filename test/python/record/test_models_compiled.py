@@ -66,6 +66,6 @@ def test_same_losses_and_weights(kind, change):
 
 def test_most_models_are_replayed():
     """Runs last: where the models above ran in this process."""
-    if len(COUNTS) < len(models.KINDS):
+    if len(COUNTS) < 6:
         pytest.skip("only some of the models ran here")
     assert sum(n > 0 for n in COUNTS.values()) >= len(COUNTS) // 2, COUNTS

@@ -69,7 +69,7 @@ record_counts: dict = {}
 
 def test_most_rows_are_replayed():
     """Runs last: of the rows that this process has seen, nearly all were replayed."""
-    if len(record_counts) < 300:
+    if len(record_counts) < 100:
         pytest.skip("only some of the rows ran here")
     never = sorted(name for name, count in record_counts.items() if count == 0)
-    assert len(never) < 0.12 * len(record_counts), never
+    assert len(never) < 0.2 * len(record_counts), never

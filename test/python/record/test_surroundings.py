@@ -10,8 +10,8 @@ import weakref
 
 import pytest
 import tapegrad as tg
+from recorded import assert_same, batches, compare, mlp, plans, refused, replays, training, warm
 from tapegrad import nn
-from test_steps import assert_same, batches, compare, mlp, plans, refused, replays, training, warm
 
 F = nn.functional
 

@@ -1,0 +1,108 @@
+"""What the tests of recorded steps share: small networks, batches, steps, and runs that compare with eager bit by bit."""
+
+import logging
+
+import tapegrad as tg
+from tapegrad import nn
+
+F = nn.functional
+
+
+def plans(step):
+    return len(step._replays.plans())
+
+
+def replays(step):
+    return sum(n for _, _, n in step._replays.plans())
+
+
+def mlp(seed=0):
+    tg.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def batches(n=12, size=5, seed=1):
+    tg.manual_seed(seed)
+    return [(tg.randn(size, 6), tg.randint(0, 3, (size,))) for _ in range(n)]
+
+
+def training(net, optimizer, zero="optimizer", clip=None):
+    def step(x, y):
+        if zero == "optimizer":
+            optimizer.zero_grad()
+        elif zero == "module":
+            net.zero_grad()
+        elif zero == "zeros":
+            optimizer.zero_grad(set_to_none=False)
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        optimizer.step()
+        if zero == "after":
+            optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def assert_same(a, b, where):
+    for (name, p), (_, q) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
+        assert tg.equal(p, q), f"{where}: {name}"
+    for (name, p), (_, q) in zip(a.named_parameters(), b.named_parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None), f"{where}: gradient of {name}"
+        assert p.grad is None or tg.equal(p.grad, q.grad), f"{where}: gradient of {name}"
+
+
+def compare(make, data, build=training, least=4, **options):
+    """Trains two copies, one recorded; all bits equal after each step. Returns the recorded step."""
+    (a, first), (b, second) = make(), make()
+    eager, step = build(a, first, **options), tg.record(build(b, second, **options))
+    for i, (x, y) in enumerate(data):
+        tg.manual_seed(100 + i)
+        expected = eager(x, y)
+        after = tg.rand(3)
+        tg.manual_seed(100 + i)
+        step._replays.scribble()
+        got = step(x, y)
+        assert tg.equal(tg.rand(3), after), f"step {i}: the generator stands elsewhere"
+        assert tg.equal(got, expected) and got.requires_grad == expected.requires_grad, f"step {i}: {step.summary()}"
+        assert_same(a, b, f"step {i}")
+    assert replays(step) >= least, step.summary()
+    return step
+
+
+class Layers(nn.Module):
+    """Dropout, batch norm, a convolution, pooling, an embedding, attention, an LSTM: state and random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.lstm, self.drop = nn.LSTM(8, 8, batch_first=True), nn.Dropout(0.3)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, dropout=0.1)
+        self.layer, self.out = nn.LayerNorm(8), nn.Linear(8, 3)
+        self.embedding = nn.Embedding(6, 8)
+
+    def forward(self, x):
+        image = F.max_pool2d(F.relu(self.norm(self.conv(x.view(-1, 1, 2, 3).repeat(1, 1, 4, 4)))), 4)
+        series = image.flatten(2).transpose(1, 2)
+        series = F.pad(series, (0, 4)) + self.embedding(tg.arange(series.shape[1]))
+        series = self.drop(self.lstm(series)[0])
+        series = self.layer(series + self.attention(series, series, series, need_weights=False)[0])
+        return self.out(F.gelu(series).mean(1))
+
+
+def warm(f, *args, n=5):
+    for _ in range(n):
+        f(*args)
+    assert replays(f) > 0, f.summary()
+
+
+def refused(function, *args, caplog, n=6, why):
+    """Runs eagerly each time, and says why."""
+    caplog.set_level(logging.WARNING, "tapegrad.record")
+    step = tg.record(function)
+    results = [step(*args) for _ in range(n)]
+    assert replays(step) == 0 and any(why in r for r in step._reasons), step.summary()
+    assert any(why in r.message for r in caplog.records)
+    return results
