@@ -345,6 +345,27 @@ PyObject* recorder_stop(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// For Python's collector: a recorded function, what it watches and what holds the function form circles.
+template <class T>
+void dealloc_tracked(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  dealloc_boxed<T>(self);
+}
+int recorder_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const auto& o = unbox<RecorderObject>(self);
+  for (const PyRef& feed : o.feeds) Py_VISIT(feed.get());
+  if (int r = o.arguments.traverse(visit, arg)) return r;
+  return o.result.traverse(visit, arg);
+}
+int recorder_drop(PyObject* self) {
+  auto& o = unbox<RecorderObject>(self);
+  o.feeds.clear();
+  o.arguments = Tree();
+  o.result = Tree();
+  return 0;
+}
+
 PyMethodDef recorder_methods[] = {
     {"finish", recorder_finish, METH_O, "Ends the recording of a step that has returned this."},
     {"objects", recorder_objects, METH_NOARGS, "The arguments that are told apart by identity."},
@@ -395,6 +416,19 @@ PyObject* recording_reason(PyObject* self, void*) {
   return PyUnicode_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
 }
 
+int recording_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const auto& o = unbox<RecordingObject>(self);
+  if (int r = o.arguments.traverse(visit, arg)) return r;
+  return o.result.traverse(visit, arg);
+}
+int recording_drop(PyObject* self) {
+  auto& o = unbox<RecordingObject>(self);
+  o.arguments = Tree();
+  o.result = Tree();
+  return 0;
+}
+
 PyMethodDef recording_methods[] = {
     {"difference", recording_difference, METH_O, "What is not the same as in an earlier recording, or an empty text."},
     {"same_arguments", recording_same_arguments, METH_O, "Whether both have arguments of one shape."},
@@ -430,6 +464,16 @@ PyObject* watch_holds(PyObject* self, PyObject* recording) {
 }
 
 PyObject* watch_size(PyObject* self, void*) { return PyLong_FromSize_t(unbox<std::shared_ptr<Watch>>(self)->size()); }
+
+int watch_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const auto& watch = unbox<std::shared_ptr<Watch>>(self);
+  return watch && watch.use_count() == 1 ? watch->traverse(visit, arg) : 0;  // else a plan has it, too
+}
+int watch_drop(PyObject* self) {
+  unbox<std::shared_ptr<Watch>>(self) = std::make_shared<Watch>();
+  return 0;
+}
 
 PyMethodDef watch_methods[] = {
     {"changed", watch_changed, METH_NOARGS, "What has changed, or an empty text."},
@@ -635,10 +679,6 @@ int replays_drop(PyObject* self) {
   unbox<Replays>(self).plans.clear();
   return 0;
 }
-void replays_dealloc(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  dealloc_boxed<Replays>(self);
-}
 
 PyMethodDef replays_methods[] = {
     {"run", replays_run, METH_O, "Replays the call with (args, kwargs), or returns NotImplemented."},
@@ -658,22 +698,29 @@ PyGetSetDef replays_properties[] = {
 
 bool init_record(PyObject* module) {
   record::describe_line = [] { return autograd::at_site(autograd::current_site()); };
-  recorder_type = add_type(
-      module, "tapegrad._C._Recorder", sizeof(Boxed<RecorderObject>), 0,
-      {{Py_tp_new, recorder_new}, {Py_tp_dealloc, dealloc_boxed<RecorderObject>}, {Py_tp_methods, recorder_methods}});
-  recording_type =
-      add_type(module, "tapegrad._C._Recording", sizeof(Boxed<RecordingObject>), Py_TPFLAGS_DISALLOW_INSTANTIATION,
-               {{Py_tp_dealloc, dealloc_boxed<RecordingObject>},
-                {Py_tp_methods, recording_methods},
-                {Py_tp_getset, recording_properties}});
-  watch_type = add_type(module, "tapegrad._C._Watch", sizeof(Boxed<std::shared_ptr<Watch>>), 0,
+  recorder_type = add_type(module, "tapegrad._C._Recorder", sizeof(Boxed<RecorderObject>), Py_TPFLAGS_HAVE_GC,
+                           {{Py_tp_new, recorder_new},
+                            {Py_tp_dealloc, dealloc_tracked<RecorderObject>},
+                            {Py_tp_traverse, recorder_traverse},
+                            {Py_tp_clear, recorder_drop},
+                            {Py_tp_methods, recorder_methods}});
+  recording_type = add_type(module, "tapegrad._C._Recording", sizeof(Boxed<RecordingObject>),
+                            Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
+                            {{Py_tp_dealloc, dealloc_tracked<RecordingObject>},
+                             {Py_tp_traverse, recording_traverse},
+                             {Py_tp_clear, recording_drop},
+                             {Py_tp_methods, recording_methods},
+                             {Py_tp_getset, recording_properties}});
+  watch_type = add_type(module, "tapegrad._C._Watch", sizeof(Boxed<std::shared_ptr<Watch>>), Py_TPFLAGS_HAVE_GC,
                         {{Py_tp_new, watch_new},
-                         {Py_tp_dealloc, dealloc_boxed<std::shared_ptr<Watch>>},
+                         {Py_tp_dealloc, dealloc_tracked<std::shared_ptr<Watch>>},
+                         {Py_tp_traverse, watch_traverse},
+                         {Py_tp_clear, watch_drop},
                          {Py_tp_methods, watch_methods},
                          {Py_tp_getset, watch_properties}});
   replays_type = add_type(module, "tapegrad._C._Replays", sizeof(Boxed<Replays>), Py_TPFLAGS_HAVE_GC,
                           {{Py_tp_new, replays_new},
-                           {Py_tp_dealloc, replays_dealloc},
+                           {Py_tp_dealloc, dealloc_tracked<Replays>},
                            {Py_tp_traverse, replays_traverse},
                            {Py_tp_clear, replays_drop},
                            {Py_tp_methods, replays_methods},

@@ -15,6 +15,7 @@ class Watch {
  public:
   // `dicts`: tuples of a dictionary, a tuple of keys, or None for all, and whether entries may be added; `cells`,
   // `lists`, `tensors`, `types`: objects.
+  Watch() = default;  // of nothing
   Watch(PyObject* dicts, PyObject* cells, PyObject* lists, PyObject* tensors, PyObject* types);
 
   // What has changed, or "".

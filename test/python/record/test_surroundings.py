@@ -101,6 +101,22 @@ def test_memory_is_given_back():
     assert ref() is None
 
 
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_memory_of_recordings_that_wait_is_given_back(calls):
+    net = tg.compile(mlp())
+    ref = weakref.ref(net)
+    for x, y in batches(calls):
+        with tg.no_grad():
+            net(x)
+        out = net(x)
+        if calls > 1:
+            F.cross_entropy(out, y).backward()
+    assert calls > 2 or replays(net.forward) == 0
+    del net, out
+    gc.collect()
+    assert ref() is None
+
+
 def test_copies_and_pickles():
     net = mlp()
     tg.compile(net)
