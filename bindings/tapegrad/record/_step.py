@@ -63,6 +63,7 @@ class RecordedStep:
         self.name = name or getattr(function, "__qualname__", type(function).__name__)
         self._replays = _C._Replays()
         self._run = self._replays.run
+        self._lock = threading.RLock()  # of all below; never held while the function runs
         self._pending: list = []  # recordings that wait for a second one, with what they watch
         self._waiting: list = []  # forward passes whose backward pass has not come
         self._missing = 0  # of them so far
@@ -88,11 +89,11 @@ class RecordedStep:
 
     def reset(self) -> None:
         """Forgets all plans and reasons: the next calls are recorded."""
-        self._replays.clear()
-        self._pending.clear()
-        self._waiting.clear()
-        self._tries.clear()
-        self._reasons.clear()
+        with self._lock:
+            self._replays.clear()
+            for kept in (self._pending, self._waiting, self._tries, self._reasons):
+                kept.clear()
+            self._missing = self._alone = self._changes = 0
 
     def summary(self) -> str:
         """Of each plan the calls, the bytes of its temporaries, and how often it was replayed; then the reasons against others."""
@@ -101,21 +102,24 @@ class RecordedStep:
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
 
     def _eager(self, args, kwargs):
-        if self._waiting and not is_recording():
+        if is_recording() or _stance[0] != "default":
+            return self.function(*args, **kwargs)
+        if self._waiting:
             self._take()
             if (result := self._run((args, kwargs))) is not NotImplemented:
                 return result
         grad = is_grad_enabled()
         why = self._replays.reason
-        if is_recording() or _stance[0] != "default" or why in ("a mode is on", "busy") or self._tries.get(grad, 0) >= _TRIES:
+        if why in ("a mode is on", "busy") or self._tries.get(grad, 0) >= _TRIES:
             return self.function(*args, **kwargs)
         if sys.getprofile() is not None:
             result = self.function(*args, **kwargs)
             self._tell("a profiler of Python is on")
             return result
         if why.endswith("has changed"):
-            self._pending.clear()
-            self._changed(why, grad)
+            with self._lock:
+                self._pending.clear()
+                self._changed(why, grad)
         if why not in ("", "audit") and not why.endswith("has changed"):
             result = self.function(*args, **kwargs)
             self._tell(why)
@@ -123,10 +127,11 @@ class RecordedStep:
         return self._record(args, kwargs, grad, why == "audit")
 
     def _record(self, args, kwargs, grad: bool, audit: bool):
-        for entry in list(self._pending):
-            if what := entry[1].changed():
-                self._pending.remove(entry)
-                self._changed(f"{what} has changed", grad)
+        with self._lock:
+            for entry in list(self._pending):
+                if what := entry[1].changed():
+                    self._pending.remove(entry)
+                    self._changed(f"{what} has changed", grad)
         observer = Observer(self.pure)
         recorder = _C._Recorder(args, kwargs)
         split = self._split and grad
@@ -152,10 +157,11 @@ class RecordedStep:
             _thread.recording = False
             recorder.stop()
         if split:
-            if len(self._waiting) == _MOST_WAITING:
-                del self._waiting[0]
-                self._missed(grad)
-            self._waiting.append((recorder, watched, grad, audit))
+            with self._lock:
+                if len(self._waiting) == _MOST_WAITING:
+                    del self._waiting[0]
+                    self._missed(grad)
+                self._waiting.append((recorder, watched, grad, audit))
         elif not audit and recording.reason.startswith("its result needs a gradient"):
             self._split = True  # a forward pass: its backward pass is recorded when it comes
         else:
@@ -164,15 +170,16 @@ class RecordedStep:
 
     def _take(self) -> None:
         """Settles recordings whose backward pass has come."""
-        for entry in list(self._waiting):
-            recorder, *rest = entry
-            recording = recorder.take()
-            if recording is not None:
-                self._waiting.remove(entry)
-                if recording:
-                    self._settle(recording, *rest)
-                else:
-                    self._missed(rest[1])
+        with self._lock:
+            for entry in list(self._waiting):
+                recorder, *rest = entry
+                recording = recorder.take()
+                if recording is not None:
+                    self._waiting.remove(entry)
+                    if recording:
+                        self._settle(recording, *rest)
+                    else:
+                        self._missed(rest[1])
 
     def _changed(self, what: str, grad: bool) -> None:
         """Counts what was dropped because something changed; gives up where that is what recordings are for."""
@@ -191,11 +198,12 @@ class RecordedStep:
             if difference := self._replays.audit(recording):
                 self._failed(grad, f"an audit found that it does something else than before: {difference}")
             return
-        reason = recording.reason or self._compare(recording, watched)
-        if reason is None:
-            self._tries[grad] = 0
-        elif reason:
-            self._failed(grad, reason)
+        with self._lock:
+            reason = recording.reason or self._compare(recording, watched)
+            if reason is None:
+                self._tries[grad] = 0
+            elif reason:
+                self._failed(grad, reason)
 
     def _compare(self, recording, watched):
         """None: the recording has become a plan; "": it waits for another one; else why it cannot."""

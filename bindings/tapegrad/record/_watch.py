@@ -88,6 +88,15 @@ class _Refused(Exception):
     """Why the state cannot be watched."""
 
 
+def _variables(value) -> dict | None:
+    """The instance's dictionary, by no code of the program."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 class _Walk:
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -132,8 +141,8 @@ class _Walk:
         cls = type(value)
         if isinstance(value, Tensor):
             self.tensors.append(value)
-            if getattr(value, "__dict__", None) and cls.__module__.split(".")[0] != "tapegrad":
-                self.add_dict(value.__dict__, path, self.names)
+            if _variables(value) and cls.__module__.split(".")[0] != "tapegrad":
+                self.add_dict(_variables(value), path, self.names)
         elif isinstance(value, types.ModuleType):
             file = getattr(value, "__file__", None)
             if file and not _of_package(file) and not file.startswith(_INSTALLED):
@@ -185,27 +194,29 @@ class _Walk:
                 self.add(default, path)
 
     def _object(self, value, cls: type, path: str) -> None:
-        if hasattr(value, "_parameters") and hasattr(value, "_modules"):  # an nn.Module, all of it
+        # Not by hasattr: a program's own __getattr__ must not run.
+        variables = _variables(value)
+        if isinstance(value, _modules.Module):
             self.add_class(cls, path)
-            self.add_dict(value.__dict__, path)
+            self.add_dict(variables, path)
             return
         own = cls.__module__.split(".")[0]
         if own == "tapegrad":
-            if hasattr(value, "param_groups"):  # of an optimizer each replay reads the groups anew, if the function itself does not
-                self.add_dict(value.__dict__, path, ("step", "zero_grad", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
+            if variables and "param_groups" in variables:  # of an optimizer each replay reads the groups anew, if the function itself does not
+                self.add_dict(variables, path, ("step", "zero_grad", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
                 if "param_groups" in self.names:
-                    self.add(value.param_groups, path + ".param_groups")
-            elif getattr(value, "__dict__", None):
-                self.add_dict(value.__dict__, path, self.names)
+                    self.add(variables["param_groups"], path + ".param_groups")
+            elif variables:
+                self.add_dict(variables, path, self.names)
             return
-        if own == "numpy" and hasattr(value, "item") and not hasattr(value, "__setitem__"):
+        if own == "numpy" and hasattr(cls, "item") and not hasattr(cls, "__setitem__"):
             return  # one number
-        if "__dict__" not in dir(value) or isinstance(value, types.GeneratorType):
+        if variables is None:
             if any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write")) or getattr(cls, "__slots__", None):
                 raise _Refused(f"{path} is a {cls.__name__}, whose changes cannot be seen")
             return
         self.add_class(cls, path)
-        self.add_dict(value.__dict__, path, self.names)
+        self.add_dict(variables, path, self.names)
 
 
 def watch(function, observer: Observer, objects: list):
@@ -233,4 +244,6 @@ def watch(function, observer: Observer, objects: list):
         walk.run()
     except _Refused as refused:
         return str(refused)
+    except Exception as error:  # of a program's own __eq__ or __getattr__; the call itself has succeeded
+        return f"what it reads cannot be watched: {type(error).__name__}: {error}"
     return _C._Watch(walk.dicts, walk.cells, walk.lists, walk.tensors, walk.types)

@@ -430,3 +430,56 @@ print(interrupted)
 def test_interrupts_leave_it_usable():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and int(done.stdout) > 5, done.stderr
+
+
+def test_objects_that_run_code_when_they_are_looked_at():
+    from unittest.mock import MagicMock
+
+    class Nosy:
+        looked = 0
+
+        def __init__(self):
+            self.scale = 2.0
+
+        def __getattr__(self, name):
+            Nosy.looked += 1
+            raise RuntimeError(f"nobody may ask for {name}")
+
+    nosy, mock = Nosy(), MagicMock()
+    step = tg.record(lambda x: x * nosy.scale)
+    for _ in range(5):
+        assert step(tg.ones(2)).tolist() == [2.0, 2.0]
+    assert replays(step) > 0 and Nosy.looked == 0
+    nosy.scale = 3.0
+    assert step(tg.ones(2)).tolist() == [3.0, 3.0]
+    step = tg.record(lambda x: (mock.seen(1), x + 1)[1])
+    for _ in range(5):
+        assert step(tg.ones(2)).tolist() == [2.0, 2.0]
+    assert mock.seen.call_count == 5
+
+
+def test_threads_record_one_function():
+    net = mlp()
+    step = tg.record(lambda x: net(x).detach() + SHIFT[0])
+    errors = []
+
+    def work(seed):
+        try:
+            with tg.no_grad():
+                for i, (x, _) in enumerate(batches(60, size=1 + seed, seed=seed)):
+                    if i % 7 == seed:
+                        SHIFT[0] += 0  # another object, the same value
+                    if not tg.equal(step(x), net(x) + SHIFT[0]):
+                        errors.append(seed)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+
+
+SHIFT = [1.5]
