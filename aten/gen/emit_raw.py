@@ -44,13 +44,9 @@ def target_lines(op: Op, target: str, dtype: str) -> list[str]:
     return lines
 
 
-def _scalar(arg) -> str:
-    return arg.name if arg.type == "Scalar" else f"Scalar({arg.name})"
-
-
-def _parameters(op: Op, skip: int = 0) -> str:
-    scalars = [_scalar(a) for a in op.args[skip:] if not a.is_tensor]
-    return f"  const std::array<Scalar, {len(scalars)}> scalars{{{', '.join(scalars)}}};"
+def _scalars(args) -> str:
+    values = [a.name if a.type == "Scalar" else f"Scalar({a.name})" for a in args]
+    return f"  const std::array<Scalar, {len(values)}> scalars{{{', '.join(values)}}};"
 
 
 def _pointwise(op: Op) -> list[str]:
@@ -64,7 +60,7 @@ def _pointwise(op: Op) -> list[str]:
     ]
 
     def body(tail: str, values: list[str]) -> list[str]:
-        return [*check_lines(op), f"  const Tensor* const inputs[] = {{{', '.join(values)}}};", _parameters(op),
+        return [*check_lines(op), f"  const Tensor* const inputs[] = {{{', '.join(values)}}};", _scalars(a for a in op.args if not a.is_tensor),
                 f"  return pointwise::run(k_{op.name}, inputs, scalars{tail});", "}"]
 
     lines += [f"Tensor {op.name}({params(op.args)}) {{", *body("", inputs)]
@@ -93,8 +89,7 @@ def _reduce(op: Op) -> list[str]:
         prepare += [f"  const int64_t dim_value = {value};",
                     f"  const OptionalInts dims = {given} ? OptionalInts(IntSpan(&dim_value, 1)) : OptionalInts();"]
         dim = "dims"
-    scalars = [_scalar(a) for a in op.args[1:] if a.name not in ("dim", "keepdim", "dtype")]
-    prepare.append(f"  const std::array<Scalar, {len(scalars)}> scalars{{{', '.join(scalars)}}};")
+    prepare.append(_scalars(a for a in op.args[1:] if a.name not in ("dim", "keepdim", "dtype")))
     keepdim = "keepdim" if "keepdim" in by_name else "false"
     dtype = "dtype" if "dtype" in by_name else "std::nullopt"
     call = f"reduce::run(k_{op.name}, {op.args[0].name}, {dim}, {keepdim}, {dtype}, scalars"
@@ -158,16 +153,12 @@ def _prepared(op: Op, rename=None) -> tuple[list[str], list[str]]:
 def _call(op: Op, device: str, values: list[str], outs: list[str], numel: str) -> list[str]:
     lines = []
     if op.is_random:
-        lines.append(f"  const PhiloxState state = record::draw({_generator(op, device)}, static_cast<uint64_t>({numel}));")
+        given = next((a.name for a in op.args if a.type == "Generator?"), "nullptr")
+        lines.append(f"  const PhiloxState state = record::draw(generator_or_default({given}, {device}), static_cast<uint64_t>({numel}));")
         values = [*values, "state"]
     result = "return " if op.get("dynamic") else ""
     lines.append(f"  {result}record::KernelCall<{kernel_type(op)}>::run(entries::{op.name}, {device}, {len(outs)}, {', '.join(values + outs)});")
     return lines
-
-
-def _generator(op: Op, device: str) -> str:
-    generators = [a.name for a in op.args if a.type == "Generator?"]
-    return f"generator_or_default({generators[0] if generators else 'nullptr'}, {device})"
 
 
 def _kernel_inplace_only(op: Op) -> list[str]:
