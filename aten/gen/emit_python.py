@@ -104,7 +104,7 @@ def _flagged(op: Op, by_name, values: list[str], place: dict[str, int]) -> list[
     for name, target in ((name, by_name[other]) for name, other in op.get("flag", {}).items()):
         call = f"tapegrad::{target.name}({', '.join(values[place[a.name]] for a in target.args)})"
         if op.has_out:
-            lines.append(f'  TG_CHECK(!a.has({place["out"]}) || !a.boolean({place[name]}, false), Runtime, "{op.shown}: out does not go with {name}");')
+            lines.append(f'  TG_CHECK(!a.has({place["out"]}) || (static_cast<void>(a.tensor({place["out"]})), !a.boolean({place[name]}, false)), Runtime, "{op.shown}: out does not go with {name}");')
         lines.append(f"  if (a.boolean({place[name]}, false)) return {_wrapped(target, call)};")
     return lines
 

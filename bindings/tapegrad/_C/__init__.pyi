@@ -259,6 +259,7 @@ class Tensor(TensorMethods):
     def storage_offset(self) -> _int: """The position of the first element in the storage, in elements."""
     def data_ptr(self) -> _int: """The address of the first element."""
     def storage(self) -> TypedStorage: """The elements that this tensor looks into, in the order of memory."""
+    def storage_type(self) -> type[TypedStorage]: """The class of its storage: FloatStorage of float32."""
     def untyped_storage(self) -> UntypedStorage: """The bytes that this tensor looks into."""
     def dim_order(self) -> tuple[_int, ...]: """The dimensions from the slowest to the fastest."""
     def get_device(self) -> _int: """The index of a CUDA device; -1 on the CPU."""
