@@ -20,11 +20,16 @@ uint64_t version_of([[maybe_unused]] PyObject* dict) noexcept {
 // A type's version, valid as long as it and its bases are not changed; 0: it has none now. A look-up gives it one.
 unsigned int version_of_type(PyObject* type) {
   auto* t = reinterpret_cast<PyTypeObject*>(type);
+#if PY_VERSION_HEX >= 0x030D0000  // there is no flag any more: 0 is no version
+  if (t->tp_version_tag == 0) PyUnstable_Type_AssignVersionTag(t);
+  return t->tp_version_tag;
+#else
   if (!(t->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) {
     static PyObject* any = PyUnicode_InternFromString("__init__");
     _PyType_Lookup(t, any);
   }
   return t->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? t->tp_version_tag : 0;
+#endif
 }
 
 PyObject* lookup(PyObject* dict, PyObject* key) {

@@ -60,7 +60,7 @@ class Observer:
         owner = getattr(function, "__self__", None)
         module = getattr(function, "__module__", None) or ""
         name = getattr(function, "__qualname__", repr(function))
-        if owner is sys and name in ("setprofile", "getprofile", "_getframe", "exc_info", "getrecursionlimit"):
+        if owner is sys and name in ("setprofile", "getprofile", "_getframe", "exc_info", "exception", "getrecursionlimit"):
             return
         if isinstance(owner, types.ModuleType):
             module = owner.__name__
