@@ -1,4 +1,5 @@
-// Who is told of each storage that a thread allocates while it records (kModeRecord). Set once, while the library is loaded.
+// Who is told of each storage that a thread allocates while it records (kModeRecord). Set once, while the library is
+// loaded.
 #pragma once
 
 #include "tapegrad/c10/tensor/storage.h"
