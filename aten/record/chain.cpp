@@ -138,12 +138,14 @@ void Chain::run() {
   const int64_t pieces = (numel + piece - 1) / piece;
   // A few shares per thread, so that one which is late delays little.
   const auto shares = std::clamp<int64_t>(get_num_threads() == 1 ? 1 : int64_t{4} * get_num_threads(), 1, pieces);
-  if (static_cast<int64_t>(workers.size()) < shares) {
-    workers.resize(static_cast<size_t>(shares));
+  if (static_cast<int64_t>(workers.size()) < shares || !workers.back().memory) {
+    workers.resize(std::max(workers.size(), static_cast<size_t>(shares)));
     for (Worker& w : workers) {
-      if (!w.iterators.empty()) continue;
-      w.memory.reset(new char[static_cast<size_t>(num_buffers) * buffer_bytes + 64]);
-      for (const Call& call : calls) w.iterators.push_back(*call.pointwise);
+      if (w.memory) continue;
+      Worker made;  // whole, or not at all where there is no memory
+      for (const Call& call : calls) made.iterators.push_back(*call.pointwise);
+      made.memory.reset(new char[static_cast<size_t>(num_buffers) * buffer_bytes + 64]);
+      w = std::move(made);
     }
   }
   parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {

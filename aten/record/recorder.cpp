@@ -363,7 +363,14 @@ void refuse(std::string reason) {
   if (active()) Access::refuse(std::move(reason));
 }
 
-Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>()) { start(feeds); }
+Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>()) {
+  try {
+    start(feeds);
+  } catch (...) {  // no destructor runs
+    stop();
+    throw;
+  }
+}
 
 void Recorder::start(TensorSpan feeds) {
   TG_CHECK(current == nullptr, Runtime, "record: this thread is recording already");

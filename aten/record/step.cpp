@@ -80,7 +80,7 @@ void Step::plan() {
       for (size_t k = 0; k < r.first_outputs; ++k)
         if (r.outputs[k].slot == static_cast<int>(i)) first = 0;  // made by the host, and a result of the first part
     if (read_later.contains(static_cast<int>(i)) && slot.first < static_cast<int>(r.first_calls) &&
-        slot.kind != Slot::Kind::Temporary && !slot.written_second)
+        slot.kind != Slot::Kind::Temporary)
       read_second_.push_back(static_cast<int>(i));
     switch (slot.kind) {
       case Slot::Kind::Weight:
@@ -297,10 +297,12 @@ struct Ending {
 };
 }  // namespace
 
-uint32_t Step::version(int i) const noexcept {
+Step::Seen Step::seen(int i) const noexcept {
   const Slot& slot = recording_->slots[static_cast<size_t>(i)];
-  if (slot.kind == Slot::Kind::Feed) return held_[static_cast<size_t>(slot.feed)].version();
-  return slot.real ? slot.real->version().version.load(std::memory_order_relaxed) : 0;
+  const bool fed = slot.kind == Slot::Kind::Feed;
+  StorageImpl& storage = fed ? *held_[static_cast<size_t>(slot.feed)].impl()->storage() : *slot.real;
+  const uint32_t version = fed ? held_[static_cast<size_t>(slot.feed)].version() : storage.version().version.load();
+  return {slot.written_second ? 0 : version, storage.data(), storage.nbytes()};
 }
 
 std::vector<Tensor> Step::replay(TensorSpan feeds) {
@@ -311,8 +313,8 @@ std::vector<Tensor> Step::replay(TensorSpan feeds) {
   std::vector<Tensor> made = results(feeds, 0, 0, r.two_parts ? r.first_outputs : r.outputs.size());
   if (r.two_parts) {
     held_.assign(feeds.begin(), feeds.end());
-    versions_.clear();
-    for (int i : read_second_) versions_.push_back(version(i));
+    seen_.clear();
+    for (int i : read_second_) seen_.push_back(seen(i));
     ending.wanted = false;
   }
   return made;
@@ -320,11 +322,13 @@ std::vector<Tensor> Step::replay(TensorSpan feeds) {
 
 std::vector<Tensor> Step::replay_second(TensorSpan gradients, bool again) {
   Recording& r = *recording_;
-  for (size_t k = 0; k < read_second_.size(); ++k)
-    TG_CHECK(version(read_second_[k]) == versions_[k], Runtime,
+  for (size_t k = 0; k < read_second_.size(); ++k) {
+    const Seen now = seen(read_second_[k]);
+    TG_CHECK(now == seen_[k], Runtime,
              "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
-             "that a recorded forward pass used is at version {}; expected version {} instead",
-             version(read_second_[k]), versions_[k]);
+             "that a recorded forward pass used is at version {}; expected version {} instead{}",
+             now.version, seen_[k].version, now.data == seen_[k].data ? "" : ", and its memory was exchanged");
+  }
   auto* arena = static_cast<char*>(arena_->data());
   if (!copy_.empty())
     std::memcpy(arena, copy_.data(), copy_.size());

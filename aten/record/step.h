@@ -45,7 +45,14 @@ class TG_API Step {
   void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
   PhiloxState drawn(const Draw& draw);
-  uint32_t version(int slot) const noexcept;
+  // What must be the same in both parts of a slot that is not the plan's.
+  struct Seen {
+    uint32_t version;
+    const void* data;
+    size_t nbytes;
+    bool operator==(const Seen&) const = default;
+  };
+  Seen seen(int slot) const noexcept;
   Tensor over_feed(const Tensor& view, const Tensor& feed, int index) const;
   Tensor over_real(const Tensor& view, const Slot& slot) const;
 
@@ -54,7 +61,7 @@ class TG_API Step {
   size_t planned_ = 0;
   std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
   std::vector<Tensor> held_;                                   // the arguments, between the parts
-  std::vector<uint32_t> versions_;                             // of read_second_, between the parts
+  std::vector<Seen> seen_;                                     // of read_second_, between the parts
   std::vector<std::array<PhiloxState, 2>> bases_;              // of each generator: where it stood when a part began
   int part_ = 0;
   std::vector<char> copy_;  // of the temporaries, where the second part runs again

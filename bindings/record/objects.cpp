@@ -292,11 +292,7 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
       continue;
     }
     Tensor made = t.detach();
-    autograd::AutogradMeta& meta = autograd::ensure_meta(made);
-    meta.grad_fn = node;
-    meta.output = static_cast<uint32_t>(node->outputs.size());
-    node->outputs.emplace_back(made);
-    made.impl()->set_needs_grad(true);
+    autograd::set_history(made, intrusive_ptr<autograd::Node>(node));
     outer.push_back(own(wrap(std::move(made))));
   }
   return o.result.build(outer, known).release();
@@ -547,11 +543,7 @@ PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::v
     if (out.needs_grad && !out.same.defined()) {
       intrusive_ptr<autograd::Node> node = second;
       if (!node) node = make_intrusive<RecordedBackward>();
-      autograd::AutogradMeta& meta = autograd::ensure_meta(t);
-      meta.output = static_cast<uint32_t>(node->outputs.size());
-      node->outputs.emplace_back(t);
-      meta.grad_fn = std::move(node);
-      t.impl()->set_needs_grad(true);
+      autograd::set_history(t, std::move(node));
     }
     wrapped.push_back(own(wrap(std::move(t))));
   }
@@ -567,19 +559,16 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     return miss(replays, "a mode is on");
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
-  std::string why;
   for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
     const std::shared_ptr<Plan> plan = *at;
     if (!fits(*plan, args, objects, feeds)) continue;
+    // Comparing may run code of the program, and so change the list: `at` is not used behind it.
     std::string what = plan->step.changed() ? "a tensor that it uses" : plan->watch->changed();
     if (!what.empty()) {
-      replays.plans.erase(at);
+      replays.plans.remove(plan);
       return miss(replays, what + " has changed");
     }
-    if (const char* refusal = plan->step.refuses()) {
-      if (why.empty()) why = refusal;
-      continue;
-    }
+    if (const char* refusal = plan->step.refuses()) return miss(replays, refusal);
     if (has_hooks(*plan)) return miss(replays, "a parameter has a hook");
     if (plan->replays + 2 >= plan->next_audit) {
       plan->next_audit *= 2;
@@ -587,10 +576,13 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     }
     if (!plan->step.claim()) return miss(replays, "busy");
     ++replays.count;
-    replays.plans.splice(replays.plans.begin(), replays.plans, at);
+    if (replays.plans.front() != plan) {
+      replays.plans.remove(plan);
+      replays.plans.push_front(plan);
+    }
     return replay(*plan, objects, feeds);
   }
-  return miss(replays, std::move(why));
+  return miss(replays, "");
   TG_PY_CATCH
 }
 

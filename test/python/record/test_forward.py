@@ -164,6 +164,22 @@ def test_tensors_written_between_the_passes():
     assert_same(a, b, "after the errors")
 
 
+@pytest.mark.parametrize("what", ["argument", "weight"])
+def test_memory_is_exchanged_between_the_passes(what):
+    w = tg.ones(64, 64, requires_grad=True)
+    step = tg.record(lambda x: (w * w * x).tanh() * x)
+    for _ in range(5):
+        step(tg.ones(64, 64)).sum().backward()
+    assert replays(step) > 0
+    x = tg.ones(64, 64)
+    out = step(x)
+    storage = (x if what == "argument" else w.detach()).untyped_storage()
+    storage.resize_(1 << 22)
+    storage.resize_(4)
+    with pytest.raises(RuntimeError, match="its memory was exchanged"):
+        out.sum().backward()
+
+
 def test_results_written_between_the_passes():
     w = tg.full((3,), 0.5, requires_grad=True)
     step = tg.record(lambda x: (w * x).tanh())
