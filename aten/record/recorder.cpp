@@ -191,18 +191,11 @@ void Access::keep_argument(Call& call, const dispatch::Argument& from, size_t i,
   using Type = dispatch::ArgumentType;
   Value& value = call.values[i];
   dispatch::Argument& to = call.arguments[i];
-  auto ints = [&](IntSpan given) -> IntsValue& {
-    auto& v = value.emplace<IntsValue>();
-    v.values = given;
+  // Values with a span over them, and an optional one where there is one.
+  auto own = [&]<class V>(V made) -> V& {
+    V& v = value.emplace<V>(std::move(made));
     v.span = v.values;
-    v.optional = v.span;
-    return v;
-  };
-  auto text = [&](std::string_view given) -> TextValue& {
-    auto& v = value.emplace<TextValue>();
-    v.values = given;
-    v.span = v.values;
-    v.optional = v.span;
+    if constexpr (requires { v.optional; }) v.optional = v.span;
     return v;
   };
   switch (from.type()) {
@@ -218,28 +211,25 @@ void Access::keep_argument(Call& call, const dispatch::Argument& from, size_t i,
       return;
     }
     case Type::Ints:
-      to = dispatch::Argument(ints(from.as<IntSpan>()).span);
+      to = dispatch::Argument(own(IntsValue{DimVector(from.as<IntSpan>()), {}, {}}).span);
       return;
     case Type::OptionalInts:
       if (const auto& given = from.as<OptionalInts>())
-        to = dispatch::Argument(ints(*given).optional);
+        to = dispatch::Argument(own(IntsValue{DimVector(*given), {}, {}}).optional);
       else
         to = dispatch::Argument(value.emplace<IntsValue>().optional);
       return;
     case Type::Floats: {
-      auto& v = value.emplace<FloatsValue>();
       const auto given = from.as<std::span<const double>>();
-      v.values.assign(given.begin(), given.end());
-      v.span = v.values;
-      to = dispatch::Argument(v.span);
+      to = dispatch::Argument(own(FloatsValue{{given.begin(), given.end()}, {}}).span);
       return;
     }
     case Type::String:
-      to = dispatch::Argument(text(from.as<std::string_view>()).span);
+      to = dispatch::Argument(own(TextValue{std::string(from.as<std::string_view>()), {}, {}}).span);
       return;
     case Type::OptionalString:
       if (const auto& given = from.as<std::optional<std::string_view>>())
-        to = dispatch::Argument(text(*given).optional);
+        to = dispatch::Argument(own(TextValue{std::string(*given), {}, {}}).optional);
       else
         to = dispatch::Argument(value.emplace<TextValue>().optional);
       return;

@@ -395,7 +395,7 @@ PyObject* recording_difference(PyObject* self, PyObject* other) {
   TG_PY_TRY
   RecordingObject &now = recording_of(self), &earlier = recording_of(other);
   const std::string what = difference_of(now, *earlier.recording, earlier);
-  return PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size()));
+  return rows::to_python(what);
   TG_PY_CATCH
 }
 
@@ -409,7 +409,7 @@ PyObject* recording_same_arguments(PyObject* self, PyObject* other) {
 
 PyObject* recording_reason(PyObject* self, void*) {
   const std::string& reason = unbox<RecordingObject>(self).reason;
-  return PyUnicode_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
+  return rows::to_python(reason);
 }
 
 int recording_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -447,7 +447,7 @@ PyObject* watch_new(PyTypeObject* type, PyObject* args, PyObject*) {
 PyObject* watch_changed(PyObject* self, PyObject*) {
   TG_PY_TRY
   const std::string what = unbox<std::shared_ptr<Watch>>(self)->changed();
-  return PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size()));
+  return rows::to_python(what);
   TG_PY_CATCH
 }
 
@@ -611,7 +611,7 @@ PyObject* replays_audit(PyObject* self, PyObject* object) {
       continue;
     std::string what = now.reason.empty() ? difference_of(now, plan->step.recording(), *plan) : now.reason;
     if (!what.empty()) replays.plans.erase(at);
-    return PyUnicode_FromStringAndSize(what.data(), static_cast<Py_ssize_t>(what.size()));
+    return rows::to_python(what);
   }
   return PyUnicode_FromString("");
   TG_PY_CATCH
@@ -649,7 +649,7 @@ PyObject* replays_plans(PyObject* self, PyObject*) {
 
 PyObject* replays_reason(PyObject* self, void*) {
   const std::string& reason = unbox<Replays>(self).reason;
-  return PyUnicode_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
+  return rows::to_python(reason);
 }
 
 PyObject* replays_count(PyObject* self, void*) { return PyLong_FromLongLong(unbox<Replays>(self).count); }
