@@ -22,6 +22,7 @@ bool init_interpreter_hooks();
 void init_device_hooks();
 // Recorded steps (record/objects.cpp).
 bool init_record(PyObject* module);
+bool init_program(PyObject* module);
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
 // Of the profiler's stacks: the call sites from the innermost, and a site's function.

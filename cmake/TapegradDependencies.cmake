@@ -39,6 +39,7 @@ set(TG_ASKED_PYTHON "${libraries_python}" CACHE INTERNAL "interpreter of the ans
 
 find_package(Threads REQUIRED)
 find_package(fmt 9 REQUIRED)
+find_package(nlohmann_json 3.9 REQUIRED)
 find_package(ZLIB 1.2 REQUIRED)
 find_package(SLEEF 3.5 REQUIRED)
 find_package(OpenBLAS 0.3.34 REQUIRED MODULE)

@@ -4,10 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
@@ -96,138 +98,48 @@ class File {
   int fd_;
 };
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\')
-      (out += '\\') += c;
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    else
-      out += c;
-  }
-  return out += '"';
+using Json = nlohmann::json;
+
+[[noreturn]] void damaged(const std::string& path, std::string_view what) {
+  TG_THROW(Runtime, "load: {}: the header is damaged: {}", path, what);
 }
 
-// As much of JSON as headers hold: objects, texts, lists of numbers that are not negative.
-class Header {
- public:
-  Header(std::string_view text, const std::string& path) : text_(text), path_(path) {}
-
-  [[noreturn]] void fail(const char* what) const {
-    TG_THROW(Runtime, "load: {}: the header is damaged at byte {}: {}", path_, at_, what);
-  }
-  bool take(char c) {
-    space();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
+// An object without two equal keys, in which nothing lies deeper than in any header.
+Json parsed(const std::string& text, const std::string& path) {
+  std::vector<std::set<std::string>> keys;
+  const auto event = [&](int depth, Json::parse_event_t kind, Json& value) {
+    if (depth > 8) damaged(path, "it is nested too deeply");
+    if (kind == Json::parse_event_t::object_start) keys.emplace_back();
+    if (kind == Json::parse_event_t::object_end) keys.pop_back();
+    if (kind == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      damaged(path, "a name is there twice");
     return true;
+  };
+  Json header;
+  try {
+    header = Json::parse(text, event);
+  } catch (const Json::exception& error) {
+    damaged(path, error.what());
   }
-  void need(char c) {
-    if (!take(c)) fail("another character was expected");
-  }
-  void end() {
-    space();
-    if (at_ != text_.size()) fail("it goes on after its end");
-  }
-  std::string text() {
-    need('"');
-    std::string out;
-    while (true) {
-      const unsigned char c = static_cast<unsigned char>(next());
-      if (c == '"') return out;
-      if (c < 0x20) fail("a text with a control character");
-      c == '\\' ? escape(out) : out.push_back(static_cast<char>(c));
-    }
-  }
-  uint64_t number() {
-    space();
-    uint64_t value = 0;
-    const size_t first = at_;
-    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
-      if (value > (std::numeric_limits<int64_t>::max() - 9) / 10) fail("a number is too large");
-      value = value * 10 + static_cast<uint64_t>(text_[at_] - '0');
-    }
-    if (at_ == first) fail("a number was expected");
-    return value;
-  }
-  std::vector<uint64_t> numbers() {
-    std::vector<uint64_t> all;
-    need('[');
-    if (take(']')) return all;
-    do all.push_back(number());
-    while (take(','));
-    need(']');
-    return all;
-  }
-  template <class F>  // f(key), which reads the value
-  void object(F&& f) {
-    need('{');
-    if (take('}')) return;
-    do {
-      const std::string key = text();
-      need(':');
-      f(key);
-    } while (take(','));
-    need('}');
-  }
+  if (!header.is_object()) damaged(path, "it is no object");
+  return header;
+}
 
- private:
-  void space() {
-    while (at_ < text_.size() && std::strchr(" \t\r\n", text_[at_]) != nullptr && text_[at_] != '\0') ++at_;
+std::vector<uint64_t> numbers(const Json& list, const std::string& path) {
+  if (!list.is_array()) damaged(path, "a list was expected");
+  std::vector<uint64_t> all;
+  for (const Json& n : list) {
+    if (!n.is_number_unsigned() || n.get<uint64_t>() > std::numeric_limits<int64_t>::max())
+      damaged(path, "a number is negative, broken or too large");
+    all.push_back(n.get<uint64_t>());
   }
-  char next() {
-    if (at_ >= text_.size()) fail("it ends too early");
-    return text_[at_++];
-  }
-  unsigned unit() {
-    unsigned value = 0;
-    for (int i = 0; i < 4; ++i) {
-      const char c = next();
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
-      if (digit < 0) fail("a wrong escape");
-      value = value * 16 + static_cast<unsigned>(digit);
-    }
-    return value;
-  }
-  void escape(std::string& out) {
-    static constexpr std::string_view kNames = "\"\\/bfnrt", kValues = "\"\\/\b\f\n\r\t";
-    const char c = next();
-    if (c != 'u') {
-      const size_t i = kNames.find(c);
-      if (i == kNames.npos) fail("a wrong escape");
-      out.push_back(kValues[i]);
-      return;
-    }
-    uint32_t code = unit();
-    if (code >= 0xD800 && code < 0xDC00) {  // the first half of a pair
-      if (next() != '\\' || next() != 'u') fail("a wrong escape");
-      const uint32_t low = unit();
-      if (low < 0xDC00 || low > 0xDFFF) fail("a wrong escape");
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    } else if (code >= 0xDC00 && code < 0xE000) {
-      fail("a wrong escape");
-    }
-    const auto put = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
-    if (code < 0x80) {
-      put(code);
-    } else if (code < 0x800) {
-      put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
-    } else if (code < 0x10000) {
-      put(0xE0 | code >> 12), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
-    } else {
-      put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F)), put(0x80 | (code >> 6 & 0x3F)),
-          put(0x80 | (code & 0x3F));
-    }
-  }
+  return all;
+}
 
-  std::string_view text_;
-  const std::string& path_;
-  size_t at_ = 0;
-};
+const std::string& text_of(const Json& value, const std::string& path) {
+  if (!value.is_string()) damaged(path, "a text was expected");
+  return value.get_ref<const std::string&>();
+}
 
 struct Entry {
   std::string name;
@@ -237,28 +149,21 @@ struct Entry {
 };
 
 // One tensor's dtype, shape and place, checked against each other and against the room for data.
-Entry read_entry(Header& header, const std::string& name, uint64_t room, const std::string& path) {
+Entry read_entry(const Json& fields, const std::string& name, uint64_t room, const std::string& path) {
+  if (!fields.is_object()) damaged(path, "an object was expected");
+  TG_CHECK(
+      fields.size() == 3 && fields.contains("dtype") && fields.contains("shape") && fields.contains("data_offsets"),
+      Runtime, "load: {}: '{}' lacks its dtype, shape or place, or has more", path, name);
   Entry entry;
   entry.name = name;
-  bool dtype = false, shape = false, place = false;
-  header.object([&](const std::string& key) {
-    if (key == "dtype") {
-      const std::string given = header.text();
-      for (const Code& code : kCodes)
-        if (given == code.text) entry.dtype = code.dtype, dtype = true;
-      TG_CHECK(dtype, Runtime, "load: {}: the dtype of '{}' is not known: {}", path, name, given);
-    } else if (key == "shape") {
-      for (const uint64_t n : header.numbers()) entry.sizes.push_back(static_cast<int64_t>(n));
-      shape = true;
-    } else if (key == "data_offsets") {
-      const std::vector<uint64_t> ends = header.numbers();
-      if (ends.size() != 2) header.fail("data_offsets are two numbers");
-      entry.first = ends[0], entry.last = ends[1], place = true;
-    } else {
-      header.fail("an entry that is not known");
-    }
-  });
-  TG_CHECK(dtype && shape && place, Runtime, "load: {}: '{}' lacks its dtype, shape or place", path, name);
+  const std::string& given = text_of(fields["dtype"], path);
+  const auto* code = std::find_if(std::begin(kCodes), std::end(kCodes), [&](const Code& c) { return given == c.text; });
+  TG_CHECK(code != std::end(kCodes), Runtime, "load: {}: the dtype of '{}' is not known: {}", path, name, given);
+  entry.dtype = code->dtype;
+  for (const uint64_t n : numbers(fields["shape"], path)) entry.sizes.push_back(static_cast<int64_t>(n));
+  const std::vector<uint64_t> ends = numbers(fields["data_offsets"], path);
+  if (ends.size() != 2) damaged(path, "data_offsets are two numbers");
+  entry.first = ends[0], entry.last = ends[1];
   uint64_t bytes = element_size(entry.dtype);
   for (const int64_t n : entry.sizes)
     TG_CHECK(!__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes), Runtime, "load: {}: '{}' is too large",
@@ -270,8 +175,24 @@ Entry read_entry(Header& header, const std::string& name, uint64_t room, const s
 
 }  // namespace
 
-void save_tensors(const NamedTensors& tensors, const std::string& path) {
+void save_tensors(const NamedTensors& tensors, const std::string& path, const Metadata& metadata) {
+  auto quoted = [](const std::string& text) {
+    try {
+      return Json(text).dump();
+    } catch (const Json::exception&) {
+      TG_THROW(Value, "save: a name is no text in UTF-8");
+    }
+  };
   std::string header = "{";
+  if (!metadata.empty()) {
+    header += "\"__metadata__\":";
+    char separator = '{';
+    for (const auto& [key, text] : metadata) {
+      header += fmt::format("{}{}:{}", separator, quoted(key), quoted(text));
+      separator = ',';
+    }
+    header += '}';
+  }
   std::set<std::string_view> names;
   std::vector<Tensor> contents;
   uint64_t at = 0;
@@ -288,7 +209,7 @@ void save_tensors(const NamedTensors& tensors, const std::string& path) {
     std::string shape;
     for (const int64_t size : tensor.sizes()) shape += (shape.empty() ? "" : ",") + std::to_string(size);
     header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                          names.size() == 1 ? "" : ",", quoted(name), code, shape, at, at + n);
+                          header.size() == 1 ? "" : ",", quoted(name), code, shape, at, at + n);
     at += n;
   }
   header += "}";
@@ -309,7 +230,7 @@ void save_tensors(const NamedTensors& tensors, const std::string& path) {
   }
 }
 
-NamedTensors load_tensors(const std::string& path) {
+TensorFile load_file(const std::string& path) {
   const File file(path, O_RDONLY | O_CLOEXEC, "load");
   const uint64_t size = file.size();
   uint64_t length = 0;
@@ -321,24 +242,26 @@ NamedTensors load_tensors(const std::string& path) {
   file.read_at(sizeof(length), text.data(), length);
   const uint64_t start = sizeof(length) + length;
   std::vector<Entry> entries;
-  std::set<std::string> names;
-  Header header(text, path);
-  header.object([&](const std::string& name) {
-    if (!names.insert(name).second) header.fail("a name is there twice");
-    if (name == "__metadata__")
-      header.object([&](const std::string&) { header.text(); });
-    else
-      entries.push_back(read_entry(header, name, size - start, path));
-  });
-  header.end();
-  NamedTensors tensors;
+  TensorFile loaded;
+  const Json header = parsed(text, path);
+  for (const auto& [name, fields] : header.items()) {
+    if (name != "__metadata__") {
+      entries.push_back(read_entry(fields, name, size - start, path));
+      continue;
+    }
+    if (!fields.is_object()) damaged(path, "an object was expected");
+    for (const auto& [key, value] : fields.items()) loaded.metadata[key] = text_of(value, path);
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.first < b.first; });
   for (const Entry& entry : entries) {
     Tensor tensor = empty_tensor(entry.sizes, entry.dtype);
     file.read_at(start + entry.first, tensor.data_ptr(), entry.last - entry.first);
-    tensors.emplace_back(entry.name, std::move(tensor));
+    loaded.tensors.emplace_back(entry.name, std::move(tensor));
   }
-  return tensors;
+  return loaded;
 }
+
+NamedTensors load_tensors(const std::string& path) { return load_file(path).tensors; }
 
 void save(const Module& module, const std::string& path) { save_tensors(module.state_dict(), path); }
 

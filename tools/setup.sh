@@ -11,6 +11,7 @@ missing_packages() {
   cxx=$(find_cxx) || echo g++
   has_header() { printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${cxx:-false}" -x c++ -E - > /dev/null 2>&1; }
   has_header fmt/core.h || echo libfmt-dev
+  has_header nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header sleef.h || echo libsleef-dev
   has_header zlib.h || echo zlib1g-dev
   has_header gloo/config.h || echo libgloo-dev

@@ -15,64 +15,47 @@
 
 namespace tapegrad::dispatch {
 
-// The types of arguments, as rows of the op table have them (aten/gen/cpp_types.py).
-enum class ArgumentType : uint8_t {
-  Tensor,   // undefined where it is absent
-  Operand,  // a tensor or a number
-  Tensors,
-  Scalar,
-  OptionalScalar,
-  Int,
-  OptionalInt,
-  Float,
-  OptionalFloat,
-  Bool,
-  OptionalBool,
-  Ints,
-  OptionalInts,
-  Floats,
-  OptionalFloats,
-  String,
-  OptionalString,
-  DType,
-  OptionalDType,
-  OptionalDevice,
-  OptionalMemoryFormat,
-  Generator,
-  Philox,  // of kernels alone: the numbers of one random call
-};
+// The types of arguments, as rows of the op table have them (aten/gen/cpp_types.py): X(name, C++ type). A Tensor is
+// undefined where it is absent; an Operand is a tensor or a number; Philox, the numbers of one random call, is an
+// argument of kernels alone.
+#define TG_ARGUMENT_TYPES(X)                            \
+  X(Tensor, tapegrad::Tensor)                           \
+  X(Operand, tapegrad::Operand)                         \
+  X(Tensors, TensorSpan)                                \
+  X(Scalar, tapegrad::Scalar)                           \
+  X(OptionalScalar, std::optional<tapegrad::Scalar>)    \
+  X(Int, int64_t)                                       \
+  X(OptionalInt, std::optional<int64_t>)                \
+  X(Float, double)                                      \
+  X(OptionalFloat, std::optional<double>)               \
+  X(Bool, bool)                                         \
+  X(OptionalBool, std::optional<bool>)                  \
+  X(Ints, IntSpan)                                      \
+  X(OptionalInts, tapegrad::OptionalInts)               \
+  X(Floats, std::span<const double>)                    \
+  X(OptionalFloats, std::optional<std::vector<double>>) \
+  X(String, std::string_view)                           \
+  X(OptionalString, std::optional<std::string_view>)    \
+  X(DType, tapegrad::DType)                             \
+  X(OptionalDType, std::optional<tapegrad::DType>)      \
+  X(OptionalDevice, std::optional<Device>)              \
+  X(OptionalMemoryFormat, std::optional<MemoryFormat>)  \
+  X(Generator, GeneratorPtr)                            \
+  X(Philox, PhiloxState)
+
+#define TG_ARGUMENT_NAME(name, ...) name,
+enum class ArgumentType : uint8_t { TG_ARGUMENT_TYPES(TG_ARGUMENT_NAME) };
+#undef TG_ARGUMENT_NAME
 
 namespace detail {
 template <class T>
 struct TypeOf;
-#define TG_ARGUMENT_TYPE(cpp, name)                           \
+#define TG_ARGUMENT_TYPE(name, ...)                           \
   template <>                                                 \
-  struct TypeOf<cpp> {                                        \
+  struct TypeOf<__VA_ARGS__> {                                \
     static constexpr ArgumentType value = ArgumentType::name; \
   };
-TG_ARGUMENT_TYPE(tapegrad::Tensor, Tensor)
-TG_ARGUMENT_TYPE(tapegrad::Operand, Operand)
-TG_ARGUMENT_TYPE(TensorSpan, Tensors)
-TG_ARGUMENT_TYPE(tapegrad::Scalar, Scalar)
-TG_ARGUMENT_TYPE(std::optional<tapegrad::Scalar>, OptionalScalar)
-TG_ARGUMENT_TYPE(int64_t, Int)
-TG_ARGUMENT_TYPE(std::optional<int64_t>, OptionalInt)
-TG_ARGUMENT_TYPE(double, Float)
-TG_ARGUMENT_TYPE(std::optional<double>, OptionalFloat)
-TG_ARGUMENT_TYPE(bool, Bool)
-TG_ARGUMENT_TYPE(std::optional<bool>, OptionalBool)
-TG_ARGUMENT_TYPE(IntSpan, Ints)
-TG_ARGUMENT_TYPE(tapegrad::OptionalInts, OptionalInts)
-TG_ARGUMENT_TYPE(std::span<const double>, Floats)
-TG_ARGUMENT_TYPE(std::optional<std::vector<double>>, OptionalFloats)
-TG_ARGUMENT_TYPE(std::string_view, String)
-TG_ARGUMENT_TYPE(std::optional<std::string_view>, OptionalString)
-TG_ARGUMENT_TYPE(tapegrad::DType, DType)
-TG_ARGUMENT_TYPE(std::optional<tapegrad::DType>, OptionalDType)
-TG_ARGUMENT_TYPE(std::optional<Device>, OptionalDevice)
-TG_ARGUMENT_TYPE(std::optional<MemoryFormat>, OptionalMemoryFormat)
-TG_ARGUMENT_TYPE(GeneratorPtr, Generator)
-TG_ARGUMENT_TYPE(PhiloxState, Philox)
+TG_ARGUMENT_TYPES(TG_ARGUMENT_TYPE)
 #undef TG_ARGUMENT_TYPE
 }  // namespace detail
 

@@ -12,6 +12,26 @@ constinit size_t num_handlers = 0;
 
 }  // namespace
 
+extern "C" {
+// Set by the linker: where the section of TG_LIST_FUNCTION begins and ends.
+extern const Listed first_listed[] __asm__("__start_tapegrad_functions") __attribute__((visibility("hidden")));
+extern const Listed last_listed[] __asm__("__stop_tapegrad_functions") __attribute__((visibility("hidden")));
+}
+
+std::span<const Listed> all_functions() noexcept { return {first_listed, last_listed}; }
+
+const Listed* find_function(std::string_view id) noexcept {
+  for (const Listed& f : all_functions())
+    if (id == f.id) return &f;
+  return nullptr;
+}
+
+const char* id_of(const Function& function) noexcept {
+  for (const Listed& f : all_functions())
+    if (f.function == &function) return f.id;
+  return "";
+}
+
 Registration::Registration(const Handler& handler) {
   TG_ASSERT(num_handlers < kMostHandlers);
   Handler* end = handlers + num_handlers++;

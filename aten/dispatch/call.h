@@ -47,7 +47,7 @@ struct Handler {
   void (*handle)(Call& call, Results& results);
 };
 // The order of the handlers there are.
-enum Order : int { kOrderAutocast = 10, kOrderSparse = 20, kOrderProfiler = 30, kOrderBatch = 40 };
+enum Order : int { kOrderAutocast = 10, kOrderTrace = 15, kOrderSparse = 20, kOrderProfiler = 30, kOrderBatch = 40 };
 
 struct TG_API Registration {
   explicit Registration(const Handler& handler);

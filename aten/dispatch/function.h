@@ -3,6 +3,8 @@
 // each (aten/gen/emit_dispatch.py), as constant data. Any thread may read it.
 #pragma once
 
+#include <span>
+#include <string_view>
 #include <tuple>
 #include <variant>
 
@@ -71,11 +73,12 @@ struct Function {
   uint32_t bits;     // of modes and kinds: a call with one of these goes through the handlers
   Form form;
   Cast cast;
-  uint32_t dims;        // bit i: argument i is a dimension, or several
-  uint32_t sizes;       // bit i: argument i is a list of sizes
-  Invoke invoke;        // calls a function of this signature
-  AnyFunction whole;    // the function as programs call it
-  AnyFunction body;     // the same behind the handlers that come before the tape
+  uint32_t dims;                        // bit i: argument i is a dimension, or several
+  uint32_t sizes;                       // bit i: argument i is a list of sizes
+  std::span<const ArgumentType> types;  // of the arguments
+  Invoke invoke;                        // calls a function of this signature
+  AnyFunction whole;                    // the function as programs call it
+  AnyFunction body;                     // the same behind the handlers that come before the tape
   AnyFunction plain;    // the same behind the tape and all handlers; is `body` where the tape has no part in it
   AnyFunction sparse;   // what does it where a tensor is sparse, or null
   AnyFunction batched;  // what does it where a tensor is batched, or null: by the rule of the entry
@@ -91,6 +94,10 @@ void invoke(AnyFunction function, const Argument* arguments, Results& results) {
       results.set(f(arguments[I].template as<std::remove_cvref_t<P>>()...));
   }(std::index_sequence_for<P...>());
 }
+template <class... P>
+inline constexpr std::array<ArgumentType, sizeof...(P)> argument_types{
+    detail::TypeOf<std::remove_cvref_t<P>>::value...};
+
 // The steps of one function: all have its signature, so the compiler checks that what stands in for it can.
 template <class R, class... P>
 Function function(const OperatorEntry& entry, const char* name, uint32_t bits, Form form, Cast cast, uint32_t dims,
@@ -98,8 +105,22 @@ Function function(const OperatorEntry& entry, const char* name, uint32_t bits, F
                   std::type_identity_t<R (*)(P...)> sparse = nullptr,
                   std::type_identity_t<R (*)(P...)> batched = nullptr) {
   auto any = [](R (*f)(P...)) { return reinterpret_cast<AnyFunction>(f); };
-  return {&entry,           name,       bits,      form,       cast,        dims,        sizes,
+  return {&entry,           name,       bits,      form,       cast,        dims,        sizes, argument_types<P...>,
           &invoke<R, P...>, any(whole), any(body), any(plain), any(sparse), any(batched)};
 }
 
+// A function under its name in C++, which no other one has (`sum_dim`, `add_out`).
+struct Listed {
+  const char* id;
+  const Function* function;
+};
+// All there are, in no order; and one by its name, or null. O(n) of about 2,500.
+TG_API std::span<const Listed> all_functions() noexcept;
+TG_API const Listed* find_function(std::string_view id) noexcept;
+TG_API const char* id_of(const Function& function) noexcept;
+
 }  // namespace tapegrad::dispatch
+
+// Puts a function on the list, which is a section of the library: nothing runs when it is loaded.
+#define TG_LIST_FUNCTION(f) \
+  [[gnu::used, gnu::retain, gnu::section("tapegrad_functions")]] const dispatch::Listed listed_##f{#f, &f};

@@ -39,7 +39,7 @@ class Function:
     @property
     def bits(self) -> list[str]:
         """Likewise of the public one."""
-        found = ["kModeProfile"]
+        found = ["kModeProfile", "kModeTrace"]
         if self.cast != "None":
             found.append("kModeAutocast")
         if self.is_sparse:
@@ -107,7 +107,8 @@ def emit_table(f: Function, bodies: set[str]) -> str:
     dims = _mask(op, lambda a: a.name in emit_batch.DIMS and a.type.startswith("int"))
     sizes = _mask(op, lambda a: a.name in emit_batch.SIZES and a.type == "int[]")
     return (f"const dispatch::Function {f.name} = dispatch::function<{join_params(f.result, *f.types)}>(entries::{op.name}, \"{shown}\", "
-            f"{' | '.join(f.bits)}, dispatch::Form::{f.form}, dispatch::Cast::{f.cast}, {dims}, {sizes}, {', '.join(steps)});")
+            f"{' | '.join(f.bits)}, dispatch::Form::{f.form}, dispatch::Cast::{f.cast}, {dims}, {sizes}, {', '.join(steps)}); "
+            f"TG_LIST_FUNCTION({f.name})")
 
 
 def emit_raw_function(f: Function) -> list[str]:

@@ -1,5 +1,4 @@
 // Two recordings of one step, call by call.
-#include <bit>
 #include <cstring>
 
 #include "tapegrad/aten/record/chain.h"
@@ -123,12 +122,7 @@ class Comparison {
         v);
   }
   static std::string number(const Scalar& p, const Scalar& q) {
-    // By bits: 0 and -0 are two numbers, NaN is one.
-    auto bits = [](const Scalar& s) {
-      const auto z = s.to<complex128_t>();
-      return std::pair(std::bit_cast<uint64_t>(z.real()), std::bit_cast<uint64_t>(z.imag()));
-    };
-    if (p.kind() == q.kind() && (p.is_integral() ? p == q : bits(p) == bits(q))) return {};
+    if (same_number(p, q)) return {};
     return fmt::format("a number was {} and is {}: pass it as a tensor", to_string(p), to_string(q));
   }
 

@@ -180,91 +180,12 @@ namespace {
 
 [[maybe_unused]] const bool told_of_storages = (storage_recorder = Access::born, true);
 
-template <class T>
-void hold(Value& value, dispatch::Argument& to, T v) {
-  to = dispatch::Argument(value.emplace<T>(std::move(v)));
-}
-
 }  // namespace
 
 void Access::keep_argument(Call& call, const dispatch::Argument& from, size_t i, bool written) {
-  using Type = dispatch::ArgumentType;
-  Value& value = call.values[i];
-  dispatch::Argument& to = call.arguments[i];
-  // Values with a span over them, and an optional one where there is one.
-  auto own = [&]<class V>(V made) -> V& {
-    V& v = value.emplace<V>(std::move(made));
-    v.span = v.values;
-    if constexpr (requires { v.optional; }) v.optional = v.span;
-    return v;
-  };
-  switch (from.type()) {
-    case Type::Tensor:
-      return hold(value, to, keep(call, from.as<Tensor>(), written));
-    case Type::Operand:
-      return hold(value, to, Operand(keep(call, from.tensor(), written)));
-    case Type::Tensors: {
-      auto& v = value.emplace<ListValue>();
-      for (const Tensor& t : from.list()) v.tensors.push_back(keep(call, t, written));
-      v.span = v.tensors;
-      to = dispatch::Argument(v.span);
-      return;
-    }
-    case Type::Ints:
-      to = dispatch::Argument(own(IntsValue{DimVector(from.as<IntSpan>()), {}, {}}).span);
-      return;
-    case Type::OptionalInts:
-      if (const auto& given = from.as<OptionalInts>())
-        to = dispatch::Argument(own(IntsValue{DimVector(*given), {}, {}}).optional);
-      else
-        to = dispatch::Argument(value.emplace<IntsValue>().optional);
-      return;
-    case Type::Floats: {
-      const auto given = from.as<std::span<const double>>();
-      to = dispatch::Argument(own(FloatsValue{{given.begin(), given.end()}, {}}).span);
-      return;
-    }
-    case Type::String:
-      to = dispatch::Argument(own(TextValue{std::string(from.as<std::string_view>()), {}, {}}).span);
-      return;
-    case Type::OptionalString:
-      if (const auto& given = from.as<std::optional<std::string_view>>())
-        to = dispatch::Argument(own(TextValue{std::string(*given), {}, {}}).optional);
-      else
-        to = dispatch::Argument(value.emplace<TextValue>().optional);
-      return;
-    case Type::Philox:
-      take_draw(call, i, from.as<PhiloxState>());
-      return hold(value, to, from.as<PhiloxState>());
-    case Type::Scalar:
-      return hold(value, to, from.as<Scalar>());
-    case Type::OptionalScalar:
-      return hold(value, to, from.as<std::optional<Scalar>>());
-    case Type::Int:
-      return hold(value, to, from.as<int64_t>());
-    case Type::OptionalInt:
-      return hold(value, to, from.as<std::optional<int64_t>>());
-    case Type::Float:
-      return hold(value, to, from.as<double>());
-    case Type::OptionalFloat:
-      return hold(value, to, from.as<std::optional<double>>());
-    case Type::Bool:
-      return hold(value, to, from.as<bool>());
-    case Type::OptionalBool:
-      return hold(value, to, from.as<std::optional<bool>>());
-    case Type::OptionalFloats:
-      return hold(value, to, from.as<std::optional<std::vector<double>>>());
-    case Type::DType:
-      return hold(value, to, from.as<DType>());
-    case Type::OptionalDType:
-      return hold(value, to, from.as<std::optional<DType>>());
-    case Type::OptionalDevice:
-      return hold(value, to, from.as<std::optional<Device>>());
-    case Type::OptionalMemoryFormat:
-      return hold(value, to, from.as<std::optional<MemoryFormat>>());
-    case Type::Generator:
-      return hold(value, to, from.as<GeneratorPtr>());
-  }
+  if (from.type() == dispatch::ArgumentType::Philox) take_draw(call, i, from.as<PhiloxState>());
+  call.values[i] = value_of(from, [&](const Tensor& t) { return keep(call, t, written); });
+  call.arguments[i] = refer_to(call.values[i], from.type());
 }
 
 void kernel_call(const OperatorEntry& op, Device device, AnyKernel kernel, dispatch::Invoke invoke,
@@ -416,6 +337,11 @@ void Recorder::refuse(std::string reason) {
   if (!recording_->reason.empty()) return;
   recording_->reason = std::move(reason);
   if (describe_line != nullptr) recording_->reason += describe_line();
+}
+
+bool Recorder::wrote(const Tensor& t) const noexcept {
+  const auto found = slot_of_.find(t.impl()->storage().get());
+  return found != slot_of_.end() && recording_->slots[static_cast<size_t>(found->second)].written;
 }
 
 void Recorder::add_outputs(TensorSpan outputs) {

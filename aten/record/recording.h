@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "tapegrad/aten/record/recorder.h"
+#include "tapegrad/aten/record/value.h"
 
 namespace tapegrad::record {
 
@@ -49,30 +50,6 @@ struct Use {
   ptrdiff_t offset = 0, begin = 0, end = 0;
   bool written = false;
 };
-
-// An argument's value, owned. Spans point into the same object, which is not moved.
-struct ListValue {
-  std::vector<Tensor> tensors;
-  TensorSpan span;
-};
-struct IntsValue {
-  DimVector values;
-  IntSpan span;
-  OptionalInts optional;
-};
-struct FloatsValue {
-  std::vector<double> values;
-  std::span<const double> span;
-};
-struct TextValue {
-  std::string values;
-  std::string_view span;
-  std::optional<std::string_view> optional;
-};
-using Value = std::variant<std::monostate, Tensor, Operand, ListValue, IntsValue, FloatsValue, TextValue, Scalar,
-                           std::optional<Scalar>, int64_t, std::optional<int64_t>, double, std::optional<double>, bool,
-                           std::optional<bool>, std::optional<std::vector<double>>, DType, std::optional<DType>,
-                           std::optional<Device>, std::optional<MemoryFormat>, GeneratorPtr, PhiloxState>;
 
 // A generator that the step draws from. Its offset may go back to numbers that were drawn before (checkpoints draw them
 // once more), so draws are counted from where it stood when a part began.
@@ -186,6 +163,8 @@ class TG_API Recorder {
   std::unique_ptr<Recording> finish(TensorSpan outputs, std::span<const void* const> nodes);
   void refuse(std::string reason);  // the first reason counts
   const std::string& reason() const noexcept { return recording_->reason; }
+  // Whether a recorded call has written to the memory of a tensor.
+  bool wrote(const Tensor& t) const noexcept;
 
  private:
   friend struct Access;

@@ -133,7 +133,7 @@ from .storage import _default_storage, from_file  # noqa: E402
 _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "datasets", "fft", "func", "linalg",
                    "masked", "nn", "optim", "quasirandom", "random", "record", "serialization", "signal", "sparse", "special", "torch_version", "utils", "version",
                    "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
-                   "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
+                   "export", "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
 _LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
                "autocast": "amp.autocast_mode", "vmap": "func._vmap",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",

@@ -1,5 +1,5 @@
 // What a call of an operator has to test, in one word: the modes of the thread (one thread-local word) joined with the
-// kinds of the tensors that it is given (a byte of each, c10/tensor/kinds.h). The bits are disjoint, so that a
+// kinds of the tensors that it is given (bits 5 to 7, c10/tensor/kinds.h). The bits are disjoint, so that a
 // function makes one comparison with the bits that concern it (aten/dispatch/call.h).
 #pragma once
 
@@ -15,7 +15,8 @@ enum Mode : uint32_t {
   kModeAutocast = 1u << 2,   // operators marked so run in a lower precision
   kModeProfile = 1u << 3,    // operators report begin and end
   kModeBatch = 1u << 4,      // a vmap runs: operators look for batched tensors
-  kModeRecord = 1u << 5,     // calls of kernels are recorded (aten/record/recorder.h); off inside of a kernel
+  kModeRecord = 1u << 8,     // calls of kernels are recorded (aten/record/recorder.h); off inside of a kernel
+  kModeTrace = 1u << 9,      // calls of functions are written down (aten/record/tracer.h); off inside of one
   kModeGradMask = kModeNoGrad | kModeInference,
 };
 

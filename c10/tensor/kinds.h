@@ -1,4 +1,4 @@
-// Kinds of tensors: bits of TensorImpl::kinds(). They are apart from the bits of modes (c10/dispatch/modes.h), because
+// Kinds of tensors: bits of TensorImpl::kinds(). Modes have bits 0 to 4 and from 8 on (c10/dispatch/modes.h), because
 // a call of an operator tests both in one word.
 #pragma once
 

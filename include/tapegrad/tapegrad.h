@@ -32,6 +32,7 @@
 #include "tapegrad/nn/optim/cycles.h"
 #include "tapegrad/nn/optim/optimizers.h"
 #include "tapegrad/nn/optim/schedules.h"
+#include "tapegrad/nn/record.h"
 #include "tapegrad/nn/recurrent.h"
 #include "tapegrad/nn/sequential.h"
 #include "tapegrad/nn/transformer.h"

@@ -122,7 +122,6 @@ MODULES.update({
 # Programs and models for elsewhere.
 
 _NO_ONNX = "tapegrad does not write ONNX files\nsave the state_dict, load it into the same model under PyTorch and export it there"
-_NO_EXPORT = f"{_NO_GRAPHS}\nsave and load the state_dict, and keep the code"
 _NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the state_dict, and keep the code"
 _NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
 _NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
@@ -146,10 +145,6 @@ MODULES.update({
     "backends.quantized": module("Engines of quantised layers: there are none.", values(engine="none", supported_engines=["none"])),
     "classes": module("Classes of compiled libraries for PyTorch, of which none can be loaded.", refused("load_library", _NO_LIBRARIES, OSError),
                       values(loaded_libraries=set()), unknown=f"classes: class '{{name}}' is not there: {_NO_LIBRARIES}"),
-    "export": module(
-        "Export of whole programs, which tapegrad does not do.", classes("Dim ExportedProgram", _NO_EXPORT),
-        refused("export export_for_training load save", _NO_EXPORT),
-        functions("None", "register_dataclass(cls, *, serialized_type_name=None)", "Accepted: nothing is exported.")),
     "onnx": module(
         "Export to ONNX, which tapegrad does not do. Names can be imported, exporting says what to do instead.",
         refused("dynamo_export export register_custom_op_symbolic unregister_custom_op_symbolic", _NO_ONNX), borrowed("onnx", "_export=export"),

@@ -1,0 +1,165 @@
+#include "tapegrad/aten/record/tracer.h"
+
+#include <cstring>
+
+namespace tapegrad::record {
+
+namespace {
+
+// The tracer of this thread, or null.
+constinit thread_local Tracer* current = nullptr;
+
+std::vector<Tensor> tensors_of(const NamedValues& named) {
+  std::vector<Tensor> all;
+  for (const auto& [name, t] : named) all.push_back(t);
+  return all;
+}
+
+bool same_view(const TensorImpl& a, const TensorImpl& b) {
+  return a.storage() == b.storage() && a.dtype() == b.dtype() && a.offset() == b.offset() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
+}
+
+Tensor copy_of(const Tensor& t) {
+  const ModeGuard plain(kModeNoGrad, kModeTrace | kModeRecord);
+  Tensor copy(make_intrusive<TensorImpl>(allocate_storage(t.impl()->storage()->nbytes(), Device()), t.dtype(),
+                                         t.sizes(), t.strides(), t.storage_offset()));
+  std::memcpy(copy.impl()->storage()->data(), t.impl()->storage()->data(), t.impl()->storage()->nbytes());
+  return copy;
+}
+
+}  // namespace
+
+struct TraceHandler {
+  static void handle(dispatch::Call& call, dispatch::Results& results) {
+    if (current != nullptr) return current->call(call, results);
+    call.proceed(results);
+  }
+};
+
+namespace {
+const dispatch::Registration registration({dispatch::kOrderTrace, dispatch::Stage::Public, kModeTrace,
+                                           &TraceHandler::handle});
+}  // namespace
+
+Tracer::Tracer(const NamedValues& inputs, const NamedValues& weights)
+    : program_(std::make_unique<Program>()), recorder_(tensors_of(inputs)) {
+  for (const auto& [name, t] : inputs) {
+    TG_ASSERT(t.is_contiguous() && t.storage_offset() == 0 && !memory_of_.contains(t.impl()->storage().get()));
+    program_->inputs.push_back(add(t, name));
+  }
+  for (const auto& [name, t] : weights)
+    if (!value_of_.contains(t.impl())) program_->values[static_cast<size_t>(add(t, name))].constant = t;
+  current = this;
+  tapegrad::detail::modes |= kModeTrace;
+}
+
+Tracer::~Tracer() { stop(); }
+
+void Tracer::stop() noexcept {
+  if (current != this) return;
+  current = nullptr;
+  tapegrad::detail::modes &= ~static_cast<uint32_t>(kModeTrace);
+}
+
+std::string Tracer::fresh_name(std::string base) {
+  const int before = named_[base]++;
+  return before == 0 ? base : fresh_name(fmt::format("{}_{}", base, before));
+}
+
+int Tracer::add(const Tensor& t, std::string name) {
+  const int number = static_cast<int>(program_->values.size());
+  Program::ValueInfo& info = program_->values.emplace_back();
+  info.name = fresh_name(std::move(name));
+  info.dtype = t.dtype();
+  info.sizes = DimVector(t.sizes());
+  info.memory = memory_of_.try_emplace(t.impl()->storage().get(), static_cast<int>(memory_of_.size())).first->second;
+  value_of_[t.impl()] = number;
+  kept_.push_back(t);
+  return number;
+}
+
+int Tracer::value_of(const Tensor& t) {
+  if (const auto found = value_of_.find(t.impl()); found != value_of_.end()) return found->second;
+  if (!t.is_cpu()) {
+    recorder_.refuse(fmt::format("a tensor is on {}: programs run on the CPU", t.device()));
+    return add(t, "unknown");
+  }
+  const bool known = memory_of_.contains(t.impl()->storage().get());
+  if (known)
+    for (size_t i = kept_.size(); i-- > 0;)  // the same view as another object: `.data`
+      if (same_view(*kept_[i].impl(), *t.impl())) {
+        const int number = value_of_.at(kept_[i].impl());
+        kept_.push_back(t);
+        return value_of_[t.impl()] = number;
+      }
+  if (known)
+    recorder_.refuse("it uses a view that no operator made");
+  else if (recorder_.wrote(t))
+    recorder_.refuse("it uses a tensor that was computed by something that is no operator (a backward pass)");
+  const int number = add(t, "constant");
+  program_->values[static_cast<size_t>(number)].constant = known ? t : copy_of(t);
+  return number;
+}
+
+void Tracer::call(dispatch::Call& call, dispatch::Results& results) {
+  const dispatch::Function& f = call.function;
+  Program::Operation operation;
+  const auto n = static_cast<int>(call.arguments.size());
+  for (int i = 0; i < n; ++i) {
+    const dispatch::Argument& argument = call.arguments[static_cast<size_t>(i)];
+    int item = argument.is_list() ? 0 : -1;
+    auto keep = [&](const Tensor& t) -> Tensor {
+      const int at = item < 0 ? -1 : item++;
+      if (!t.defined()) return {};
+      if (t.is_wrapped_number()) return Operand(t.item()).tensor();
+      operation.tensors.push_back({i, at, value_of(t)});
+      return {};
+    };
+    operation.arguments.push_back(record::value_of(argument, keep));
+    if (argument.type() == dispatch::ArgumentType::Generator && argument.as<GeneratorPtr>())
+      recorder_.refuse("it is given a random generator");
+  }
+  {
+    const ModeGuard off(0, kModeTrace);
+    call.proceed(results);
+  }
+  if (!std::holds_alternative<std::monostate>(results.number)) return;  // of sizes; values that are read are refused
+  for (const Program::Place& place : operation.tensors) {
+    const bool writes = f.form == dispatch::Form::InPlace ? place.argument == 0 : f.form == dispatch::Form::Out;
+    Program::ValueInfo& info = program_->values[static_cast<size_t>(place.value)];
+    if (!writes) continue;
+    for (Program::ValueInfo& other : program_->values) other.written |= other.memory == info.memory;
+  }
+  operation.function = dispatch::find_function(dispatch::id_of(f));
+  if (describe_line != nullptr) operation.line = describe_line();
+  if (f.form == dispatch::Form::Value)
+    for (size_t i = 0; i < results.tensors.size(); ++i)
+      operation.results.push_back(results.tensors[i].defined() ? add(results.tensors[i], f.name) : -1);
+  program_->operations.push_back(std::move(operation));
+}
+
+bool Tracer::name(const Tensor& t, std::string name) {
+  if (current == nullptr) return false;
+  const auto found = current->value_of_.find(t.impl());
+  if (found == current->value_of_.end()) return false;
+  current->program_->values[static_cast<size_t>(found->second)].name = current->fresh_name(std::move(name));
+  return true;
+}
+
+std::unique_ptr<Program> Tracer::finish(TensorSpan outputs) {
+  for (const Tensor& t : outputs) program_->outputs.push_back(value_of(t));
+  for (const Tensor& t : kept_) {
+    Program::ValueInfo& info = program_->values[static_cast<size_t>(value_of_.at(t.impl()))];
+    // A constant of its own was copied when it was first seen; a weight is the program's.
+    if (info.constant.is_same(t) && recorder_.wrote(t))
+      recorder_.refuse(fmt::format("it writes to {}, which was there before (a module in training mode?)", info.name));
+  }
+  stop();
+  for (int v : program_->inputs) program_->values[static_cast<size_t>(v)].written = false;  // as the code does it
+  const std::string reason = recorder_.reason();
+  TG_CHECK(reason.empty(), Runtime, "no program can be made of it: {}", reason);
+  return std::move(program_);
+}
+
+}  // namespace tapegrad::record

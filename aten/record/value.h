@@ -1,0 +1,83 @@
+// An argument of a recorded call by value, and the Argument that refers to it.
+#pragma once
+
+#include "tapegrad/aten/dispatch/argument.h"
+
+namespace tapegrad::record {
+
+// Spans point into the same object: refer_to() sets them.
+struct ListValue {
+  std::vector<Tensor> tensors;
+  TensorSpan span;
+};
+struct IntsValue {
+  DimVector values;
+  IntSpan span;
+  OptionalInts optional;
+};
+struct FloatsValue {
+  std::vector<double> values;
+  std::span<const double> span;
+};
+struct TextValue {
+  std::string values;
+  std::string_view span;
+  std::optional<std::string_view> optional;
+};
+// Absent lists and texts are std::monostate.
+using Value = std::variant<std::monostate, Tensor, Operand, ListValue, IntsValue, FloatsValue, TextValue, Scalar,
+                           std::optional<Scalar>, int64_t, std::optional<int64_t>, double, std::optional<double>, bool,
+                           std::optional<bool>, std::optional<std::vector<double>>, DType, std::optional<DType>,
+                           std::optional<Device>, std::optional<MemoryFormat>, GeneratorPtr, PhiloxState>;
+
+// The value of an argument; keep(tensor) gives the tensor that is kept in the place of one.
+template <class Keep>
+Value value_of(const dispatch::Argument& from, Keep&& keep);
+// An argument that refers to a value, which must not be moved while it is used.
+TG_API dispatch::Argument refer_to(Value& value, dispatch::ArgumentType type);
+
+// By bits: 0 and -0 are two numbers, NaN is one.
+TG_API bool same_number(const Scalar& a, const Scalar& b);
+
+// f(std::type_identity<T>()), with T the type that an Argument of this type has.
+template <class F>
+decltype(auto) with_argument_type(dispatch::ArgumentType type, F&& f) {
+  switch (type) {
+#define TG_CASE(name, ...)           \
+  case dispatch::ArgumentType::name: \
+    return f(std::type_identity<__VA_ARGS__>());
+    TG_ARGUMENT_TYPES(TG_CASE)
+#undef TG_CASE
+  }
+  __builtin_unreachable();
+}
+
+template <class Keep>
+Value value_of(const dispatch::Argument& from, Keep&& keep) {
+  return with_argument_type(from.type(), [&]<class T>(std::type_identity<T>) -> Value {
+    const T& v = from.as<T>();
+    if constexpr (std::is_same_v<T, Tensor>) {
+      return keep(v);
+    } else if constexpr (std::is_same_v<T, Operand>) {
+      return Operand(keep(v.tensor()));
+    } else if constexpr (std::is_same_v<T, TensorSpan>) {
+      ListValue list;
+      for (const Tensor& t : v) list.tensors.push_back(keep(t));
+      return list;
+    } else if constexpr (std::is_same_v<T, IntSpan>) {
+      return IntsValue{DimVector(v), {}, {}};
+    } else if constexpr (std::is_same_v<T, OptionalInts>) {
+      return v ? Value(IntsValue{DimVector(*v), {}, {}}) : Value();
+    } else if constexpr (std::is_same_v<T, std::span<const double>>) {
+      return FloatsValue{{v.begin(), v.end()}, {}};
+    } else if constexpr (std::is_same_v<T, std::string_view>) {
+      return TextValue{std::string(v), {}, {}};
+    } else if constexpr (std::is_same_v<T, std::optional<std::string_view>>) {
+      return v ? Value(TextValue{std::string(*v), {}, {}}) : Value();
+    } else {
+      return v;
+    }
+  });
+}
+
+}  // namespace tapegrad::record
