@@ -210,6 +210,24 @@ int index(const Json& j, size_t end, int first = 0) {
   return static_cast<int>(i);
 }
 
+// Functions take tensors for granted that their rows say are there.
+void check_tensors(const Program::Operation& o) {
+  const dispatch::Function& f = *o.function->function;
+  for (size_t i = 0; i < f.types.size(); ++i) {
+    if (f.absent >> i & 1) continue;
+    auto need = [&](int item) {
+      const bool given = std::any_of(o.tensors.begin(), o.tensors.end(), [&](const Program::Place& p) {
+        return p.argument == static_cast<int>(i) && p.item == item;
+      });
+      if (!given) throw Damaged{fmt::format("argument {} of {} is missing", i, o.function->id)};
+    };
+    if (f.types[i] == ArgumentType::Tensor) need(-1);
+    if (const auto* v = std::get_if<Operand>(&o.arguments[i]); v != nullptr && !v->tensor().defined()) need(-1);
+    if (const auto* v = std::get_if<record::ListValue>(&o.arguments[i]))
+      for (size_t item = 0; item < v->tensors.size(); ++item) need(static_cast<int>(item));
+  }
+}
+
 Program::Operation operation_from(const Json& j, const Limits& limits) {
   Program::Operation o;
   o.function = dispatch::find_function(text(field(j, "function")));
@@ -232,6 +250,7 @@ Program::Operation operation_from(const Json& j, const Limits& limits) {
       throw Damaged{fmt::format("argument {} of {} is no tensor", argument, o.function->id)};
     o.tensors.push_back({argument, item, index(place[2], limits.values)});
   }
+  check_tensors(o);
   for (const Json& r : list(field(j, "results"))) o.results.push_back(index(r, limits.values, -1));
   if (!j.contains("fits")) return o;
   for (const Json& f : list(j["fits"])) {

@@ -116,16 +116,19 @@ std::vector<Tensor> Record::run(TensorSpan given) const {
   return results;
 }
 
-namespace {
-std::vector<std::string> names_of(const record::Program& program, const std::vector<int>& values) {
+std::vector<Record::Input> Record::inputs() const {
+  std::vector<Input> all;
+  for (int v : program().inputs) {
+    const record::Program::ValueInfo& info = program().values[static_cast<size_t>(v)];
+    all.push_back({info.name, info.dtype, {info.sizes.begin(), info.sizes.end()}});
+  }
+  return all;
+}
+std::vector<std::string> Record::outputs() const {
   std::vector<std::string> names;
-  for (int v : values) names.push_back(program.values[static_cast<size_t>(v)].name);
+  for (int v : program().outputs) names.push_back(program().values[static_cast<size_t>(v)].name);
   return names;
 }
-}  // namespace
-
-std::vector<std::string> Record::inputs() const { return names_of(program(), program().inputs); }
-std::vector<std::string> Record::outputs() const { return names_of(program(), program().outputs); }
 const record::Program& Record::program() const noexcept { return *state_->program; }
 size_t Record::num_plans() const {
   const std::lock_guard held(state_->lock);

@@ -35,7 +35,13 @@ class TG_API Record {
   std::vector<Tensor> run(std::initializer_list<Tensor> inputs) const {
     return run(TensorSpan(inputs.begin(), inputs.size()));
   }
-  std::vector<std::string> inputs() const;
+  // What run() takes. Sizes are those of the example; of those that may change, too.
+  struct Input {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> sizes;
+  };
+  std::vector<Input> inputs() const;
   std::vector<std::string> outputs() const;
   const record::Program& program() const noexcept;
   // How many plans it holds.

@@ -75,6 +75,7 @@ struct Function {
   Cast cast;
   uint32_t dims;                        // bit i: argument i is a dimension, or several
   uint32_t sizes;                       // bit i: argument i is a list of sizes
+  uint32_t absent;                      // bit i: argument i may be absent; of a list of tensors, items of it
   std::span<const ArgumentType> types;  // of the arguments
   Invoke invoke;                        // calls a function of this signature
   AnyFunction whole;                    // the function as programs call it
@@ -101,12 +102,25 @@ inline constexpr std::array<ArgumentType, sizeof...(P)> argument_types{
 // The steps of one function: all have its signature, so the compiler checks that what stands in for it can.
 template <class R, class... P>
 Function function(const OperatorEntry& entry, const char* name, uint32_t bits, Form form, Cast cast, uint32_t dims,
-                  uint32_t sizes, R (*whole)(P...), R (*body)(P...), R (*plain)(P...),
+                  uint32_t sizes, uint32_t absent, R (*whole)(P...), R (*body)(P...), R (*plain)(P...),
                   std::type_identity_t<R (*)(P...)> sparse = nullptr,
                   std::type_identity_t<R (*)(P...)> batched = nullptr) {
   auto any = [](R (*f)(P...)) { return reinterpret_cast<AnyFunction>(f); };
-  return {&entry,           name,       bits,      form,       cast,        dims,        sizes, argument_types<P...>,
-          &invoke<R, P...>, any(whole), any(body), any(plain), any(sparse), any(batched)};
+  return {&entry,
+          name,
+          bits,
+          form,
+          cast,
+          dims,
+          sizes,
+          absent,
+          argument_types<P...>,
+          &invoke<R, P...>,
+          any(whole),
+          any(body),
+          any(plain),
+          any(sparse),
+          any(batched)};
 }
 
 // A function under its name in C++, which no other one has (`sum_dim`, `add_out`).

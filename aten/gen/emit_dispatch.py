@@ -102,13 +102,12 @@ def emit_table(f: Function, bodies: set[str]) -> str:
     steps = [f"&tapegrad::{f.name}", body, f"&{f.plain}"]
     if f.is_sparse or batched:
         steps.append(f"&sparse::{f.name}" if f.is_sparse else "nullptr")
-    if batched:
-        steps.append(batched)
-    dims = _mask(op, lambda a: a.name in emit_batch.DIMS and a.type.startswith("int"))
-    sizes = _mask(op, lambda a: a.name in emit_batch.SIZES and a.type == "int[]")
+    steps += [batched] if batched else []
+    masks = ", ".join(_mask(op, wanted) for wanted in (
+        lambda a: a.name in emit_batch.DIMS and a.type.startswith("int"), lambda a: a.name in emit_batch.SIZES and a.type == "int[]",
+        lambda a: a.type.endswith("?") or a.type == "Tensor[]" and a.name == "indices"))
     return (f"const dispatch::Function {f.name} = dispatch::function<{join_params(f.result, *f.types)}>(entries::{op.name}, \"{shown}\", "
-            f"{' | '.join(f.bits)}, dispatch::Form::{f.form}, dispatch::Cast::{f.cast}, {dims}, {sizes}, {', '.join(steps)}); "
-            f"TG_LIST_FUNCTION({f.name})")
+            f"{' | '.join(f.bits)}, dispatch::Form::{f.form}, dispatch::Cast::{f.cast}, {masks}, {', '.join(steps)}); TG_LIST_FUNCTION({f.name})")
 
 
 def emit_raw_function(f: Function) -> list[str]:

@@ -197,10 +197,12 @@ std::vector<Tensor> Program::run(TensorSpan given) const {
     for (const Fit& fit : o.fits) {
       int64_t to = fit.recorded;
       for (const auto& [set, factor] : fit.terms) {
+        bool fits = true;
         int64_t product = factor;
         for (size_t k = 0; k < symbols.size(); ++k)
-          if (set >> k & 1) product *= sizes[k] - symbols[k].recorded;
-        to += product;
+          if (set >> k & 1) fits &= !__builtin_mul_overflow(product, sizes[k] - symbols[k].recorded, &product);
+        fits &= !__builtin_add_overflow(to, product, &to);
+        TG_CHECK(fits, Value, "program: {}: sizes are too large", o.function->id);
       }
       set_integer(arguments[static_cast<size_t>(fit.argument)], fit.item, to);
     }

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections import OrderedDict
 
-from .. import _C
+from .. import _C, return_types
 from ..utils._pytree import LeafSpec, TreeSpec
 from ..nn import Parameter
 from ._program import ExportedProgram, ExportGraphSignature, ValueRange
@@ -22,6 +22,8 @@ def _spec_to_json(spec: TreeSpec):
     if spec.is_leaf():
         return None
     kind = next((name for name, cls in _CONTAINERS.items() if spec.type is cls), None)
+    if getattr(return_types, spec.type.__name__, None) is spec.type:
+        kind = f"return_types.{spec.type.__name__}"
     if kind is None:
         raise ValueError(f"save: arguments and results in tuples, lists and dictionaries can be saved: got {spec.type.__name__}")
     keys = spec.context if kind in ("dict", "OrderedDict") else None
@@ -34,7 +36,8 @@ def _spec_from_json(data) -> TreeSpec:
     if data is None:
         return LeafSpec()
     kind, keys, children = data
-    return TreeSpec(_CONTAINERS[kind], keys, [_spec_from_json(child) for child in children])
+    cls = _CONTAINERS.get(kind) or getattr(return_types, kind.removeprefix("return_types."))
+    return TreeSpec(cls, keys if kind in _CONTAINERS else cls, [_spec_from_json(child) for child in children])
 
 
 def _values_to_json(values: list) -> list:
@@ -102,6 +105,9 @@ def _load(path: str, extra_files: dict | None) -> ExportedProgram:
             "_out_values": [None if kept is None else tuple(kept) for kept in about["out_values"]], "_arguments": list(about["arguments"]),
             "example_inputs": None, "range_constraints": {n: ValueRange(*r) for n, r in about["ranges"].items()},
             "graph_signature": ExportGraphSignature(about["parameters"], about["buffers"], program.inputs(), program.outputs())}
+        for spec, values, numbers in ((state["_in_spec"], state["_in_values"], program.inputs()), (state["_out_spec"], state["_out_values"], program.outputs())):
+            if spec.num_leaves != len(values) or values.count(None) != len(numbers):
+                raise ValueError("other numbers of arguments or results")
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise RuntimeError(f"load: {path}: the program is damaged: {error!r}") from None
     for name in extra_files or ():

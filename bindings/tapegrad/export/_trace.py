@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 
-from .. import _C, Tensor, contiguous_format, get_rng_state, no_grad, set_rng_state, strided
+from .. import _C, Tensor, contiguous_format, device, dtype, get_rng_state, no_grad, set_rng_state, strided
 from ..nn import Module
 from ..overrides import has_torch_function
 from ..utils._pytree import tree_flatten, tree_leaves
@@ -39,9 +39,12 @@ class _Run:
 
     def __init__(self, function, args: tuple, kwargs: dict) -> None:
         self.function = function
-        self.named = _arguments(getattr(function, "forward", function), args, kwargs)
         leaves, self.spec = tree_flatten((args, kwargs))
+        for i, leaf in enumerate(leaves):  # one tensor in two places is two inputs
+            if isinstance(leaf, Tensor) and any(leaf is other for other in leaves[:i]):
+                leaves[i] = leaf.detach()
         self.leaves = leaves
+        self.named = _arguments(getattr(function, "forward", function), *self.spec.unflatten(leaves))
         self.at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         for i in self.at:
             if has_torch_function((leaves[i],)) or leaves[i].layout is not strided or leaves[i].device.type != "cpu":
@@ -77,6 +80,9 @@ class _Run:
         tracer = _C._Tracer(list(zip(self.names, inputs, strict=True)), list(self.state.items()))
         try:
             leaves, spec = tree_flatten(self.call(inputs))
+            for leaf in leaves:
+                if not isinstance(leaf, (Tensor, int, float, complex, str, type(None), dtype, device)):
+                    raise TypeError(f"export: expected tensors, numbers and texts as results: got {type(leaf).__name__}")
             return tracer.finish([t for t in leaves if isinstance(t, Tensor)]), leaves, spec
         finally:
             tracer.stop()

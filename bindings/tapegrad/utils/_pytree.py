@@ -24,7 +24,7 @@ class _Kind(NamedTuple):
 
 
 def _named(values, context):
-    return context(*values)
+    return context(*values) if hasattr(context, "_fields") else context(values)
 
 
 _KINDS: dict[Any, _Kind] = {
@@ -85,8 +85,8 @@ def _dict_unflatten(values, context) -> dict:
 
 def _kind_of(value):
     kind = _KINDS.get(type(value))
-    if kind is None and isinstance(value, tuple) and hasattr(value, "_fields"):
-        return _NAMED
+    if kind is None and isinstance(value, tuple):
+        return _NAMED if hasattr(value, "_fields") or hasattr(value, "n_sequence_fields") else None  # these: results with names, as of sort
     return kind
 
 

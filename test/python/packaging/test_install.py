@@ -47,3 +47,7 @@ def test_the_example_builds_against_it_and_learns(installed, tmp_path):
     printed = run(tmp_path / "mnist", "--epochs", "1", env=environment, timeout=120)
     accuracy = re.fullmatch(r"held-out accuracy: (0\.\d{4})", printed.splitlines()[-1])
     assert accuracy and float(accuracy[1]) > 0.9
+    model = tg.nn.Sequential(tg.nn.Linear(8, 16), tg.nn.Tanh(), tg.nn.Linear(16, 4))
+    tg.export.save(tg.export.export(model, (tg.randn(3, 8),)), tmp_path / "model.pt2")
+    printed = run(tmp_path / "serve", tmp_path / "model.pt2", "4", "50", env=environment, timeout=60)
+    assert float(printed.split()[-1]) == pytest.approx(model(tg.ones(3, 8)).sum().item(), rel=1e-5)
