@@ -34,6 +34,8 @@ class ExportedProgram:
     `module()` gives a module that does the same, with the weights as its parameters; `run` takes and gives any values by name; `graph` has the
     operators one by one; `save` writes it for `load` and for C++ (`tapegrad::Record`)."""
 
+    _flat: tuple[bool, bool] | None = None
+
     def __init__(self, program, run, leaves, spec, symbols, example_inputs) -> None:
         self._program = program
         self._in_spec, self._out_spec = run.spec, spec
@@ -116,6 +118,22 @@ class ExportedProgram:
         return parts[key].run(list(feeds.values()), False)
 
     def _call(self, args, kwargs, tape: bool):
+        if self._flat is None:  # whether the arguments are tensors alone, by position, and the result is one
+            (positional, named), values = self._in_spec.children_specs, self._in_values
+            self._flat = not named.children_specs and len(positional.children_specs) == values.count(None) == len(values), self._out_spec.is_leaf()
+        if self._flat[0] and not kwargs and len(args) == len(self._in_values) and all(isinstance(t, Tensor) for t in args):
+            inputs = list(args)
+        else:
+            inputs = self._inputs(args, kwargs)
+        if self.range_constraints:
+            self._check_ranges(inputs)
+        results = self._program.run(inputs, tape and (any(t.requires_grad for t in inputs) or any(p.requires_grad for p in self.parameters())))
+        if self._flat[1] and results:
+            return results[0]
+        results = iter(results)
+        return tree_unflatten([next(results) if kept is None else kept[0] for kept in self._out_values], self._out_spec)
+
+    def _inputs(self, args, kwargs) -> list:
         leaves, spec = tree_flatten((args, kwargs))
         if spec != self._in_spec:
             leaves = self._by_name(args, kwargs)
@@ -127,17 +145,16 @@ class ExportedProgram:
                 inputs.append(leaf)
             elif leaf is not kept[0] and leaf != kept[0]:
                 raise ValueError(f"exported program: an argument was {kept[0]!r} in the example, and cannot be {leaf!r}")
-        for name, size, places in self._program.symbols():
-            allowed = self.range_constraints.get(name)
-            number, dim = places[0]
-            size = inputs[number].shape[dim] if inputs[number].ndim > dim else size
-            if allowed is not None and (size < allowed.lower or allowed.upper is not None and size > allowed.upper):
-                raise ValueError(f"exported program: {name} is {size}, and goes from {allowed.lower} to {allowed.upper}")
-        results = iter(self._program.run(inputs, tape and any(t.requires_grad for t in inputs) or tape and self._trains()))
-        return tree_unflatten([next(results) if kept is None else kept[0] for kept in self._out_values], self._out_spec)
+        return inputs
 
-    def _trains(self) -> bool:
-        return any(p.requires_grad for p in self.parameters())
+    def _check_ranges(self, inputs: list) -> None:
+        for name, _, places in self._program.symbols():
+            allowed, (number, dim) = self.range_constraints.get(name), places[0]
+            if allowed is None or inputs[number].ndim <= dim:
+                continue
+            size = inputs[number].shape[dim]
+            if size < allowed.lower or allowed.upper is not None and size > allowed.upper:
+                raise ValueError(f"exported program: {name} is {size}, and goes from {allowed.lower} to {allowed.upper}")
 
     def _by_name(self, args, kwargs):
         """Arguments that are given in another way than in the example: by name or by position."""
