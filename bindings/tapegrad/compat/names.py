@@ -79,7 +79,7 @@ MODULES.update({
         values(strict_fusion=contextlib.nullcontext), classes("ScriptFunction", "functions are not compiled"),
         subclasses("Error", RuntimeError, "PyTorch's error of compiled code; never raised."),
         subclasses("ScriptWarning", Warning, "PyTorch's warning of its compiler; never given."),
-        refused("export_opnames load save", "compiled programs are neither written nor read: keep the code, and save and load the state_dict")),
+        refused("export_opnames", "programs have operators of tapegrad, and none of PyTorch's")),
     "_jit_internal": module(
         "Marks that PyTorch's compiler reads: functions come back as they are.", borrowed("jit", "export ignore is_scripting is_tracing unused _overload _overload_method"),
         functions("fn", "_copy_to_script_wrapper(fn)", "The function itself.")),

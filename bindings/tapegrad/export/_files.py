@@ -8,8 +8,8 @@ import tempfile
 from collections import OrderedDict
 
 from .. import _C, return_types
-from ..utils._pytree import LeafSpec, TreeSpec
 from ..nn import Parameter
+from ..utils._pytree import LeafSpec, TreeSpec
 from ._program import ExportedProgram, ExportGraphSignature, ValueRange
 
 _KEY = "tapegrad.export"

@@ -103,7 +103,7 @@ class ExportedProgram:
 
     def module(self, check_guards: bool = True) -> Module:
         """A module that runs the program. Its parameters and buffers are those of the program, under the names that they had."""
-        return _ExportedModule(self)
+        return ExportedModule(self)
 
     def run(self, feeds: dict[str, Tensor], fetches: list[str] | None = None) -> list[Tensor]:
         """The values that are named in `fetches` (the results where it is None), computed from those in `feeds`; only the operators
@@ -173,7 +173,7 @@ class ExportedProgram:
         return leaves
 
 
-class _ExportedModule(Module):
+class ExportedModule(Module):
     """A module that runs an exported program."""
 
     def __init__(self, program: ExportedProgram) -> None:
@@ -208,4 +208,4 @@ class _ExportedModule(Module):
         raise NotImplementedError("Calling eval() is not supported: a program does what the module did when it was exported")
 
 
-__all__ = ["ExportGraphSignature", "ExportedProgram"]
+__all__ = ["ExportGraphSignature", "ExportedModule", "ExportedProgram"]

@@ -1,6 +1,6 @@
 """PyTorch's compiler of Python code. Operators here are compiled already: functions and modules come back as they are.
 
-`script` and `trace` say so once. Programs for other places (`save`, `load`) do not exist.
+`script` and `trace` say so once. What was traced can be saved as a program (`tapegrad.export`), and loaded without its code.
 """
 
 import contextlib
@@ -39,10 +39,8 @@ class ScriptModule(Module):
     graph = code
 
     def save(self, f, **kwargs):
-        """Refused: there is no compiled program."""
-        from . import save
-
-        save(self, f)
+        """See jit.save."""
+        save(self, f, **kwargs)
 
 
 class TracedModule(ScriptModule):
@@ -68,18 +66,45 @@ class CompilationUnit:
             raise NotImplementedError("jit.CompilationUnit: source texts are not compiled")
 
 
-def _save_scripted(f, *args, **kwargs):
-    """What `save` of a module that went through script or trace is: refused, as jit.save."""
-    from . import save
+def save(m, f, _extra_files=None) -> None:
+    """Writes what a traced module does with its example as a program, see `tapegrad.export`. Raises NotImplementedError for one that was not traced."""
+    from ._files import save as write
 
-    save(None, f)
+    write(m, f, _extra_files)
 
 
-def _as_scripted(obj):
-    """The object itself; a module knows from now on that it cannot be saved as a program."""
-    if isinstance(obj, Module) and not hasattr(obj, "save"):
-        obj.__dict__["save"] = _save_scripted
+def load(f, map_location=None, _extra_files=None, _restore_shapes=False):
+    """The module that `save` has written. Raises RuntimeError for another file."""
+    from ._files import load as read
+
+    return read(f, map_location, _extra_files, _restore_shapes)
+
+
+def _as_scripted(obj, example=None):
+    """The object itself; it knows its example from now on, and can be saved."""
+    if isinstance(obj, Module):
+        obj.__dict__["_traced_example"] = example
+        if not hasattr(obj, "save"):
+            obj.__dict__["save"] = _Save(obj)
+    elif hasattr(obj, "__dict__") and not hasattr(obj, "save"):
+        obj._traced_example, obj.save = example, _Save(obj)
     return obj
+
+
+class _Save:
+    """What `save` of a module that went through script or trace is."""
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def __call__(self, f, **kwargs):
+        save(self.owner, f, **kwargs)
+
+    def __deepcopy__(self, memo):
+        return _Save(memo.get(id(self.owner), self.owner))
+
+    def __reduce__(self):
+        return _Save, (self.owner,)
 
 
 def script(obj=None, optimize=None, _frames_up=0, _rcb=None, example_inputs=None, **options):
@@ -103,7 +128,7 @@ def trace(func=None, example_inputs=None, *args, **options):
         values = example_inputs if type(example_inputs) in (tuple, list) else (example_inputs,)
         with no_grad():
             func(**example_inputs) if type(example_inputs) is dict else func(*values)
-    return _as_scripted(func)
+    return _as_scripted(func, example_inputs)
 
 
 def trace_module(mod, inputs, *args, **options):

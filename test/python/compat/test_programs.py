@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import warnings
 
@@ -77,9 +79,34 @@ def test_script_modules_are_modules():
     assert isinstance(net, nn.Module) and net(tg.ones(1, 3)).shape == (1, 3) and net.size() == 1
     assert tg.jit.freeze(net.eval()) is net and tg.jit.wait(tg.jit.fork(net.size)) == 1
     assert tg.jit.isinstance([1], tg.jit.annotations.List[int]) and not tg.jit.isinstance({}, list)
-    for refused in (lambda: net.save("x"), lambda: tg.jit.load("x"), lambda: tg.jit.save(net, "x")):
-        with pytest.raises(NotImplementedError, match="^jit.(save|load): compiled programs are neither written nor read"):
+    for refused in (lambda: net.save("x"), lambda: tg.jit.save(net, "x")):
+        with pytest.raises(NotImplementedError, match="^jit.save: a program is what a model does with an example"):
             refused()
+
+
+def test_traced_modules_are_saved_as_programs(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    traced = tg.jit.trace(model, tg.randn(4, 3))
+    traced.save(str(tmp_path / "model.pt"))
+    loaded = tg.jit.load(str(tmp_path / "model.pt")).eval()
+    for rows in (4, 1, 7):
+        x = tg.randn(rows, 3)
+        assert loaded(x).equal(model(x)) and [n for n, _ in loaded.named_parameters()] == [n for n, _ in model.named_parameters()]
+    other = copy.deepcopy(model)
+    with tg.no_grad():
+        other[0].weight.zero_()
+    other.save(tmp_path / "other.pt")  # the copy, and not what it was copied from
+    assert tg.jit.load(tmp_path / "other.pt").state_dict()["0.weight"].sum() == 0 and model[0].weight.abs().sum() > 0
+    pickle.loads(pickle.dumps(other)).save(tmp_path / "again.pt")
+    loaded.save(tmp_path / "once_more.pt")
+    assert tg.jit.load(tmp_path / "once_more.pt")(x).equal(model(x))
+    function = tg.jit.trace(lambda a, b: a @ b, (tg.randn(2, 3), tg.randn(3, 4)))
+    function.save(tmp_path / "function.pt")  # its first sizes are of two kinds
+    a, b = tg.randn(2, 3), tg.randn(3, 4)
+    assert tg.jit.load(tmp_path / "function.pt")(a, b).equal(a @ b)
+    (tmp_path / "archive.pt").write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(RuntimeError, match="is an archive of code for PyTorch"):
+        tg.jit.load(tmp_path / "archive.pt")
 
 
 def test_graphs_are_refused_with_a_sentence(tmp_path):

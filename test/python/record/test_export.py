@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-
 import tapegrad as tg
 from tapegrad import export as ex
 from tapegrad import nn
