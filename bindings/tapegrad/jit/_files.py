@@ -36,7 +36,7 @@ def _exported(m) -> _export.ExportedProgram:
     try:
         named = _export._trace._Run(m, args, kwargs).named
         return _export.export(m, args, kwargs, dynamic_shapes={n: _first_sizes(v) for n, v in named.items()})
-    except ValueError:  # it depends on the number of samples in some other way: for that of the example alone
+    except (ValueError, RuntimeError):  # it depends on the number of samples in some other way: for that of the example alone
         return _export.export(m, args, kwargs)
 
 
