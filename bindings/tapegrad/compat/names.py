@@ -37,7 +37,7 @@ _NO_FAKES = 'there are no fake tensors: tensors on the device "meta" have shapes
 MODULES.update({
     "compiler": module(
         "What scripts ask of PyTorch's compiler: here, of recorded steps.",
-        functions("False", "is_compiling() is_dynamo_compiling() is_exporting()", "Always false."),
+        borrowed("_root.recording", "is_compiling is_dynamo_compiling=is_compiling is_exporting"),
         functions("fn", "allow_in_graph(fn) assume_constant_result(fn)", "The function itself."),
         functions("(lambda f: f) if fn is None else fn", "disable(fn=None, recursive=True, *, reason=None)",
                   "The function itself; without one, a decorator that returns its function."),
@@ -70,7 +70,7 @@ MODULES.update({
         subclasses("TransformGetItemToIndex", contextlib.nullcontext,
                    "A context in which `x[i]` takes tensors of one element as indices under vmap; they always are taken here.")),
     "jit": module(
-        None, functions("False", "is_scripting() is_tracing() onednn_fusion_enabled()", "Always false."),
+        None, functions("False", "is_scripting() onednn_fusion_enabled()", "Always false."), borrowed("_root.recording", "is_tracing=is_exporting"),
         functions("fn", "export(fn) interface(fn) script_if_tracing(fn) script_method(fn) unused(fn) _overload(fn) _overload_method(fn) _script_if_tracing(fn)",
                   "The function itself."),
         functions("value", "Attribute(value, type=None)", "The value; its type would be the compiler's."),

@@ -6,6 +6,7 @@ import inspect
 import itertools
 
 from .. import _C, Tensor, contiguous_format, device, dtype, get_rng_state, no_grad, set_rng_state, strided
+from .._root.recording import exporting
 from ..nn import Module
 from ..overrides import has_torch_function
 from ..utils._pytree import tree_flatten, tree_leaves
@@ -110,7 +111,7 @@ def export(mod, args: tuple, kwargs: dict | None = None, *, dynamic_shapes=None,
     _walk(symbols, dynamic_shapes, run)
     if len(symbols.found) > _MOST_SYMBOLS:
         raise ValueError(f"export: at most {_MOST_SYMBOLS} sizes may change: got {len(symbols.found)}")
-    with no_grad():
+    with no_grad(), exporting():
         program, leaves, spec = run.trace(run.inputs)
         _verify(run, program, run.inputs, leaves)
         if symbols.found:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import sys
 import types
 
+from .._root.recording import is_compiling, is_exporting, is_recording
 from ._compile import compile
-from ._step import RecordedStep, is_recording, logger, record, reset, stance
+from ._step import RecordedStep, logger, record, reset, stance
 
-__all__ = ["RecordedStep", "compile", "is_recording", "logger", "record", "reset", "stance"]
+__all__ = ["RecordedStep", "compile", "is_compiling", "is_exporting", "is_recording", "logger", "record", "reset", "stance"]
 
 
 class _Module(types.ModuleType):

@@ -10,11 +10,10 @@ import types
 import weakref
 
 from .. import _C, OutOfMemoryError, is_grad_enabled
+from .._root.recording import is_recording, state
 from ._watch import Observer, watch
 
 logger = logging.getLogger("tapegrad.record")
-
-_thread = threading.local()
 
 # Recordings in vain until a step is left to run eagerly; forward passes whose backward pass may still come, and those that did not
 # come, after which each more counts as in vain; recordings that wait for a second one, and those that waited in vain; plans that
@@ -37,11 +36,6 @@ def stance(name: str | None = None) -> str:
     if name is not None:
         _stance[0] = name
     return before
-
-
-def is_recording() -> bool:
-    """Whether this thread runs a step that is being recorded."""
-    return getattr(_thread, "recording", False)
 
 
 class RecordedStep:
@@ -70,6 +64,7 @@ class RecordedStep:
         self._alone = 0  # recordings that found no second one
         self._changes = 0  # plans that were dropped
         self._split = False
+        self._compiling = fullgraph  # whether recordings say so where they are asked, because values were read otherwise
         self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
         self._reasons: set[str] = set()
         _all.add(self)
@@ -135,7 +130,7 @@ class RecordedStep:
         observer = Observer(self.pure)
         recorder = _C._Recorder(args, kwargs)
         split = self._split and grad
-        _thread.recording = True
+        state.recording, state.compiling = True, self._compiling
         try:
             sys.setprofile(observer)
             try:
@@ -154,7 +149,7 @@ class RecordedStep:
             else:
                 recording = recorder.finish(result)
         finally:
-            _thread.recording = False
+            state.recording = state.compiling = False
             recorder.stop()
         if split:
             with self._lock:
@@ -234,6 +229,9 @@ class RecordedStep:
         return "its arguments have other values, sizes or objects in each call"
 
     def _failed(self, grad: bool, reason: str) -> None:
+        if not self._compiling and " reads a value" in reason:
+            self._compiling = True  # many programs read none where they are told that they are compiled
+            return
         self._tries[grad] = self._tries.get(grad, 0) + 1
         # The first run often differs: it makes state, fills caches.
         if self._tries[grad] > 1 or self.fullgraph:

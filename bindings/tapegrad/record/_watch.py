@@ -31,7 +31,9 @@ _KNOWN_BUILTINS = frozenset(
     "locals max min next oct ord pow repr reversed round setattr sorted sum vars zip __build_class__ __import__".split())
 _KNOWN_MODULES = frozenset(["math", "cmath", "operator", "_operator", "itertools", "functools", "_functools", "collections", "_collections", "copy",
                             "_abc", "_struct", "_weakref", "types", "numpy"])
-_CONTAINERS = (str, bytes, list, dict, tuple, set, frozenset, int, float, complex, bool, type, types.FunctionType, property, object().__class__)
+_CONTAINERS = (str, bytes, list, dict, tuple, set, frozenset, int, float, complex, bool, type, types.FunctionType, property)
+# Methods that change nothing, of containers whose class is the program's own.
+_READS = frozenset("get keys values items copy index count __contains__ __getitem__ __len__ __iter__ __eq__ __hash__ union intersection difference".split())
 # Where native calls of the package itself would have an effect.
 _EFFECTS = frozenset(["time", "_io", "io", "random", "_random", "posix", "socket", "_socket", "select", "_posixsubprocess"])
 
@@ -74,7 +76,8 @@ class Observer:
         if module == "builtins" and name in _KNOWN_BUILTINS or module in _KNOWN_MODULES:
             return
         if owner is not None and not isinstance(owner, types.ModuleType) and (
-                isinstance(owner, _CONTAINERS) and type(owner).__module__ in ("builtins", "collections") or isinstance(owner, type)):
+                type(owner).__module__ in ("builtins", "collections") or isinstance(owner, type)
+                or isinstance(owner, _CONTAINERS) and name.rpartition(".")[2] in _READS):
             return
         self._refuse(frame, f"{module}.{name}" if module not in ("", "builtins") else name)
 

@@ -483,3 +483,25 @@ def test_threads_record_one_function():
 
 
 SHIFT = [1.5]
+
+
+class Registry(dict):
+    """A container of the program's own."""
+
+
+REGISTRY = Registry(scale=2.0)
+
+
+def test_programs_that_ask_whether_they_are_compiled_read_no_values():
+    @tg.compile
+    def f(x):
+        if not tg.compiler.is_compiling() and (x > 0).all():
+            return x
+        return x.abs() * REGISTRY.get("scale")
+
+    x = tg.tensor([1.0, -2.0])
+    for _ in range(8):
+        assert tg.equal(f(x), x.abs() * 2)
+    assert " 5 replays" in f.summary() and not tg.compiler.is_compiling() and not tg.compiler.is_exporting()
+    program = tg.export.export(lambda x: x * 2 if tg.compiler.is_exporting() and tg.jit.is_tracing() else x.sum().item(), (x,)).module()
+    assert tg.equal(program(x), x * 2)
