@@ -63,6 +63,12 @@ class ExportedProgram:
         """The operators and values, as in `torch.fx`."""
         return Graph(self._program)
 
+    def picture(self):
+        """An SVG of the operators with sizes and bytes: `str` is its text, `.save(path)` writes it, notebooks show it."""
+        from ._picture import draw
+
+        return draw(self.graph)
+
     @property
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers by name."""

@@ -348,3 +348,20 @@ def test_threads_share_one_program():
     for t in threads:
         t.join()
     assert not wrong and 3 <= program._program.plans() <= 12
+
+
+def test_the_picture_shows_each_operator_once(tmp_path):
+    import xml.etree.ElementTree as tree
+
+    exported = ex.export(Attention().eval(), (tg.randint(0, 50, (2, 8)),))
+    exported.picture().save(tmp_path / "model.svg")
+    root = tree.parse(tmp_path / "model.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    boxes = [[float(r.get(k)) for k in ("x", "y", "width", "height")] for g in root.iter(space + "g") for r in g.iter(space + "rect")]
+    assert len(boxes) == len([n for n in exported.graph if n.op != "get_attr"])
+    width, height = float(root.get("width")), float(root.get("height"))
+    for i, (x, y, w, h) in enumerate(boxes):
+        assert 0 <= x and x + w <= width and 0 <= y and y + h <= height
+        assert all(x + w <= a or a + c <= x or y + h <= b or b + d <= y for a, b, c, d in boxes[:i])  # none over another
+    texts = [t.text for t in root.iter(space + "text")]
+    assert any("float32[2, 8, 32]" in t and "2.05 KB" in t for t in texts) and exported.picture()._repr_svg_().startswith("<svg")
