@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 210, 34, 18, 26
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 236, 34, 28, 26
 _COLOURS = {"placeholder": "#d6e9d5", "call_function": "#dbe6f4", "output": "#f2dcc9"}
 
 
@@ -70,6 +70,11 @@ def draw(graph) -> Picture:
         for used in node.all_input_nodes:
             if used in place:
                 x0, y0 = place[used]
+                if x == x0 and y - y0 > _HEIGHT + _GAP_Y:  # beside the boxes between them
+                    side = x + _WIDTH
+                    out.append(f'<path d="M{side} {y0 + _HEIGHT / 2} C{side + 24} {y0 + _HEIGHT / 2} {side + 24} {y + _HEIGHT / 2} {side} {y + _HEIGHT / 2}" '
+                               'fill="none" stroke="#8a8a8a"/>')
+                    continue
                 out.append(f'<path d="M{x0 + _WIDTH / 2} {y0 + _HEIGHT} C{x0 + _WIDTH / 2} {y0 + _HEIGHT + _GAP_Y} {x + _WIDTH / 2} {y - _GAP_Y} '
                            f'{x + _WIDTH / 2} {y}" fill="none" stroke="#8a8a8a"/>')
     for node in nodes:
