@@ -62,11 +62,16 @@ Json to_json(const std::optional<T>& v) {
   return v ? to_json(*v) : Json();
 }
 Json to_json(const std::monostate&) { return {}; }
-Json to_json(const Tensor&) { return {}; }
+// Numbers stand in the places of tensors; what is a value has its number elsewhere.
+Json to_json(const Tensor& t) { return t.defined() ? to_json(t.item()) : Json(); }
 Json to_json(const GeneratorPtr&) { return {}; }
 Json to_json(const PhiloxState&) { return {}; }
-Json to_json(const Operand& v) { return v.tensor().defined() ? to_json(v.tensor().item()) : Json(); }
-Json to_json(const record::ListValue& v) { return v.tensors.size(); }
+Json to_json(const Operand& v) { return to_json(v.tensor()); }
+Json to_json(const record::ListValue& v) {
+  Json list = Json::array();
+  for (const Tensor& t : v.tensors) list.push_back(to_json(t));
+  return list;
+}
 Json to_json(const record::IntsValue& v) { return std::vector<int64_t>(v.values.begin(), v.values.end()); }
 Json to_json(const record::FloatsValue& v) { return to_json(v.values); }
 Json to_json(const record::TextValue& v) { return v.values; }
@@ -123,18 +128,18 @@ DimVector ints(const Json& j) {
   return all;
 }
 
+Tensor number(const Json& j) { return j.is_null() ? Tensor() : Operand(scalar(j)).tensor(); }
+
 Value value(const Json& j, ArgumentType type) {
   const bool none = j.is_null();
   switch (type) {
     case ArgumentType::Tensor:
-      return Tensor();
+      return number(j);
     case ArgumentType::Operand:
-      return none ? Operand(Tensor()) : Operand(scalar(j));
+      return Operand(number(j));
     case ArgumentType::Tensors: {
       record::ListValue v;
-      const int64_t n = integer(j);
-      if (n < 0 || n > 100'000) throw Damaged{"a list is too long"};
-      v.tensors.resize(static_cast<size_t>(n));
+      for (const Json& item : list(j)) v.tensors.push_back(number(item));
       return v;
     }
     case ArgumentType::Scalar:
@@ -221,10 +226,11 @@ void check_tensors(const Program::Operation& o) {
       });
       if (!given) throw Damaged{fmt::format("argument {} of {} is missing", i, o.function->id)};
     };
-    if (f.types[i] == ArgumentType::Tensor) need(-1);
+    if (const auto* v = std::get_if<Tensor>(&o.arguments[i]); v != nullptr && !v->defined()) need(-1);
     if (const auto* v = std::get_if<Operand>(&o.arguments[i]); v != nullptr && !v->tensor().defined()) need(-1);
     if (const auto* v = std::get_if<record::ListValue>(&o.arguments[i]))
-      for (size_t item = 0; item < v->tensors.size(); ++item) need(static_cast<int>(item));
+      for (size_t item = 0; item < v->tensors.size(); ++item)
+        if (!v->tensors[item].defined()) need(static_cast<int>(item));
   }
 }
 

@@ -88,13 +88,18 @@ bool equal_but_integers(const Value& x, const Value& y) {
   return std::visit(
       [&]<class T>(const T& p) {
         const T& q = std::get<T>(y);
+        auto same = [](const Tensor& a, const Tensor& b) {
+          return a.defined() == b.defined() && (!a.defined() || same_number(a.item(), b.item()));
+        };
         if constexpr (std::is_same_v<T, Operand>) {
           const Operand *a = number_operand(x), *b = number_operand(y);
           if (a == nullptr || b == nullptr) return a == b;
           const Scalar s = a->tensor().item(), t = b->tensor().item();
           return s.kind() == t.kind() && (s.kind() == Scalar::Kind::Int || same_number(s, t));
+        } else if constexpr (std::is_same_v<T, Tensor>) {
+          return same(p, q);
         } else if constexpr (std::is_same_v<T, ListValue>) {
-          return p.tensors.size() == q.tensors.size();
+          return std::equal(p.tensors.begin(), p.tensors.end(), q.tensors.begin(), q.tensors.end(), same);
         } else if constexpr (std::is_same_v<T, IntsValue>) {
           return p.values.size() == q.values.size();
         } else if constexpr (std::is_same_v<T, Scalar>) {
@@ -105,8 +110,8 @@ bool equal_but_integers(const Value& x, const Value& y) {
           return p.has_value() == q.has_value();
         } else if constexpr (requires { p.values; }) {
           return p.values == q.values;
-        } else if constexpr (std::is_same_v<T, Tensor> || std::is_same_v<T, int64_t> ||
-                             std::is_same_v<T, std::monostate> || std::is_same_v<T, PhiloxState>) {
+        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::monostate> ||
+                             std::is_same_v<T, PhiloxState>) {
           return true;
         } else {
           return p == q;
