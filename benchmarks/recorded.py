@@ -93,15 +93,18 @@ def _chain(lib, n):
     return run
 
 
-def _three(libraries, make, compiled=None):
-    """The recorded function, the eager one, and PyTorch's eager one; `make(lib)` gives a function and its arguments."""
-    own = libraries["tapegrad"]
+def _peers(libraries, make, compiled=None, whole=True):
+    """The recorded function, the eager one, PyTorch's eager one and PyTorch's compiled one. `make(lib)` gives a function and its arguments,
+    `compiled(lib)` the same with the model alone compiled: what is measured here where it is given, and in PyTorch where a whole step is not
+    what it compiles. Each of PyTorch's compilations takes 10 to 30 s."""
+    own, torch = libraries["tapegrad"], libraries.get("torch")
     runs = {}
-    for name, lib, record in (("tapegrad", own, True), ("eager", own, False), ("torch", libraries.get("torch"), False)):
+    for name, lib, record in (("tapegrad", own, True), ("eager", own, False), ("torch", torch, False), ("torch.compile", torch, True)):
         if lib is None:
             continue
-        function, args = make(lib) if not (record and compiled) else compiled(lib)
-        function = own.compile(function) if record and not compiled else function
+        alone = record and compiled is not None and (lib is torch or not whole)
+        function, args = compiled(lib) if alone else make(lib)
+        function = lib.compile(function) if record and not alone else function
         runs[name] = lambda function=function, args=args: function(*args)
     return runs
 
@@ -120,10 +123,21 @@ def cases(libraries):
             model, x, _ = make(lib)
             return _inference(lib, model), (x,)
 
-        yield Case("recorded training step", name, _three(libraries, whole))
-        yield Case("compiled model in an eager step", name, _three(libraries, whole, alone))
-        yield Case("recorded inference", name, _three(libraries, inference))
-    for n in (8, 40):
-        for size in (4, 1024, 16384, 262144):
+        def exported(lib, make=make):
+            model, x, _ = make(lib)
+            program = lib.export.export(model.eval(), (x,)).module() if lib is libraries["tapegrad"] else lib.compile(model.eval())
+            return (lambda x: _without_gradients(lib, program, x)), (x,)
+
+        yield Case("recorded training step", name, _peers(libraries, whole, alone))
+        yield Case("compiled model in an eager step", name, _peers(libraries, whole, alone, whole=False))
+        yield Case("recorded inference", name, _peers(libraries, inference))
+        yield Case("exported inference", name, _peers(libraries, inference, exported, whole=False))
+    for n in (4, 8, 16, 40):
+        for size in (4, 1024, 16384, 262144, *([16 << 20] if n < 40 else [])):
             yield Case("recorded chains", f"{n} operators, {size} elements",
-                       _three(libraries, lambda lib, n=n, size=size: (_chain(lib, n), (lib.linspace(-1, 1, size),))))
+                       _peers(libraries, lambda lib, n=n, size=size: (_chain(lib, n), (lib.linspace(-1, 1, size),))))
+
+
+def _without_gradients(lib, program, x):
+    with lib.no_grad():
+        return program(x)
