@@ -10,8 +10,9 @@ namespace tapegrad::record {
 namespace {
 
 constexpr int64_t kPieceBytes =
-    16 << 10;                     // of one operand: four of them fit into a first-level cache of 32 KB and more
-constexpr int64_t kLeast = 8192;  // elements: what is smaller stays in the cache anyway
+    16 << 10;                         // of one operand: four of them fit into a first-level cache of 32 KB and more
+constexpr int64_t kShared = 1 << 17;  // elements times calls, from which on threads help
+constexpr int64_t kLeast = 8192;      // elements: what is smaller stays in the cache anyway
 
 // Elements lie one behind the other, or are one number for all.
 bool is_flat(const Call& call) {
@@ -136,8 +137,9 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
 
 void Chain::run() {
   const int64_t pieces = (numel + piece - 1) / piece;
-  // A few shares per thread, so that one which is late delays little.
-  const auto shares = std::clamp<int64_t>(get_num_threads() == 1 ? 1 : int64_t{4} * get_num_threads(), 1, pieces);
+  // A few shares per thread, so that one which is late delays little; none for what takes less than some 20 us.
+  const bool alone = get_num_threads() == 1 || numel * static_cast<int64_t>(calls.size()) < kShared;
+  const auto shares = std::clamp<int64_t>(alone ? 1 : int64_t{4} * get_num_threads(), 1, pieces);
   if (static_cast<int64_t>(workers.size()) < shares || !workers.back().memory) {
     workers.resize(std::max(workers.size(), static_cast<size_t>(shares)));
     for (Worker& w : workers) {
