@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -14,15 +15,43 @@ constexpr int64_t kPieceBytes =
 constexpr int64_t kShared = 1 << 17;  // elements times calls, from which on threads help
 constexpr int64_t kLeast = 8192;      // elements: what is smaller stays in the cache anyway
 
-// Elements lie one behind the other, or are one number for all.
-bool is_flat(const Call& call) {
+// How an operand of a chain lies: one number for all elements, one behind the other, one number per column (a row that
+// is repeated) or per row.
+enum class Layout : uint8_t { Number, Dense, PerColumn, PerRow, Other };
+
+Layout layout_of(const pointwise::Iterator& it, int k) {
+  const auto item = static_cast<int64_t>(element_size(it.dtype[k]));
+  const int64_t outer = it.strides[k][0], inner = it.strides[k][it.ndim - 1];
+  if (it.ndim == 1) return inner == item ? Layout::Dense : inner == 0 ? Layout::Number : Layout::Other;
+  if (inner == item)
+    return outer == item * it.shape[1] ? Layout::Dense : outer == 0 ? Layout::PerColumn : Layout::Other;
+  return inner != 0 ? Layout::Other : outer == 0 ? Layout::Number : Layout::PerRow;
+}
+
+// The number of columns of a call by rows, 0 for one of elements one behind the other, -1 for one that is in no chain.
+int64_t columns_of(const Call& call) {
   const pointwise::Iterator& it = *call.pointwise;
-  if (it.ndim != 1 || it.numel < kLeast || it.on_host != 0) return false;
+  if (it.ndim < 1 || it.ndim > 2 || it.numel < kLeast || it.on_host != 0) return -1;
   for (int k = 0; k <= it.num_inputs; ++k) {
-    const auto item = static_cast<int64_t>(element_size(it.dtype[k]));
-    if (it.strides[k][0] != item && (k == 0 || it.strides[k][0] != 0)) return false;
+    const Layout layout = layout_of(it, k);
+    if (layout == Layout::Other || (k == 0 && layout != Layout::Dense)) return -1;
   }
-  return true;
+  return it.ndim == 2 ? it.shape[1] : 0;
+}
+
+size_t widest_of(const Call& call) {
+  size_t widest = 1;
+  for (int k = 0; k <= call.pointwise->num_inputs; ++k)
+    widest = std::max(widest, element_size(call.pointwise->dtype[k]));
+  return widest;
+}
+
+// Elements of a piece: whole rows, and a multiple of 64; 0 where that is too much for the cache.
+int64_t piece_of(int64_t columns, size_t widest) {
+  const int64_t wanted = kPieceBytes / static_cast<int64_t>(widest);
+  if (columns == 0) return wanted;
+  const int64_t least = std::lcm(columns, int64_t{64});
+  return least > 4 * wanted ? 0 : std::max(least, wanted / least * least);
 }
 
 // The places in slots that the calls of a chain use: with writes, there must be one per slot.
@@ -37,10 +66,10 @@ class Uses {
       const Slot::Kind kind = r_.slots[static_cast<size_t>(use.slot)].kind;
       // Others may lie in the same memory as one that is not the step's own.
       if (use.written && kind != Slot::Kind::Temporary && kind != Slot::Kind::Result) return false;
-      const Place here{use.offset, call.pointwise->strides[k][0], use.written};
+      const Place here{use.offset, layout_of(*call.pointwise, static_cast<int>(k)), use.written};
       auto [known, fresh] = next.try_emplace(use.slot, here);
       if (fresh) continue;
-      const bool same = known->second.offset == here.offset && known->second.stride == here.stride;
+      const bool same = known->second.offset == here.offset && known->second.layout == here.layout;
       Place& place = known->second;
       place.several |= !same;
       place.written |= here.written;
@@ -53,7 +82,7 @@ class Uses {
  private:
   struct Place {
     ptrdiff_t offset;
-    int64_t stride;
+    Layout layout;
     bool written;
     bool several = false;  // others are read as well
   };
@@ -68,11 +97,19 @@ std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
   const std::vector<Call>& calls = recording.calls;
   for (size_t i = 0; i < calls.size();) {
     size_t end = i;
+    int64_t columns = 0;
+    size_t widest = 1;
     Uses uses(recording);
-    while (end < calls.size() && calls[end].kind == Call::Kind::Pointwise && is_flat(calls[end]) &&
-           calls[end].pointwise->numel == calls[i].pointwise->numel &&
-           (end == i || !recording.two_parts || end != recording.first_calls) && uses.add(calls[end]))
-      ++end;
+    for (; end < calls.size() && calls[end].kind == Call::Kind::Pointwise; ++end) {
+      const int64_t here = columns_of(calls[end]);
+      if (here < 0 || (here > 0 && columns > 0 && here != columns)) break;
+      const size_t wider = std::max(widest, widest_of(calls[end]));
+      if (calls[end].pointwise->numel != calls[i].pointwise->numel || piece_of(std::max(columns, here), wider) == 0 ||
+          (end > i && recording.two_parts && end == recording.first_calls) || !uses.add(calls[end]))
+        break;
+      columns = std::max(columns, here);
+      widest = wider;
+    }
     if (end - i >= 2) chains.emplace_back(i, end);
     i = std::max(end, i + 1);
   }
@@ -95,10 +132,10 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
   for (size_t i = first; i < last; ++i) {
     Call& call = recording.calls[i];
     const pointwise::Iterator& it = *call.pointwise;
+    widest = std::max(widest, widest_of(call));
     auto& buffers = chain->buffers.emplace_back();
     buffers.fill(-1);
     for (int k = 0; k <= it.num_inputs; ++k) {
-      widest = std::max(widest, element_size(it.dtype[k]));
       const int slot = call.uses[static_cast<size_t>(k)].slot;
       if (slot < 0 || !recording.slots[static_cast<size_t>(slot)].chained) continue;
       buffers[static_cast<size_t>(k)] = buffer_of.try_emplace(slot, static_cast<int>(buffer_of.size())).first->second;
@@ -106,7 +143,8 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
     chain->calls.push_back(std::move(call));
   }
   chain->numel = chain->calls[0].pointwise->numel;
-  chain->piece = kPieceBytes / static_cast<int64_t>(widest);
+  for (const Call& call : chain->calls) chain->columns = std::max(chain->columns, columns_of(call));
+  chain->piece = piece_of(chain->columns, widest);
   chain->buffer_bytes = static_cast<size_t>(chain->piece) * widest;
   // Buffers are given to those that live at the same time: the last use of one frees it.
   std::map<int, size_t> last_use;
@@ -159,11 +197,13 @@ void Chain::run() {
         for (size_t i = 0; i < calls.size(); ++i) {
           const pointwise::Iterator& whole = *calls[i].pointwise;
           pointwise::Iterator& part = w.iterators[i];
-          part.numel = part.shape[0] = n;
+          const int64_t per_step = whole.ndim == 1 ? 1 : columns;  // elements that the outer stride goes over
+          part.numel = n;
+          part.shape[0] = n / per_step;
           for (int k = 0; k <= whole.num_inputs; ++k) {
             const int buffer = buffers[i][static_cast<size_t>(k)];
             part.data[k] = buffer >= 0 ? memory + static_cast<size_t>(buffer) * buffer_bytes
-                                       : whole.data[k] + from * whole.strides[k][0];
+                                       : whole.data[k] + from / per_step * whole.strides[k][0];
           }
           reinterpret_cast<pointwise::Kernel>(calls[i].kernel)(part);
         }

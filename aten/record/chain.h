@@ -1,4 +1,5 @@
-// A chain: pointwise calls that follow each other, over tensors of one size that lie densely. It runs piece by piece,
+// A chain: pointwise calls that follow each other, over tensors of one size that lie densely; what they read may also
+// be one number, or one per row or column of a size that all have in common. It runs piece by piece,
 // each piece through all calls, so that what one call writes is still in the first-level cache when the next one reads
 // it, and what only the chain uses needs no memory but a piece's. The kernels are those of the calls; their loops begin
 // at multiples of 64 elements, so the bits are the same.
@@ -11,7 +12,8 @@ namespace tapegrad::record {
 struct Chain {
   std::vector<Call> calls;
   int64_t numel = 0;
-  int64_t piece = 0;  // elements
+  int64_t columns = 0;  // of the calls that have operands with a number per row or column; else 0
+  int64_t piece = 0;    // elements
   // Of operand k of call i: which buffer it is in; -1: it lies in a slot, where the call's own iterator has its
   // address.
   std::vector<std::array<int, 1 + pointwise::kMaxInputs>> buffers;

@@ -173,3 +173,30 @@ def test_programs_drawn_at_random(seed):
         return values[-1], values[len(values) // 2], values[0]
 
     same(f, lambda: [tg.randn(20_000), tg.randn(20_000)])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", [tg.float32, tg.float64, tg.bfloat16])
+@pytest.mark.parametrize("rows, columns", [(300, 64), (1000, 33), (129, 768), (4, 4096), (8192, 1), (1, 8192), (640, 100)])
+def test_numbers_per_row_and_per_column(rows, columns, dtype, threads):
+    before = tg.get_num_threads()
+    tg.set_num_threads(threads)
+    try:
+        def function(x, per_column, per_row, number):
+            y = (x * per_column + 0.5).sin() - per_row
+            return (per_column - y).abs() * number + y.exp() * per_row
+
+        def make():
+            return [t.to(dtype) for t in (tg.randn(rows, columns), tg.randn(columns), tg.randn(rows, 1), tg.randn(()))]
+
+        same(function, make, calls=2)
+    finally:
+        tg.set_num_threads(before)
+
+
+def test_rows_that_do_not_fit_or_differ_end_a_chain():
+    same(lambda x, b: ((x + b).sin() * 2).abs(), lambda: [tg.randn(3, 50_001), tg.randn(50_001)], calls=3)  # memory, the first call, and a chain behind it
+    same(lambda x, b, c: ((x + b).sin().view(200, 90) + c).abs(), lambda: [tg.randn(300, 60), tg.randn(60), tg.randn(90)], calls=3)  # memory, a view's two chains
+    same(lambda x, b: ((x.t() + b).sin() * b).abs().t(), lambda: [tg.randn(100, 200), tg.randn(100)], calls=2)  # a column here is a row in memory
+    same(lambda x: ((x * 2).sin() + x[0] * 3).abs(), lambda: [tg.randn(200, 100)])  # reads what lies in the same memory
+    same(lambda x: (lambda y: (y + y[:1]) * y[:, :1])((x * 2).sin()), lambda: [tg.randn(200, 100)])  # a row and a column of what the chain writes
