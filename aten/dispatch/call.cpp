@@ -59,7 +59,7 @@ void ChangedArguments::set_tensor(size_t i, Tensor t) {
 }
 
 void ChangedArguments::set_list(size_t i, std::vector<Tensor> list) {
-  List& value = values_[i].emplace<List>();
+  auto& value = values_[i].emplace<OwnedTensors>();
   value.tensors = std::move(list);
   value.span = value.tensors;
   arguments_[i] = Argument(value.span);
@@ -67,7 +67,7 @@ void ChangedArguments::set_list(size_t i, std::vector<Tensor> list) {
 
 void ChangedArguments::set_ints(size_t i, DimVector ints) {
   const bool optional = arguments_[i].type() == ArgumentType::OptionalInts;
-  Ints& value = values_[i].emplace<Ints>();
+  auto& value = values_[i].emplace<OwnedInts>();
   value.values = std::move(ints);
   value.span = value.values;
   value.optional = value.span;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tapegrad/aten/dispatch/function.h"
+#include "tapegrad/aten/dispatch/owned.h"
 
 namespace tapegrad::dispatch {
 
@@ -70,16 +71,7 @@ class TG_API ChangedArguments {
   Arguments arguments() const noexcept { return arguments_; }
 
  private:
-  struct List {
-    std::vector<Tensor> tensors;
-    TensorSpan span;
-  };
-  struct Ints {
-    DimVector values;
-    IntSpan span;
-    OptionalInts optional;
-  };
-  using Value = std::variant<std::monostate, Tensor, Operand, List, Ints, int64_t, std::optional<int64_t>,
+  using Value = std::variant<std::monostate, Tensor, Operand, OwnedTensors, OwnedInts, int64_t, std::optional<int64_t>,
                              std::optional<Device>, std::optional<MemoryFormat>>;
   std::vector<Argument> arguments_;
   std::vector<Value> values_;

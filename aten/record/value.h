@@ -2,19 +2,13 @@
 #pragma once
 
 #include "tapegrad/aten/dispatch/argument.h"
+#include "tapegrad/aten/dispatch/owned.h"
 
 namespace tapegrad::record {
 
 // Spans point into the same object: refer_to() sets them.
-struct ListValue {
-  std::vector<Tensor> tensors;
-  TensorSpan span;
-};
-struct IntsValue {
-  DimVector values;
-  IntSpan span;
-  OptionalInts optional;
-};
+using ListValue = dispatch::OwnedTensors;
+using IntsValue = dispatch::OwnedInts;
 struct FloatsValue {
   std::vector<double> values;
   std::span<const double> span;

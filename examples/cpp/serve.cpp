@@ -4,7 +4,10 @@
 //   serve model.pt2 4 1000        4 threads, 1,000 calls each; prints the rate, and what the first result sums to
 //
 // Inputs are ones of the sizes that the model was exported with.
-#include <tapegrad/tapegrad.h>
+#include <tapegrad/aten/functions_create.h>
+#include <tapegrad/aten/functions_reduce.h>
+#include <tapegrad/c10/threads/parallel.h>
+#include <tapegrad/nn/record.h>
 
 #include <chrono>
 #include <cstdio>

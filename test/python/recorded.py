@@ -1,9 +1,11 @@
 """What the tests of recorded steps share: small networks, batches, steps, and runs that compare with eager bit by bit."""
 
+import functools
 import logging
 
 import tapegrad as tg
 from tapegrad import nn
+from threads import run_all
 
 F = nn.functional
 
@@ -14,6 +16,11 @@ def plans(step):
 
 def replays(step):
     return sum(n for _, _, n in step._replays.plans())
+
+
+def in_threads(work, arguments):
+    """Runs work(argument) in a thread for each."""
+    run_all([functools.partial(work, a) for a in arguments], limit=60)
 
 
 def mlp(seed=0):

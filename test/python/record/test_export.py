@@ -4,11 +4,11 @@ import collections
 import io
 import json
 import struct
-import threading
 
 import numpy as np
 import pytest
 import tapegrad as tg
+from recorded import in_threads
 from tapegrad import export as ex
 from tapegrad import nn
 from tapegrad.nn import functional as F
@@ -334,21 +334,15 @@ def test_threads_share_one_program():
     inputs = [tg.randint(0, 50, (1 + i % 3, 8)) for i in range(6)]
     with tg.no_grad():
         expected = [model(x) for x in inputs]
-    wrong = []
 
     def work(start):
         with tg.no_grad():
             for i in range(60):
                 k = (i + start) % len(inputs)
-                if not tg.equal(run(inputs[k]), expected[k]):
-                    wrong.append(k)
+                assert tg.equal(run(inputs[k]), expected[k])
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong and 3 <= program._program.plans() <= 12
+    in_threads(work, range(4))
+    assert 3 <= program._program.plans() <= 12
 
 
 def test_the_picture_shows_each_operator_once(tmp_path):

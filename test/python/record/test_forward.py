@@ -4,11 +4,10 @@ import copy
 import gc
 import subprocess
 import sys
-import threading
 
 import pytest
 import tapegrad as tg
-from recorded import Layers, assert_same, batches, mlp, plans, replays
+from recorded import Layers, assert_same, batches, in_threads, mlp, plans, replays
 from tapegrad import nn
 
 F = nn.functional
@@ -307,25 +306,14 @@ def test_threads_train_copies_and_share_one():
     optimizer = tg.optim.SGD(expected.parameters(), lr=0.1)
     for x, y in batches(15):
         train(expected, optimizer, x, y)
-    errors = []
+    batches_of = batches(15)
 
     def work(net):
-        try:
-            optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
-            for x, y in batches_of[0]:
-                optimizer.zero_grad()
-                F.cross_entropy(net(x), y).backward()
-                optimizer.step()
-        except BaseException as error:
-            errors.append(error)
+        optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in batches_of:
+            train(net, optimizer, x, y)
 
-    batches_of = [batches(15)]
-    threads = [threading.Thread(target=work, args=(net,)) for net in nets]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not errors
+    in_threads(work, nets)
     for net in nets:
         assert_same_weights(expected, net)
 

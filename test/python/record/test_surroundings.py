@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 import tapegrad as tg
-from recorded import assert_same, batches, compare, mlp, plans, refused, replays, training, warm
+from recorded import assert_same, batches, compare, in_threads, mlp, plans, refused, replays, training, warm
 from tapegrad import nn
 
 F = nn.functional
@@ -63,23 +63,14 @@ def test_recorded_functions_call_each_other():
 def test_threads_share_a_step():
     net = mlp()
     step = tg.record(lambda x: net(x).argmax(1))
-    errors = []
 
     def work(seed):
-        try:
-            with tg.no_grad():
-                for x, _ in batches(40, seed=seed):
-                    if not tg.equal(step(x), net(x).argmax(1)):
-                        errors.append(seed)
-        except BaseException as error:
-            errors.append(error)
+        with tg.no_grad():
+            for x, _ in batches(40, seed=seed):
+                assert tg.equal(step(x), net(x).argmax(1))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not errors and replays(step) > 0
+    in_threads(work, range(4))
+    assert replays(step) > 0
 
 
 def test_memory_is_given_back():
@@ -461,25 +452,15 @@ def test_objects_that_run_code_when_they_are_looked_at():
 def test_threads_record_one_function():
     net = mlp()
     step = tg.record(lambda x: net(x).detach() + SHIFT[0])
-    errors = []
 
     def work(seed):
-        try:
-            with tg.no_grad():
-                for i, (x, _) in enumerate(batches(60, size=1 + seed, seed=seed)):
-                    if i % 7 == seed:
-                        SHIFT[0] += 0  # another object, the same value
-                    if not tg.equal(step(x), net(x) + SHIFT[0]):
-                        errors.append(seed)
-        except BaseException as error:
-            errors.append(error)
+        with tg.no_grad():
+            for i, (x, _) in enumerate(batches(60, size=1 + seed, seed=seed)):
+                if i % 7 == seed:
+                    SHIFT[0] += 0  # another object, the same value
+                assert tg.equal(step(x), net(x) + SHIFT[0])
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(5)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not errors
+    in_threads(work, range(5))
 
 
 SHIFT = [1.5]
