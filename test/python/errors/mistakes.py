@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections import namedtuple
 from pathlib import Path
 
+try:
+    from errors import warned
+except ImportError:  # as a program
+    import warned
+
 # words_of_pytorch: scripts look for PyTorch's text, so the form is PyTorch's
 Mistake = namedtuple("Mistake", "section title code kind message words_of_pytorch", defaults=[False])
 
@@ -365,15 +370,15 @@ def page() -> str:
              "PyTorch's for the same mistake. A misspelt argument, function or module is answered with the name that resembles it; for methods and",
              "attributes of tensors and modules Python itself says so when it shows the error.", "",
              "This page is written from `test/python/errors/mistakes.py`, and each message is tested.", "",
-             ", ".join(f"[{s}](#{s.lower().replace(',', '').replace(' ', '-')})" for s in dict.fromkeys(m.section for m in MISTAKES)) + "; and what each",
-             "rank prints when one of many processes fails: [Failures](distributed.md#failures)."]
+             ", ".join(f"[{s}](#{s.lower().replace(',', '').replace(' ', '-')})" for s in dict.fromkeys(m.section for m in MISTAKES)) + "; [what",
+             "is warned of](#what-is-warned-of), and what each rank prints when one of many processes fails: [Failures](distributed.md#failures)."]
     section = None
     for m in MISTAKES:
         if m.section != section:
             section = m.section
             lines += ["", f"## {section}"]
         lines += ["", f"### {m.title}", "", "```python", m.code, "```", "", "```", f"{m.kind}: {m.message}", "```"]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *warned.page(), ""])
 
 
 if __name__ == "__main__":
