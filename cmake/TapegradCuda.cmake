@@ -156,6 +156,7 @@ if(TG_CUDA_FOUND)
     foreach(folder cu13 cudnn nccl)
       list(APPEND places "$ORIGIN/../../nvidia/${folder}/lib")
     endforeach()
+    list(FILTER TG_CUDA_LIBRARY_DIRS EXCLUDE REGEX "/nvidia/")  # those of the environment that builds
   endif()
   set_target_properties(tapegrad_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"

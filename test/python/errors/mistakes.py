@@ -159,6 +159,11 @@ MISTAKES = [
             "tg.nn.functional.nll_loss(tg.zeros(2, 3), tg.zeros(2))",
             "RuntimeError",
             "nll_loss: expected class indices of an integer dtype: got float32"),
+    Mistake("Dtypes and devices", "Class indices as floating numbers, where probabilities could stand",
+            "tg.nn.functional.cross_entropy(tg.zeros(2, 3), tg.zeros(2))",
+            "RuntimeError",
+            ("cross_entropy: class probabilities need the sizes of input, [2, 3]: got [2]\n"
+             "class indices need an integer dtype, not float32: use target.long()")),
     Mistake("Dtypes and devices", "Words as floating numbers",
             "tg.nn.functional.embedding(tg.tensor([0.5]), tg.zeros(3, 2))",
             "RuntimeError",
@@ -334,6 +339,11 @@ MISTAKES = [
             "tg.tensor([[1, 2], [3]])",
             "ValueError",
             "tensor: ragged list: expected a sequence of length 2 at data[1] (dimension 1): got 1"),
+    Mistake("Truth, numbers, layers and files", "The state of PyTorch's generator",
+            "tg.set_rng_state(tg.zeros(5056, dtype=tg.uint8))",
+            "ValueError",
+            ("set_state: a generator's state has 24 bytes: got 5056\n"
+             "it may be PyTorch's, whose generators are others: use manual_seed()")),
     Mistake("Truth, numbers, layers and files", "Weights of another model",
             "tg.nn.Linear(2, 3).load_state_dict(tg.nn.Linear(4, 3).state_dict())",
             "RuntimeError",
