@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench gpu-check build wheel release-check asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench gpu-check build wheel wheel-cuda release-check asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -67,6 +67,10 @@ build:  ## build libtapegrad, the Python package and the examples for the CPU in
 wheel:  ## wheels for every CPython found (PYTHONS="python3.11 ..."), each tried in an empty environment, and the sdist: dist/
 	@tools/setup.sh build wheel
 	@. tools/common.sh && $(VENV)/bin/python tools/wheel.py
+
+wheel-cuda:  ## after make wheel: the wheel of tapegrad-cuda, tried without a card
+	@tools/setup.sh build wheel cuda-build
+	@. tools/common.sh && $(VENV)/bin/python tools/wheel_cuda.py
 
 release-check:  ## what must hold before a release: version, documents, links, examples, and what make wheel left in dist/
 	@tools/setup.sh build wheel

@@ -25,6 +25,8 @@ bool init_record(PyObject* module);
 bool init_program(PyObject* module);
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
+// How many of the innermost frames run this package's own files.
+int frames_of_package() noexcept;
 // Of the profiler's stacks: the call sites from the innermost, and a site's function.
 std::vector<uint32_t> sites_of_stack(uint32_t stack);
 std::string function_of_site(uint32_t site);

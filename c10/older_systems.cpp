@@ -1,7 +1,7 @@
 // Three functions whose symbols got a new version after glibc 2.34 and g++ 11: programs that ask for the old one run on
-// older systems, too, and a wheel is tagged manylinux_2_34 instead of 2_35 (tools/wheel.sh). The linker sends every
-// call of libtapegrad here (--wrap in cmake/TapegradLibrary.cmake). hypot computes the same: the new version only
-// leaves out the old way of reporting errors.
+// older systems, too, and a wheel is tagged manylinux_2_34 instead of 2_35 (tools/wheel.py). The linker sends every
+// call of libtapegrad and libtapegrad_cuda here (--wrap in cmake/TapegradLibrary.cmake). hypot computes the same: the
+// new version only leaves out the old way of reporting errors.
 
 #if defined(__x86_64__)
 

@@ -151,11 +151,16 @@ if(TG_CUDA_FOUND)
   target_include_directories(tapegrad_cuda SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${include_dirs})
   target_link_libraries(tapegrad_cuda PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS} rt)
   target_link_options(tapegrad_cuda PRIVATE -Wl,--no-undefined)
+  if(TG_X86)
+    target_sources(tapegrad_cuda PRIVATE "${PROJECT_SOURCE_DIR}/c10/older_systems.cpp")
+    target_link_options(tapegrad_cuda PRIVATE "${TG_OLDER_SYSTEMS}")
+  endif()
   set(places "$ORIGIN")
   if(SKBUILD)  # wheels beside this one
     foreach(folder cu13 cudnn nccl)
       list(APPEND places "$ORIGIN/../../nvidia/${folder}/lib")
     endforeach()
+    list(FILTER TG_CUDA_LIBRARY_DIRS EXCLUDE REGEX "/nvidia/")  # those of the environment that builds
   endif()
   set_target_properties(tapegrad_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"

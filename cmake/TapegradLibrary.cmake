@@ -91,7 +91,8 @@ if(MOLD_PROGRAM AND NOT TG_SANITIZE)
   target_link_options(tapegrad PRIVATE LINKER:--icf=all)
 endif()
 if(TG_X86)
-  target_link_options(tapegrad PRIVATE "LINKER:--wrap=hypot,--wrap=hypotf,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE")
+  set(TG_OLDER_SYSTEMS "LINKER:--wrap=hypot,--wrap=hypotf,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE")
+  target_link_options(tapegrad PRIVATE "${TG_OLDER_SYSTEMS}")  # c10/older_systems.cpp
 endif()
 
 # Where the third-party libraries are, in the build tree and after installation.

@@ -94,13 +94,30 @@ def wrong_wheel(wheel):
         yield f"auditwheel proves {proved and proved[1]}"
 
 
+def wrong_cuda_wheel(wheel):
+    """What is wrong with the wheel of tapegrad-cuda, which need not be there."""
+    with zipfile.ZipFile(wheel) as archive:
+        files = {info.filename: info.file_size for info in archive.infolist()}
+        (metadata,) = (archive.read(name).decode() for name in files if name.endswith(".dist-info/METADATA"))
+    if "-py3-none-manylinux" not in wheel.name:
+        yield "its tag is not py3-none-manylinux"
+    for line in (f"Requires-Dist: tapegrad=={version()}", *(f"Requires-Dist: {n}" for n in PYPROJECT["project"]["optional-dependencies"]["cuda"])):
+        if line not in metadata:
+            yield f"METADATA lacks '{line}'"
+    outside = [name for name in files if ".dist-info/" not in name]
+    if outside != ["tapegrad/lib/libtapegrad_cuda.so"]:
+        yield f"it should hold libtapegrad_cuda.so alone: got {outside}"
+
+
 def wrong_dist():
-    found = {wheel.name.split("-")[2]: wheel for wheel in DIST.glob("*.whl")}
+    found = {wheel.name.split("-")[2]: wheel for wheel in DIST.glob("tapegrad-*.whl")}
     for tag in wanted_tags():
         if tag not in found:
             yield f"dist/ has no wheel for {tag}: make wheel, with PYTHONS= where an interpreter is not found"
     for wheel in found.values():
         yield from (f"{wheel.name}: {text}" for text in wrong_wheel(wheel))
+    for wheel in DIST.glob("tapegrad_cuda-*.whl"):
+        yield from (f"{wheel.name}: {text}" for text in wrong_cuda_wheel(wheel))
     if not (DIST / f"tapegrad-{version()}.tar.gz").exists():
         yield "dist/ has no source distribution"
     elif (checked := subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *DIST.iterdir()], capture_output=True, text=True)).returncode:

@@ -83,12 +83,13 @@ def source():
     return archive, WORK / archive.name.removesuffix(".tar.gz")
 
 
-def build(python, tree, name):
-    """The wheel as scikit-build-core makes it. NumPy is the interpreter's, OpenBLAS and oneDNN are this one's for all."""
+def build(python, tree, name, **more):
+    """The wheel as scikit-build-core makes it. NumPy is the interpreter's, OpenBLAS and oneDNN are this one's for all. more: defines."""
     ours = [r for r in PYPROJECT["build-system"]["requires"] if re.match("scikit|numpy|tomli", r)]
     inside = environment(python, name, "pip>=23.1", *ours)  # the first pip with -C
     shutil.rmtree(WORK / "raw", ignore_errors=True)
-    defines = {"TG_LIBRARIES_PYTHON": sys.executable, "CMAKE_DISABLE_FIND_PACKAGE_MPI": "ON", "CMAKE_DISABLE_FIND_PACKAGE_Gloo": "ON"}
+    defines = {"TG_LIBRARIES_PYTHON": sys.executable, "CMAKE_DISABLE_FIND_PACKAGE_MPI": "ON", "CMAKE_DISABLE_FIND_PACKAGE_Gloo": "ON",
+               **more}
     run(inside, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "-w", WORK / "raw", tree,
         *(f"-Ccmake.define.{key}={value}" for key, value in defines.items()))
     return next((WORK / "raw").glob("*.whl"))

@@ -6,6 +6,7 @@
 #include "tapegrad/aten/kernels_calculus.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -141,6 +142,8 @@ Tensor cov(const Tensor& input, int64_t correction, const Tensor& fweights, cons
   const Tensor c = mm(centred, conj(transpose(w.defined() ? centred * w : centred, 0, 1)));
   Tensor result;
   if (!w.defined()) {
+    if (n <= correction)
+      warn("cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.");
     result = c / std::max(static_cast<double>(n) - static_cast<double>(correction), 0.0);
   } else {
     Tensor divisor = total;

@@ -3,6 +3,7 @@
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 
@@ -15,6 +16,11 @@ void copy_from_other_device(const Tensor& self, const Tensor& src, bool non_bloc
 }
 
 namespace {
+void warn_of_lost_imaginary_part(DType from, DType to) {
+  if (TG_UNLIKELY(is_complex(from)) && !is_complex(to) && to != DType::bool_)
+    warn("Casting complex values to real discards the imaginary part: take .real or .abs() where that is meant");
+}
+
 void check_writable(const Tensor& self, const char* op) {
   TG_CHECK(!self.impl()->storage()->read_only(), Runtime, "{}: the memory of the tensor is read-only", op);
 }
@@ -29,6 +35,7 @@ void copy_check(const Tensor& self, const Operand& src, bool) {
   TG_CHECK(!from.is_sparse() && !self.is_sparse(), NotImplemented, "copy_: not there for sparse tensors");
   check_writable(self, "copy_");
   must_copy_source("copy_", self, from);  // raises where they overlap partly
+  warn_of_lost_imaginary_part(from.dtype(), self.dtype());
 }
 
 void fill_check(const Tensor& self, const Operand& value) {
@@ -58,6 +65,7 @@ TensorSpec to_copy_shape(const Tensor& input, std::optional<DType> dtype, std::o
   TG_CHECK(!input.is_sparse(), NotImplemented, "to: not there for sparse tensors\nconvert their values()");
   TG_CHECK(!input.is_meta() || spec.device.is_meta(), NotImplemented,
            "to: Cannot copy out of meta tensor; no data! It should go to {}", spec.device);
+  warn_of_lost_imaginary_part(input.dtype(), spec.dtype);
   return spec;
 }
 

@@ -10,6 +10,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_fft.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 namespace {
@@ -39,6 +40,14 @@ Tensor centred(const Tensor& window, int64_t n_fft, int64_t length, DType dtype,
   return length == n_fft ? w : constant_pad_nd(w, {left, n_fft - length - left}, 0);
 }
 
+void warn_without_window(const char* op, const Frames& f, const Tensor& window, const char* why) {
+  if (!window.defined() && f.window > 1)
+    warn(fmt::format(
+        "{}: A window was not provided. A rectangular window will be applied, {}. To suppress this warning, "
+        "give window=hann_window({}), or ones({}) where a rectangle is meant.",
+        op, why, f.window, f.window));
+}
+
 }  // namespace
 
 Tensor stft(const Tensor& input, int64_t n_fft, std::optional<int64_t> hop_length, std::optional<int64_t> win_length,
@@ -56,6 +65,7 @@ Tensor stft(const Tensor& input, int64_t n_fft, std::optional<int64_t> hop_lengt
            "view_as_real of them is what False gives",
            op);
   Frames f = checked_frames(op, n_fft, hop_length, win_length, window);
+  warn_without_window(op, f, window, "which is known to cause spectral leakage");
   bool half = onesided.value_or(!complex);
   TG_CHECK(!half || !complex, Runtime, "{}: onesided is for a real input and a real window", op);
   Tensor x = input.ndim() == 1 ? unsqueeze(input, 0) : input;
@@ -89,6 +99,7 @@ Tensor istft(const Tensor& input, int64_t n_fft, std::optional<int64_t> hop_leng
            format_ints(input.sizes()));
   TG_CHECK(input.numel() > 0, Runtime, "{}: input is empty: shape {}", op, format_ints(input.sizes()));
   Frames f = checked_frames(op, n_fft, hop_length, win_length, window);
+  warn_without_window(op, f, window, "which inverts stft where that had none either");
   Tensor x = transpose(input.ndim() == 2 ? unsqueeze(input, 0) : input, 1, 2);
   int64_t frames = x.size(1), bins = x.size(2);
   bool half = onesided.value_or(bins != n_fft);

@@ -7,6 +7,7 @@
 #include "tapegrad/aten/linalg/factor.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/tensor/checked_int.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 namespace {
@@ -298,6 +299,9 @@ Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> di
   if (dim) {
     d = wrap_dim(*dim, input.ndim(), "cross");
   } else {
+    warn(
+        "Using cross without specifying the dim arg is deprecated: it takes the first dimension of size 3, and "
+        "linalg.cross the last dimension. Please pass the dim explicitly, or use linalg.cross.");
     for (int64_t i = 0; i < input.ndim() && d < 0; ++i)
       if (input.size(i) == 3) d = i;
   }

@@ -9,6 +9,7 @@
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -48,6 +49,11 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
 Tensor kl_div(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
               bool log_target) {
   const bool batchmean = reduction == "batchmean";
+  if (reduction == "mean" && !size_average && !reduce)
+    warn(
+        "reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides "
+        "only "
+        "by the batch size, and aligns with the KL div math definition.");
   const Reduction r = batchmean ? Reduction::Sum : parse_reduction(reduction, size_average, reduce, "kl_div");
   const Tensor loss = log_target ? exp(target) * (target - input) : xlogy(target, target) - target * input;
   const Tensor reduced = apply_reduction(loss, r);
@@ -149,8 +155,11 @@ Tensor cross_entropy(const Tensor& input, const Tensor& target, const Tensor& we
            "cross_entropy: label_smoothing must lie between 0 and 1: got {}", label_smoothing);
   if (target.is_floating_point()) {
     TG_CHECK(target.sizes() == input.sizes(), Runtime,
-             "cross_entropy: class probabilities need the sizes of input, {}: got {}", format_ints(input.sizes()),
-             format_ints(target.sizes()));
+             "cross_entropy: class probabilities need the sizes of input, {}: got {}{}", format_ints(input.sizes()),
+             format_ints(target.sizes()),
+             target.ndim() < input.ndim()
+                 ? fmt::format("\nclass indices need an integer dtype, not {}: use target.long()", target.dtype())
+                 : std::string());
     TG_CHECK(ignore_index < 0, Runtime, "cross_entropy: ignore_index goes with class indices only: got {}",
              ignore_index);
     return soft_cross_entropy(input, target, weight, r, label_smoothing);

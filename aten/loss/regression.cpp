@@ -46,12 +46,14 @@ Tensor half_square_to(const Tensor& d, double bound, double scale) {
 Tensor mse_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
                 const Tensor& weight) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "mse_loss");
+  warn_of_broadcast(input, target);
   return weighted(squared_difference(input, target), weight, r);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
                const Tensor& weight) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "l1_loss");
+  warn_of_broadcast(input, target);
   return weighted(abs(input - target), weight, r);
 }
 
@@ -59,6 +61,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Flag size_avera
                       std::string_view reduction, double beta) {
   const Reduction r = parse_reduction(reduction, size_average, reduce, "smooth_l1_loss");
   TG_CHECK(beta >= 0, Runtime, "smooth_l1_loss: beta must not be negative: got {}", beta);
+  warn_of_broadcast(input, target);
   const Tensor d = input - target;
   if (beta == 0) return apply_reduction(abs(d), r);
   return apply_reduction(half_square_to(d, beta, 1 / beta), r);
@@ -68,6 +71,7 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view re
                   const Tensor& weight) {
   const Reduction r = parse_reduction(reduction, "huber_loss");
   TG_CHECK(delta > 0, Runtime, "huber_loss: delta must be positive: got {}", delta);
+  warn_of_broadcast(input, target);
   return weighted(half_square_to(input - target, delta, 1), weight, r);
 }
 

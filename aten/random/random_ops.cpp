@@ -10,6 +10,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_random.h"
 #include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -127,6 +128,15 @@ Tensor dropout1d(const Tensor& input, double p, bool training, bool inplace) {
   return unbatched(input, 3, p, training, inplace, "dropout1d");
 }
 Tensor dropout2d(const Tensor& input, double p, bool training, bool inplace) {
+  if (input.ndim() == 3)
+    warn(
+        "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired: "
+        "input "
+        "is interpreted as shape (N, C, L), where C is the channel dim. Use dropout1d for that, or unsqueeze(0) an "
+        "input "
+        "without a batch dim.");
+  else if (input.ndim() == 2)
+    warn("dropout2d: Received a 2-D input: its elements are dropped one by one. Use dropout() for that.");
   return feature_dropout_of(input, p, training, inplace, "dropout2d");
 }
 Tensor dropout3d(const Tensor& input, double p, bool training, bool inplace) {

@@ -8,6 +8,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_reduce.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -16,9 +17,34 @@ Tensor nanmean(const Tensor& input, OptionalInts dim, bool keepdim, std::optiona
   return nansum(input, dim, keepdim, dtype) / sum(logical_not(isnan(input)), dim, keepdim);
 }
 
+namespace {
+
+// How many elements each result is made of, and a warning where the correction leaves nothing to divide by.
+void warn_without_freedom(const Tensor& input, OptionalInts dim, double correction) {
+  if (TG_LIKELY(input.numel() > 0 && !dim && static_cast<double>(input.numel()) > correction)) return;
+  const uint64_t mask = dim_mask(dim, input.ndim(), "var");
+  double elements = 1, results = 1;
+  for (int64_t d = 0; d < input.ndim(); ++d) (mask >> d & 1 ? elements : results) *= static_cast<double>(input.size(d));
+  if (results > 0 && elements <= correction)
+    warn(
+        "degrees of freedom is <= 0. Correction should be strictly less than the reduction factor (input numel divided "
+        "by output numel).");
+}
+
+}  // namespace
+
+Tensor variance(const Tensor& input, OptionalInts dim, bool keepdim, double correction) {
+  warn_without_freedom(input, dim, correction);
+  if (!input.is_complex()) return _var(input, dim, keepdim, correction);
+  return _var(real(input), dim, keepdim, correction) + _var(imag(input), dim, keepdim, correction);
+}
+
 // Numbers without spread have the gradient 0, as PyTorch's do: the root, whose slope is infinite there, is not taken.
 Tensor deviation(const Tensor& input, OptionalInts dim, bool keepdim, double correction) {
-  if (!input.is_complex()) return _std(input, dim, keepdim, correction);
+  if (!input.is_complex()) {
+    warn_without_freedom(input, dim, correction);
+    return _std(input, dim, keepdim, correction);
+  }
   const Tensor variance = _variance(input, dim, keepdim, correction);
   const Tensor flat = eq(variance.detach(), 0);
   return where(flat, 0, sqrt(where(flat, 1, variance)));

@@ -103,10 +103,11 @@ TG_COLD int number_once_second(const Signature& s) noexcept {
 }
 
 TG_COLD void warn_of_old_order(const char* op) {
-  check_status(PyErr_WarnFormat(PyExc_UserWarning, 1,
-                                "This overload of %s is deprecated: give the number that stands second by its name, "
-                                "alpha or value",
-                                op));
+  warn_user(PyExc_UserWarning,
+            fmt::format("This overload of {} is deprecated: give the number that stands second by its name, alpha or "
+                        "value",
+                        op)
+                .c_str());
 }
 
 bool is_plain_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); }
@@ -318,16 +319,15 @@ DimVector ArgumentsBase::ints_or_none(int i, size_t n) const {
 
 void ArgumentsBase::warn_of_flags(int size_average, int reduce) const {
   const bool mean = optional_boolean(size_average).value_or(true), reduced = optional_boolean(reduce).value_or(true);
-  check_status(PyErr_WarnFormat(PyExc_UserWarning, 1, "%s: size_average and reduce are old: use reduction='%s'",
-                                signature_.name,
-                                !reduced ? "none"
-                                : mean   ? "mean"
-                                         : "sum"));
+  warn_user(PyExc_UserWarning, fmt::format("{}: size_average and reduce are old: use reduction='{}'", signature_.name,
+                                           !reduced ? "none"
+                                           : mean   ? "mean"
+                                                    : "sum")
+                                   .c_str());
 }
 
 void ArgumentsBase::warn_of_dim() const {
-  check_status(
-      PyErr_WarnFormat(PyExc_UserWarning, 1, "%s: the implicit choice of dim is old: give dim", signature_.name));
+  warn_user(PyExc_UserWarning, fmt::format("{}: the implicit choice of dim is old: give dim", signature_.name).c_str());
 }
 
 PyObject* no_overload(const char* name, std::initializer_list<const Signature*> candidates, PyObject* self,

@@ -10,10 +10,20 @@ namespace tapegrad::python {
 
 namespace {
 
+// A type's name; of a class named as one of ours is, with its module: torch.Tensor.
+std::string name_of_type(PyTypeObject* type) {
+  const std::string name = type->tp_name;
+  if (name != "Tensor" && name != "Parameter") return name;
+  const PyRef module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+  const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? fmt::format("{}.{}", text, name) : name;
+}
+
 [[noreturn]] TG_COLD void wrong_type(PyObject* o, const Ctx& ctx, const char* expected) {
   std::string position = ctx.position ? fmt::format(" (position {})", ctx.position) : std::string();
   TG_THROW(Type, "{}(): argument '{}'{} must be {}, not {}", ctx.op, ctx.arg, position, expected,
-           o == Py_None ? "None" : Py_TYPE(o)->tp_name);
+           o == Py_None ? "None" : name_of_type(Py_TYPE(o)));
 }
 
 int64_t long_value(PyObject* o, const Ctx& ctx) {

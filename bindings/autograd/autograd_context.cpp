@@ -102,9 +102,10 @@ PyObject* saved_tensors(PyObject* o, void*) {
 }
 
 PyObject* saved_variables(PyObject* o, void*) {
-  if (PyErr_WarnEx(PyExc_DeprecationWarning, "'saved_variables' is deprecated; use 'saved_tensors'", 1) < 0)
-    return nullptr;
+  TG_PY_TRY
+  warn_user(PyExc_DeprecationWarning, "'saved_variables' is deprecated; use 'saved_tensors'");
   return saved_tensors(o, nullptr);
+  TG_PY_CATCH
 }
 
 PyObject* get_needs_input_grad(PyObject* o, void*) {

@@ -159,6 +159,16 @@ std::string describe(uint32_t id) { return id < texts().size() ? texts()[id] : s
 
 }  // namespace
 
+int frames_of_package() noexcept {
+  int inside = 0;
+  for (PythonFrame frame = PythonFrame::current(); frame; frame = frame.outer(), ++inside) {
+    const char* file = PyUnicode_AsUTF8(frame.code()->co_filename);
+    if (!file) PyErr_Clear();
+    if (!file || std::strncmp(file, package_folder.c_str(), package_folder.size()) != 0) break;
+  }
+  return inside;
+}
+
 std::vector<uint32_t> sites_of_stack(uint32_t stack) {
   const Stacks& all = stacks();
   return stack < all.lines.size() ? all.lines[stack] : std::vector<uint32_t>();

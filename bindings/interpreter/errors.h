@@ -35,6 +35,9 @@ inline void check_status(int status) {
   if (TG_UNLIKELY(status < 0)) throw_python_error();
 }
 
+// Gives a warning that names the innermost line outside of this package. Throws where warnings are errors.
+TG_COLD void warn_user(PyObject* category, const char* message);
+
 // Inside a catch block: sets the Python exception for the C++ one in flight. Returns null for convenience.
 TG_COLD PyObject* translate_exception() noexcept;
 

@@ -27,10 +27,14 @@ bool interrupted() {
 
 void give_warning(const std::string& message) {
   const GilGuard gil;
-  check_status(PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1));
+  warn_user(PyExc_UserWarning, message.c_str());
 }
 
 }  // namespace
+
+void warn_user(PyObject* category, const char* message) {
+  check_status(PyErr_WarnEx(category, message, 1 + frames_of_package()));
+}
 
 constinit thread_local uint32_t program_modes = 0;
 

@@ -18,7 +18,7 @@ namespace {
 
 void warn(const std::string& text) {
   const GilGuard gil;
-  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1 + frames_of_package()) < 0) PyErr_WriteUnraisable(nullptr);
 }
 
 // First memory released by other processes; then Python's garbage collector, if this thread may run it: objects in

@@ -15,7 +15,28 @@ _MASKED = "there are no masked tensors: the functions of masked take a mask as a
 # What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
 _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work", "quantize_per_tensor": _QUANTISED,
            "quantize_per_channel": _QUANTISED, "quantize_per_tensor_dynamic": _QUANTISED, "dequantize": _QUANTISED, "_scaled_mm": _FLOAT8,
-           "_scaled_grouped_mm": _FLOAT8, "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
+           "quantized": _QUANTISED, "_scaled_grouped_mm": _FLOAT8, "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
+
+# The same of a tensor's methods.
+_ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), _QUANTISED),
+                   **dict.fromkeys(("to_padded_tensor", "_nested_tensor_size"), _ABSENT["nested"]),
+                   **dict.fromkeys(("to_sparse_bsr", "to_sparse_bsc"), "blocks of sparse tensors are not supported: to_sparse_csr() has one element each"),
+                   "to_mkldnn": "oneDNN's layouts stay inside of the operators that use them: the tensor itself can be given to them"}
+
+
+class _AbsentMethod:
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text = name, text
+
+    def __get__(self, instance, owner):
+        raise AttributeError(f"'{owner.__module__}.{owner.__name__}' object has no attribute '{self.name}': {self.text}", name=self.name)
+
+
+def mark_absent_methods(cls: type) -> None:
+    """Lets attributes that a class lacks say why. hasattr() is False for them."""
+    for name, text in _ABSENT_METHODS.items():
+        if not hasattr(cls, name):
+            setattr(cls, name, _AbsentMethod(name, text))
 
 
 def _elsewhere(name: str) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-import warnings
 
 from . import _C
+from ._warn import warn
 
 __all__ = ["BaseTorchFunctionMode", "TorchFunctionMode", "enable_reentrant_dispatch", "get_default_nowrap_functions", "get_ignored_functions",
            "get_overridable_functions", "get_testing_overrides", "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
@@ -202,7 +202,7 @@ class TorchFunctionMode:
     @classmethod
     def push(cls, *args, **kwargs):
         """The former way to make a mode for `with`."""
-        warnings.warn("`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`", stacklevel=2)
+        warn("`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`")
         return cls(*args, **kwargs)
 
 

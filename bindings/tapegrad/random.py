@@ -1,9 +1,9 @@
 """Seeds and the states of the default generators."""
 
 import contextlib
-import warnings
 
 from ._C import _cuda_device_count, _cuda_state, _default_cuda_generator, _functions, default_generator
+from ._warn import warn
 
 get_rng_state = _functions[""]["get_rng_state"]
 initial_seed = _functions[""]["initial_seed"]
@@ -32,7 +32,7 @@ def fork_rng(devices=None, enabled: bool = True, device_type: str = "cuda"):
     elif devices is None:
         indices = range(_cuda_device_count())
         if len(indices) > 1:
-            warnings.warn(f"fork_rng: the generators of all {len(indices)} GPUs are saved: name those that are used (devices=...)", stacklevel=3)
+            warn(f"fork_rng: the generators of all {len(indices)} GPUs are saved: name those that are used (devices=...)")
     else:
         from .cuda._core import device_index
 

@@ -12,7 +12,6 @@ import io
 import os
 import threading
 import typing
-import warnings
 from collections.abc import Callable
 
 from . import device
@@ -23,6 +22,7 @@ from ._files.lazy import LazyFile
 from ._files.objects import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from ._files.places import default_restore_location, is_meta, location_tag, placer, register_package
 from ._files.source import MappedSource, Source, read_exactly
+from ._warn import warn
 from .types import Storage
 
 MAP_LOCATION = typing.Union[Callable[[Storage, str], Storage], device, str, dict[str, str], None]  # noqa: UP007  a name, also at run time
@@ -140,8 +140,8 @@ def _weights_only(asked: bool | None) -> bool | None:
     if always and never:
         raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
     if never and asked is None:
-        warnings.warn("Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the`weights_only` argument was not explicitly passed to "
-                      "`torch.load`, forcing weights_only=False.", UserWarning, stacklevel=3)
+        warn("Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the`weights_only` argument was not explicitly passed to "
+             "`torch.load`, forcing weights_only=False.")
         return False
     return True if always else asked
 

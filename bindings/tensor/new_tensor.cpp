@@ -95,6 +95,14 @@ constexpr Arg kNewTensorArgs[] = {{"input", ArgKind::Tensor, kRequired}, {"data"
                                   {"names", ArgKind::Any, kNone}};
 constexpr const Arg* kTensorArgs = kNewTensorArgs + 1;
 
+TG_COLD void warn_of_copy(const char* call) {
+  const std::string text = fmt::format(
+      "To copy construct from a tensor, it is recommended to use source.detach().clone() or "
+      "source.detach().clone().requires_grad_(True), rather than {}.",
+      call);
+  warn_user(PyExc_UserWarning, text.c_str());
+}
+
 PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   TG_PY_TRY
   static Signature signature{
@@ -103,6 +111,7 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* k
       -1,       "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False, bool pin_memory=False)"};
   Arguments<6> a(signature);
   if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+  if (is_tensor(a.object(0))) warn_of_copy("tensor(source)");
   const NoGradGuard no_grad;
   const PinnedScope pinned(a.boolean(4, false));
   Tensor t = tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), true);
@@ -211,6 +220,7 @@ PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
                              "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
   Arguments<5> a(signature);
   if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+  if (is_tensor(a.object(1))) warn_of_copy("tensor.new_tensor(source)");
   const Tensor& like = unwrap(self);
   Tensor t = tensor_from_data(a.object(1), a.optional_dtype(2).value_or(like.dtype()),
                               a.optional_device(3).value_or(like.device()), true);

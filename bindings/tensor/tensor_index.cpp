@@ -76,10 +76,9 @@ bool is_tuple_of_subscripts(PyObject* key) {
     if (!item) return failed();
     PyObject* o = item.get();
     if (is_tensor(o) || PySequence_Check(o) || PySlice_Check(o) || o == Py_Ellipsis || o == Py_None) {
-      check_status(PyErr_WarnEx(PyExc_UserWarning,
-                                "index: a list of subscripts stands for a tuple: write x[tuple(list)] where that is "
-                                "meant, and x[tensor(list)] where the list is one index",
-                                1));
+      warn_user(PyExc_UserWarning,
+                "index: a list of subscripts stands for a tuple: write x[tuple(list)] where that is meant, and "
+                "x[tensor(list)] where the list is one index");
       return true;
     }
   }

@@ -162,9 +162,17 @@ PyObject* to_python_int(PyObject* o) {
   TG_PY_CATCH
 }
 
+TG_COLD void warn_of_float() {
+  warn_user(
+      PyExc_UserWarning,
+      "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its gradient ends "
+      "there. Consider using tensor.detach() first, or .item().");
+}
+
 PyObject* to_python_float(PyObject* o) {
   TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__float__", o, nullptr, 0);
+  if (TG_UNLIKELY(unwrap(o).requires_grad())) warn_of_float();
   const Scalar value = item_of(o, "float");
   check_real(value, "float");
   return PyFloat_FromDouble(value.to<complex128_t>().real());

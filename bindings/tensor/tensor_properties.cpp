@@ -97,6 +97,11 @@ PyObject* base_of(const Tensor& t) {
 PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
   const Tensor& t = unwrap(o);
   const int n = t.ndim();
+  if (n == 0) {
+    warn(fmt::format("Tensor.{} is deprecated on 0-D tensors: {}", name,
+                     adjoint ? "use x.conj()" : "this function is the identity in these cases"));
+    return adjoint && t.is_complex() ? call_method(o, "conj").release() : return_self(o);
+  }
   TG_CHECK(n >= 2, Runtime, "{}: only supported on matrices or batches of matrices: got shape {}", name,
            format_ints(t.sizes()));
   PyRef a = own(PyLong_FromLong(-2));
@@ -109,7 +114,13 @@ PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
 PyObject* get_T(PyObject* o, void*) {
   TG_PY_TRY
   const int n = unwrap(o).ndim();
-  if (n == 2) return swapped(o, "T", false);
+  if (n == 2 || n == 0) return swapped(o, "T", false);
+  if (n != 1)
+    warn(
+        "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw "
+        "an "
+        "error in a future release. Consider `x.mT` to transpose batches of matrices or "
+        "`x.permute(*range(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.");
   PyRef dims = own(PyTuple_New(n));
   for (int i = 0; i < n; ++i) PyTuple_SET_ITEM(dims.get(), i, check(PyLong_FromLong(n - 1 - i)));
   return call_method(o, "permute", dims.get()).release();
@@ -122,7 +133,6 @@ PyObject* get_transposed(PyObject* o, void*) {
   const char* name = kAdjoint ? (kMatrix ? "mH" : "H") : "mT";
   TG_CHECK(kMatrix || unwrap(o).ndim() == 2 || unwrap(o).ndim() == 0, Runtime,
            "{}: only supported on matrices: got shape {}", name, format_ints(unwrap(o).sizes()));
-  if (!kMatrix && unwrap(o).ndim() == 0) return return_self(o);
   return swapped(o, name, kAdjoint);
   TG_PY_CATCH
 }

@@ -28,7 +28,8 @@ void load() noexcept try {
     if (library == nullptr) {
       const std::string text = dlerror();
       const bool absent = text.find(path + ": cannot open shared object file") != text.npos;
-      why_not = absent ? "tapegrad was built without CUDA" : "its library cannot be loaded: " + text;
+      why_not = absent ? "libtapegrad_cuda.so is not installed (pip install tapegrad-cuda, or a build with CUDA=ON)"
+                       : "its library cannot be loaded: " + text;
       return;
     }
     auto init = reinterpret_cast<int (*)()>(dlsym(library, "tapegrad_cuda_init"));

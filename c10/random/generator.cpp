@@ -90,7 +90,9 @@ std::vector<uint8_t> Generator::get_state() const {
 }
 
 void Generator::set_state(const uint8_t* bytes, size_t n) {
-  TG_CHECK(n == kStateBytes, Value, "set_state: a generator's state has {} bytes: got {}", kStateBytes, n);
+  const bool of_pytorch = n == 5056 || n == 16;  // on the CPU, on a GPU
+  TG_CHECK(n == kStateBytes, Value, "set_state: a generator's state has {} bytes: got {}{}", kStateBytes, n,
+           of_pytorch ? "\nit may be PyTorch's, whose generators are others: use manual_seed()" : "");
   TG_CHECK(get(bytes) == kTag, Value,
            "set_state: not the state of a tapegrad generator: the first 8 bytes are {:#018x}", get(bytes));
   std::lock_guard lock(lock_);

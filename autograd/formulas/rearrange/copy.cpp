@@ -14,8 +14,7 @@ namespace tapegrad {
 
 Tensor copy_grad(const Tensor& grad, IntSpan sizes, DType dtype, Device device) {
   if (!is_differentiable(dtype)) return {};
-  Tensor g = autograd::reduce_to(grad, {DimVector(sizes), grad.dtype(), grad.device()});
-  return to(g, dtype, device);
+  return autograd::reduce_to(grad, {DimVector(sizes), dtype, device});
 }
 
 Tensor masked_scatter_self_grad(const Tensor& grad, const Tensor& mask, IntSpan sizes) {

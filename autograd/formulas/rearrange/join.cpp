@@ -3,11 +3,15 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/autograd/node.h"
 
 namespace tapegrad {
 
 namespace {
-Tensor in_dtype(const Tensor& grad, DType dtype) { return is_differentiable(dtype) ? to(grad, dtype) : Tensor(); }
+Tensor in_dtype(const Tensor& grad, DType dtype) {
+  if (!is_differentiable(dtype)) return {};
+  return autograd::reduce_to(grad, {DimVector(grad.sizes()), dtype, grad.device()});
+}
 }  // namespace
 
 std::vector<Tensor> cat_grad(const Tensor& grad, const std::vector<DimVector>& sizes, const std::vector<DType>& dtypes,

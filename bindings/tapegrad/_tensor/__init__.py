@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy as _copy
 
 from .. import _C
+from .._hints import mark_absent_methods
+from .._warn import warn
 from ..storage import _STORAGE_OF, TypedStorage, UntypedStorage, storage_of
 from .text import tensor_str
 
@@ -373,9 +375,11 @@ def dim_order(self):
 
 def resize(self, *sizes):
     """Another shape with as many elements, by PyTorch's old name for it: use reshape."""
-    import warnings
+    warn("non-inplace resize is deprecated")
+    return _resize(self, sizes)
 
-    warnings.warn("non-inplace resize is deprecated", UserWarning, stacklevel=2)
+
+def _resize(self, sizes):
     sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     count = 1
     for size in sizes:
@@ -389,7 +393,8 @@ def resize(self, *sizes):
 
 def resize_as(self, tensor):
     """resize to the shape of another tensor."""
-    return resize(self, *tensor.shape)
+    warn("non-inplace resize_as is deprecated")
+    return _resize(self, tensor.shape)
 
 
 def to_sparse_coo(self):
@@ -457,6 +462,7 @@ def _install():
     Tensor.__nonzero__, Tensor.__long__ = Tensor.__bool__, Tensor.__int__
     Tensor.const_data_ptr = Tensor.data_ptr
     Parameter.__repr__ = _parameter_repr
+    mark_absent_methods(Tensor)
 
 
 _install()

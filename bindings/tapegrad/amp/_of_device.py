@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from .. import amp
+from .._warn import warn
 
 
 def classes(kind: str, dtype, module: str) -> tuple[type, type]:
@@ -14,7 +13,7 @@ def classes(kind: str, dtype, module: str) -> tuple[type, type]:
         __doc__ = f"amp.autocast({kind!r}, ...)."
 
         def __init__(self, enabled: bool = True, dtype=dtype, cache_enabled: bool = True) -> None:
-            warnings.warn(f"{kind}.amp.autocast(args...) is deprecated: use amp.autocast({kind!r}, args...)", FutureWarning, stacklevel=2)
+            warn(f"{kind}.amp.autocast(args...) is deprecated: use amp.autocast({kind!r}, args...)", FutureWarning)
             super().__init__(kind, enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
     class GradScaler(amp.GradScaler):
@@ -22,7 +21,7 @@ def classes(kind: str, dtype, module: str) -> tuple[type, type]:
 
         def __init__(self, init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
                      growth_interval: int = 2000, enabled: bool = True) -> None:
-            warnings.warn(f"`torch.{kind}.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler({kind!r}, args...)` instead.", FutureWarning, stacklevel=2)
+            warn(f"`torch.{kind}.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler({kind!r}, args...)` instead.", FutureWarning)
             super().__init__(kind, init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
     for made in (autocast, GradScaler):

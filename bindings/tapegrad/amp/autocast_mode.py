@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import collections.abc
 import functools
-import warnings
 
 from .. import _C
+from .._warn import warn
 from ._state import (
     autocast_decrement_nesting,
     autocast_increment_nesting,
@@ -53,11 +53,11 @@ class autocast:
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
         if enabled and device_type == "cuda" and _without_cuda():
-            warnings.warn("autocast: CUDA is not available: autocast is off", stacklevel=2)
+            warn("autocast: CUDA is not available: autocast is off")
             enabled = False
         elif enabled and self.fast_dtype not in _LOWER:
-            warnings.warn(f"autocast: In {device_type.upper()} autocast, but the target dtype is not supported. Disabling autocast.\n"
-                          f"expected bfloat16 or float16: got {self.fast_dtype}", stacklevel=2)
+            warn(f"autocast: In {device_type.upper()} autocast, but the target dtype is not supported. Disabling autocast.\n"
+                 f"expected bfloat16 or float16: got {self.fast_dtype}")
             enabled = False
         self._enabled = bool(enabled)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable
 
 from .. import _C
+from .._warn import warn
 
 __all__ = ["GradScaler", "OptState"]
 
@@ -62,7 +62,7 @@ class GradScaler:
             from .. import cuda
 
             if not cuda.is_available():
-                warnings.warn("GradScaler: CUDA is not available: the scaler is disabled", stacklevel=2)
+                warn("GradScaler: CUDA is not available: the scaler is disabled")
                 self._enabled = False
         if not self._enabled:
             return

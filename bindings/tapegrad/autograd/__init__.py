@@ -8,6 +8,7 @@ from .. import _C
 from .._C import Tensor as _Tensor
 from .._C import _autograd
 from .._lazy import more_names as _more_names
+from .._warn import warn as _warn
 from . import anomaly_mode, function, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .function import Function
@@ -80,6 +81,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     if grad_variables is not None:
         if grad_tensors is not None:
             raise RuntimeError("backward: give grad_tensors or grad_variables (its old name), not both")
+        _warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
         grad_tensors = grad_variables
     roots = _tensors(tensors, "backward")
     if inputs is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from .._C import _autograd
+from .._warn import warn
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
@@ -28,8 +27,8 @@ class detect_anomaly:
 
     def __init__(self, check_nan: bool = True) -> None:
         self.check_nan = check_nan
-        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled "
-                      "for debugging.", stacklevel=2)
+        warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled "
+             "for debugging.")
 
     def __enter__(self) -> None:
         self._scope = set_detect_anomaly(True, self.check_nan)

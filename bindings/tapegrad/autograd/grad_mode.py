@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import warnings
 
 from .._C._autograd import (
     _unsafe_set_version_counter,
@@ -16,6 +15,7 @@ from .._C._autograd import (
     no_grad,
     set_grad_enabled,
 )
+from .._warn import warn
 
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled",
            "set_multithreading_enabled"]
@@ -24,8 +24,8 @@ __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mod
 def _decorate(mode, function):
     """The function run inside `mode`; of a class, a subclass is not made: its __init__ runs inside."""
     if inspect.isclass(function):
-        warnings.warn("Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods: "
-                      "decorate its __init__ to keep what was", FutureWarning, stacklevel=2)
+        warn("Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods: "
+             "decorate its __init__ to keep what was", FutureWarning)
         function.__init__ = _decorate(mode, function.__init__)
         return function
     if inspect.isgeneratorfunction(function):

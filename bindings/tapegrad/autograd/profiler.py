@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from .._warn import warn
 from ..profiler._events import EventList, FunctionEvent, FunctionEventAvg
 from ..profiler.profiler import Recording, record_function
 
@@ -24,7 +23,7 @@ class profile:
         self.entered = False
         self._recording: Recording | None = None
         if use_cuda or use_device not in (None, "cpu"):
-            warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
+            warn("CUDA is not available, disabling CUDA profiling")
 
     def __enter__(self):
         if not self.enabled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._C import Tensor, _autograd
+from .._warn import warn
 
 __all__ = ["Variable"]
 
@@ -19,5 +20,7 @@ class Variable(metaclass=_VariableMeta):
         queue_callback = staticmethod(_autograd.queue_callback)
 
     def __new__(cls, data, requires_grad: bool = False, volatile: bool = False):
+        if volatile:
+            warn("volatile was removed and now has no effect. Use `with no_grad():` instead.")
         result = data.detach() if isinstance(data, Tensor) else Tensor(data)
         return result.requires_grad_(requires_grad)

@@ -8,9 +8,9 @@ import os
 import re
 import shutil
 import time
-import warnings
 
 from .. import serialization
+from .._warn import warn
 from . import state
 
 _NAME = re.compile(r"step-(\d{9,})\.tape")
@@ -139,7 +139,7 @@ class Checkpoints:
             try:
                 data = serialization.load(path, map_location=map_location)
             except serialization.FileError as error:
-                warnings.warn(f"checkpoint: {path} cannot be read, and the one before it is taken: {error}", stacklevel=2)
+                warn(f"checkpoint: {path} cannot be read, and the one before it is taken: {error}")
                 continue
             return self._restore(data, strict, path)
         if paths:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-
 import tapegrad
 
+from .._warn import warn
 from . import constraints
 from .utils import broadcast_all, lazy_property
 
@@ -48,7 +46,7 @@ class Distribution:
         try:
             wanted = self.arg_constraints
         except NotImplementedError:
-            warnings.warn(f"{type(self)} does not define `arg_constraints`: its parameters are not checked", stacklevel=4)
+            warn(f"{type(self)} does not define `arg_constraints`: its parameters are not checked")
             return
         for name, constraint in wanted.items():
             if constraints.is_dependent(constraint):
@@ -135,7 +133,7 @@ class Distribution:
 
     def sample_n(self, n: int):
         """The old name of sample((n,))."""
-        warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning, stacklevel=2)
+        warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning)
         return self.sample(tapegrad.Size((n,)))
 
     def log_prob(self, value):
@@ -191,8 +189,7 @@ class Distribution:
         try:
             support = self.support
         except NotImplementedError:
-            level = 4 if sys._getframe(1).f_code is Distribution._checked.__code__ else 3  # the line that called log_prob
-            warnings.warn(f"{type(self)} does not define `support`: values are not checked", stacklevel=level)
+            warn(f"{type(self)} does not define `support`: values are not checked")
             return
         if not support.check(value).all():
             raise ValueError(

@@ -6,10 +6,9 @@ divergences of two classes are in _kl_pairs.
 
 from __future__ import annotations
 
-import warnings
-
 import tapegrad
 
+from .._warn import warn
 from .distribution import Distribution
 
 __all__ = ["kl_divergence", "register_kl"]
@@ -45,8 +44,8 @@ def _dispatch_kl(type_p, type_q):
     by_p = min(pairs, key=lambda pair: (_distance(type_p, pair[0]), _distance(type_q, pair[1])))
     by_q = min(pairs, key=lambda pair: (_distance(type_q, pair[1]), _distance(type_p, pair[0])))
     if _registry[by_p] is not _registry[by_q]:
-        warnings.warn(f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). Please register_kl({by_p[0].__name__}, {by_q[1].__name__})",
-                      RuntimeWarning, stacklevel=3)
+        warn(f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). Please register_kl({by_p[0].__name__}, {by_q[1].__name__})",
+             RuntimeWarning)
     return _registry[by_p]
 
 

@@ -4,11 +4,11 @@
 """
 
 import contextlib
-import warnings
 from typing import Final
 
 from .. import futures
 from .._lazy import more_names as _more_names
+from .._warn import warn
 from ..nn.module import Module
 from . import annotations
 
@@ -26,7 +26,7 @@ def _say(what: str) -> None:
     global _said
     if not _said:
         _said = True
-        warnings.warn(f"jit.{what}: tapegrad runs eagerly, functions and modules come back as they are", UserWarning, stacklevel=3)
+        warn(f"jit.{what}: tapegrad runs eagerly, functions and modules come back as they are")
 
 
 class ScriptModule(Module):

@@ -7,6 +7,7 @@ import signal
 import time
 import traceback
 
+from .._warn import warn
 from .context import get_context
 from .sending import named
 
@@ -175,8 +176,7 @@ def spawn(fn, args=(), nprocs: int = 1, join: bool = True, daemon: bool = False,
     end when their parent does.
     """
     if start_method != "spawn":
-        import warnings
 
-        warnings.warn(f"spawn: this method only supports start_method=spawn, got {start_method}; use start_processes",
-                      FutureWarning, stacklevel=2)
+        warn(f"spawn: this method only supports start_method=spawn, got {start_method}; use start_processes",
+             FutureWarning)
     return _start(SpawnContext, fn, args, nprocs, join, daemon, "spawn")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from .. import empty, int64, no_grad, ones, tensor, zeros
+from .._warn import warn
 from . import functional as F
 from . import init
 from .module import Module
@@ -41,7 +41,7 @@ def _reduction(size_average, reduce, reduction: str) -> str:
     size_average = True if size_average is None else size_average
     reduce = True if reduce is None else reduce
     result = "none" if not reduce else "mean" if size_average else "sum"
-    warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{result}' instead.", stacklevel=3)
+    warn(f"size_average and reduce args will be deprecated, please use reduction='{result}' instead.")
     return result
 
 
@@ -49,7 +49,7 @@ def _old_limits(layer, min_value, max_value) -> None:
     """Hardtanh's limits by the names that they once had."""
     for name, old, value in (("min_val", "min_value", min_value), ("max_val", "max_value", max_value)):
         if value is not None:
-            warnings.warn(f"keyword argument `{old}` is deprecated and renamed to `{name}`", FutureWarning, stacklevel=3)
+            warn(f"keyword argument `{old}` is deprecated and renamed to `{name}`", FutureWarning)
             setattr(layer, name, value)
     if not layer.max_val > layer.min_val:
         raise ValueError(f"max_val must be greater than min_val: got {layer.min_val} and {layer.max_val}")
@@ -247,8 +247,8 @@ class _InstanceNorm(_NormBase):
             if self.affine:
                 raise ValueError(f"expected input's size at dim={channels} to match num_features ({self.num_features}), "
                                  f"but got: {input.size(channels)}.")
-            warnings.warn(f"input's size at dim={channels} does not match num_features. You can silence this warning by not "
-                          "passing in num_features, which is not used because affine=False", stacklevel=2)
+            warn(f"input's size at dim={channels} does not match num_features. You can silence this warning by not "
+                 "passing in num_features, which is not used because affine=False")
         if channels == 0:
             return self._normalise(input.unsqueeze(0)).squeeze(0)
         return self._normalise(input)

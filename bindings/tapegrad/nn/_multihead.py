@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from .. import _C, Tensor, baddbmm, bmm, cat, zeros, zeros_like
 from .. import bool as bool_
 from .._root.overloads import overridable
+from .._warn import warn
 
 _table = _C._functions["nn.functional"]
 
@@ -42,8 +42,7 @@ def canonical_mask(mask, mask_name: str, other_type, other_name: str, target_typ
     if mask.dtype != bool_ and not mask.dtype.is_floating_point:
         raise AssertionError(f"only bool and floating types of {mask_name} are supported")
     if check_other and other_type is not None and mask.dtype != other_type:
-        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.",
-                      stacklevel=3)
+        warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.")
     if mask.dtype != bool_:
         return mask
     return zeros_like(mask, dtype=target_type).masked_fill_(mask, -math.inf)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 import weakref
 from collections import OrderedDict, namedtuple
 
 from .. import Tensor, no_grad
+from .._warn import warn
 from ..utils.hooks import RemovableHandle
 from .parameter import Parameter, is_lazy
 
@@ -107,7 +107,7 @@ class StateDict:
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
         """All parameters and persistent buffers by their names, detached unless keep_vars."""
         if args:
-            warnings.warn("Positional args are being deprecated, use kwargs instead.", FutureWarning, stacklevel=2)
+            warn("Positional args are being deprecated, use kwargs instead.", FutureWarning)
             destination = args[0] if destination is None else destination
             prefix = args[1] if len(args) > 1 and not prefix else prefix
             keep_vars = args[2] if len(args) > 2 and not keep_vars else keep_vars
@@ -147,10 +147,9 @@ class StateDict:
                               f"in current model is {target.shape}.")
             return
         if target.is_meta and not given.is_meta and not assign:
-            warnings.warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
-                          "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
-                          "dictionary to their corresponding key in the module instead of copying them in place?)",
-                          stacklevel=2)
+            warn(f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current "
+                 "model, which is a no-op. (Did you mean to pass `assign=True` to assign items in the state "
+                 "dictionary to their corresponding key in the module instead of copying them in place?)")
         try:
             with no_grad():
                 if not assign:

@@ -6,6 +6,7 @@ import functools as _functools
 
 from .._C import _functions
 from .._root.overloads import overridable as _overridable
+from .._warn import warn as _warn
 from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
 from ._multihead import multi_head_attention_forward  # noqa: F401
 
@@ -21,6 +22,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     """
     from .. import empty_like, zeros_like
 
+    if eps != 1e-10:
+        _warn("`eps` parameter is deprecated and has no effect.")
     gumbels = -empty_like(logits).exponential_().log()
     soft = ((logits + gumbels) / tau).softmax(dim)
     if not hard:

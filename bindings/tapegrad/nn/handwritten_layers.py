@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections import namedtuple
 from itertools import pairwise
 
 from .. import argmax, bfloat16, float16, float32, float64
+from .._warn import warn
 from . import functional as F
 from ._bases import _Loss, _WeightedLoss
 from ._layers import Linear, NLLLoss, PairwiseDistance
@@ -25,8 +25,8 @@ class Container(Module):
 
     def __init__(self, **kwargs) -> None:
         super().__init__()
-        warnings.warn("nn.Container is deprecated. All of its functionality is now implemented in nn.Module. Subclass that "
-                      "instead.", FutureWarning, stacklevel=2)
+        warn("nn.Container is deprecated. All of its functionality is now implemented in nn.Module. Subclass that "
+             "instead.", FutureWarning)
         for name, module in kwargs.items():
             self.add_module(name, module)
 
@@ -109,8 +109,7 @@ class NLLLoss2d(NLLLoss):
     """NLLLoss under an old name."""
 
     def __init__(self, weight=None, size_average=None, ignore_index: int = -100, reduce=None, reduction: str = "mean") -> None:
-        warnings.warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement.", FutureWarning,
-                      stacklevel=2)
+        warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement.", FutureWarning)
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 from .. import _C, empty, no_grad, zeros
 from .. import linalg as _linalg
+from .._warn import warn
 
 _overridden, _ask = _C._has_torch_function_unary, _C._handle_torch_function
 
@@ -75,8 +75,8 @@ def trunc_normal_(tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, 
     def cdf(x):
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be "
-                      "incorrect.", stacklevel=2)
+        warn("mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be "
+             "incorrect.")
     with no_grad():
         low, high = cdf((a - mean) / std), cdf((b - mean) / std)
         tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
@@ -145,7 +145,7 @@ def xavier_normal_(tensor, gain: float = 1.0, generator=None):
 
 def _is_empty(tensor) -> bool:
     if 0 in tensor.shape:
-        warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+        warn("Initializing zero-element tensors is a no-op")
         return True
     return False
 
@@ -207,8 +207,8 @@ def sparse_(tensor, sparsity: float, std: float = 0.01, generator=None):
 
 def _old_name(function):
     def old(*args, **kwargs):
-        warnings.warn(f"`nn.init.{function.__name__[:-1]}` is now deprecated in favor of `nn.init.{function.__name__}`.",
-                      FutureWarning, stacklevel=2)
+        warn(f"`nn.init.{function.__name__[:-1]}` is now deprecated in favor of `nn.init.{function.__name__}`.",
+             FutureWarning)
         return function(*args, **kwargs)
 
     old.__name__ = function.__name__[:-1]

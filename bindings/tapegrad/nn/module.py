@@ -8,7 +8,6 @@ and load_state_dict are in _state.py.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from .. import _C, Tensor, empty_like, no_grad
 from .. import device as _device_type
 from .. import dtype as _dtype_type
+from .._warn import warn
 from ..utils.hooks import BackwardHook, RemovableHandle
 from ._state import StateDict
 from .parameter import Parameter
@@ -567,17 +567,21 @@ class Module(_C._ModuleBase, StateDict):
             if isinstance(result, (Tensor, tuple)):
                 result = backward.setup_output_hook(result)
             else:
-                warnings.warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but "
-                              f"received {type(result)}", stacklevel=3)
+                warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but "
+                     f"received {type(result)}")
         if old:
-            self._hang_on_output(result, old)
+            self._hang_on_output(result, old, args)
         return result
 
-    def _hang_on_output(self, result, hooks) -> None:
+    def _hang_on_output(self, result, hooks, args) -> None:
         value = result
         while not isinstance(value, Tensor):
             value = next(v for v in value.values() if isinstance(v, Tensor)) if isinstance(value, dict) else value[0]
         if value.grad_fn is not None:
+            sources = {x.grad_fn for x in args if isinstance(x, Tensor) and x.grad_fn is not None}
+            if not isinstance(result, Tensor) or sources != {node for node, _ in value.grad_fn.next_functions}:
+                warn("Using a non-full backward hook on a module of several tape nodes is deprecated: this hook will be missing some grad_input. "
+                     "Please use register_full_backward_hook to get the documented behavior.", FutureWarning)
             for hook in hooks:
                 value.grad_fn.register_hook(functools.partial(hook, self))
 
@@ -594,8 +598,8 @@ class Module(_C._ModuleBase, StateDict):
                 if changed is not None:
                     state["result"] = changed
             except Exception as error:
-                warnings.warn("module forward hook with ``always_call=True`` raised an exception that was silenced as another "
-                              f"error was raised in forward: {error}", stacklevel=3)
+                warn("module forward hook with ``always_call=True`` raised an exception that was silenced as another "
+                     f"error was raised in forward: {error}")
 
     # Copies.
     def __getstate__(self):

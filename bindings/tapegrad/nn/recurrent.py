@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
-import warnings
 
 from .. import _C, empty, zeros
+from .._warn import warn
 from ..amp._state import is_autocast_enabled
 from . import init
 from .module import Module
@@ -30,8 +30,8 @@ def _check_options(mode: str, input_size, hidden_size, num_layers, bias, batch_f
     if not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1 or isinstance(dropout, bool):
         raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element being zeroed")
     if dropout > 0 and num_layers == 1:
-        warnings.warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
-                      f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}", stacklevel=4)
+        warn("dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+             f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}")
     for name, value, kind in (("bias", bias, bool), ("batch_first", batch_first, bool), ("input_size", input_size, int),
                               ("hidden_size", hidden_size, int)):
         if not isinstance(value, kind):

@@ -8,6 +8,10 @@ from .optimizer import Optimizer, _check_lr
 __all__ = ["LBFGS"]
 
 
+def _number(loss) -> float:
+    return loss.item() if isinstance(loss, Tensor) else float(loss)
+
+
 # Slopes, and the positions that come of them, are tensors of the gradient's dtype: decisions are as exact as it is.
 def _cubic_minimum(a, b, bounds=None):
     """Where the cubic through two points (position, value, slope) is least, kept within bounds (Nocedal and Wright, 3.59)."""
@@ -154,7 +158,7 @@ class LBFGS(Optimizer):
         def evaluate(t):
             self._move(t, direction)
             with enable_grad():
-                value = float(closure())
+                value = _number(closure())
             g = self._gradient()
             for p, old in zip(params, origin, strict=True):
                 p.copy_(old)
@@ -176,7 +180,7 @@ class LBFGS(Optimizer):
         state.setdefault("n_iter", 0)
         with enable_grad():
             first_loss = closure()
-        loss, gradient = float(first_loss), self._gradient()
+        loss, gradient = _number(first_loss), self._gradient()
         evals = 1
         state["func_evals"] += 1
 
@@ -212,7 +216,7 @@ class LBFGS(Optimizer):
                 self._move(t, direction)
                 if iteration != group["max_iter"]:
                     with enable_grad():
-                        loss = float(closure())
+                        loss = _number(closure())
                     gradient = self._gradient()
                     used = 1
             evals += used

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import types
-import warnings
 import weakref
 from bisect import bisect_right
 from collections import Counter
 
 from .. import Tensor
+from .._warn import warn
 from .optimizer import Optimizer
 
 __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",  # noqa: F822  comes when it is asked for
@@ -135,18 +135,16 @@ class LRScheduler:
 
     def _asked(self) -> None:
         if not self._get_lr_called_within_step:
-            warnings.warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.", UserWarning,
-                          stacklevel=3)
+            warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.")
 
     def step(self, epoch: int | None = None) -> None:
         """Goes on by one, or to the given epoch."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
-            warnings.warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`: call them in the opposite order, or the first value "
-                          "of the learning rate schedule is skipped.",
-                          UserWarning, stacklevel=2)
+            warn("Detected call of `lr_scheduler.step()` before `optimizer.step()`: call them in the opposite order, or the first value "
+                 "of the learning rate schedule is skipped.")
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
+            warn(_EPOCH_WARNING)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:
@@ -542,7 +540,7 @@ class ReduceLROnPlateau(LRScheduler):
         if epoch is None:
             epoch = self.last_epoch + 1
         else:
-            warnings.warn(_EPOCH_WARNING, UserWarning, stacklevel=2)
+            warn(_EPOCH_WARNING)
         self.last_epoch = epoch
         if self._is_better(value, self.best):
             self.best = value

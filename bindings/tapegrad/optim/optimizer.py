@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import typing
-import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from copy import deepcopy
 
 from .. import _C, Tensor, enable_grad, float32, float64, get_default_dtype, no_grad, tensor, view_as_real, zeros
+from .._warn import warn
 from ..utils._foreach_utils import _foreach_supported_types, _group_tensors_by_device_and_dtype  # noqa: F401
 from ..utils.hooks import RemovableHandle
 
@@ -250,8 +250,8 @@ class Optimizer:
             param_group.setdefault(key, default)
         ours = set(params)
         if len(ours) != len(params):
-            warnings.warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
-                          "see github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3)
+            warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
+                 "see github.com/pytorch/pytorch/issues/40967 for more information")
         for group in self.param_groups:
             if ("param_names" in param_group) != ("param_names" in group):
                 kind = "with names" if "param_names" in param_group else "without names"

@@ -7,11 +7,11 @@ import os
 import socket
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
 
 from .. import _C
+from .._warn import warn
 from ._events import EventList, read_logs
 
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities", "tensorboard_trace_handler"]
@@ -41,7 +41,7 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
         raise AssertionError(f"schedule: expected counts of at least 0 and an active step: got wait={wait}, warmup={warmup}, active={active}, "
                              f"repeat={repeat}, skip_first={skip_first}")
     if warmup == 0:
-        warnings.warn("Profiler won't be using warmup, this can skew profiler results", stacklevel=2)
+        warn("Profiler won't be using warmup, this can skew profiler results")
 
     def action(step: int) -> ProfilerAction:
         if step < 0:
@@ -123,7 +123,7 @@ class Recording:
             threading.setprofile(None)
         events, dropped = read_logs(*_C._profiler_stop(), self.flops)
         if dropped:
-            warnings.warn(f"profiler: {dropped} events after the first {1 << 24} of a thread were not kept; profile fewer steps", stacklevel=3)
+            warn(f"profiler: {dropped} events after the first {1 << 24} of a thread were not kept; profile fewer steps")
         return EventList(sorted(events, key=lambda e: e.time_range.start), profile_memory=self.memory, with_flops=self.flops)
 
 
@@ -155,9 +155,9 @@ class profile:
         if not self.activities:
             raise AssertionError("profile: no valid profiler activities found")
         if ProfilerActivity.CUDA in self.activities:
-            warnings.warn("CUDA is not available, disabling CUDA profiling", stacklevel=2)
+            warn("CUDA is not available, disabling CUDA profiling")
         if experimental_config is not None or execution_trace_observer is not None:
-            warnings.warn("profile: experimental_config and execution_trace_observer are taken and ignored", stacklevel=2)
+            warn("profile: experimental_config and execution_trace_observer are taken and ignored")
         self.schedule = schedule if schedule is not None else (lambda step: ProfilerAction.RECORD)
         self.record_steps = schedule is not None
         self.on_trace_ready = on_trace_ready
@@ -222,7 +222,7 @@ class profile:
         if before is ProfilerAction.RECORD_AND_SAVE:
             self._end(True)
         elif before is ProfilerAction.RECORD and not records:
-            warnings.warn(f"profile: incorrect schedule: RECORD followed by {self.current_action.name}", stacklevel=2)
+            warn(f"profile: incorrect schedule: RECORD followed by {self.current_action.name}")
             self._end(False)
         if records:
             self._begin()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import cmath
-import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .. import _C
+from .._warn import warn
 
 _ops = _C._functions[""]
 _Tensor = _C.Tensor
@@ -47,7 +47,7 @@ def assert_close(actual, expected, *, allow_subclasses=True, rtol=None, atol=Non
 
 def assert_allclose(actual, expected, rtol=None, atol=None, equal_nan=True, msg="") -> None:
     """assert_close by its old name: dtypes and devices may differ, and NaN equals NaN."""
-    warnings.warn("assert_allclose is deprecated: use assert_close", FutureWarning, stacklevel=2)
+    warn("assert_allclose is deprecated: use assert_close", FutureWarning)
     actual, expected = (v if isinstance(v, _Tensor) else _ops["tensor"](v) for v in (actual, expected))
     if rtol is None and atol is None:
         rtol, atol = _tolerance([actual.dtype, expected.dtype], None, None)

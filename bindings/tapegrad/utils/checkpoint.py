@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 
 from .. import _C
 from .._lazy import more_names
+from .._warn import warn
 from ..amp.autocast_mode import autocast
 from ..autograd import Function, _is_checkpoint_valid, backward, enable_grad, graph, no_grad
 from ..random import fork_rng, get_rng_state, set_rng_state
@@ -83,7 +83,7 @@ def detach_variable(inputs: tuple) -> tuple:
 def check_backward_validity(inputs) -> None:
     """Warns when none of the tensors needs a gradient."""
     if not any(x.requires_grad for x in inputs if isinstance(x, _C.Tensor)):
-        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+        warn("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 def get_device_states(*args) -> tuple[list, list]:
@@ -281,8 +281,7 @@ def _checks(determinism_check: str) -> bool:
 def _reentrant(use_reentrant: bool | None, who: str) -> bool:
     if use_reentrant is not None:
         return use_reentrant
-    warnings.warn(f"{who}: the use_reentrant parameter should be passed explicitly: use_reentrant=False is recommended; without it, it is True",
-                  stacklevel=3)
+    warn(f"{who}: the use_reentrant parameter should be passed explicitly: use_reentrant=False is recommended; without it, it is True")
     return True
 
 

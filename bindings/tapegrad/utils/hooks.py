@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 import weakref
 from collections import OrderedDict
+
+from .._warn import warn
 
 __all__ = ["BackwardHook", "RemovableHandle"]
 
@@ -133,8 +134,8 @@ class BackwardHook:
         grads = self.grad_outputs
         if self.inputs_at is None:  # nothing flows back to the inputs: this is the only moment to call
             if self.user_hooks:
-                warnings.warn("Full backward hook is firing when gradients are computed with respect to module outputs since "
-                              "no inputs require gradients.", stacklevel=5)
+                warn("Full backward hook is firing when gradients are computed with respect to module outputs since "
+                     "no inputs require gradients.")
             nothing = (None,) * self.num_inputs
             for hook in self.user_hooks:
                 changed = hook(self.module, nothing, grads)

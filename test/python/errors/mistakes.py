@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections import namedtuple
 from pathlib import Path
 
+try:
+    from errors import warned
+except ImportError:  # as a program
+    import warned
+
 # words_of_pytorch: scripts look for PyTorch's text, so the form is PyTorch's
 Mistake = namedtuple("Mistake", "section title code kind message words_of_pytorch", defaults=[False])
 
@@ -154,6 +159,11 @@ MISTAKES = [
             "tg.nn.functional.nll_loss(tg.zeros(2, 3), tg.zeros(2))",
             "RuntimeError",
             "nll_loss: expected class indices of an integer dtype: got float32"),
+    Mistake("Dtypes and devices", "Class indices as floating numbers, where probabilities could stand",
+            "tg.nn.functional.cross_entropy(tg.zeros(2, 3), tg.zeros(2))",
+            "RuntimeError",
+            ("cross_entropy: class probabilities need the sizes of input, [2, 3]: got [2]\n"
+             "class indices need an integer dtype, not float32: use target.long()")),
     Mistake("Dtypes and devices", "Words as floating numbers",
             "tg.nn.functional.embedding(tg.tensor([0.5]), tg.zeros(3, 2))",
             "RuntimeError",
@@ -329,6 +339,11 @@ MISTAKES = [
             "tg.tensor([[1, 2], [3]])",
             "ValueError",
             "tensor: ragged list: expected a sequence of length 2 at data[1] (dimension 1): got 1"),
+    Mistake("Truth, numbers, layers and files", "The state of PyTorch's generator",
+            "tg.set_rng_state(tg.zeros(5056, dtype=tg.uint8))",
+            "ValueError",
+            ("set_state: a generator's state has 24 bytes: got 5056\n"
+             "it may be PyTorch's, whose generators are others: use manual_seed()")),
     Mistake("Truth, numbers, layers and files", "Weights of another model",
             "tg.nn.Linear(2, 3).load_state_dict(tg.nn.Linear(4, 3).state_dict())",
             "RuntimeError",
@@ -365,15 +380,15 @@ def page() -> str:
              "PyTorch's for the same mistake. A misspelt argument, function or module is answered with the name that resembles it; for methods and",
              "attributes of tensors and modules Python itself says so when it shows the error.", "",
              "This page is written from `test/python/errors/mistakes.py`, and each message is tested.", "",
-             ", ".join(f"[{s}](#{s.lower().replace(',', '').replace(' ', '-')})" for s in dict.fromkeys(m.section for m in MISTAKES)) + "; and what each",
-             "rank prints when one of many processes fails: [Failures](distributed.md#failures)."]
+             ", ".join(f"[{s}](#{s.lower().replace(',', '').replace(' ', '-')})" for s in dict.fromkeys(m.section for m in MISTAKES)) + "; [what",
+             "is warned of](#what-is-warned-of), and what each rank prints when one of many processes fails: [Failures](distributed.md#failures)."]
     section = None
     for m in MISTAKES:
         if m.section != section:
             section = m.section
             lines += ["", f"## {section}"]
         lines += ["", f"### {m.title}", "", "```python", m.code, "```", "", "```", f"{m.kind}: {m.message}", "```"]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *warned.page(), ""])
 
 
 if __name__ == "__main__":

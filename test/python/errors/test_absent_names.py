@@ -39,6 +39,12 @@ def test_scripted_modules_are_not_saved():
     assert list(scripted.state_dict()) == ["weight", "bias"] and pickle.loads(pickle.dumps(scripted)).weight.shape == (2, 2)
 
 
+def test_a_tensor_of_another_library_is_named_with_it():
+    Tensor = type("Tensor", (), {"__module__": "torch"})
+    with pytest.raises(TypeError, match="must be Tensor, not torch.Tensor$"):
+        tg.exp(Tensor())
+
+
 class Lines:
     def __init__(self):
         self.parts = {"lines": [1, (i for i in range(3))]}

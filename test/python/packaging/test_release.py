@@ -46,6 +46,18 @@ def test_a_wheel_that_lacks_something_is_refused(tool, tmp_path):
     assert not any("py.typed" in line for line in found)
 
 
+def test_the_wheel_of_cuda_holds_one_library_and_needs_its_tapegrad(tool, tmp_path):
+    check, made = tool("release_check"), tool("wheel_cuda")
+    wheel = tmp_path / f"tapegrad_cuda-{check.version()}-py3-none-manylinux_2_34_x86_64.whl"
+    for more, found in ((), []), (("tapegrad/__init__.py",), ["it should hold libtapegrad_cuda.so alone: got ['tapegrad/lib/libtapegrad_cuda.so', 'tapegrad/__init__.py']"]):
+        with zipfile.ZipFile(wheel, "w") as archive:
+            for name in (made.LIBRARY, *more):
+                archive.writestr(name, "")
+            archive.writestr(f"tapegrad_cuda-{check.version()}.dist-info/METADATA", made.metadata())
+        assert list(check.wrong_cuda_wheel(wheel)) == found
+    assert f"Requires-Dist: tapegrad=={check.version()}\n" in made.metadata()
+
+
 def test_wheels_are_for_interpreters_with_headers(tool):
     wheel = tool("wheel")
     ((version, path),) = wheel.interpreters([sys.executable])

@@ -6,8 +6,9 @@ group); a rank that has none answers with zero and runs the joinables' main hook
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
+
+from ..._warn import warn
 
 __all__ = ["Join", "JoinHook", "Joinable"]
 
@@ -91,9 +92,9 @@ class Join:
             is_last_joiner = False
             steps += 1
             if steps == self._MANY + 1:
-                warnings.warn(f"Detected uneven input skew of greater than {self._MANY}. This means that rank {self._group.rank()} has at least "
-                              f"{self._MANY} fewer inputs than other currently-active ranks. This level of skew could lead to performance "
-                              "degradation during training.", stacklevel=4)
+                warn(f"Detected uneven input skew of greater than {self._MANY}. This means that rank {self._group.rank()} has at least "
+                     f"{self._MANY} fewer inputs than other currently-active ranks. This level of skew could lead to performance "
+                     "degradation during training.")
             for hook in self._hooks:
                 hook.main_hook()
         for hook in self._hooks:

@@ -11,9 +11,9 @@ import os
 import re
 import shutil
 import time
-import warnings
 
 from ... import serialization
+from ..._warn import warn
 from ...checkpoint import state as of_one
 from ...checkpoint.folder import check_options, numbered
 from .. import distributed_c10d as dist
@@ -118,14 +118,14 @@ class Checkpoints:
                 _sharded.read(state, path, self.group)
             except (OSError, serialization.FileError) as error:
                 if rank == 0:
-                    warnings.warn(f"checkpoint: {path} cannot be read, and the one before it is taken: {error}", stacklevel=2)
+                    warn(f"checkpoint: {path} cannot be read, and the one before it is taken: {error}")
                 continue
             set_state_dict(self.model, self.optimizers, model_state_dict=state["model"], optim_state_dict=state["optimizers"])
             self.steps = self.saved_step = state["steps"]
             self.saved_at = time.monotonic()
             if data is None:
                 if rank == 0:
-                    warnings.warn(f"checkpoint: {path} was written by another number of ranks: their own states begin anew", stacklevel=2)
+                    warn(f"checkpoint: {path} was written by another number of ranks: their own states begin anew")
                 return {}
             return of_one.restore(data, self.parts, strict, path)
         if complete:  # a job that was killed while it first saved has none

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from ..._warn import warn
 from ..constants import default_pg_nccl_timeout, default_pg_timeout  # noqa: F401
 from . import (
     _available,
@@ -56,7 +55,7 @@ class _OldReduceOps(type):
     def __getattr__(cls, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        warnings.warn("distributed.reduce_op is deprecated: use distributed.ReduceOp", FutureWarning, stacklevel=2)
+        warn("distributed.reduce_op is deprecated: use distributed.ReduceOp", FutureWarning)
         return getattr(ReduceOp, name)
 
 

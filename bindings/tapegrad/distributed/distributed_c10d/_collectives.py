@@ -7,10 +7,10 @@ result is a Work, else None.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from datetime import timedelta
 
 from ..._C import Tensor
+from ..._warn import warn
 from ..constants import default_pg_timeout
 from ._available import supports_complex
 from ._types import (
@@ -366,7 +366,6 @@ def monitored_barrier(group=None, timeout=None, wait_all_ranks=False) -> None:
     if get_backend(group) not in (Backend.GLOO, Backend.SHARED) and group.size() > 1:
         raise ValueError("monitored_barrier is only implemented for GLOO backend.")
     if isinstance(timeout, (int, float)):
-        warnings.warn(f"Please specify timeout arg as a timedelta. Converting current value of {timeout} assuming it represents seconds",
-                      stacklevel=2)
+        warn(f"Please specify timeout arg as a timedelta. Converting current value of {timeout} assuming it represents seconds")
         timeout = timedelta(seconds=timeout)
     group.monitored_barrier(default_pg_timeout if timeout is None else timeout, wait_all_ranks)

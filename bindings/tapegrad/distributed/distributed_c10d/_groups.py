@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from datetime import timedelta
 
+from ..._warn import warn
 from ..constants import default_pg_nccl_timeout, default_pg_timeout
 from ._available import is_nccl_available, mpi_is_there
 from ._process_group import ProcessGroup
@@ -49,7 +49,7 @@ def _engine_of(backend: str, size: int) -> str:
     if names & {Backend.UCC, Backend.XCCL, Backend.FAKE} and size > 1:
         raise RuntimeError(f"init_process_group: the backend {backend} is not there\nknown are gloo and shared")
     if size > 1 and Backend.NCCL in names and not is_nccl_available():
-        warnings.warn("init_process_group: NCCL is not there: CUDA tensors go through copies on the host", stacklevel=4)
+        warn("init_process_group: NCCL is not there: CUDA tensors go through copies on the host")
     return "shared" if names == {Backend.SHARED} else "auto"
 
 

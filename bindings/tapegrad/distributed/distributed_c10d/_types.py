@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import warnings
 from collections import namedtuple
 from datetime import timedelta
 
 from ... import _C
+from ..._warn import warn
 
 __all__ = ["AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
            "BroadcastOptions", "DebugLevel", "DistBackendError", "DistError", "DistNetworkError", "DistStoreError", "GatherOptions", "GradBucket",
@@ -109,8 +109,8 @@ class Backend(str):
         if short not in cls.backend_list:
             cls.backend_list.append(short)
         if devices is None:
-            warnings.warn(f"Device capability of {name} unspecified, assuming `cpu` and `cuda`. "
-                          "Please specify it via the `devices` argument of `register_backend`.", stacklevel=2)
+            warn(f"Device capability of {name} unspecified, assuming `cpu` and `cuda`. "
+                 "Please specify it via the `devices` argument of `register_backend`.")
             devices = ["cpu", "cuda"]
         cls.backend_capability[short] = [devices] if isinstance(devices, str) else list(devices)
         for device in cls.backend_capability[short]:

@@ -5,8 +5,7 @@ One record (`_world`) for the process, with PyTorch's names for its fields. Grou
 
 from __future__ import annotations
 
-import warnings
-
+from ..._warn import warn
 from ._process_group import ProcessGroup
 from ._stores import Store
 from ._types import Backend, BackendConfig, GroupMember
@@ -41,7 +40,7 @@ class _World:
         for table in (self.pg_map, self.pg_names, self.pg_backend_config, self.pg_group_ranks):
             table.pop(pg, None)
         if self.pg_coalesce_state.pop(pg, None):
-            warnings.warn("Some coalesced collectives haven't been launched when ProcessGroup is destroyed. They will be cleaned.", stacklevel=4)
+            warn("Some coalesced collectives haven't been launched when ProcessGroup is destroyed. They will be cleaned.")
 
 
 _world = _World()
@@ -74,9 +73,9 @@ def _rank_not_in_group(group) -> bool:
     return group is not None and group == GroupMember.NON_GROUP_MEMBER
 
 
-def _warn_not_in_group(op_name: str, stacklevel: int = 3) -> None:
+def _warn_not_in_group(op_name: str) -> None:
     rank = -1 if _world.default_pg is None else _world.default_pg.rank()
-    warnings.warn(f"Running {op_name} on global rank {rank} which does not belong to the given group.", stacklevel=stacklevel)
+    warn(f"Running {op_name} on global rank {rank} which does not belong to the given group.")
 
 
 def _member(group, op_name: str):
@@ -85,7 +84,7 @@ def _member(group, op_name: str):
         return _get_default_group()
     if group == GroupMember.NON_GROUP_MEMBER:
         _get_default_group()
-        _warn_not_in_group(op_name, 4)
+        _warn_not_in_group(op_name)
         return None
     return group
 

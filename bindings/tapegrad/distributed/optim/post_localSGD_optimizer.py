@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from ..._warn import warn
 from ...optim import Optimizer
 
 __all__ = ["PostLocalSGDOptimizer"]
@@ -31,7 +30,7 @@ class PostLocalSGDOptimizer(Optimizer):
         """The optimizer's state and the averager's count."""
         state_dict = dict(state_dict)
         if "step" not in state_dict:
-            warnings.warn("Loaded state dict does not contain a step counter for an averager. Setting step counter to 0.", stacklevel=2)
+            warn("Loaded state dict does not contain a step counter for an averager. Setting step counter to 0.")
         self.averager.step = state_dict.pop("step", 0)
         self.optim.load_state_dict(state_dict)
         self.param_groups, self.state = self.optim.param_groups, self.optim.state

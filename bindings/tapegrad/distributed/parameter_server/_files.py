@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import warnings
 
 from ... import serialization
+from ..._warn import warn
 from ..distributed_c10d import DistError
 from ._messages import KEY
 
@@ -77,7 +77,7 @@ class ShardFiles:
                 common_step = step
                 break
             state = None
-            warnings.warn(f"parameter server: step {step} cannot be read, and the one before it is taken: {bad}", stacklevel=3)
+            warn(f"parameter server: step {step} cannot be read, and the one before it is taken: {bad}")
         if state is None and (all(found) or any(len(steps) > 1 for steps in found)):  # else a job was killed while it first saved
             had = "; ".join(f"shard {k} has {', '.join(map(str, steps)) or 'none'}" for k, steps in enumerate(found))
             raise RuntimeError(f"parameter server: there is no step that all shards have saved: {had}\nremove the files to begin anew")

@@ -6,11 +6,11 @@ import contextlib
 import math
 import threading
 import time
-import warnings
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 
 from ... import bfloat16, float16, float32, float64, no_grad, sparse_coo_tensor
+from ..._warn import warn
 from ...nn import Parameter
 from .._wire import limited, secret_of, welcome
 from ._files import ShardFiles
@@ -327,7 +327,7 @@ class ParameterServer:
             try:
                 self._files.save(self.version, self.state_dict())
             except OSError as error:  # a disk that is full now need not be at the end
-                warnings.warn(f"parameter server: shard {self.shard} could not be saved: {error}", stacklevel=2)
+                warn(f"parameter server: shard {self.shard} could not be saved: {error}")
 
     def _made_optimizers(self) -> dict:
         made = {}

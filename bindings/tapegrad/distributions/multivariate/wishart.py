@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from numbers import Number
 
 import tapegrad
 
+from ..._warn import warn
 from .. import constraints
 from ..continuous.chi2 import Chi2
 from ..exp_family import ExponentialFamily
@@ -45,7 +45,7 @@ class Wishart(ByScaleTril, ExponentialFamily):
         if self.df.le(p - 1).any():
             raise ValueError(f"Wishart: Value of df={df} expected to be greater than ndim - 1 = {p - 1}.")
         if self.df.lt(p).any():
-            warnings.warn("Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.", stacklevel=2)
+            warn("Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.")
         setattr(self, name, matrix.expand((*batch_shape, -1, -1)))
         super().__init__(batch_shape, matrix.shape[-2:], validate_args=validate_args)
         self._set_factor(name, matrix)
@@ -91,7 +91,7 @@ class Wishart(ByScaleTril, ExponentialFamily):
             singular = tapegrad.linalg.cholesky_ex(sample.detach()).info.ne(0)
             if not singular.any():
                 break
-            warnings.warn("Singular sample detected.", stacklevel=2)
+            warn("Singular sample detected.")
             sample = tapegrad.where(singular[..., None, None], self._bartlett(sample_shape), sample)
         return sample
 

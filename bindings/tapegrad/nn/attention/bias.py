@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import warnings
 
 from ... import _C, Tensor, ones
 from ... import bool as bool_
+from ..._warn import warn
 
 __all__ = ["CausalBias", "CausalVariant", "causal_lower_right", "causal_upper_left"]
 
@@ -35,7 +35,7 @@ class CausalBias(Tensor):
         self.seq_len_q = seq_len_q
         self.seq_len_kv = seq_len_kv
         if seq_len_q > seq_len_kv and variant == CausalVariant.LOWER_RIGHT:
-            warnings.warn("Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!", stacklevel=2)
+            warn("Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!")
 
 
 def _sizes(name: str, size: tuple) -> tuple[int, int]:

@@ -8,10 +8,10 @@ ranks give their buckets to the group in the same order, whatever the order in w
 from __future__ import annotations
 
 import time
-import warnings
 import weakref
 
 from ... import _C, float64, int64, is_grad_enabled, no_grad, tensor, zeros
+from ..._warn import warn
 
 __all__ = ["GradientSync", "assign"]
 
@@ -154,8 +154,8 @@ class GradientSync:
         self._adopt_others(used)
         self.after_step()
         if is_grad_enabled():
-            warnings.warn("DistributedDataParallel: backward(create_graph=True): the gradients are reduced, but their own graph is not kept: "
-                          "no gradients of gradients go through them", stacklevel=2)
+            warn("DistributedDataParallel: backward(create_graph=True): the gradients are reduced, but their own graph is not kept: "
+                 "no gradients of gradients go through them")
 
     def after_step(self) -> None:
         """What all ranks do after each synchronisation, those without input, too."""
@@ -201,8 +201,8 @@ class GradientSync:
         if unused and self.warn_unused:
             self.warn_unused = False
             names = ", ".join(self.names[i] for i, _ in unused)
-            warnings.warn(f"DistributedDataParallel: no gradient came for {names} on rank {self.group.rank()}: they count as zero here, and "
-                          "stay as they are where no rank has one\nfind_unused_parameters=True says that this is meant", stacklevel=2)
+            warn(f"DistributedDataParallel: no gradient came for {names} on rank {self.group.rank()}: they count as zero here, and "
+                 "stay as they are where no rank has one\nfind_unused_parameters=True says that this is meant")
 
     def _rebuild(self) -> None:
         """Buckets in the order in which gradients came on rank 0, the same on all ranks."""

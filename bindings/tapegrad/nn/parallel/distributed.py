@@ -13,10 +13,10 @@ import dataclasses
 import inspect
 import sys
 import time
-import warnings
 import weakref
 
 from ... import Tensor, is_grad_enabled
+from ..._warn import warn
 from ...distributed.algorithms.join import Join, Joinable, JoinHook
 from ..module import Module
 from . import _agreement
@@ -125,8 +125,7 @@ class DistributedDataParallel(Module, Joinable):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient.")
         self._check_devices(device_ids, output_device, [*named, *delayed])
         if check_reduction:
-            warnings.warn("The `check_reduction` argument in `DistributedDataParallel` module is deprecated. Please avoid using it.", FutureWarning,
-                          stacklevel=2)
+            warn("The `check_reduction` argument in `DistributedDataParallel` module is deprecated. Please avoid using it.", FutureWarning)
         self.module, self.dim, self.device = module, dim, (named or delayed)[0][1].device
         sync = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers is not False
         self.forward_sync_buffers = self.broadcast_buffers = sync

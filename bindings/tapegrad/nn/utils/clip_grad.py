@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
+from types import GeneratorType
 
 from ... import Tensor, no_grad, stack, tensor
+from ..._warn import warn
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
 
@@ -73,9 +74,9 @@ def _norm_over_ranks_of(tensors: list, norm_type: float):
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
                     foreach: bool | None = None):
     """Scales all gradients together so that their norm is at most max_norm; returns the norm before."""
-    parameters = _tensors(parameters)
-    if not parameters:
-        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=2)
+    is_generator, parameters = isinstance(parameters, GeneratorType), _tensors(parameters)
+    if is_generator and not parameters:
+        warn("`parameters` is an empty generator, no gradient clipping will occur.")
     grads = [g for p in parameters if (g := p.grad) is not None]
     total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, float(max_norm), total, foreach)
@@ -84,8 +85,8 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
 
 def clip_grad_norm(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach=None):
     """The old name of clip_grad_norm_."""
-    warnings.warn("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
-                  FutureWarning, stacklevel=2)
+    warn("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
+         FutureWarning)
     return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 

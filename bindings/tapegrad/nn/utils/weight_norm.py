@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from ... import no_grad
+from ..._warn import warn
 from ..parameter import Parameter, is_lazy
 
 __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
@@ -44,8 +43,8 @@ class WeightNorm:
 
     @staticmethod
     def apply(module, name: str, dim: int | None):
-        warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
-                      FutureWarning, stacklevel=3)
+        warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
+             FutureWarning)
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, WeightNorm) and hook.name == name:
                 raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")

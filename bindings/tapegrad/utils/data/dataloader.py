@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ... import _C, get_rng_state, set_rng_state
+from ..._warn import warn
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
 from .fetch import Fetcher, SampleError, start_stream
@@ -100,6 +100,9 @@ class DataLoader(Generic[_T]):
         self._workers = None  # persistent ones
         self._last = None  # a weak reference to the iterator of the pass under way
         self._resume = None
+        self._said_length = None  # what len() said of an IterableDataset, which may give more
+        if pin_memory and _C._cuda_device_count() == 0:
+            warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.")
         self._initialized = True
 
     _initialized = False
@@ -128,8 +131,8 @@ class DataLoader(Generic[_T]):
         if worker_type not in ("process", "thread"):
             raise ValueError(f"DataLoader: worker_type is \"process\" or \"thread\": got {worker_type!r}")
         if num_workers > (cores := len(os.sched_getaffinity(0))) and worker_type == "process":
-            warnings.warn(f"This DataLoader will create {num_workers} worker processes, but {cores} processors are there for this program: more "
-                          "workers than that may be slower, and take memory.", UserWarning, stacklevel=3)
+            warn(f"This DataLoader will create {num_workers} worker processes, but {cores} processors are there for this program: more "
+                 "workers than that may be slower, and take memory.")
 
     @staticmethod
     def _check_context(context, num_workers):
@@ -161,9 +164,10 @@ class DataLoader(Generic[_T]):
         if not self._iterable:
             return len(self._index_sampler)
         n = len(self.dataset)
-        if self.batch_size is None:
-            return n
-        return n // self.batch_size if self.drop_last else (n + self.batch_size - 1) // self.batch_size
+        if self.batch_size is not None:
+            n = n // self.batch_size if self.drop_last else (n + self.batch_size - 1) // self.batch_size
+        self._said_length = n
+        return n
 
     def __iter__(self) -> Iterator[Any]:
         if self.num_workers == 0:
@@ -268,6 +272,10 @@ class _BaseDataLoaderIter:
             self._done = True
             raise
         self._yielded += 1
+        said = self._loader._said_length
+        if said is not None and self._yielded > said:
+            warn(f"Length of IterableDataset {self._dataset} was reported to be {said} batches (when accessing len(dataloader)), but "
+                 f"{self._yielded} have been fetched.")
         if self._loader.pin_memory and _C._cuda_device_count() > 0:
             from ._utils.pin_memory import pin_memory
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from ... import Tensor, as_tensor, default_generator, index_select, randperm
+from ..._warn import warn
 from .collate import result_like
 
 __all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset",
@@ -194,7 +194,7 @@ def _lengths(total: int, lengths) -> list[int]:
         counts[i % len(counts)] += 1
     for i, n in enumerate(counts):
         if n == 0:
-            warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3)
+            warn(f"Length of split at index {i} is 0. This might result in an empty dataset.")
     return counts
 
 

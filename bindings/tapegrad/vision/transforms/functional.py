@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import numbers
-import warnings
 
 import numpy as np
 
 from ... import Tensor, float32, float64, from_numpy, get_default_dtype, is_tensor, linalg, tensor
 from ... import uint8 as _uint8
+from ..._warn import warn
 from .._pillow import is_pil_image, pillow
 from . import _pil, _tensor
 from ._modes import InterpolationMode, as_mode
@@ -200,7 +200,7 @@ def resize(img, size, interpolation=InterpolationMode.BILINEAR, max_size=None, a
         return img
     if kernels is _pil:
         if antialias is False:
-            warnings.warn("Anti-alias option is always applied for PIL Image input. Argument antialias is ignored.", stacklevel=2)
+            warn("Anti-alias option is always applied for PIL Image input. Argument antialias is ignored.")
         return _pil.resize(img, target, mode)
     if mode not in (InterpolationMode.NEAREST, InterpolationMode.NEAREST_EXACT, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC):
         raise NotImplementedError(f"resize: tensors have no interpolation {mode.value!r}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 
+from ...._warn import warn
 from . import utils
 
 __all__ = ["ModelAverager", "PeriodicModelAverager"]
@@ -35,9 +35,9 @@ class PeriodicModelAverager(ModelAverager):
         if period < 1:
             raise ValueError("Arg ``period`` must be a positive value.")
         if period == 1:
-            warnings.warn("When period is 1, no need to use model averaging because the communication cost of all-reducing parameters will be no less "
-                          "than the cost of all-reducing gradients by DistributedDataParallel in the backward pass. Therefore, only "
-                          "DistributedDataParallel should be used for this case.", stacklevel=2)
+            warn("When period is 1, no need to use model averaging because the communication cost of all-reducing parameters will be no less "
+                 "than the cost of all-reducing gradients by DistributedDataParallel in the backward pass. Therefore, only "
+                 "DistributedDataParallel should be used for this case.")
         self.warmup_steps, self.period = warmup_steps, period
 
     def average_parameters(self, params) -> None:

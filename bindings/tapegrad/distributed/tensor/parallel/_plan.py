@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from fnmatch import fnmatch
 
+from ...._warn import warn
 from ...device_mesh import _mesh_resources
 from .style import ParallelStyle
 
@@ -24,8 +24,8 @@ def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_d
     """
     mesh = device_mesh if device_mesh is not None else _mesh_resources.get_current_mesh()
     if parallelize_plan is None:
-        warnings.warn("No parallelize_plan is provided and auto-parallel is not supported at the moment, so this parallelize_module call will "
-                      "do nothing.", stacklevel=2)
+        warn("No parallelize_plan is provided and auto-parallel is not supported at the moment, so this parallelize_module call will "
+             "do nothing.")
         return module
     if mesh.ndim != 1:
         raise ValueError(f"parallelize_module: expected a mesh of one dimension: got {mesh}\nuse a slice of it, such as mesh['tp']")
@@ -41,8 +41,8 @@ def parallelize_module(module, device_mesh=None, parallelize_plan=None, *, src_d
         token, _, rest = path.partition(".")
         matched = [child for name, child in module.named_children() if fnmatch(name, token)]
         if not matched:
-            warnings.warn(f"Parallelize plan key '{path}' could not be resolved: no submodule matching token '{token}' in module {module}, "
-                          "skipping this plan entry.", stacklevel=2)
+            warn(f"Parallelize plan key '{path}' could not be resolved: no submodule matching token '{token}' in module {module}, "
+                 "skipping this plan entry.")
         for child in matched:
             parallelize_module(child, mesh, {rest: style} if rest else style, src_data_rank=src_data_rank)
     return module
