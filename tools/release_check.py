@@ -83,7 +83,7 @@ def wrong_wheel(wheel):
         if line not in metadata:
             yield f"METADATA lacks '{line}'"
     for part in ("tapegrad/py.typed", "tapegrad/__init__.pyi", "tapegrad/_stubs/root.pyi", "tapegrad/lib/libtapegrad.so", "tapegrad/include/tapegrad/tapegrad.h",
-                 *(f"tapegrad-{version()}.dist-info/licenses/{name}" for name in ("LICENSE", "libgomp.txt", "libsleef.txt", "libfmt.txt", "onednn-LICENSE"))):
+                 *(f"tapegrad-{version()}.dist-info/licenses/{name}" for name in ("LICENSE", "libgomp.txt", "libsleef.txt", "libfmt.txt", "nlohmann-json.txt", "onednn-LICENSE"))):
         if part not in sizes:
             yield f"{part} is not in it"
     if len([name for name in sizes if "dnnl" in name and ".so" in name]) != 1:

@@ -121,6 +121,7 @@ def completed(wheel):
         if name in names:
             shutil.copy(path, place / name)
             shutil.copy(licence_of(path), licences / f"{name.split('.so')[0]}.txt")
+    shutil.copy(licence_of("/usr/include/nlohmann/json.hpp"), licences / "nlohmann-json.txt")  # headers, compiled into libtapegrad
     for text in (place / "onednn").iterdir():
         text.rename(licences / f"onednn-{text.name}")
     wheel.unlink()
