@@ -40,8 +40,8 @@ void set_over(const Tensor& self, const Storage& storage, IntSpan sizes, IntSpan
     if (beyond) resize_storage(storage, static_cast<size_t>(end));
   }
   TensorImpl* impl = self.impl();
-  // Graphs that hold its accumulator are of the tensor as it was: gradients of other sizes do not belong there.
-  if (AutogradMeta* m = meta(self); m && sizes != self.sizes()) m->accumulator.reset();
+  // Graphs that hold its accumulator are of the tensor as it was.
+  if (AutogradMeta* m = meta(self)) m->accumulator.reset();
   const DimVector new_sizes(sizes), new_strides(strides);  // they may be self's own
   const uint32_t before = self.version();
   impl->set_storage(Storage(storage), self.dtype());

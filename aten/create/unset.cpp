@@ -12,28 +12,10 @@ namespace {
 std::atomic<bool> fills{false};
 
 Scalar unset_value(DType dtype) {
-  switch (dtype) {
-    case DType::bool_:
-      return Scalar(true);
-    case DType::uint8:
-      return Scalar(int64_t{UINT8_MAX});
-    case DType::int8:
-      return Scalar(int64_t{INT8_MAX});
-    case DType::uint16:
-      return Scalar(int64_t{UINT16_MAX});
-    case DType::int16:
-      return Scalar(int64_t{INT16_MAX});
-    case DType::uint32:
-      return Scalar(int64_t{UINT32_MAX});
-    case DType::int32:
-      return Scalar(int64_t{INT32_MAX});
-    case DType::uint64:
-      return Scalar(uint64_t{UINT64_MAX});
-    case DType::int64:
-      return Scalar(int64_t{INT64_MAX});
-    default:
-      return Scalar(std::numeric_limits<double>::quiet_NaN());
-  }
+  if (dtype == DType::bool_) return Scalar(true);
+  if (!is_integral(dtype)) return Scalar(std::numeric_limits<double>::quiet_NaN());
+  const uint64_t all = UINT64_MAX >> (64 - 8 * element_size(dtype));
+  return is_signed(dtype) ? Scalar(static_cast<int64_t>(all >> 1)) : Scalar(all);
 }
 
 }  // namespace

@@ -312,7 +312,7 @@ PyRef apply_function_of(PyObject* cls, PyObject* const* args, Py_ssize_t nargs, 
     return Py_NewRef(PyTuple_GET_ITEM(results.objects.get(), static_cast<Py_ssize_t>(i)));
   });
   if (then) {
-    if (c.for_jvp) keep_tuple(c.to_save, c.for_jvp);
+    keep_tuple(c.to_save, c.for_jvp ? c.for_jvp : PyRef(PyTuple_New(0)).get());
     outputs = own(PyObject_CallFunctionObjArgs(then, ctx.get(), outputs.get(), nullptr));
   }
   Py_CLEAR(c.dirty);

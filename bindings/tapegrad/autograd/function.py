@@ -101,6 +101,11 @@ class Function(metaclass=_FunctionMeta):
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
 
     @staticmethod
+    def vmap(info, in_dims, *args):
+        """PyTorch's rule for vmap, which is not asked for here."""
+        raise NotImplementedError("Function.vmap: vmap runs forward itself")
+
+    @staticmethod
     def backward(ctx, *grad_outputs):
         """The gradients of the arguments of forward, given those of its outputs."""
         raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function to use it with backward mode AD")
