@@ -1,5 +1,5 @@
-// Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode,
-// gradcheck. tapegrad/autograd/*.py gives them their public names and defaults.
+// Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode.
+// tapegrad/autograd/*.py gives them their public names and defaults.
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/engine.h"

@@ -228,7 +228,7 @@ MODULES.update({
                FileNotFoundError=FileNotFoundError, get_function_from_type=getattr, with_metaclass=type),
         functions("isinstance(obj, tuple)", "istuple(obj)", "Whether an object is a tuple.")),
     "autograd": module(None, functions("True", "kineto_available()", "True: profiles have the events of operators."),
-                       borrowed("", "torch"), borrowed("autograd.graph", "SavedTensor"), borrowed("autograd.grad_mode", "is_multithreading_enabled set_multithreading_enabled"), defined("_calculate_shape")),
+                       borrowed("autograd.graph", "SavedTensor"), borrowed("autograd.grad_mode", "is_multithreading_enabled set_multithreading_enabled"), defined("_calculate_shape")),
     "autograd._functions": module("Functions of PyTorch's file of this name.", defined("Resize")),
     "autograd.profiler_util": module("Events of profiles under the module name that scripts import them from.",
                                      borrowed("profiler._events", "EventList FunctionEvent FunctionEventAvg Interval"), defined("_format_time")),
