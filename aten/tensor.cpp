@@ -54,8 +54,9 @@ const Tensor& Tensor::set_requires_grad(bool value) const {
   tape->set_requires_grad(*this, value);
   return *this;
 }
-bool Tensor::is_leaf() const noexcept { return impl_->autograd() == nullptr || tape->is_leaf(*this); }
-Tensor Tensor::grad() const { return impl_->autograd() == nullptr ? Tensor() : tape->grad(*this); }
+// The tape knows a sparse tensor by its values.
+bool Tensor::is_leaf() const noexcept { return (impl_->autograd() == nullptr && !is_sparse()) || tape->is_leaf(*this); }
+Tensor Tensor::grad() const { return impl_->autograd() == nullptr && !is_sparse() ? Tensor() : tape->grad(*this); }
 void Tensor::set_grad(const Tensor& grad) const { tape->set_grad(*this, grad); }
 void Tensor::retain_grad() const { tape->retain_grad(*this); }
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {

@@ -67,7 +67,8 @@ void FunctionNode::wrap_outputs(TensorList& results, TensorSpan inputs, bool rec
   const TensorList given = results.size() > 1 ? results : TensorList();
   for (size_t i = 0; i < results.size(); ++i) {
     Tensor& t = results[i];
-    absent_.push_back(!t.defined());
+    absent_.push_back(!t.defined() ||
+                      (!context.materialize_non_differentiable_ && contains(context.non_differentiable_, t)));
     const size_t first = static_cast<size_t>(std::find_if(given.begin(), given.begin() + static_cast<ptrdiff_t>(i),
                                                           [&](const Tensor& x) { return x.is_same(t); }) -
                                              given.begin());

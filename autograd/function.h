@@ -39,6 +39,8 @@ class TG_API FunctionContext {
   void mark_non_differentiable(TensorList outputs) { non_differentiable_ = std::move(outputs); }
   // Whether absent gradients arrive in backward as zeros (the default) or undefined.
   void set_materialize_grads(bool value) noexcept { materialize_grads_ = value; }
+  // Whether those of outputs that are not differentiable do, too (the default).
+  void set_materialize_non_differentiable(bool value) noexcept { materialize_non_differentiable_ = value; }
   // Whether the i-th Tensor argument wants a gradient.
   bool needs_input_grad(size_t i) const { return node_->needs(i); }
 
@@ -52,6 +54,7 @@ class TG_API FunctionContext {
   TensorList non_differentiable_;
   SavedList saved_;
   bool materialize_grads_ = true;
+  bool materialize_non_differentiable_ = true;
 };
 
 // The node of a custom Function; also what the Python side is built on.

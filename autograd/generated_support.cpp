@@ -21,7 +21,7 @@ void throw_recorded_out(const char* op) {
       Runtime,
       "{}: functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "
       "grad\n"
-      "hint: use no_grad, or the form without out=",
+      "hint: call an out= function under no_grad, or use the form without out=",
       op);
 }
 

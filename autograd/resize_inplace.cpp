@@ -4,6 +4,7 @@
 
 #include "tapegrad/aten/copy/resize.h"
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/autograd/meta.h"
 #include "tapegrad/autograd/node.h"
 
 namespace tapegrad::autograd {
@@ -31,9 +32,16 @@ void set_over(const Tensor& self, const Storage& storage, IntSpan sizes, IntSpan
   if (count > 0) {
     TG_CHECK(!overflow, Runtime, "set_: the number of bytes does not fit into 63 bits: sizes {}, strides {}, offset {}",
              format_ints(sizes), format_ints(strides), offset);
-    if (static_cast<size_t>(end) > storage->nbytes()) resize_storage(storage, static_cast<size_t>(end));
+    const bool beyond = static_cast<size_t>(end) > storage->nbytes();
+    TG_CHECK(!beyond || sizes != self.sizes() || strides != self.strides(),
+             Runtime,  // as in PyTorch, others make it grow
+             "set_: sizes {}, strides {}, offset {} of {} bytes are out of bounds for storage of size {}",
+             format_ints(sizes), format_ints(strides), offset, self.itemsize(), storage->nbytes());
+    if (beyond) resize_storage(storage, static_cast<size_t>(end));
   }
   TensorImpl* impl = self.impl();
+  // Graphs that hold its accumulator are of the tensor as it was.
+  if (AutogradMeta* m = meta(self)) m->accumulator.reset();
   const DimVector new_sizes(sizes), new_strides(strides);  // they may be self's own
   const uint32_t before = self.version();
   impl->set_storage(Storage(storage), self.dtype());

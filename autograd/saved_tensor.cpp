@@ -52,6 +52,10 @@ SavedTensor::SavedTensor(const Tensor& t, bool is_output) {
     if (!is_output_) packed->edge = edge_of(t);
     NoGradGuard no_grad;
     packed->object = hooks->pack(bare(t));
+    TG_CHECK(
+        impl->version() == version_, Runtime,
+        "saved_tensors_hooks: A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
+        "pack hook can not be modified by in-place operations as this can lead to unexpected side-effects");
     packed_ = packed.release();
   } else {
     tensor_ = is_output_ ? bare(t) : t;

@@ -10,8 +10,12 @@
 namespace tapegrad::autograd {
 namespace {
 
+// The values of a sparse tensor are what the tape knows of it.
+const Tensor* taped_values(const Tensor& t) { return t.is_sparse() ? &kind_of(t)->values(t) : nullptr; }
+
 struct Tape final : AutogradInterface {
   void set_requires_grad(const Tensor& t, bool value) const override {
+    if (const Tensor* values = taped_values(t)) return set_requires_grad(*values, value);
     ViewMeta* view = view_meta(t);
     TensorImpl& impl = *t.impl();
     if (value == impl.needs_grad() && (value ? !view || view->requires_grad || !t.is_leaf() : t.is_leaf())) return;
@@ -20,9 +24,6 @@ struct Tape final : AutogradInterface {
                value ? "hint: the result of a recorded operator requires grad already"
                      : "hint: use detach() for a tensor that the tape does not know");
     }
-    TG_CHECK(
-        !t.is_sparse() || !value, NotImplemented,
-        "requires_grad_: a sparse tensor is no leaf of the tape\nlet the values that it is made of require a gradient");
     if (view) view->requires_grad = value;
     if (!value) {
       if (view)
@@ -41,6 +42,7 @@ struct Tape final : AutogradInterface {
   }
 
   bool is_leaf(const Tensor& t) const noexcept override {
+    if (const Tensor* values = taped_values(t)) return is_leaf(*values);
     const AutogradMeta* m = meta(t);
     if (m == nullptr) return true;
     if (m->is_view && static_cast<const ViewMeta*>(m)->stale()) return false;
@@ -49,12 +51,16 @@ struct Tape final : AutogradInterface {
 
   Tensor grad(const Tensor& t) const override {
     const AutogradMeta* m = meta(t);
-    return m ? m->grad : Tensor();
+    if (m && m->grad.defined()) return m->grad;
+    const Tensor* values = taped_values(t);
+    const Tensor of_values = values ? grad(*values) : Tensor();
+    return of_values.defined() ? kind_of(t)->with_values(t, of_values) : Tensor();
   }
 
   void set_grad(const Tensor& t, const Tensor& grad) const override {
     if (!grad.defined()) {
       if (AutogradMeta* m = meta(t)) m->grad.reset();
+      if (const Tensor* values = taped_values(t)) set_grad(*values, grad);
       record::note_new_gradient(t, grad, true);
       return;
     }
@@ -63,14 +69,15 @@ struct Tape final : AutogradInterface {
              format_ints(t.sizes()), format_ints(grad.sizes()));
     TG_CHECK(grad.dtype() == t.dtype(), Runtime, "grad: the gradient must have the tensor's dtype {}: got {}",
              t.dtype(), grad.dtype());
-    const Device have = device_among_dense(grad);
-    TG_CHECK(have == t.device() || (!grad.is_batched() && t.is_batched()), Runtime,
-             "grad: the gradient must be on the tensor's device {}: got {}", t.device(), have);
+    const Device have = device_among_dense(grad), wanted = device_among_dense(t);
+    TG_CHECK(have == wanted || (!grad.is_batched() && t.is_batched()), Runtime,
+             "grad: the gradient must be on the tensor's device {}: got {}", wanted, have);
     ensure_meta(t).grad = grad;
     record::note_new_gradient(t, grad, true);
   }
 
   void retain_grad(const Tensor& t) const override {
+    if (const Tensor* values = taped_values(t)) return retain_grad(*values);
     TG_CHECK(needs_grad(t), Runtime, "retain_grad: can't retain_grad on Tensor that has requires_grad=False");
     auto node = grad_fn_of(t);
     AutogradMeta& m = ensure_meta(t);

@@ -3,6 +3,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/accumulate.h"
+#include "tapegrad/autograd/fill_inplace.h"
 #include "tapegrad/autograd/formulas/rearrange/view.h"
 #include "tapegrad/autograd/saved_tensor.h"
 
@@ -136,13 +137,14 @@ void set_view(const Tensor& view, const Tensor& base, intrusive_ptr<Node> node, 
   impl->set_autograd(std::move(m));
 }
 
-void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
+namespace {
+void check_written(const Tensor& self, const char* op, bool recording, bool one_value) {
   TG_CHECK(self.defined(), Runtime, "{}: the tensor to write to is undefined", op);
   TG_CHECK(!self.impl()->is_inference() || (modes() & kModeInference), Runtime,
            "{}: Inplace update to inference tensor outside InferenceMode is not allowed\n"
            "hint: clone the tensor to get one that autograd may know",
            op);
-  TG_CHECK(!has_internal_overlap(self), Runtime,
+  TG_CHECK(one_value || !has_internal_overlap(self), Runtime,
            "{}: unsupported operation: more than one element of the written-to tensor refers to a single memory "
            "location: sizes {}, strides {}\nhint: clone the tensor before writing to it",
            op, format_ints(self.sizes()), format_ints(self.strides()));
@@ -160,6 +162,13 @@ void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
            "write under no_grad to change a parameter",
            op);
 }
+}  // namespace
+
+void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
+  check_written(self, op, recording, false);
+}
+
+void check_filled(const Tensor& self, const char* op, bool recording) { check_written(self, op, recording, true); }
 
 void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node) {
   auto output = static_cast<uint32_t>(node->outputs.size());

@@ -127,6 +127,7 @@ void check_integrand(const Tensor& y, const char* op) {
 }  // namespace
 
 Tensor diff(const Tensor& input, int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) {
+  TG_CHECK(input.ndim() > 0, Runtime, "diff expects input to be at least one-dimensional");
   const int64_t d = wrap_dim(dim, input.ndim(), "diff");
   if (n == 0) return clone(input);
   Tensor x = joined(input, d, prepend, append);

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "tapegrad/aten/create/unset.h"
 #include "tapegrad/aten/kernels_copy.h"
 
 namespace tapegrad {
@@ -91,9 +92,14 @@ void resize_tensor(const Tensor& self, IntSpan sizes, std::optional<MemoryFormat
                   __builtin_add_overflow(needed, nbytes, &needed);
   TG_CHECK(!overflow, Runtime, "{}: Storage size calculation overflowed: sizes {}", op, format_ints(sizes));
   const Storage& storage = self.impl()->storage();
-  if (nbytes > 0 && static_cast<size_t>(needed) > storage->nbytes())
-    resize_storage(storage, static_cast<size_t>(needed));
+  const int64_t before = static_cast<int64_t>(storage->nbytes() / self.itemsize());
+  const bool grows = nbytes > 0 && static_cast<size_t>(needed) > storage->nbytes();
+  if (grows) resize_storage(storage, static_cast<size_t>(needed));
   self.impl()->set_geometry(sizes, strides, self.storage_offset());
+  if (grows && fills_unset()) {
+    const int64_t fresh = needed / static_cast<int64_t>(self.itemsize()) - before;
+    fill_unset(Tensor(make_intrusive<TensorImpl>(storage, self.dtype(), DimVector{fresh}, DimVector{1}, before)));
+  }
 }
 
 }  // namespace tapegrad

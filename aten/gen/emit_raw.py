@@ -33,12 +33,17 @@ def target_lines(op: Op, target: str, dtype: str) -> list[str]:
         long = f'{dtype} == DType::int64 ? " (scalar type Long)" : ""'  # PyTorch's name in this message of nonzero
         lines.append(f'  TG_CHECK({target}.dtype() == {dtype}, Runtime, "{op.shown}: Expected out tensor to have dtype {{}}{{}}, but got {{}} instead", '
                      f"{dtype}, {long}, {target}.dtype());")
-    for name in op.get("apart", []) if target != "self" else []:
+    return lines + apart_lines(op, target)
+
+
+def apart_lines(op: Op, target: str) -> list[str]:
+    """Checks that what is written shares no memory with the arguments of `apart`."""
+    lines = []
+    for name in [n for n in op.get("apart", []) if target != "self" or n != op.args[0].name]:
         is_list = any(a.name == name and a.is_list for a in op.args)
-        each = f"for (const Tensor& t : {name}) " if is_list else ""
-        read = "t" if is_list else name
+        each, read = (f"for (const Tensor& t : {name}) ", "t") if is_list else ("", name)
         dense = " && ".join(f"{t}.impl()->is_non_overlapping_and_dense()" for t in (target, read))
-        lines.append(f"  {each}TG_CHECK(!({target}.is_same({read}) || ({dense} && may_overlap({target}, {read}))), Runtime, "
+        lines.append(f"  {each}TG_CHECK(!{read}.defined() || !({target}.is_same({read}) || ({dense} && may_overlap({target}, {read}))), Runtime, "
                      f'"{op.shown}: unsupported operation: the tensor to write to shares memory with {"one of " if is_list else ""}{name}: shapes {{}} and {{}}", '
                      f"format_ints({target}.sizes()), format_ints({read}.sizes()));")
     return lines
@@ -195,15 +200,19 @@ def _kernel(op: Op) -> list[str]:
         lines += [f"  const std::array<TensorSpec, {n}> specs = {shape}({names(op.args)});"]
         lines += [f"  const Tensor {o} = empty_tensor(specs[{i}]);" for i, o in enumerate(out_args(op))]
         outs, back = out_args(op), "{" + ", ".join(out_args(op)) + "}"
-    if op.has_kernel:
-        body = [*prepare, *_call(op, f"{outs[0]}.device()", values, outs, f"{outs[0]}.numel()")]
-        lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
-    lines += [f"  return {back};", "}"]
+    lines += [*_run_kernel(op, outs[0], outs, prepare, values), f"  return {back};", "}"]
     if op.has_out:
         lines += _kernel_out(op, shape, prepare, values)
     if op.has_inplace:
         lines += _kernel_inplace(op, shape, prepare, values)
     return lines
+
+
+def _run_kernel(op: Op, first: str, outs: list[str], prepare: list[str], values: list[str]) -> list[str]:
+    if not op.has_kernel:
+        return [f"  fill_unset({outs[0]});"] if op.kind == "create" else []
+    body = [*prepare, *_call(op, f"{first}.device()", values, outs, f"{outs[0]}.numel()")]
+    return [f"  if (!{first}.is_meta()) {{", *("  " + line for line in body), "  }"]
 
 
 def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
@@ -218,7 +227,8 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
         lines.append(f'  TG_CHECK(!dtype || *dtype == out.dtype(), Runtime, "{op.shown}: dtype {{}} does not match dtype of out parameter ({{}})", *dtype, out.dtype());')
         lines.append("  const std::optional<DType> kind = dtype ? dtype : std::optional(out.dtype());")
         given[given.index("dtype")] = "kind"
-    lines.append(f"  const {'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({', '.join(given)});")
+    kept, cast = ("", "  spec.dtype = out.dtype();") if op.get("out_dtype") == "any" else ("const ", "")
+    lines.append(f"  {kept}{'TensorSpec spec' if n == 1 else f'std::array<TensorSpec, {n}> specs'} = {shape}({', '.join(given)});{cast}")
     if op.get("out_shape") == "kept":
         lines += ["  if (out.ndim() != 1 && out.numel() == spec.sizes[0])",
                   f"    return raw::copy_(out, raw::reshape(raw::{op.name}({', '.join(given)}), out.sizes()));"]
@@ -227,9 +237,7 @@ def _kernel_out(op: Op, shape, prepare, values) -> list[str]:
         lines += target_lines(op, o, f"{spec}.dtype")
         others = ", ".join([*single, *("&" + before for before in outs[:i])])
         lines.append(f'  const Tensor target_{o} = out_target("{op.shown}", {o}, {spec}, {{{others}}}{lists});')
-    if op.has_kernel:
-        body = [*prepare, *_call(op, f"{outs[0]}.device()", values, [f"target_{o}" for o in outs], f"target_{outs[0]}.numel()")]
-        lines += [f"  if (!{outs[0]}.is_meta()) {{", *("  " + line for line in body), "  }"]
+    lines += _run_kernel(op, outs[0], [f"target_{o}" for o in outs], prepare, values)
     lines += [f"  finish_out({o}, target_{o});" for o in outs]
     return [*lines, f"  return {outs[0] if n == 1 else '{' + ', '.join(outs) + '}'};", "}"]
 
@@ -239,7 +247,7 @@ def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
     rest = op.args[1:]
     lines = [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(rest))}) {{", f"  [[maybe_unused]] const Tensor& {first} = self;",
              *check_lines(op), *_device_check(op), f"  const TensorSpec spec = {shape}({names(op.args)});",
-             f'  check_inplace_result("{op.shown}_", self, spec);', "  if (self.is_meta()) return self;"]
+             f'  check_inplace_result("{op.shown}_", self, spec);', *apart_lines(op, "self"), "  if (self.is_meta()) return self;"]
     if op.is_random or op.get("inplace") == "direct":
         body = [*prepare, *_call(op, "self.device()", values, ["self"], "self.numel()")]
         lines += ["  if (self.is_contiguous() && self.dtype() == spec.dtype) {", *("  " + line for line in body), "    return self;", "  }"]

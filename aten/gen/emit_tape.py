@@ -61,10 +61,8 @@ def _formula_lines(op: Op, formula: Formula) -> list[str]:
         lines.append(f"    move_into(input_grads_, {_first(op, formula.targets[0])}, std::move(gradients_));")
     else:
         index = _first(op, formula.targets[0])
-        expression = formula.expression
-        if op.kind == "pointwise":
-            expression = f"reduce_to({expression}, input_meta({index}))"
-        lines += [f"    input_grads_[{index}] = {expression};"]
+        value = f"reduce_to({formula.expression}, input_meta({index}))" if op.kind == "pointwise" else formula.expression
+        lines += [f"    input_grads_[{index}] = {value};"]
     return [*lines, "  }"]
 
 
@@ -141,10 +139,8 @@ def _save_inputs(op: Op, members: list[Saved], rename, inplace: bool) -> list[st
             lines.append(f"  {_save_condition(op, m)}node->{m.member} = SavedTensor({value});")
         elif m.kind == "list":
             lines.append(f"  {_save_condition(op, m)}node->{m.member} = save_list({name});")
-        elif m.kind == "meta":
-            lines.append(f"  node->{m.member} = TensorMeta({name});")
-        elif m.kind == "metas":
-            lines.append(f"  node->{m.member} = metas_of({name});")
+        elif m.kind in ("meta", "metas"):
+            lines.append(f"  node->{m.member} = {'TensorMeta' if m.kind == 'meta' else 'metas_of'}({name});")
         else:
             kept = "DimVector" if m.arg.type.startswith("int[") else "std::string" if m.arg.type.startswith("str") else ""
             given = f"if ({name}) " if kept and m.arg.type.endswith("?") else ""
@@ -163,13 +159,8 @@ def _forward(op: Op, members: list[Saved]) -> list[str]:
     lines = [f"{return_type(op)} body_{op.name}({params(op.args)}) {{"]
     plain = f"raw::{op.name}({names(op.args)})"
     if is_view:
-        lines += [f"  auto result = {plain};"]
-        if op.returns_list:
-            lines += [f"  if (TG_LIKELY(!(grad_enabled() && ({_any_needs(op)})))) {{",
-                      f"    for (const Tensor& t : result) set_view(t, {base}, nullptr, true);", "    return result;", "  }"]
-        else:
-            lines += [f"  if (TG_LIKELY(!(grad_enabled() && ({_any_needs(op)})))) {{", f"    set_view(result, {base}, nullptr);",
-                      "    return result;", "  }"]
+        seen = f"for (const Tensor& t : result) set_view(t, {base}, nullptr, true);" if op.returns_list else f"set_view(result, {base}, nullptr);"
+        lines += [f"  auto result = {plain};", f"  if (TG_LIKELY(!(grad_enabled() && ({_any_needs(op)})))) {{", f"    {seen}", "    return result;", "  }"]
     else:
         lines += [f"  if (TG_LIKELY(!(grad_enabled() && ({_any_needs(op)})))) return {plain};", f"  auto result = {plain};"]
     outputs = op.differentiable_outputs
@@ -199,11 +190,12 @@ def _inplace(op: Op, members: list[Saved]) -> list[str]:
     head = params(op.args) if only else join_params("const Tensor& self", params(op.args[1:]))
     call = f"raw::{name}({join_params(self, names(op.args[1:]))});"
     needs = _any_needs(op, rename) if op.grads else "false"
+    check = "check_filled" if op.get("one_value") else "check_inplace"
     lines = [f"const Tensor& body_{name}({head}) {{"]
     if not op.grads:
-        return [*lines, f'  check_inplace({self}, "{name}", false);', f"  {call}", f'  bump_version({self}, "{name}");',
+        return [*lines, f'  {check}({self}, "{name}", false);', f"  {call}", f'  bump_version({self}, "{name}");',
                 f"  return {self};", "}"]
-    lines += [f"  const bool recording = grad_enabled() && ({needs});", f'  check_inplace({self}, "{name}", recording);',
+    lines += [f"  const bool recording = grad_enabled() && ({needs});", f'  {check}({self}, "{name}", recording);',
               "  if (TG_LIKELY(!recording)) {", f"    {call}", f'    bump_version({self}, "{name}");', f"    return {self};", "  }",
               f"  auto node = make_intrusive<{node_type(op)}>();", *_edge_lines(op, rename),
               *_save_inputs(op, members, rename if not only else {first: "self"} if first == "self" else {}, True), f"  {call}",

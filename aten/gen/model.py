@@ -27,7 +27,7 @@ DTYPE_GROUPS = {
 KEYS = {"name", "args", "returns", "variants", "module", "alias", "kind", "doc", "grad", "differentiable", "test", "checks",
         "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
         "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
-        "out_dtype", "out_shape", "apart", "numbers", "flag", "alone", "method_arguments"}
+        "out_dtype", "out_shape", "apart", "numbers", "flag", "alone", "method_arguments", "one_value"}
 REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"], "composite": ["body impl"], "kernel": ["shape", "cpu cpu_once"],
                     "random": ["shape", "cpu cpu_once"]}
 
@@ -140,7 +140,7 @@ def _check_row(op: Op):
         if key in choices:
             _one_of(key, value, choices[key])
     _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
-    _require(row.get("out_dtype", "cast") in ("exact", "cast"), f"out_dtype '{row.get('out_dtype')}': expected exact or cast")
+    _require(row.get("out_dtype", "cast") in ("exact", "cast", "any"), f"out_dtype '{row.get('out_dtype')}': expected exact, cast or any")
     for keys in REQUIRED_BY_KIND.get(op.kind, []):
         given = any(row.get(key) for key in keys.split()) or (keys == "shape" and (op.is_inplace_only or row.get("dynamic")))
         _require(given, f"kind {op.kind} needs the key {' or '.join(map(repr, keys.split()))}" + " (or dynamic = true)" * (keys == "shape"))

@@ -3,6 +3,7 @@
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad {
 namespace {
@@ -50,6 +51,11 @@ Tensor as_int64(const Tensor& t, const char* name) {
 Tensor embedding_bag(const Tensor& input, const Tensor& weight, const Tensor& offsets, std::optional<double> max_norm,
                      double norm_type, bool scale_grad_by_freq, std::string_view mode, bool sparse,
                      const Tensor& per_sample_weights, bool include_last_offset, std::optional<int64_t> padding_idx) {
+  if (input.is_floating_point() && is_integral(weight.dtype())) {  // the order that PyTorch once had
+    warn("embedding_bag: Argument order of nn.functional.embedding_bag was changed: call it with (input, weight, ...)");
+    return tapegrad::embedding_bag(weight, input, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse,
+                                   per_sample_weights, include_last_offset, padding_idx);
+  }
   TG_CHECK(weight.ndim() == 2, Runtime, "embedding_bag: expected a weight matrix: got sizes {}",
            format_ints(weight.sizes()));
   TG_CHECK(mode == "sum" || mode == "mean" || mode == "max", Value, "mode has to be one of sum, mean or max: got {}",

@@ -33,10 +33,12 @@ void check_source(const Tensor& input, int64_t d, const Tensor& index, const Ten
   check_same_dtype(input, source, op);
   DimVector expected(input.sizes());
   if (!expected.empty()) expected[d] = index.numel();
-  const bool scalar_like = expected.empty() && source.numel() == 1 && index.numel() == 1;
-  TG_CHECK(IntSpan(expected) == source.sizes() || scalar_like, Runtime,
-           "{}: expected a source of sizes {} for {} indices: got {}", op, format_ints(expected), index.numel(),
-           format_ints(source.sizes()));
+  const bool scalar_like = expected.empty() && source.numel() == 1 && source.ndim() <= 1 && index.numel() == 1;
+  TG_CHECK(
+      IntSpan(expected) == source.sizes() || scalar_like, Runtime,
+      "{}: source tensor shape must match self tensor shape, excluding the specified dimension: expected sizes {} for "
+      "{} indices: got {}",
+      op, format_ints(expected), index.numel(), format_ints(source.sizes()));
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ struct Batched {
 };
 
 Batched batched(const Tensor& input, const Tensor& target, const char* op) {
-  TG_CHECK(input.ndim() >= 1, Runtime, "{}: expected input of at least one dimension: got a scalar", op);
+  TG_CHECK(input.ndim() >= 1, Value, "{}: expected input of at least one dimension: got a scalar", op);
   if (input.ndim() == 1) {
     TG_CHECK(target.ndim() == 0 || (target.ndim() == 1 && target.size(0) == 1), Runtime,
              "{}: for input of sizes {} the target must be one class index: got sizes {}", op,

@@ -18,8 +18,8 @@ void check_labels(const char* op, const Tensor& input, const Tensor& target, con
            format_ints(expected), format_ints(target.sizes()));
   if (weight.defined()) {
     TG_CHECK(weight.ndim() == 1 && weight.size(0) == input.size(1), Runtime,
-             "{}: expected a weight for each of {} classes: got sizes {}", op, input.size(1),
-             format_ints(weight.sizes()));
+             "{}: weight tensor should be defined either for all {} classes or no classes: got sizes {}", op,
+             input.size(1), format_ints(weight.sizes()));
     TG_CHECK(weight.dtype() == input.dtype(), Runtime, "{}: weight must have the dtype of input, {}: got {}", op,
              input.dtype(), weight.dtype());
   }

@@ -32,8 +32,8 @@ void check_grid(const Tensor& input, const Tensor& grid, std::string_view mode, 
            "grid_sample: input and grid must be of one floating dtype: got {} and {}", input.dtype(), grid.dtype());
   int64_t n = input.ndim();
   TG_CHECK((n == 4 || n == 5) && grid.ndim() == n && grid.size(-1) == n - 2 && grid.size(0) == input.size(0), Runtime,
-           "grid_sample: expected input (N, C, H, W) with grid (N, h, w, 2), or (N, C, D, H, W) with (N, d, h, w, 3): "
-           "got {} and {}",
+           "grid_sample: expected input (N, C, H, W) with grid (N, h, w, 2), or (N, C, D, H, W) with (N, d, h, w, 3), "
+           "but got input with sizes {} and grid with sizes {}",
            format_ints(input.sizes()), format_ints(grid.sizes()));
   TG_CHECK(mode != "bicubic" || n == 4, Runtime, "grid_sample: mode 'bicubic' is for inputs of 4 dimensions: got {}",
            format_ints(input.sizes()));

@@ -134,7 +134,9 @@ double to_double(PyObject* o, const Ctx& ctx) {
     return value;
   }
   if (std::optional<Scalar> value = numpy_scalar(o); value && !value->is_complex()) return value->to<double>();
-  if (is_scalar_tensor(o) && !unwrap(o).is_complex()) return unwrap(o).item().to<double>();
+  // A tensor that requires grad is no number: its gradient would be lost. PyTorch refuses it, too.
+  if (is_scalar_tensor(o) && !unwrap(o).is_complex() && !unwrap(o).requires_grad())
+    return unwrap(o).item().to<double>();
   if (is_index_object(o)) return static_cast<double>(to_int(o, ctx));
   wrong_type(o, ctx, "float");
 }
@@ -152,7 +154,10 @@ DimVector to_ints(PyObject* o, const Ctx& ctx) {
     values.push_back(long_value(o, ctx));
     return values;
   }
-  if (for_each_item(o, [&](PyObject* item) { values.push_back(to_int(item, ctx)); })) return values;
+  const auto number = [&](PyObject* item) {  // NumPy's arrays of one whole number, too
+    return is_numpy_array(item) ? long_value(own(PyNumber_Index(item)).get(), ctx) : to_int(item, ctx);
+  };
+  if (for_each_item(o, [&](PyObject* item) { values.push_back(number(item)); })) return values;
   if (!PyBool_Check(o) && (PyLong_Check(o) || is_index_object(o) || is_scalar_tensor(o))) {
     values.push_back(to_int(o, ctx));
     return values;

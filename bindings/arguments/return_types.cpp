@@ -2,6 +2,7 @@
 #include <string>
 
 #include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
 
@@ -11,7 +12,7 @@ namespace {
 PyObject* repr(PyObject* o) {
   TG_PY_TRY
   PyTypeObject* type = Py_TYPE(o);
-  std::string text = std::string(type->tp_name) + "(";
+  std::string text = root_name() + std::string(type->tp_name).substr(std::string_view("tapegrad").size()) + "(";
   PyRef names = own(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__match_args__"));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); ++i) {
     PyRef value = own(PyObject_Repr(PyTuple_GET_ITEM(o, i)));

@@ -38,8 +38,8 @@ PyObject* context_new(PyTypeObject* type, PyObject*, PyObject*) {
   return o;
 }
 
-std::array<PyObject**, 5> owned_by(PyContext& ctx) noexcept {
-  return {&ctx.dict, &ctx.needs_input_grad, &ctx.to_save, &ctx.dirty, &ctx.non_differentiable};
+std::array<PyObject**, 6> owned_by(PyContext& ctx) noexcept {
+  return {&ctx.dict, &ctx.needs_input_grad, &ctx.to_save, &ctx.for_jvp, &ctx.dirty, &ctx.non_differentiable};
 }
 
 int context_traverse(PyObject* o, visitproc visit, void* arg) {
@@ -82,7 +82,10 @@ PyObject* mark_non_differentiable(PyObject* o, PyObject* args) {
   keep_tuple(context(o).non_differentiable, args);
   Py_RETURN_NONE;
 }
-PyObject* ignore(PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyObject* save_for_forward(PyObject* o, PyObject* args) {
+  keep_tuple(context(o).for_jvp, args);
+  Py_RETURN_NONE;
+}
 PyObject* set_materialize_grads(PyObject* o, PyObject* value) {
   TG_PY_TRY
   context(o).materialize_grads = to_bool(value, {"set_materialize_grads", "value", 1});
@@ -117,11 +120,29 @@ int set_needs_input_grad(PyObject* o, PyObject* value, void*) {
   return 0;
 }
 
+// Whether forward named the tensor in mark_dirty or mark_non_differentiable; until the call is over.
+bool names_tensor(PyObject* marked, PyObject* tensor) {
+  if (!marked || !is_tensor(tensor)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marked); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(marked, i);
+    if (is_tensor(item) && unwrap(item).is_same(unwrap(tensor))) return true;
+  }
+  return false;
+}
+PyObject* is_dirty(PyObject* o, PyObject* t) { return PyBool_FromLong(names_tensor(context(o).dirty, t)); }
+PyObject* is_non_differentiable(PyObject* o, PyObject* t) {
+  return PyBool_FromLong(names_tensor(context(o).non_differentiable, t));
+}
+PyObject* materializes(PyObject* o, void*) { return PyBool_FromLong(context(o).materialize_grads); }
+
 PyMethodDef context_methods[] = {
+    {"_is_dirty", is_dirty, METH_O, nullptr},
+    {"_is_non_differentiable", is_non_differentiable, METH_O, nullptr},
     {"save_for_backward", save_for_backward, METH_VARARGS,
      "save_for_backward(*tensors)\n\nKeeps tensors for backward, where ctx.saved_tensors has them again. Inputs, "
      "outputs and None."},
-    {"save_for_forward", ignore, METH_VARARGS, nullptr},
+    {"save_for_forward", save_for_forward, METH_VARARGS,
+     "save_for_forward(*tensors)\n\nKeeps tensors for jvp, where ctx.saved_tensors has them again."},
     {"mark_dirty", mark_dirty, METH_VARARGS, "mark_dirty(*inputs)\n\nSays which inputs forward has written to."},
     {"mark_non_differentiable", mark_non_differentiable, METH_VARARGS,
      "mark_non_differentiable(*outputs)\n\nSays which outputs carry no gradient."},
@@ -130,6 +151,7 @@ PyMethodDef context_methods[] = {
     {},
 };
 PyGetSetDef context_properties[] = {
+    {"_materializes", materializes, nullptr, nullptr, nullptr},
     {"saved_tensors", saved_tensors, nullptr, "What save_for_backward was given.", nullptr},
     {"saved_variables", saved_variables, nullptr, "The old name of saved_tensors.", nullptr},
     {"needs_input_grad", get_needs_input_grad, set_needs_input_grad, "For each argument: is its gradient wanted?",
@@ -252,14 +274,10 @@ Results call_forward(PyObject* cls, PyObject* ctx, PyObject* const* args, Py_ssi
   return results;
 }
 
-// `Function.apply`: bound to the class, which comes as the first argument.
-PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
-  TG_PY_TRY
+// `then`, if given, is called with the context and the tuple of results, and gives the tuple that is returned.
+PyRef apply_function_of(PyObject* cls, PyObject* const* args, Py_ssize_t nargs, PyObject* then) {
   check_stack("apply");
-  TG_CHECK(num_all >= 1 && PyType_Check(all[0]), Type, "apply: must be called on a class derived from Function");
-  PyObject* cls = all[0];
-  PyObject* const* args = all + 1;
-  const Py_ssize_t nargs = num_all - 1;
+  TG_CHECK(PyType_Check(cls), Type, "apply: must be called on a class derived from Function");
   PyRef context_class = own(PyObject_GetAttr(cls, names().backward_cls));
   PyRef ctx = own(context_new(reinterpret_cast<PyTypeObject*>(context_class.get()), nullptr, nullptr));
   auto node = make_intrusive<PyFunctionNode>(ctx.get());
@@ -284,23 +302,49 @@ PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
   node->context.mark_non_differentiable(without_none(tensors_of(c.non_differentiable, "mark_non_differentiable")));
   node->context.save_for_backward(tensors_of(c.to_save, "save_for_backward"));
   node->context.set_materialize_grads(c.materialize_grads);
+  if (c.dict) {
+    static PyObject* const name = PyUnicode_InternFromString("_materialize_non_diff_grads");
+    node->context.set_materialize_non_differentiable(PyDict_GetItem(c.dict, name) != Py_False);
+  }
   node->wrap_outputs(results.tensors, inputs, recording);
-  Py_CLEAR(c.dirty);
-  Py_CLEAR(c.non_differentiable);
-  Py_CLEAR(c.to_save);
-
   PyRef outputs = new_tuple(results.tensors.size(), [&](size_t i) {
     Tensor& t = results.tensors[i];
     if (t.defined()) return wrap(std::move(t));
     return Py_NewRef(PyTuple_GET_ITEM(results.objects.get(), static_cast<Py_ssize_t>(i)));
   });
-  if (results.single) return Py_NewRef(PyTuple_GET_ITEM(outputs.get(), 0));
-  return outputs.release();
+  if (then) {
+    keep_tuple(c.to_save, c.for_jvp ? c.for_jvp : PyRef(PyTuple_New(0)).get());
+    outputs = own(PyObject_CallFunctionObjArgs(then, ctx.get(), outputs.get(), nullptr));
+  }
+  Py_CLEAR(c.dirty);
+  Py_CLEAR(c.non_differentiable);
+  Py_CLEAR(c.to_save);
+  Py_CLEAR(c.for_jvp);
+  return results.single ? PyRef::borrow(PyTuple_GET_ITEM(outputs.get(), 0)) : std::move(outputs);
+}
+
+// `Function.apply`: bound to the class, which comes as the first argument.
+PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
+  TG_PY_TRY
+  TG_CHECK(num_all >= 1, Type, "apply: must be called on a class derived from Function");
+  return apply_function_of(all[0], all + 1, num_all - 1, nullptr).release();
   TG_PY_CATCH
 }
 
-PyMethodDef apply_function = {"apply", as_c_function(function_apply), METH_FASTCALL,
-                              "apply(*args)\n\nRuns forward and records the call; takes what forward takes after ctx."};
+PyObject* function_apply_then(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
+  TG_PY_TRY
+  TG_CHECK(num_all >= 2, Type, "_apply_then: expected a function and a class derived from Function");
+  return apply_function_of(all[1], all + 2, num_all - 2, all[0]).release();
+  TG_PY_CATCH
+}
+
+PyMethodDef apply_functions[] = {
+    {"apply", as_c_function(function_apply), METH_FASTCALL,
+     "apply(*args)\n\nRuns forward and records the call; takes what forward takes after ctx."},
+    {"_apply_then", as_c_function(function_apply_then), METH_FASTCALL,
+     "_apply_then(then, cls, *args)\n\napply, where then(ctx, results) gives what is returned."},
+    {},
+};
 
 }  // namespace
 
@@ -313,8 +357,7 @@ bool init_contexts(PyObject* module) {
       {Py_tp_doc, "The context of a call of a custom Function: `ctx` of forward and backward."}});
   // clang-format on
   if (!context_type) return false;
-  PyRef apply(PyCFunction_New(&apply_function, nullptr));
-  return apply && PyModule_AddObjectRef(module, "apply", apply.get()) == 0;
+  return PyModule_AddFunctions(module, apply_functions) == 0;
 }
 
 }  // namespace tapegrad::python

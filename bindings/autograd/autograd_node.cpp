@@ -10,6 +10,7 @@
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
@@ -115,6 +116,49 @@ PyObject* node_call(PyObject* o, PyObject* args, PyObject*) {
   TG_PY_CATCH
 }
 
+// The places of a node where it keeps tensors, in order.
+std::vector<std::pair<const char*, const autograd::SavedTensor*>> places_of(const autograd::Node& node) {
+  std::vector<std::pair<const char*, const autograd::SavedTensor*>> places;
+  node.visit_saved([&](const char* n, const autograd::SavedTensor& s) { places.emplace_back(n, &s); });
+  return places;
+}
+
+// tapegrad.autograd.graph.SavedTensor of a place.
+PyRef saved_object(PyObject* node, size_t place) {
+  static PyObject* const make = [] {
+    PyRef module = own(PyImport_ImportModule("tapegrad.autograd.graph"));
+    return own(PyObject_GetAttrString(module.get(), "_saved_tensor")).release();
+  }();
+  return own(PyObject_CallFunction(make, "On", node, static_cast<Py_ssize_t>(place)));
+}
+
+// What ctx saved; raises what reading it does when it has been freed.
+PyObject* raw_saved_tensors(PyObject* o) {
+  const autograd::Node& node = node_of(o);
+  own(PyObject_GetAttrString(o, "saved_tensors"));
+  return new_tuple(places_of(node).size(), [&](size_t i) { return saved_object(o, i).release(); }).release();
+}
+
+// _hook_saved(node, place, pack, unpack): the tensor there is packed now, and unpacked when it is read.
+void hook_saved(PyObject* o, int place, PyObject* pack, PyObject* unpack) {
+  TG_CHECK(is_node(o), Type, "register_hooks: expected a node of the tape");
+  autograd::Node& node = node_of(o);
+  const auto places = places_of(node);
+  TG_CHECK(place >= 0 && static_cast<size_t>(place) < places.size(), Index, "register_hooks: no saved tensor {}",
+           place);
+  // visit_saved shows what is the node's own, which nobody else reads before this returns.
+  auto& saved = const_cast<autograd::SavedTensor&>(*places[static_cast<size_t>(place)].second);
+  const Tensor t = saved.unpack(node, true);
+  TG_CHECK(t.defined(), Runtime,
+           "register_hooks: Calling register_hooks on a saved tensor with value None is forbidden");
+  TG_CHECK(!saved.packed(), Runtime, "register_hooks: the hooks of this saved tensor have already been set");
+  autograd::push_saved_tensor_hooks(make_saved_tensor_hooks(pack, unpack));
+  struct Pop {
+    ~Pop() { autograd::pop_saved_tensor_hooks(); }
+  } pop;
+  saved = autograd::SavedTensor(t, saved.is_output());
+}
+
 // `_saved_NAME` of operators' nodes; everything that ctx has of custom Functions'.
 PyObject* node_getattr(PyObject* o, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(o, name);
@@ -123,18 +167,21 @@ PyObject* node_getattr(PyObject* o, PyObject* name) {
   autograd::Node& node = node_of(o);
   if (auto* function = dynamic_cast<PyFunctionNode*>(&node)) {
     PyErr_Clear();
+    if (PyUnicode_CompareWithASCIIString(name, "_raw_saved_tensors") == 0) return raw_saved_tensors(o);
     return PyObject_GetAttr(function->ctx, name);
   }
   const char* text = PyUnicode_AsUTF8(name);
+  const bool raw = text && std::strncmp(text, "_raw", 4) == 0;
+  if (raw) text += 4;
   if (!text || std::strncmp(text, "_saved_", 7) != 0) return nullptr;
-  const char* wanted = std::strcmp(text + 7, "self") == 0 ? "input" : text + 7;  // rows call it input
-  const autograd::SavedTensor* saved = nullptr;
-  node.visit_saved([&](const char* n, const autograd::SavedTensor& s) {
-    if (std::strcmp(n, wanted) == 0) saved = &s;
-  });
-  if (!saved) return nullptr;
-  PyErr_Clear();
-  return wrap(saved->unpack(node, true));
+  const std::string_view wanted = std::strcmp(text + 7, "self") == 0 ? "input" : text + 7;  // rows call it input
+  const auto places = places_of(node);
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i].first != wanted) continue;
+    PyErr_Clear();
+    return raw ? saved_object(o, i).release() : wrap(places[i].second->unpack(node, true));
+  }
+  return nullptr;
   TG_PY_CATCH
 }
 
@@ -199,7 +246,8 @@ bool init_nodes(PyObject* module) {
       {Py_tp_methods, node_methods}, {Py_tp_getset, node_properties},
       {Py_tp_doc, "A recorded operator of the tape."}});
   // clang-format on
-  if (!node_type) return false;
+  static PyMethodDef functions[] = {method<"_hook_saved", hook_saved>(), {}};
+  if (!node_type || PyModule_AddFunctions(module, functions) < 0) return false;
   wrap_node = wrap_tape_node;
   return true;
 }

@@ -1,9 +1,8 @@
-// Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode,
-// gradcheck. tapegrad/autograd/*.py gives them their public names and defaults.
+// Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode.
+// tapegrad/autograd/*.py gives them their public names and defaults.
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/engine.h"
-#include "tapegrad/autograd/gradcheck.h"
 #include "tapegrad/autograd/saved_tensor.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
@@ -99,28 +98,6 @@ PyObject* current_node() {
   return wrap_tape_node(intrusive_ptr<autograd::Node>(node));
 }
 
-// The function takes the tensors of `inputs` and returns a tuple.
-void gradcheck(PyObject* function, TupleObject inputs, double eps, double atol, double rtol, bool second) {
-  autograd::GradcheckOptions options;
-  options.eps = eps;
-  options.atol = atol;
-  options.rtol = rtol;
-  const auto tensors = tensors_of(inputs, {"gradcheck", "inputs", 2});
-  auto call = [function](TensorSpan given) {
-    const ProgramScope scope;
-    const PyRef all = new_tuple(given.size(), [&](size_t i) { return wrap(given[i]); });
-    PyRef result = own(PyObject_CallObject(function, all.get()));
-    TG_CHECK(PyTuple_Check(result.get()), Type, "gradcheck: the function must return tensors: got {}",
-             Py_TYPE(result.get())->tp_name);
-    return tensors_of({result.get()}, {"gradcheck", "func"});
-  };
-  const GilRelease released;
-  if (second)
-    autograd::gradgradcheck(call, tensors, options);
-  else
-    autograd::gradcheck(call, tensors, options);
-}
-
 // clang-format off
 PyMethodDef functions[] = {
     method<"run_backward", run_backward>(),
@@ -136,7 +113,6 @@ PyMethodDef functions[] = {
     method<"_unsafe_set_version_counter", set_versions>(),
     method<"in_backward", [] { return autograd::in_backward(); }>(),
     method<"current_node", current_node>(),
-    method<"gradcheck", gradcheck>(),
     {},
 };
 // clang-format on
@@ -153,7 +129,8 @@ std::shared_ptr<void> PythonSavedTensorHooks::pack(const Tensor& t) {
 Tensor PythonSavedTensorHooks::unpack(const std::shared_ptr<void>& packed) {
   const ProgramScope scope;
   PyRef result = own(PyObject_CallOneArg(unpack_callable->get(), static_cast<SharedObject*>(packed.get())->get()));
-  TG_CHECK(is_tensor(result.get()), Type, "saved_tensors_hooks: the unpack hook must return a Tensor: got {}",
+  TG_CHECK(is_tensor(result.get()), Type,
+           "saved_tensors_hooks: Output of saved tensor unpack_hook expected to be a Tensor: got {}",
            Py_TYPE(result.get())->tp_name);
   return unwrap(result.get());
 }

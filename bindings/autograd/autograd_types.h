@@ -70,6 +70,7 @@ struct PyContext {
   autograd::FunctionNode* node;  // null when the node has gone
   PyObject* needs_input_grad;    // a tuple of bool, one per argument of forward
   PyObject* to_save;             // what save_for_backward was given, until forward returns
+  PyObject* for_jvp;             // what save_for_forward was given, until jvp has run
   PyObject* dirty;
   PyObject* non_differentiable;
   bool materialize_grads;

@@ -145,6 +145,8 @@ Storage storage_over(PyArrayObject* array, size_t nbytes, bool read_only) {
 
 }  // namespace
 
+bool warns_always = false;
+
 Tensor tensor_from_array(PyObject* o, bool warn) {
   TG_CHECK(PyArray_Check(o), Type, "from_numpy: expected a numpy.ndarray: got {}", Py_TYPE(o)->tp_name);
   auto* array = reinterpret_cast<PyArrayObject*>(o);
@@ -185,10 +187,10 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
            Value, "from_numpy: the array's memory is not aligned to its elements\nmake a copy with array.copy()");
   const bool writable = PyArray_ISWRITEABLE(array);
   static bool warned = false;
-  if (!writable && warn && !warned) {
+  if (!writable && warn && (!warned || warns_always)) {
     warned = true;
     warn_user(PyExc_UserWarning,
-              "from_numpy: the array is read-only: writing to the tensor raises an error. Copy the array, or make it "
+              "from_numpy: the array is non-writable: writing to the tensor raises an error. Copy the array, or make it "
               "writable, if the tensor is to be written to");
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>((last + 1) * itemsize);

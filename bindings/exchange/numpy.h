@@ -11,6 +11,7 @@ namespace tapegrad::python {
 // A tensor over the array's memory; the storage keeps the array alive. Raises Type for an element type without a
 // counterpart and Value for negative or odd strides. `warn`: say so when the array is not writable (once).
 Tensor tensor_from_array(PyObject* array, bool warn);
+extern bool warns_always;  // that every time; guarded by the GIL
 // An array over the tensor's memory; keeps the tensor alive. The tensor is on the CPU and needs no gradient.
 PyRef array_from_tensor(PyObject* tensor);
 // The dtype of an array or NumPy scalar, or nothing when tensors have no such dtype.

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "tapegrad/aten/copy/resize.h"
+#include "tapegrad/aten/create/unset.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/autograd/generated_support.h"
 #include "tapegrad/autograd/resize_inplace.h"
 #include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/exchange/numpy.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
@@ -118,6 +120,8 @@ PyMethodDef internal_functions[] = {
     method<"_set_over", set_over_storage>(),
     method<"_write_out", write_result>(),
     method<"_swap_tensor_impl", swap_tensor_impl>(),
+    method<"_set_warn_always", [](PyObject* on) { warns_always = to_bool(on, {"set_warn_always", "b", 1}); }>(),
+    method<"_set_fills_unset", [](PyObject* on) { set_fills_unset(to_bool(on, {"_set_fills_unset", "on", 1})); }>(),
     {"_set_root_name", set_root_name, METH_O, nullptr},
     method<"_record_lines", record_lines>(),
     method<"_cpu_memory_stats", memory_stats>(),

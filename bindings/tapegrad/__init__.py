@@ -143,7 +143,7 @@ _LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModu
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "cond", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "spmm",
                    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
-                   "while_loop", "_check", "_check_index", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
+                   "while_loop", "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_check", "_check_index", "_check_tensor_all", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 
 _others, _dir = _more_names(__name__, _LAZY)

@@ -184,7 +184,16 @@ class UntypedStorage:
 
     def _as_elements(self, dtype=None, strict: bool = False):
         """A tensor over the bytes, for tensor and asarray: of the default dtype unless one is given."""
-        return self._bytes.view(dtype or _C._functions[""]["get_default_dtype"]())
+        dtype = dtype or _C._functions[""]["get_default_dtype"]()
+        return self._bytes[:len(self) // dtype.itemsize * dtype.itemsize].view(dtype)
+
+    @property
+    def _cdata(self) -> int:
+        """A number for the memory, equal for storages that share it."""
+        return self._bytes._storage_id()
+
+    def _fix_weakref(self) -> None:
+        """For programs of PyTorch, where a weak reference to a storage can go stale; here none does."""
 
     def untyped(self) -> UntypedStorage:
         return self
@@ -296,6 +305,11 @@ class TypedStorage:
         """The bytes of a buffer, copied, as elements of dtype (the default dtype unless one is given): see UntypedStorage.from_buffer."""
         dtype = _C._functions[""]["get_default_dtype"]() if dtype is None else dtype
         return cls(UntypedStorage.from_buffer(buffer, byte_order, count, offset, dtype), dtype)
+
+    @property
+    def _cdata(self) -> int:
+        """A number for the memory, equal for storages that share it."""
+        return self._untyped._cdata
 
     def untyped(self) -> UntypedStorage:
         return self._untyped

@@ -2,6 +2,7 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
@@ -33,12 +34,15 @@ int refuse_delete(const char* name) {
   return -1;
 }
 
+// What of a tensor the tape knows: of a sparse one its values.
+const Tensor& on_tape(const Tensor& t) noexcept { return t.is_sparse() ? kind_of(t)->values(t) : t; }
+
 PyObject* get_grad(PyObject* o, void*) {
   TG_PY_TRY
   const Tensor& t = unwrap(o);
   Tensor grad = t.grad();
   record::note_known_gradient(t, grad);
-  if (!grad.defined() && !t.is_leaf() && !autograd::meta(t)->retains_grad)
+  if (!grad.defined() && !t.is_leaf() && !autograd::meta(on_tape(t))->retains_grad)
     warn(
         "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
         "populated during autograd.backward(): use .retain_grad() on it, or access the leaf Tensor that is meant");
@@ -50,7 +54,7 @@ int set_grad(PyObject* o, PyObject* value, void*) {
   TG_PY_TRY
   const Tensor& t = unwrap(o);
   if (!value || value == Py_None) {
-    if (t.impl()->autograd()) t.set_grad({});
+    if (on_tape(t).impl()->autograd()) t.set_grad({});
     return 0;
   }
   TG_CHECK(is_tensor(value), Type, "grad: assigned grad expected to be a Tensor or None but got grad of type {}",
@@ -189,7 +193,7 @@ Layout layout_of(const Tensor& t) {
 // That sparse tensors and those of vmap have device types of their own is no business of programs.
 Device device_of(const Tensor& t) { return batch::host_device(sparse::device(t)); }
 PyObject* grad_fn_object(const Tensor& t) {
-  intrusive_ptr<autograd::Node> node = t.grad_fn();
+  intrusive_ptr<autograd::Node> node = on_tape(t).grad_fn();
   if (!node || !wrap_node) Py_RETURN_NONE;
   return wrap_node(std::move(node));
 }
@@ -211,7 +215,8 @@ PyGetSetDef tensor_properties[] = {
     {"nbytes", TG_GET(PyLong_FromLongLong(t.nbytes())), nullptr, "Bytes of all elements together.", nullptr},
     {"grad", get_grad, set_grad, "The gradient accumulated by backward(), or None.", nullptr},
     {"grad_fn", TG_GET_CHECKED(grad_fn_object(t)), nullptr, "The node that made this tensor, or None.", nullptr},
-    {"requires_grad", TG_GET(wrap(t.requires_grad())), set_requires_grad, "Whether gradients flow here.", nullptr},
+    {"requires_grad", TG_GET(wrap(on_tape(t).requires_grad())), set_requires_grad, "Whether gradients flow here.",
+     nullptr},
     {"is_leaf", TG_GET(wrap(t.is_leaf())), nullptr, "Whether no recorded operator made this tensor.", nullptr},
     {"retains_grad", TG_GET(retains(t)), nullptr, "Whether a tensor that is not a leaf keeps its .grad.", nullptr},
     {"output_nr", TG_GET(output_number(t)), nullptr, nullptr, nullptr},

@@ -47,7 +47,7 @@ uint64_t to_seed(PyObject* o, const char* op) {
   const unsigned long long big = PyLong_AsUnsignedLongLong(index.get());
   if (PyErr_Occurred()) {
     PyErr_Clear();
-    TG_THROW(Runtime, "{}: the seed does not fit into 64 bits", op);
+    TG_THROW(Value, "{}: Overflow when unpacking long long: the seed does not fit into 64 bits", op);
   }
   return big;
 }

@@ -68,8 +68,17 @@ PyObject* size_reduce(PyObject* o, PyObject*) {
 }
 
 PyObject* size_concat(PyObject* a, PyObject* b) {
-  if (!PyTuple_Check(a) || !PyTuple_Check(b)) Py_RETURN_NOTIMPLEMENTED;
+  if (!PyTuple_Check(b)) {
+    PyErr_Format(PyExc_TypeError, "can only concatenate tuple (not %s) to %s.Size", Py_TYPE(b)->tp_name,
+                 root_name().c_str());
+    return nullptr;
+  }
   return from_tuple(PyTuple_Type.tp_as_sequence->sq_concat(a, b));
+}
+// `tuple + Size`, which a tuple's own concatenation would make a tuple.
+PyObject* size_add(PyObject* a, PyObject* b) {
+  if (!PyTuple_Check(a) || !PyTuple_Check(b)) Py_RETURN_NOTIMPLEMENTED;
+  return size_concat(a, b);
 }
 PyObject* size_repeat(PyObject* o, Py_ssize_t n) { return from_tuple(PyTuple_Type.tp_as_sequence->sq_repeat(o, n)); }
 PyObject* size_subscript(PyObject* o, PyObject* key) {
@@ -103,7 +112,7 @@ bool init_size(PyObject* module) {
   // clang-format off
   size_type = add_type(module, "tapegrad.Size", 0, 0, {
       {Py_tp_new, size_new}, {Py_tp_repr, size_repr}, {Py_tp_methods, methods},
-      {Py_sq_concat, size_concat}, {Py_sq_repeat, size_repeat}, {Py_mp_subscript, size_subscript}}, &PyTuple_Type);
+      {Py_nb_add, size_add}, {Py_sq_concat, size_concat}, {Py_sq_repeat, size_repeat}, {Py_mp_subscript, size_subscript}}, &PyTuple_Type);
   // clang-format on
   return size_type != nullptr;
 }

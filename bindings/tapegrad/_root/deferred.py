@@ -15,8 +15,15 @@ class _ForeignDType:
 
     is_floating_point = is_complex = False
 
-    def __init__(self, name: str, itemsize: int, is_signed: bool = True):
-        self._name, self.itemsize, self.is_signed = name, itemsize, is_signed
+    def __init__(self, name: str, itemsize: int):
+        self._name, self.itemsize = name, itemsize
+
+    @property
+    def is_signed(self) -> bool:
+        """As in PyTorch, unknown of quantised numbers."""
+        if self._name.startswith("q"):
+            raise RuntimeError(f"is_signed: not supported for quantized dtypes: {self!r}")
+        return False
 
     def __repr__(self) -> str:
         return f"torch.{self._name}"
@@ -26,7 +33,7 @@ class _ForeignDType:
 
 
 for _name in ("quint8", "quint4x2", "quint2x4", "bits8"):
-    globals()[_name] = _ForeignDType(_name, 1, is_signed=False)
+    globals()[_name] = _ForeignDType(_name, 1)
 for _name, _size in {"qint8": 1, "qint32": 4}.items():
     globals()[_name] = _ForeignDType(_name, _size)
 
@@ -132,10 +139,34 @@ def _check(cond, message=None) -> None:
 
 
 def _check_with(error_type, cond, message=None) -> None:
-    """An error of the type with message() unless the condition holds."""
+    """An error of the type with message() unless the condition holds. Raises TypeError for a condition that is no bool."""
+    if not isinstance(cond, bool):
+        raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if not cond:
         raise error_type("Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
                          "enhancement request to PyTorch.)" if message is None else str(message() if callable(message) else message))
+
+
+def _check_tensor_all(cond, message=None) -> None:
+    """RuntimeError with message() unless all elements of a tensor of bools are true."""
+    if not isinstance(cond, _C.Tensor):
+        raise TypeError(f"cond must be a tensor, but got {type(cond)}")
+    if cond.dtype is not _C.bool:
+        raise TypeError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
+    _check_with(RuntimeError, cond.all().item(), message)
+
+
+def _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale) -> None:
+    """What amp.GradScaler does to a list of gradients: each becomes its product with inv_scale, and found_inf 1 where one is not finite."""
+    _C._unscale(list(self), found_inf, inv_scale)
+
+
+def _amp_update_scale_(self, growth_tracker, found_inf, scale_growth_factor: float, scale_backoff_factor: float, growth_interval: int):
+    """What amp.GradScaler does to its factor after a step; returns it."""
+    from ..amp.grad_scaler import move_scale
+
+    move_scale(self, growth_tracker, found_inf != 0, scale_growth_factor, scale_backoff_factor, growth_interval)
+    return self
 
 
 def _check_index(cond, message=None) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from .. import _C
+from .. import _C, _tensor
 from ..storage import TypedStorage
 
 
 class _TensorType(type):
-    """Classes that stand for Tensor with a dtype; calling one makes such a tensor."""
+    """Classes that stand for Tensor with a dtype; calling one makes such a tensor. There are no subclasses of them."""
+
+    def __new__(mcls, name, bases, namespace):
+        if bases:
+            raise TypeError(f"type '{_tensor._root_name}.{bases[0].__name__}' is not an acceptable base type\nderive from Tensor")
+        return super().__new__(mcls, name, bases, namespace)
 
     def __instancecheck__(cls, instance) -> bool:
         return isinstance(instance, _C.Tensor) and instance.is_cpu and instance.dtype == cls.dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import _C
+from .._warn import warn
 from ..storage import TypedStorage, UntypedStorage
 
 
@@ -22,7 +23,9 @@ def is_storage(obj) -> bool:
 
 
 def set_default_tensor_type(t) -> None:
-    """Sets the default dtype by an old class or its name ("tapegrad.DoubleTensor")."""
+    """Sets the default dtype by an old class or its name ("tapegrad.DoubleTensor"). Warns: use set_default_dtype."""
+    warn("set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and torch.set_default_device() as "
+                  "alternatives.")
     if isinstance(t, str):
         from . import legacy
 
@@ -33,15 +36,30 @@ def set_default_tensor_type(t) -> None:
     _C._functions[""]["set_default_dtype"](getattr(t, "dtype", t))
 
 
+# What the program asked of deterministic algorithms, and whether memory without values is filled then.
+_deterministic = {"mode": False, "warn_only": False, "fill": True}
+
+
+def _set_deterministic(**given) -> None:
+    for name, value in given.items():
+        if type(value) is not bool:
+            place = " (position 1)" if name == "mode" else ""
+            raise TypeError(f"_set_deterministic_algorithms(): argument '{name}'{place} must be bool, not {type(value).__name__}")
+    _deterministic.update(given)
+    _C._cuda_cudnn_switch(4, _deterministic["mode"])
+    _C._set_fills_unset(_deterministic["mode"] and _deterministic["fill"])
+
+
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Results have the same bits from run to run, and on the CPU for any number of threads, anyway, but for convolutions of
-    devices with backends.cudnn.benchmark: these keep to deterministic algorithms while `mode` is set."""
-    _C._cuda_cudnn_switch(4, bool(mode))
+    devices with backends.cudnn.benchmark: these keep to deterministic algorithms while `mode` is set. Memory without values
+    (`empty`, `resize_`) is filled with NaN or the largest integer then: see utils.deterministic. There is nothing to warn of."""
+    _set_deterministic(mode=mode, warn_only=warn_only)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Always true."""
-    return True
+    """Whether the program asked for them."""
+    return _deterministic["mode"]
 
 
 # What the program asked of products of float32 matrices, by its two names.
@@ -85,35 +103,32 @@ def compile(model=None, **options):
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Always false: nothing is left to warn of."""
-    return False
-
-
-_debug_mode = 0
+    """What use_deterministic_algorithms was given as warn_only."""
+    return _deterministic["warn_only"]
 
 
 def set_deterministic_debug_mode(debug_mode) -> None:
-    """Accepted: 0 or "default", 1 or "warn", 2 or "error"."""
-    global _debug_mode
+    """use_deterministic_algorithms by another name: 0 or "default", 1 or "warn", 2 or "error"."""
     words = {"default": 0, "warn": 1, "error": 2}
     mode = words.get(debug_mode, debug_mode)
     if mode not in (0, 1, 2):
         raise RuntimeError(f"set_deterministic_debug_mode: expected 0, 1, 2, 'default', 'warn' or 'error': got {debug_mode!r}")
-    _debug_mode = mode
+    _set_deterministic(mode=mode != 0, warn_only=mode == 1)
 
 
 def get_deterministic_debug_mode() -> int:
-    """What set_deterministic_debug_mode was given."""
-    return _debug_mode
+    """0 without deterministic algorithms, 1 where they only warn, else 2."""
+    return 0 if not _deterministic["mode"] else 1 if _deterministic["warn_only"] else 2
 
 
 _warn_always = False
 
 
 def set_warn_always(b: bool) -> None:
-    """Whether warnings that are given once should come every time; accepted."""
+    """Whether warnings that are given once, as from_numpy's of a read-only array, come every time."""
     global _warn_always
-    _warn_always = bool(b)
+    _C._set_warn_always(b)
+    _warn_always = b
 
 
 def is_warn_always_enabled() -> bool:

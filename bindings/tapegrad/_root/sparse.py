@@ -45,16 +45,13 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, devic
     if size is None:
         extent = [int(n) + 1 for n in indices.amax(1).tolist()] if indices.numel() else [0] * indices.size(0)
         size = (*extent, *values.shape[1:])
-    if requires_grad:
-        raise NotImplementedError("sparse_coo_tensor: a sparse tensor is no leaf of the tape\nlet values require a gradient")
-    return _C._sparse_make(indices, values, size, bool(is_coalesced))
+    if not requires_grad:
+        return _C._sparse_make(indices, values, size, bool(is_coalesced))
+    return _C._sparse_make(indices, values.detach(), size, bool(is_coalesced)).requires_grad_()
 
 
 def _compressed(dim: int, starts, others, values, size, dtype, device, requires_grad):
     """A matrix compressed along dim from parts that may be any arrays; without size it is as large as they need."""
-    name = ("sparse_csr_tensor", "sparse_csc_tensor")[dim]
-    if requires_grad:
-        raise NotImplementedError(f"{name}: a sparse tensor is no leaf of the tape\nlet values require a gradient")
     if not isinstance(values, Tensor):
         values = _root["as_tensor"](values, dtype=dtype, device=device).clone()
     elif dtype is not None or device is not None:
@@ -63,7 +60,9 @@ def _compressed(dim: int, starts, others, values, size, dtype, device, requires_
     if size is None:
         extent = [starts.numel() - 1, int(others.max()) + 1 if others.numel() else 0]
         size = (*(extent if dim == 0 else extent[::-1]), *values.shape[1:])
-    return _C._sparse_compressed(dim, starts, others, values, tuple(size))
+    if not requires_grad:
+        return _C._sparse_compressed(dim, starts, others, values, tuple(size))
+    return _C._sparse_compressed(dim, starts, others, values.detach(), tuple(size)).requires_grad_()
 
 
 def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,

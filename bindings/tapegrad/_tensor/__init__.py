@@ -101,8 +101,12 @@ def __deepcopy__(self, memo):
     if id(self) in memo:
         return memo[id(self)]
     if self._is_any_sparse:
-        memo[id(self)] = self.detach().clone()
-        return memo[id(self)]
+        memo[id(self)] = result = self.detach().clone()
+        if self.is_leaf and self.requires_grad:
+            result.requires_grad_(True)
+        if self.is_leaf and self.grad is not None:
+            result.grad = _copy.deepcopy(self.grad, memo)
+        return result
     if not self.is_leaf:
         raise RuntimeError("deepcopy: only tensors that the user made (leaves) can be copied with their place on the tape: "
                            f"got the result of {self.grad_fn.name() if hasattr(self.grad_fn, 'name') else self.grad_fn}\n"
@@ -281,19 +285,23 @@ def _no_grad():
     return no_grad()
 
 
-def _check_elementwise(name, self):
+def _check_elementwise(name, self, *others):
     if not self.is_cpu:
         raise TypeError(f"{name}: only tensors on the CPU: got one on {self.device}")
-    if self.requires_grad:
-        raise RuntimeError(f"{name}: a tensor that requires grad cannot be changed by a Python function\nuse detach() first")
+    if any(t.requires_grad for t in (self, *others)):
+        raise RuntimeError(f"{name}: a Python function has no gradient, and a tensor requires grad\nuse detach() first")
 
 
 def _map(name, self, callable, *others):
-    _check_elementwise(name, self)
+    _check_elementwise(name, self, *others)
     with _no_grad():
         lists = [t.detach().expand(self.shape).reshape(-1).tolist() for t in (self, *others)]
         values = [callable(*row) for row in zip(*lists)]
         return self.copy_(_C._functions[""]["tensor"](values, dtype=self.dtype).reshape(self.shape))
+
+
+def _fix_weakref(self) -> None:
+    """For programs of PyTorch, where a weak reference to a tensor can go stale; here none does."""
 
 
 def is_nonzero(self):
@@ -368,8 +376,17 @@ def module_load(self, other, assign=False):
     return other.detach() if assign else self.copy_(other).detach()
 
 
-def dim_order(self):
-    """The dimensions from the slowest to the fastest."""
+def dim_order(self, *, ambiguity_check=False):
+    """The dimensions from the slowest to the fastest. With ambiguity_check, True or a list of memory formats, a RuntimeError where
+    sizes of 1 or equal strides allow several orders, unless the tensor has exactly one of the formats."""
+    if not isinstance(ambiguity_check, bool) and not (isinstance(ambiguity_check, list) and all(isinstance(f, _C.memory_format) for f in ambiguity_check)):
+        raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+    if self._is_any_sparse:
+        raise AttributeError(f"dim_order: a tensor of layout {self.layout} has no order of dimensions")
+    strides = self.stride()
+    if ambiguity_check is not False and (1 in self.shape or len(set(strides)) < len(strides)):
+        if ambiguity_check is True or sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1:
+            raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
     return tuple(sorted(range(self.dim()), key=lambda d: (-self.stride(d), d)))
 
 
@@ -442,7 +459,7 @@ def _make_wrapper_subclass(cls, size, *args, **kwargs):
 
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
-               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero,
+               untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero, _fix_weakref,
                is_distributed, record_stream, storage_type, dense_dim, sparse_dim, module_load, _is_view]
     silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:

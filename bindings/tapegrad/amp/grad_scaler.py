@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -44,6 +45,18 @@ def _refuse_to_ask(flags: list) -> None:
     if any(flag.is_cuda for flag in flags) and Optimizer._is_recorded():
         raise RuntimeError("GradScaler.step: the host would have to ask whether there was an infinity, which a CUDA graph cannot\n"
                            "make the optimizer with capturable=True, and take a step before the capture")
+
+
+def move_scale(scale, growth_tracker, found_inf, growth: float, backoff: float, interval: int) -> None:
+    """Shrinks the factor, lets it grow or leaves it, in place and without waiting for a device."""
+    from .. import where
+
+    good = growth_tracker + 1
+    full = good == interval
+    grown = scale * growth
+    kept = where(full & grown.isfinite(), grown, scale)
+    scale.copy_(where(found_inf, scale * backoff, kept))
+    growth_tracker.copy_(where(found_inf | full, 0, good))
 
 
 class GradScaler:
@@ -172,14 +185,21 @@ class GradScaler:
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
-        if state["stage"] is OptState.READY:
+        if getattr(optimizer, "_step_supports_amp_scaling", False) and "grad_scaler" in inspect.signature(optimizer.step).parameters:
+            warn("GradScaler is going to stop passing itself as a keyword argument to the passed optimizer: its attributes grad_scale and "
+                          "found_inf say the same", FutureWarning)
+            result = optimizer.step(*args, **kwargs, grad_scaler=self)
+            state["stage"] = OptState.STEPPED
+            return result
+        fresh = state["stage"] is OptState.READY
+        if fresh:
             self.unscale_(optimizer)
         if not state["found_inf_per_device"]:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         result = None
         flags = list(state["found_inf_per_device"].values())
         if getattr(optimizer, "_step_supports_amp_scaling", False):
-            result = self._step_on_device(optimizer, flags, args, kwargs)
+            result = self._step_on_device(optimizer, fresh, flags, args, kwargs)
         else:
             _refuse_to_ask(flags)
             if not any(flag.item() for flag in flags):
@@ -188,8 +208,11 @@ class GradScaler:
         return result
 
     @staticmethod
-    def _step_on_device(optimizer, flags, args, kwargs):
-        optimizer.grad_scale, optimizer.found_inf = None, _sum_on(flags[0].device, flags)
+    def _step_on_device(optimizer, fresh: bool, flags, args, kwargs):
+        # The gradients are unscaled already. As in PyTorch, an optimizer finds no factor only where the program has unscaled them itself.
+        foreign = fresh and not type(optimizer).__module__.startswith("tapegrad.")
+        optimizer.grad_scale = _full(1.0, _C.float32, flags[0].device) if foreign else None
+        optimizer.found_inf = _sum_on(flags[0].device, flags)
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -211,18 +234,9 @@ class GradScaler:
             flags = [flag for state in self._per_optimizer_states.values() for flag in state["found_inf_per_device"].values()]
             if not flags:
                 raise AssertionError("No inf checks were recorded prior to update.")
-            self._move_scale(_sum_on(self._scale.device, flags) != 0)
+            move_scale(self._scale, self._growth_tracker, _sum_on(self._scale.device, flags) != 0, self._growth_factor, self._backoff_factor,
+                       self._growth_interval)
         self._per_optimizer_states = defaultdict(_fresh_state)
-
-    def _move_scale(self, found_inf) -> None:
-        from .. import where
-
-        good = self._growth_tracker + 1
-        full = good == self._growth_interval
-        grown = self._scale * self._growth_factor
-        kept = where(full & grown.isfinite(), grown, self._scale)
-        self._scale.copy_(where(found_inf, self._scale * self._backoff_factor, kept))
-        self._growth_tracker.copy_(where(found_inf | full, 0, good))
 
     def _get_scale_async(self):
         return self._scale

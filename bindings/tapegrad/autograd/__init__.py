@@ -47,27 +47,54 @@ def _is_checkpoint_valid() -> bool:
     return _runs.partial == 0
 
 
+def _values_of(t: _Tensor) -> _Tensor:
+    """What of a tensor the tape knows: of a sparse one its values."""
+    return t if t.layout is _C.strided else t._values() if t.is_sparse else t.values()
+
+
+def _like(t, g):
+    """A gradient of the values of a sparse tensor in its layout."""
+    if g is None or not isinstance(t, _Tensor) or t.layout is _C.strided:
+        return g
+    if t.is_sparse:
+        return _C._sparse_make(t._indices(), g, tuple(t.shape), t.is_coalesced())
+    rows = t.layout is _C.sparse_csr
+    starts, others = (t.crow_indices(), t.col_indices()) if rows else (t.ccol_indices(), t.row_indices())
+    return _C._sparse_compressed(0 if rows else 1, starts, others, g, tuple(t.shape))
+
+
+def _entries_at(weight: _Tensor, root) -> _Tensor:
+    """The values of a sparse weight at the entries of a sparse root."""
+    if weight.layout is _C.strided or not isinstance(root, _Tensor) or root.layout is _C.strided:
+        return weight
+    places = root.detach() if root.is_sparse else root.detach().to_sparse()
+    return weight.to_dense()[tuple(places._indices())]
+
+
 def _tensor_of(item, where: str) -> _Tensor:
     if isinstance(item, _Tensor):
-        return item
+        return _values_of(item)
     if isinstance(item, graph.GradientEdge):
         return _autograd.tensor_of_edge(item.node, item.output_nr)
     raise TypeError(f"{where}: expected a Tensor or a sequence of them: got {type(item).__name__}")
 
 
 def _tensors(value, where: str) -> tuple:
-    if isinstance(value, (_Tensor, graph.GradientEdge)):
-        return (_tensor_of(value, where),)
-    return tuple(_tensor_of(item, where) for item in value)
+    return tuple(_tensor_of(item, where) for item in _listed(value))
 
 
-def _weights(value, roots: tuple, where: str) -> tuple:
+def _listed(value) -> tuple:
+    return (value,) if isinstance(value, (_Tensor, graph.GradientEdge)) else tuple(value)
+
+
+def _weights(value, outputs, roots: tuple, where: str) -> tuple:
     """One gradient per root; None stands for ones, which only a root with one element may have."""
     if value is None:
         return (None,) * len(roots)
-    weights = (value,) if isinstance(value, _Tensor) else tuple(value)
+    weights = _listed(value)
     if len(weights) != len(roots):
         raise RuntimeError(f"{where}: expected one gradient per tensor: got {len(weights)} for {len(roots)}")
+    weights = tuple(w if w is None or w.layout is _C.strided else _entries_at(w, output) for w, output in zip(weights, _listed(outputs), strict=True))
     # A DTensor's parts may lie otherwise than those of the tensor that it is a gradient of.
     return tuple(w._as_gradient_of(root) if hasattr(type(w), "_as_gradient_of") else w for w, root in zip(weights, roots, strict=True))
 
@@ -91,7 +118,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
     keep = create_graph if retain_graph is None else retain_graph
     _runs.partial += inputs is not None
     try:
-        _autograd.run_backward(roots, _weights(grad_tensors, roots, "backward"), inputs or (), keep, create_graph)
+        _autograd.run_backward(roots, _weights(grad_tensors, tensors, roots, "backward"), inputs or (), keep, create_graph)
     finally:
         _runs.partial -= inputs is not None
 
@@ -114,7 +141,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         return _C._handle_torch_function(grad, (*roots, *wanted), outputs, inputs, grad_outputs=grad_outputs, retain_graph=retain_graph,
                                          create_graph=create_graph, allow_unused=allow_unused, is_grads_batched=is_grads_batched,
                                          materialize_grads=materialize_grads)
-    weights = _weights(grad_outputs, roots, "grad")
+    weights = _weights(grad_outputs, outputs, roots, "grad")
     if is_grads_batched:
         return _batched(roots, wanted, weights, keep, create_graph, allow, materialize_grads)
     _runs.partial += 1
@@ -122,7 +149,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         found = _autograd.grad(roots, wanted, weights, keep, create_graph, allow)
     finally:
         _runs.partial -= 1
-    places = (inputs,) if isinstance(inputs, (_Tensor, graph.GradientEdge)) else inputs
+    places = _listed(inputs)
+    found = tuple(map(_like, places, found))
     if materialize_grads and any(g is None and isinstance(x, graph.GradientEdge) for g, x in zip(found, places)):
         raise RuntimeError("grad: materialize_grads cannot be used when the given input is a GradientEdge")
     return _zeros_for_none(found, wanted, materialize_grads)

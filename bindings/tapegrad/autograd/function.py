@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 
 from .._C import Tensor
@@ -21,11 +22,17 @@ class _FunctionMeta(type):
         if not bases:
             return
         sets_context = cls.setup_context is not Function.setup_context if "Function" in globals() else False
-        if "vjp" in namespace and "backward" not in namespace:
+        if "vjp" in namespace and "backward" in namespace:
+            cls.backward = staticmethod(_both)
+        elif "vjp" in namespace:
             cls.backward = staticmethod(namespace["vjp"].__func__ if isinstance(namespace["vjp"], staticmethod) else namespace["vjp"])
         cls._sets_context = sets_context
         cls._backward_cls = types.new_class(
             f"{name}Backward", (FunctionCtx,), {}, lambda ns: ns.update(_forward_cls=cls, __module__=cls.__module__))
+
+
+def _both(ctx, *grad_outputs):
+    raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them.")
 
 
 class _Apply:
@@ -37,10 +44,28 @@ class _Apply:
         return functools.partial(_call, owner)
 
 
+def _bound(cls, args: tuple, kwargs: dict) -> tuple:
+    """The arguments as forward names them, with its defaults."""
+    code = getattr(cls.forward, "__code__", None) or getattr(getattr(cls.forward, "__func__", None), "__code__", None)
+    if not kwargs and code is not None and not code.co_flags & inspect.CO_VARARGS and code.co_argcount - hasattr(cls.forward, "__self__") == len(args):
+        return args  # nothing is missing
+    bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"{cls.__name__}.apply: forward may not take keyword-only arguments: got {', '.join(bound.kwargs)}")
+    return bound.args
+
+
 def _call(cls, *args, **kwargs):
+    if cls._sets_context:  # setup_context is given the defaults of forward, too
+        args, kwargs = _bound(cls, args, kwargs), {}
     if kwargs:
         raise TypeError(f"{cls.__name__}.apply: takes no keyword arguments: got {', '.join(kwargs)}")
-    return _apply(cls, *args)
+    return _apply(cls, *args) if _in_forward_mode is None else _in_forward_mode(cls, args)
+
+
+# What runs a call while a level of forward mode is open (autograd.forward_ad sets it).
+_in_forward_mode = None
 
 
 class Function(metaclass=_FunctionMeta):
@@ -53,6 +78,7 @@ class Function(metaclass=_FunctionMeta):
     """
 
     apply = _Apply()
+    generate_vmap_rule = False  # vmap runs a custom Function as any other code, and asks for no rule
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with "
@@ -67,6 +93,17 @@ class Function(metaclass=_FunctionMeta):
     def setup_context(ctx, inputs, output):
         """Keeps in `ctx` what backward needs."""
         raise NotImplementedError("setup_context is not implemented")
+
+    @staticmethod
+    def jvp(ctx, *grad_inputs):
+        """The tangents of the outputs of forward, given those of its arguments (None for those that are no tensors): for forward mode.
+        Without it the derivative in forward mode is that of backward."""
+        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        """PyTorch's rule for vmap, which is not asked for here."""
+        raise NotImplementedError("Function.vmap: vmap runs forward itself")
 
     @staticmethod
     def backward(ctx, *grad_outputs):
@@ -107,6 +144,18 @@ def once_differentiable(backward):
         return replaced[0] if single else replaced
 
     return wrapper
+
+
+class UndefinedGrad(Function):
+    """Passes tensors through; the gradients of what they were made of are absent (None)."""
+
+    @staticmethod
+    def forward(ctx, *tensors):
+        return tuple(t.view_as(t) for t in tensors) if len(tensors) != 1 else tensors[0].view_as(tensors[0])
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return (None,) * len(grads)
 
 
 class _RaiseWhenDifferentiated(Function):

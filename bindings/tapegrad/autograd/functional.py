@@ -275,3 +275,13 @@ def hvp(func, inputs, v=None, create_graph=False, strict=False):
     with set_grad_enabled(create_graph or is_grad_enabled()):
         result = _filled(_grads(products, weights, v, create_graph), inputs, strict, create_graph, "hessian", "entry")
     return _finished((output,), create_graph)[0], _same_form(_finished(result, create_graph), inputs_tuple)
+
+
+def _construct_standard_basis_for(tensors, tensor_numels) -> tuple:
+    """For tensors of these numbers of elements, N together, a matrix of N rows each: joined along dimension 1 they are the identity."""
+    from .. import eye
+
+    if len(tensors) != len(tensor_numels) or not tensors:
+        raise ValueError(f"expected as many numbers of elements as tensors, and at least one: got {len(tensors)} and {len(tensor_numels)}")
+    identity = eye(sum(tensor_numels), dtype=tensors[0].dtype, device=tensors[0].device)
+    return tuple(part.to(t.device, t.dtype) for part, t in zip(identity.split(list(tensor_numels), 1), tensors, strict=True))

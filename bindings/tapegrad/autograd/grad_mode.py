@@ -89,13 +89,21 @@ class _unsafe_preserve_version_counter:
 
 
 class set_multithreading_enabled:
-    """Accepted for scripts that set it: backward runs on the calling thread."""
+    """A switch that is kept for scripts that ask for it, as a call and a context: backward runs on the calling thread."""
+
+    enabled = True
 
     def __init__(self, mode: bool) -> None:
-        self.mode = mode
+        self.mode, self.before = mode, set_multithreading_enabled.enabled
+        set_multithreading_enabled.enabled = mode
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, *exception) -> None:
-        return None
+        set_multithreading_enabled.enabled = self.before
+
+
+def is_multithreading_enabled() -> bool:
+    """What set_multithreading_enabled was given; true at the start."""
+    return set_multithreading_enabled.enabled

@@ -1,30 +1,43 @@
-"""Gradients against finite differences, in float64 or complex128."""
+"""Gradients against finite differences, by backward and in forward mode, and that backward behaves as a linear function should.
+
+Every tensor is taken as real coordinates: a complex element has two, a sparse tensor those of its entries. The gradient of a real
+function of z = x + iy is df/dx + i df/dy, so that coordinates of gradients correspond to those of tensors.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._C import Tensor, _autograd
-from .grad_mode import no_grad
+from .._C import Tensor, complex128, float64, strided
+from .._warn import warn
+from .grad_mode import enable_grad, no_grad
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 
 class GradcheckError(RuntimeError):
-    """A gradient differs from its finite differences."""
+    """A gradient differs from its finite differences, or backward is not what it should be."""
 
 
 def gradcheck(func, inputs, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True,
               nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
               check_batched_grad: bool = False, check_batched_forward_grad: bool = False, check_forward_ad: bool = False,
               check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None) -> bool:
-    """True when backward through `func` gives what central differences give, for each input that requires a gradient.
+    """True when the derivatives of `func` are what central differences give, for each input that requires a gradient.
 
-    A function whose outputs require none must not depend on the inputs. Else raises GradcheckError, which says where and by how much, or
-    returns False without `raise_exception`. Inputs must be float64 or complex128, else ValueError. The comparison is
-    |a - n| <= atol + rtol |n|; `nondet_tol`, `fast_mode` and the other switches are accepted: the full comparison is what runs.
+    By backward (`check_backward_ad`) and in forward mode (`check_forward_ad`): |a - n| <= atol + rtol |n| for each coordinate. Two
+    runs of backward must agree to `nondet_tol`, gradients of zero weights must be zeros, and with `check_undefined_grad` backward must
+    also take absent ones (None). `check_batched_grad` and `check_batched_forward_grad` compare vmap over backward and forward mode with
+    loops; `check_grad_dtypes` asks for gradients of the inputs' dtypes. A function whose outputs require no gradient must not depend on
+    the inputs. Of sparse inputs the entries are differentiated by, whether `masked` or not; `fast_mode` is accepted: the full
+    comparison is what runs. Inputs should be float64 or complex128: others bring a UserWarning.
+
+    Raises GradcheckError, or returns False without `raise_exception`. Whatever that says, raises ValueError without an input that
+    requires a gradient and for sparse outputs, RuntimeError for inputs whose elements share memory.
     """
-    return _run(func, inputs, (eps, atol, rtol), raise_exception, False)
+    switches = {"nondet_tol": nondet_tol, "undefined": check_undefined_grad, "dtypes": check_grad_dtypes, "batched": check_batched_grad,
+                "batched_forward": check_batched_forward_grad, "forward": check_forward_ad, "backward": check_backward_ad}
+    return _run(func, inputs, (eps, atol, rtol), switches, raise_exception)
 
 
 def gradgradcheck(func, inputs, grad_outputs=None, *, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3,
@@ -32,69 +45,397 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps: float = 1e-6, atol: f
                   check_undefined_grad: bool = True, check_grad_dtypes: bool = False, check_batched_grad: bool = False,
                   check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True, fast_mode: bool = False,
                   masked: bool = False) -> bool:
-    """gradcheck of the gradient of `func`, weighted with fixed numbers or with `grad_outputs`."""
-    if grad_outputs is not None:
-        return _run_weighted(func, inputs, grad_outputs, (eps, atol, rtol), raise_exception)
-    return _run(func, inputs, (eps, atol, rtol), raise_exception, True)
+    """gradcheck of the gradient of `func`, weighted with fixed numbers or with `grad_outputs`: by backward (`check_rev_over_rev`)
+    and in forward mode (`check_fwd_over_rev`)."""
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    arguments = _as_tuple(inputs)
+    weights = _as_tuple(grad_outputs) if grad_outputs is not None else _weights(func, arguments, gen_non_contig_grad_outputs)
+    count = len(arguments)
+
+    def wants(given) -> bool:
+        return isinstance(given, Tensor) and given.requires_grad
+
+    def gradient(*everything):
+        from . import grad
+
+        own, weight = everything[:count], everything[count:]
+        with enable_grad():
+            own = tuple(a.detach().requires_grad_() if wants(given) and not a.requires_grad else a for a, given in zip(own, arguments))
+            outputs = [t for t in _as_tuple(func(*own)) if isinstance(t, Tensor)]
+            pairs = [(t, w) for t, w in zip(outputs, weight) if t.requires_grad]
+            wanted = [a for a, given in zip(own, arguments) if wants(given)]
+            if not pairs:
+                return ()
+            grads = grad([t for t, _ in pairs], wanted, [w for _, w in pairs], create_graph=True, allow_unused=True)
+        return tuple(g for g in grads if g is not None)
+
+    switches = {"nondet_tol": nondet_tol, "undefined": check_undefined_grad, "dtypes": check_grad_dtypes, "batched": check_batched_grad,
+                "batched_forward": False, "forward": check_fwd_over_rev, "backward": check_rev_over_rev, "constants": True}
+    return _run(gradient, arguments + weights, (eps, atol, rtol), switches, raise_exception)
 
 
 def _as_tuple(value) -> tuple:
     return (value,) if isinstance(value, Tensor) else tuple(value)
 
 
-def _run(func, inputs, tolerances, raise_exception: bool, second: bool) -> bool:
+def _weights(func, arguments, strided_apart: bool) -> tuple:
+    """Numbers of no pattern, between 0.5 and 1.5 and the same in each call, for each output that requires a gradient."""
+    from .. import Generator, rand
+
+    generator = Generator().manual_seed(0)
+    weights = []
+    for t in _Function(func, arguments).outputs(arguments):
+        if t.requires_grad:
+            dtype = t.dtype if t.is_floating_point() or t.is_complex() else float64
+            numbers = (rand(t.numel(), generator=generator, dtype=float64) + 0.5).reshape(t.shape).to(t.device, dtype)
+            numbers = numbers.repeat_interleave(2, dim=-1)[..., ::2] if strided_apart and t.dim() else numbers
+            weights.append(numbers.requires_grad_())
+    return tuple(weights)
+
+
+def _run(func, inputs, tolerances, switches: dict, raise_exception: bool) -> bool:
+    if not (switches["forward"] or switches["backward"]):
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if switches["batched"] and not switches["backward"]:
+        raise AssertionError("Setting check_batched_grad=True requires check_backward_ad to be True")
+    if switches["batched_forward"] and not switches["forward"]:
+        raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     arguments = _as_tuple(inputs)
-    tensors = tuple(a for a in arguments if isinstance(a, Tensor))
-
-    def call(*given):
-        own = iter(given)
-        result = func(*[next(own) if isinstance(a, Tensor) else a for a in arguments])
-        return tuple(t for t in _as_tuple(result) if isinstance(t, Tensor))
-
+    _check_inputs(arguments)
+    function = _Function(func, arguments, switches.get("constants", False))
     try:
-        _autograd.gradcheck(call, tensors, *tolerances, second)
-    except RuntimeError as error:
-        if not str(error).startswith("gradcheck: "):
-            raise
-        if not second and str(error).startswith("gradcheck: no output requires a gradient") and _is_constant(call, tensors, tolerances[0]):
-            return True
+        _Check(function, arguments, tolerances, switches).run()
+    except GradcheckError:
         if raise_exception:
-            raise GradcheckError(str(error)) from None
+            raise
         return False
     return True
 
 
-def _is_constant(call, tensors, eps: float) -> bool:
-    """Whether no output changes with an element of an input that requires a gradient: then having none is right."""
-    with no_grad():
-        for at, t in enumerate(tensors):
-            for element in range(t.numel() if t.requires_grad else 0):
-                found = []
-                for step in (eps, -eps):
-                    moved = t.detach().clone().contiguous()
-                    moved.view(-1)[element] += step
-                    found.append(call(*tensors[:at], moved, *tensors[at + 1:]))
-                if not all(a.equal(b) for a, b in zip(*found, strict=True)):
-                    return False
-    return True
+def _check_inputs(arguments) -> None:
+    if not any(isinstance(a, Tensor) and a.requires_grad for a in arguments):
+        raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of the them have requires_grad=True.")
+    for i, a in enumerate(arguments):
+        if not isinstance(a, Tensor) or not a.requires_grad:
+            continue
+        if a.dtype not in (float64, complex128):
+            warn(f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will likely fail if "
+                          "all the inputs are not of double precision floating point or complex. ")
+        if a.layout is strided and any(step == 0 and size > 1 for step, size in zip(a.stride(), a.shape)):
+            raise RuntimeError(f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be able to "
+                               "compute the numerical gradients correctly. You should call .contiguous on the input before passing it to gradcheck.")
 
 
-def _run_weighted(func, inputs, grad_outputs, tolerances, raise_exception: bool) -> bool:
-    from . import grad
+def _entries(t) -> Tensor:
+    """What of a tensor can be changed: its elements, or the entries of a sparse one, over the same memory."""
+    t = t.detach()
+    return t if t.layout is strided else t._values() if t.is_sparse else t.values()
 
-    arguments, weights = _as_tuple(inputs), _as_tuple(grad_outputs)
-    wanted = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.requires_grad]
 
-    def gradient(*everything):
-        own, weight = everything[:len(arguments)], everything[len(arguments):]
-        outputs = [t for t in _as_tuple(func(*own)) if isinstance(t, Tensor)]
-        pairs = [(t, w) for t, w in zip(outputs, weight) if t.requires_grad]
-        if not pairs:
-            return ()
-        grads = grad([t for t, _ in pairs], [own[i] for i in wanted], [w for _, w in pairs], create_graph=True, allow_unused=True)
-        return tuple(g for g in grads if g is not None)
+def _coordinates(t) -> Tensor:
+    """All coordinates of a tensor as a vector of float64."""
+    from .. import view_as_real
 
-    return _run(gradient, arguments + weights, tolerances, raise_exception, False)
+    t = _entries(t).resolve_conj()
+    return (view_as_real(t) if t.is_complex() else t).reshape(-1).to("cpu", float64)
+
+
+def _like_input(g, x) -> Tensor:
+    """The coordinates of a gradient at those of an input; zeros where there is none."""
+    from .. import zeros
+
+    if g is None:
+        return zeros(_coordinates(x).numel(), dtype=float64)
+    if x.layout is not strided:
+        dense = g.detach() if g.layout is strided else g.detach().to_dense()
+        places = x.detach() if x.is_sparse else x.detach().to_sparse()
+        return _coordinates(dense[tuple(places._indices())])
+    return _coordinates(g if g.layout is strided else g.to_dense())
+
+
+class _Function:
+    """The function under test, and which of its results are compared."""
+
+    def __init__(self, func, arguments, constants: bool = False) -> None:
+        self.func = func
+        self.constants = constants  # results off the tape are compared, too: their gradients are zeros
+        self.wanted = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.requires_grad]
+
+    def outputs(self, arguments) -> tuple:
+        return tuple(t for t in _as_tuple(self.func(*arguments)) if isinstance(t, Tensor))
+
+    def compared(self, outputs) -> list:
+        return [i for i, t in enumerate(outputs) if t.requires_grad or (self.constants and t.is_floating_point())]
+
+
+class _Check:
+    """One run: the numerical Jacobians, and all that is compared with them."""
+
+    def __init__(self, function: _Function, arguments, tolerances, switches: dict) -> None:
+        self.function, self.arguments, self.switches = function, arguments, switches
+        self.eps, self.atol, self.rtol = tolerances
+        self.inputs = [arguments[i] for i in function.wanted]
+
+    def run(self) -> None:
+        with enable_grad():
+            outputs = self.function.outputs(self.arguments)
+        self.places = self.function.compared(outputs)
+        for place in self.places:
+            if outputs[place].layout is not strided:
+                raise ValueError("Sparse output is not supported at gradcheck yet. Please call to_dense(masked_grad=...) on the output of fn for gradcheck.")
+        if not self.places:
+            self._check_constant(outputs)
+            return
+        numerical = [self._numerical(i, outputs) for i in range(len(self.inputs))]
+        if self.switches["backward"]:
+            with enable_grad():
+                fresh = self._fresh()
+                self._compare(numerical, self._by_backward(fresh), fresh, "")
+                if self.switches["batched"]:
+                    self._check_batched(fresh)
+                self._check_linear(fresh)
+                if self.switches["undefined"]:
+                    self._check_undefined()
+        if self.switches["forward"]:
+            outputs = [outputs[place] for place in self.places]
+            forward = self._forward_jacobians(outputs)
+            self._compare(numerical, forward, outputs, "computed with forward mode ")
+            if self.switches["undefined"]:
+                self._check_undefined_forward()
+            if self.switches["batched_forward"]:
+                self._check_batched_forward()
+
+    def _fresh(self) -> list:
+        outputs = self.function.outputs(self.arguments)
+        return [outputs[place] for place in self.places]
+
+    # By finite differences.
+
+    def _numerical(self, i: int, outputs) -> list:
+        """For each compared output a matrix: coordinates of input i down, of the output across."""
+        from .. import stack, view_as_real, zeros
+
+        entries = _entries(self.inputs[i])
+        place = view_as_real(entries) if entries.is_complex() else entries
+        rows: list[list] = [[] for _ in self.places]
+        with no_grad():
+            for index in np.ndindex(*place.shape):
+                value = place[index].item()
+                try:
+                    place[index] = value + self.eps
+                    high = self._moved(outputs)
+                    place[index] = value - self.eps
+                    low = self._moved(outputs)
+                finally:
+                    place[index] = value
+                for row, a, b in zip(rows, high, low, strict=True):
+                    row.append((a - b) / (2 * self.eps))
+        return [stack(row) if row else zeros(0, _coordinates(outputs[p]).numel(), dtype=float64) for row, p in zip(rows, self.places)]
+
+    def _moved(self, outputs) -> list:
+        with enable_grad():
+            found = self.function.outputs(self.arguments)
+        for what in ("shape", "dtype"):
+            before, after = ([getattr(t, what) for t in list_] for list_ in (outputs, found))
+            if before != after:
+                raise AssertionError(f"Expected `func` to return outputs with the same {what} when inputs are perturbed by eps, but got: {before} and {after}")
+        return [_coordinates(found[place]).clone() for place in self.places]  # it may be a view of the input
+
+    def _check_constant(self, outputs) -> None:
+        self.places = list(range(len(outputs)))
+        for i in range(len(self.inputs)):
+            for o, jacobian in enumerate(self._numerical(i, outputs)):
+                if bool((jacobian != 0).any()):
+                    raise GradcheckError(f"gradcheck: Numerical gradient for function expected to be zero: output {o} requires no gradient, and changes "
+                                         f"with input {self.function.wanted[i]}")
+
+    # By backward.
+
+    def _by_backward(self, outputs) -> list:
+        """For each input, as _numerical: the rows of the matrices are made of runs of backward, one per coordinate of an output, each
+        run twice."""
+        from .. import stack, zeros
+
+        found: list[list] = [[] for _ in self.inputs]
+        for output in outputs:
+            columns: list[list] = [[] for _ in self.inputs]
+            for weight in _units(output):
+                grads, again = self._grads(output, weight), self._grads(output, weight)
+                for column, x, g, h in zip(columns, self.inputs, grads, again, strict=True):
+                    self._check_gradient(x, g)
+                    vector = _like_input(g, x)
+                    if not bool(((vector - _like_input(h, x)).abs() <= self.switches["nondet_tol"]).all()) and bool(vector.isfinite().all()):
+                        raise GradcheckError("gradcheck: Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                                             f"gives different values: the tolerance for that was {self.switches['nondet_tol']}")
+                    column.append(vector)
+            for part, column, x in zip(found, columns, self.inputs, strict=True):
+                part.append(stack(column, 1) if column else zeros(_coordinates(x).numel(), 0, dtype=float64))
+        return found
+
+    def _grads(self, output, weight) -> tuple:
+        from . import grad
+
+        if not output.requires_grad:
+            return (None,) * len(self.inputs)
+        return grad(output, self.inputs, weight, retain_graph=True, allow_unused=True)
+
+    def _check_gradient(self, x, g) -> None:
+        if g is None:
+            return
+        if g.shape != x.shape:
+            raise GradcheckError(f"gradcheck: Analytical gradient has incorrect size: {tuple(g.shape)} for an input of {tuple(x.shape)}")
+        if self.switches["dtypes"] and g.dtype is not x.dtype:
+            raise GradcheckError(f"gradcheck: Gradient has dtype mismatch: {g.dtype} for an input of {x.dtype}")
+
+    def _compare(self, numerical, found, outputs, mode: str) -> None:
+        """Imaginary parts of outputs first."""
+        for part, name in ((1, "imaginary"), (0, "real")):
+            for o, output in enumerate(outputs):
+                step = 2 if output.is_complex() else 1
+                if part >= step:
+                    continue
+                words = f"While considering the {name} part of complex outputs only, " if step == 2 else ""
+                for i, x in enumerate(self.inputs):
+                    self._compare_one(numerical[i][o][:, part::step], found[i][o][:, part::step], words, mode, self.places[o], i, x)
+
+    def _compare_one(self, n, a, words: str, mode: str, o: int, i: int, x) -> None:
+        wrong = ~((a - n).abs() <= self.atol + self.rtol * n.abs())
+        if bool(wrong.any()):
+            at, to = wrong.nonzero()[0].tolist()
+            raise GradcheckError(f"gradcheck: {words}Jacobian {mode}mismatch for output {o} with respect to input {self.function.wanted[i]}: at output element {to} and "
+                                 f"input element {at // (2 if x.is_complex() else 1)} it is {a[at, to].item()}, finite differences give {n[at, to].item()}")
+
+    def _check_batched(self, outputs) -> None:
+        """vmap over backward gives what a loop gives."""
+        from .. import randn, stack
+        from ..func import vmap
+
+        for o, output in zip(self.places, outputs):
+            if not output.requires_grad:
+                continue
+            weights = [randn(output.shape, dtype=output.dtype, device=output.device) for _ in range(2)]
+            loop = [self._grads(output, w) for w in weights]
+            present = [j for j, g in enumerate(loop[0]) if g is not None]
+            try:
+                at_once = vmap(lambda w, output=output, present=present: tuple(self._grads(output, w)[j] for j in present))(stack(weights)) if present else ()
+            except RuntimeError as error:
+                raise GradcheckError(f"gradcheck or gradgradcheck failed while testing batched gradient computation of output {o}: vmap over backward "
+                                     f"raised {error}") from error
+            for j, batched in zip(present, at_once, strict=True):
+                one_by_one = stack([g[j] for g in loop])
+                if not batched.allclose(one_by_one.to(batched.dtype), rtol=self.rtol, atol=self.atol):
+                    raise GradcheckError(f"gradcheck or gradgradcheck failed while testing batched gradient computation: for output {o} and input "
+                                         f"{self.function.wanted[j]} vmap over backward gives {batched}, a loop {one_by_one}")
+
+    def _check_linear(self, outputs) -> None:
+        """Gradients of zero weights are zeros, of the input's layout."""
+        from .. import zeros_like
+        from . import grad
+
+        live = [t for t in outputs if t.requires_grad]
+        if not live:
+            return
+        grads = grad(live, self.inputs, [zeros_like(t) for t in live], retain_graph=True, allow_unused=True)
+        for x, g in zip(self.inputs, grads, strict=True):
+            if g is None:
+                continue
+            if g.layout is not strided and g.layout is not x.layout:
+                raise GradcheckError(f"gradcheck: grad is incorrect layout ({g.layout} is not {x.layout})")
+            if g.is_sparse and x.is_sparse and g.sparse_dim() != x.sparse_dim():
+                raise GradcheckError(f"gradcheck: grad is sparse tensor, but has incorrect sparse_dim {g.sparse_dim()}, expected {x.sparse_dim()}")
+            if bool((_like_input(g, x) != 0).any()):
+                raise GradcheckError("gradcheck: backward not multiplied by grad_output")
+            if g.dtype is not x.dtype or g.device != x.device:
+                raise GradcheckError(f"gradcheck: grad is incorrect type ({g.dtype} on {g.device} is not {x.dtype} on {x.device})")
+
+    def _check_undefined(self) -> None:
+        """Backward takes absent gradients: of all outputs, and of each."""
+        outputs = [t for t in self._fresh() if t.requires_grad]
+        if not outputs:
+            return
+        self._run_undefined(outputs, range(len(outputs)))
+        for o in range(len(outputs)) if len(outputs) > 1 else ():
+            self._run_undefined([t for t in self._fresh() if t.requires_grad], [o])
+
+    def _run_undefined(self, outputs, absent) -> None:
+        from .. import zeros_like
+        from . import grad
+        from .function import UndefinedGrad
+
+        roots = [UndefinedGrad.apply(t) if o in absent else t for o, t in enumerate(outputs)]
+        try:
+            grads = grad(roots, self.inputs, [zeros_like(t) for t in outputs], allow_unused=True)
+        except RuntimeError as error:
+            warn("Backwards compatibility: New undefined gradient support checking feature is enabled by default: a backward that does not "
+                          "take None fails it. check_undefined_grad=False leaves it out.")
+            raise GradcheckError("gradcheck: Expected backward function to handle undefined output grads: a gradient that is not there arrives as None: "
+                                 f"{error}") from error
+        if not all(g is None or not bool((_like_input(g, x) != 0).any()) for g, x in zip(grads, self.inputs, strict=True)):
+            raise GradcheckError("gradcheck: Expected all input grads to be undefined or zero when all output grads are undefined or zero")
+
+    # In forward mode.
+
+    def _tangents(self, given: dict) -> list:
+        """The tangents of the compared outputs, where input i of `given` carries given[i] and no input requires a gradient."""
+        from . import forward_ad
+
+        arguments = [a.detach() if isinstance(a, Tensor) and a.requires_grad else a for a in self.arguments]
+        with forward_ad.dual_level():
+            for i, tangent in given.items():
+                place = self.function.wanted[i]
+                arguments[place] = forward_ad.make_dual(arguments[place], tangent)
+            outputs = self.function.outputs(arguments)
+            return [forward_ad.unpack_dual(outputs[place]).tangent for place in self.places]
+
+    def _forward_jacobians(self, outputs) -> list:
+        from .. import stack, zeros, zeros_like
+
+        found = []
+        none = {i: zeros_like(x) for i, x in enumerate(self.inputs)}
+        for i, x in enumerate(self.inputs):
+            rows: list[list] = [[] for _ in self.places]
+            for tangent in _units(x):
+                for row, output, t in zip(rows, outputs, self._tangents({**none, i: tangent}), strict=True):
+                    row.append(zeros(_coordinates(output).numel(), dtype=float64) if t is None else _coordinates(t))
+            found.append([stack(row) if row else zeros(0, 0, dtype=float64) for row in rows])
+        return found
+
+    def _check_undefined_forward(self) -> None:
+        """Tangents of zeros, of all inputs and of one alone, give zeros."""
+        from .. import zeros_like
+
+        every = {i: zeros_like(x) for i, x in enumerate(self.inputs)}
+        for i in every:
+            for given in [every, {i: every[i]}] if len(every) > 1 else [every]:
+                if not all(t is None or not bool((t != 0).any()) for t in self._tangents(given)):
+                    raise GradcheckError("gradcheck: Expected all output tangents to be undefined or zero when all input tangents are undefined or zero")
+
+    def _check_batched_forward(self) -> None:
+        """vmap over forward mode gives what a loop gives."""
+        from .. import randn, stack
+        from ..func import vmap
+
+        for i, x in enumerate(self.inputs):
+            tangents = [randn(x.shape, dtype=x.dtype, device=x.device) for _ in range(2)]
+            loop = [self._tangents({i: t}) for t in tangents]
+            present = [o for o, t in enumerate(loop[0]) if t is not None]
+            at_once = vmap(lambda t, i=i, present=present: tuple(self._tangents({i: t})[o] for o in present))(stack(tangents)) if present else ()
+            for o, batched in zip(present, at_once, strict=True):
+                if not batched.allclose(stack([row[o] for row in loop]), rtol=self.rtol, atol=self.atol):
+                    raise GradcheckError(f"gradcheck: While testing batched forward mode: for output {self.places[o]} and input {self.function.wanted[i]} vmap gives "
+                                         f"{batched}, a loop {stack([row[o] for row in loop])}")
+
+
+def _units(t):
+    """Tensors like `t`, each with one coordinate 1 and the others 0."""
+    from .. import zeros
+
+    for index in np.ndindex(*t.shape):
+        for one in (1, 1j) if t.is_complex() else (1,):
+            unit = zeros(t.shape, dtype=t.dtype, device=t.device)
+            unit[index] = one
+            yield unit
 
 
 # PyTorch's former helpers, which tests of operators call.

@@ -165,3 +165,32 @@ def register_multi_grad_hook(tensors, fn, *, mode: str = "all"):
         return hook
 
     return _MultiHandle(t.register_hook(hook_for(i)) for i, t in enumerate(tensors))
+
+
+class SavedTensor:
+    """A tensor that a node keeps for backward: `y.grad_fn._raw_saved_self`, `_raw_saved_result`, and `_raw_saved_tensors` of custom
+    Functions."""
+
+    __slots__ = ("_node", "_place")
+
+    def __init__(self, *args, **kwargs) -> None:
+        raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden: take one from a node")
+
+    def register_hooks(self, *hooks) -> None:
+        """register_hooks(pack_hook, unpack_hook): what saved_tensors_hooks does, to this one tensor: it is packed now, and unpacked when it
+        is read. Once for each.
+
+        Raises TypeError for what cannot be called, RuntimeError for None and where there are hooks already."""
+        if len(hooks) != 2 or not all(map(callable, hooks)):
+            raise TypeError("register_hooks(): incompatible function arguments: expected two functions: got "
+                            f"{', '.join(type(hook).__name__ for hook in hooks) or 'none'}")
+        _autograd._hook_saved(self._node, self._place, *hooks)
+
+
+_autograd.SavedTensor = SavedTensor  # PyTorch's place for it
+
+
+def _saved_tensor(node, place: int) -> SavedTensor:
+    saved = SavedTensor.__new__(SavedTensor)
+    saved._node, saved._place = node, place
+    return saved

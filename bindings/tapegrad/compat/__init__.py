@@ -46,6 +46,7 @@ def install(vision: bool = True) -> None:
     root.__version__ = TorchVersion(f"{speaks}+tapegrad{_C.__version__}")
     version.__version__ = root.__version__
     _C.__getattr__ = native.name
+    _C._functions = native.Functions(_C._functions)
     _C._set_root_name("torch")
     _tensor._root_name = "torch"
     root.torch = root  # some programs say torch.torch.x

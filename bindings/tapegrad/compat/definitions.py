@@ -90,19 +90,6 @@ def _calculate_shape(output, grad, is_grads_batched: bool) -> tuple:
     return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
 
 
-class set_multithreading_enabled:
-    """Accepted, as a call and a context: a backward pass runs on the thread that calls it."""
-
-    def __init__(self, mode: bool):
-        self.mode = mode
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error) -> None:
-        return None
-
-
 def _format_time(time_us: float) -> str:
     """Microseconds in a unit that suits them: 1.500ms."""
     for unit, size in (("s", 1e6), ("ms", 1e3)):

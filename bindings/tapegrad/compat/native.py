@@ -6,9 +6,10 @@ import types
 import weakref
 
 from .. import _C
+from .._root import settings
 
 _SWITCHES = ("_jit_set_", "_jit_override_", "_jit_pass_", "_set_graph_executor_optimize", "_log_api_usage", "_debug_set_", "_set_cublas_", "_set_cudnn_",
-             "_set_mkldnn_", "_set_deterministic")
+             "_set_mkldnn_")
 
 
 class _WeakTensorRef:
@@ -21,10 +22,74 @@ class _WeakTensorRef:
         return self._tensor() is None
 
 
-_VALUES = {"_jit_can_fuse_on_cpu": lambda *a: False, "_jit_can_fuse_on_gpu": lambda *a: False, "_get_tracing_state": lambda *a: None,
+class _TensorBaseType(type):
+    """The type of TensorBase: it has no objects and no subclasses of its own, and every tensor is one of it."""
+
+    def __new__(mcls, name, bases, namespace):
+        if bases:
+            raise RuntimeError(f"Cannot subclass {bases[0].__name__} directly: derive from Tensor")
+        return super().__new__(mcls, name, bases, namespace)
+
+    def __call__(cls, *args, **kwargs):
+        raise RuntimeError(f"Cannot construct a {cls.__name__} directly: use Tensor")
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, _C.Tensor)
+
+    def __subclasscheck__(cls, subclass) -> bool:
+        return subclass is cls or issubclass(subclass, _C.Tensor)
+
+
+class TensorBase(metaclass=_TensorBaseType):
+    """What PyTorch's Tensor is derived from: `isinstance(x, torch._C.TensorBase)`."""
+
+
+_VALUES = {"TensorBase": TensorBase, "_jit_can_fuse_on_cpu": lambda *a: False, "_jit_can_fuse_on_gpu": lambda *a: False, "_get_tracing_state": lambda *a: None,
            "_get_privateuse1_backend_name": lambda *a: "privateuseone", "_cuda_getDeviceCount": lambda *a: 0, "_cuda_isInBadFork": False, "_has_mps": False,
            "_is_mps_available": lambda *a: False, "has_cuda": False, "has_mkl": False, "has_openmp": True, "has_mkldnn": True,
+           "_set_deterministic_algorithms": settings.use_deterministic_algorithms,
+           "_get_deterministic_fill_uninitialized_memory": lambda: settings._deterministic["fill"],
+           "_set_deterministic_fill_uninitialized_memory": lambda fill: settings._set_deterministic(fill=fill),
            "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: False}
+
+
+class Functions(dict):
+    """The functions of each module, which the native module has by this name; as attributes the nodes that `torch._C._functions` has."""
+
+    @property
+    def AccumulateGrad(self):
+        """The type of the nodes that end at leaves."""
+        from .. import zeros
+
+        leaf = zeros(1, requires_grad=True)
+        return type(leaf.view_as(leaf).grad_fn.next_functions[0][0])
+
+    @property
+    def UndefinedGrad(self):
+        """`UndefinedGrad()(tensor)` passes a tensor through; its gradient is absent."""
+        from ..autograd.function import UndefinedGrad
+
+        return lambda: UndefinedGrad.apply
+
+    @property
+    def DelayedError(self):
+        """`DelayedError(message, count)(*tensors)` passes tensors through; their gradients are a RuntimeError."""
+        return _delayed_error
+
+
+def _delayed_error(message: str, count: int):
+    from ..autograd import Function
+
+    class DelayedError(Function):
+        @staticmethod
+        def forward(ctx, *tensors):
+            return tuple(t.detach() for t in tensors) if count > 1 else tensors[0].detach()
+
+        @staticmethod
+        def backward(ctx, *grads):
+            raise RuntimeError(message)
+
+    return DelayedError.apply
 
 
 def _nothing(*args, **kwargs) -> None:
@@ -37,6 +102,10 @@ def _computed(attribute: str):
         from .. import linalg
 
         return linalg.LinAlgError
+    if attribute == "_set_fwd_grad_enabled":
+        from ..autograd.forward_ad import _set_fwd_grad_enabled
+
+        return _set_fwd_grad_enabled
     if attribute in ("is_grad_enabled", "is_inference_mode_enabled"):
         return getattr(_C._autograd, attribute)
     if attribute == "_TensorMeta":
@@ -58,10 +127,10 @@ def _computed(attribute: str):
 
 def name(attribute: str):
     """What `torch._C` has under a name that the native module has not."""
-    if attribute.startswith(_SWITCHES):
-        return _nothing
     if attribute in _VALUES:
         return _VALUES[attribute]
+    if attribute.startswith(_SWITCHES):
+        return _nothing
     found = _computed(attribute)
     if found is not None:
         return found

@@ -115,3 +115,41 @@ def test_float16_gradients_are_refused():
     scaler.scale(p.sum()).backward()
     with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients."):
         scaler.unscale_(optimizer)
+
+
+def test_an_optimizer_may_ask_for_the_scaler():
+    seen = []
+
+    class Asks(tg.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self, closure=None, *, grad_scaler=None):
+            seen.append((grad_scaler, hasattr(self, "found_inf")))
+
+    class Looks(tg.optim.SGD):
+        _step_supports_amp_scaling = True
+
+        def step(self, closure=None):
+            seen.append((self.grad_scale, self.found_inf.item()))
+
+    p = tg.nn.Parameter(tg.ones(2))
+    scaler = tg.amp.GradScaler("cpu", init_scale=2.0)
+    scaler.scale(p.sum()).backward()
+    with pytest.warns(FutureWarning, match="stop passing itself"):
+        scaler.step(Asks([p], lr=1))
+    scaler.step(Looks([p], lr=1))
+    assert seen[0] == (scaler, False) and seen[1][0].item() == 1 and seen[1][1] == 0 and p.grad.tolist() == [1, 1]
+
+
+def test_what_the_scaler_does_by_pytorch_s_names():
+    grads, found = [tg.full((2,), 4.0), tg.tensor([1.0, float("inf")])], tg.zeros(1)
+    tg._amp_foreach_non_finite_check_and_unscale_(grads[:1], found, tg.full((1,), 0.25))
+    assert grads[0].tolist() == [1, 1] and found.item() == 0
+    tg._amp_foreach_non_finite_check_and_unscale_(grads, found, tg.ones(1))
+    assert found.item() == 1
+    scale, tracker = tg.full((1,), 4.0), tg.zeros(1, dtype=tg.int32)
+    seen = []
+    for inf in (0.0, 0.0, 1.0):
+        tg._amp_update_scale_(scale, tracker, tg.full((1,), inf), 2.0, 0.25, 2)
+        seen.append((scale.item(), tracker.item()))
+    assert seen == [(4, 1), (8, 0), (2, 0)]

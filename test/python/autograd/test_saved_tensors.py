@@ -149,3 +149,73 @@ def test_hooks_that_are_open_cannot_be_disabled():
         with pytest.raises(RuntimeError, match="outer"), graph.saved_tensors_hooks(lambda t: t, lambda t: t):
             pass
     assert enabled()
+
+
+def test_hooks_of_one_saved_tensor():
+    x = leaf(1.0, 2.0)
+    y = x * x
+    saved = y.grad_fn._raw_saved_self
+    assert isinstance(saved, tg.autograd.graph.SavedTensor) and type(saved) is tg._C._autograd.SavedTensor
+    saved.register_hooks(lambda t: 2 * t, lambda t: t)
+    assert y.grad_fn._saved_self.tolist() == [2, 4] and y.grad_fn._saved_other.tolist() == [1, 2]
+    y.sum().backward()
+    assert x.grad.tolist() == [3, 6]
+
+
+def test_hooks_of_a_saved_result():
+    x, packed = leaf(0.5), []
+    y = x.exp()
+    y.grad_fn._raw_saved_result.register_hooks(lambda t: packed.append(t) or 7, lambda kept: packed[0] if kept == 7 else None)
+    assert len(packed) == 1 and y.grad_fn._saved_result.grad_fn is y.grad_fn
+    y.backward()
+    assert x.grad.equal(y.detach())
+
+
+def test_hooks_of_what_a_function_saved():
+    class Keeps(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, None)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0]
+
+    x = leaf(1.0)
+    y = Keeps.apply(x)
+    first, second = y.grad_fn._raw_saved_tensors
+    with pytest.raises(RuntimeError, match="None is forbidden"):
+        second.register_hooks(len, len)
+    for wrong in ((len,), (1, 1), ()):
+        with pytest.raises(TypeError, match="incompatible function arguments"):
+            first.register_hooks(*wrong)
+    first.register_hooks(lambda t: t, lambda t: t * 5)
+    with pytest.raises(RuntimeError, match="have already been set"):
+        first.register_hooks(len, len)
+    y.backward()
+    assert x.grad.item() == 5
+    with pytest.raises(RuntimeError, match="already been freed"):
+        _ = y.grad_fn._raw_saved_tensors
+
+
+def test_saved_tensors_are_made_by_nodes_alone():
+    with pytest.raises(RuntimeError, match="from Python is forbidden"):
+        tg.autograd.graph.SavedTensor()
+
+
+def test_pack_hooks_leave_their_argument_alone():
+    def doubled(t):
+        return t.mul_(2)
+
+    x = leaf(1.0)
+    with tg.autograd.graph.saved_tensors_hooks(doubled, lambda t: t):
+        with pytest.raises(RuntimeError, match="A saved tensor pack hook is modifying its input in place"):
+            (x * 1).exp()
+    y = (x * 1).exp()
+    with pytest.raises(RuntimeError, match="A saved tensor pack hook is modifying its input in place"):
+        y.grad_fn._raw_saved_result.register_hooks(doubled, lambda t: t)
+    z = x * x
+    z.grad_fn._raw_saved_self.register_hooks(lambda t: t, lambda t: 1)
+    with pytest.raises(TypeError, match="Output of saved tensor unpack_hook expected to be a Tensor"):
+        _ = z.grad_fn._saved_self

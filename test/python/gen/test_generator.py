@@ -54,7 +54,7 @@ WRONG = [
     ('kind = "pointwise"', 'kind = "kernel"', "lerp: kind kernel needs the key 'shape'"),
     ('kind = "pointwise"', 'kind = "composite"', "lerp: kind composite needs the key 'body' or 'impl'"),
     ("Tensor|Scalar weight", "Scalar a=1, Tensor weight", "lerp: argument 'weight' without default follows one with a default"),
-    ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected exact or cast"),
+    ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected exact, cast or any"),
     ('doc = "Linear', 'apart = ["start"]\ndoc = "Linear', "demo.toml:10: lerp: apart 'start': expected a tensor argument"),
     ('doc = "Linear', 'number_first = "never"\ndoc = "Linear', "lerp: number_first 'never': expected true or 'with a tensor'"),
     ('kind = ', 'expand = { d = [1, 2], e = [3] }\nkind = ', "demo.toml:6: lerp: expand: expected lists of one length"),

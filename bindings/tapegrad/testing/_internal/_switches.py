@@ -52,7 +52,7 @@ def _never(*args, **kwargs):
     return lambda test: test
 
 
-skipIfRocm = skipIfRocm_BUGGY = skipIfRocmArch = skipIfRocmVersionLessThan = skipRocmIfTorchInductor = skipIfNotMiopenSuggestNHWC = _never
+skipIfRocm = skipIfRocm_BUGGY = skipIfRocmArch = skipIfRocmVersionLessThan = skipIfNotMiopenSuggestNHWC = _never
 skipIfMPS = skipIfMps = skipIfMPSOnMacOS13 = skipIfXpu = skipIfXpu_BUGGY = skipIfHpu = skipIfHpu_BUGGY = skipIfCrossRef = _never
 skipIfTorchDynamo = skipIfTorchInductor = skipIfLegacyJitExecutor = skipIfNNModuleInlined = skipIfSlowGradcheckEnv = gcIfJetson = _never
 skipIfWindows = skipIfWindowsXPU = skipIfFreeThreaded = skipIfNoLapack = skipIfCompiledWithoutNumpy = _never
@@ -157,6 +157,11 @@ def AlwaysWarnTypedStorageRemoval(always_warn):
 def CudaSyncGuard(sync_debug_mode):
     """How synchronisations are reported, and back."""
     return _setting(_tg.cuda.get_sync_debug_mode, _tg.cuda.set_sync_debug_mode, sync_debug_mode)
+
+
+def skipRocmIfTorchInductor(msg="PyTorch's compiler on ROCm"):
+    """A skip for a compiler that is never here. It is always called, as in PyTorch: `@skipRocmIfTorchInductor()`."""
+    return _never(msg)
 
 
 suppress_warnings = _around(_without_warnings)
