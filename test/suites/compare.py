@@ -43,7 +43,7 @@ def difference(suite: Suite, torch: Outcomes, here: Outcomes) -> Difference:
 def seeds(suite: Suite, result: Difference, options) -> str:
     """For people: which of the lost tests fail on PyTorch, too, with other seeds, and with how many of them."""
     lost = {test for tests in result.causes.values() for test in tests}
-    fails = Counter(test for seed in range(1, options.seeds + 1) for test in lost - set(chosen(suite, "torch", options, lost, seed).passed))
+    fails = Counter(test for seed in range(1, options.seeds + 1) for test in chosen(suite, "torch", options, lost, seed).others)
     return "\n".join([f"  {len(fails)} of these fail on torch with other seeds:", *(f"    {n} of {options.seeds}: {test}" for test, n in sorted(fails.items()))])
 
 
