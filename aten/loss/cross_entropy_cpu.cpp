@@ -14,13 +14,17 @@ namespace {
 constexpr int64_t kGrain = 16384;  // elements
 constexpr int64_t kBlock = 512;
 
-// exp(x - shift) of a row, block by block, through `use(block, first, length)`, which may write to the block.
-template <class T, class C, class F>
-void exponentials(const T* x, int64_t n, C shift, F&& use) {
+// exp(x - shift) of a row, block by block, through `use(block, first, length)`, which may write to the block. The shift
+// is subtracted in two parts, of which only the first is near the values.
+template <class T, class F>
+void exponentials(const T* x, int64_t n, double shift, F&& use) {
+  using C = compute_t<T>;
+  const C large = static_cast<C>(shift);
+  const C small = std::isfinite(large) ? static_cast<C>(shift - static_cast<double>(large)) : C(0);
   C block[kBlock];
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t length = std::min(kBlock, n - first);
-    blocks::map(length, block, [shift](C value) { return math::exp(value - shift); }, x + first);
+    blocks::map(length, block, [=](C value) { return math::exp((value - large) - small); }, x + first);
     use(block, first, length);
   }
 }
@@ -65,7 +69,7 @@ Normaliser<compute_t<T>> log_normaliser_of(const T* x, int64_t n) {
   C largest = largest_of<C>(x, n);
   if (!std::isfinite(largest)) largest = 0;
   C total = 0;
-  exponentials<T, C>(x, n, largest, [&](const C* e, int64_t, int64_t length) { total += sum_of(e, length); });
+  exponentials(x, n, largest, [&](const C* e, int64_t, int64_t length) { total += sum_of(e, length); });
   return {largest, std::log(total)};
 }
 
@@ -79,14 +83,14 @@ void cross_entropy_cpu(const Tensor& input, const Tensor& target, const Tensor& 
     using C = compute_t<T>;
     const T* x = static_cast<const T*>(input.data_ptr());
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
-    C* normaliser = static_cast<C*>(out_log.data_ptr());
+    double* normaliser = static_cast<double*>(out_log.data_ptr());
     std::vector<C> losses(labels.size()), weights(labels.size());
     parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t r = begin; r < end; ++r) {
                      const T* row = x + r * classes;
                      const Normaliser<C> sum = log_normaliser_of(row, classes);
-                     normaliser[r] = sum.largest + sum.rest;
+                     normaliser[r] = static_cast<double>(sum.largest) + static_cast<double>(sum.rest);
                      const int64_t t = labels[static_cast<size_t>(r)];
                      if (t == ignore_index) continue;
                      const C wr = w ? static_cast<C>(w[t]) : C(1);
@@ -108,7 +112,7 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
     const label::GradientScale<T> scale(grad_output, total_weight, reduction);
     const T* x = static_cast<const T*>(input.data_ptr());
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
-    const C* normaliser = static_cast<const C*>(log_normaliser.data_ptr());
+    const double* normaliser = static_cast<const double*>(log_normaliser.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
     parallel_for(
         0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
@@ -121,10 +125,11 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
             }
             const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
             // 1 - p[target]: where that would round most of it away, the sum of the others.
-            const C at_target = math::exp(static_cast<C>(x[r * classes + t]) - normaliser[r]);
+            const C at_target =
+                math::exp(static_cast<C>(static_cast<double>(static_cast<C>(x[r * classes + t])) - normaliser[r]));
             const bool sums = at_target > C(0.5);
             C others = sums ? C(0) : C(1) - at_target;
-            exponentials<T, C>(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {
+            exponentials(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {
               if (sums) {
                 if (t >= first && t < first + length) p[t - first] = 0;
                 others += sum_of(p, length);

@@ -54,8 +54,9 @@ std::array<TensorSpec, 3> cross_entropy_shape(const Tensor& input, const Tensor&
   check_labels("cross_entropy", input, target, weight);
   TG_CHECK(input.ndim() == 2, Runtime, "cross_entropy: expected input (N, C): got sizes {}",
            format_ints(input.sizes()));
-  const DType wide = compute_dtype(input.dtype());
-  return {loss_spec(input, target, reduction), TensorSpec{DimVector(target.sizes()), wide, input.device(), {}},
+  // Large logits would leave float32 no digits for what the normaliser adds to the largest of them.
+  return {loss_spec(input, target, reduction),
+          TensorSpec{DimVector(target.sizes()), DType::float64, input.device(), {}},
           TensorSpec{{}, input.dtype(), input.device(), {}}};
 }
 
@@ -63,8 +64,8 @@ TensorSpec cross_entropy_backward_shape(const Tensor& grad_output, const Tensor&
                                         const Tensor& weight, const Tensor& log_normaliser, const Tensor&,
                                         int64_t reduction, int64_t) {
   check_labels("cross_entropy_backward", input, target, weight);
-  TG_CHECK(input.ndim() == 2 && log_normaliser.sizes() == target.sizes() &&
-               log_normaliser.dtype() == compute_dtype(input.dtype()) && grad_output.dtype() == input.dtype() &&
+  TG_CHECK(input.ndim() == 2 && log_normaliser.sizes() == target.sizes() && log_normaliser.dtype() == DType::float64 &&
+               grad_output.dtype() == input.dtype() &&
                (reduction == 0 ? grad_output.sizes() == target.sizes() : grad_output.numel() == 1),
            Runtime, "cross_entropy_backward: gradient {} and normaliser {} do not fit input {}",
            format_ints(grad_output.sizes()), format_ints(log_normaliser.sizes()), format_ints(input.sizes()));

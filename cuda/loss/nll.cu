@@ -80,7 +80,7 @@ struct CrossEntropy {
   const T* x;
   const T* weight;
   label::Labels labels;
-  C* normaliser;
+  double* normaliser;
   C* losses;
   C* weights;
   template <class G>
@@ -110,7 +110,7 @@ struct CrossEntropy {
     g.sync();
     if (g.lane() != 0) return;
     const C base = TopSums<C>::base(s.top);
-    normaliser[row] = base + math::log(s.sum);
+    normaliser[row] = static_cast<double>(base) + static_cast<double>(math::log(s.sum));
     C w = 0, loss = 0;
     if (labels.at(row) >= 0) {
       const C own = load_value(line + t);
@@ -128,7 +128,7 @@ struct CrossEntropyBackward {
   const T* x;
   const T* weight;
   label::Labels labels;
-  const C* normaliser;
+  const double* normaliser;
   label::GradientScale<T> scale;
   T* out;
   Divider by_classes;
@@ -139,7 +139,7 @@ struct CrossEntropyBackward {
     C value = 0;
     if (t >= 0) {
       const C factor = scale(row) * (weight != nullptr ? load_value(weight + t) : C(1));
-      const C distance = load_value(x + i) - normaliser[row];
+      const C distance = static_cast<C>(static_cast<double>(load_value(x + i)) - normaliser[row]);
       value = (column == t ? math::expm1(distance) : math::exp(distance)) * factor;
     }
     store_value(out + i, value);
@@ -192,7 +192,7 @@ void cross_entropy_cuda(const Tensor& input, const Tensor& target, const Tensor&
     C* losses = static_cast<C*>(parts.data());
     for_lines(work, rows, classes, false,
               CrossEntropy<T>{data_of<T>(input), data_of<T>(weight),
-                              label::labels_of(ids, classes, ignore_index, "cross_entropy"), target_of<C>(out_log),
+                              label::labels_of(ids, classes, ignore_index, "cross_entropy"), target_of<double>(out_log),
                               losses, losses + rows});
     label::write_reduced<T>(work, losses, losses + rows, rows, reduction, out, out_total);
   });
@@ -208,7 +208,7 @@ void cross_entropy_backward_cuda(const Tensor& grad_output, const Tensor& input,
                  CrossEntropyBackward<T>{data_of<T>(input),
                                          data_of<T>(weight),
                                          label::labels_of(ids, input.size(1), ignore_index, "cross_entropy"),
-                                         data_of<compute_t<T>>(log_normaliser),
+                                         data_of<double>(log_normaliser),
                                          {data_of<T>(grad_output), data_of<T>(total_weight), reduction},
                                          target_of<T>(out),
                                          Divider(input.size(1), input.numel())});

@@ -26,6 +26,25 @@ class TestOf:
 """
 
 
+SEEDED = """
+import pathlib
+import torch
+
+HERE = pathlib.Path(__file__).parent
+
+def test_passes():
+    with open(HERE / "runs", "a") as runs:
+        runs.write("+")
+
+def test_numbers():
+    torch.manual_seed(3)
+    assert abs(torch.rand(1).item() - 0.0043) < 1e-4, "other numbers"
+
+def test_mended():
+    assert "tapegrad" not in torch.__version__ or (HERE / "mended").exists()
+"""
+
+
 @pytest.fixture
 def small(tmp_path):
     pytest.importorskip("torch")
@@ -33,7 +52,7 @@ def small(tmp_path):
     (tmp_path / "small" / "test_small.py").write_text(TESTS)
     (tmp_path / "small" / "test_stopped.py").write_text("import torch\nassert not hasattr(torch, 'tapegrad') and '+cpu' in torch.__version__\ndef test_it(): pass\n")
     suite = run.Suite("small", "nowhere", "0" * 40, ["."], apart={"test_apart": "a reason"})
-    options = argparse.Namespace(folder=tmp_path, python=sys.executable, package=None, results=tmp_path / "results", jobs=1, fresh=False, select=None)
+    options = argparse.Namespace(folder=tmp_path, python=sys.executable, package=None, results=tmp_path / "results", jobs=1, fresh=False, select=None, again=False)
     return suite, options
 
 
@@ -50,6 +69,22 @@ def test_what_passes_on_torch_alone_is_found_by_cause(small, tmp_path):
     page.write(document, options.results, {"small": suite, "other": suite})
     assert "| other | kept |" in document.read_text() and "| small | nowhere | 0000000000 | 3 (1 apart) | 1 | 33.3 |" in document.read_text()
     assert document.read_text().startswith("before\n") and document.read_text().endswith("\nafter\n")
+
+
+def test_what_was_lost_runs_again_alone_and_with_other_seeds(small, tmp_path):
+    suite, options = small
+    (tmp_path / "small" / "test_small.py").write_text(SEEDED)
+    (tmp_path / "small" / "test_stopped.py").unlink()
+    torch = run.outcomes(suite, "torch", options)
+    lost = compare.difference(suite, torch, run.outcomes(suite, "tapegrad", options))
+    assert (lost.counted, lost.lost) == (3, 2) and (tmp_path / "small" / "runs").read_text() == "++"
+    options.seeds = 2
+    assert compare.seeds(suite, lost, options).splitlines() == ["  1 of these fail on torch with other seeds:", "    2 of 2: test_small::test_numbers"]
+
+    (tmp_path / "small" / "mended").touch()
+    options.again = True
+    assert compare.difference(suite, torch, run.outcomes(suite, "tapegrad", options)).causes == {"AssertionError: other numbers": ["test_small::test_numbers"]}
+    assert (tmp_path / "small" / "runs").read_text() == "++"  # what had passed did not run again
 
 
 def test_a_suite_that_cannot_be_started_says_why(small):

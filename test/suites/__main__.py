@@ -19,6 +19,8 @@ def main(argv=None) -> int:
     parser.add_argument("--results", type=Path, default=Path("build/suites"), help="results are kept there")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="worker processes")
     parser.add_argument("--fresh", action="store_true", help="run PyTorch's side again, too (else its kept results are used)")
+    parser.add_argument("--again", action="store_true", help="run on tapegrad only what was lost before; the kept results are brought up to date")
+    parser.add_argument("--seeds", type=int, default=0, help="run what is lost on PyTorch with so many other seeds, and name what fails there, too")
     parser.add_argument("--select", help="an expression for pytest -k; such results are not kept")
     parser.add_argument("--show", type=int, default=15, help="so many causes are printed; each with up to three tests")
     parser.add_argument("--report", type=Path, help="write the table there (docs/compat.md)")
@@ -39,6 +41,8 @@ def main(argv=None) -> int:
         result = compare.difference(suite, *both)
         lost += result.lost
         print(compare.text(result, options.show), flush=True)
+        if options.seeds and result.lost:
+            print(compare.seeds(suite, result, options), flush=True)
     if options.report:
         page.write(options.report, options.results, suites)
     return 1 if lost else 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
-from .run import Outcomes, Suite
+from .run import Outcomes, Suite, chosen
 
 
 @dataclasses.dataclass
@@ -38,6 +38,13 @@ def difference(suite: Suite, torch: Outcomes, here: Outcomes) -> Difference:
     ordered = dict(sorted(causes.items(), key=lambda item: -len(item[1])))
     ended = "; ".join(f"{side}: {o.ended}" for side, o in (("torch", torch), ("tapegrad", here)) if o.ended)
     return Difference(suite, len(counted), len(torch.passed) - len(counted), lost, ordered, len(passed - set(torch.passed)), ended)
+
+
+def seeds(suite: Suite, result: Difference, options) -> str:
+    """For people: which of the lost tests fail on PyTorch, too, with other seeds, and with how many of them."""
+    lost = {test for tests in result.causes.values() for test in tests}
+    fails = Counter(test for seed in range(1, options.seeds + 1) for test in chosen(suite, "torch", options, lost, seed).others)
+    return "\n".join([f"  {len(fails)} of these fail on torch with other seeds:", *(f"    {n} of {options.seeds}: {test}" for test, n in sorted(fails.items()))])
 
 
 def _cause(test: str, here: Outcomes) -> str:

@@ -61,11 +61,29 @@ def outcomes(suite: Suite, library: str, options) -> Outcomes:
     kept = options.results / f"{suite.name}-{library}.json"
     if library == "torch" and kept.is_file() and not options.fresh and not options.select:
         return Outcomes(**json.loads(kept.read_text()))
-    result = _run(suite, library, options)
+    if library == "tapegrad" and options.again and kept.is_file():
+        before, torch = Outcomes(**json.loads(kept.read_text())), outcomes(suite, "torch", options)
+        result = _merged(before, chosen(suite, library, options, set(torch.passed) - set(before.passed)))
+    else:
+        result = _run(suite, library, options)
     if not options.select:
         options.results.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(dataclasses.asdict(result)))
     return result
+
+
+def chosen(suite: Suite, library: str, options, tests, seed: int = 0) -> Outcomes:
+    """What comes of these tests alone; `seed` is added to every seed that the suite gives to the library."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+        names.write("\n".join(sorted(tests)))
+        names.flush()
+        return _run(suite, library, options, ["-p", "suites.chosen"], {"SUITES_CHOSEN": names.name, "SUITES_SEED": str(seed)})
+
+
+def _merged(before: Outcomes, again: Outcomes) -> Outcomes:
+    passed = sorted({*before.passed, *again.passed} - set(again.others))
+    others = {test: what for test, what in {**before.others, **again.others}.items() if test not in again.passed}
+    return Outcomes(passed, others, before.seconds, again.ended)
 
 
 def package() -> Path:
@@ -75,12 +93,15 @@ def package() -> Path:
     return Path(tapegrad.__file__).parent.parent
 
 
-def _run(suite: Suite, library: str, options) -> Outcomes:
+def _run(suite: Suite, library: str, options, plugin=(), variables=()) -> Outcomes:
     root = suite.root(options.folder)
     paths = [str(root / p) for p in suite.path or [suite.within or "."]]
     if library == "tapegrad":
         paths.append(str((options.package or package()).resolve()))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **suite.environment, "PYTHONPATH": os.pathsep.join(paths)}
+    if plugin:
+        paths.append(str(_TABLE.parent.parent))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **suite.environment, "PYTHONPATH": os.pathsep.join(paths),
+                   **dict(variables)}  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
         command = [options.python, *(["-m", "tapegrad"] if library == "tapegrad" else []), "-m", "pytest", "-q", "--no-header", "--tb=short",
@@ -89,7 +110,7 @@ def _run(suite: Suite, library: str, options) -> Outcomes:
             command += ["-n", str(options.jobs), "--dist", "worksteal"]
         if options.select:
             command += ["-k", options.select]
-        done = subprocess.run([*command, *suite.arguments, *suite.tests], cwd=root / suite.within, env=environment, text=True,
+        done = subprocess.run([*command, *plugin, *suite.arguments, *suite.tests], cwd=root / suite.within, env=environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)  # fmt: skip
         if not report.is_file():
             return Outcomes([], {}, 0.0, f"exit code {done.returncode}: {done.stdout[-2000:]}")

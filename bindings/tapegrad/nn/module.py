@@ -614,6 +614,12 @@ class Module(_C._ModuleBase, StateDict):
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         self.__dict__.setdefault("_is_full_backward_hook", None)
 
+    def _replicate_for_data_parallel(self):
+        """A copy without parameters, for a device of its own; buffers and children are held in tables of its own."""
+        replica = self.__new__(type(self))
+        replica.__dict__ = {**self.__dict__, "_parameters": {}, "_buffers": {**self._buffers}, "_modules": {**self._modules}, "_is_replica": True}
+        return replica
+
     # Printing.
     def _get_name(self) -> str:
         return type(self).__name__

@@ -18,6 +18,7 @@ class Adagrad(RuleOptimizer):
 
     _rule = "Adagrad"
     _switches = ("maximize", "differentiable")
+    _may_be_none = ("foreach", "fused")
     _not_negative = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def __init__(self, params, lr=1e-2, lr_decay: float = 0, weight_decay: float = 0, initial_accumulator_value: float = 0,

@@ -16,6 +16,7 @@ class Adam(RuleOptimizer):
 
     _rule = "Adam"
     _switches = ("amsgrad", "maximize", "capturable", "differentiable")
+    _may_be_none = ("foreach", "fused")
 
     def __init__(self, params, lr=1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
                  amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,

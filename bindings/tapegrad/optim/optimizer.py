@@ -202,7 +202,7 @@ class Optimizer:
         for group in self.param_groups:
             for key in switches:
                 group.setdefault(key, False)
-            for key in ("foreach", "fused"):
+            for key in self._may_be_none:
                 group.setdefault(key, None)
 
     def _to_tensors(self, *keys: str) -> None:
@@ -467,6 +467,7 @@ class RuleOptimizer(Optimizer):
 
     _rule = ""
     _switches: tuple = ("maximize", "capturable", "differentiable")
+    _may_be_none: tuple = ("foreach",)  # options that say nothing where they are None
     # Whose steps are all alike, so that a CUDA graph may repeat one; the others count steps, on the host.
     _REPEATABLE = frozenset(("Adadelta", "RMSprop", "Rprop", "SGD"))
     _sparse_update = None  # or what a sparse gradient leads to, as _sparse_update(param, grad, group)

@@ -14,7 +14,7 @@ class SGD(RuleOptimizer):
     """
 
     _rule = "SGD"
-    _switches = ("nesterov", "maximize", "differentiable")
+    _switches = ("nesterov", "maximize", "differentiable", "fused")
     _numbers = ()
     _not_negative = ()  # NaN passes, as in PyTorch
 

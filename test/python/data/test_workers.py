@@ -241,6 +241,35 @@ def test_workers_end_when_the_pass_is_left():
     assert children() - before == set()
 
 
+@pytest.mark.parametrize("end", [lambda loader, pass_: pass_._shutdown_workers(), lambda loader, pass_: setattr(loader, "_iterator", None)])
+def test_kept_workers_end_when_asked_and_others_start(end):
+    loader = data.DataLoader(list(range(6)), num_workers=2, persistent_workers=True)
+    assert loader._iterator is None
+    pass_ = iter(loader)
+    assert loader._iterator is pass_ and next(pass_) == 0
+    workers = loader._workers.processes
+    end(loader, pass_)
+    assert loader._iterator is None and not any(w.is_alive() for w in workers)
+    assert [int(x) for x in loader] == list(range(6)) and all(w.is_alive() for w in loader._workers.processes)
+    with pytest.raises(ValueError, match="_iterator can be set to None only"):
+        loader._iterator = pass_
+    assert data.DataLoader([1])._iterator is None
+
+
+def test_a_subclass_for_pytorch_changes_the_sampler():
+    class Repeats(data.DataLoader):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self._DataLoader__initialized = False
+            self.batch_sampler = [*self.batch_sampler] * 2
+            self._DataLoader__initialized = True
+
+    loader = Repeats(list(range(4)), batch_size=2)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]] * 2
+    with pytest.raises(ValueError, match="batch_sampler attribute should not be set after Repeats is initialized"):
+        loader.batch_sampler = []
+
+
 def test_large_index_lists_and_large_messages():
     class Texts(data.Dataset):
         def __len__(self):

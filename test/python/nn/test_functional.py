@@ -184,3 +184,24 @@ def test_cross_entropy_of_a_target_that_has_nearly_all():
     x = tapegrad.tensor([[0.0, -np.inf], [np.inf, 0.0]], requires_grad=True)
     tapegrad.nn.functional.cross_entropy(x, tapegrad.tensor([0, 1]), reduction="sum").backward()
     assert x.grad[0].tolist() == [0, 0] and x.grad[1].isnan().any()
+
+
+@pytest.mark.parametrize("offset", [0.0, 25.0, -3000.0])
+def test_the_gradient_of_cross_entropy_keeps_its_digits_for_large_logits(offset):
+    x = tapegrad.randn(64, 10) * 4 + offset
+    target = tapegrad.arange(64) % 10
+    gradients = []
+    for t in (x.clone(), x.double()):
+        F.cross_entropy(t.requires_grad_(), target, reduction="sum").backward()
+        gradients.append(t.grad.double())
+    assert ((gradients[0] - gradients[1]).abs() / gradients[1].abs()).max() < 3e-6
+
+
+def test_gradients_of_cross_entropy_in_rows_of_extremes():
+    inf = math.inf
+    rows = [[-inf, 0.0, 1.0], [0.0, -inf, -inf], [math.nan, 0.0, 1.0], [1e38, -1e38, 3e38]]
+    for target in range(3):
+        ours, theirs = tapegrad.tensor(rows, requires_grad=True), torch.tensor(rows, requires_grad=True)
+        F.cross_entropy(ours, tapegrad.full((4,), target), reduction="sum").backward()
+        torch.nn.functional.cross_entropy(theirs, torch.full((4,), target), reduction="sum").backward()
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)

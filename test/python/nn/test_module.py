@@ -621,3 +621,18 @@ NOTED = []
 
 def note_module(module, *args):
     NOTED.append(module)
+
+
+def test_a_replica_shares_what_it_has_but_its_parameters_and_tables():
+    class Net(tapegrad.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.weight, self.cache = tapegrad.nn.Linear(2, 2), tapegrad.nn.Parameter(tapegrad.ones(2)), {}
+            self.register_buffer("mean", tapegrad.zeros(2))
+
+    net = Net()
+    replica = net._replicate_for_data_parallel()
+    assert type(replica) is Net and replica._is_replica and replica.cache is net.cache and replica.mean is net.mean and replica.first is net.first
+    assert not replica._parameters and [name for name, _ in net.named_parameters()] == ["weight", "first.weight", "first.bias"]
+    replica.mean, replica.first = tapegrad.ones(2), None
+    assert net.mean.sum() == 0 and isinstance(net.first, tapegrad.nn.Linear) and not hasattr(net, "_is_replica")

@@ -441,3 +441,16 @@ def test_differentiable_steps_take_tensors_that_are_no_leaves():
     assert p.tolist() == [-0.5, -0.5]
     p.sum().backward(inputs=[start])
     assert start.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", [*NATIVE, "AdamW"])
+def test_loading_a_state_adds_only_the_options_that_pytorch_adds(name):
+    def groups(t):
+        optimizer = getattr(t.optim, name)([t.nn.Parameter(t.ones(2))], lr=0.1)
+        optimizer.load_state_dict(optimizer.state_dict())
+        loaded = set(optimizer.param_groups[0])
+        group = {"params": optimizer.param_groups[0]["params"]}  # as from a version before there were any options
+        optimizer.__setstate__({"state": {}, "param_groups": [group]})
+        return loaded, {key: value for key, value in group.items() if key != "params"}
+
+    assert groups(tg) == groups(torch)

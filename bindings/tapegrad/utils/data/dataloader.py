@@ -103,12 +103,12 @@ class DataLoader(Generic[_T]):
         self._said_length = None  # what len() said of an IterableDataset, which may give more
         if pin_memory and _C._cuda_device_count() == 0:
             warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.")
-        self._initialized = True
+        self.__initialized = True  # under the name by which subclasses written for PyTorch switch the check below off
 
-    _initialized = False
+    __initialized = False
 
     def __setattr__(self, name, value):
-        if self._initialized and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
+        if self.__initialized and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"):
             raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
 
@@ -176,6 +176,20 @@ class DataLoader(Generic[_T]):
             iterator = _MultiProcessingDataLoaderIter(self)
         self._last = weakref.ref(iterator)
         return iterator
+
+    @property
+    def _iterator(self):
+        """With persistent workers: the iterator of the last pass, while something holds it. Set to None, the workers end, and the
+        next pass starts others."""
+        return self._last() if self._workers is not None and self._last else None
+
+    @_iterator.setter
+    def _iterator(self, value) -> None:
+        if value is not None:
+            raise ValueError("DataLoader: _iterator can be set to None only")
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.close()
 
     # ---- position
 
@@ -417,7 +431,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         if not self._persistent:
             self._workers.close()
 
-    _shutdown_workers = _finish
+    def _shutdown_workers(self) -> None:
+        self._finish()
+        if self._loader._workers is self._workers:
+            self._loader._iterator = None
 
     def __del__(self):
         workers = getattr(self, "_workers", None)
