@@ -21,7 +21,6 @@ from pathlib import Path
 from . import report
 from .harness import Case, duration, geometric_mean, measure
 from .models import MODELS, on_cuda
-from .models.training import captured
 
 SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
 LARGE = 1 << (10 if SIMULATED else 26)  # elements of a tensor that caches do not hold
@@ -144,7 +143,7 @@ def mlp(lib, batch, width, graphed):
                 p.sub_(p.grad, alpha=1e-3)
                 p.grad = None
 
-    return captured(lib, step) if graphed else step
+    return on_cuda.captured(lib, step) if graphed else step
 
 
 def adam(lib):

@@ -40,7 +40,7 @@ def _noise(s: Sizes, numbers, n: int):
 
 
 def _sentences(s: Sizes, numbers, n: int):
-    words, length = sequences.words_of(s), s.of(50, 25, cpu=25)
+    words, length = sequences.words_of(s), s.of(50, 25 if s.device == "cpu" else 3, cpu=25)
     source, target = numbers.integers(0, words, (2, length, n))
     return (source, target), numbers.integers(0, words, length * n)
 
@@ -80,7 +80,7 @@ def _nodes(s: Sizes, numbers, n: int):
 
 MODELS = [
     Model("AlexNet", images.alexnet, partial(_pictures, 63), "images", 8, (16, 256)),
-    Model("VGG-19", images.vgg19, partial(_pictures, 32), "images", 2, (4, 64)),
+    Model("VGG-19", images.vgg19, partial(_pictures, 32), "images", 1, (4, 64)),
     Model("ResNet-50", images.resnet50, partial(_pictures, 64), "images", 4, (8, 128), tiny=4),
     Model("MobileNet v1", images.mobilenet_v1, partial(_pictures, 32), "images", 8),
     Model("MobileNetV2", images.mobilenet_v2, partial(_pictures, 32), "images", 0, (8, 128)),
