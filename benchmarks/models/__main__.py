@@ -53,9 +53,10 @@ def paired(workers: list[Worker], rounds: int) -> dict[str, list[float]]:
     steps = []
     for w in workers:
         count = 1
-        while (spent := w.seconds(count) * count) < SLICE_S / 4:
+        slice_s = 0.1 * SLICE_S if w.task.tiny else SLICE_S
+        while (spent := w.seconds(count) * count) < slice_s / 4:
             count *= 4
-        steps.append(max(1, round(count * SLICE_S / spent)))
+        steps.append(max(1, round(count * slice_s / spent)))
     seconds = {w.task.library: [] for w in workers}
     for r in range(rounds):
         for i in range(len(workers)):
@@ -117,7 +118,7 @@ def profiled(task: Task) -> dict:
 
 def measure(part: str, model: Model, options, threads: int) -> dict | None:
     """The row of a part for a model; None where the part does not have it."""
-    own = Task(model.name, "tapegrad", part != "inference", part == "host", options.dtype, 1 if part == "host" else threads)
+    own = Task(model.name, "tapegrad", part != "inference", options.tiny or part == "host", options.dtype, 1 if part == "host" else threads)
     pair = [own, replace(own, library="torch")]
     if part == "starts":
         return starts(pair, options.starts)
@@ -162,6 +163,7 @@ def parse(arguments=None):
     parser.add_argument("--starts", type=int, default=2, help="fresh processes per library whose first step is timed")
     parser.add_argument("--threads", type=int, nargs="*", default=[len(os.sched_getaffinity(0))], help="one table for each; default all processors")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: under autocast")
+    parser.add_argument("--tiny", action="store_true", help="next to nothing to compute: a test of this program")
     parser.add_argument("--jax-python", type=Path, default=next(iter(Path.cwd().glob(".venv-jax/bin/python")), None), help="an interpreter that has JAX; default .venv-jax's, where it is")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/models"))
     parser.add_argument("--name", default=machine(), help="goes into the names of the files; default the kind of processor")
