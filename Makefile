@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench gpu-check build wheel wheel-cuda release-check asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench bench-models gpu-check build wheel wheel-cuda release-check asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -56,6 +56,11 @@ bench:  ## time tapegrad against torch and NumPy; writes a table and a plot
 	@tools/setup.sh build bench torch
 	@tools/build.sh cpu _C
 	@PYTHONPATH=build/python $(VENV)/bin/python -m benchmarks $(ARGS)
+
+bench-models:  ## time whole models against torch (and JAX, where .venv-jax has it); writes a table, JSON and plots (ARGS="--help")
+	@tools/setup.sh build bench torch
+	@tools/build.sh cpu _C
+	@PYTHONPATH=build/python $(VENV)/bin/python -m benchmarks.models $(ARGS)
 
 gpu-check:  ## on a machine with a GPU: build with CUDA, run the tests there, time against its torch (ARGS="--help")
 	@tools/gpu_check.sh $(ARGS)

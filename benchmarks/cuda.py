@@ -3,7 +3,7 @@
 Work is queued and timed with one wait at the end of each measurement, so that a case of small tensors times what an operator
 costs the host, and one of large tensors what the kernel takes. Large kernels are compared with the card's own copy rate. On
 a simulated device (TAPEGRAD_CUDA_SIMULATE) everything runs small: a test of this file, and no measurement. The networks are
-those of networks.py.
+those of models/.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import networks, report
+from . import report
 from .harness import Case, duration, geometric_mean, measure
+from .models import MODELS, on_cuda
 
 SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
 LARGE = 1 << (10 if SIMULATED else 26)  # elements of a tensor that caches do not hold
@@ -142,7 +143,7 @@ def mlp(lib, batch, width, graphed):
                 p.sub_(p.grad, alpha=1e-3)
                 p.grad = None
 
-    return networks.captured(lib, step) if graphed else step
+    return on_cuda.captured(lib, step) if graphed else step
 
 
 def adam(lib):
@@ -210,12 +211,12 @@ def attention():
 
 
 def training():
-    for network in networks.NETWORKS:
-        for i, n in enumerate(network.sizes()):
+    for network in MODELS:
+        for i, n in enumerate(on_cuda.batches(network)):
             for dtype in DTYPES:
                 for graphed in (False, True):
                     yield Work("networks" if i else "networks, small batches", f"{network.name}, {n} {network.unit}, {dtype}, {'graphed' if graphed else 'eager'}",
-                               lambda lib, w=network, n=n, d=stored(dtype), g=graphed: networks.training_step(lib, w, n, d, g), items=(n, network.unit), heavy=True,
+                               lambda lib, w=network, n=n, d=stored(dtype), g=graphed: on_cuda.training_step(lib, w, n, d, g), items=(n, network.unit), heavy=True,
                                tf32=dtype == "tf32")
 
 
@@ -264,7 +265,7 @@ def run_one(work: Work, libs: dict, rounds: int):
         return None, {}, why
     try:
         case = measure(Case(work.group, work.name, runs, inner=int(SIMULATED), finish=wait_all(libs)), rounds, pause_s=0)
-        asked = {name: networks.traffic(libs[name], run, 1 if SIMULATED else 5) for name, run in runs.items()} if work.heavy else {}
+        asked = {name: on_cuda.traffic(libs[name], run, 1 if SIMULATED else 5) for name, run in runs.items()} if work.heavy else {}
     except Exception as error:
         return None, {}, f"while it was timed: {(str(error).splitlines() or [type(error).__name__])[0]}"
     return case, asked, why
@@ -280,11 +281,11 @@ def wait_all(libs):
 
 def first_steps(libs: dict):
     """Each network and library in a process of its own: seconds to the end of the first step, and what they went into."""
-    for network in networks.NETWORKS:
+    for network in filter(on_cuda.batches, MODELS):
         for name in libs:
             row = {"network": network.name, "library": name}
             try:
-                done = subprocess.run([sys.executable, "-m", "benchmarks.networks", name, network.name], capture_output=True, text=True, timeout=600)
+                done = subprocess.run([sys.executable, "-m", "benchmarks.models.on_cuda", name, network.name], capture_output=True, text=True, timeout=600)
                 row |= json.loads(done.stdout.splitlines()[-1])
             except subprocess.TimeoutExpired:
                 row["missing"] = "no first step in 600 s"

@@ -8,6 +8,7 @@
 #include "tapegrad/aten/conv/onednn_plan.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/c10/dispatch/work_counters.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::onednn {
@@ -84,6 +85,7 @@ void run_piece(const Plan& plan, const float* source, const float* weight, const
     }
     if (size_t bytes = plan.scratchpad.get_size())
       args.emplace(DNNL_ARG_SCRATCHPAD, wrap(plan.scratchpad, take(hp, bytes)));
+    count_work(Work::LibraryCall);
     plan.primitive.execute(stream(), args);
     if (d.needs_reorder) d.reorder.execute(stream(), {{DNNL_ARG_FROM, y}, {DNNL_ARG_TO, wrap(d.user, destination)}});
   } catch (const dnnl::error& e) {

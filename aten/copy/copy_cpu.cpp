@@ -9,6 +9,7 @@
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/view/geometry.h"
+#include "tapegrad/c10/dispatch/work_counters.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -155,6 +156,7 @@ void copy_cpu(const Tensor& self, const Operand& source, bool non_blocking) {
   StridedLoop<2> loop = loop_of(self, src);
   if (self.dtype() == src.dtype()) {
     if (loop.data[0] == loop.data[1]) return;  // the same elements, else there were a copy
+    count_work(Work::Copy);
     return dispatch_bytes(self.itemsize(), [&]<class T>() { copy_same_dtype<T>(loop); });
   }
   // A conversion between layouts is a conversion within the source's layout and a transposition.
@@ -164,6 +166,7 @@ void copy_cpu(const Tensor& self, const Operand& source, bool non_blocking) {
   for (int d = 0; d < last; ++d) transposed |= loop.strides[1][d] == from_size && loop.shape[d] >= 16;
   if (transposed && loop.numel >= 4096 && loop.strides[1][last] != from_size && loop.strides[1][last] != 0)
     return copy_cpu(self, dense_copy(src, self.dtype()), false);
+  count_work(Work::Copy);
   copy_converting(loop, self.dtype(), src.dtype());
 }
 

@@ -5,6 +5,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/openblas.h"
 #include "tapegrad/aten/linalg/openblas_scratch.h"
+#include "tapegrad/c10/dispatch/work_counters.h"
 
 namespace tapegrad::blas {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 // The routine with the type of its declaration in cblas.h, looked up once, and its scratch.
 #define TG_BLAS(name)                                                                         \
   static const auto routine = reinterpret_cast<decltype(&scipy_##name)>(find_routine(#name)); \
+  count_work(Work::LibraryCall);                                                              \
   need_scratch()
 
 CBLAS_TRANSPOSE flag(bool trans) { return trans ? CblasTrans : CblasNoTrans; }

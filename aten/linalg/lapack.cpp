@@ -15,6 +15,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/linalg/openblas.h"
 #include "tapegrad/aten/linalg/openblas_scratch.h"
+#include "tapegrad/c10/dispatch/work_counters.h"
 
 namespace tapegrad::lapack {
 namespace {
@@ -33,6 +34,7 @@ namespace {
     else                                                 \
       return TG_FIND(before##z##complex_name##after);    \
   }();                                                   \
+  count_work(Work::LibraryCall);                         \
   blas::need_scratch()
 #define TG_LAPACK2(T, name, complex_name) TG_ROUTINE(T, LAPACKE_, name, complex_name, _work)
 #define TG_LAPACK(T, name) TG_LAPACK2(T, name, name)

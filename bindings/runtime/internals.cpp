@@ -13,6 +13,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
+#include "tapegrad/c10/dispatch/work_counters.h"
 #include "tapegrad/c10/memory/allocator.h"
 
 namespace tapegrad::python {
@@ -88,6 +89,13 @@ PyObject* memory_stats() {
                        s.num_system_allocs, "num_system_frees", s.num_system_frees, "num_retries", s.num_retries);
 }
 
+// _stop_counting_work() -> {"library_calls": , "copies": }, since _start_counting_work()
+PyObject* stop_counting() {
+  const WorkCounts c = stop_counting_work();
+  return Py_BuildValue("{sLsL}", "library_calls", static_cast<long long>(c.library_calls), "copies",
+                       static_cast<long long>(c.copies));
+}
+
 // _swap_tensor_impl(a, b): each Python object gets the other's tensor. Nobody else may hold them, on the tape or in
 // C++.
 void swap_tensor_impl(PyObject* a, PyObject* b) {
@@ -124,6 +132,8 @@ PyMethodDef internal_functions[] = {
     method<"_set_fills_unset", [](PyObject* on) { set_fills_unset(to_bool(on, {"_set_fills_unset", "on", 1})); }>(),
     {"_set_root_name", set_root_name, METH_O, nullptr},
     method<"_record_lines", record_lines>(),
+    method<"_start_counting_work", [] { start_counting_work(); }>(),
+    method<"_stop_counting_work", stop_counting>(),
     method<"_cpu_memory_stats", memory_stats>(),
     method<"_cpu_memory_summary", [] { return cpu_allocator().summary(); }>(),
     method<"_cpu_reset_peak", [] { cpu_allocator().reset_peak(); }>(),
