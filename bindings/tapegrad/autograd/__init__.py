@@ -84,7 +84,14 @@ def _tensors(value, where: str) -> tuple:
 
 
 def _listed(value) -> tuple:
-    return (value,) if isinstance(value, (_Tensor, graph.GradientEdge)) else tuple(value)
+    return (value,) if isinstance(value, (_Tensor, graph.GradientEdge)) else tuple(_item(item) for item in value)
+
+
+def _item(item):
+    """One of a sequence, which is read no further where it is no tensor: objects may be sequences without an end."""
+    if item is None or isinstance(item, (_Tensor, graph.GradientEdge)):
+        return item
+    raise TypeError(f"autograd: expected a Tensor or a sequence of them: got {type(item).__name__}")
 
 
 def _weights(value, outputs, roots: tuple, where: str) -> tuple:

@@ -35,7 +35,7 @@ gradients of other leaves, too :: x = tg.ones(1, requires_grad=True); tg.autogra
 volatile, which is no more :: tg.autograd.Variable(tg.ones(1), volatile=True) :: UserWarning
 anomaly detection switched on :: tg.autograd.detect_anomaly() :: UserWarning
 no_grad around a class :: tg.no_grad()(type('C', (), {})) :: FutureWarning
-gradcheck of float32 :: tg.autograd.gradcheck(lambda x: x * 2, tg.ones(1, requires_grad=True), atol=1) :: raises ValueError
+gradcheck of float32 :: tg.autograd.gradcheck(lambda x: x * 2, tg.ones(1, requires_grad=True), atol=1) :: UserWarning
 an instance of a Function :: tg.autograd.Function() :: no: calling it raises
 checkpoint without use_reentrant :: tg.utils.checkpoint.checkpoint(lambda x: x * 2, tg.ones(1, requires_grad=True)) :: UserWarning
 checkpoint of what needs no gradient :: tg.utils.checkpoint.checkpoint(lambda x: x * 2, tg.ones(1), use_reentrant=True) :: UserWarning
@@ -87,7 +87,7 @@ cholesky :: tg.cholesky(tg.eye(2)) :: no: the name stays
 triangular_solve :: tg.triangular_solve(tg.ones(2, 1), tg.eye(2)) :: no: the name stays
 chain_matmul :: tg.chain_matmul(tg.eye(2), tg.eye(2)) :: no: the name stays
 storage :: tg.ones(2).storage() :: no: the name stays
-set_default_tensor_type :: tg.set_default_tensor_type(tg.FloatTensor) :: no: the name stays
+set_default_tensor_type :: tg.set_default_tensor_type(tg.FloatTensor) :: UserWarning
 # Layers
 softmax without dim :: F.softmax(tg.ones(2)) :: UserWarning
 Softmax without dim :: tg.nn.Softmax()(tg.ones(2)) :: UserWarning
@@ -95,7 +95,7 @@ gumbel_softmax with eps :: F.gumbel_softmax(tg.ones(2), eps=1e-3) :: UserWarning
 dropout2d of three dimensions :: F.dropout2d(tg.ones(2, 3, 4)) :: UserWarning
 Dropout2d of two dimensions :: tg.nn.Dropout2d()(tg.ones(2, 3)) :: UserWarning
 dropout3d of two dimensions :: F.dropout3d(tg.ones(2, 3)) :: raises RuntimeError
-embedding_bag in the old order :: F.embedding_bag(tg.ones(4, 3), tg.tensor([0, 1]), tg.tensor([0])) :: raises RuntimeError
+embedding_bag in the old order :: F.embedding_bag(tg.ones(4, 3), tg.tensor([0, 1]), tg.tensor([0])) :: UserWarning
 masks of two dtypes :: tg.nn.MultiheadAttention(4, 2)(*[tg.ones(2, 1, 4)] * 3, attn_mask=tg.zeros(2, 2), key_padding_mask=tg.zeros(1, 2, dtype=tg.bool)) :: UserWarning
 dropout of one recurrent layer :: tg.nn.LSTM(2, 2, dropout=0.5) :: UserWarning
 InstanceNorm of other channels :: tg.nn.InstanceNorm1d(5)(tg.ones(2, 3, 4)) :: UserWarning
