@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .._lazy import more_names as _more_names
 from ._errors import OnnxExporterError, UnsupportedOperatorError
-from ._export import ONNXProgram, export, is_in_onnx_export
+from ._exporter import ONNXProgram, export, is_in_onnx_export
 
 __all__ = ["ONNXProgram", "OnnxExporterError", "UnsupportedOperatorError", "export", "is_in_onnx_export"]
 __getattr__, __dir__ = _more_names(__name__)

@@ -41,6 +41,14 @@ def type_of(kind: dtype) -> int:
     return DTYPES[name]
 
 
+def _operator(op_type: str, swapped: bool = False):
+    def apply(self: Ref, other) -> Ref:
+        pair = [self, self.g.number(other, self.dtype)][::-1 if swapped else 1]
+        return self.g.op(op_type, *pair, kind=self.dtype, shape=_broadcast(pair[0].shape, pair[1].shape))
+
+    return apply
+
+
 class Ref:
     """A value of the graph: its name, dtype, and sizes (None where nobody asks for them)."""
 
@@ -55,32 +63,13 @@ class Ref:
         """The dimension, counted from the front; a number has one dimension."""
         return dim + max(self.ndim, 1) if dim < 0 else dim
 
-    def _with(self, op: str, other, swapped: bool = False) -> Ref:
-        pair = (self, self.g.number(other, self.dtype))
-        return self.g.op(op, *(pair[::-1] if swapped else pair), kind=self.dtype, shape=_broadcast(pair[0].shape, pair[1].shape))
-
-    def __add__(self, other):
-        return self._with("Add", other)
-
-    def __sub__(self, other):
-        return self._with("Sub", other)
-
-    def __rsub__(self, other):
-        return self._with("Sub", other, True)
-
-    def __mul__(self, other):
-        return self._with("Mul", other)
-
-    def __truediv__(self, other):
-        return self._with("Div", other)
-
-    def __rtruediv__(self, other):
-        return self._with("Div", other, True)
+    __add__ = __radd__ = _operator("Add")
+    __mul__ = __rmul__ = _operator("Mul")
+    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", True)
+    __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", True)
 
     def __neg__(self):
         return self.g.op("Neg", self)
-
-    __radd__, __rmul__ = __add__, __mul__
 
 
 def _broadcast(a, b):

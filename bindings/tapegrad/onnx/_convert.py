@@ -9,6 +9,7 @@ from ._errors import Refused, UnsupportedOperatorError
 from ._sizes import Size, around, from_samples
 
 _RANDOM = ("rand", "normal", "bernoulli", "dropout", "uniform", "exponential", "cauchy", "geometric", "multinomial", "poisson", "binomial", "gamma", "empty")
+_NEW_SIZES = ("squeeze", "unsqueeze", "transpose", "t", "swapaxes", "swapdims", "as_strided")  # in place, a tensor has other sizes afterwards
 _MOST_FOLDED = 1 << 20
 
 
@@ -133,7 +134,8 @@ class Converter:
                 self.last[name] = i
         for name in self.program.outputs():
             self.last[name] = len(self.calls)
-        for self.place, call in enumerate(self.calls):
+        for place, call in enumerate(self.calls):
+            self.place = place
             shared = [v for v in call.uses if any(r is not None and self.memory[r] == self.memory[v] for r in call.results)]
             for result in call.results:
                 if result is not None and shared:
@@ -153,7 +155,7 @@ class Converter:
     def _translate(self, call: _Call) -> None:
         g = self.g
         translate = HANDLERS.get(call.base)
-        if translate is None:
+        if translate is None or call.written and call.base in _NEW_SIZES:
             raise Refused("there is no ONNX operator for it here")
         arguments = self._sized(call)
         for argument, item, name in call.tensors:
@@ -178,15 +180,22 @@ class Converter:
 
     def _wrote(self, name: str) -> None:
         """After a value has been computed anew: the tensor that it is a view of, and other views, change with it."""
-        others = [n for n in self.memory if n != name and self.memory[n] == self.memory[name] and self.last.get(n, -1) > self.place and (n in self.now or n in self.constants)]
-        if not others:
+        others = [n for n in self.memory if n != name and self.memory[n] == self.memory[name] and (n in self.now or n in self.constants)]
+        if not any(self.last.get(n, -1) > self.place for n in others):
             return
         base = name
         while base in self.view_of:
             base = self._write_back(base)
         for n in others:
-            if n != base and n in self.view_of and not self._above(n, name):
+            if self._root(n) != base:
+                raise Refused("it writes to memory that two tensors share")
+            if n != base and not self._above(n, name):
                 self.stale.add(n)
+
+    def _root(self, name: str) -> str:
+        while name in self.view_of:
+            name = self.view_of[name][0]
+        return name
 
     def _above(self, n: str, name: str) -> bool:
         while name in self.view_of:

@@ -276,7 +276,11 @@ def _attention(g: Builder, q: Ref, k: Ref, v: Ref, mask=None, dropout=0.0, causa
         scores = g.where(g.cast(g.Trilu(ones, upper=0), bool_), scores, least, q.dtype)
     if mask is not None:
         scores = g.where(mask, scores, least, q.dtype) if mask.dtype is bool_ else scores + g.cast(mask, q.dtype)
-    return g.MatMul(g.Softmax(scores, axis=-1), v)
+    weights = g.Softmax(scores, axis=-1)
+    if mask is not None:  # of a row without any column, zeros
+        empty = g.IsInf(g.ReduceMax(scores, g.const([-1]), keepdims=1), kind=bool_, detect_positive=0)
+        weights = g.where(empty, 0.0, weights, q.dtype)
+    return g.MatMul(weights, v)
 
 
 def _repeated_heads(g: Builder, x: Ref, heads) -> Ref:

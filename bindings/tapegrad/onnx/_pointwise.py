@@ -6,13 +6,13 @@ import math
 
 from .. import bool as bool_
 from .. import float32, int64
-from ._builder import HANDLERS, Builder, Ref, handler
+from ._builder import Builder, Ref, handler
 from ._errors import Refused
 
 # One operator, in the dtype of the result.
 _UNARY = ("abs=Abs exp=Exp log=Log sin=Sin cos=Cos tan=Tan asin=Asin acos=Acos atan=Atan sinh=Sinh cosh=Cosh tanh=Tanh asinh=Asinh "
-          "acosh=Acosh atanh=Atanh erf=Erf sigmoid=Sigmoid neg=Neg reciprocal=Reciprocal sqrt=Sqrt floor=Floor ceil=Ceil round=Round relu=Relu "
-          "softsign=Softsign hardswish=HardSwish mish=Mish clone=Identity contiguous=Identity alias=Identity positive=Identity detach=Identity")
+          "acosh=Acosh atanh=Atanh erf=Erf sigmoid=Sigmoid neg=Neg reciprocal=Reciprocal sqrt=Sqrt floor=Floor ceil=Ceil _round=Round relu=Relu "
+          "softsign=Softsign hardswish=HardSwish mish=Mish clone=Identity contiguous=Identity positive=Identity _alias=Identity _identity=Identity conj=Identity")
 _BINARY = "mul=Mul true_divide=Div maximum=Max minimum=Min"
 _COMPARE = "eq=Equal lt=Less le=LessOrEqual gt=Greater ge=GreaterOrEqual"
 _LOGICAL = "logical_and=And logical_or=Or logical_xor=Xor"
@@ -26,7 +26,7 @@ def _rows(text: str):
 def _unary(op_type: str):
     def translate(g: Builder, x, *_):
         x = g.number(x, g.out[0].dtype)
-        return x if op_type == "Identity" or op_type in ("Floor", "Ceil", "Round") and not x.dtype.is_floating_point else g.op(op_type, x)
+        return x if op_type == "Identity" or op_type in ("Floor", "Ceil") and not x.dtype.is_floating_point else g.op(op_type, x)
 
     return translate
 
@@ -51,7 +51,6 @@ def _bitwise(names: str):
 for _text, _make in ((_UNARY, _unary), (_BINARY, _binary), (_COMPARE, _compare), (_LOGICAL, _logical), (_BITWISE, _bitwise)):
     for _name, _op_type in _rows(_text):
         handler(_name, sizes=_make is not _unary)(_make(_op_type))
-handler("_alias", "_identity", "detach_")(HANDLERS["clone"])
 
 # An expression in the dtype of the result: of the operands, which are cast to it.
 _EXPRESSIONS = {
@@ -152,6 +151,14 @@ def _pow(g: Builder, x, y):
     return g.Pow(*g.cast_all(kind, x, y))
 
 
+@handler("round")
+def _round(g: Builder, x: Ref, decimals=0):
+    if not x.dtype.is_floating_point:
+        return x
+    scale = 10.0 ** abs(decimals)
+    return g.Round(x) if not decimals else g.Round(x * scale) / scale if decimals > 0 else g.Round(x / scale) * scale
+
+
 @handler("ne", sizes=True)
 def _ne(g: Builder, x, y):
     return g.Not(g.Equal(*g.cast_all(g.common(x, y), x, y), kind=bool_))
@@ -223,6 +230,13 @@ def _dropout(g: Builder, x: Ref, p=0.5, training=True, inplace=False):
     if training and p > 0:
         raise Refused("it drops numbers at random: export the model in evaluation mode")
     return x
+
+
+@handler("rrelu")
+def _rrelu(g: Builder, x: Ref, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
+    if training:
+        raise Refused("its slopes are random: export the model in evaluation mode")
+    return g.LeakyRelu(x, alpha=(lower + upper) / 2)
 
 
 @handler("nan_to_num")

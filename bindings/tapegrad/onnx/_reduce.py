@@ -43,13 +43,11 @@ def _logsumexp(g: Builder, x: Ref, dims, keepdim=False):
     return made if keepdim or axes is None and not x.ndim else g.Squeeze(made, axes)
 
 
-@handler("_norm_1", "_norm_2", "_norm_inf", "vector_norm", "_norm_order", "_norm_name")
-def _norm(g: Builder, x: Ref, *args):
-    if g.function in ("vector_norm", "_norm_order", "_norm_name"):
-        order, dims, keepdim = args[:3]
-        order = 2 if order in ("fro", None) else order
-    else:
-        order, dims, keepdim = float(g.function.rpartition("_")[2]), *args[:2]
+@handler("vector_norm", "_norm_order", "_norm_name", "_linalg_norm_order")
+def _norm(g: Builder, x: Ref, order, dims=None, keepdim=False, dtype=None):
+    if g.function == "_linalg_norm_order" and order is not None and (x.ndim if dims is None else len(dims)) != 1:
+        raise Refused("the norm of a matrix")
+    order = 2 if order in ("fro", None) else order
     if order not in (1, 2, float("inf")):
         raise Refused(f"the norm of order {order}")
     x = g.cast(x, g.out[0].dtype)
@@ -114,11 +112,12 @@ def _sorted(g: Builder, x: Ref, *args):
     return indices if g.function == "argsort" else [values, indices]
 
 
-@handler("softmax", "log_softmax", "_softmax", "_log_softmax", "_functional_softmax", "_functional_log_softmax")
+@handler("softmax", "log_softmax", "_softmax", "_log_softmax", "_functional_softmax", "_functional_log_softmax", "_functional_softmin")
 def _softmax(g: Builder, x: Ref, dim, *_):
     if dim is None:
         dim = 0 if x.ndim in (0, 1, 3) else 1
-    return g.op("LogSoftmax" if "log" in g.function else "Softmax", g.cast(x, g.out[0].dtype), axis=x.axis(dim))
+    axis, x = x.axis(dim), g.cast(x, g.out[0].dtype)
+    return g.op("LogSoftmax" if "log" in g.function else "Softmax", -x if "softmin" in g.function else x, axis=axis)
 
 
 # --- products ---
@@ -161,7 +160,10 @@ def _einsum(g: Builder, equation, operands):
 # --- losses ---
 
 
-def _loss(g: Builder, each: Ref, reduction: str):
+def _loss(g: Builder, each: Ref, reduction: str, *old):
+    """`old`: size_average and reduce, older names of the reduction."""
+    if old != (None,) * len(old):
+        raise Refused("size_average and reduce: use reduction")
     return each if reduction == "none" else g.op({"mean": "ReduceMean", "sum": "ReduceSum"}[reduction], each, keepdims=0)
 
 
@@ -169,25 +171,21 @@ def _loss(g: Builder, each: Ref, reduction: str):
 def _distance(g: Builder, x: Ref, target: Ref, a=None, b=None, reduction="mean", weight=None):
     x, target = g.cast_all(g.out[0].dtype, x, target)
     each = g.Abs(x - target) if g.function == "l1_loss" else (x - target) * (x - target)
-    if weight is not None or a is not None or b is not None:
-        raise Refused("weights and old names of the reduction")
-    return _loss(g, each, reduction)
+    return _loss(g, each if weight is None else each * weight, reduction, a, b)
 
 
 @handler("smooth_l1_loss", "huber_loss")
 def _smooth(g: Builder, x: Ref, target: Ref, *args):
     if g.function == "smooth_l1_loss":
-        _, _, reduction, beta = args
+        *old, reduction, beta = args
     else:
-        (reduction, beta, weight) = args
-        if weight is not None:
-            raise Refused("weights of its elements")
+        reduction, beta, *old = args
     away = g.Abs(x - target)
     if beta == 0:
-        return _loss(g, away, reduction)
+        return _loss(g, away, reduction, *old)
     near = g.Less(away, g.number(beta, x.dtype), kind=bool_)
     each = g.where(near, away * away * 0.5, (away - 0.5 * beta) * beta, x.dtype)
-    return _loss(g, each / beta if g.function == "smooth_l1_loss" else each, reduction)
+    return _loss(g, each / beta if g.function == "smooth_l1_loss" else each, reduction, *old)
 
 
 @handler("binary_cross_entropy_with_logits")
@@ -195,7 +193,7 @@ def _binary(g: Builder, x: Ref, target: Ref, weight=None, a=None, b=None, reduct
     if positive is not None:
         raise Refused("pos_weight")
     each = g.Relu(x) - x * target + g.Log(1 + g.Exp(-g.Abs(x)))
-    return _loss(g, each if weight is None else each * weight, reduction)
+    return _loss(g, each if weight is None else each * weight, reduction, a, b)
 
 
 @handler("kl_div")
@@ -207,13 +205,13 @@ def _kl_div(g: Builder, x: Ref, target: Ref, a=None, b=None, reduction="mean", l
         each = g.where(zero, 0.0, target * (g.Log(target) - x), x.dtype)
     if reduction == "batchmean":
         fixed(x.shape[:1])
-        return _loss(g, each, "sum") / x.shape[0]
-    return _loss(g, each, reduction)
+        return _loss(g, each, "sum", a, b) / x.shape[0]
+    return _loss(g, each, reduction, a, b)
 
 
 @handler("nll_loss", "cross_entropy")
 def _classes(g: Builder, x: Ref, target: Ref, weight=None, a=None, ignore=-100, b=None, reduction="mean", smoothing=0.0):
-    if target.dtype is not int64 or smoothing or x.ndim < 2:
-        raise Refused("probabilities as targets, label smoothing, or one sample without a batch")
+    if target.dtype is not int64 or smoothing or x.ndim < 2 or a is not None or b is not None:
+        raise Refused("probabilities as targets, label smoothing, size_average, or one sample without a batch")
     op_type = "SoftmaxCrossEntropyLoss" if g.function == "cross_entropy" else "NegativeLogLikelihoodLoss"
     return g.op(op_type, x, target, weight, ignore_index=int(ignore), reduction=reduction)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import arange, int64
 from .. import bool as bool_
-from .. import int64
 from ._builder import Builder, Ref, handler
 from ._errors import Refused
 from ._sizes import UNKNOWN, Size, around, at, fixed
 
 
-@handler("_view_shape", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "ravel", "atleast_1d", "atleast_2d", "_unsafe_view", sizes=True)
+@handler("_view_shape", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "ravel", "atleast_1d", "atleast_2d", sizes=True)
 def _reshape(g: Builder, x: Ref, *_):
     return g.reshape(x, g.out[0].shape)
 
@@ -68,6 +68,22 @@ def _end(start, length):
     """A slice that begins at a negative place ends at the end where it would end at 0."""
     end = start + length
     return np.iinfo(np.int64).max if not isinstance(start, Size) and start < 0 and end == 0 else end
+
+
+@handler("diagonal", "unfold")
+def _places(g: Builder, x: Ref, *args):
+    """Views whose places are computed here: a row of all elements is indexed."""
+    fixed(x.shape)
+    places = getattr(arange(_product(x.shape)).reshape(x.shape), g.function)(*args)
+    return g.Gather(g.reshape(x, [_product(x.shape)]), g.const(places.numpy()), axis=0)
+
+
+@handler("meshgrid")
+def _meshgrid(g: Builder, tensors, indexing=None):
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = [1, 0]
+    return [g.expand(g.reshape(t, [t.shape[0] if d == order[i] else 1 for d in range(len(tensors))]), g.out[i].shape) for i, t in enumerate(tensors)]
 
 
 @handler("_slice", sizes=True)
@@ -261,7 +277,7 @@ def _embedding_bag(g: Builder, indices: Ref, weight: Ref, offsets=None, max_norm
 # --- joins and parts ---
 
 
-@handler("cat", "concat")
+@handler("cat")
 def _cat(g: Builder, tensors, dim=0):
     tensors = [t for t in tensors if t.shape != [0] or len(g.out[0].shape) == 1]
     return g.Concat(*g.cast_all(g.out[0].dtype, *tensors), axis=tensors[0].axis(dim))

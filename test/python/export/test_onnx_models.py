@@ -2,8 +2,6 @@
 
 import io
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -137,7 +135,7 @@ def test_numbers_that_depend_on_sizes():
     inputs = [(tg.randn(r, c),) for r, c in ((3, 4), (2, 6), (5, 3))]
     program = runs(function, *inputs[0], dynamic_shapes={"x": {0: "r", 1: "c"}}, others=inputs[1:])
     shapes = [[d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim] for o in program.model_proto.graph.output]
-    assert shapes[0] == ["r*c"] and shapes[1] == ["r + -1", "c + -1"] and shapes[3] == ["r", "c + 1"] and shapes[5] == ["2*r", "c"]
+    assert shapes[0] == ["r*c"] and shapes[1] == ["r - 1", "c - 1"] and shapes[3] == ["r", "c + 1"] and shapes[5] == ["2*r", "c"]
 
 
 def test_images_of_other_sizes():
@@ -167,10 +165,28 @@ def test_writes_become_values():
         made += 1
         a, b = made.split(2, 1)
         a.zero_()
-        return y, row, z, made, b, F.relu(made - 2, inplace=True)
+        first = z.view(3, 4)[0]
+        inner = first[1:3]
+        tg.add(x, x, out=z.view(3, 4))
+        return y, row, z, made, b, F.relu(made - 2, inplace=True), inner * 2
 
     tg.manual_seed(4)
     runs(function, tg.randn(3, 4), tg.tensor([2, 0]))
+
+
+def test_writes_that_stay_refused():
+    def sizes(x):
+        y = x.clone()
+        y.unsqueeze_(0)
+        return y + 1
+
+    def shared(x):
+        y = x.detach()
+        return x.add_(1) * 0 + y
+
+    with pytest.raises(NotImplementedError, match="unsqueeze_ at .*no ONNX operator"):
+        tg.onnx.export(sizes, (tg.randn(3, 4),))
+    runs(shared, tg.randn(3, 4))
 
 
 def test_an_argument_that_is_written_to():
@@ -275,8 +291,9 @@ def test_dtypes():
         assert program.model_proto.graph.output[0].type.tensor_type.elem_type == {tg.float64: 11, tg.float16: 10}[kind]
     bfloat = tg.onnx.export(lambda x: x * 2, (tg.randn(3, dtype=tg.bfloat16),)).model_proto
     assert bfloat.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
-    with pytest.raises(NotImplementedError, match="no complex64"):
-        tg.onnx.export(lambda x: tg.complex(x, x), (tg.randn(3),))
+    for function in (lambda x: x * 2, lambda x: x):
+        with pytest.raises(NotImplementedError, match="(?s)^onnx.export: .*no complex64"):
+            tg.onnx.export(function, (tg.randn(3, dtype=tg.complex64),))
 
 
 def test_errors_of_arguments():
@@ -297,9 +314,3 @@ def test_errors_of_arguments():
     seen = []
     tg.onnx.export(lambda a: a * (seen.append(tg.onnx.is_in_onnx_export()) or 2), (x,))
     assert seen and all(seen)
-
-
-def test_without_the_package():
-    program = "import sys; sys.modules['onnx'] = None\nimport tapegrad as tg\ntry:\n    tg.onnx.export(tg.nn.ReLU(), (tg.ones(2),))\nexcept ImportError as e:\n    print(e)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, env={**os.environ})
-    assert done.stdout == "onnx.export: the package onnx writes the files\npip install 'tapegrad[onnx]'\n", done.stderr

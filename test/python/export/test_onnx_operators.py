@@ -1,5 +1,8 @@
 """Operators one by one: what is written is run by onnx's reference and gives the numbers of the operator here."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tapegrad as tg
@@ -49,12 +52,12 @@ CASES = {
     "sum_int": lambda: (lambda x: (x.sum(), x.sum(0), x.bool().sum(1), x.float().mean()), whole(3, 4)),
     "any": lambda: (lambda x: ((x > 1).any(), (x > 1).all(1), x.count_nonzero(), x.bool().any(0, True)), whole(3, 4)),
     "var": lambda: (lambda x: (x.var(), x.std(1), x.var(0, correction=0), x.std((0, 1), keepdim=True), *tg.var_mean(x, 1)), signed(3, 4)),
-    "norms": lambda: (lambda x: (x.norm(), x.norm(1, 1), tg.linalg.vector_norm(x, float("inf")), F.normalize(x, dim=1), tg.linalg.vector_norm(x, 2, 0)), signed(3, 4)),
+    "norms": lambda: (lambda x: (x.norm(), x.norm(1, 1), tg.linalg.norm(x), tg.linalg.norm(x, 1, 1), tg.linalg.vector_norm(x, float("inf")), F.normalize(x, dim=1), tg.linalg.vector_norm(x, 2, 0)), signed(3, 4)),
     "logsumexp": lambda: (lambda x: (x.logsumexp(1), x.logsumexp((0, 1), True)), signed(3, 4)),
     "argmax": lambda: (lambda x: (x.argmax(), x.argmin(1), x.argmax(0, True), *x.max(1), *x.min(0)), signed(3, 4)),
     "cumsum": lambda: (lambda x: (x.cumsum(1), x.long().cumsum(0)), signed(3, 4)),
     "sort": lambda: (lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(-1), *x.topk(2), *x.topk(2, 0, largest=False)), signed(3, 4)),
-    "softmax": lambda: (lambda x: (x.softmax(-1), F.log_softmax(x, 0), x.softmax(1, dtype=tg.float64)), signed(3, 4)),
+    "softmax": lambda: (lambda x: (x.softmax(-1), F.log_softmax(x, 0), F.softmin(x, 1), x.softmax(1, dtype=tg.float64)), signed(3, 4)),
     # products
     "matmul": lambda: (lambda x, y: (x @ y, x[0] @ y[0], x[0, 0] @ y[0], x[0] @ y[0, :, 0], tg.bmm(x, y)), signed(2, 3, 4), signed(2, 4, 5)),
     "linear": lambda: (lambda x, w, b: (F.linear(x, w, b), F.linear(x[0], w, b), F.linear(x[0], w), F.linear(x[0, 0], w, b)), signed(2, 3, 4), signed(5, 4), signed(5)),
@@ -63,6 +66,8 @@ CASES = {
     "views": lambda: (lambda x: (x.view(6, 4), x.reshape(-1), x.flatten(1), x.transpose(0, -1), x.permute(2, 0, 1), x.unsqueeze(-1), x[:, :1].squeeze(1), x.mT, x.movedim(0, 2),
                                 x.unflatten(2, (2, 2)), x.expand(5, 2, 3, 4), x[0].t(), x.view(2, 1, 12).squeeze()), signed(2, 3, 4)),
     "subscripts": lambda: (lambda x: (x[1], x[:, 1:], x[..., -1], x[:, ::2, 1:3], x[0, :, 2], x[None, 1, ..., None], x[-1, -1, -1], x[1:, 1, 3:], x.mT[0, 1], x[:, 2:1:1]), signed(3, 4, 5)),
+    "places": lambda: (lambda x: (x.diagonal(), x.diagonal(1, 0, 2), x.unfold(1, 2, 1), *tg.meshgrid(x[0, 0], x[1, :, 0], indexing="xy"), *tg.meshgrid(x[0, 0], x[1, :, 0], indexing="ij")), signed(3, 4, 5)),
+    "rounds": lambda: (lambda x: (x.round(decimals=1), (x * 100).round(decimals=-1), x.conj(), x.long().round()), signed(9)),
     "narrow": lambda: (lambda x: (x.narrow(1, 1, 2), x.select(1, -1), *x.split(2, 1), *x.chunk(3, 0), *x.unbind(2), *x.split([1, 2], 1), *x.tensor_split(2, 2)), signed(3, 3, 4)),
     "joins": lambda: (lambda x, y: (tg.cat([x, y], 1), tg.stack([x, x], -1), tg.cat([x, y.long()], 0), tg.stack([x, y])), signed(3, 3), signed(3, 3)),
     "repeat": lambda: (lambda x: (x.repeat(2, 1, 3), x.tile((2,)), x.repeat_interleave(2, 1), x.flip(0, 1), x.roll(1, 0), x.roll(-2), x.tril(), x.triu(1)), signed(3, 4)),
@@ -93,7 +98,8 @@ CASES = {
                                         F.interpolate(x, size=(8, 7), mode="bilinear", align_corners=True), F.interpolate(x[:, :, 0], scale_factor=2, mode="linear")), signed(2, 3, 4, 5)),
     "bicubic": lambda: (lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), signed(1, 2, 6, 6)),
     "pixels": lambda: (lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2), F.channel_shuffle(x, 2)), signed(2, 8, 4, 6)),
-    "attention": lambda: (lambda q, k, m: (F.scaled_dot_product_attention(q, k, k), F.scaled_dot_product_attention(q, k, k, attn_mask=m > 0), F.scaled_dot_product_attention(q, k, k, attn_mask=m, scale=0.3),
+    "attention": lambda: (lambda q, k, m: (F.scaled_dot_product_attention(q, k, k), F.scaled_dot_product_attention(q, k, k, attn_mask=m > 0), F.scaled_dot_product_attention(q, k, k, attn_mask=(m > 0.5) & (tg.arange(3) > 0)[:, None]),
+                                            F.scaled_dot_product_attention(q, k, k, attn_mask=m, scale=0.3),
                                             F.scaled_dot_product_attention(q, q, q, is_causal=True), F.scaled_dot_product_attention(q, k[:, :2], k[:, :2], enable_gqa=True)),
                            signed(2, 4, 3, 8), signed(2, 4, 5, 8), tg.rand(3, 5)),
     "losses": lambda: (lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y, reduction="sum"), F.smooth_l1_loss(x, y, reduction="none"), F.huber_loss(x, y, delta=0.5),
@@ -114,6 +120,15 @@ def test_grid_sample():
     """By the names of modes that operators of version 20 have: the reference knows no others."""
     runs(lambda x, y: (F.grid_sample(x, y, align_corners=False), F.grid_sample(x, y, padding_mode="border", align_corners=True)),
          signed(1, 2, 5, 5), tg.rand(1, 3, 4, 2) * 1.6 - 0.8, opset_version=20)
+
+
+def test_the_document_lists_what_is_translated():
+    """And each name in it is one of a function of an operator."""
+    from tapegrad.onnx import _convert
+
+    text = (Path(__file__).parents[3] / "docs" / "onnx.md").read_text()
+    listed = set(re.findall(r"[a-z_0-9]+", text.split("```text")[1].split("```")[0]))
+    assert listed == {name for name in _convert.HANDLERS if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("name", UNARY + UNARY_POSITIVE)

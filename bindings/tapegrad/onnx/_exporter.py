@@ -14,7 +14,7 @@ from ..nn import Module
 from ..utils._pytree import tree_leaves, tree_unflatten
 from ._builder import Builder, Ref, type_of
 from ._convert import Converter
-from ._errors import OnnxExporterError
+from ._errors import OnnxExporterError, Refused, UnsupportedOperatorError
 from ._sizes import UNKNOWN, Size
 
 _OPSETS = range(18, 24)
@@ -129,7 +129,10 @@ def export(model, args=(), f=None, *, kwargs: dict | None = None, verbose: bool 
         exported = _exported(model, args, dict(kwargs or {}), dynamic_shapes, dynamic_axes, input_names, not dynamo and getattr(training, "value", 0) == 0)
     finally:
         _state.exporting = False
-    proto = _convert(onnx, exported, version, list(input_names or ()), list(output_names or ()), do_constant_folding)
+    try:
+        proto = _convert(onnx, exported, version, list(input_names or ()), list(output_names or ()), do_constant_folding)
+    except Refused as error:
+        raise UnsupportedOperatorError(f"onnx.export: {error}") from None
     made = ONNXProgram(proto, exported, frozenset(exported.state_dict))
     if verbose:
         print(onnx.printer.to_text(proto.graph))
@@ -245,7 +248,7 @@ def _dim_text(g: Builder, size):
     for bits, factor in sorted(size.terms.items(), reverse=True):
         names = [g.symbols[k][0] for k in range(len(g.symbols)) if bits >> k & 1]
         text.append("*".join(names if names and factor == 1 else [str(factor), *names]))
-    return " + ".join(text)
+    return " + ".join(text).replace("+ -", "- ")
 
 
 def _verify(made: ONNXProgram) -> None:
