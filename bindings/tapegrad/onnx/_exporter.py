@@ -221,7 +221,10 @@ def _convert(onnx, exported: ExportedProgram, version: int, input_names: list[st
     opsets = [onnx.helper.make_opsetid("", version)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="tapegrad", ir_version=max(8, onnx.helper.find_min_ir_version_for(opsets)))
     if model.ByteSize() <= _LARGEST:
-        onnx.checker.check_model(model, full_check=True)
+        try:
+            onnx.checker.check_model(model, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            raise OnnxExporterError(f"onnx.export: onnx's checker refuses the model: {error}") from None
     return model
 
 

@@ -114,8 +114,10 @@ def _sorted(g: Builder, x: Ref, *args):
 
 @handler("softmax", "log_softmax", "_softmax", "_log_softmax", "_functional_softmax", "_functional_log_softmax", "_functional_softmin")
 def _softmax(g: Builder, x: Ref, dim, *_):
+    if not x.ndim:
+        return g.reshape(_softmax(g, g.reshape(x, [1]), 0), [])
     if dim is None:
-        dim = 0 if x.ndim in (0, 1, 3) else 1
+        dim = 0 if x.ndim in (1, 3) else 1
     axis, x = x.axis(dim), g.cast(x, g.out[0].dtype)
     return g.op("LogSoftmax" if "log" in g.function else "Softmax", -x if "softmin" in g.function else x, axis=axis)
 

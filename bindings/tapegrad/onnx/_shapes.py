@@ -126,23 +126,22 @@ def _strided_view(g: Builder, x: Ref, size, _, __, stride, offset):
         raise Refused("it is a view of a tensor whose sizes are known only when the model runs")
     recorded = [s[1] for s in g.symbols]
     points = [[n + (i >> k & 1) for k, n in enumerate(recorded)] for i in range(1 << len(recorded))] if recorded else [[]]
-    seen = [_find_slices([at(n, p) for n in x.shape], [at(n, p) for n in size], [at(n, p) for n in stride], at(offset, p)) for p in points]
-    if any(found != seen[0][1] for _, found in seen):
-        raise Refused("which slices it takes depends on a size that may change")
+    points.append([n + 5 + k for k, n in enumerate(recorded)])  # where no size that may change is 1 by chance
+    *seen, (_, slices) = [_find_slices([at(n, p) for n in x.shape], [at(n, p) for n in size], [at(n, p) for n in stride], at(offset, p)) for p in points]
     starts = [_fit([s[d] for s, _ in seen], recorded) for d in range(x.ndim)]
     contiguous: list = [1] * x.ndim
     for d in range(x.ndim - 2, -1, -1):
         contiguous[d] = contiguous[d + 1] * x.shape[d + 1]
-    kept = [(d, *f) for d, f in enumerate(seen[0][1]) if f is not None]
+    kept = [(d, *f) for d, f in enumerate(slices) if f is not None]
     if sum((s * c for s, c in zip(starts, contiguous, strict=True)), 0) != offset or any(contiguous[d] * step != stride[v] for d, v, step in kept):
         raise Refused("where it begins depends on a size that may change in no way that slices say")
     cut = [(d, v, step) for d, v, step in kept if not (starts[d] == 0 and step == 1 and size[v] == x.shape[d])]
     y = x
     if cut:
         y = g.slice(y, [starts[d] for d, _, _ in cut], [starts[d] + (size[v] - 1) * step + 1 for d, v, step in cut], [d for d, _, _ in cut], [c[2] for c in cut])
-    y.shape = y.shape or [size[f[0]] if f else x.shape[d] for d, f in enumerate(seen[0][1])]
+    y.shape = y.shape or [size[f[0]] if f else x.shape[d] for d, f in enumerate(slices)]
     for d in reversed(range(x.ndim)):
-        if seen[0][1][d] is None:
+        if slices[d] is None:
             shape = [n for i, n in enumerate(y.shape) if i != d]
             y = g.squeeze(y, d) if y.shape[d] == 1 and starts[d] == 0 else g.Gather(y, g.scalar(starts[d]), axis=d, shape=shape)
     present = {v for _, v, _ in kept}
@@ -159,7 +158,7 @@ def _fit(values: list[int], recorded: list[int]):
 
 
 def _index_front(g: Builder, x: Ref, indices):
-    """x with the dimensions that are indexed in front, indices as one tensor, the order back, and how many dimensions indices have."""
+    """x with the dimensions that are indexed in front, indices as one tensor, the dimensions with and without one, and the sizes of indices."""
     dims = [d for d, i in enumerate(indices) if i is not None]
     if any(indices[d].dtype is bool_ for d in dims):
         raise Refused("a mask selects as many elements as it has ones")
@@ -172,7 +171,7 @@ def _index_front(g: Builder, x: Ref, indices):
                 shape[count - indices[d].ndim + k] = n
     parts = [g.unsqueeze(g.expand(g.cast(indices[d], int64), shape), count) for d in dims]
     index = parts[0] if len(parts) == 1 else g.Concat(*parts, axis=count)
-    return g.transpose(x, dims + rest), index, dims, rest, count
+    return g.transpose(x, dims + rest), index, dims, rest, shape
 
 
 @handler("_index", "_index_tensor")
@@ -180,8 +179,8 @@ def _index(g: Builder, x: Ref, indices):
     found = [i for i in indices if i is not None]
     if len(found) == 1 and found[0].dtype is not bool_:
         return g.Gather(x, g.cast(found[0], int64), axis=[i is not None for i in indices].index(True))
-    front, index, dims, rest, count = _index_front(g, x, indices)
-    y = g.GatherND(front, index)
+    front, index, dims, rest, shape = _index_front(g, x, indices)
+    y, count = g.GatherND(front, index), len(shape)
     at_dim = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
     if at_dim == 0:
         return y
@@ -195,21 +194,15 @@ def _index_put(g: Builder, x: Ref, indices, values: Ref, accumulate=False):
     if len(found) == 1 and found[0].dtype is bool_ and values.ndim == 0 and indices[0] is not None:
         mask = g.reshape(found[0], [*found[0].shape, *[1] * (x.ndim - found[0].ndim)])
         return g.where(mask, values, x, x.dtype)
-    front, index, dims, rest, count = _index_front(g, x, indices)
+    front, index, dims, rest, shape = _index_front(g, x, indices)
     at_dim = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
     if at_dim:
         raise Refused("it writes at indices behind a dimension without one")
-    updates = g.expand(g.cast(values, x.dtype), [*index_shape(found), *[x.shape[d] for d in rest]])
+    updates = g.expand(g.cast(values, x.dtype), [*shape, *[x.shape[d] for d in rest]])
     written = g.ScatterND(front, index, updates, reduction="add" if accumulate else None)
     written.shape = front.shape
     back = [*dims, *rest]
     return g.transpose(written, [back.index(d) for d in range(x.ndim)])
-
-
-def index_shape(indices) -> list:
-    """The sizes that indices have together."""
-    fixed(*[i.shape for i in indices])
-    return list(np.broadcast_shapes(*[i.shape for i in indices]))
 
 
 @handler("index_select")

@@ -47,6 +47,8 @@ CASES = {
     "logic": lambda: (lambda x, y: (tg.logaddexp(x, y), tg.xlogy(y - 0.3, y), tg.logit(tg.sigmoid(x))), signed(4), positive(4)),
     "casts": lambda: (lambda x: (x.long(), x.double(), x.bool(), x.to(tg.int32), x.half().float()), signed(5)),
     "one_hot": lambda: (lambda x: F.one_hot(x % 4, 4), whole(2, 3)),
+    "no_dimension": lambda: (lambda x: (x.softmax(0), x + 1, x.expand(2), x.reshape(1), x.sum(), x.unsqueeze(0)), tg.tensor(2.0)),
+    "no_element": lambda: (lambda x: (x + 1, x.sum(0), x.reshape(0, 8), tg.cat([x, x]), x.mean(1), x[:, 1]), tg.randn(0, 4)),
     # reductions
     "sum": lambda: (lambda x: (x.sum(), x.sum(1), x.sum((0, 2), keepdim=True), x.mean(-1), x.prod(0), x.amax(1), x.amin((0, 1)), x.max(), x.min()), signed(2, 3, 4)),
     "sum_int": lambda: (lambda x: (x.sum(), x.sum(0), x.bool().sum(1), x.float().mean()), whole(3, 4)),
