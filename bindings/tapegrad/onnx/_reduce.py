@@ -192,9 +192,11 @@ def _smooth(g: Builder, x: Ref, target: Ref, *args):
 
 @handler("binary_cross_entropy_with_logits")
 def _binary(g: Builder, x: Ref, target: Ref, weight=None, a=None, b=None, reduction="mean", positive=None):
-    if positive is not None:
-        raise Refused("pos_weight")
-    each = g.Relu(x) - x * target + g.Log(1 + g.Exp(-g.Abs(x)))
+    away = g.Log(1 + g.Exp(-g.Abs(x)))
+    if positive is None:
+        each = g.Relu(x) - x * target + away
+    else:
+        each = (1 - target) * x + (1 + (positive - 1) * target) * (away + g.Relu(-x))
     return _loss(g, each if weight is None else each * weight, reduction, a, b)
 
 

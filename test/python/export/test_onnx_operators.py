@@ -63,7 +63,7 @@ CASES = {
     # products
     "matmul": lambda: (lambda x, y: (x @ y, x[0] @ y[0], x[0, 0] @ y[0], x[0] @ y[0, :, 0], tg.bmm(x, y)), signed(2, 3, 4), signed(2, 4, 5)),
     "linear": lambda: (lambda x, w, b: (F.linear(x, w, b), F.linear(x[0], w, b), F.linear(x[0], w), F.linear(x[0, 0], w, b)), signed(2, 3, 4), signed(5, 4), signed(5)),
-    "addmm": lambda: (lambda x, a, b: (tg.addmm(x, a, b, beta=0.5, alpha=2), tg.outer(x[0], a[0]), tg.einsum("ij,jk->ki", a, b)), signed(2, 3), signed(2, 4), signed(4, 3)),
+    "addmm": lambda: (lambda x, a, b: (tg.addmm(x, a, b, beta=0.5, alpha=2), tg.baddbmm(x[None], a[None], b[None]), tg.addmv(x[:, 0], a, b[:, 0]), tg.mv(a, b[:, 0]), tg.dot(a[0], b[:, 0]), tg.outer(x[0], a[0]), tg.einsum("ij,jk->ki", a, b)), signed(2, 3), signed(2, 4), signed(4, 3)),
     # views and indices
     "views": lambda: (lambda x: (x.view(6, 4), x.reshape(-1), x.flatten(1), x.transpose(0, -1), x.permute(2, 0, 1), x.unsqueeze(-1), x[:, :1].squeeze(1), x.mT, x.movedim(0, 2),
                                 x.unflatten(2, (2, 2)), x.expand(5, 2, 3, 4), x[0].t(), x.view(2, 1, 12).squeeze()), signed(2, 3, 4)),
@@ -83,6 +83,7 @@ CASES = {
     "conv1d": lambda: (lambda x, w, b: (F.conv1d(x, w, b, 2, 1, 2), F.conv1d(x, w, padding="same"), F.conv1d(x[0], w)), signed(2, 4, 12), signed(6, 4, 3), signed(6)),
     "conv2d": lambda: (lambda x, w, b: (F.conv2d(x, w, b, (2, 1), (1, 0)), F.conv2d(x, w[:4, :1], groups=4), F.conv2d(x, w, padding="same", dilation=2), F.conv2d(x, w, padding="valid")),
                        signed(2, 4, 9, 8), signed(6, 4, 3, 2), signed(6)),
+    "conv_odd": lambda: (lambda x, w: (F.conv1d(x, w, padding="same"), F.conv_transpose1d(x, w, stride=2, padding=1, output_padding=1)), signed(1, 4, 7), signed(4, 4, 2)),
     "conv3d": lambda: (lambda x, w: F.conv3d(x, w, padding=1), signed(1, 2, 4, 4, 4), signed(3, 2, 3, 3, 3)),
     "conv_transpose": lambda: (lambda x, w, b: (F.conv_transpose2d(x, w, b, 2, 1, 1), F.conv_transpose2d(x, w, stride=2), F.conv_transpose1d(x[:, :, 0], w[:, :, 0], b)), signed(2, 4, 5, 5), signed(4, 3, 3, 3), signed(3)),
     "max_pool": lambda: (lambda x: (F.max_pool2d(x, 2), F.max_pool2d(x, 3, 2, 1), F.max_pool2d(x, 2, ceil_mode=True), F.max_pool2d(x, 3, 2, ceil_mode=True), F.max_pool1d(x[:, 0], 2), F.max_pool2d(x, 2, dilation=2)), signed(2, 3, 7, 9)),
@@ -105,7 +106,7 @@ CASES = {
                                             F.scaled_dot_product_attention(q, q, q, is_causal=True), F.scaled_dot_product_attention(q, k[:, :2], k[:, :2], enable_gqa=True)),
                            signed(2, 4, 3, 8), signed(2, 4, 5, 8), tg.rand(3, 5)),
     "losses": lambda: (lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y, reduction="sum"), F.smooth_l1_loss(x, y, reduction="none"), F.huber_loss(x, y, delta=0.5),
-                                      F.binary_cross_entropy_with_logits(x, y.sigmoid()), F.kl_div(x, y.softmax(1), reduction="batchmean")), signed(3, 4), signed(3, 4)),
+                                      F.binary_cross_entropy_with_logits(x, y.sigmoid()), F.binary_cross_entropy_with_logits(x, y.sigmoid(), weight=y.exp(), pos_weight=tg.tensor([1.0, 2, 3, 0.5])), F.kl_div(x, y.softmax(1), reduction="batchmean")), signed(3, 4), signed(3, 4)),
     "classes": lambda: (lambda x, t: (F.cross_entropy(x, t), F.nll_loss(F.log_softmax(x, 1), t), F.cross_entropy(x, t, reduction="none"), F.cross_entropy(x, t, ignore_index=1)), signed(5, 4), tg.tensor([0, 1, 2, 3, 1])),
     "dropout": lambda: (lambda x: (F.dropout(x, 0.5, False), tg.nn.Identity()(x) + 0), signed(4)),
     "cells": lambda: (lambda x, h, w, r, b: (*tg.lstm_cell(x, (h, h), w, r, b, b), tg.gru_cell(x, h, w[:9], r[:9], b[:9], b[:9]), tg.rnn_tanh_cell(x, h, w[:3], r[:3])), signed(2, 4), signed(2, 3), signed(12, 4), signed(12, 3), signed(12)),
