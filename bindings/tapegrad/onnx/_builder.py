@@ -11,7 +11,7 @@ from .. import Tensor, dtype, float32, int64, result_type
 from .. import bool as bool_
 from .. import empty as new_tensor
 from ._errors import Refused
-from ._sizes import UNKNOWN, Size
+from ._sizes import Size, unknown
 
 # ONNX's numbers of dtypes, and NumPy's names of those that it has.
 DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11, "uint32": 12,
@@ -77,7 +77,7 @@ def _broadcast(a, b):
     if a is None or b is None:
         return None
     a, b = [1] * (len(b) - len(a)) + list(a), [1] * (len(a) - len(b)) + list(b)
-    return [m if not isinstance(n, Size) and n == 1 or m == n else n if not isinstance(m, Size) and m == 1 else UNKNOWN for m, n in zip(a, b, strict=True)]
+    return [m if not isinstance(n, Size) and n == 1 or m == n or m is n else n if not isinstance(m, Size) and m == 1 else Size(None) for m, n in zip(a, b, strict=True)]
 
 
 class Builder:
@@ -210,7 +210,7 @@ class Builder:
     def dim(self, x: Ref, dim: int):
         """A size of a tensor: a number, a Size, or a vector of one int64 that is computed when the model runs."""
         dim = x.axis(dim)
-        return self.op("Shape", x, kind=int64, start=dim, end=dim + 1) if x.shape[dim] is UNKNOWN else x.shape[dim]
+        return self.op("Shape", x, kind=int64, start=dim, end=dim + 1) if unknown(x.shape[dim]) else x.shape[dim]
 
     def reshape(self, x: Ref, shape) -> Ref:
         """To these sizes. Leading ones that stay are copied, and one more may be unknown."""
@@ -221,7 +221,7 @@ class Builder:
         written = list(shape)
         if changing and 0 not in shape:
             for i in range(min(len(shape), len(x.shape or ()))):
-                if shape[i] is UNKNOWN or shape[i] != x.shape[i]:
+                if shape[i] is not x.shape[i] and shape[i] != x.shape[i]:
                     break
                 if isinstance(shape[i], Size):
                     written[i] = 0

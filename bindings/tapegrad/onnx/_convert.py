@@ -60,7 +60,10 @@ class Converter:
         names = [n for n in self.info if n not in self.constants]
         names = [n for n in names if n in self.inputs or any(n in c.results for c in self.calls)]
         part = self.program.part(self.inputs, names)
-        subsets = [[i >> k & 1 for k in range(len(self.recorded))] for i in range(1 << len(self.recorded))] + [[3] * len(self.recorded)]
+        symbols = range(len(self.recorded))
+        subsets = [[i >> k & 1 for k in symbols] for i in range(1 << len(symbols))] + [[3] * len(symbols)]
+        subsets += [[8 * (i == k) for k in symbols] for i in symbols]  # tells apart sizes behind strides
+        unknown: dict[tuple, Size] = {}
         seen = []
         for more in subsets:
             shapes = {n: list(self.info[n][1]) for n in self.inputs}
@@ -70,7 +73,9 @@ class Converter:
             with no_grad():
                 seen.append([list(t.shape) for t in part.run([zeros(shapes[n], dtype=self.info[n][0]) for n in self.inputs], False)])
         for i, name in enumerate(names):
-            dims = [from_samples([s[i][d] for s in seen], self.recorded) for d in range(len(seen[0][i]))]
+            samples = [tuple(s[i][d] for s in seen) for d in range(len(seen[0][i]))]
+            dims = [from_samples(list(values), self.recorded) for values in samples]
+            dims = [unknown.setdefault(values, Size(None)) if d is None else d for d, values in zip(dims, samples, strict=True)]
             self.info[name] = self.info[name][0], dims
 
     def _fold(self) -> None:

@@ -15,7 +15,7 @@ from ..utils._pytree import tree_leaves, tree_unflatten
 from ._builder import Builder, Ref, type_of
 from ._convert import Converter
 from ._errors import OnnxExporterError, Refused, UnsupportedOperatorError
-from ._sizes import UNKNOWN, Size
+from ._sizes import Size
 
 _OPSETS = range(18, 24)
 _EXTERNAL = 1024  # bytes; smaller weights stay in the model's file
@@ -245,7 +245,7 @@ def _dim_text(g: Builder, size):
     """A size as ONNX has it: a number, a name or expression, or None."""
     if not isinstance(size, Size):
         return int(size)
-    if size is UNKNOWN or size.terms is None:
+    if size.terms is None:
         return None
     text = []
     for bits, factor in sorted(size.terms.items(), reverse=True):

@@ -10,7 +10,7 @@ from .. import bool as bool_
 from .. import int64
 from ._builder import Builder, Ref, handler
 from ._errors import Refused
-from ._sizes import UNKNOWN, Size, fixed
+from ._sizes import Size, fixed, unknown
 
 
 def _batched(g: Builder, x: Ref, dims: int, make) -> Ref:
@@ -163,7 +163,7 @@ def _group_norm(g: Builder, x: Ref, groups, weight=None, bias=None, eps=1e-5):
     channels = x.shape[1]
     flat = g.Reshape(x, g.const([0, groups, -1]))
     y = g.InstanceNormalization(flat, g.const([1.0] * groups, x.dtype), g.const([0.0] * groups, x.dtype), epsilon=float(eps))
-    back = g.op("Shape", x, kind=int64) if any(n is UNKNOWN for n in x.shape) else g.ints(x.shape)
+    back = g.op("Shape", x, kind=int64) if any(unknown(n) for n in x.shape) else g.ints(x.shape)
     return _scaled(g, g.Reshape(y, back), weight, bias, [channels] + [1] * (x.ndim - 2))
 
 

@@ -8,7 +8,7 @@ from .. import arange, int64
 from .. import bool as bool_
 from ._builder import Builder, Ref, handler
 from ._errors import Refused
-from ._sizes import UNKNOWN, Size, around, at, fixed
+from ._sizes import Size, around, at, differences, fixed, unknown
 
 
 @handler("_view_shape", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "ravel", "atleast_1d", "atleast_2d", sizes=True)
@@ -122,13 +122,13 @@ def _find_slices(shape, size, stride, offset):
 def _strided_view(g: Builder, x: Ref, size, _, __, stride, offset):
     if any(not isinstance(n, Size) and n == 0 for n in [*size, *x.shape]):
         return g.Expand(g.number(0, x.dtype), g.ints(size))
-    if any(n is UNKNOWN for n in x.shape):
+    if any(unknown(n) for n in x.shape):
         raise Refused("it is a view of a tensor whose sizes are known only when the model runs")
     recorded = [s[1] for s in g.symbols]
     points = [[n + (i >> k & 1) for k, n in enumerate(recorded)] for i in range(1 << len(recorded))] if recorded else [[]]
     points.append([n + 5 + k for k, n in enumerate(recorded)])  # where no size that may change is 1 by chance
     *seen, (_, slices) = [_find_slices([at(n, p) for n in x.shape], [at(n, p) for n in size], [at(n, p) for n in stride], at(offset, p)) for p in points]
-    starts = [_fit([s[d] for s, _ in seen], recorded) for d in range(x.ndim)]
+    starts = [around(differences([s[d] for s, _ in seen]), recorded) for d in range(x.ndim)]
     contiguous: list = [1] * x.ndim
     for d in range(x.ndim - 2, -1, -1):
         contiguous[d] = contiguous[d + 1] * x.shape[d + 1]
@@ -148,13 +148,6 @@ def _strided_view(g: Builder, x: Ref, size, _, __, stride, offset):
     new = [v for v in range(len(size)) if v not in present]
     y = g.unsqueeze(y, *new) if new else y
     return y if y is not x else g.Identity(x)
-
-
-def _fit(values: list[int], recorded: list[int]):
-    terms: dict[int, int] = {0: values[0]}
-    for bits in range(1, len(values)):
-        terms[bits] = values[bits] - sum(f for part, f in terms.items() if part & bits == part)
-    return around(terms, recorded)
 
 
 def _index_front(g: Builder, x: Ref, indices):
@@ -367,7 +360,7 @@ def _full(g: Builder, *args):
     out = g.out[0]
     value = 1 if "ones" in g.function else 0 if "full" not in g.function and g.function not in ("fill", "scalar_tensor") else args[0 if g.function == "scalar_tensor" else
                                                                                                                      2 if g.function == "new_full" else 1]
-    if any(n is UNKNOWN for n in out.shape):
+    if any(unknown(n) for n in out.shape):
         like = g.op("Shape", args[0], kind=int64)
         return g.Expand(g.number(value, out.dtype), like)
     return g.expand(g.number(value, out.dtype), out.shape)

@@ -73,7 +73,9 @@ class Size:
         return total
 
 
-UNKNOWN = Size(None)
+def unknown(x) -> bool:
+    """Whether it is a size that is known only when the model runs; two of them are equal where they are one object."""
+    return isinstance(x, Size) and x.terms is None
 
 
 def fixed(*numbers) -> None:
@@ -85,13 +87,19 @@ def fixed(*numbers) -> None:
 
 
 def from_samples(values: list[int], recorded: list[int]):
-    """The sum whose value is `values[i]` where the symbols of the set i (bits) are one larger than recorded. The last value is a check, with
-    all of them three larger; UNKNOWN where it fails."""
-    made: dict[int, int] = {0: values[0]}
-    for bits in range(1, len(values) - 1):
-        made[bits] = values[bits] - sum(factor for part, factor in made.items() if part & bits == part)
-    size = around(made, recorded)
-    return size if at(size, [n + 3 for n in recorded]) == values[-1] else UNKNOWN
+    """The sum whose value is `values[i]` where the symbols of the set i (bits) are one larger than recorded; the next value is a check, with all
+    of them three larger. None where it fails."""
+    count = 1 << len(recorded)
+    size = around(differences(values[:count]), recorded)
+    return size if at(size, [n + 3 for n in recorded]) == values[count] else None
+
+
+def differences(values: list[int]) -> dict[int, int]:
+    """What each set of symbols adds, without what its own subsets add."""
+    made: dict[int, int] = {}
+    for bits, value in enumerate(values):
+        made[bits] = value - sum(factor for part, factor in made.items() if part & bits == part)
+    return made
 
 
 def around(terms: dict[int, int], recorded: list[int]):

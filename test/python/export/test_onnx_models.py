@@ -153,6 +153,18 @@ def test_images_of_other_sizes():
     runs(model, tg.randn(2, 3, 16, 16)[:, :, :, :15].contiguous(), dynamic_shapes=shapes, others=[(tg.randn(1, 3, 21, 18),), (tg.randn(3, 3, 9, 13),)])
 
 
+def test_sizes_behind_strides_are_told_apart():
+    def swapped(x):
+        y = F.max_pool2d(x, 2)
+        return y.reshape(y.shape[0], 2, y.shape[3], y.shape[2])
+
+    with pytest.raises((NotImplementedError, ValueError), match="known only when the model runs|in a way that no program can say"):
+        tg.onnx.export(swapped, (tg.randn(1, 2, 16, 16),), dynamic_shapes={"x": {2: "h", 3: "w"}})
+    x = tg.randn(1, 2, 16, 16)
+    runs(lambda x: (F.max_pool2d(x, 2).flatten(2), F.max_pool2d(x, 2).mT * 2, F.max_pool2d(x, 2).expand(3, 2, -1, -1)), x, dynamic_shapes={"x": {2: "h", 3: "w"}},
+         others=[(tg.randn(1, 2, 9, 20),)])
+
+
 def test_writes_become_values():
     def function(x, i):
         y = x.clone()
