@@ -86,7 +86,9 @@ PyRef name_list(const Program& program, const std::vector<int>& values) {
 template <class T>
 PyObject* to_object(const T& x) {
   if constexpr (std::is_same_v<T, Operand>)
-    return x.tensor().defined() ? wrap(x.tensor().item()) : Py_NewRef(Py_None);
+    return to_object(x.tensor());
+  else if constexpr (std::is_same_v<T, Tensor>)  // a number in the place of a tensor
+    return x.defined() ? wrap(x.item()) : Py_NewRef(Py_None);
   else if constexpr (std::is_same_v<T, record::ListValue>)
     return new_list(x.tensors.size(), [](size_t) { return Py_NewRef(Py_None); }).release();
   else if constexpr (std::is_same_v<T, record::IntsValue>)
@@ -106,7 +108,8 @@ PyObject* to_object(const T& x) {
     return Py_NewRef(Py_None);
 }
 
-// (function, arguments, [(argument, item, value's name)], names of results, line)
+// (function, arguments, [(argument, item, value's name)], names of results, line, [(argument, item, recorded, [(set of
+// symbols, factor)])] of the integers that depend on sizes)
 PyObject* operation_object(const Program& program, const Program::Operation& o) {
   const PyRef arguments = new_list(o.arguments.size(), [&](size_t i) {
     return std::visit([](const auto& v) { return to_object(v); }, o.arguments[i]);
@@ -115,8 +118,15 @@ PyObject* operation_object(const Program& program, const Program::Operation& o) 
     const Program::Place& p = o.tensors[i];
     return Py_BuildValue("(iis)", p.argument, p.item, program.values[static_cast<size_t>(p.value)].name.c_str());
   });
-  return Py_BuildValue("(sOONs)", o.function->id, arguments.get(), tensors.get(),
-                       name_list(program, o.results).release(), o.line.c_str());
+  const PyRef fits = new_list(o.fits.size(), [&](size_t i) {
+    const Program::Fit& fit = o.fits[i];
+    const PyRef terms = new_list(fit.terms.size(), [&](size_t k) {
+      return Py_BuildValue("(IL)", fit.terms[k].first, static_cast<long long>(fit.terms[k].second));
+    });
+    return Py_BuildValue("(iiLO)", fit.argument, fit.item, static_cast<long long>(fit.recorded), terms.get());
+  });
+  return Py_BuildValue("(sOONsO)", o.function->id, arguments.get(), tensors.get(),
+                       name_list(program, o.results).release(), o.line.c_str(), fits.get());
 }
 
 std::vector<PyRef> run(PyProgram& self, const std::vector<Tensor>& inputs, bool tape) {
@@ -184,6 +194,11 @@ PyMethodDef program_methods[] = {
         const Program::ValueInfo& v = values[i];
         return Py_BuildValue("(sNNN)", v.name.c_str(), wrap(v.dtype), wrap(IntSpan(v.sizes)), wrap(v.constant));
       });
+    }>(),
+    // Of each value, in the order of values(): values of one number share memory.
+    method<"memories", [](PyProgram& self) {
+      const auto& values = self.value.program->values;
+      return new_list(values.size(), [&](size_t i) { return rows::to_python(int64_t{values[i].memory}); });
     }>(),
     method<"symbols", [](PyProgram& self) {
       const auto& symbols = self.value.program->symbols;

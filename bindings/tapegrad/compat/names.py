@@ -121,7 +121,7 @@ MODULES.update({
 
 # Programs and models for elsewhere.
 
-_NO_ONNX = "tapegrad does not write ONNX files\nsave the state_dict, load it into the same model under PyTorch and export it there"
+_NO_ONNX = "this way of exporting to ONNX is not there\nuse onnx.export, which translates the operators that docs/onnx.md lists"
 _NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the state_dict, and keep the code"
 _NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
 _NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
@@ -146,9 +146,8 @@ MODULES.update({
     "classes": module("Classes of compiled libraries for PyTorch, of which none can be loaded.", refused("load_library", _NO_LIBRARIES, OSError),
                       values(loaded_libraries=set()), unknown=f"classes: class '{{name}}' is not there: {_NO_LIBRARIES}"),
     "onnx": module(
-        "Export to ONNX, which tapegrad does not do. Names can be imported, exporting says what to do instead.",
-        refused("dynamo_export export register_custom_op_symbolic unregister_custom_op_symbolic", _NO_ONNX), borrowed("onnx", "_export=export"),
-        functions("False", "is_in_onnx_export() is_onnxrt_backend_supported()", "Always false."),
+        None, refused("dynamo_export register_custom_op_symbolic unregister_custom_op_symbolic", _NO_ONNX), borrowed("onnx", "_export=export"),
+        functions("False", "is_onnxrt_backend_supported()", "Always false."),
         subclasses("ExportOptions", types.SimpleNamespace, "Options of dynamo_export, kept."),
         enumeration("TrainingMode", {"EVAL": 0, "PRESERVE": 1, "TRAINING": 2}, "The mode that a model would be exported in."),
         enumeration("OperatorExportTypes", {"ONNX": 0, "ONNX_ATEN": 1, "ONNX_ATEN_FALLBACK": 2, "ONNX_FALLTHROUGH": 3}, "How operators would be written."),

@@ -55,7 +55,7 @@ class Graph:
                 known[name] = add(Node("get_attr", name, name, meta=info[name]))
         for name in inputs:
             known[name] = add(Node("placeholder", name, name, meta=info[name]))
-        for number, (function, arguments, tensors, results, line) in enumerate(program.operations()):
+        for number, (function, arguments, tensors, results, line, _) in enumerate(program.operations()):
             for argument, item, value in tensors:
                 if item < 0:
                     arguments[argument] = known[value]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -109,11 +112,17 @@ def test_traced_modules_are_saved_as_programs(tmp_path):
         tg.jit.load(tmp_path / "archive.pt")
 
 
+def test_onnx_export_without_its_package():
+    program = "import sys; sys.modules['onnx'] = None\nimport tapegrad as tg\ntry:\n    tg.onnx.export(tg.nn.ReLU(), (tg.ones(2),))\nexcept ImportError as e:\n    print(e)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, env={**os.environ})
+    assert done.stdout == "onnx.export: the package onnx writes the files\npip install 'tapegrad[onnx]'\n", done.stderr
+
+
 def test_graphs_are_refused_with_a_sentence(tmp_path):
     class Tracer(tg.fx.Tracer):
         pass
 
-    for refused, text in [(lambda: tg.onnx.export(nn.ReLU(), (), "m.onnx"), "^onnx.export: tapegrad does not write ONNX files\n"),
+    for refused, text in [(lambda: tg.onnx.dynamo_export(nn.ReLU()), "^onnx.dynamo_export: this way of exporting to ONNX is not there\n"),
                           (lambda: tg.fx.symbolic_trace(nn.ReLU()), "^fx.symbolic_trace: programs are not recorded as graphs"),
                           (Tracer, "^fx.Tracer: "),
                           (lambda: tg.ao.quantization.prepare(nn.ReLU()), "^ao.quantization.prepare: quantised"),

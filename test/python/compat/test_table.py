@@ -121,7 +121,7 @@ print("tapegrad.compat.names" in sys.modules)
 """
     assert run(program) == "False\n"
     program = """
-import sys, tapegrad._dynamo.config, tapegrad.fx, tapegrad.onnx, tapegrad.xpu
+import sys, tapegrad._dynamo.config, tapegrad.fx, tapegrad.package, tapegrad.xpu
 print(sorted(m for m in sys.modules if m in ("tapegrad.nn", "tapegrad.distributed", "tapegrad.compat.finder")))
 """
     assert run(program) == "[]\n"

@@ -1,0 +1,15 @@
+"""What export raises."""
+
+from __future__ import annotations
+
+
+class OnnxExporterError(RuntimeError):
+    """An error of export to ONNX."""
+
+
+class UnsupportedOperatorError(OnnxExporterError, NotImplementedError):
+    """The program has calls that ONNX cannot say, or that are not translated: each with the reason and its line."""
+
+
+class Refused(Exception):
+    """Why one call cannot be translated; becomes a line of UnsupportedOperatorError."""
