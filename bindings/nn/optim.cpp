@@ -242,7 +242,9 @@ struct Options {
         check_status(truth);
         numbers[i] = truth;
       } else {
-        numbers[i] = to_double(value, {rule.name, option.name});
+        // What is kept as a tensor has its gradient there, so its value may be read.
+        const PyRef number = tensors[i].defined() ? own(wrap(tensors[i].detach())) : PyRef::borrow(value);
+        numbers[i] = to_double(number.get(), {rule.name, option.name});
       }
     }
   }
