@@ -32,6 +32,7 @@ def vision(module: str):
         hints = types.ModuleType(f"{NAME}._hints")
         hints.no_attribute = lambda module, name, names: AttributeError(f"{module}: {name}")
         sys.modules[hints.__name__] = hints
+        sys.modules[f"{NAME}._warn"] = importlib.import_module("tapegrad._warn")
         folder = Path(tapegrad.vision.__file__).resolve().parent
         spec = importlib.util.spec_from_file_location(f"{NAME}.vision", folder / "__init__.py", submodule_search_locations=[str(folder)])
         package = importlib.util.module_from_spec(spec)
