@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kPieceBytes =
     16 << 10;                         // of one operand: four of them fit into a first-level cache of 32 KB and more
+constexpr int64_t kWorth = 1 << 16;   // elements times calls: up to there whole calls are as fast
 constexpr int64_t kShared = 1 << 17;  // elements times calls, from which on threads help
 constexpr int64_t kLeast = 8192;      // elements: what is smaller stays in the cache anyway
 
@@ -110,7 +111,8 @@ std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
       columns = std::max(columns, here);
       widest = wider;
     }
-    if (end - i >= 2) chains.emplace_back(i, end);
+    const auto n = static_cast<int64_t>(end - i);
+    if (n >= 2 && n * calls[i].pointwise->numel > kWorth) chains.emplace_back(i, end);
     i = std::max(end, i + 1);
   }
   for (const auto& [first, last] : chains)
