@@ -82,7 +82,8 @@ def main():
     kept = promises.measure_promises(libs, options.rounds) if not options.groups or "promises" in options.groups else []
     profiled = list(profiling.measure_profiler(options.rounds)) if not options.groups or "profiler" in options.groups else []
     versions = {n: getattr(lib, "__version__", "") for n, lib in libs.items()}
-    versions |= {n: "(tapegrad without recording)" for case in done for n in case.seconds if n not in versions}
+    others = {"eager": "(tapegrad without recording)", "torch.compile": "(the same)"}
+    versions |= {n: others.get(n, "") for case in done for n in case.seconds if n not in versions}
     text = report.table(done, versions, libs["tapegrad"].get_num_threads()) + (promises.table(kept) if kept else "")
     text += profiling.table(profiled) if profiled else ""
     options.out.mkdir(parents=True, exist_ok=True)
