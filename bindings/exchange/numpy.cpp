@@ -189,9 +189,10 @@ Tensor tensor_from_array(PyObject* o, bool warn) {
   static bool warned = false;
   if (!writable && warn && (!warned || warns_always)) {
     warned = true;
-    warn_user(PyExc_UserWarning,
-              "from_numpy: the array is non-writable: writing to the tensor raises an error. Copy the array, or make it "
-              "writable, if the tensor is to be written to");
+    warn_user(
+        PyExc_UserWarning,
+        "from_numpy: the array is non-writable: writing to the tensor raises an error. Copy the array, or make it "
+        "writable, if the tensor is to be written to");
   }
   const size_t nbytes = empty ? 0 : static_cast<size_t>((last + 1) * itemsize);
   return Tensor(make_intrusive<TensorImpl>(storage_over(array, nbytes, !writable), *dtype, IntSpan(sizes),
