@@ -130,67 +130,67 @@ DimVector ints(const Json& j) {
 
 Tensor number(const Json& j) { return j.is_null() ? Tensor() : Operand(scalar(j)).tensor(); }
 
+MemoryFormat memory_format(const Json& j) {
+  const int64_t format = integer(j);
+  if (format < 0 || format > static_cast<int64_t>(MemoryFormat::ChannelsLast))
+    throw Damaged{"a memory format is not known"};
+  return static_cast<MemoryFormat>(format);
+}
+Device device(const Json& j) {
+  if (text(j) != "cpu") throw Damaged{"programs run on the CPU"};
+  return Device();
+}
+
+template <class T>
+T read(const Json& j) {
+  if constexpr (std::is_same_v<T, Tensor>)
+    return number(j);
+  else if constexpr (std::is_same_v<T, Operand>)
+    return Operand(number(j));
+  else if constexpr (std::is_same_v<T, Scalar>)
+    return scalar(j);
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return integer(j);
+  else if constexpr (std::is_same_v<T, double>)
+    return floating(j);
+  else if constexpr (std::is_same_v<T, bool>)
+    return boolean(j);
+  else if constexpr (std::is_same_v<T, std::vector<double>>)
+    return floats(j);
+  else if constexpr (std::is_same_v<T, DType>)
+    return dtype(j);
+  else if constexpr (std::is_same_v<T, Device>)
+    return device(j);
+  else if constexpr (std::is_same_v<T, MemoryFormat>)
+    return memory_format(j);
+  else if constexpr (std::is_same_v<T, GeneratorPtr>)
+    return {};
+  else
+    return j.is_null() ? T() : T(read<typename T::value_type>(j));  // an optional one
+}
+
 Value value(const Json& j, ArgumentType type) {
-  const bool none = j.is_null();
-  switch (type) {
-    case ArgumentType::Tensor:
-      return number(j);
-    case ArgumentType::Operand:
-      return Operand(number(j));
-    case ArgumentType::Tensors: {
+  return record::with_argument_type(type, [&]<class T>(std::type_identity<T>) -> Value {
+    if constexpr (std::is_same_v<T, PhiloxState>) {
+      throw Damaged{"an argument of a type that no function takes"};
+    } else if constexpr (std::is_same_v<T, TensorSpan>) {
       record::ListValue v;
       for (const Json& item : list(j)) v.tensors.push_back(number(item));
       return v;
-    }
-    case ArgumentType::Scalar:
-      return scalar(j);
-    case ArgumentType::OptionalScalar:
-      return none ? std::optional<Scalar>() : std::optional(scalar(j));
-    case ArgumentType::Int:
-      return integer(j);
-    case ArgumentType::OptionalInt:
-      return none ? std::optional<int64_t>() : std::optional(integer(j));
-    case ArgumentType::Float:
-      return floating(j);
-    case ArgumentType::OptionalFloat:
-      return none ? std::optional<double>() : std::optional(floating(j));
-    case ArgumentType::Bool:
-      return boolean(j);
-    case ArgumentType::OptionalBool:
-      return none ? std::optional<bool>() : std::optional(boolean(j));
-    case ArgumentType::OptionalInts:
-      if (none) return {};
-      [[fallthrough]];
-    case ArgumentType::Ints:
+    } else if constexpr (std::is_same_v<T, IntSpan>) {
       return record::IntsValue{ints(j), {}, {}};
-    case ArgumentType::Floats:
+    } else if constexpr (std::is_same_v<T, OptionalInts>) {
+      return j.is_null() ? Value() : Value(record::IntsValue{ints(j), {}, {}});
+    } else if constexpr (std::is_same_v<T, std::span<const double>>) {
       return record::FloatsValue{floats(j), {}};
-    case ArgumentType::OptionalFloats:
-      return none ? std::optional<std::vector<double>>() : std::optional(floats(j));
-    case ArgumentType::OptionalString:
-      if (none) return {};
-      [[fallthrough]];
-    case ArgumentType::String:
+    } else if constexpr (std::is_same_v<T, std::string_view>) {
       return record::TextValue{text(j), {}, {}};
-    case ArgumentType::DType:
-      return dtype(j);
-    case ArgumentType::OptionalDType:
-      return none ? std::optional<DType>() : std::optional(dtype(j));
-    case ArgumentType::OptionalDevice:
-      if (!none && text(j) != "cpu") throw Damaged{"programs run on the CPU"};
-      return none ? std::optional<Device>() : std::optional(Device());
-    case ArgumentType::OptionalMemoryFormat: {
-      const int64_t format = none ? 0 : integer(j);
-      if (format < 0 || format > static_cast<int64_t>(MemoryFormat::ChannelsLast))
-        throw Damaged{"a memory format is not known"};
-      return none ? std::optional<MemoryFormat>() : std::optional(static_cast<MemoryFormat>(format));
+    } else if constexpr (std::is_same_v<T, std::optional<std::string_view>>) {
+      return j.is_null() ? Value() : Value(record::TextValue{text(j), {}, {}});
+    } else {
+      return read<T>(j);
     }
-    case ArgumentType::Generator:
-      return GeneratorPtr();
-    case ArgumentType::Philox:
-      break;
-  }
-  throw Damaged{"an argument of a type that no function takes"};
+  });
 }
 
 // --- programs ---

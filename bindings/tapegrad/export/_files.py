@@ -37,6 +37,8 @@ def _spec_from_json(data) -> TreeSpec:
         return LeafSpec()
     kind, keys, children = data
     cls = _CONTAINERS.get(kind) or getattr(return_types, kind.removeprefix("return_types."))
+    if kind not in _CONTAINERS and not hasattr(cls, "n_sequence_fields"):  # nothing else of the module may be called
+        raise ValueError(f"{kind} is no container")
     return TreeSpec(cls, keys if kind in _CONTAINERS else cls, [_spec_from_json(child) for child in children])
 
 

@@ -321,6 +321,14 @@ def test_damaged_programs_raise(tmp_path):
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, NotImplementedError):
             refused += 1
     assert refused > 100
+    about = json.loads(header["__metadata__"]["tapegrad.export"])
+    for kind in ("return_types.__class__", "return_types.__getattribute__", "nobody", 3):
+        about["out"] = [kind, None, [None]]
+        header["__metadata__"] = {"tapegrad.program": json.dumps(program), "tapegrad.export": json.dumps(about)}
+        text = json.dumps(header).encode()
+        (tmp_path / "damaged").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        with pytest.raises(RuntimeError, match="the program is damaged"):
+            ex.load(tmp_path / "damaged")
     for cut in (0, 7, 50, length // 2, length + 7):
         (tmp_path / "damaged").write_bytes(content[:cut])
         with pytest.raises(RuntimeError):
