@@ -107,7 +107,7 @@ PyObject* node_call(PyObject* o, PyObject* args, PyObject*) {
            node.outputs.size(), grads.size());
   autograd::GradList result;
   {
-    GilRelease released;
+    ComputeRelease released;
     result = node.apply(std::move(grads));
   }
   std::vector<Tensor> list(result.begin(), result.end());

@@ -30,7 +30,7 @@ void run_backward(TupleObject tensors, TupleObject grads, TupleObject inputs, bo
   autograd::BackwardOptions options;
   options.retain_graph = retain_graph;
   options.create_graph = create_graph;
-  const GilRelease released;
+  const ComputeRelease released;
   autograd::run_backward(roots, weights, leaves, options);
 }
 
@@ -42,7 +42,7 @@ PyRef gradients(TupleObject outputs, TupleObject inputs, TupleObject grads, bool
   const auto weights = tensors_of(grads, {"grad", "grad_outputs", 3});
   std::vector<Tensor> result;
   {
-    GilRelease released;
+    ComputeRelease released;
     result = autograd::grad(roots, wanted, weights, retain_graph, create_graph, allow_unused);
   }
   return new_tuple(result.size(), [&](size_t i) { return wrap(std::move(result[i])); });

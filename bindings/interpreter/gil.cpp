@@ -3,18 +3,26 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include <atomic>
 #include <utility>
 
 #include "tapegrad/bindings/interpreter/held.h"
 #include "tapegrad/c10/macros.h"
+#include "tapegrad/c10/threads/fork.h"
 
 namespace tapegrad::python {
 
 namespace {
 
+// Threads that compute without the GIL: their number in the process of this generation, and how often this thread does.
+constinit std::atomic<int> computing{0};
+constinit std::atomic<uint32_t> computing_in{0};
+constinit thread_local int computes = 0;
+
 // Nothing is held that the rest of the process could wait for: Python has released its own locks, and no lock of
 // tapegrad is held during a call of Python or while waiting for the GIL.
 [[noreturn]] void wait_for_the_end() noexcept {
+  computing -= std::exchange(computes, 0);
   for (;;) pause();
 }
 
@@ -50,6 +58,32 @@ void take_gil_back(PyThreadState* state) noexcept {
   if (!state) return;
   if (interpreter_ends()) wait_for_the_end();
   PyEval_RestoreThread(state);  // noexcept: a frame that __wrap___gxx_personality_v0 sees
+}
+
+PyThreadState* give_gil_away_to_compute() noexcept {
+  PyThreadState* state = give_gil_away();
+  if (state == nullptr) return nullptr;
+  // The threads of the parent are not in a child.
+  if (const uint32_t now = fork_generation(); TG_UNLIKELY(computing_in.load() != now)) {
+    computing = 0;
+    computing_in = now;
+  }
+  ++computing;
+  ++computes;
+  return state;
+}
+
+void take_gil_back_from_computing(PyThreadState* state) noexcept {
+  if (state != nullptr && computes > 0) {
+    --computes;
+    --computing;
+  }
+  take_gil_back(state);
+}
+
+void wait_for_computing() noexcept {
+  for (int ms = 0; ms < 5000 && computing_in.load() == fork_generation() && computing.load() > computes; ++ms)
+    usleep(1000);
 }
 
 GilGuard::GilGuard() noexcept {

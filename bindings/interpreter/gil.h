@@ -43,6 +43,23 @@ class GilRelease {
   PyThreadState* state_;
 };
 
+// The same for work that computes. The end of the process waits for it, up to 5 s, before libraries take their memory
+// back: daemon threads go on while the interpreter ends.
+PyThreadState* give_gil_away_to_compute() noexcept;
+void take_gil_back_from_computing(PyThreadState* state) noexcept;
+class ComputeRelease {
+ public:
+  ComputeRelease() noexcept : state_(give_gil_away_to_compute()) {}
+  ~ComputeRelease() { take_gil_back_from_computing(state_); }
+  ComputeRelease(const ComputeRelease&) = delete;
+  ComputeRelease& operator=(const ComputeRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+// An exit handler, for std::atexit once all libraries are loaded.
+void wait_for_computing() noexcept;
+
 // Calls f() with the GIL, from any thread: for releasing the last reference to a Python object. Does nothing once the
 // interpreter is finalising: its objects are leaked then.
 bool interpreter_ends() noexcept;

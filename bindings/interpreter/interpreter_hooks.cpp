@@ -1,6 +1,7 @@
 // The interpreter's hooks in the core: other threads run during long work, Ctrl-C stops long loops, and warnings
 // of operators are Python's.
 #include <pthread.h>
+#include <cstdlib>
 
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/errors.h"
@@ -15,8 +16,8 @@ namespace {
 
 pthread_t main_thread;
 
-void* release_gil() { return give_gil_away(); }
-void acquire_gil(void* state) { take_gil_back(static_cast<PyThreadState*>(state)); }
+void* release_gil() { return give_gil_away_to_compute(); }
+void acquire_gil(void* state) { take_gil_back_from_computing(static_cast<PyThreadState*>(state)); }
 
 // Python's signal handlers run on the main thread only. What they raise stays set for translate_exception().
 bool interrupted() {
@@ -42,6 +43,7 @@ bool init_interpreter_hooks() {
   main_thread = pthread_self();
   set_blocking_hooks({release_gil, acquire_gil});
   interrupt_hook.store(interrupted);
+  std::atexit(wait_for_computing);
   set_warning_handler(give_warning);
   return true;
 }

@@ -526,7 +526,7 @@ PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::v
   const record::Recording& recording = plan.step.recording();
   std::vector<Tensor> results;
   {
-    const GilRelease released;
+    const ComputeRelease released;
     results = plan.step.replay(feeds);
   }
   std::vector<PyRef> wrapped;

@@ -135,7 +135,7 @@ std::vector<PyRef> run(PyProgram& self, const std::vector<Tensor>& inputs, bool 
   const Record record = *served.record;  // shares its state; the object may go while others have the GIL
   std::vector<Tensor> results;
   {
-    const GilRelease released;
+    const ComputeRelease released;
     results = tape ? record.program().run(inputs) : record.run(inputs);
   }
   std::vector<PyRef> wrapped;

@@ -42,7 +42,7 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
   const Tensor roots[] = {a.tensor(0)};
   const Tensor grads[] = {a.optional_tensor(1)};
   {
-    GilRelease released;
+    ComputeRelease released;
     autograd::run_backward(roots, grads, inputs, options);
   }
   Py_RETURN_NONE;

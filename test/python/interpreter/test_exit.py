@@ -15,6 +15,14 @@ WORK = {
     "parallel loops": "a = tg.rand(400_000)\nwork = lambda: (a * 2 + 1).sum()",
     "small operators": "a = tg.rand(4)\nwork = lambda: (a * 2 + 1).sum()",
     "matmul": "a = tg.rand(300, 300)\nwork = lambda: a @ a",
+    "long matmul": "a, w = tg.rand(4000, 512), tg.rand(512, 2048)\nwork = lambda: a @ w",  # OpenBLAS gives its memory back at the end
+    "long backward": "a, w = tg.rand(2000, 512), tg.rand(512, 1024, requires_grad=True)\nwork = lambda: (a @ w).sum().backward()",
+    "recorded step": "a, w = tg.rand(4000, 512), tg.rand(512, 2048)\nwork = tg.record(lambda: a @ w)",
+    "exported program": """
+        a, w = tg.rand(4000, 512), tg.rand(512, 2048)
+        program = tg.export.export(lambda x: x @ w, (a,)).module()
+        work = lambda: program(a)
+    """,
     "linear algebra": "a = tg.rand(60, 60)\nwork = lambda: (tg.linalg.svd(a), tg.linalg.qr(a), tg.linalg.eigh(a @ a.T))",
     "convolution": "a, w = tg.rand(2, 8, 40, 40), tg.rand(8, 8, 3, 3)\nwork = lambda: tg.nn.functional.conv2d(a, w)",
     "sort": "a = tg.rand(200_000)\nwork = lambda: (a.sort(), a.topk(10), a.unique())",
