@@ -1,7 +1,8 @@
 // Attention in tiles over rows of the query and rows of the key, after Dao et al., "FlashAttention", 2022: forward
 // keeps a running maximum and sum per row, backward recomputes the weights from the logarithm of that sum. Everything
-// is accumulated in the compute type; 16-bit inputs are converted tile by tile. A tile of scores is padded to whole
-// lanes with -inf, so that every row loop has a constant count.
+// is accumulated in the compute type; 16-bit inputs are converted tile by tile, unless the processor multiplies them:
+// then tiles of weights and of their slopes are rounded instead. A tile of scores is padded to whole lanes with -inf,
+// so that every row loop has a constant count.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -36,6 +38,36 @@ const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
     convert_row(dtype_of_v<C>, dtype_of_v<T>)(room.data(), p, count);
     return room.data();
   }
+}
+
+// Whether factors of products are taken as they are. For few rows reading the key and value is what takes time.
+template <class T>
+bool keeps_halves(const attention::Sizes& z) {
+  constexpr int64_t kFew = 16;
+  return is_half_type<T> && onednn::multiplies(dtype_of_v<T>) && z.group() * z.rows > kFew;
+}
+
+// A tile of weights as a factor of products.
+template <class X, class C>
+const X* factor_of(const C* values, int64_t rows, int64_t cols, std::vector<X>& room) {
+  if constexpr (std::is_same_v<X, C>) {
+    return values;
+  } else {
+    room.resize(static_cast<size_t>(rows * kKeys));
+    for (int64_t i = 0; i < rows; ++i)
+      convert_row(dtype_of_v<X>, dtype_of_v<C>)(room.data() + i * kKeys, values + i * kKeys, cols);
+    return room.data();
+  }
+}
+
+// A tile of scores, scale * q * k. Products of 16-bit factors have no factor of their own.
+template <class X, class C>
+void scores_of(int64_t rows, int64_t cols, int64_t width, C scale, MatrixRef<X> q, MatrixRef<X> k, C* to) {
+  constexpr bool kWithScale = std::is_same_v<X, C>;
+  gemm_sums<X>(rows, cols, width, kWithScale ? scale : C(1), q, k, false, to, kKeys);
+  if constexpr (!kWithScale)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j) to[i * kKeys + j] = scale == C(0) ? C(0) : to[i * kKeys + j] * scale;
 }
 
 // The matrices of a key or value, one per head, whose rows lie `row` elements apart.
@@ -157,7 +189,8 @@ C dot_rows(const C* a, const C* b, int64_t n) {
   return fold_sum(lane);
 }
 
-template <class T>
+// X: of the factors of products, T or its compute type.
+template <class X, class T>
 void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeights& kept, const T* query,
              const Heads<T>& key, const Heads<T>& value, T* output, compute_t<T>* logsumexp) {
   using C = compute_t<T>;
@@ -168,8 +201,8 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
       static_cast<double>(most) * static_cast<double>(z.keys) * static_cast<double>(z.width + z.value_width) + 1;
   const int64_t count = z.batch * z.heads / heads * tiles, grain = static_cast<int64_t>(5e5 / work) + 1;
   parallel_for(0, count, grain, [&](int64_t first, int64_t last) {
-    std::vector<C> scores(static_cast<size_t>(most * kKeys)), sums(static_cast<size_t>(most * z.value_width)), q_room,
-        k_room, v_room;
+    std::vector<C> scores(static_cast<size_t>(most * kKeys)), sums(static_cast<size_t>(most * z.value_width));
+    std::vector<X> q_room, k_room, v_room, w_room;
     C top[kRows], total[kRows];
     for (int64_t t = first; t < last; ++t) {
       const int64_t h = t / tiles * heads, row = t % tiles * kRows, of_head = std::min(kRows, z.rows - row);
@@ -177,15 +210,14 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
       std::fill(top, top + rows, kMinusInfinity<C>);
       std::fill(total, total + rows, C(0));
       std::fill(sums.begin(), sums.end(), C(0));
-      const C* q = rows_of<C>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
+      const X* q = rows_of<X>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
       int64_t end = mask.key_end(row + of_head, z.keys);
       for (int64_t j = 0; j < end; j += kKeys) {
         check_interrupt();
         int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
-        const MatrixRef<C> k = key.rows(hk, j, cols, z.width, k_room);
-        const MatrixRef<C> v = value.rows(hk, j, cols, z.value_width, v_room);
-        gemm<C>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k.data, 1, k.row}, C(0), scores.data(),
-                kKeys);
+        const MatrixRef<X> k = key.rows(hk, j, cols, z.width, k_room);
+        const MatrixRef<X> v = value.rows(hk, j, cols, z.value_width, v_room);
+        scores_of<X>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k.data, 1, k.row}, scores.data());
         for (int64_t i = 0; i < heads; ++i)
           mask.apply(scores.data() + i * of_head * kKeys, h + i, row, of_head, j, cols);
         for (int64_t i = 0; i < rows; ++i) {
@@ -202,7 +234,8 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
         }
         for (int64_t i = 0; i < heads; ++i)
           drop(scores.data() + i * of_head * kKeys, kept, h + i, row, of_head, j, cols);
-        gemm<C>(rows, z.value_width, cols, C(1), {scores.data(), kKeys, 1}, v, C(1), sums.data(), z.value_width);
+        const X* weights = factor_of<X>(scores.data(), rows, cols, w_room);
+        gemm_sums<X>(rows, z.value_width, cols, C(1), {weights, kKeys, 1}, v, true, sums.data(), z.value_width);
       }
       for (int64_t i = 0; i < rows; ++i) {
         C share = total[i] == C(0) ? C(0) : C(1) / total[i];
@@ -216,7 +249,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
 }
 
 // One head of key and value with the query's heads that share it: nothing else touches their gradients.
-template <class T>
+template <class X, class T>
 struct Backward {
   using C = compute_t<T>;
   const Sizes& z;
@@ -233,16 +266,17 @@ struct Backward {
     std::vector<C> scores(kRows * kKeys), slopes(kRows * kKeys), delta(static_cast<size_t>(all));
     std::vector<C> dq(static_cast<size_t>(all * z.width)), dk(static_cast<size_t>(kKeys * z.width)),
         dv(static_cast<size_t>(kKeys * z.value_width));
-    std::vector<C> q_room, k_room, v_room, g_room, o_room;
+    std::vector<X> q_room, k_room, v_room, g_room, w_room, d_room;
+    std::vector<C> wide_grad, wide_output;
     for (int64_t i = 0; i < all; ++i) {
       int64_t at = (h0 * z.rows + i) * z.value_width;
-      delta[static_cast<size_t>(i)] = dot_rows(rows_of<C>(grad + at, z.value_width, g_room),
-                                               rows_of<C>(output + at, z.value_width, o_room), z.value_width);
+      delta[static_cast<size_t>(i)] = dot_rows(rows_of<C>(grad + at, z.value_width, wide_grad),
+                                               rows_of<C>(output + at, z.value_width, wide_output), z.value_width);
     }
     for (int64_t j = 0; j < z.keys; j += kKeys) {
       int64_t cols = std::min(kKeys, z.keys - j);
-      const C* k = rows_of<C>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
-      const C* v = rows_of<C>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
+      const X* k = rows_of<X>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
+      const X* v = rows_of<X>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
       std::fill(dk.begin(), dk.end(), C(0));
       std::fill(dv.begin(), dv.end(), C(0));
       for (int64_t h = h0; h < h0 + group; ++h)
@@ -250,11 +284,11 @@ struct Backward {
           int64_t rows = std::min(kRows, z.rows - row), at = h * z.rows + row, local = (h - h0) * z.rows + row;
           if (mask.causal && j >= row + rows) continue;
           check_interrupt();
-          const C* q = rows_of<C>(query + at * z.width, rows * z.width, q_room);
-          const C* g = rows_of<C>(grad + at * z.value_width, rows * z.value_width, g_room);
-          gemm<C>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, C(0), scores.data(), kKeys);
-          gemm<C>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, C(0), slopes.data(),
-                  kKeys);
+          const X* q = rows_of<X>(query + at * z.width, rows * z.width, q_room);
+          const X* g = rows_of<X>(grad + at * z.value_width, rows * z.value_width, g_room);
+          scores_of<X>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, scores.data());
+          gemm_sums<X>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, false,
+                       slopes.data(), kKeys);
           mask.apply(scores.data(), h, row, rows, j, cols);
           drop(slopes.data(), kept, h, row, rows, j, cols);
           for (int64_t i = 0; i < rows; ++i) {
@@ -268,11 +302,13 @@ struct Backward {
             }
           }
           drop(scores.data(), kept, h, row, rows, j, cols);
-          gemm<C>(cols, z.value_width, rows, C(1), {scores.data(), 1, kKeys}, {g, z.value_width, 1}, C(1), dv.data(),
-                  z.value_width);
-          gemm<C>(cols, z.width, rows, C(1), {slopes.data(), 1, kKeys}, {q, z.width, 1}, C(1), dk.data(), z.width);
-          gemm<C>(rows, z.width, cols, C(1), {slopes.data(), kKeys, 1}, {k, z.width, 1}, C(1),
-                  dq.data() + local * z.width, z.width);
+          const X* w = factor_of<X>(scores.data(), rows, cols, w_room);
+          const X* d = factor_of<X>(slopes.data(), rows, cols, d_room);
+          gemm_sums<X>(cols, z.value_width, rows, C(1), {w, 1, kKeys}, {g, z.value_width, 1}, true, dv.data(),
+                       z.value_width);
+          gemm_sums<X>(cols, z.width, rows, C(1), {d, 1, kKeys}, {q, z.width, 1}, true, dk.data(), z.width);
+          gemm_sums<X>(rows, z.width, cols, C(1), {d, kKeys, 1}, {k, z.width, 1}, true, dq.data() + local * z.width,
+                       z.width);
         }
       store(dk.data(), cols * z.width, key_grad + (hk * z.keys + j) * z.width);
       store(dv.data(), cols * z.value_width, value_grad + (hk * z.keys + j) * z.value_width);
@@ -295,9 +331,9 @@ void attention_cpu(const Tensor& query_any, const Tensor& key_any, const Tensor&
   const Tensor query = contiguous_or_copy(query_any), key = in_order(key_any, z.rows),
                value = in_order(value_any, z.rows);
   dispatch_floating(query.dtype(), [&]<class T>() {
-    forward<T>(z, Mask<T>(attn_mask, is_causal, z.heads), scale, KeptWeights(kept, kept_scale, z.heads),
-               data_of<T>(query), Heads<T>(key), Heads<T>(value), target_of<T>(output),
-               target_of<compute_t<T>>(logsumexp));
+    const auto run = keeps_halves<T>(z) ? forward<T, T> : forward<compute_t<T>, T>;
+    run(z, Mask<T>(attn_mask, is_causal, z.heads), scale, KeptWeights(kept, kept_scale, z.heads), data_of<T>(query),
+        Heads<T>(key), Heads<T>(value), target_of<T>(output), target_of<compute_t<T>>(logsumexp));
   });
 }
 
@@ -318,22 +354,25 @@ void attention_grad_cpu(const Tensor& grad_any, const Tensor& query_any, const T
     auto out = [](const Tensor& t) { return static_cast<T*>(t.data_ptr()); };
     const Mask<T> mask(attn_mask, is_causal, z.heads);
     const KeptWeights kept_weights(kept, kept_scale, z.heads);
-    Backward<T> backward{z,
-                         mask,
-                         kept_weights,
-                         static_cast<C>(scale),
-                         in(grad_output),
-                         in(query),
-                         in(key),
-                         in(value),
-                         in(output),
-                         static_cast<const C*>(logsumexp.data_ptr()),
-                         out(query_grad),
-                         out(key_grad),
-                         out(value_grad)};
-    parallel_for(0, z.batch * z.shared, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
-      for (int64_t hk = first; hk < last; ++hk) backward.head(hk);
-    });
+    auto run = [&]<class X>(X) {
+      Backward<X, T> backward{z,
+                              mask,
+                              kept_weights,
+                              static_cast<C>(scale),
+                              in(grad_output),
+                              in(query),
+                              in(key),
+                              in(value),
+                              in(output),
+                              static_cast<const C*>(logsumexp.data_ptr()),
+                              out(query_grad),
+                              out(key_grad),
+                              out(value_grad)};
+      parallel_for(0, z.batch * z.shared, static_cast<int64_t>(5e5 / work) + 1, [&](int64_t first, int64_t last) {
+        for (int64_t hk = first; hk < last; ++hk) backward.head(hk);
+      });
+    };
+    keeps_halves<T>(z) ? run(T()) : run(C());
   });
 }
 

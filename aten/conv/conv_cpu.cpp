@@ -1,10 +1,14 @@
-// Convolution kernels: float32 by oneDNN or, where each channel is a group, on the planes as they are; 16-bit types by
-// way of float32; everything else (and shapes that oneDNN lacks) as products with the matrix of patches.
+// Convolution kernels: those of single places as products; float32 by oneDNN or, where each channel is a group, on the
+// planes as they are; 16-bit types by oneDNN where the processor has instructions for them, else by way of float32;
+// everything else (and shapes that oneDNN lacks) as products with the matrix of patches.
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/depthwise.h"
 #include "tapegrad/aten/conv/onednn.h"
+#include "tapegrad/aten/conv/parts.h"
+#include "tapegrad/aten/conv/pointwise.h"
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -26,13 +30,6 @@ void narrow_into(const Tensor& from, const Tensor& to) {
   });
 }
 
-// Patches of one group: none are needed for a 1x1 kernel, the image is its own matrix.
-bool is_pointwise(const Geometry& g) {
-  for (int d = 0; d < 3; ++d)
-    if (g.kernel[d] != 1 || g.stride[d] != 1 || g.pad[d] != 0 || g.in[d] != g.out[d]) return false;
-  return true;
-}
-
 // The matrices of each image and group of channels: the patches of its input, rows x cols, and its output, ocg x cols.
 template <class T>
 struct Groups {
@@ -46,7 +43,7 @@ struct Groups {
         ocg(g.oc / g.groups),
         rows(icg * g.kernel_spatial()),
         cols(g.out_spatial()),
-        pointwise(is_pointwise(g)) {}
+        pointwise(g.is_pointwise()) {}
   // f(image, group, its input, its output, memory for patches) for the images [first, last).
   template <class X, class Y, class F>
   void each(X* x, Y* y, int64_t first, int64_t last, F&& f) const {
@@ -96,14 +93,10 @@ void grad_input(const Geometry& g, const T* y, const T* w, T* x) {
 template <class T>
 void grad_weight(const Geometry& g, const T* y, const T* x, T* w) {
   const Groups<T> z(g);
-  // A fixed number of partial sums, added in order.
+  // A fixed number of partial sums.
   const int64_t size = g.weight_numel(), per = (g.n + 7) / 8, count = (g.n + per - 1) / per;
-  Tensor partial_holder;
-  T* partial = w;
-  if (count > 1) {
-    partial_holder = empty_tensor({count * size}, dtype_of_v<T>);
-    partial = target_of<T>(partial_holder);
-  }
+  const Tensor holder = count > 1 ? empty_tensor({count * size}, dtype_of_v<T>) : Tensor();
+  T* partial = count > 1 ? target_of<T>(holder) : w;
   parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     z.each(x, y, first * per, std::min(g.n, last * per),
            [&](int64_t i, int64_t group, const T* image, const T* out, T* room) {
@@ -111,20 +104,13 @@ void grad_weight(const Geometry& g, const T* y, const T* x, T* w) {
                      i % per == 0 ? T(0) : T(1), partial + i / per * size + group * z.ocg * z.rows, z.rows);
            });
   });
-  if (count > 1)
-    parallel_for(0, size, 32768, [&](int64_t first, int64_t last) {
-      for (int64_t j = first; j < last; ++j) {
-        T s = partial[j];
-        for (int64_t p = 1; p < count; ++p) s = static_cast<T>(s + partial[p * size + j]);
-        w[j] = s;
-      }
-    });
+  if (count > 1) conv::add_parts(partial, count, size, w);
 }
 
-// Whichever of two ways is meant for the sizes, asked in turn; false if none is.
-template <class F>
-auto one_of(F first, F second) {
-  return [=](auto... args) { return first(args...) || second(args...); };
+// Whether tensors are given to oneDNN as they are. For 16-bit ones of which each channel is a group the way by float32
+// is faster.
+bool for_onednn(const Geometry& g, DType type) {
+  return type == DType::float32 || ((g.groups == 1 || g.groups < g.ic) && onednn::multiplies(type));
 }
 
 void fill_zero(const Tensor& t) {
@@ -137,16 +123,22 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
               IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0) return;
   const Tensor input = contiguous_or_copy(any_input), weight = contiguous_or_copy(any_weight);
-  if (is_half(out.dtype())) {
+  const DType type = out.dtype();
+  Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
+  if (pointwise::forward(g, input, weight, bias, out)) return;
+  if (type == DType::float32 && g.ic > 0 &&
+      depthwise::forward(g, target_of<float>(input), target_of<float>(weight), target_of<float>(bias),
+                         target_of<float>(out)))
+    return;
+  if (for_onednn(g, type) && g.ic > 0 &&
+      onednn::conv_forward(g, type, input.data_ptr(), weight.data_ptr(), bias.defined() ? bias.data_ptr() : nullptr,
+                           out.data_ptr()))
+    return;
+  if (is_half(type)) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_cpu(widened(input), widened(weight), widened(bias), stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);
   }
-  Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
-  if (out.dtype() == DType::float32 && g.ic > 0 &&
-      one_of(depthwise::forward, onednn::conv_forward)(g, target_of<float>(input), target_of<float>(weight),
-                                                       target_of<float>(bias), target_of<float>(out)))
-    return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T>)
       forward<T>(g, target_of<T>(input), target_of<T>(weight), target_of<T>(bias), target_of<T>(out));
@@ -157,16 +149,20 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
                          IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0 || any_output.numel() == 0) return fill_zero(out);
   const Tensor output = contiguous_or_copy(any_output), weight = contiguous_or_copy(any_weight);
-  if (is_half(out.dtype())) {
+  const DType type = out.dtype();
+  Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
+  if (pointwise::grad_input(g, output, weight, out)) return;
+  if (type == DType::float32 && g.regular() &&
+      depthwise::grad_input(g, target_of<float>(output), target_of<float>(weight), target_of<float>(out)))
+    return;
+  if (for_onednn(g, type) && g.regular() &&
+      onednn::conv_grad_input(g, type, output.data_ptr(), weight.data_ptr(), out.data_ptr()))
+    return;
+  if (is_half(type)) {
     Tensor wide = empty_tensor(out.sizes(), DType::float32);
     conv_grad_input_cpu(widened(output), widened(weight), input_size, stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);
   }
-  Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
-  if (out.dtype() == DType::float32 && g.regular() &&
-      one_of(depthwise::grad_input, onednn::conv_grad_input)(g, target_of<float>(output), target_of<float>(weight),
-                                                             target_of<float>(out)))
-    return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T>) grad_input<T>(g, target_of<T>(output), target_of<T>(weight), target_of<T>(out));
   });
@@ -176,16 +172,20 @@ void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, Int
                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0 || any_output.numel() == 0 || any_input.numel() == 0) return fill_zero(out);
   const Tensor output = contiguous_or_copy(any_output), input = contiguous_or_copy(any_input);
-  if (is_half(out.dtype())) {
-    Tensor wide = empty_tensor(out.sizes(), DType::float32);
+  const DType type = out.dtype();
+  Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
+  const Tensor wide = is_half(type) ? empty_tensor(out.sizes(), DType::float32) : out;
+  if (pointwise::grad_weight(g, output, input, wide)) return is_half(type) ? narrow_into(wide, out) : void();
+  if (type == DType::float32 && g.regular() &&
+      depthwise::grad_weight(g, target_of<float>(output), target_of<float>(input), target_of<float>(out)))
+    return;
+  if (for_onednn(g, type) && g.regular() &&
+      onednn::conv_grad_weight(g, type, output.data_ptr(), input.data_ptr(), target_of<float>(wide)))
+    return type == DType::float32 ? void() : narrow_into(wide, out);
+  if (is_half(type)) {
     conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);
   }
-  Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
-  if (out.dtype() == DType::float32 && g.regular() &&
-      one_of(depthwise::grad_weight, onednn::conv_grad_weight)(g, target_of<float>(output), target_of<float>(input),
-                                                               target_of<float>(out)))
-    return;
   dispatch_numeric(out.dtype(), [&]<class T>() {
     if constexpr (!is_half_type<T>) grad_weight<T>(g, target_of<T>(output), target_of<T>(input), target_of<T>(out));
   });

@@ -30,6 +30,12 @@ struct Geometry {
       if ((in[d] + 2 * pad[d] - dilation[d] * (kernel[d] - 1) - 1) / stride[d] + 1 != out[d]) return false;
     return true;
   }
+  // Whether each output sees one place of the input, its own.
+  bool is_pointwise() const {
+    for (int d = 0; d < 3; ++d)
+      if (kernel[d] != 1 || stride[d] != 1 || pad[d] != 0 || in[d] != out[d]) return false;
+    return true;
+  }
 };
 
 // From the sizes (N, C, spatial...) of a convolution's input and output and of its weight.

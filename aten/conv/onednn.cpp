@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 #include <vector>
 
 #include "tapegrad/aten/conv/onednn_plan.h"
+#include "tapegrad/aten/conv/parts.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/c10/dispatch/work_counters.h"
@@ -16,7 +16,7 @@ namespace {
 
 using conv::Geometry;
 
-PlanKey key_of(const Geometry& g, Pass pass, bool bias) {
+PlanKey key_of(const Geometry& g, DType type, Pass pass, bool bias) {
   PlanKey k;
   std::memset(static_cast<void*>(&k), 0, sizeof k);
   k.n = g.n;
@@ -33,38 +33,28 @@ PlanKey key_of(const Geometry& g, Pass pass, bool bias) {
   }
   k.spatial = g.spatial;
   k.pass = pass;
+  k.type = type;
   k.bias = bias;
   return k;
 }
 
-using Buffer = Tensor;
-float* take(Buffer& holder, size_t bytes) {
-  holder = empty_tensor({static_cast<int64_t>((bytes + 3) / 4)}, DType::float32);
-  return static_cast<float*>(holder.data_ptr());
-}
-
-dnnl::memory wrap(const dnnl::memory::desc& d, const float* p) {
-  return dnnl::memory(d, engine(), const_cast<float*>(p));
+const char* at(const void* p, int64_t elements, DType type) {
+  return static_cast<const char*>(p) + elements * static_cast<int64_t>(element_size(type));
 }
 
 // What is read, as the primitive wants it.
-dnnl::memory load(const PlanArg& a, const float* user, Buffer& holder) {
+dnnl::memory load(const PlanArg& a, const void* user, Tensor& holder) {
   if (!a.needs_reorder) return wrap(a.inner, user);
   dnnl::memory from = wrap(a.user, user), to = wrap(a.inner, take(holder, a.inner_bytes));
   a.reorder.execute(stream(), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
   return to;
 }
 
-void check_done(const dnnl::error& e) {
-  if (e.status == dnnl_out_of_memory) TG_THROW(OutOfMemory, "conv: oneDNN ran out of memory");
-  TG_THROW(Runtime, "conv: oneDNN failed: {}", e.what());
-}
-
 // One piece. `weight_ready`: the second operand was reordered before.
-void run_piece(const Plan& plan, const float* source, const float* weight, const dnnl::memory* weight_ready,
-               const float* bias, float* destination) {
+void run_piece(const Plan& plan, const void* source, const void* weight, const dnnl::memory* weight_ready,
+               const void* bias, void* destination) {
   OneThread one;
-  Buffer hs, hw, hd, hp;
+  Tensor hs, hw, hd, hp;
   try {
     dnnl::memory x = load(plan.source, source, hs);
     dnnl::memory w = weight_ready ? *weight_ready : load(plan.weight, weight, hw);
@@ -89,7 +79,7 @@ void run_piece(const Plan& plan, const float* source, const float* weight, const
     plan.primitive.execute(stream(), args);
     if (d.needs_reorder) d.reorder.execute(stream(), {{DNNL_ARG_FROM, y}, {DNNL_ARG_TO, wrap(d.user, destination)}});
   } catch (const dnnl::error& e) {
-    check_done(e);
+    raise("conv", e);
   }
 }
 
@@ -127,8 +117,8 @@ class Plans {
  public:
   bool complete = true;
 
-  Plans(const Geometry& g, const Pieces& p, Pass pass, bool bias) : pieces_(p), plan_(p.bands.size() * 4) {
-    PlanKey key = key_of(g, pass, bias);
+  Plans(const Geometry& g, const Pieces& p, DType type, Pass pass, bool bias) : pieces_(p), plan_(p.bands.size() * 4) {
+    PlanKey key = key_of(g, type, pass, bias);
     int64_t& width = pass == Pass::GradInput ? key.ic : key.oc;
     const int64_t channels = width, d = p.dimension;
     for (size_t at = 0; complete && at < plan_.size(); ++at) {
@@ -156,7 +146,7 @@ class Plans {
 // The weights of every range of channels, reordered once for all images and bands.
 class Weights {
  public:
-  Weights(const Geometry& g, const Pieces& p, const Plans& plans, Pass pass, const float* weight) {
+  Weights(const Geometry& g, const Pieces& p, const Plans& plans, DType type, Pass pass, const void* weight) {
     OneThread one;
     try {
       const int64_t per_image = p.band_count() * p.channel_count;
@@ -166,12 +156,12 @@ class Weights {
         const PlanArg& a = plans.of(t).weight;
         if (find(t, a)) continue;
         if (!ready_.empty()) check_interrupt();
-        Buffer holder;
-        dnnl::memory memory = load(a, weight + Offsets(g, p, pass, t).weight, holder);
+        Tensor holder;
+        dnnl::memory memory = load(a, at(weight, Offsets(g, p, pass, t).weight, type), holder);
         ready_.push_back({t.channel, &a, memory, holder});
       }
     } catch (const dnnl::error& e) {
-      check_done(e);
+      raise("conv", e);
     }
   }
   const dnnl::memory* of(const Piece& t, const Plan& plan) const { return find(t, plan.weight); }
@@ -181,7 +171,7 @@ class Weights {
     int64_t channel;
     const PlanArg* wanted;
     dnnl::memory memory;
-    Buffer holder;
+    Tensor holder;
   };
   const dnnl::memory* find(const Piece& t, const PlanArg& a) const {
     for (const Ready& r : ready_)
@@ -192,21 +182,22 @@ class Weights {
 };
 
 // A forward pass and a gradient of the input: pieces that are written once.
-bool run_pieces(const Geometry& g, Pass pass, const float* source, const float* weight, const float* bias,
-                float* destination) {
+bool run_pieces(const Geometry& g, DType type, Pass pass, const void* source, const void* weight, const void* bias,
+                void* destination) {
   const Pieces p = cut(g, pass);
-  const Plans plans(g, p, pass, bias != nullptr);
+  const Plans plans(g, p, type, pass, bias != nullptr);
   if (!plans.complete) return false;
-  const Weights weights(g, p, plans, pass, weight);
+  const Weights weights(g, p, plans, type, pass, weight);
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t at = first; at < last; ++at) {
-      if (at > first) check_interrupt();
-      const Piece t(p, at);
+    for (int64_t i = first; i < last; ++i) {
+      if (i > first) check_interrupt();
+      const Piece t(p, i);
       const Offsets o(g, p, pass, t);
       const Plan& plan = plans.of(t);
       const bool forward = pass == Pass::Forward;
-      run_piece(plan, source + (forward ? o.input : o.output), nullptr, weights.of(t, plan),
-                bias ? bias + o.channel : nullptr, destination + (forward ? o.output : o.input));
+      run_piece(plan, at(source, forward ? o.input : o.output, type), nullptr, weights.of(t, plan),
+                bias ? at(bias, o.channel, type) : nullptr,
+                const_cast<char*>(at(destination, forward ? o.output : o.input, type)));
     }
   });
   return true;
@@ -214,27 +205,31 @@ bool run_pieces(const Geometry& g, Pass pass, const float* source, const float* 
 
 }  // namespace
 
-bool conv_forward(const Geometry& g, const float* input, const float* weight, const float* bias, float* output) {
-  return run_pieces(g, Pass::Forward, input, weight, bias, output);
+bool conv_forward(const Geometry& g, DType type, const void* input, const void* weight, const void* bias,
+                  void* output) {
+  return run_pieces(g, type, Pass::Forward, input, weight, bias, output);
 }
 
-bool conv_grad_input(const Geometry& g, const float* output, const float* weight, float* input) {
-  return run_pieces(g, Pass::GradInput, output, weight, nullptr, input);
+bool conv_grad_input(const Geometry& g, DType type, const void* output, const void* weight, void* input) {
+  return run_pieces(g, type, Pass::GradInput, output, weight, nullptr, input);
 }
 
-bool conv_grad_weight(const Geometry& g, const float* output, const float* input, float* weight) {
+bool conv_grad_weight(const Geometry& g, DType type, const void* output, const void* input, float* weight) {
   const Pass pass = Pass::GradWeight;
   const Pieces p = cut(g, pass);
-  const Plans plans(g, p, pass, false);
+  const Plans plans(g, p, type, pass, false);
   if (!plans.complete) return false;
   const int64_t size = g.weight_numel(), sums = partial_sums(g, p), parts = p.image_count * p.band_count();
-  Buffer holder;
-  float* partial = sums > 1 ? take(holder, static_cast<size_t>(sums * size) * sizeof(float)) : weight;
+  Tensor holder;
+  auto floats = [](Tensor& t, int64_t n) {
+    return static_cast<float*>(take(t, static_cast<size_t>(n) * sizeof(float)));
+  };
+  float* partial = sums > 1 ? floats(holder, sums * size) : weight;
   parallel_for(0, sums * p.channel_count, 1, [&](int64_t first, int64_t last) {
-    for (int64_t at = first; at < last; ++at) {
-      const int64_t sum = at / p.channel_count, channel = at % p.channel_count;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t sum = i / p.channel_count, channel = i % p.channel_count;
       const int64_t begin = parts * sum / sums, end = parts * (sum + 1) / sums;
-      Buffer next_holder;
+      Tensor next_holder;
       float* next = nullptr;
       for (int64_t part = begin; part < end; ++part) {
         const Piece t(p, part * p.channel_count + channel);
@@ -243,24 +238,17 @@ bool conv_grad_weight(const Geometry& g, const float* output, const float* input
         const int64_t count = plan.key.oc * (g.ic / g.groups) * g.kernel_spatial();
         float* so_far = partial + sum * size + o.weight;
         if (part == begin) {
-          run_piece(plan, input + o.input, output + o.output, nullptr, nullptr, so_far);
+          run_piece(plan, at(input, o.input, type), at(output, o.output, type), nullptr, nullptr, so_far);
           continue;
         }
         check_interrupt();
-        if (!next) next = take(next_holder, static_cast<size_t>(count) * sizeof(float));
-        run_piece(plan, input + o.input, output + o.output, nullptr, nullptr, next);
+        if (!next) next = floats(next_holder, count);
+        run_piece(plan, at(input, o.input, type), at(output, o.output, type), nullptr, nullptr, next);
         for (int64_t j = 0; j < count; ++j) so_far[j] += next[j];
       }
     }
   });
-  if (sums > 1)
-    parallel_for(0, size, 32768, [&](int64_t first, int64_t last) {
-      for (int64_t j = first; j < last; ++j) {
-        float s = partial[j];
-        for (int64_t i = 1; i < sums; ++i) s += partial[i * size + j];
-        weight[j] = s;
-      }
-    });
+  if (sums > 1) conv::add_parts(partial, sums, size, weight);
   return true;
 }
 

@@ -1,6 +1,7 @@
-// float32 convolutions by oneDNN. Each call is cut into pieces of images, bands and channels whose borders depend on
-// sizes only (pieces.h). A piece is one single-threaded oneDNN primitive that runs on a thread of tapegrad's pool, with
-// its activations reordered to the blocked layout while they are in cache. Therefore results have the same bits for any
+// Convolutions by oneDNN, of float32 and, where multiplies() in aten/onednn/product.h says so, of 16-bit types with
+// sums in float. Each call is cut into pieces of images, bands and channels whose borders depend on sizes only
+// (pieces.h). A piece is one single-threaded oneDNN primitive that runs on a thread of tapegrad's pool, with its
+// activations reordered to the blocked layout while they are in cache. Therefore results have the same bits for any
 // number of threads, libgomp never starts a thread (none has to survive a fork, none spins), and no barrier waits for a
 // descheduled thread. Primitives are cached by shape, in a bounded cache. Thread rules: any thread, several at once.
 #pragma once
@@ -9,10 +10,11 @@
 
 namespace tapegrad::onednn {
 
-// Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are
-// contiguous; bias may be null.
-bool conv_forward(const conv::Geometry& g, const float* input, const float* weight, const float* bias, float* output);
-bool conv_grad_input(const conv::Geometry& g, const float* output, const float* weight, float* input);
-bool conv_grad_weight(const conv::Geometry& g, const float* output, const float* input, float* weight);
+// Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are contiguous
+// and of one type, but for the gradient of the weight, which is written in float32; bias may be null.
+bool conv_forward(const conv::Geometry& g, DType type, const void* input, const void* weight, const void* bias,
+                  void* output);
+bool conv_grad_input(const conv::Geometry& g, DType type, const void* output, const void* weight, void* input);
+bool conv_grad_weight(const conv::Geometry& g, DType type, const void* output, const void* input, float* weight);
 
 }  // namespace tapegrad::onednn

@@ -1,21 +1,10 @@
 #include "tapegrad/aten/conv/onednn_plan.h"
 
-#include <cstring>
-#include <list>
-#include <mutex>
-#include <unordered_map>
-
-#include "tapegrad/c10/memory/available_memory.h"
-
-// Of the OpenMP runtime that oneDNN uses.
-extern "C" int omp_get_max_threads();
-extern "C" void omp_set_num_threads(int n);
-
 namespace tapegrad::onednn {
 namespace {
 
 using dims = dnnl::memory::dims;
-constexpr auto kFloat = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
 
 // The last `spatial` of three numbers.
 dims tail(const int64_t* v, int spatial) { return dims(v + 3 - spatial, v + 3); }
@@ -24,7 +13,7 @@ int64_t product(const int64_t* v) { return v[0] * v[1] * v[2]; }
 
 // N, C, spatial...: a part of a tensor of `channels_all` channels of the sizes `all`.
 dnnl::memory::desc activation(int64_t n, int64_t c, int64_t channels_all, const int64_t* size, const int64_t* all,
-                              int spatial) {
+                              int spatial, Type type) {
   dims sizes{n, c}, strides{channels_all * product(all), product(all)};
   for (int d = 3 - spatial; d < 3; ++d) {
     sizes.push_back(size[d]);
@@ -32,15 +21,15 @@ dnnl::memory::desc activation(int64_t n, int64_t c, int64_t channels_all, const 
     for (int e = d + 1; e < 3; ++e) s *= all[e];
     strides.push_back(s);
   }
-  return {sizes, kFloat, strides};
+  return {sizes, type, strides};
 }
 
 dnnl::memory::desc any_like(const dnnl::memory::desc& d) {
-  return {d.get_dims(), kFloat, dnnl::memory::format_tag::any};
+  return {d.get_dims(), d.get_data_type(), dnnl::memory::format_tag::any};
 }
 
 // (groups,) O, I, spatial...: rows of `ic_all / groups` input channels.
-dnnl::memory::desc weights(const PlanKey& k) {
+dnnl::memory::desc weights(const PlanKey& k, Type type) {
   dims sizes, strides;
   int64_t per_in = product(k.kernel), per_out = per_in * (k.ic_all / k.groups);
   if (k.groups > 1) {
@@ -57,7 +46,7 @@ dnnl::memory::desc weights(const PlanKey& k) {
     for (int e = d + 1; e < 3; ++e) s *= k.kernel[e];
     strides.push_back(s);
   }
-  return {sizes, kFloat, strides};
+  return {sizes, type, strides};
 }
 
 // How a tensor lies for the caller, and how the primitive wants it.
@@ -85,24 +74,21 @@ void settle_all(Plan& plan, const dnnl::memory::desc& scratchpad, const Layouts&
   plan.scratchpad = scratchpad;
 }
 
-// More than any plan takes. With less oneDNN would look for another implementation, one that finds what it wants.
-constexpr size_t kPlanMemory = size_t{8} << 20;
-
 std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
-  require_memory(kPlanMemory);
-  OneThread one;
   auto plan = std::make_shared<Plan>();
   plan->key = k;
-  auto x = activation(k.n, k.ic, k.ic_all, k.in, k.in_all, k.spatial);
-  auto y = activation(k.n, k.oc, k.oc_all, k.out, k.out_all, k.spatial);
-  auto w = weights(k);
-  dims strides = tail(k.stride, k.spatial), dilation = tail(k.dilation, k.spatial);
-  dims left = tail(k.pad_left, k.spatial), right = tail(k.pad_right, k.spatial);
+  const Type type = data_type(k.type);
+  const int spatial = static_cast<int>(k.spatial);
+  auto x = activation(k.n, k.ic, k.ic_all, k.in, k.in_all, spatial, type);
+  auto y = activation(k.n, k.oc, k.oc_all, k.out, k.out_all, spatial, type);
+  auto w = weights(k, type);
+  dims strides = tail(k.stride, spatial), dilation = tail(k.dilation, spatial);
+  dims left = tail(k.pad_left, spatial), right = tail(k.pad_right, spatial);
   for (auto& d : dilation) --d;  // oneDNN counts the gaps
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const auto kind = dnnl::algorithm::convolution_direct;
-  if (k.bias) plan->bias = dnnl::memory::desc({k.oc}, kFloat, dnnl::memory::format_tag::x);
+  if (k.bias) plan->bias = dnnl::memory::desc({k.oc}, type, dnnl::memory::format_tag::x);
   auto forward = [&](dnnl::prop_kind prop) {
     if (k.bias)
       return dnnl::convolution_forward::primitive_desc(engine(), prop, kind, any_like(x), any_like(w), plan->bias,
@@ -121,101 +107,24 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
     plan->primitive = dnnl::convolution_backward_data(pd);
     settle_all(*plan, pd.scratchpad_desc(), {y, pd.diff_dst_desc()}, {w, pd.weights_desc()}, {x, pd.diff_src_desc()});
   } else {
-    dnnl::convolution_backward_weights::primitive_desc pd(engine(), kind, any_like(x), any_like(w), any_like(y),
+    const auto sums = weights(k, Type::f32);
+    dnnl::convolution_backward_weights::primitive_desc pd(engine(), kind, any_like(x), any_like(sums), any_like(y),
                                                           strides, dilation, left, right,
                                                           forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_weights(pd);
     // The second operand is what is read beside the input: the gradient of the output.
-    settle_all(*plan, pd.scratchpad_desc(), {x, pd.src_desc()}, {y, pd.diff_dst_desc()}, {w, pd.diff_weights_desc()});
+    settle_all(*plan, pd.scratchpad_desc(), {x, pd.src_desc()}, {y, pd.diff_dst_desc()},
+               {sums, pd.diff_weights_desc()});
   }
   return plan;
 }
 
-struct KeyHash {
-  size_t operator()(const PlanKey& k) const noexcept {
-    const auto* p = reinterpret_cast<const int64_t*>(&k);
-    uint64_t h = 0x9e3779b97f4a7c15u;
-    for (size_t i = 0; i < offsetof(PlanKey, spatial) / sizeof(int64_t); ++i)
-      h = (h ^ static_cast<uint64_t>(p[i])) * 0xff51afd7ed558ccdu + (h >> 29);
-    h ^= static_cast<uint64_t>(k.pass) * 2 + k.bias + static_cast<uint64_t>(k.spatial) * 16;
-    return static_cast<size_t>(h * 0xff51afd7ed558ccdu >> 7);
-  }
-};
-
-// Least recently used goes first. A plan holds generated code of 20 to 100 kB, so 512 of them stay below 64
-// MiB.
-class PlanCache {
- public:
-  std::shared_ptr<const Plan> get(const PlanKey& key) {
-    {
-      std::lock_guard lock(mutex_);
-      auto it = index_.find(key);
-      if (it != index_.end()) {
-        order_.splice(order_.begin(), order_, it->second);
-        return it->second->second;
-      }
-    }
-    std::shared_ptr<const Plan> plan;
-    try {
-      plan = make_plan(key);
-    } catch (const dnnl::error& e) {
-      if (e.status == dnnl_out_of_memory)
-        TG_THROW(OutOfMemory, "conv: oneDNN ran out of memory while preparing a convolution");
-      if (e.status == dnnl_runtime_error) return nullptr;  // it may find what it misses the next time
-      // Null is remembered: no implementation.
-    }
-    std::lock_guard lock(mutex_);
-    auto it = index_.find(key);
-    if (it != index_.end()) return it->second->second;
-    order_.emplace_front(key, plan);
-    index_[key] = order_.begin();
-    if (order_.size() > kCapacity) {
-      index_.erase(order_.back().first);
-      order_.pop_back();
-    }
-    return plan;
-  }
-
- private:
-  static constexpr size_t kCapacity = 512;
-  using Entry = std::pair<PlanKey, std::shared_ptr<const Plan>>;
-  std::mutex mutex_;
-  std::list<Entry> order_;
-  std::unordered_map<PlanKey, std::list<Entry>::iterator, KeyHash> index_;
-};
-
 }  // namespace
 
 std::shared_ptr<const Plan> plan_for(const PlanKey& key) {
-  static auto* cache = new PlanCache;  // never destroyed: threads may still run at exit
-  return cache->get(key);
-}
-
-// The memory that a call of oneDNN and of its OpenMP runtime allocates in small pieces; if that fails, they end the
-// process or use a null pointer.
-constexpr size_t kCallMemory = 64 << 10;
-
-dnnl::engine& engine() {
-  static auto* e = [] {
-    dnnl::set_primitive_cache_capacity(0);  // ours is enough
-    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
-  return *e;
-}
-
-dnnl::stream& stream() {
-  static thread_local dnnl::stream s(engine());
-  return s;
-}
-
-OneThread::OneThread() {
-  require_memory(kCallMemory);
-  saved_ = omp_get_max_threads();
-  if (saved_ != 1) omp_set_num_threads(1);
-}
-
-OneThread::~OneThread() {
-  if (saved_ != 1) omp_set_num_threads(saved_);
+  using Cache = PlanCache<PlanKey, Plan, KeyHash<PlanKey>>;
+  static auto* cache = new Cache;  // never destroyed: threads may still run at exit
+  return cache->get(key, "conv", make_plan);
 }
 
 }  // namespace tapegrad::onednn

@@ -1,11 +1,8 @@
 // One oneDNN convolution primitive of a fixed shape with the reorders around it, and the cache of such plans.
 #pragma once
 
-#include <dnnl.hpp>
-
-#include <memory>
-
 #include "tapegrad/aten/conv/pieces.h"
+#include "tapegrad/aten/onednn/library.h"
 
 namespace tapegrad::onednn {
 
@@ -15,9 +12,10 @@ namespace tapegrad::onednn {
 struct PlanKey {
   int64_t n, ic, oc, groups, ic_all, oc_all;
   int64_t in[3], out[3], in_all[3], out_all[3], kernel[3], stride[3], pad_left[3], pad_right[3], dilation[3];
-  int32_t spatial;
+  int64_t spatial, bias;
   Pass pass;
-  bool bias;
+  DType type;  // of the activations and the weight; a gradient of the weight is written in float32
+  uint8_t unused[6];
   bool operator==(const PlanKey&) const = default;
 };
 
@@ -38,22 +36,5 @@ struct Plan {
 
 // The plan for a key, cached or newly built; null if oneDNN has no implementation. Plans are immutable.
 std::shared_ptr<const Plan> plan_for(const PlanKey& key);
-
-dnnl::engine& engine();
-// This thread's stream.
-dnnl::stream& stream();
-
-// Sets OpenMP's number of threads to one for this scope: oneDNN queries it when a primitive is created and when it
-// runs.
-class OneThread {
- public:
-  OneThread();
-  ~OneThread();
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int saved_;
-};
 
 }  // namespace tapegrad::onednn

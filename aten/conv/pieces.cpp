@@ -40,9 +40,12 @@ double padding_to_lanes(const Geometry& g) {
   return g.groups > 1 && g.groups == g.ic ? 1.0 : factor(g.ic) * factor(g.oc);
 }
 
-// Partial sums of a gradient of the weight are at most 8, and few enough to keep them within 32 MB.
+// Partial sums of a gradient of the weight are at most 8. Each is written and read once more, which takes as long as
+// some hundred multiplications for an element; where channels can be cut instead, that is cheaper.
+constexpr double kWorkPerSum = 400;
 int64_t most_sums(const Geometry& g) {
-  return std::clamp<int64_t>((int64_t{8} << 20) / std::max<int64_t>(g.weight_numel(), 1), 2, 8);
+  const double weights = static_cast<double>(std::max<int64_t>(g.weight_numel(), 1));
+  return std::clamp<int64_t>(static_cast<int64_t>(g.work() / (weights * kWorkPerSum)), g.groups == 1 ? 1 : 2, 8);
 }
 
 void cut_images(const Geometry& g, Pass pass, Pieces& p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <utility>
 
 #include "tapegrad/c10/macros.h"
 
@@ -24,6 +25,37 @@ inline float total(const Vector& v) {
   for (int width = kVector / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) x[l] += x[l + width];
   return x[0];
+}
+
+namespace detail {
+
+// The first half of the lanes from `a` and the second from `b`, each of which consists of kGroups groups of lanes: the
+// halves of each group added up.
+template <int kGroups, int... kLane>
+TG_INLINE Vector add_halves(const Vector& a, const Vector& b, std::integer_sequence<int, kLane...>) {
+  constexpr int kGroup = kVector / kGroups, kHalf = kGroup / 2;
+  constexpr auto at = [](int lane) {
+    const int l = lane % (kVector / 2);
+    return l / kHalf * kGroup + l % kHalf + lane / (kVector / 2) * kVector;
+  };
+  return __builtin_shufflevector(a, b, at(kLane)...) + __builtin_shufflevector(a, b, (at(kLane) + kHalf)...);
+}
+
+template <int kGroups>
+TG_INLINE void add_all_halves(Vector (&v)[kVector]) {
+  if constexpr (kGroups < kVector) {
+    for (int i = 0; i < kVector / (2 * kGroups); ++i)
+      v[i] = add_halves<kGroups>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, kVector>());
+    add_all_halves<2 * kGroups>(v);
+  }
+}
+
+}  // namespace detail
+
+// total() of each vector, a lane for each; `v` is overwritten.
+TG_INLINE Vector totals(Vector (&v)[kVector]) {
+  detail::add_all_halves<1>(v);
+  return v[0];
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -31,5 +31,10 @@ template <class T>
 void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t a_batch,
                   MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch);
 
+// c (m x n) = alpha * a * b, or that + c, in the compute type and on the calling thread; of floating types.
+template <class T>
+void gemm_sums(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, bool add,
+               compute_t<T>* c, int64_t ldc);
+
 }  // namespace cpu::TG_ISA
 }  // namespace tapegrad

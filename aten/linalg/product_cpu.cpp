@@ -163,8 +163,12 @@ void linear_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, c
       const T* b = data_of<T>(bias);
       int64_t step = bias.numel() == 1 ? 0 : bias.impl()->stride(bias.ndim() - 1);
       parallel_for(0, m, 65536 / std::max<int64_t>(n, 1) + 1, [&](int64_t first, int64_t last) {
-        for (int64_t i = first; i < last; ++i)
-          for (int64_t j = 0; j < n; ++j) y[i * n + j] = b[j * step];
+        for (int64_t i = first; i < last; ++i) {
+          if (step == 1)
+            std::copy_n(b, n, y + i * n);
+          else
+            for (int64_t j = 0; j < n; ++j) y[i * n + j] = b[j * step];
+        }
       });
     }
     gemm<T>(m, n, k, C(1), {data_of<T>(input), k, 1}, {data_of<T>(weight), weight_col, weight_row},

@@ -1,7 +1,7 @@
 // Products of few rows by a matrix, as `linear` and addmm of a vector have them: what generation and inference of small
 // batches consist of. They are limited by the reading of the weights, which BLAS packs or reads with one stream: here
 // each weight is read once, several lines side by side, and threads share the columns. Each sum is added up in an order
-// that depends on k alone, so that a row has the same bits whatever stands beside it.
+// that depends on k alone, so that a row has the same bits whatever stands beside it, as long as the rows are few.
 #pragma once
 
 #include <cstdint>

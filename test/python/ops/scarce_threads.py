@@ -30,7 +30,8 @@ def calls():
     return [lambda: a @ a, lambda: tg.linalg.svd(b).S, lambda: long.sort().values, lambda: f.conv2d(image, weight).detach(), lambda: tg.linalg.qr(b).R,
             lambda: tg.linalg.eigh(b + b.T).eigenvalues, lambda: tg.fft.fft(long), lambda: tg.linalg.solve(a, a), gradient, lambda: long.cumsum(0),
             lambda: tg.bmm(a.view(10, 50, 500), a.view(10, 500, 50)), lambda: tg.linalg.eig(b).eigenvalues, lambda: f.scaled_dot_product_attention(a, a, a),
-            lambda: tg.linalg.svd(a).S, lambda: tg.cat([long] * 5), lambda: a.half() @ a.half(), lambda: tg.cdist(a, a)]
+            lambda: tg.linalg.svd(a).S, lambda: tg.cat([long] * 5), lambda: a.half() @ a.half(), lambda: tg.cdist(a, a),
+            lambda: a.bfloat16() @ a.bfloat16(), lambda: f.conv2d(image.bfloat16(), weight.bfloat16()).detach(), lambda: f.conv2d(image, weight[..., :1, :1]).detach()]
 
 
 def main(left, seed):

@@ -1,0 +1,33 @@
+// Matrix products by oneDNN on the calling thread, row-major, for the shapes in which it is faster than OpenBLAS. Which
+// library multiplies is a function of sizes and of the processor, never of a timing or of the number of threads. Thread
+// rules: any thread, several at once.
+#pragma once
+
+#include <cstdint>
+
+#include "tapegrad/c10/tensor/dtype.h"
+
+namespace tapegrad::onednn {
+
+// Whether the processor multiplies this 16-bit type by instructions of its own, which oneDNN then uses: AVX-512's or
+// AMX's. Elsewhere a product of converted factors is faster. Never where TAPEGRAD_ISA asks for less than AVX-512.
+bool multiplies(DType dtype);
+
+// How the factors of c (m x n) = op(a) (m x k) * op(b) (k x n) lie; the strides are from row to row as stored.
+struct Product {
+  int64_t m, n, k;
+  int64_t lda, ldb, ldc;
+  bool trans_a, trans_b;
+};
+
+// float32: whether sgemm() is meant for such a product.
+bool is_faster(const Product& p);
+// c = alpha * op(a) * op(b) + beta * c; c is not read when beta is 0. False, with nothing written, if it finds no
+// memory: OpenBLAS keeps its own.
+bool sgemm(const Product& p, float alpha, const float* a, const float* b, float beta, float* c);
+
+// Factors of a 16-bit type, sums in float, written as `out`, which is float32 or the factors' type. `add`: to what c
+// holds. False, with nothing written, where oneDNN has no fast implementation for it: see multiplies().
+bool multiply(const Product& p, DType factors, const void* a, const void* b, DType out, bool add, void* c);
+
+}  // namespace tapegrad::onednn
