@@ -17,7 +17,8 @@ namespace {
 constexpr double kLeastHalfWork = 1 << 15;
 
 struct PlanKey {
-  int64_t m, n, k, lda, ldb, ldc, trans_a, trans_b, factors, out, add;
+  Product product;
+  int64_t factors, out, add;
   bool operator==(const PlanKey&) const = default;
 };
 
@@ -34,9 +35,10 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& key) {
     return dnnl::memory::desc({rows, columns}, type, turned ? dims{1, ld} : dims{ld, 1});
   };
   auto plan = std::make_shared<Plan>();
-  plan->a = desc(key.m, key.k, in, key.lda, key.trans_a);
-  plan->b = desc(key.k, key.n, in, key.ldb, key.trans_b);
-  plan->c = desc(key.m, key.n, data_type(static_cast<DType>(key.out)), key.ldc, false);
+  const Product& p = key.product;
+  plan->a = desc(p.m, p.k, in, p.lda, p.trans_a);
+  plan->b = desc(p.k, p.n, in, p.ldb, p.trans_b);
+  plan->c = desc(p.m, p.n, data_type(static_cast<DType>(key.out)), p.ldc, false);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (key.add) {
@@ -131,17 +133,7 @@ struct Call {
 
 bool multiply(const Product& p, DType factors, const void* a, const void* b, DType out, bool add, void* c) {
   if (!multiplies(factors) || work(p) < kLeastHalfWork) return false;
-  const PlanKey key{p.m,
-                    p.n,
-                    p.k,
-                    p.lda,
-                    p.ldb,
-                    p.ldc,
-                    p.trans_a,
-                    p.trans_b,
-                    static_cast<int64_t>(factors),
-                    static_cast<int64_t>(out),
-                    add};
+  const PlanKey key{p, static_cast<int64_t>(factors), static_cast<int64_t>(out), add};
   struct LastCall {};
   require_thread_memory<LastCall>();
   static thread_local std::unique_ptr<Call> last;

@@ -17,7 +17,8 @@ bool multiplies(DType dtype);
 struct Product {
   int64_t m, n, k;
   int64_t lda, ldb, ldc;
-  bool trans_a, trans_b;
+  int64_t trans_a, trans_b;  // 0 or 1
+  bool operator==(const Product&) const = default;
 };
 
 // float32: whether sgemm() is meant for such a product.
