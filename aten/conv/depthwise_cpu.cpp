@@ -1,5 +1,9 @@
 #include "tapegrad/aten/conv/depthwise.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -21,7 +25,12 @@ constexpr int64_t kWork = 1 << 19;         // multiplications for one thread: ab
 TG_INLINE void copy_floats(const float* from, int64_t n, float* to) {
   int64_t i = 0;
   for (; i + 4 <= n; i += 4) std::memcpy(to + i, from + i, 4 * sizeof(float));
+#if defined(__AVX512F__)
+  const auto rest = static_cast<__mmask8>((1 << (n - i)) - 1);
+  _mm_mask_storeu_ps(to + i, rest, _mm_maskz_loadu_ps(rest, from + i));
+#else
   for (; i < n; ++i) std::memcpy(to + i, from + i, sizeof(float));
+#endif
 }
 
 // The sizes of the planes: [0] along columns (rows of the plane), [1] along rows.
@@ -76,7 +85,12 @@ class Band {
       for (int64_t phase = 0; phase < stride; ++phase) {
         const int64_t first_column = ((phase - pad) % stride + stride) % stride;  // of the plane, with this phase
         float* p = to + phase * height_ * line_ + (first_column + pad) / stride;
-        for (int64_t c = first_column; c < width; c += stride) *p++ = from[c];
+        const float* f = from + first_column;
+        const int64_t n = (width - first_column + stride - 1) / stride;
+        if (stride == 2)  // by vectors
+          for (int64_t i = 0; i < n; ++i) p[i] = f[2 * i];
+        else
+          for (int64_t i = 0; i < n; ++i) p[i] = f[stride * i];
       }
     }
   }
@@ -259,17 +273,30 @@ bool is_meant(const Geometry& g) {
          g.stride[1] <= 64;
 }
 
+// With AVX-512 oneDNN is faster where rows fill no vector of ours, and for the gradient of small kernels. Measured on a
+// Zen 5 with planes of 7 x 7 to 112 x 112 in layers of MobileNet and ConvNeXt: outputs of 7 x 7 1.3 to 2.8 times,
+// gradients of 3 x 3 kernels 1.0 to 8 times, those of larger kernels 0.1 times.
+#if defined(__AVX512F__)
+constexpr bool kWide = true;
+#else
+constexpr bool kWide = false;
+#endif
+bool is_narrow(const Geometry& g) { return kWide && g.spatial == 2 && g.oc == g.ic && g.out[2] <= 8 * g.stride[2]; }
+bool has_small_kernel(const Geometry& g) {
+  return kWide && g.spatial == 2 && g.oc == g.ic && g.kernel[1] <= 3 && g.kernel[2] <= 3;
+}
+
 }  // namespace
 
 bool forward(const Geometry& g, const float* x, const float* w, const float* bias, float* y) {
-  if (!is_meant(g)) return false;
+  if (!is_meant(g) || is_narrow(g)) return false;
   convolve(Sizes(g), g.n * g.ic, g.ic, g.oc / g.ic, x, w, bias, y);
   return true;
 }
 
 // With a stride of one this is a convolution of the gradient with the kernel turned around.
 bool grad_input(const Geometry& g, const float* y, const float* w, float* x) {
-  if (!is_meant(g) || g.oc != g.ic || g.stride[1] != 1 || g.stride[2] != 1) return false;
+  if (!is_meant(g) || is_narrow(g) || g.oc != g.ic || g.stride[1] != 1 || g.stride[2] != 1) return false;
   Sizes s(g);
   for (int d = 0; d < 2; ++d) {
     std::swap(s.in[d], s.out[d]);
@@ -285,7 +312,7 @@ bool grad_input(const Geometry& g, const float* y, const float* w, float* x) {
 }
 
 bool grad_weight(const Geometry& g, const float* y, const float* x, float* w) {
-  if (!is_meant(g)) return false;
+  if (!is_meant(g) || has_small_kernel(g)) return false;
   const Sizes s(g);
   const int64_t in = s.in[0] * s.in[1], out = s.out[0] * s.out[1], rows = band_rows(s), each = g.oc / g.ic;
   const int64_t taps = s.taps();
