@@ -23,6 +23,7 @@ void init_device_hooks();
 // Recorded steps (record/objects.cpp).
 bool init_record(PyObject* module);
 bool init_program(PyObject* module);
+bool init_nested(PyObject* module);
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
 // How many of the innermost frames run this package's own files.

@@ -50,7 +50,7 @@ class Comparison {
     return calls;
   }
   static std::string name_of(const Call& c) {
-    return c.entry != nullptr ? c.entry->name : c.kind == Call::Kind::Host ? c.name : "gradient";
+    return c.entry != nullptr ? c.entry->name : !c.name.empty() ? c.name : "gradient";
   }
   static ptrdiff_t base(const Recording& r, int slot) {
     const int feed = slot < 0 ? -1 : r.slots[static_cast<size_t>(slot)].feed;
@@ -129,7 +129,9 @@ class Comparison {
   std::string call(const Call& x, const Call& y) const {
     if (x.kind != y.kind || x.entry != y.entry || x.kernel != y.kernel || x.key != y.key)
       return fmt::format("was {} before", name_of(x));
-    if (x.uses.size() != y.uses.size() || x.arguments.size() != y.arguments.size()) return "other arguments";
+    if (x.uses.size() != y.uses.size() || x.arguments.size() != y.arguments.size() ||
+        x.inputs.size() != y.inputs.size())
+      return "other arguments";
     for (size_t i = 0; i < x.uses.size(); ++i)
       if (!use(x.uses[i], y.uses[i])) return "another tensor";
     if (x.draw.has_value() != y.draw.has_value() ||
@@ -145,6 +147,12 @@ class Comparison {
       return x.leaf.is_same(y.leaf) && tensor(x.grad, y.grad, x.uses.empty() ? -1 : x.uses[0].slot)
                  ? ""
                  : "another gradient";
+    for (size_t i = 0; i < x.inputs.size() + x.results.size(); ++i) {
+      const size_t k = i - x.inputs.size();
+      if (i < x.inputs.size() ? !tensor(x.inputs[i], y.inputs[i], x.uses[i].slot)
+                              : !tensor(x.results[k], y.results[k], x.uses[i].slot))
+        return "a tensor of another shape";
+    }
     if (x.pointwise) return same(*x.pointwise, *y.pointwise);
     if (x.reduce) return same(*x.reduce, *y.reduce);
     return {};

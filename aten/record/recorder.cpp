@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/dispatch/function.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/recording.h"
 #include "tapegrad/c10/tensor/storage_recorder.h"
 
@@ -170,6 +171,12 @@ struct Access {
     now().host_called_ = true;
     add(std::move(call));
   }
+  static bool is_of_step(const Storage& storage) {
+    if (now().born_.contains(storage.get())) return true;
+    const auto found = now().slot_of_.find(storage.get());
+    return found != now().slot_of_.end() && recording().slots[static_cast<size_t>(found->second)].feed >= 0;
+  }
+  static std::vector<Tensor> nested(Call call, TensorSpan inputs);
   static void ran(const void* node) { now().nodes_run_.insert(node); }
   static void born(const Storage& made) {
     if (current != nullptr) now().born_.try_emplace(made.get(), made);
@@ -269,6 +276,54 @@ void host_call(std::string name, std::vector<const void*> key, std::function<voi
   call.host = std::move(run);
   Access::host(std::move(call));
 }
+
+// What happens in it is its own: another recording may be made of it.
+std::vector<Tensor> Access::nested(Call call, TensorSpan inputs) {
+  for (const Tensor& t : inputs) call.inputs.push_back(keep(call, t, false));
+  std::vector<uint32_t> versions;
+  for (const Tensor& t : inputs) versions.push_back(t.version());
+  const Generator& generator = default_generator();
+  const uint64_t offset = generator.offset();
+  std::vector<Tensor> made;
+  {
+    struct Apart {
+      Recorder* const before = std::exchange(current, nullptr);
+      ~Apart() { current = before; }
+    } apart;
+    const ModeGuard off(0, kModeRecord);
+    made = call.nested->run(inputs);
+  }
+  now().nested_drew_ |= generator.offset() != offset;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].version() != versions[i]) refuse(fmt::format("{} writes to what it is given", call.name));
+  for (Tensor& t : made) {
+    if (!t.is_cpu()) {
+      refuse(fmt::format("a result of {} is on {}: steps are replayed on the CPU", call.name, t.device()));
+      return made;
+    }
+    {
+      const ModeGuard off(kModeNoGrad, kModeRecord);
+      t = raw::clone(t, MemoryFormat::Preserve);
+    }
+    born(t.impl()->storage());
+    call.results.push_back(keep(call, t, true));
+  }
+  add(std::move(call));
+  return made;
+}
+
+std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,
+                                std::unique_ptr<Nested> nested) {
+  if (!active()) return nested->run(inputs);
+  Call call;
+  call.kind = Call::Kind::Nested;
+  call.name = std::move(name);
+  call.key = std::move(key);
+  call.nested = std::move(nested);
+  return Access::nested(std::move(call), inputs);
+}
+
+bool is_of_step(const Tensor& t) { return active() && Access::is_of_step(t.impl()->storage()); }
 
 void refuse(std::string reason) {
   if (active()) Access::refuse(std::move(reason));
@@ -393,6 +448,8 @@ std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const 
   for (DrawnFrom& g : r.generators) {
     const int part = r.two_parts ? 1 : 0;
     g.end[part] = g.generator->offset() - g.base[part];
+    if (g.set_back && nested_drew_)
+      refuse("a body of control flow draws random numbers, and the generator is set back");
   }
   stop();
   for (const Call& call : r.calls)

@@ -72,8 +72,16 @@ struct Draw {
 
 struct Chain;
 
+// Code above the kernels that makes tensors of tensors: a body of control flow. Called at its turn in each replay, on
+// the thread of the replay, below its modes.
+struct Nested {
+  virtual ~Nested() = default;
+  // The inputs must not be kept. The results have the sizes and dtypes of those that were recorded.
+  virtual std::vector<Tensor> run(TensorSpan inputs) = 0;
+};
+
 struct Call {
-  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Allocate, Restore, Chain };
+  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Nested, Allocate, Restore, Chain };
   Kind kind = Kind::Kernel;
   const OperatorEntry* entry = nullptr;
   AnyKernel kernel = nullptr;
@@ -95,6 +103,9 @@ struct Call {
   std::function<void()> host;
   std::string name;
   std::vector<const void*> key;  // equal for equal calls
+  // Nested, with a name and a key, too; uses are those of the inputs, then of the results
+  std::unique_ptr<Nested> nested;
+  std::vector<Tensor> inputs, results;
   int slot = -1;                 // Allocate, Restore
   std::shared_ptr<Chain> chain;  // Chain
 };
@@ -180,12 +191,18 @@ class TG_API Recorder {
   std::unordered_set<const void*> nodes_run_;
   std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
-  bool running_ = false, host_called_ = false;
+  bool running_ = false, host_called_ = false, nested_drew_ = false;
 };
 
 // Runs code that is not recorded but called again in each replay, at its turn: a step of an optimizer. Outside of a
 // recording it is just run.
 TG_API void host_call(std::string name, std::vector<const void*> key, std::function<void()> run);
+// The results of nested->run(inputs), which is recorded as one call: what it does itself is not. `key` lives as long as
+// `nested`. Refused are inputs that it writes to. Outside of a recording it is just run.
+TG_API std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,
+                                       std::unique_ptr<Nested> nested);
+// Whether this thread records, and the tensor is an argument of the step or lies on memory that it made.
+TG_API bool is_of_step(const Tensor& t);
 // " at train.py:31", the line of the program that runs; set by the bindings.
 TG_API extern std::string (*describe_line)();
 // Why the step that this thread records cannot be replayed; nothing outside of a recording.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/dispatch/function.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/record/chain.h"
 
@@ -217,6 +218,8 @@ void Step::run(Call& call) {
     }
     case Call::Kind::Host:
       return call.host();
+    case Call::Kind::Nested:
+      return run_nested(call);
     case Call::Kind::Gradient: {
       if (!call.grad.defined()) return call.leaf.set_grad({});
       const Tensor made = over_real(call.grad, r.slots[static_cast<size_t>(call.uses[0].slot)]);
@@ -241,6 +244,43 @@ void Step::run(Call& call) {
   }
 }
 
+// Its inputs are tensors that own or share what they lie on, for it may be code of the program that gets them.
+void Step::run_nested(Call& call) {
+  const Recording& r = *recording_;
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Use& use = call.uses[i];
+    const Tensor& view = call.inputs[i];
+    if (use.slot < 0) {
+      inputs.push_back(view);
+      continue;
+    }
+    const Slot& slot = r.slots[static_cast<size_t>(use.slot)];
+    if (slot.kind == Slot::Kind::Feed) {
+      const auto at = static_cast<size_t>(slot.feed);
+      inputs.push_back(over_feed(view, at >= first_feed_ ? feeds_[at - first_feed_] : held_[at], slot.feed));
+    } else if (slot.real) {
+      inputs.push_back(over_real(view, slot));
+    } else {
+      auto storage = make_intrusive<StorageImpl>(
+          slot.own->data(), slot.nbytes, Device(),
+          [](void* arena, void*, size_t) noexcept { delete static_cast<Storage*>(arena); }, new Storage(arena_));
+      inputs.emplace_back(make_intrusive<TensorImpl>(std::move(storage), view.dtype(), view.sizes(),
+                                                     view.impl()->strides(), view.impl()->offset()));
+    }
+  }
+  const std::vector<Tensor> made = call.nested->run(inputs);
+  TG_CHECK(made.size() == call.results.size(), Runtime, "{}: it gave {} tensors, and {} when it was recorded",
+           call.name, made.size(), call.results.size());
+  for (size_t i = 0; i < made.size(); ++i) {
+    const Tensor &from = made[i], &to = call.results[i];
+    TG_CHECK(from.is_cpu() && from.dtype() == to.dtype() && from.sizes() == to.sizes(), Runtime,
+             "{}: its bodies must give tensors of the same sizes and dtypes: got {}{}, and {}{} when it was recorded",
+             call.name, from.dtype(), format_ints(from.sizes()), to.dtype(), format_ints(to.sizes()));
+    raw::copy_(to, from);
+  }
+}
+
 void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) {
   Recording& r = *recording_;
   const NoGradGuard no_grad;
@@ -251,6 +291,8 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[static_cast<size_t>(slot.feed)].offset);
     if (slot.written) feeds[feed].impl()->bump_version("recorded step", 0);
   }
+  feeds_ = feeds;
+  first_feed_ = first_feed;
   part_ = first_feed == 0 && begin == 0 ? 0 : 1;
   bases_.resize(r.generators.size());
   for (size_t i = 0; i < bases_.size(); ++i) {

@@ -42,6 +42,7 @@ class TG_API Step {
   void plan();
   void place(Slot& slot, char* at) noexcept;
   void run(Call& call);
+  void run_nested(Call& call);
   void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
   PhiloxState drawn(const Draw& draw);
@@ -61,8 +62,10 @@ class TG_API Step {
   size_t planned_ = 0;
   std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
   std::vector<Tensor> held_;                                   // the arguments, between the parts
-  std::vector<Seen> seen_;                                     // of read_second_, between the parts
-  std::vector<std::array<PhiloxState, 2>> bases_;              // of each generator: where it stood when a part began
+  TensorSpan feeds_;                                           // those of the part that runs, from first_feed_ on
+  size_t first_feed_ = 0;
+  std::vector<Seen> seen_;                         // of read_second_, between the parts
+  std::vector<std::array<PhiloxState, 2>> bases_;  // of each generator: where it stood when a part began
   int part_ = 0;
   std::vector<char> copy_;  // of the temporaries, where the second part runs again
   std::unordered_set<const StorageImpl*> weights_;

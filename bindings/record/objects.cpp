@@ -19,6 +19,7 @@
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/record/nested.h"
 #include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/bindings/record/watch.h"
 
@@ -415,11 +416,14 @@ PyObject* recording_reason(PyObject* self, void*) {
 int recording_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   const auto& o = unbox<RecordingObject>(self);
+  if (o.recording)
+    if (int r = traverse_nested(*o.recording, visit, arg)) return r;
   if (int r = o.arguments.traverse(visit, arg)) return r;
   return o.result.traverse(visit, arg);
 }
 int recording_drop(PyObject* self) {
   auto& o = unbox<RecordingObject>(self);
+  o.recording.reset();
   o.arguments = Tree();
   o.result = Tree();
   return 0;
@@ -659,6 +663,7 @@ int replays_traverse(PyObject* self, visitproc visit, void* arg) {
   for (const auto& each : unbox<Replays>(self).plans) {
     const Plan& plan = *each;
     if (each.use_count() > 1) continue;  // a node of the tape has it, too
+    if (int r = traverse_nested(plan.step.recording(), visit, arg)) return r;
     if (int r = plan.arguments.traverse(visit, arg)) return r;
     if (int r = plan.result.traverse(visit, arg)) return r;
     // One watch may belong to several plans; each object is visited once for each of its references.

@@ -135,15 +135,15 @@ _LAZY = frozenset(("amp", "backends", "checkpoint", "compat", "cpu", "cuda", "da
                    "vision", "__config__", "__future__", "_higher_order_ops", "_utils", "accelerator", "distributed", "distributions",
                    "export", "futures", "hub", "jit", "library", "multiprocessing", "ops", "overrides", "profiler", "testing", "types"))
 _LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModule": "jit", "save": "serialization", "load": "serialization", "strict": "_root.strict", "summary": "_root.summary",
-               "autocast": "amp.autocast_mode", "vmap": "func._vmap",
+               "autocast": "amp.autocast_mode", "vmap": "func._vmap", "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
                                 "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
                                 "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state")}
-_DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "cond", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
+_DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "spmm",
                    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
-                   "while_loop", "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_check", "_check_index", "_check_tensor_all", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
+                   "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_check", "_check_index", "_check_tensor_all", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 
 _others, _dir = _more_names(__name__, _LAZY)

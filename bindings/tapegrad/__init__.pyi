@@ -27,6 +27,7 @@ from ._C import (
     sparse_bsc as sparse_bsc, sparse_bsr as sparse_bsr, sparse_coo as sparse_coo, sparse_csc as sparse_csc, sparse_csr as sparse_csr,
     strided as strided, uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64, __version__ as __version__,
 )
+from ._higher_order_ops import cond as cond, while_loop as while_loop
 from ._root import (
     batch_norm as batch_norm, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, broadcast_shapes as broadcast_shapes,
     conv_tbc as conv_tbc, convolution as convolution, cosine_embedding_loss as cosine_embedding_loss, embedding as embedding,
@@ -37,8 +38,8 @@ from ._root import (
 )
 from ._root.deferred import (
     Event as Event, Stream as Stream, Tag as Tag, PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter,
-    cond as cond, dsmm as dsmm, get_device_module as get_device_module, spmm as spmm, sym_float as sym_float, sym_int as sym_int,
-    sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum, while_loop as while_loop,
+    dsmm as dsmm, get_device_module as get_device_module, spmm as spmm, sym_float as sym_float, sym_int as sym_int,
+    sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )
 from ._root.lowrank import lu as lu, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank
 from ._root.overloads import tensordot as tensordot

@@ -31,6 +31,9 @@ def load(name: str):
     """The module. One that fails leaves nothing behind which would make the next attempt another one; a library for which there is no memory
     is OutOfMemoryError, and not an ImportError, which would say that it is missing."""
     outer = sys.exc_info()[1]
+    profile = sys.getprofile()
+    if rests := getattr(profile, "rests_while_loading", False):  # what is called for it is no effect of the program that is observed
+        sys.setprofile(None)
     try:
         if name not in sys.modules:
             bytes(_NEEDED)  # addresses only, no page is touched
@@ -43,6 +46,9 @@ def load(name: str):
         if isinstance(error, (ImportError, SyntaxError, MemoryError)) and _lacks_memory(error, outer):
             raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
         raise
+    finally:
+        if rests:
+            sys.setprofile(profile)
 
 
 def more_names(module: str, parts=()):

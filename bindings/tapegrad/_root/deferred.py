@@ -112,22 +112,6 @@ def dsmm(input, mat2):
     return _C._functions[""]["mm"](input, mat2)
 
 
-def cond(pred, true_fn, false_fn, operands=()):
-    """true_fn(*operands) or false_fn(*operands), as an if statement chooses."""
-    if not isinstance(operands, (tuple, list)):
-        raise RuntimeError(f"cond: expected a tuple of operands: got {type(operands).__name__}")
-    return true_fn(*operands) if bool(pred) else false_fn(*operands)
-
-
-def while_loop(cond_fn, body_fn, carried_inputs):
-    """Calls body_fn on its own results while cond_fn of them is true."""
-    values = tuple(carried_inputs)
-    while bool(cond_fn(*values)):
-        new = body_fn(*values)
-        values = tuple(new) if isinstance(new, (tuple, list)) else (new,)
-    return values
-
-
 def _assert(condition, message: str) -> None:
     """AssertionError with the message unless the condition holds."""
     assert condition, message

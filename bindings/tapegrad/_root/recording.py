@@ -8,7 +8,7 @@ import threading
 
 
 class _State(threading.local):
-    recording = compiling = exporting = False
+    recording = compiling = exporting = pure = False
 
 
 state = _State()

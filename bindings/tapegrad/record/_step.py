@@ -130,7 +130,7 @@ class RecordedStep:
         observer = Observer(self.pure)
         recorder = _C._Recorder(args, kwargs)
         split = self._split and grad
-        state.recording, state.compiling = True, self._compiling
+        state.recording, state.compiling, state.pure = True, self._compiling, self.pure
         try:
             sys.setprofile(observer)
             try:

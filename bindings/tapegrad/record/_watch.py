@@ -45,6 +45,8 @@ def _of_package(file: str) -> bool:
 class Observer:
     """A profile function (sys.setprofile)."""
 
+    rests_while_loading = True  # of parts of the package: _lazy.load
+
     def __init__(self, pure: bool) -> None:
         self.pure = pure
         self.codes: dict = {}  # code -> its globals
@@ -220,6 +222,54 @@ class _Walk:
             return
         self.add_class(cls, path)
         self.add_dict(variables, path, self.names)
+
+
+def _names_of(code) -> set[str]:
+    """The names in a function's code and in those that it defines."""
+    names = {*code.co_names, *code.co_freevars}
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            names |= _names_of(const)
+        elif isinstance(const, str) and const.isidentifier():
+            names.add(const)
+    return names
+
+
+class _Reach(_Walk):
+    """A walk over functions that have not run: by all names that their code has."""
+
+    def _function(self, value, path: str) -> None:
+        super()._function(value, path)
+        if isinstance(value, types.FunctionType) and not _of_package(value.__code__.co_filename):
+            names = _names_of(value.__code__)
+            self.names.update(names)
+            for name in names & value.__globals__.keys():
+                self.add(value.__globals__[name], name)
+
+    def add_class(self, cls: type, path: str) -> None:
+        super().add_class(cls, path)
+        for base in cls.__mro__:  # what a call of an object runs
+            for name in ("__call__", "forward", "__getattr__", "__getitem__"):
+                if base.__module__.split(".")[0] not in ("tapegrad", "builtins") and name in vars(base):
+                    self.add(vars(base)[name], f"{path}.{name}")
+
+
+def reachable(functions):
+    """The tensors that these functions may read, by the names in their code and in that of what they call; or a text: why it cannot be said."""
+    names: set[str] = set()
+    while True:
+        before = len(names)
+        walk = _Reach(names)
+        try:
+            for function in functions:
+                walk.add(function, getattr(function, "__name__", "function"))
+            walk.run()
+        except _Refused as refused:
+            return str(refused)
+        except Exception as error:  # of a program's own __eq__ or __getattr__
+            return f"what its functions read cannot be seen: {type(error).__name__}: {error}"
+        if len(names) == before:
+            return walk.tensors
 
 
 def watch(function, observer: Observer, objects: list):

@@ -1,0 +1,300 @@
+"""Control flow in recorded steps: one call each, whose bodies are recorded when they first run; right, or refused with the line."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+
+import pytest
+import tapegrad as tg
+from tapegrad import nn
+from tapegrad._higher_order_ops import associative_scan, cond, map, scan, while_loop
+from tapegrad.record import _step
+
+
+def same(a, b) -> bool:
+    return a.dtype is b.dtype and a.equal(b)
+
+
+def check(step, function, calls, replayed: bool = True) -> None:
+    """step(*args) equals function(*args) for each of the calls, with temporaries overwritten in between."""
+    for args in calls:
+        got, wanted = step(*args), function(*args)
+        for x, y in zip(got, wanted, strict=True):
+            assert same(x, y)
+        step._replays.scribble()
+    assert (step._replays.count > 0) is replayed, step.summary()
+
+
+def bodies() -> dict[str, int]:
+    """How often the bodies of recorded steps that live were replayed, by their names."""
+    gc.collect()
+    counts: dict[str, int] = {}
+    for step in _step._all:
+        if " of " in step.name:
+            counts[step.name] = counts.get(step.name, 0) + step._replays.count
+    return counts
+
+
+def by_cond(x, limit):
+    h = x * 2
+    return cond(h.sum() > limit, lambda a: (a + h, a.sum()), lambda a: ((a - h) * 3, h.sum()), (x,)), h
+
+
+def by_if(x, limit):
+    h = x * 2
+    return ((x + h, x.sum()) if h.sum() > limit else ((x - h) * 3, h.sum())), h
+
+
+def flat(function):
+    def f(*args):
+        (a, b), c = function(*args)
+        return a * 1, b * 1, c * 1
+
+    return f
+
+
+def test_branches_are_recorded_when_they_are_first_taken():
+    step = tg.record(flat(by_cond), fullgraph=True)
+    often, seldom = tg.tensor(-1.0), tg.tensor(100.0)
+    check(step, flat(by_if), [(tg.rand(4), often) for _ in range(4)] + [(tg.rand(4), seldom if k % 3 else often) for k in range(30)])
+    assert step._replays.count == 30  # of 34: two recordings, two audits
+    # The bodies are recorded and replayed, too: each ran in 9 or more of these.
+    assert {name: count > 4 for name, count in bodies().items()} == {"the true branch of cond": True, "the false branch of cond": True}
+
+
+def test_loops():
+    def looped(x):
+        def more(i, v):
+            return v.sum() < 100
+
+        count, v = while_loop(more, lambda i, v: (i + 1, v * 2 + h), (tg.zeros((), dtype=tg.int64), (h := x + 1)))
+        return count + 0, v * 1
+
+    def plain(x):
+        h = v = x + 1
+        count = tg.zeros((), dtype=tg.int64)
+        while v.sum() < 100:
+            count, v = count + 1, v * 2 + h
+        return count, v
+
+    step = tg.record(looped, fullgraph=True)
+    check(step, plain, [(tg.rand(5) * 10 ** (k % 3),) for k in range(30)])
+    assert bodies()["a turn of while_loop"] > 30
+
+
+def test_trees_and_nesting():
+    def step(x, p, q):
+        def outer(tree, y):
+            return cond(q.sum() > 0, lambda t: {"r": t["a"] * y}, lambda t: {"r": t["a"] - y}, (tree,))
+
+        out = cond(p.sum() > 0, outer, lambda tree, y: {"r": y * 3}, ({"a": x * 2}, x))
+        return (out["r"] + 1,)
+
+    def plain(x, p, q):
+        r = (x * 2 * x if q.sum() > 0 else x * 2 - x) if p.sum() > 0 else x * 3
+        return (r + 1,)
+
+    yes, no = tg.ones(1), -tg.ones(1)
+    check(tg.record(step, fullgraph=True), plain, [(tg.rand(3), yes if k % 2 else no, yes if k % 3 else no) for k in range(30)])
+
+
+class Switched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.scale = nn.Linear(4, 4), nn.Linear(4, 4), 2.0
+
+    def forward(self, x):
+        return cond(x.sum() > 2, lambda x: self.a(x), lambda x: self.b(x) * self.scale, (x,)).relu()
+
+
+def test_a_module_whose_state_changes_between_calls():
+    model = Switched().eval()
+    compiled = tg.compile(Switched().eval(), fullgraph=True)
+    compiled.load_state_dict(model.state_dict())
+    with tg.no_grad():
+        for k in range(40):
+            if k == 20:
+                model.scale = compiled.scale = 3.0  # of a branch that may not have run
+            if k == 30:
+                for m in (model, compiled):
+                    m.b.weight.mul_(2)
+            x = tg.rand(4)
+            assert same(compiled(x), model(x))
+    assert compiled.forward._replays.count > 10
+
+
+def test_gradients_through_what_is_chosen_run_eagerly(caplog):
+    model = Switched()
+    twin = Switched()
+    twin.load_state_dict(model.state_dict())
+    step = tg.record(lambda x: model(x).sum().backward())
+    with caplog.at_level(logging.WARNING, logger="tapegrad.record"):
+        for _ in range(8):
+            x = tg.rand(4)
+            step(x)
+            twin(x).sum().backward()
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None) and (p.grad is None or same(p.grad, q.grad))
+    assert step._replays.count == 0
+    assert "cond chooses what runs, and gradients flow through it" in caplog.text and f"at {__file__}:" in caplog.text
+
+
+def test_scans_with_gradients_are_replayed():
+    def train(x, w):
+        w = w.detach().requires_grad_()
+        carry, ys = scan(lambda c, a: (c * w + a, c.sin()), x[0] * 2, x)
+        rows = map(lambda r: r * w + r.sum(), x)
+        sums = associative_scan(lambda a, b: a * b, x * w, 1, combine_mode="generic")
+        loop = while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * w), (0, carry))[1]
+        grad, = tg.autograd.grad(carry.sum() + ys.sum() + rows.sum() + sums.sum() + loop.sum(), w)
+        return carry.detach() + 0, ys.detach() + 0, sums.detach() + 0, grad
+
+    check(tg.record(train, fullgraph=True), train, [(tg.rand(6, 4), tg.rand(4)) for _ in range(12)])
+
+
+class Box:
+    pass
+
+
+def test_tensors_of_the_step_that_a_body_reaches_in_another_way_are_refused(caplog):
+    def hidden(x, p):
+        box = Box()
+        box.h = x * 2
+        return (cond(p.sum() > 0, lambda a: a + box.h, lambda a: a - box.h, (x,)) * 1,)
+
+    def passed(x, batch):
+        box = Box()
+        box.batch = batch
+        return (cond(x.sum() > 0, lambda a: a + box.batch["y"], lambda a: a - box.batch["y"], (x,)) * 1,)
+
+    def in_a_list(x, p):
+        parts = [x * 2, {"y": x * 3}]
+        return (cond(p.sum() > 0, lambda a: a + parts[0] * parts[1]["y"], lambda a: a - parts[0], (x,)) * 1,)
+
+    yes, no = tg.ones(1), -tg.ones(1)
+    with caplog.at_level(logging.WARNING, logger="tapegrad.record"):
+        check(tg.record(hidden), hidden, [(tg.rand(3), yes if k % 2 else no) for k in range(8)], replayed=False)
+        check(tg.record(passed), passed, [(tg.rand(3), {"y": tg.rand(3)}) for k in range(8)], replayed=False)
+    assert caplog.text.count("reads a tensor of the step that is neither passed to it nor a variable of an enclosing function at ") == 2
+    check(tg.record(in_a_list, fullgraph=True), in_a_list, [(tg.rand(3), yes if k % 2 else no) for k in range(8)])
+
+
+def test_writes_to_operands_are_refused(caplog):
+    def step(x):
+        h = x * 2
+        y = cond(h.sum() > 0, lambda a: a.add_(1) * 1, lambda a: a * 1, (h,))
+        return h * 1, y
+
+    with caplog.at_level(logging.WARNING, logger="tapegrad.record"):
+        check(tg.record(step), step, [(tg.rand(3),) for _ in range(6)], replayed=False)
+    assert "cond writes to what it is given" in caplog.text
+
+
+def test_buffers_of_modules_are_written_by_the_branch_that_runs():
+    def run(compiled: bool):
+        tg.manual_seed(0)
+        norm = nn.BatchNorm1d(3)
+        step = lambda x, p: (cond(p.sum() > 0, lambda x: norm(x), lambda x: x * 2, (x,)) + 1,)  # noqa: E731
+        if compiled:
+            step = tg.record(step)
+        out = []
+        with tg.no_grad():
+            for k in range(12):
+                out += step(tg.rand(4, 3), tg.ones(1) if k % 3 else -tg.ones(1))
+        return [*out, norm.running_mean, norm.num_batches_tracked]
+
+    for a, b in zip(run(True), run(False), strict=True):
+        assert same(a, b)
+
+
+def test_random_numbers_of_bodies_come_anew():
+    def step(x, p):
+        y = cond(p.sum() > 0, lambda x: x + tg.rand(3), lambda x: x * 2, (x,))
+        return y + tg.rand(3), y * 1
+
+    calls = [(tg.rand(3), tg.ones(1) if k % 3 else -tg.ones(1)) for k in range(20)]
+    recorded = tg.record(step)
+    results = []
+    for f in (recorded, step):
+        tg.manual_seed(7)
+        results.append([t for args in calls for t in f(*args)])
+    assert all(same(a, b) for a, b in zip(*results, strict=True))
+
+
+LOG: list = []
+
+
+def test_effects_of_a_branch_happen_in_each_call():
+    def step(x):
+        def noted(x):
+            LOG.append(1)
+            return x * 2
+
+        return (cond(x.sum() > 0, lambda x: x + 1, noted, (x,)) * 1,)
+
+    recorded = tg.record(step)
+    for k in range(12):
+        recorded(tg.ones(3) if k < 4 or k % 2 else -tg.ones(3))
+    assert len(LOG) == 4 and recorded._replays.count > 0
+
+
+def test_errors_in_a_body():
+    broken = [None]
+
+    def step(x):
+        def second(x):
+            if broken[0] is not None:
+                raise broken[0]
+            return x * 2
+
+        return (cond(x.sum() > 0, lambda x: x + 1, second, (x,)) * 1,)
+
+    recorded = tg.record(step)
+    for _ in range(4):
+        recorded(tg.ones(3))
+    for error in (ValueError("no"), KeyboardInterrupt(), SystemExit(3)):
+        broken[0] = error
+        with pytest.raises(type(error)):
+            recorded(-tg.ones(3))
+        assert same(recorded(tg.ones(3))[0], tg.ones(3) + 1)
+    broken[0] = None
+    for _ in range(4):
+        assert same(recorded(-tg.ones(3))[0], -tg.ones(3) * 2)
+
+
+def test_results_of_other_sizes():
+    def step(x):
+        return (cond(x.sum() > 0, lambda x: x + 1, lambda x: x[:2], (x,)).sum(0, keepdim=True) * 1,)
+
+    recorded = tg.record(step)
+    for _ in range(4):
+        recorded(tg.ones(3))
+    with pytest.raises(RuntimeError, match=r"cond: its bodies must give tensors of the same sizes and dtypes: got .*float32\[2\], and .*float32\[3\] when it was recorded"):
+        recorded(-tg.ones(3))
+
+
+def test_constants_of_closures_tell_calls_apart():
+    """The same code with another constant, which no watch sees: two recordings differ."""
+    made = iter(range(100))
+
+    def step(x):
+        k = next(made)
+        return (cond(x.sum() > 0, lambda x: x + k, lambda x: x - k, (x,)) * 1,)
+
+    recorded = tg.record(step, pure=True)
+    for k in range(8):
+        assert same(recorded(tg.ones(3))[0], tg.ones(3) + k)
+
+
+def test_nothing_is_kept():
+    model = tg.compile(Switched().eval())
+    with tg.no_grad():
+        for k in range(8):
+            model(tg.rand(4) if k % 2 else -tg.rand(4))
+    assert model.forward._replays.count > 0
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
