@@ -195,20 +195,75 @@ Value value(const Json& j, ArgumentType type) {
 
 // --- programs ---
 
-Json operation_to_json(const Program::Operation& o) {
+// What becomes tensors of the file: constants by name, those of bodies behind a prefix.
+struct Constants {
+  NamedTensors tensors;
+  std::string prefix;
+};
+Json program_to_json(const Program& program, Constants& constants);
+
+Json operation_to_json(const Program::Operation& o, Constants& constants) {
   Json arguments = Json::array(), tensors = Json::array(), fits = Json::array();
   for (const Value& v : o.arguments) arguments.push_back(std::visit([](const auto& x) { return to_json(x); }, v));
   for (const Program::Place& p : o.tensors) tensors.push_back({p.argument, p.item, p.value});
   for (const Program::Fit& f : o.fits) fits.push_back({f.argument, f.item, f.recorded, f.terms});
+  if (o.function == nullptr) {
+    Json bodies = Json::array(), counts = Json::array();
+    for (const Value& v : o.arguments) counts.push_back(std::get<record::ListValue>(v).tensors.size());
+    const std::string prefix = constants.prefix;
+    for (const auto& body : o.bodies) {
+      constants.prefix = fmt::format("{}{}.{}/", prefix, constants.tensors.size(), bodies.size());
+      Json b = program_to_json(*body, constants);
+      b["prefix"] = constants.prefix;
+      bodies.push_back(std::move(b));
+    }
+    constants.prefix = prefix;
+    return {{"control", std::string(o.id())},
+            {"counts", counts},
+            {"tensors", tensors},
+            {"results", o.results},
+            {"bodies", bodies}};
+  }
   Json made{{"function", o.function->id}, {"arguments", arguments}, {"tensors", tensors}, {"results", o.results}};
   if (!fits.empty()) made["fits"] = fits;
   return made;
+}
+
+Json program_to_json(const Program& program, Constants& constants) {
+  Json values = Json::array(), symbols = Json::array(), calls = Json::array();
+  for (const Program::ValueInfo& info : program.values) {
+    Json v{{"name", info.name},
+           {"dtype", std::string(dtype_name(info.dtype))},
+           {"sizes", std::vector<int64_t>(info.sizes.begin(), info.sizes.end())},
+           {"memory", info.memory}};
+    if (info.constant.defined()) {
+      v["constant"] = info.written;
+      const IntSpan strides = info.constant.strides();
+      TG_CHECK(info.constant.numel() < 2 || std::find(strides.begin(), strides.end(), 0) == strides.end(), Value,
+               "save: {} shows elements twice (expand): call contiguous() on it before it is used", info.name);
+      if (!info.constant.is_contiguous()) v["strides"] = std::vector<int64_t>(strides.begin(), strides.end());
+      constants.tensors.emplace_back(constants.prefix + info.name, info.constant);
+    }
+    values.push_back(std::move(v));
+  }
+  for (const Program::Symbol& s : program.symbols)
+    symbols.push_back({{"name", s.name}, {"size", s.recorded}, {"places", s.places}});
+  for (const Program::Operation& o : program.operations) calls.push_back(operation_to_json(o, constants));
+  return {{"version", kVersion},        {"values", values},   {"inputs", program.inputs},
+          {"outputs", program.outputs}, {"symbols", symbols}, {"calls", calls}};
 }
 
 // What a program refers to by number.
 struct Limits {
   size_t values, inputs, symbols;
 };
+// What bodies of a program are read with.
+struct Source {
+  const std::unordered_map<std::string, Tensor>& constants;
+  std::string prefix;
+  int depth;
+};
+std::unique_ptr<Program> program_from(const Json& j, const Source& source, const std::vector<Program::Symbol>* outer);
 int index(const Json& j, size_t end, int first = 0) {
   const int64_t i = integer(j);
   if (i < first || i >= static_cast<int64_t>(end)) throw Damaged{"a number of something that is not there"};
@@ -234,7 +289,53 @@ void check_tensors(const Program::Operation& o) {
   }
 }
 
-Program::Operation operation_from(const Json& j, const Limits& limits) {
+constexpr int kDeepest = 16;  // bodies within bodies
+
+Program::Operation control_from(const Json& j, const Limits& limits, const Source& source,
+                                const std::vector<Program::Symbol>& symbols) {
+  Program::Operation o;
+  const std::string& name = text(j["control"]);
+  if (name != "cond" && name != "while_loop")
+    throw Damaged{fmt::format("it has {}, which this version does not have", name)};
+  if (source.depth == kDeepest) throw Damaged{"control flow within control flow, too deep"};
+  const bool loop = name == "while_loop";
+  o.control = loop ? Program::Control::While : Program::Control::Cond;
+  const Json &counts = list(field(j, "counts")), &bodies = list(field(j, "bodies"));
+  if (counts.size() != 3 || bodies.size() != 2) throw Damaged{fmt::format("{} has other parts", name)};
+  for (const Json& body : bodies) {
+    const Source inner{source.constants, text(field(body, "prefix")), source.depth + 1};
+    o.bodies.push_back(program_from(body, inner, &symbols));
+  }
+  size_t count[3];
+  for (size_t k = 0; k < 3; ++k) {
+    count[k] = static_cast<size_t>(index(counts[k], limits.values + 1));
+    o.arguments.emplace_back(record::ListValue());
+    std::get<record::ListValue>(o.arguments[k]).tensors.resize(count[k]);
+  }
+  std::vector<bool> given[3] = {std::vector<bool>(count[0]), std::vector<bool>(count[1]), std::vector<bool>(count[2])};
+  for (const Json& place : list(field(j, "tensors"))) {
+    if (list(place).size() != 3) throw Damaged{"a place has three numbers"};
+    const int argument = index(place[0], 3);
+    const int item = index(place[1], count[argument]);
+    o.tensors.push_back({argument, item, index(place[2], limits.values)});
+    given[argument][static_cast<size_t>(item)] = true;
+  }
+  for (const auto& list : given)
+    if (std::find(list.begin(), list.end(), false) != list.end())
+      throw Damaged{fmt::format("a tensor of {} is missing", name)};
+  for (const Json& r : list(field(j, "results"))) o.results.push_back(index(r, limits.values, -1));
+  const size_t n = o.results.size(), carried = loop ? count[0] : 0;
+  const Program &first = *o.bodies[0], &second = *o.bodies[1];
+  if ((loop ? carried != n : count[0] != 1) || first.inputs.size() != carried + count[1] ||
+      second.inputs.size() != carried + count[2] || first.outputs.size() != (loop ? 1 : n) ||
+      second.outputs.size() != n)
+    throw Damaged{fmt::format("the bodies of {} take or give other numbers of tensors", name)};
+  return o;
+}
+
+Program::Operation operation_from(const Json& j, const Limits& limits, const Source& source,
+                                  const std::vector<Program::Symbol>& symbols) {
+  if (j.is_object() && j.contains("control")) return control_from(j, limits, source, symbols);
   Program::Operation o;
   o.function = dispatch::find_function(text(field(j, "function")));
   if (o.function == nullptr)
@@ -277,9 +378,10 @@ Program::Operation operation_from(const Json& j, const Limits& limits) {
   return o;
 }
 
-std::unique_ptr<Program> program_from(const Json& j, const NamedTensors& tensors) {
+// `outer`: the sizes that may change, of a body.
+std::unique_ptr<Program> program_from(const Json& j, const Source& source, const std::vector<Program::Symbol>* outer) {
   if (integer(field(j, "version")) != kVersion) throw Damaged{"it was written by another version"};
-  std::unordered_map<std::string, Tensor> named(tensors.begin(), tensors.end());
+  const auto& named = source.constants;
   auto made = std::make_unique<Program>();
   for (const Json& v : list(field(j, "values"))) {
     Program::ValueInfo& info = made->values.emplace_back();
@@ -288,7 +390,7 @@ std::unique_ptr<Program> program_from(const Json& j, const NamedTensors& tensors
     info.sizes = ints(field(v, "sizes"));
     info.memory = static_cast<int>(integer(field(v, "memory")) & 0x7fffffff);
     if (!v.contains("constant")) continue;
-    const auto found = named.find(info.name);
+    const auto found = named.find(source.prefix + info.name);
     if (found == named.end() || found->second.dtype() != info.dtype || !(found->second.sizes() == IntSpan(info.sizes)))
       throw Damaged{fmt::format("the constant {} is not there, or has another size or dtype", info.name)};
     info.constant = found->second;
@@ -304,7 +406,12 @@ std::unique_ptr<Program> program_from(const Json& j, const NamedTensors& tensors
   for (const Json& i : list(field(j, "inputs"))) made->inputs.push_back(index(i, limits.values));
   for (const Json& i : list(field(j, "outputs"))) made->outputs.push_back(index(i, limits.values));
   limits.inputs = made->inputs.size();
-  for (const Json& s : list(field(j, "symbols"))) {
+  if (outer != nullptr) {
+    made->symbols = *outer;
+    for (Program::Symbol& s : made->symbols) s.places.clear();
+  }
+  const Json none = Json::array();
+  for (const Json& s : list(outer != nullptr ? none : field(j, "symbols"))) {
     Program::Symbol symbol{text(field(s, "name")), integer(field(s, "size")), {}};
     for (const Json& place : list(field(s, "places"))) {
       if (list(place).size() != 2) throw Damaged{"a place has two numbers"};
@@ -317,38 +424,18 @@ std::unique_ptr<Program> program_from(const Json& j, const NamedTensors& tensors
   }
   limits.symbols = made->symbols.size();
   if (limits.symbols > 8) throw Damaged{"too many sizes may change"};
-  for (const Json& o : list(field(j, "calls"))) made->operations.push_back(operation_from(o, limits));
+  for (const Json& o : list(field(j, "calls")))
+    made->operations.push_back(operation_from(o, limits, source, made->symbols));
   return made;
 }
 
 }  // namespace
 
 void save_program(const Program& program, const std::string& path, const Metadata& more) {
-  Json values = Json::array(), symbols = Json::array(), calls = Json::array();
-  NamedTensors tensors;
-  for (const Program::ValueInfo& info : program.values) {
-    Json v{{"name", info.name},
-           {"dtype", std::string(dtype_name(info.dtype))},
-           {"sizes", std::vector<int64_t>(info.sizes.begin(), info.sizes.end())},
-           {"memory", info.memory}};
-    if (info.constant.defined()) {
-      v["constant"] = info.written;
-      const IntSpan strides = info.constant.strides();
-      TG_CHECK(info.constant.numel() < 2 || std::find(strides.begin(), strides.end(), 0) == strides.end(), Value,
-               "save: {} shows elements twice (expand): call contiguous() on it before it is used", info.name);
-      if (!info.constant.is_contiguous()) v["strides"] = std::vector<int64_t>(strides.begin(), strides.end());
-      tensors.emplace_back(info.name, info.constant);
-    }
-    values.push_back(std::move(v));
-  }
-  for (const Program::Symbol& s : program.symbols)
-    symbols.push_back({{"name", s.name}, {"size", s.recorded}, {"places", s.places}});
-  for (const Program::Operation& o : program.operations) calls.push_back(operation_to_json(o));
+  Constants constants;
   Metadata metadata = more;
-  metadata[kKey] = Json{{"version", kVersion},        {"values", values},   {"inputs", program.inputs},
-                        {"outputs", program.outputs}, {"symbols", symbols}, {"calls", calls}}
-                       .dump();
-  save_tensors(tensors, path, metadata);
+  metadata[kKey] = program_to_json(program, constants).dump();
+  save_tensors(constants.tensors, path, metadata);
 }
 
 ProgramFile load_program(const std::string& path) {
@@ -357,7 +444,8 @@ ProgramFile load_program(const std::string& path) {
   TG_CHECK(found != file.metadata.end(), Runtime, "load: {} holds tensors and no program", path);
   ProgramFile loaded;
   try {
-    loaded.program = program_from(Json::parse(found->second), file.tensors);
+    const std::unordered_map<std::string, Tensor> constants(file.tensors.begin(), file.tensors.end());
+    loaded.program = program_from(Json::parse(found->second), Source{constants, "", 0}, nullptr);
   } catch (const Damaged& damaged) {
     TG_THROW(Runtime, "load: {}: the program is damaged: {}", path, damaged.what);
   } catch (const Json::exception& error) {

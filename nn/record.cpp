@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/record/control.h"
 #include "tapegrad/aten/record/step.h"
 #include "tapegrad/nn/program_file.h"
 
@@ -21,6 +22,13 @@ Tensor plain(const Tensor& t) {
   const bool is = t.is_contiguous() && t.storage_offset() == 0 && !t.requires_grad();
   return is ? t : raw::clone(t.detach(), MemoryFormat::Contiguous);
 }
+
+// Bodies of control flow are served as programs are.
+[[maybe_unused]] const bool serves_bodies = (record::make_body_runner =
+                                                 [](std::shared_ptr<const record::Program> body) -> record::BodyRunner {
+  return [record = Record(std::move(body))](TensorSpan inputs) { return record.run(inputs); };
+},
+                                             true);
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/record/control.h"
 
 namespace tapegrad::record {
 
@@ -128,11 +129,16 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 }
 
 bool writes(const Program::Operation& o, const Program::Place& place) {
+  if (o.function == nullptr) return false;  // bodies write to nothing that they are given
   const dispatch::Form form = o.function->function->form;
   return form == dispatch::Form::InPlace ? place.argument == 0 : form == dispatch::Form::Out;
 }
 
 }  // namespace
+
+std::string_view Program::Operation::id() const noexcept {
+  return function != nullptr ? function->id : control == Control::Cond ? "cond" : "while_loop";
+}
 
 int Program::value(std::string_view name) const {
   for (size_t i = 0; i < values.size(); ++i)
@@ -180,6 +186,10 @@ void Program::check(TensorSpan given) const {
 
 std::vector<Tensor> Program::run(TensorSpan given) const {
   check(given);
+  return run(given, sizes_of(given));
+}
+
+std::vector<Tensor> Program::run(TensorSpan given, const std::vector<int64_t>& sizes) const {
   std::vector<Tensor> now(values.size());
   for (size_t i = 0; i < given.size(); ++i) {
     const auto v = static_cast<size_t>(inputs[i]);
@@ -195,7 +205,6 @@ std::vector<Tensor> Program::run(TensorSpan given) const {
       if (r >= 0) last_use[static_cast<size_t>(r)] = i;
   }
   for (int v : outputs) last_use[static_cast<size_t>(v)] = operations.size();
-  const std::vector<int64_t> sizes = sizes_of(given);
   for (size_t i = 0; i < operations.size(); ++i) {
     const Operation& o = operations[i];
     std::vector<Value> arguments = o.arguments;
@@ -207,7 +216,7 @@ std::vector<Tensor> Program::run(TensorSpan given) const {
         for (size_t k = 0; k < symbols.size(); ++k)
           if (set >> k & 1) fits &= !__builtin_mul_overflow(product, sizes[k] - symbols[k].recorded, &product);
         fits &= !__builtin_add_overflow(to, product, &to);
-        TG_CHECK(fits, Value, "program: {}: sizes are too large", o.function->id);
+        TG_CHECK(fits, Value, "program: {}: sizes are too large", o.id());
       }
       set_integer(arguments[static_cast<size_t>(fit.argument)], fit.item, to);
     }
@@ -223,17 +232,23 @@ std::vector<Tensor> Program::run(TensorSpan given) const {
       else
         v = t;
     }
-    const dispatch::Function& f = *o.function->function;
-    std::vector<dispatch::Argument> references;
-    for (size_t k = 0; k < arguments.size(); ++k) references.push_back(refer_to(arguments[k], f.types[k]));
-    dispatch::Results results;
-    f.invoke(f.whole, references.data(), results);
-    if (f.form == dispatch::Form::Value) {
-      TG_CHECK(results.tensors.size() == o.results.size(), Runtime, "program: {} returned {} tensors instead of {}",
-               f.name, results.tensors.size(), o.results.size());
-      for (size_t k = 0; k < o.results.size(); ++k)
-        if (o.results[k] >= 0) now[static_cast<size_t>(o.results[k])] = std::move(results.tensors[k]);
+    std::vector<Tensor> results;
+    if (o.function == nullptr) {
+      std::vector<ListValue> lists;
+      for (Value& v : arguments) lists.push_back(std::move(std::get<ListValue>(v)));
+      results = run_control(o, lists, sizes);
+    } else {
+      const dispatch::Function& f = *o.function->function;
+      std::vector<dispatch::Argument> references;
+      for (size_t k = 0; k < arguments.size(); ++k) references.push_back(refer_to(arguments[k], f.types[k]));
+      dispatch::Results made;
+      f.invoke(f.whole, references.data(), made);
+      if (f.form == dispatch::Form::Value) results.assign(made.tensors.begin(), made.tensors.end());
     }
+    TG_CHECK(results.size() == o.results.size(), Runtime, "program: {} returned {} tensors instead of {}", o.id(),
+             results.size(), o.results.size());
+    for (size_t k = 0; k < o.results.size(); ++k)
+      if (o.results[k] >= 0) now[static_cast<size_t>(o.results[k])] = std::move(results[k]);
     auto release = [&](int v) {
       if (v >= 0 && last_use[static_cast<size_t>(v)] == i) now[static_cast<size_t>(v)].reset();
     };
@@ -294,13 +309,15 @@ void Program::generalize(std::vector<Symbol> changing, std::span<const std::shar
   TG_ASSERT(others.size() == size_t{1} << changing.size());
   const size_t subsets = others.size() - 1;
   auto fail = [&](const Operation& o, std::string_view what) {
-    TG_THROW(Value, "program: {}{} depends on {} in a way that no program can say: {}", o.function->function->name,
-             o.line, changing.size() == 1 ? changing[0].name : "sizes that may change", what);
+    TG_THROW(Value, "program: {}{} depends on {} in a way that no program can say: {}",
+             o.function != nullptr ? o.function->function->name : o.id(), o.line,
+             changing.size() == 1 ? changing[0].name : "sizes that may change", what);
   };
   for (const auto& other : others)
     for (size_t i = 0; i < std::max(operations.size(), other->operations.size()); ++i)
       if (i >= operations.size() || i >= other->operations.size() ||
-          operations[i].function != other->operations[i].function)
+          operations[i].function != other->operations[i].function ||
+          operations[i].control != other->operations[i].control)
         fail(i < operations.size() ? operations[i] : other->operations[i], "other operators are called");
   for (size_t i = 0; i < operations.size(); ++i) {
     Operation& o = operations[i];
@@ -312,6 +329,13 @@ void Program::generalize(std::vector<Symbol> changing, std::span<const std::shar
       if (!std::equal(o.tensors.begin(), o.tensors.end(), p.tensors.begin(), p.tensors.end(), same) ||
           o.results != p.results)
         fail(o, "it is called with other tensors");
+    }
+    for (size_t body = 0; body < o.bodies.size(); ++body) {
+      std::vector<std::shared_ptr<Program>> same_body;
+      for (const auto& other : others) same_body.push_back(other->operations[i].bodies[body]);
+      std::vector<Symbol> without_places = changing;
+      for (Symbol& s : without_places) s.places.clear();
+      o.bodies[body]->generalize(std::move(without_places), same_body);
     }
     for (size_t a = 0; a < o.arguments.size(); ++a) {
       std::vector<std::pair<int, int64_t>> recorded;
@@ -369,12 +393,22 @@ std::string Program::text() const {
       for (const Place& p : o.tensors)
         if (p.argument == static_cast<int>(a))
           argument += (argument.empty() ? "" : ", ") + values[static_cast<size_t>(p.value)].name;
-      if (o.function->function->types[a] == dispatch::ArgumentType::Tensors) argument = "[" + argument + "]";
+      if (o.function == nullptr || o.function->function->types[a] == dispatch::ArgumentType::Tensors)
+        argument = "[" + argument + "]";
       if (argument.empty()) argument = std::visit([](const auto& v) { return text_of(v); }, o.arguments[a]);
       arguments += (a == 0 ? "" : ", ") + argument;
     }
-    out += fmt::format("{}{}{}({}){}{}\n", results, results.empty() ? "" : " = ", o.function->id, arguments,
+    out += fmt::format("{}{}{}({}){}{}\n", results, results.empty() ? "" : " = ", o.id(), arguments,
                        o.line.empty() ? "" : "  #", o.line);
+    for (size_t body = 0; body < o.bodies.size(); ++body) {
+      const bool loop = o.control == Control::While;
+      out += body == 0 ? (loop ? "  while\n" : "  if true\n") : (loop ? "  do\n" : "  else\n");
+      std::string lines = o.bodies[body]->text();
+      for (size_t at = 0, end; at < lines.size(); at = end + 1) {
+        end = lines.find('\n', at);
+        out += "    " + lines.substr(at, end - at) + "\n";
+      }
+    }
   }
   for (int v : outputs) out += fmt::format("output {}\n", values[static_cast<size_t>(v)].name);
   return out;

@@ -37,8 +37,14 @@ class TG_API Program {
     int64_t recorded;
     std::vector<std::pair<uint32_t, int64_t>> terms;
   };
+  // A choice: argument 0 is a list of the predicate, 1 and 2 are what its bodies take, the first where it holds. A
+  // loop: argument 0 is what is carried, and 1 and 2 what the bodies (predicate and turn) take behind that.
+  enum class Control : uint8_t { None, Cond, While };
   struct Operation {
-    const dispatch::Listed* function = nullptr;
+    std::string_view id() const noexcept;
+    const dispatch::Listed* function = nullptr;  // none: control flow
+    Control control = Control::None;
+    std::vector<std::shared_ptr<Program>> bodies;
     std::vector<Value> arguments;  // tensors of it are undefined, but for numbers
     std::vector<Place> tensors;
     std::vector<Fit> fits;
@@ -62,6 +68,8 @@ class TG_API Program {
   // The outputs for these inputs, one for each of `inputs`, operator by operator; on the tape where it is on and inputs
   // or constants need a gradient. Raises what check() and the operators raise.
   std::vector<Tensor> run(TensorSpan given) const;
+  // As a body, of inputs that are right: `sizes` are those of the symbols.
+  std::vector<Tensor> run(TensorSpan given, const std::vector<int64_t>& sizes) const;
   // The calls that `fetches` need where the values `feeds` are given in place of the inputs. Raises Value where an
   // input that is not among them is needed.
   std::unique_ptr<Program> part(std::span<const int> feeds, std::span<const int> fetches) const;

@@ -323,6 +323,8 @@ std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, 
   return Access::nested(std::move(call), inputs);
 }
 
+bool has_recorder() noexcept { return current != nullptr; }
+
 bool is_of_step(const Tensor& t) { return active() && Access::is_of_step(t.impl()->storage()); }
 
 void refuse(std::string reason) {

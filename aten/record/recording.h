@@ -201,6 +201,8 @@ TG_API void host_call(std::string name, std::vector<const void*> key, std::funct
 // `nested`. Refused are inputs that it writes to. Outside of a recording it is just run.
 TG_API std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,
                                        std::unique_ptr<Nested> nested);
+// Whether a recorder of this thread lives, also while its mode is off.
+TG_API bool has_recorder() noexcept;
 // Whether this thread records, and the tensor is an argument of the step or lies on memory that it made.
 TG_API bool is_of_step(const Tensor& t);
 // " at train.py:31", the line of the program that runs; set by the bindings.

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tapegrad/aten/record/control.h"
+
 namespace tapegrad::record {
 
 namespace {
@@ -43,7 +45,9 @@ const dispatch::Registration registration({dispatch::kOrderTrace, dispatch::Stag
 }  // namespace
 
 Tracer::Tracer(const NamedValues& inputs, const NamedValues& weights)
-    : program_(std::make_unique<Program>()), recorder_(tensors_of(inputs)) {
+    : program_(std::make_unique<Program>()),
+      own_recorder_(std::make_unique<Recorder>(tensors_of(inputs))),
+      recorder_(*own_recorder_) {
   for (const auto& [name, t] : inputs) {
     TG_ASSERT(t.is_contiguous() && t.storage_offset() == 0 && !memory_of_.contains(t.impl()->storage().get()));
     program_->inputs.push_back(add(t, name));
@@ -54,11 +58,74 @@ Tracer::Tracer(const NamedValues& inputs, const NamedValues& weights)
   tapegrad::detail::modes |= kModeTrace;
 }
 
+Recorder& Tracer::recorder_of_this_thread() {
+  TG_CHECK(current != nullptr, Runtime, "control flow: this thread traces nothing");
+  return current->recorder_;
+}
+
+Tracer::Tracer(TensorSpan inputs)
+    : program_(std::make_unique<Program>()), recorder_(recorder_of_this_thread()), parent_(current) {
+  for (const Tensor& t : inputs) program_->inputs.push_back(add(t, "operand"));
+  current = this;
+}
+
+bool Tracer::active() noexcept { return current != nullptr; }
+
+bool Tracer::knows(const Tensor& t) const {
+  return value_of_.contains(t.impl()) || memory_of_.contains(t.impl()->storage().get()) ||
+         (parent_ != nullptr && parent_->knows(t));
+}
+
+Tracer::Body Tracer::finish_body(TensorSpan outputs) {
+  for (const Tensor& t : outputs) program_->outputs.push_back(value_of(t));
+  for (int v : program_->inputs)
+    if (program_->values[static_cast<size_t>(v)].written)
+      recorder_.refuse("a body of control flow writes to what it is given");
+  stop();
+  return {std::move(program_), std::move(captured_)};
+}
+
+std::vector<Tensor> Tracer::control(Program::Control control, std::vector<Body> bodies, TensorSpan first,
+                                    TensorSpan operands) {
+  TG_CHECK(current != nullptr, Runtime, "control flow: this thread traces nothing");
+  Program::Operation operation;
+  operation.control = control;
+  std::vector<ListValue> lists(3);
+  lists[0].tensors.assign(first.begin(), first.end());
+  for (size_t k = 0; k < 2; ++k) {
+    if (control == Program::Control::Cond) lists[k + 1].tensors.assign(operands.begin(), operands.end());
+    for (const Tensor& t : bodies[k].captured) lists[k + 1].tensors.push_back(t);
+    operation.bodies.push_back(std::move(bodies[k].program));
+  }
+  for (size_t k = 0; k < lists.size(); ++k) {
+    ListValue absent;
+    for (size_t i = 0; i < lists[k].tensors.size(); ++i) {
+      operation.tensors.push_back({static_cast<int>(k), static_cast<int>(i), current->value_of(lists[k].tensors[i])});
+      absent.tensors.emplace_back();
+    }
+    operation.arguments.emplace_back(std::move(absent));
+  }
+  std::vector<Tensor> results;
+  if (current->recorder_.reason().empty()) {
+    const ModeGuard off(0, kModeTrace | kModeRecord);
+    results = run_control(operation, lists, {});
+  }
+  current->write_control(std::move(operation), results);
+  return results;
+}
+
+void Tracer::write_control(Program::Operation operation, const std::vector<Tensor>& results) {
+  if (describe_line != nullptr) operation.line = describe_line();
+  for (const Tensor& t : results) operation.results.push_back(add(t, std::string(operation.id())));
+  program_->operations.push_back(std::move(operation));
+}
+
 Tracer::~Tracer() { stop(); }
 
 void Tracer::stop() noexcept {
   if (current != this) return;
-  current = nullptr;
+  current = parent_;
+  if (parent_ != nullptr) return;
   tapegrad::detail::modes &= ~static_cast<uint32_t>(kModeTrace);
 }
 
@@ -81,6 +148,13 @@ int Tracer::add(const Tensor& t, std::string name) {
 
 int Tracer::value_of(const Tensor& t) {
   if (const auto found = value_of_.find(t.impl()); found != value_of_.end()) return found->second;
+  if (parent_ != nullptr && !memory_of_.contains(t.impl()->storage().get()) && parent_->knows(t)) {
+    const int outer = parent_->value_of(t);
+    const int number = add(t, parent_->program_->values[static_cast<size_t>(outer)].name);
+    program_->inputs.push_back(number);
+    captured_.push_back(t);
+    return number;
+  }
   if (!t.is_cpu()) {
     recorder_.refuse(fmt::format("a tensor is on {}: programs run on the CPU", t.device()));
     return add(t, "unknown");

@@ -18,9 +18,23 @@ class TG_API Tracer {
   // `inputs` are contiguous, at the start of their memory, and share none. `weights` give constants their names. Raises
   // Runtime where this thread records already.
   Tracer(const NamedValues& inputs, const NamedValues& weights);
+  // Of a body, while another Tracer of this thread lives: what that one knows of becomes an input behind these. Raises
+  // Runtime where there is none.
+  explicit Tracer(TensorSpan inputs);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
+
+  struct Body {
+    std::shared_ptr<Program> program;
+    std::vector<Tensor> captured;  // its further inputs
+  };
+  Body finish_body(TensorSpan outputs);
+  // Runs and writes down an operation with bodies. `first`: the predicate, which is what bodies[0] and bodies[1] do not
+  // take, or what is carried; `operands`: what both take, of a choice. Raises Runtime where this thread traces nothing.
+  static std::vector<Tensor> control(Program::Control control, std::vector<Body> bodies, TensorSpan first,
+                                     TensorSpan operands);
+  static bool active() noexcept;
 
   // Ends it. Raises Runtime where no program can repeat the run, with the line.
   std::unique_ptr<Program> finish(TensorSpan outputs);
@@ -34,6 +48,9 @@ class TG_API Tracer {
   void call(dispatch::Call& call, dispatch::Results& results);
   void stop() noexcept;
   std::string fresh_name(std::string base);
+  bool knows(const Tensor& t) const;
+  static Recorder& recorder_of_this_thread();
+  void write_control(Program::Operation operation, const std::vector<Tensor>& results);
 
   std::unique_ptr<Program> program_;
   std::unordered_map<const TensorImpl*, int> value_of_;
@@ -41,7 +58,10 @@ class TG_API Tracer {
   std::unordered_map<std::string, int> named_;  // how often a name was asked for
   std::vector<Tensor> kept_;                    // so that addresses are not given to others
   std::unordered_set<const StorageImpl*> own_;  // of results
-  Recorder recorder_;
+  std::unique_ptr<Recorder> own_recorder_;      // of the outermost one
+  Recorder& recorder_;
+  Tracer* const parent_ = nullptr;
+  std::vector<Tensor> captured_;
 };
 
 }  // namespace tapegrad::record

@@ -27,7 +27,7 @@ struct Served {
 };
 using PyProgram = Boxed<Served>;
 
-PyTypeObject *tracer_type = nullptr, *program_type = nullptr;
+PyTypeObject *tracer_type = nullptr, *program_type = nullptr, *body_type = nullptr;
 
 // [(name, tensor)]
 struct NamedTensorList {
@@ -125,7 +125,7 @@ PyObject* operation_object(const Program& program, const Program::Operation& o) 
     });
     return Py_BuildValue("(iiLO)", fit.argument, fit.item, static_cast<long long>(fit.recorded), terms.get());
   });
-  return Py_BuildValue("(sOONsO)", o.function->id, arguments.get(), tensors.get(),
+  return Py_BuildValue("(sOONsO)", std::string(o.id()).c_str(), arguments.get(), tensors.get(),
                        name_list(program, o.results).release(), o.line.c_str(), fits.get());
 }
 
@@ -214,6 +214,13 @@ PyMethodDef program_methods[] = {
       const Program& program = *self.value.program;
       return new_list(program.operations.size(), [&](size_t i) { return operation_object(program, program.operations[i]); });
     }>(),
+    // Of the operation with that number, in the order of operations().
+    method<"bodies", [](PyProgram& self, int64_t number) {
+      const auto& operations = self.value.program->operations;
+      TG_CHECK(number >= 0 && number < static_cast<int64_t>(operations.size()), Index, "bodies: there is no operation {}", number);
+      const auto& bodies = operations[static_cast<size_t>(number)].bodies;
+      return new_list(bodies.size(), [&](size_t i) { return wrap_program(bodies[i]); });
+    }>(),
     method<"set_constant", [](PyProgram& self, std::string_view name, PyObject* object) {
       Program& program = changeable(self);
       const Tensor& t = to_tensor(object, {"set_constant", "tensor"});
@@ -253,6 +260,35 @@ PyMethodDef program_functions[] = {
       }
       return own(Py_BuildValue("(NO)", wrap_program(std::move(file.program)), texts.get()));
     }>(),
+    // (inputs, function): a body of what function() calls, which returns a list of tensors.
+    method<"_trace_body", [](TensorList inputs, PyObject* function) {
+      Tracer tracer(inputs.values);
+      // What runs in the end draws the numbers that come now.
+      struct DrawnForNothing {
+        Generator& generator = default_generator();
+        uint64_t offset = generator.offset();
+        ~DrawnForNothing() {
+          const ModeGuard off(0, kModeRecord);
+          generator.set_offset(offset);
+        }
+      } drawn;
+      const PyRef outputs = own(PyObject_CallNoArgs(function));
+      return PyRef(box<Tracer::Body>(body_type, tracer.finish_body(to_tensors(outputs.get(), {"control flow", "result"}))));
+    }>(),
+    // (loop, body, body, predicate or carried, operands)
+    method<"_trace_control", [](bool loop, PyObject* first, PyObject* second, TensorList values, TensorList operands) {
+      std::vector<Tracer::Body> bodies;
+      for (PyObject* o : {first, second}) {
+        TG_CHECK(Py_TYPE(o) == body_type, Type, "control flow: expected a body, not {}", Py_TYPE(o)->tp_name);
+        bodies.push_back(std::move(unbox<Tracer::Body>(o)));
+      }
+      std::vector<PyRef> wrapped;
+      for (Tensor& t : Tracer::control(loop ? Program::Control::While : Program::Control::Cond, std::move(bodies),
+                                       values.values, operands.values))
+        wrapped.push_back(own(wrap(std::move(t))));
+      return wrapped;
+    }>(),
+    method<"_is_tracing", [] { return Tracer::active(); }>(),
     method<"_name_value", [](PyObject* tensor, std::string_view name) {
       return Tracer::name(to_tensor(tensor, {"name", "tensor"}), std::string(name));
     }>(),
@@ -280,7 +316,9 @@ bool init_program(PyObject* module) {
                           {Py_tp_methods, tracer_methods}});
   program_type = add_type(module, "tapegrad._C._Program", sizeof(PyProgram), Py_TPFLAGS_DISALLOW_INSTANTIATION,
                           {{Py_tp_dealloc, dealloc_boxed<Served>}, {Py_tp_methods, program_methods}});
-  return tracer_type && program_type && PyModule_AddFunctions(module, program_functions) == 0;
+  body_type = add_type(module, "tapegrad._C._Body", sizeof(Boxed<Tracer::Body>), Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                       {{Py_tp_dealloc, dealloc_boxed<Tracer::Body>}});
+  return tracer_type && program_type && body_type && PyModule_AddFunctions(module, program_functions) == 0;
 }
 
 }  // namespace tapegrad::python

@@ -58,6 +58,8 @@ def cond(pred, true_fn, false_fn, operands=()):
     _check(pred, true_fn, false_fn, operands)
     if _C._vmap_level(pred):
         return _per_sample(pred, true_fn, false_fn, operands)
+    if _C._is_tracing():
+        return load(f"{__package__}.exported").cond(pred, true_fn, false_fn, operands)
     if is_recording():
         if (result := load(f"{__package__}.recorded").cond(pred, true_fn, false_fn, operands)) is not NotImplemented:
             return result

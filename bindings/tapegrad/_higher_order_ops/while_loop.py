@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import Tensor
+from .. import _C, Tensor
 from .. import bool as bool_dtype
 from .._lazy import load
 from .._root.recording import is_recording
@@ -48,8 +48,12 @@ def while_loop(cond_fn, body_fn, carried_inputs):
     if not all(isinstance(leaf, (Tensor, int)) for leaf in leaves):
         raise RuntimeError("Expect carried_inputs to be a tuple of possibly nested dict/list/tuple that only consists of tensor or int "
                            f"leaves, but got {carried_inputs}.")
+    only_tensors = all(isinstance(leaf, Tensor) for leaf in leaves)
+    if only_tensors and _C._is_tracing():
+        pred, result = load(f"{__package__}.exported").while_loop(cond_fn, body_fn, carried_inputs)
+        return result if pred is None else _loop(pred, cond_fn, body_fn, carried_inputs)
     pred = predicate(cond_fn(*carried_inputs))
-    if is_recording() and isinstance(pred, Tensor) and all(isinstance(leaf, Tensor) for leaf in leaves):
+    if only_tensors and is_recording() and isinstance(pred, Tensor):
         result = load(f"{__package__}.recorded").while_loop(pred, cond_fn, body_fn, carried_inputs, lambda pred: _loop(pred, cond_fn, body_fn, carried_inputs))
         if result is not NotImplemented:
             return result

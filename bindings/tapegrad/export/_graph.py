@@ -6,7 +6,7 @@ from __future__ import annotations
 class Node:
     """A value or an operator of a program: `op` is "placeholder", "get_attr" (a weight or constant), "call_function" or "output"; `target` the
     function's name, or the value's; `args` the arguments, with nodes in the place of tensors; `meta` has `dtype` and `shape` of its result,
-    and `line`."""
+    and `line`; of control flow (`cond`, `while_loop`) `bodies`, the graphs of both branches, or of the predicate and a turn."""
 
     def __init__(self, op: str, name: str, target: str, args: tuple = (), meta: dict | None = None) -> None:
         self.op, self.name, self.target, self.args, self.kwargs = op, name, target, args, {}
@@ -64,6 +64,8 @@ class Graph:
             single = len(results) == 1 and results[0] is not None
             name = results[0] if single else f"{function}_call_{number}"
             node = add(Node("call_function", name, function, tuple(arguments), {**(info[name] if single else {}), "line": line.strip()}))
+            if bodies := program.bodies(number):
+                node.meta["bodies"] = [Graph(body) for body in bodies]
             if single:
                 known[name] = node
             else:

@@ -146,3 +146,49 @@ TEST_CASE("a part of a program computes what is asked for from what is given", "
   CHECK_THROWS_WITH(program->part(only_x, program->outputs), Catch::Contains("need z"));
   CHECK_THROWS_WITH(program->value("nobody"), Catch::Contains("nobody"));
 }
+
+TEST_CASE("control flow in a program: bodies are served with plans of their own, by several threads", "[record]") {
+  const Path path;
+  const Tensor w = randn({4, 4});
+  const auto eager = [&](const Tensor& x) {
+    const Tensor h = mul(x, 2);
+    Tensor y = sum(x).item().to<double>() > 0 ? matmul(h, w) : sub(x, h);
+    while (sum(abs(y)).item().to<double>() < 50) y = add(mul(y, 2), h);
+    return y;
+  };
+  std::unique_ptr<Program> program;
+  {
+    const NoGradGuard no_grad;
+    const Tensor x = randn({3, 4});
+    Tracer tracer({{"x", x}}, {{"w", w}});
+    const Tensor h = mul(x, 2), pred = gt(sum(x), 0);
+    std::vector<Tracer::Body> bodies;
+    for (const bool chosen : {true, false}) {
+      Tracer body(List{x});
+      bodies.push_back(body.finish_body(List{chosen ? matmul(h, w) : sub(x, h)}));
+    }
+    const List y = Tracer::control(Program::Control::Cond, std::move(bodies), List{pred}, List{x});
+    bodies.clear();
+    for (const bool turn : {false, true}) {
+      Tracer body(y);
+      bodies.push_back(body.finish_body(List{turn ? add(mul(y[0], 2), h) : lt(sum(abs(y[0])), 50)}));
+    }
+    program = tracer.finish(Tracer::control(Program::Control::While, std::move(bodies), y, {}));
+  }
+  nn::save_program(*program, path.text);
+  const Record record = Record::load(path.text);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      const NoGradGuard no_grad;
+      for (int i = 0; i < 20; ++i) {
+        const Tensor x = randn({3, 4});
+        if (!same(record.run({x})[0], eager(x))) ++wrong;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(record.num_plans() >= 1);
+  CHECK_THROWS_AS(Tracer(List{w}), Error);  // outside of a Tracer
+}
