@@ -177,6 +177,32 @@ struct Access {
     return found != now().slot_of_.end() && recording().slots[static_cast<size_t>(found->second)].feed >= 0;
   }
   static std::vector<Tensor> nested(Call call, TensorSpan inputs);
+  // Whether what was there before the step is another one by now, or something was done that is no memory.
+  static bool has_changed_something() {
+    const Recording& r = recording();
+    for (size_t& i = now().looked_at_; i < r.calls.size(); ++i) {
+      const Call& call = r.calls[i];
+      now().changed_ |=
+          (call.kind == Call::Kind::Host && !call.repeatable) || call.kind == Call::Kind::Nested ||
+          (call.kind == Call::Kind::Gradient && call.grad.defined());  // a replay undoes that it was cleared
+      for (const Use& use : call.uses)
+        now().changed_ |= use.written && use.slot >= 0 && !r.slots[static_cast<size_t>(use.slot)].born;
+    }
+    return now().changed_;
+  }
+  static void guard(std::string_view what, const Tensor& pred, bool truth) {
+    if (recording().two_parts) return refuse(fmt::format("{} in a backward pass chooses by a value", what));
+    if (has_changed_something())
+      return refuse(
+          fmt::format("{} chooses by a value after the step has changed something that was there before", what));
+    Call call;
+    call.kind = Call::Kind::Guard;
+    call.name = std::string(what);
+    call.inputs.push_back(keep(call, pred, false));
+    call.expected = truth;
+    recording().path.push_back(truth);
+    add(std::move(call));
+  }
   static void ran(const void* node) { now().nodes_run_.insert(node); }
   static void born(const Storage& made) {
     if (current != nullptr) now().born_.try_emplace(made.get(), made);
@@ -263,10 +289,11 @@ void node_ran(const void* node) { Access::ran(node); }
 
 }  // namespace detail
 
-void host_call(std::string name, std::vector<const void*> key, std::function<void()> run) {
+void host_call(std::string name, std::vector<const void*> key, std::function<void()> run, bool repeatable) {
   if (TG_LIKELY(!active())) return run();
   Call call;
   call.kind = Call::Kind::Host;
+  call.repeatable = repeatable;
   call.name = std::move(name);
   call.key = std::move(key);
   {
@@ -321,6 +348,16 @@ std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, 
   call.key = std::move(key);
   call.nested = std::move(nested);
   return Access::nested(std::move(call), inputs);
+}
+
+bool decide(std::string_view what, const Tensor& pred) {
+  bool truth;
+  {
+    const ModeGuard off(0, kModeRecord);
+    truth = pred.item().to<bool>();
+  }
+  if (active()) Access::guard(what, pred, truth);
+  return truth;
 }
 
 bool has_recorder() noexcept { return current != nullptr; }

@@ -81,7 +81,7 @@ struct Nested {
 };
 
 struct Call {
-  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Nested, Allocate, Restore, Chain };
+  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Nested, Guard, Allocate, Restore, Chain };
   Kind kind = Kind::Kernel;
   const OperatorEntry* entry = nullptr;
   AnyKernel kernel = nullptr;
@@ -101,11 +101,14 @@ struct Call {
   bool replaces = false;  // an older gradient; else that one is added to
   // Host: code above the kernels that is called in each replay
   std::function<void()> host;
+  bool repeatable = false;
   std::string name;
   std::vector<const void*> key;  // equal for equal calls
   // Nested, with a name and a key, too; uses are those of the inputs, then of the results
   std::unique_ptr<Nested> nested;
   std::vector<Tensor> inputs, results;
+  // Guard, with a name and one input: the truth of it, by which the step went on
+  bool expected = false;
   int slot = -1;                 // Allocate, Restore
   std::shared_ptr<Chain> chain;  // Chain
 };
@@ -152,7 +155,8 @@ class TG_API Recording {
   std::vector<FeedGeometry> feeds;
   bool two_parts = false;
   size_t first_calls = 0, first_outputs = 0, first_feeds = 0;
-  std::string reason;  // why it cannot be replayed; empty: it can
+  std::vector<bool> path;  // what was expected of its guards
+  std::string reason;      // why it cannot be replayed; empty: it can
 
   // What is different from an earlier run of the step; empty: nothing. Settles which results are made anew in each run.
   std::string compare(const Recording& earlier);
@@ -191,16 +195,22 @@ class TG_API Recorder {
   std::unordered_set<const void*> nodes_run_;
   std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
-  bool running_ = false, host_called_ = false, nested_drew_ = false;
+  bool running_ = false, host_called_ = false, nested_drew_ = false, changed_ = false;
+  size_t looked_at_ = 0;  // calls in which changed_ was looked for
 };
 
 // Runs code that is not recorded but called again in each replay, at its turn: a step of an optimizer. Outside of a
 // recording it is just run.
-TG_API void host_call(std::string name, std::vector<const void*> key, std::function<void()> run);
+// `repeatable`: where the step begins once more it may be called again.
+TG_API void host_call(std::string name, std::vector<const void*> key, std::function<void()> run,
+                      bool repeatable = false);
 // The results of nested->run(inputs), which is recorded as one call: what it does itself is not. `key` lives as long as
 // `nested`. Refused are inputs that it writes to. Outside of a recording it is just run.
 TG_API std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,
                                        std::unique_ptr<Nested> nested);
+// The truth of a tensor of one element, by which the program goes on. A step that is recorded is valid for such calls
+// alone, and can find that out only before it has changed what was there before: else it is refused.
+TG_API bool decide(std::string_view what, const Tensor& pred);
 // Whether a recorder of this thread lives, also while its mode is off.
 TG_API bool has_recorder() noexcept;
 // Whether this thread records, and the tensor is an argument of the step or lies on memory that it made.

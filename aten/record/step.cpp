@@ -131,6 +131,8 @@ void Step::plan() {
     }
   }
   r.calls = std::move(calls);
+  for (size_t i = 0; i < r.calls.size(); ++i)
+    if (r.calls[i].kind == Call::Kind::Guard) committed_ = i + 1;
 }
 
 void Step::place(Slot& slot, char* at) noexcept {
@@ -220,6 +222,9 @@ void Step::run(Call& call) {
       return call.host();
     case Call::Kind::Nested:
       return run_nested(call);
+    case Call::Kind::Guard:
+      if (call.inputs[0].item().to<bool>() != call.expected) throw Diverged();
+      return;
     case Call::Kind::Gradient: {
       if (!call.grad.defined()) return call.leaf.set_grad({});
       const Tensor made = over_real(call.grad, r.slots[static_cast<size_t>(call.uses[0].slot)]);
@@ -281,6 +286,18 @@ void Step::run_nested(Call& call) {
   }
 }
 
+void Step::tell_of_writes(TensorSpan feeds) {
+  const Recording& r = *recording_;
+  if (part_ == 0)
+    for (int i : written_) r.slots[static_cast<size_t>(i)].real->version().bump({"recorded step", 0});
+  for (const Slot& slot : r.slots) {
+    const size_t feed = static_cast<size_t>(slot.feed) - first_feed_;
+    if (slot.kind == Slot::Kind::Feed && slot.written && static_cast<size_t>(slot.feed) >= first_feed_ &&
+        feed < feeds.size())
+      feeds[feed].impl()->bump_version("recorded step", 0);
+  }
+}
+
 void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) {
   Recording& r = *recording_;
   const NoGradGuard no_grad;
@@ -289,7 +306,6 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     const size_t feed = static_cast<size_t>(slot.feed) - first_feed;
     if (static_cast<size_t>(slot.feed) < first_feed || feed >= feeds.size()) continue;
     place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[static_cast<size_t>(slot.feed)].offset);
-    if (slot.written) feeds[feed].impl()->bump_version("recorded step", 0);
   }
   feeds_ = feeds;
   first_feed_ = first_feed;
@@ -299,7 +315,20 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     const Generator& generator = *r.generators[i].generator;
     bases_[i][part_] = {generator.initial_seed(), generator.offset()};
   }
-  for (size_t i = begin; i < end; ++i) run(r.calls[i]);
+  size_t i = begin;
+  std::vector<std::pair<Tensor, Tensor>> cleared;  // leaves, and the gradients that they had
+  try {
+    for (; i < std::min(end, committed_); ++i) {
+      if (r.calls[i].kind == Call::Kind::Gradient) cleared.emplace_back(r.calls[i].leaf, r.calls[i].leaf.grad());
+      run(r.calls[i]);
+    }
+  } catch (const Diverged&) {
+    for (size_t k = 0; k < bases_.size(); ++k) r.generators[k].generator->set_offset(bases_[k][part_].offset);
+    for (size_t k = cleared.size(); k-- > 0;) cleared[k].first.set_grad(cleared[k].second);
+    throw;
+  }
+  tell_of_writes(feeds);
+  for (; i < end; ++i) run(r.calls[i]);
   for (size_t i = 0; i < bases_.size(); ++i)
     if (const DrawnFrom& g = r.generators[i]; g.set_back)
       g.generator->set_offset(bases_[i][part_].offset + g.end[part_]);
@@ -349,7 +378,6 @@ Step::Seen Step::seen(int i) const noexcept {
 
 std::vector<Tensor> Step::replay(TensorSpan feeds) {
   Recording& r = *recording_;
-  for (int i : written_) r.slots[static_cast<size_t>(i)].real->version().bump({"recorded step", 0});
   Ending ending{*this};
   run_part(feeds, 0, 0, r.first_calls);
   std::vector<Tensor> made = results(feeds, 0, 0, r.two_parts ? r.first_outputs : r.outputs.size());

@@ -20,8 +20,10 @@ class TG_API Step {
   bool changed() const noexcept;
   // Why it cannot be replayed now, or null: the gradients of leaves are not as the calls expect them.
   const char* refuses() const noexcept;
-  // Runs the calls, of a step in two parts those of the first. Raises what a call raises; what came before it has
-  // happened then, as in an eager run.
+  // A guard found another value than the recorded one. Nothing that was there before is another one.
+  struct Diverged {};
+  // Runs the calls, of a step in two parts those of the first. Throws Diverged. Raises what a call raises; what came
+  // before it has happened then, as in an eager run.
   std::vector<Tensor> replay(TensorSpan feeds);
   // The second part. Raises Runtime where a tensor that it reads was written to since the first one. `again`: it may be
   // called once more.
@@ -43,6 +45,7 @@ class TG_API Step {
   void place(Slot& slot, char* at) noexcept;
   void run(Call& call);
   void run_nested(Call& call);
+  void tell_of_writes(TensorSpan feeds);
   void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
   PhiloxState drawn(const Draw& draw);
@@ -60,6 +63,7 @@ class TG_API Step {
   std::unique_ptr<Recording> recording_;
   Storage arena_;
   size_t planned_ = 0;
+  size_t committed_ = 0;                                       // calls up to the last guard
   std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
   std::vector<Tensor> held_;                                   // the arguments, between the parts
   TensorSpan feeds_;                                           // those of the part that runs, from first_feed_ on

@@ -490,11 +490,14 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     clear(args[0]);
     Py_RETURN_NONE;
   }
-  record::host_call(kOp, {args[0], set_to_none ? args[0] : nullptr}, [clear, groups = share(args[0])] {
-    const GilGuard gil;
-    const NoGradGuard no_grad;
-    clear(groups->get());
-  });
+  record::host_call(
+      kOp, {args[0], set_to_none ? args[0] : nullptr},
+      [clear, groups = share(args[0])] {
+        const GilGuard gil;
+        const NoGradGuard no_grad;
+        clear(groups->get());
+      },
+      /*repeatable=*/true);
   Py_RETURN_NONE;
   TG_PY_CATCH
 }

@@ -44,10 +44,12 @@ PyMethodDef nested_functions[] = {
       for (Tensor& t : made) wrapped.push_back(own(wrap(std::move(t))));
       return wrapped;
     }>(),
+    method<"_decide", [](std::string_view what, PyObject* pred) {
+      return record::decide(what, to_tensor(pred, {"_decide", "pred"}));
+    }>(),
     method<"_is_of_step", [](PyObject* tensor) {
       return record::is_of_step(to_tensor(tensor, {"_is_of_step", "tensor"}));
     }>(),
-    method<"_refuse_step", [](std::string_view reason) { record::refuse(std::string(reason)); }>(),
     {}};
 // clang-format on
 

@@ -404,7 +404,7 @@ PyObject* recording_same_arguments(PyObject* self, PyObject* other) {
   TG_PY_TRY
   const RecordingObject &a = recording_of(self), &b = recording_of(other);
   return PyBool_FromLong(a.settings == b.settings && a.arguments == b.arguments &&
-                         a.recording->feeds == b.recording->feeds);
+                         a.recording->feeds == b.recording->feeds && a.recording->path == b.recording->path);
   TG_PY_CATCH
 }
 
@@ -519,7 +519,8 @@ bool has_hooks(const Recording& recording) {
 }
 bool has_hooks(const Plan& plan) { return has_hooks(plan.step.recording()); }
 
-PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds) {
+// None where it went on in another way than it was recorded.
+std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds) {
   struct Leave {
     Step& step;
     bool wanted = true;
@@ -531,7 +532,11 @@ PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::v
   std::vector<Tensor> results;
   {
     const ComputeRelease released;
-    results = plan.step.replay(feeds);
+    try {
+      results = plan.step.replay(feeds);
+    } catch (const Step::Diverged&) {
+      return std::nullopt;
+    }
   }
   std::vector<PyRef> wrapped;
   wrapped.reserve(results.size());
@@ -552,7 +557,7 @@ PyObject* replay(Plan& plan, const std::vector<PyObject*>& objects, const std::v
     wrapped.push_back(own(wrap(std::move(t))));
   }
   ++plan.replays;
-  return plan.result.build(wrapped, objects).release();
+  return plan.result.build(wrapped, objects);
 }
 
 // run((args, kwargs))
@@ -563,9 +568,11 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     return miss(replays, "a mode is on");
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
-  for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
-    const std::shared_ptr<Plan> plan = *at;
-    if (!fits(*plan, args, objects, feeds)) continue;
+  std::vector<const Plan*> tried;  // that went on in another way
+  for (auto at = replays.plans.begin(); at != replays.plans.end();) {
+    const std::shared_ptr<Plan> plan = *at++;
+    if (std::find(tried.begin(), tried.end(), plan.get()) != tried.end() || !fits(*plan, args, objects, feeds))
+      continue;
     // Comparing may run code of the program, and so change the list: `at` is not used behind it.
     std::string what = plan->step.changed() ? "a tensor that it uses" : plan->watch->changed();
     if (!what.empty()) {
@@ -579,12 +586,18 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
       return miss(replays, "audit");
     }
     if (!plan->step.claim()) return miss(replays, "busy");
-    ++replays.count;
-    if (replays.plans.front() != plan) {
-      replays.plans.remove(plan);
-      replays.plans.push_front(plan);
+    std::optional<PyRef> made = replay(*plan, objects, feeds);
+    if (!made) {
+      tried.push_back(plan.get());
+      at = replays.plans.begin();
+      continue;
     }
-    return replay(*plan, objects, feeds);
+    ++replays.count;
+    // Bodies of control flow may have used this object meanwhile.
+    if (replays.plans.empty() || replays.plans.front() != plan)
+      if (const auto found = std::find(replays.plans.begin(), replays.plans.end(), plan); found != replays.plans.end())
+        replays.plans.splice(replays.plans.begin(), replays.plans, found);
+    return made->release();
   }
   return miss(replays, "");
   TG_PY_CATCH
@@ -611,7 +624,7 @@ PyObject* replays_audit(PyObject* self, PyObject* object) {
   for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
     const std::shared_ptr<Plan> plan = *at;
     if (!(plan->settings == now.settings && plan->arguments == now.arguments &&
-          plan->step.recording().feeds == now.recording->feeds))
+          plan->step.recording().feeds == now.recording->feeds && plan->step.recording().path == now.recording->path))
       continue;
     std::string what = now.reason.empty() ? difference_of(now, plan->step.recording(), *plan) : now.reason;
     if (!what.empty()) replays.plans.erase(at);

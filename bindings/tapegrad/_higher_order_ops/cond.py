@@ -61,6 +61,5 @@ def cond(pred, true_fn, false_fn, operands=()):
     if _C._is_tracing():
         return load(f"{__package__}.exported").cond(pred, true_fn, false_fn, operands)
     if is_recording():
-        if (result := load(f"{__package__}.recorded").cond(pred, true_fn, false_fn, operands)) is not NotImplemented:
-            return result
+        return load(f"{__package__}.recorded").cond(pred, true_fn, false_fn, operands)
     return true_fn(*operands) if bool(pred) else false_fn(*operands)

@@ -1,8 +1,8 @@
 """Control flow in recorded steps: `cond` and `while_loop` as one call each, whose bodies are recorded steps of their own.
 
 While a step is recorded, the functions run as they are. What a replay calls later are copies of them, in which the tensors of their closures
-are arguments: tensors of the step lie elsewhere in each replay. Bodies run without gradients; where one would need them, the step is
-left to run eagerly.
+are arguments: tensors of the step lie elsewhere in each replay. Such bodies run without gradients. Where gradients flow, or a body reaches
+tensors of the step in another way, the calls of the body become calls of the step, which is valid while its predicates have the same values.
 """
 
 from __future__ import annotations
@@ -131,16 +131,12 @@ def _with(function, tensors):
     return Template._replace(function, lambda value: tensors[value.number] if isinstance(value, _Place) else value, ())
 
 
-def _refusal(what: str, inputs: list, template: Template) -> str:
-    """Why the step that is recorded cannot have such a call, or "". """
+def _is_one_call(inputs: list, template: Template) -> bool:
+    """Whether bodies can be called anew in each replay: they read no tensors of the step but those that are given to them, and need no gradients."""
     reached = reachable(template.functions)
-    if isinstance(reached, str):
-        return f"{what}: {reached}"
-    if any(_C._is_of_step(t) for t in reached):
-        return f"a body of {what} reads a tensor of the step that is neither passed to it nor a variable of an enclosing function"
-    if is_grad_enabled() and any(t.requires_grad for t in (*inputs, *reached)):
-        return f"{what} chooses what runs, and gradients flow through it: call it under no_grad, or choose by a number of Python"
-    return ""
+    if isinstance(reached, str) or any(_C._is_of_step(t) for t in reached):
+        return False
+    return not (is_grad_enabled() and any(t.requires_grad for t in (*inputs, *reached)))
 
 
 class _Calls:
@@ -195,13 +191,12 @@ def _branch(function, structure, form: _Form, *tensors):
 
 
 def cond(pred, true_fn, false_fn, operands):
-    """cond in a step that is recorded; NotImplemented where it must run as it is."""
+    """cond in a step that is recorded."""
     leaves, structure = tree_flatten(operands)
     template = Template((true_fn, false_fn))
     inputs = [*leaves, *template.tensors]
-    if why := _refusal("cond", inputs, template):
-        _C._refuse_step(why)
-        return NotImplemented
+    if not _is_one_call(inputs, template):
+        return (true_fn if _C._decide("cond", pred) else false_fn)(*operands)
     form = _Form()
     steps = {chosen: _step(_branch, f"the {'true' if chosen else 'false'} branch of cond", function, structure, form)
              for chosen, function in zip((True, False), template.functions, strict=True)}
@@ -219,19 +214,18 @@ def _turn(cond_fn, body_fn, structure, *tensors):
 
 
 def while_loop(pred, cond_fn, body_fn, carried, loop):
-    """while_loop in a step that is recorded, after cond_fn gave `pred`; `loop(pred)` runs it as it is, and so does NotImplemented."""
+    """while_loop in a step that is recorded, after cond_fn gave `pred`; `loop(holds)` runs it, with holds() for the truth of a predicate."""
     leaves, structure = tree_flatten(carried)
     template = Template((cond_fn, body_fn))
     inputs = [*leaves, *template.tensors]
-    if why := _refusal("while_loop", inputs, template):
-        _C._refuse_step(why)
-        return NotImplemented
+    if not all(isinstance(leaf, Tensor) for leaf in leaves) or not _is_one_call(inputs, template):
+        return loop(lambda pred: _C._decide("while_loop", pred) if isinstance(pred, Tensor) else pred)
     count = len(leaves)
     step = _step(_turn, "a turn of while_loop", *template.functions, structure)
     form = _Form()
 
     def first() -> list:
-        return form.tensors("while_loop", loop(pred))
+        return form.tensors("while_loop", loop(bool))
 
     def again(values: list) -> list:
         turn, captured = values[: 1 + count], values[1 + count:]

@@ -19,18 +19,18 @@ def predicate(pred):
     raise RuntimeError(f"cond_fn must return a boolean scalar tensor or a boolean but got {describe(pred)}")
 
 
-def _loop(pred, cond_fn, body_fn, carried_inputs):
+def _loop(pred, cond_fn, body_fn, carried_inputs, holds=bool):
     leaves, structure = tree_flatten(carried_inputs)
-    if not pred:
+    if not holds(pred):
         return tree_unflatten([leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure)
-    result = values = carried_inputs
-    while pred:
+    values = carried_inputs
+    while True:
         result = body_fn(*values)
         found = tree_flatten(result)[0]
         check_alike(found, leaves, "body_fn_output", "carried_inputs")
         values = result if isinstance(result, (tuple, list)) and len(result) == len(carried_inputs) else tree_unflatten(found, structure)
-        pred = predicate(cond_fn(*values))
-    return result
+        if not holds(predicate(cond_fn(*values))):
+            return result
 
 
 def while_loop(cond_fn, body_fn, carried_inputs):
@@ -53,8 +53,7 @@ def while_loop(cond_fn, body_fn, carried_inputs):
         pred, result = load(f"{__package__}.exported").while_loop(cond_fn, body_fn, carried_inputs)
         return result if pred is None else _loop(pred, cond_fn, body_fn, carried_inputs)
     pred = predicate(cond_fn(*carried_inputs))
-    if only_tensors and is_recording() and isinstance(pred, Tensor):
-        result = load(f"{__package__}.recorded").while_loop(pred, cond_fn, body_fn, carried_inputs, lambda pred: _loop(pred, cond_fn, body_fn, carried_inputs))
-        if result is not NotImplemented:
-            return result
+    if is_recording() and isinstance(pred, Tensor):
+        return load(f"{__package__}.recorded").while_loop(pred, cond_fn, body_fn, carried_inputs,
+                                                          lambda holds: _loop(pred, cond_fn, body_fn, carried_inputs, holds))
     return _loop(pred, cond_fn, body_fn, carried_inputs)
