@@ -22,7 +22,7 @@ struct ControlFlow final : Nested {
   std::vector<Tensor> run(TensorSpan inputs) override {
     const TensorSpan first = inputs.subspan(0, counts[0]), second = inputs.subspan(counts[0], counts[1]),
                      third = inputs.subspan(counts[0] + counts[1], counts[2]);
-    if (control == Control::Cond) return truth(first[0]) ? call(0, second) : call(1, third);
+    if (control == Control::Cond) return own(truth(first[0]) ? call(0, second) : call(1, third));
     std::vector<Tensor> carried(first.begin(), first.end());
     WorkCount count;
     const auto with = [&](TensorSpan more) {
@@ -34,7 +34,14 @@ struct ControlFlow final : Nested {
       carried = call(1, with(third));
       count(1 << 10);  // a turn calls a kernel at least
     }
-    return carried;
+    return own(std::move(carried));
+  }
+
+  // Results are tensors of their own, whichever body they come of.
+  static std::vector<Tensor> own(std::vector<Tensor> results) {
+    for (Tensor& t : results)
+      if (is_shared(t)) t = tapegrad::clone(t);
+    return results;
   }
 
   static bool truth(const Tensor& t) {

@@ -328,6 +328,7 @@ std::vector<Tensor> Access::nested(Call call, TensorSpan inputs) {
       refuse(fmt::format("a result of {} is on {}: steps are replayed on the CPU", call.name, t.device()));
       return made;
     }
+    call.shares |= is_shared(t);
     {
       const ModeGuard off(kModeNoGrad, kModeRecord);
       t = raw::clone(t, MemoryFormat::Preserve);
@@ -477,6 +478,24 @@ void Recorder::refuse_outside_of_arguments() {
   for (const Use& use : output_uses_) check(use);
 }
 
+// A body may give what it is given, and the next time something else: neither may change afterwards.
+void Recorder::check_writes_behind_nested() {
+  std::unordered_map<int, const Call*> fixed;
+  for (const Call& call : recording_->calls) {
+    for (const Use& use : call.uses) {
+      const auto found = use.written ? fixed.find(use.slot) : fixed.end();
+      if (found == fixed.end()) continue;
+      TG_CHECK(!found->second->shares, Runtime,
+               "{}: a result of it shares memory with what it was given or with another result, and is written to in a "
+               "recorded step\nreturn a clone()",
+               found->second->name);
+      refuse(fmt::format("what {} was given or gave is written to afterwards: clone() it", found->second->name));
+    }
+    if (call.kind == Call::Kind::Nested)
+      for (const Use& use : call.uses) fixed.emplace(use.slot, &call);
+  }
+}
+
 std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const void* const> nodes) {
   Recording& r = *recording_;
   if (pending_) refuse("random numbers are drawn for something that is not recorded");
@@ -501,6 +520,7 @@ std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const 
         slot.kind = Slot::Kind::Result;
     }
   refuse_outside_of_arguments();
+  check_writes_behind_nested();
   for (KnownGradient& g : r.gradients)
     if (!slot_of_.contains(g.storage)) g.storage = nullptr;
   for (Slot& slot : r.slots) {

@@ -72,6 +72,11 @@ struct Draw {
 
 struct Chain;
 
+// Whether something else has the tensor, or one on its memory.
+inline bool is_shared(const Tensor& t) noexcept {
+  return t.impl()->use_count() > 1 || t.impl()->storage().use_count() > 1;
+}
+
 // Code above the kernels that makes tensors of tensors: a body of control flow. Called at its turn in each replay, on
 // the thread of the replay, below its modes.
 struct Nested {
@@ -107,6 +112,7 @@ struct Call {
   // Nested, with a name and a key, too; uses are those of the inputs, then of the results
   std::unique_ptr<Nested> nested;
   std::vector<Tensor> inputs, results;
+  bool shares = false;  // a result was what it was given, or another result
   // Guard, with a name and one input: the truth of it, by which the step went on
   bool expected = false;
   int slot = -1;                 // Allocate, Restore
@@ -174,7 +180,8 @@ class TG_API Recorder {
   // Ends the first of two parts. `outputs`: the tensors that the step gives back, which the caller still holds.
   void pause(TensorSpan outputs);
   void resume(TensorSpan feeds);
-  // Ends it. `nodes`: those of the outputs on the tape, or null.
+  // Ends it. `nodes`: those of the outputs on the tape, or null. Raises Runtime where a nested call gave what it was
+  // given, and one of both was written to.
   std::unique_ptr<Recording> finish(TensorSpan outputs, std::span<const void* const> nodes);
   void refuse(std::string reason);  // the first reason counts
   const std::string& reason() const noexcept { return recording_->reason; }
@@ -187,6 +194,7 @@ class TG_API Recorder {
   void stop() noexcept;
   void add_outputs(TensorSpan outputs);
   void refuse_outside_of_arguments();
+  void check_writes_behind_nested();
   std::unique_ptr<Recording> recording_;
   std::unordered_map<const StorageImpl*, int> slot_of_;
   std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> born_;

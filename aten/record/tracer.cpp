@@ -1,5 +1,6 @@
 #include "tapegrad/aten/record/tracer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tapegrad/aten/record/control.h"
@@ -114,9 +115,26 @@ std::vector<Tensor> Tracer::control(Program::Control control, std::vector<Body> 
   return results;
 }
 
+namespace {
+// Whether a result of a body may be what it was given, or another result.
+bool passes_on(const Program& body) {
+  std::unordered_set<int> known;
+  for (int v : body.inputs) known.insert(body.values[static_cast<size_t>(v)].memory);
+  for (const Program::ValueInfo& info : body.values)
+    if (info.constant.defined()) known.insert(info.memory);
+  return std::any_of(body.outputs.begin(), body.outputs.end(),
+                     [&](int v) { return !known.insert(body.values[static_cast<size_t>(v)].memory).second; });
+}
+}  // namespace
+
 void Tracer::write_control(Program::Operation operation, const std::vector<Tensor>& results) {
   if (describe_line != nullptr) operation.line = describe_line();
   for (const Tensor& t : results) operation.results.push_back(add(t, std::string(operation.id())));
+  if (std::any_of(operation.bodies.begin(), operation.bodies.end(), [](const auto& b) { return passes_on(*b); })) {
+    for (const Program::Place& p : operation.tensors)
+      fixed_.insert(program_->values[static_cast<size_t>(p.value)].memory);
+    for (int v : operation.results) fixed_.insert(program_->values[static_cast<size_t>(v)].memory);
+  }
   program_->operations.push_back(std::move(operation));
 }
 
@@ -203,6 +221,8 @@ void Tracer::call(dispatch::Call& call, dispatch::Results& results) {
     const bool writes = f.form == dispatch::Form::InPlace ? place.argument == 0 : f.form == dispatch::Form::Out;
     Program::ValueInfo& info = program_->values[static_cast<size_t>(place.value)];
     if (!writes) continue;
+    if (fixed_.contains(info.memory))
+      recorder_.refuse("what control flow was given or gave is written to afterwards: clone() it");
     for (Program::ValueInfo& other : program_->values) other.written |= other.memory == info.memory;
   }
   operation.function = dispatch::find_function(dispatch::id_of(f));

@@ -62,6 +62,8 @@ class TG_API Tracer {
   Recorder& recorder_;
   Tracer* const parent_ = nullptr;
   std::vector<Tensor> captured_;
+  std::unordered_set<int>
+      fixed_;  // memories that control flow was given or gave, where it may have passed on the one as the other
 };
 
 }  // namespace tapegrad::record

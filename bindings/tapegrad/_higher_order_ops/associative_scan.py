@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import Tensor, cat
 from ..func import vmap
 from ..utils._pytree import tree_flatten, tree_unflatten
-from .trees import canonical_dim, check_rows
+from .trees import canonical_dim, check_rows, check_scanned
 
 __all__ = ["associative_scan"]
 
@@ -35,12 +35,7 @@ def _scan(combine, rows: list) -> list:
 
 
 def _check(combine_fn, leaves: list, dim, reverse, combine_mode) -> None:
-    if not callable(combine_fn):
-        raise ValueError(f"Combine_fn must be a callable, but got {combine_fn}")
-    if not isinstance(dim, int):
-        raise ValueError(f"Dim must be an int, but got {type(dim)}")
-    if not isinstance(reverse, bool):
-        raise RuntimeError(f"Reverse must be a bool, but got {type(reverse)}")
+    check_scanned(combine_fn, dim, reverse, ValueError)
     if combine_mode not in ("pointwise", "generic"):
         raise ValueError(f"Combine_mode must either 'pointwise' or 'generic', but got {combine_mode}")
     if not leaves:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from .. import Tensor
 from ..utils._pytree import tree_flatten, tree_unflatten
-from .trees import canonical_dim, check_alike, check_rows, stacked
+from .trees import canonical_dim, check_alike, check_rows, check_scanned, stacked
 
 __all__ = ["scan"]
 
 
 def _check(combine_fn, inits: list, leaves: list, dim, reverse) -> None:
-    if not callable(combine_fn):
-        raise RuntimeError(f"Combine_fn must be a callable, but got {combine_fn}")
-    if not isinstance(dim, int):
-        raise RuntimeError(f"Dim must be an int, but got {type(dim)}")
-    if not isinstance(reverse, bool):
-        raise RuntimeError(f"Reverse must be a bool, but got {type(reverse)}")
+    check_scanned(combine_fn, dim, reverse, RuntimeError)
     if not inits:
         raise RuntimeError("scan() operator requires init leaves.")
     for what, values in (("init", inits), ("xs", leaves)):

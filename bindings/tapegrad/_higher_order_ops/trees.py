@@ -33,6 +33,16 @@ def check_alike(lefts: list, rights: list, left_name: str, right_name: str) -> N
         raise RuntimeError(f"Expected {left_name} and {right_name} to have same metadata but found:\n" + "\n".join(differences))
 
 
+def check_scanned(combine_fn, dim, reverse, error: type) -> None:
+    """An error for arguments of a scan that are of another kind."""
+    if not callable(combine_fn):
+        raise error(f"Combine_fn must be a callable, but got {combine_fn}")
+    if not isinstance(dim, int):
+        raise error(f"Dim must be an int, but got {type(dim)}")
+    if not isinstance(reverse, bool):
+        raise RuntimeError(f"Reverse must be a bool, but got {type(reverse)}")
+
+
 def canonical_dim(leaf, dim: int) -> int:
     """dim counted from 0; IndexError where a tensor has no such dimension."""
     ndim = max(leaf.ndim, 1)

@@ -114,6 +114,27 @@ class Builder:
         made = [Ref(self, n, kind, shape) for n in names]
         return made[0] if outputs == 1 else made
 
+    def several(self, op_type: str, inputs: list, kinds: list, **attributes) -> list[Ref]:
+        """A node with results of these dtypes and sizes."""
+        made = self.op(op_type, *inputs, kind=kinds[0][0], outputs=len(kinds), **attributes)
+        return [Ref(self, ref.name, kind, shape) for ref, (kind, shape) in zip(made if isinstance(made, list) else [made], kinds, strict=True)]
+
+    def graph(self, fill, inputs: list):
+        """A graph within the graph, of what fill(*inputs) computes of values of these sizes and dtypes, and of all values that are there."""
+        outer, self.nodes = self.nodes, []
+        known = {key: made for key, made in self._made.items() if key[0] in ("size", "symbol")}
+        try:
+            given = [Ref(self, self.fresh("operand"), kind, shape) for shape, kind in inputs]
+            computed = fill(*given)
+            results = [Ref(self, self.fresh("result"), ref.dtype, ref.shape) for ref in computed]
+            for ref, result in zip(computed, results, strict=True):
+                self.nodes.append(self._onnx.helper.make_node("Identity", [ref.name], [result.name], name=self.fresh(f"node/{result.name}")))
+            info = [[self._onnx.helper.make_tensor_value_info(r.name, type_of(r.dtype), list(r.shape)) for r in refs] for refs in (given, results)]
+            return self._onnx.helper.make_graph(self.nodes, self.fresh("body"), *info)
+        finally:
+            self.nodes = outer
+            self._made = {key: made for key, made in self._made.items() if key[0] not in ("size", "symbol")} | known  # nodes within are seen there alone
+
     def __getattr__(self, op_type: str):
         if not op_type[0].isupper():
             raise AttributeError(op_type)

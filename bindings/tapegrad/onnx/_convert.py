@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .. import arange, float64, no_grad, zeros
+from functools import partial
+
+from .. import arange, float64, int64, no_grad, zeros
+from .. import bool as bool_
 from . import _layers, _pointwise, _reduce, _shapes  # noqa: F401 - they register handlers
 from ._builder import HANDLERS, TAKES_SIZES, Builder, Ref, type_of
 from ._errors import Refused, UnsupportedOperatorError
@@ -15,6 +18,8 @@ _MOST_FOLDED = 1 << 20
 
 class _Call:
     """A call of a program with its arguments as they are written there."""
+
+    bodies: tuple = ()  # programs, of control flow
 
     def __init__(self, row) -> None:
         self.function, self.arguments, self.tensors, self.results, self.line, self.fits = row
@@ -44,6 +49,8 @@ class Converter:
         self.inputs = program.inputs()
         self.constants = {name: t for name, _, _, t in rows if t is not None and name not in self.inputs}
         self.calls = [_Call(row) for row in program.operations()]
+        for number, call in enumerate(self.calls):
+            call.bodies = program.bodies(number)
         if g.symbols:
             self._changing_sizes()
         self.now: dict[str, Ref] = {}
@@ -159,7 +166,7 @@ class Converter:
 
     def _translate(self, call: _Call) -> None:
         g = self.g
-        translate = HANDLERS.get(call.base)
+        translate = partial(self._control, call) if call.bodies else HANDLERS.get(call.base)
         if translate is None or call.written and call.base in _NEW_SIZES:
             raise Refused("there is no ONNX operator for it here")
         arguments = self._sized(call)
@@ -180,6 +187,40 @@ class Converter:
                 self.now[out.name] = Ref(g, g.cast(ref, out.dtype).name, out.dtype, out.shape)
         if call.written:
             self._wrote(call.written)
+
+    # --- control flow ---
+
+    def _body(self, body, inputs: list[Ref]) -> list[Ref]:
+        """The results of a body for these values; its nodes come behind those there are."""
+        converter = Converter(self.g, body, {}, fold=False)
+        converter.now.update(zip(body.inputs(), inputs, strict=True))
+        out, function, scope = self.g.out, self.g.function, self.g.scope
+        try:
+            converter.run()
+        except UnsupportedOperatorError as error:
+            raise Refused(f"in a body of it: {str(error).partition(chr(10))[2]}") from None
+        finally:
+            self.g.out, self.g.function, self.g.scope = out, function, scope
+        return [converter.value(n) for n in body.outputs()]
+
+    def _control(self, call: _Call, g: Builder, first: list[Ref], second: list[Ref], third: list[Ref]) -> list[Ref]:
+        """`cond` as If, whose branches see all values that were computed before; `while_loop` as Loop, with the predicate at the end of a turn."""
+        if g.symbols:
+            raise Refused("control flow is translated where no size may change")
+        kinds = [(ref.dtype, ref.shape) for ref in g.out]
+        bodies = call.bodies
+        if call.function == "cond":
+            pred = g.cast(g.reshape(first[0], []), bool_)
+            branches = [g.graph(lambda body=body, more=more: self._body(body, more), []) for body, more in zip(bodies, (second, third), strict=True)]
+            return g.several("If", [pred], kinds, then_branch=branches[0], else_branch=branches[1])
+        before = self._body(bodies[0], [*first, *second])[0]
+
+        def turn(number: Ref, holds: Ref, *carried: Ref) -> list[Ref]:
+            after = self._body(bodies[1], [*carried, *third])
+            return [self._body(bodies[0], [*after, *second])[0], *after]
+
+        inputs = [([], int64), ([], bool_), *((shape, kind) for kind, shape in kinds)]
+        return g.several("Loop", [None, before, *first], kinds, body=g.graph(turn, inputs))
 
     # --- writes ---
 

@@ -210,13 +210,11 @@ def _convert(onnx, exported: ExportedProgram, version: int, input_names: list[st
             rename[ref.name] = name
         else:
             g.nodes.append(onnx.helper.make_node("Identity", [ref.name], [name], name=g.fresh(f"node/{name}")))
-    for node in g.nodes:
-        for names in (node.input, node.output):
-            names[:] = [rename.get(n, n) for n in names]
+    _rename(g.nodes, rename)
     info = [_value_info(onnx, r.g, n, r.dtype, r.shape) for n, r in zip(inputs, g.inputs, strict=True)]
     out = [_value_info(onnx, g, n, r.dtype, r.shape) for n, r in zip(outputs, results, strict=True)]
     nodes = _needed(g.nodes, outputs)
-    used = {name for node in nodes for name in node.input}
+    used = {name for node in nodes for name in _used(node)}
     graph = onnx.helper.make_graph(nodes, "tapegrad", info, out, [t for name, t in g.tensors.items() if name in used])
     opsets = [onnx.helper.make_opsetid("", version)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="tapegrad", ir_version=max(8, onnx.helper.find_min_ir_version_for(opsets)))
@@ -228,11 +226,29 @@ def _convert(onnx, exported: ExportedProgram, version: int, input_names: list[st
     return model
 
 
+def _graphs(node) -> list:
+    """The graphs within a node: bodies of control flow."""
+    return [a.g for a in node.attribute if a.HasField("g")]
+
+
+def _used(node) -> set[str]:
+    """The names that a node takes, and that graphs within it may take from outside."""
+    return {*node.input, *(name for graph in _graphs(node) for inner in graph.node for name in _used(inner))}
+
+
+def _rename(nodes, names: dict[str, str]) -> None:
+    for node in nodes:
+        for each in (node.input, node.output):
+            each[:] = [names.get(n, n) for n in each]
+        for graph in _graphs(node):
+            _rename(graph.node, names)
+
+
 def _needed(nodes: list, outputs: list[str]) -> list:
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
-            wanted.update(node.input)
+            wanted.update(_used(node))
             kept.append(node)
     return kept[::-1]
 

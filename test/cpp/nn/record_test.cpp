@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_join.h"

@@ -279,6 +279,30 @@ def test_writes_to_operands_are_refused(caplog):
     assert "cond writes to what it is given" in caplog.text
 
 
+def test_results_that_are_operands(caplog):
+    """They are tensors of their own in a recorded step, as PyTorch wants it; where that would make a difference it is told."""
+    def skips(x, p):
+        y, z = cond(p.sum() > 0, lambda a: (a * 2, a * 3), lambda a: (a, a), (x,))
+        return y + 1, z + x, y * z
+
+    yes, no = tg.ones(1), -tg.ones(1)
+    for first in (yes, no):
+        check(tg.record(skips, fullgraph=True), skips, [(tg.rand(3), first) for k in range(4)] + [(tg.rand(3), yes if k % 2 else no) for k in range(12)])
+
+    def written(x, p):
+        h = x * 2
+        y = cond(p.sum() > 0, lambda a: a * 2, lambda a: a, (h,))
+        y.add_(1)
+        return y * 1, h * 1
+
+    with caplog.at_level(logging.WARNING, logger="tapegrad.record"):
+        check(tg.record(written), written, [(tg.rand(3), yes) for k in range(6)], replayed=False)
+    assert "what cond was given or gave is written to afterwards: clone() it" in caplog.text
+    with pytest.raises(RuntimeError, match="cond: a result of it shares memory with what it was given or with another result, and is written to in a recorded step\nreturn a clone"):
+        tg.record(written)(tg.rand(3), no)
+    assert tg.ones(2).add_(1).equal(tg.full((2,), 2.0))  # no recording is left on
+
+
 def test_buffers_of_modules_are_written_by_the_branch_that_runs():
     def run(compiled: bool):
         tg.manual_seed(0)

@@ -115,6 +115,29 @@ def test_random_numbers_and_buffers():
         assert results[0].equal(results[1])
 
 
+def test_results_that_are_operands():
+    c = tg.tensor([1.0, 2.0])
+
+    def f(x):
+        return cond(x.sum() > 0, lambda x: (x, c, x), lambda x: (x * 2, x, c), (x,))
+
+    module = round_trip(export(f, (tg.ones(2),))).module()
+    for x in (tg.ones(2), -tg.ones(2), tg.ones(2), -tg.ones(2)):
+        assert_same(module(x), f(x))
+        assert_same(module(x.requires_grad_()), f(x))
+    for branch in (lambda x: x, lambda x: x * 1):
+        def written(x, branch=branch):
+            h = x * 2
+            y = cond(x.sum() > 0, branch, lambda x: x * 3, (h,))
+            return y.add_(1) * 1, h * 1
+
+        if branch(c) is c:
+            with pytest.raises(RuntimeError, match=r"what control flow was given or gave is written to afterwards: clone\(\) it at "):
+                export(written, (tg.ones(2),))
+        else:
+            assert_same(export(written, (tg.ones(2),)).module()(-tg.ones(2)), written(-tg.ones(2)))
+
+
 def test_refusals():
     class Normed(nn.BatchNorm1d):
         def forward(self, x):
