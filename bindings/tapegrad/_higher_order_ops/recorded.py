@@ -7,6 +7,7 @@ tensors of the step in another way, the calls of the body become calls of the st
 
 from __future__ import annotations
 
+import dis
 import functools
 import types
 import weakref
@@ -39,13 +40,21 @@ class _Token:
 _tokens: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
+def _stores(code) -> bool:
+    """Whether a function, or one in it, writes to a variable of an enclosing function."""
+    return (any(i.opname in ("STORE_DEREF", "DELETE_DEREF") and i.argval in code.co_freevars for i in dis.get_instructions(code))
+            or any(isinstance(const, types.CodeType) and _stores(const) for const in code.co_consts))
+
+
 class Template:
-    """Functions without the tensors of their closures, which are `tensors` here."""
+    """Functions without the tensors of their closures, which are `tensors` here. Their variables of enclosing functions are as they are now: those
+    of the step have other values once it goes on. `whole` says whether they can be copied so."""
 
     def __init__(self, functions: tuple) -> None:
         self.tensors: list[Tensor] = []
         self._kept: list = []
         self.functions = tuple(self._replace(function, self._place, ()) for function in functions)
+        self.whole = all(self._is_whole(function, ()) for function in functions)
         key = tuple(self._key(function) for function in self.functions)
         self.token = _tokens.get(key)
         if self.token is None:
@@ -61,9 +70,30 @@ class Template:
         return value
 
     @staticmethod
+    def _is_whole(value, outer: tuple) -> bool:
+        """Whether a function neither holds itself nor writes to variables of enclosing functions."""
+        if not isinstance(value, (types.FunctionType, types.MethodType, functools.partial, tuple, list, dict)):
+            return True
+        if id(value) in outer:
+            return False
+        outer = (*outer, id(value))
+        if isinstance(value, types.FunctionType):
+            if not value.__closure__:
+                return True
+            if _stores(value.__code__):
+                return False
+            try:
+                parts = [cell.cell_contents for cell in value.__closure__]
+            except ValueError:  # not set yet
+                return False
+        else:
+            parts = ([value.__func__] if isinstance(value, types.MethodType) else [value.func, value.args, value.keywords] if isinstance(value, functools.partial)
+                     else list(value.values()) if isinstance(value, dict) else value)
+        return all(Template._is_whole(part, outer) for part in parts)
+
+    @staticmethod
     def _replace(value, leaf, outer: tuple):
-        """A function, or a nesting of tuples, lists and dictionaries, with what `leaf` gives in the places of tensors. Where nothing is
-        replaced, and where functions hold themselves, it stays what it is."""
+        """A function with variables of its own, or a nesting of tuples, lists and dictionaries, with what `leaf` gives in the places of tensors."""
         if id(value) in outer:
             return value
         inner = functools.partial(Template._replace, leaf=leaf, outer=(*outer, id(value)))
@@ -88,10 +118,10 @@ class Template:
             except ValueError:  # not set yet
                 cells.append(cell)
                 continue
-            cells.append(cell if content is cell.cell_contents else types.CellType(content))
+            cells.append(types.CellType(content))
         defaults = inner(value.__defaults__)
         keywords = inner(value.__kwdefaults__)
-        if defaults is value.__defaults__ and keywords is value.__kwdefaults__ and all(a is b for a, b in zip(cells, value.__closure__ or ())):
+        if not cells and defaults is value.__defaults__ and keywords is value.__kwdefaults__:
             return value
         made = types.FunctionType(value.__code__, value.__globals__, value.__name__, defaults, tuple(cells))
         made.__kwdefaults__, made.__dict__ = keywords, dict(value.__dict__)
@@ -133,6 +163,8 @@ def _with(function, tensors):
 
 def _is_one_call(inputs: list, template: Template) -> bool:
     """Whether bodies can be called anew in each replay: they read no tensors of the step but those that are given to them, and need no gradients."""
+    if not template.whole:
+        return False
     reached = reachable(template.functions)
     if isinstance(reached, str) or any(_C._is_of_step(t) for t in reached):
         return False

@@ -222,7 +222,7 @@ def test_foreach_of_one_and_of_three():
 
 
 def test_rare_names_of_the_root():
-    assert tg.cond(tg.tensor(True), lambda x: x + 1, lambda x: x - 1, (1,)) == 2
+    assert tg.cond(tg.tensor(True), lambda x: x + 1, lambda x: x - 1, (tg.tensor(1),)) == 2
     assert tg.while_loop(lambda n: n < 5, lambda n: n + 2, (0,)) == (6,)
     a, b = tg.eye(3), tg.randn(3, 2)
     assert tg.spmm(a, b).equal(b) and tg.spmm(a.to_sparse(), b).equal(b) and tg.dsmm(a.to_sparse(), b).equal(b)

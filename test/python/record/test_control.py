@@ -334,6 +334,46 @@ def test_random_numbers_of_bodies_come_anew():
     assert all(same(a, b) for a, b in zip(*results, strict=True))
 
 
+def test_variables_that_change_after_the_call():
+    """Bodies see the variables of the function around them as they were when it was called, replays included."""
+    def step(x, p):
+        out = []
+        for k, scale in enumerate((2.0, 3.0, 4.0)):
+            x = cond(p[k] > 0, lambda a: a * scale + k, lambda a: a - scale * x, (x,))
+            out.append(x * 1)
+        scale = 100.0
+        return out
+
+    def plain(x, p):
+        out = []
+        for k, scale in enumerate((2.0, 3.0, 4.0)):
+            x = x * scale + k if p[k] > 0 else x - scale * x
+            out.append(x)
+        return out
+
+    check(tg.record(step, fullgraph=True), plain, [(tg.rand(3), tg.tensor([k % 2 - 0.5, k % 3 - 0.5, k % 5 - 0.5])) for k in range(30)])
+
+
+def test_bodies_that_write_to_variables():
+    def step(x):
+        count = 0
+
+        def noted(a):
+            nonlocal count
+            count += 1
+            return a * 2
+
+        y = cond(x.sum() > 0, noted, lambda a: a + 1, (x,))
+        return y * 1, x + count
+
+    def plain(x):
+        return (x * 2, x + 1) if x.sum() > 0 else (x + 1, x)
+
+    step = tg.record(step, pure=True)
+    check(step, plain, [(tg.rand(3) - k % 2,) for k in range(16)])
+    assert len(step._replays.plans()) == 2  # one for each way
+
+
 LOG: list = []
 
 
