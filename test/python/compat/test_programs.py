@@ -223,7 +223,7 @@ def test_foreach_of_one_and_of_three():
 
 def test_rare_names_of_the_root():
     assert tg.cond(tg.tensor(True), lambda x: x + 1, lambda x: x - 1, (tg.tensor(1),)) == 2
-    assert tg.while_loop(lambda n: n < 5, lambda n: n + 2, (0,)) == (6,)
+    assert tg.while_loop(lambda n: n < 5, lambda n: n + 2, (0,)) == 6
     a, b = tg.eye(3), tg.randn(3, 2)
     assert tg.spmm(a, b).equal(b) and tg.spmm(a.to_sparse(), b).equal(b) and tg.dsmm(a.to_sparse(), b).equal(b)
     assert {tg.qint8: 1}[tg.qint8] == 1 and tg.qint8.itemsize == 1 and str(tg.qint8) == "torch.qint8"
