@@ -191,6 +191,7 @@ struct Access {
     return now().changed_;
   }
   static void guard(std::string_view what, const Tensor& pred, bool truth) {
+    if (!pred.is_cpu()) return refuse(fmt::format("{} reads a value on {}", what, pred.device()));
     if (recording().two_parts) return refuse(fmt::format("{} in a backward pass chooses by a value", what));
     if (has_changed_something())
       return refuse(

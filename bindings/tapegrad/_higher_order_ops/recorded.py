@@ -12,7 +12,7 @@ import functools
 import types
 import weakref
 
-from .. import _C, Tensor, is_grad_enabled, no_grad
+from .. import _C, Tensor, is_grad_enabled, no_grad, strided
 from .._root.recording import state
 from ..record import RecordedStep
 from ..record._watch import reachable
@@ -163,7 +163,7 @@ def _with(function, tensors):
 
 def _is_one_call(inputs: list, template: Template) -> bool:
     """Whether bodies can be called anew in each replay: they read no tensors of the step but those that are given to them, and need no gradients."""
-    if not template.whole:
+    if not template.whole or not all(t.device.type == "cpu" and t.layout is strided and not _C._vmap_level(t) for t in inputs):
         return False
     reached = reachable(template.functions)
     if isinstance(reached, str) or any(_C._is_of_step(t) for t in reached):

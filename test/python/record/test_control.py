@@ -303,6 +303,27 @@ def test_results_that_are_operands(caplog):
     assert tg.ones(2).add_(1).equal(tg.full((2,), 2.0))  # no recording is left on
 
 
+def test_operands_that_are_no_plain_tensors():
+    def batched(xs, p):
+        return (tg.vmap(lambda x: cond(p.sum() > 0, lambda x: x * 2, lambda x: x + 1, (x,)))(xs) + 1,)
+
+    def per_sample(xs, p):
+        return (tg.vmap(lambda x: cond(x.sum() > 0, lambda x: x * 2, lambda x: x + 1, (x,)))(xs) * p,)
+
+    def sparse(x, p):
+        s = x.to_sparse()
+        return (cond(p.sum() > 0, lambda s: s * 2, lambda s: s * 3, (s,)).to_dense() + 1,)
+
+    calls = [(tg.randn(4, 3), tg.ones(1) if k % 2 else -tg.ones(1)) for k in range(12)]
+    for function in (batched, per_sample, sparse):
+        with tg.compiler.set_stance("force_eager"):
+            wanted = [function(*args) for args in calls]
+        step = tg.record(function)
+        for args, (y,) in zip(calls, wanted, strict=True):
+            assert same(step(*args)[0], y)
+            step._replays.scribble()
+
+
 def test_buffers_of_modules_are_written_by_the_branch_that_runs():
     def run(compiled: bool):
         tg.manual_seed(0)
