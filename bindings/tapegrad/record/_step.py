@@ -132,11 +132,8 @@ class RecordedStep:
         split = self._split and grad
         state.recording, state.compiling, state.pure = True, self._compiling, self.pure
         try:
-            sys.setprofile(observer)
-            try:
+            with observer:
                 result = self.function(*args, **kwargs)
-            finally:
-                sys.setprofile(None)
             if observer.reason:
                 recorder.refuse(observer.reason)
             if result is NotImplemented:

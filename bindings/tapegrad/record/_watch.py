@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import os
 import random
 import site
 import sys
 import sysconfig
+import threading
 import types
 from pathlib import Path
 
@@ -43,7 +45,8 @@ def _of_package(file: str) -> bool:
 
 
 class Observer:
-    """A profile function (sys.setprofile)."""
+    """A profile function (sys.setprofile), in a `with` statement. It rests while garbage is collected: what is called then, the program's
+    gc.callbacks and the finalizers of what happened to be garbage, is no part of the step."""
 
     rests_while_loading = True  # of parts of the package: _lazy.load
 
@@ -51,6 +54,28 @@ class Observer:
         self.pure = pure
         self.codes: dict = {}  # code -> its globals
         self.reason = ""
+
+    def __enter__(self) -> Observer:
+        self._thread, self._rests = threading.get_ident(), False
+        gc.callbacks.insert(0, self._rest)
+        gc.callbacks.append(self._go_on)
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_) -> None:
+        sys.setprofile(None)
+        gc.callbacks.remove(self._rest)
+        gc.callbacks.remove(self._go_on)
+
+    def _rest(self, phase: str, _) -> None:
+        if phase == "start" and threading.get_ident() == self._thread:
+            self._rests = sys.getprofile() is self
+            if self._rests:
+                sys.setprofile(None)
+
+    def _go_on(self, phase: str, _) -> None:
+        if phase == "stop" and threading.get_ident() == self._thread and self._rests:
+            sys.setprofile(self)
 
     def __call__(self, frame, event: str, arg) -> None:
         if event == "call":

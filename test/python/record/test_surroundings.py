@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import pytest
@@ -14,6 +15,35 @@ from recorded import assert_same, batches, compare, in_threads, mlp, plans, refu
 from tapegrad import nn
 
 F = nn.functional
+
+
+# --- the collector of garbage ---
+
+
+def test_what_runs_while_garbage_is_collected_is_no_part_of_a_step():
+    told = []
+
+    def watching(phase, info):
+        told.append(time.perf_counter())  # which a step may not call
+
+    def f(x):
+        lists = []
+        for _ in range(4):
+            lists.append([lists])
+        return x * 2
+
+    step = tg.record(f)
+    threshold = gc.get_threshold()
+    gc.callbacks.append(watching)
+    gc.set_threshold(2)
+    try:
+        for i in range(6):
+            assert step(tg.full((2,), float(i))).tolist() == [2.0 * i] * 2
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(watching)
+    assert replays(step) > 0 and told
+    assert sys.getprofile() is None and not any("Observer" in repr(callback) for callback in gc.callbacks)
 
 
 # --- faults ---
