@@ -25,8 +25,6 @@ name = "a_new_row"
 args = "Tensor input, float alpha=1.0"
 module = ["nn.functional"]
 kind = "kernel"
-shape = "a_new_row_shape"
-cpu = "a_new_row_cpu"
 grad.input = "grad * alpha"
 test = [["(3, 4)"]]
 doc = "A row that is added to see what that costs."

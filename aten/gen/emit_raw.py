@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .cpp import join_params, names, out_args, param, params, return_type
+from .cpp import join_params, names, out_args, params, return_type
+from .emit_dispatch import functions
 from .model import POINTWISE_RESULTS, PROMOTIONS, REDUCE_RESULTS, Op
 
 ALL_DTYPES = ["bool_", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64",
@@ -257,19 +258,8 @@ def _kernel_inplace(op: Op, shape, prepare, values) -> list[str]:
 
 def _composite(op: Op) -> list[str]:
     # Without tape, but through the same parts.
-    call = f"tapegrad::{op.name}({names(op.args)})"
-    if op.is_inplace_only:
-        return [f"const Tensor& {op.name}({params(op.args)}) {{", "  NoGradGuard guard;", f"  return {call};", "}"]
-    lines = [f"{return_type(op)} {op.name}({params(op.args)}) {{", "  NoGradGuard guard;", f"  return {call};", "}"]
-    if op.has_inplace:
-        lines += [f"const Tensor& {op.name}_({join_params('const Tensor& self', params(op.args[1:]))}) {{", "  NoGradGuard guard;",
-                  f"  return tapegrad::{op.name}_({join_params('self', names(op.args[1:]))});", "}"]
-    if op.has_out:
-        outs = out_args(op)
-        result = "const Tensor&" if len(outs) == 1 else return_type(op)
-        lines += [f"{result} {op.name}_out({join_params(params(op.args), ', '.join(f'const Tensor& {o}' for o in outs))}) {{",
-                  "  NoGradGuard guard;", f"  return tapegrad::{op.name}_out({join_params(names(op.args), ', '.join(outs))});", "}"]
-    return lines
+    return [line for f in functions(op) for line in (
+        f"{f.result} {f.name}({f.params}) {{", "  NoGradGuard guard;", f"  return tapegrad::{f.name}({f.names});", "}")]
 
 
 def emit_raw(op: Op) -> list[str]:
@@ -280,6 +270,3 @@ def emit_raw(op: Op) -> list[str]:
         named = f'}} catch (const NoKernelFor& error) {{ name_operator(error, "{op.shown}"); }}'
         lines = [named if line == "}" else line[:-1] + "try {" if line.endswith(") {") and line[0] != " " else line for line in lines]
     return lines
-
-
-__all__ = ["emit_raw", "kernel_type", "param"]

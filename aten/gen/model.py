@@ -28,8 +28,7 @@ KEYS = {"name", "args", "returns", "variants", "module", "alias", "kind", "doc",
         "functor", "promotion", "result", "dtypes", "empty", "view", "shape", "cpu", "cpu_once", "any_device", "contiguous", "dynamic",
         "body", "impl", "overloads", "inplace", "method_name", "node_name", "sparse", "variadic", "optional_grads", "batch", "autocast", "devices", "number_first",
         "out_dtype", "out_shape", "apart", "numbers", "flag", "alone", "method_arguments", "one_value"}
-REQUIRED_BY_KIND = {"view": ["view"], "overload": ["overloads"], "composite": ["body impl"], "kernel": ["shape", "cpu cpu_once"],
-                    "random": ["shape", "cpu cpu_once"]}
+REQUIRED_BY_KIND = {"view": "view", "overload": "overloads"}
 
 
 class RowError(Exception):
@@ -56,10 +55,20 @@ class Arg:
         return self.type == "Tensor[]"
 
 
+def named_after(row: dict) -> dict:
+    """The functions of C++ that a row has by its name, unless it says otherwise."""
+    name, takes_kernel = row["name"].strip("_"), row["kind"] in ("kernel", "random")
+    functions = {"impl": name} if row["kind"] == "composite" and "body" not in row else {}
+    if takes_kernel and not row.get("dynamic") and not row["name"].removesuffix("__").endswith("_"):
+        functions["shape"] = f"{name}_shape"
+    return {**functions, "cpu": f"{name}_cpu"} if takes_kernel and "cpu_once" not in row else functions
+
+
 class Op:
     """A row. `returns` are (type, name), `grads` (argument names, expression)."""
 
     def __init__(self, family: str, where: str, row: dict):
+        row = {**named_after(row), **row}
         self.name, self.kind, self.family, self.where, self.row, self.get = row["name"], row["kind"], family, where, row, row.get
         self.args, self.returns = parse_args(row.get("args", "")), parse_returns(row.get("returns", "Tensor"))
         self.grads = [([t.strip() for t in k.split(",")], text) for k, text in row.get("grad", {}).items()]
@@ -141,9 +150,8 @@ def _check_row(op: Op):
             _one_of(key, value, choices[key])
     _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
     _require(row.get("out_dtype", "cast") in ("exact", "cast", "any"), f"out_dtype '{row.get('out_dtype')}': expected exact, cast or any")
-    for keys in REQUIRED_BY_KIND.get(op.kind, []):
-        given = any(row.get(key) for key in keys.split()) or (keys == "shape" and (op.is_inplace_only or row.get("dynamic")))
-        _require(given, f"kind {op.kind} needs the key {' or '.join(map(repr, keys.split()))}" + " (or dynamic = true)" * (keys == "shape"))
+    needed = REQUIRED_BY_KIND.get(op.kind)
+    _require(needed is None or row.get(needed), f"kind {op.kind} needs the key '{needed}'")
     for v in op.variants:
         _require(v in VARIANTS, f"unknown variant '{v}': expected one of {', '.join(VARIANTS)}")
     _require(row.get("doc"), "doc is missing: expected a sentence")
@@ -196,14 +204,15 @@ def expanded(row: dict) -> list[dict]:
 
 
 def read_rows(path: Path, kind: str) -> list[tuple[int, dict]]:
-    """Line and content of each `[[kind]]` of a table."""
+    """Line and content of each `[[kind]]` of a table, with what `[defaults]` has for all of its rows."""
     text = path.read_text()
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     lines = [i for i, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{kind}]]"]
-    return list(zip(lines, document.get(kind, []), strict=True))
+    rows = [{**document.get("defaults", {}), **row} for row in document.get(kind, [])]
+    return list(zip(lines, rows, strict=True))
 
 
 def _key_line(text: str, start: int, key: str) -> int:

@@ -131,16 +131,15 @@ def load_records() -> list[Record]:
     functions = sample_functions()
     records = [Record(**r) for r in json.loads(find_records().read_text())]
     for r in records:
-        name = r.test.get("samples")
-        if name:
-            # Samples named after an internal row serve the public rows around it, where its own rules (writing, places
-            # within bounds) do not bind.
-            if not (name.startswith("_") and r.name.startswith("_")):
-                r.samples = functions.get(name)
+        name = r.test.get("samples", "" if r.overloads else r.name)
+        # Samples named after an internal row serve the public rows around it, where its own rules (writing, places within
+        # bounds) do not bind.
+        if not (name.startswith("_") and r.name.startswith("_")):
+            r.samples = functions.get(name)
     by_name = {r.name: r for r in records}
     for r in records:
         if r.samples is None and r.overloads:  # what its overloads are called with
-            names = dict.fromkeys(by_name[o].test.get("samples") for o in r.overloads)
+            names = dict.fromkeys(by_name[o].test.get("samples", o) for o in r.overloads)
             parts = [functions[n] for n in names if n in functions]
             if parts:
                 r.samples = lambda make, parts=parts: [sample for part in parts for sample in part(make)]

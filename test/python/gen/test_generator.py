@@ -51,8 +51,8 @@ WRONG = [
     ('doc = "Linear', 'dtypes = ["fractional"]\ndoc = "Linear', "demo.toml:10: lerp: dtypes 'fractional': expected one of bool"),
     ('doc = "Linear', 'colour = "red"\ndoc = "Linear', "demo.toml:10: lerp: unknown key 'colour': expected one of alias"),
     ('doc = "Linear', 'differentiable = ["other"]\ndoc = "Linear', "lerp: differentiable 'other': not a result"),
-    ('kind = "pointwise"', 'kind = "kernel"', "lerp: kind kernel needs the key 'shape'"),
-    ('kind = "pointwise"', 'kind = "composite"', "lerp: kind composite needs the key 'body' or 'impl'"),
+    ('kind = "pointwise"', 'kind = "view"', "lerp: kind view needs the key 'view'"),
+    ('kind = "pointwise"', 'kind = "overload"', "lerp: kind overload needs the key 'overloads'"),
     ("Tensor|Scalar weight", "Scalar a=1, Tensor weight", "lerp: argument 'weight' without default follows one with a default"),
     ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected exact, cast or any"),
     ('doc = "Linear', 'apart = ["start"]\ndoc = "Linear', "demo.toml:10: lerp: apart 'start': expected a tensor argument"),
@@ -69,6 +69,28 @@ def test_a_wrong_row_is_reported(tmp_path, old, new, message):
     with pytest.raises(RowError) as error:
         table(tmp_path, GOOD.replace(old, new))
     assert message in str(error.value)
+
+
+def test_functions_are_named_after_the_row(tmp_path):
+    def keys(name, kind, *more):
+        row = table(tmp_path, "\n".join([GOOD.replace('"lerp"', f'"{name}"').replace("pointwise", kind), *more]))[0].row
+        return {key: row[key] for key in ("impl", "shape", "cpu", "cpu_once") if key in row}
+
+    assert keys("_lerp", "kernel") == {"shape": "lerp_shape", "cpu": "lerp_cpu"}
+    assert keys("_lerp", "random", 'cpu_once = "once"') == {"shape": "lerp_shape", "cpu_once": "once"}
+    assert keys("lerp", "kernel", 'shape = "own"', 'cpu = "other"') == {"shape": "own", "cpu": "other"}
+    assert keys("lerp", "kernel", "dynamic = true") == {"cpu": "lerp_cpu"}
+    assert keys("_lerp", "composite") == {"impl": "lerp"} and keys("lerp", "composite", 'body = "input"') == {}
+    assert keys("lerp", "pointwise") == {}
+
+
+def test_defaults_of_a_file(tmp_path):
+    text = '[defaults]\nkind = "pointwise"\ndtypes = ["floating"]\n' + GOOD.replace('kind = "pointwise"\n', "")
+    first, second = table(tmp_path, text + GOOD.replace("lerp", "other").replace("doc", 'dtypes = ["bool"]\ndoc'))
+    assert (first.kind, first.dtype_names, first.where) == ("pointwise", ["float32", "float64"], "demo.toml:5")
+    assert second.dtype_names == ["bool_"]
+    with pytest.raises(RowError, match="demo.toml:5: lerp: kind 'pointless': expected one of"):
+        table(tmp_path, text.replace("pointwise", "pointless"))
 
 
 def test_every_mistake_is_reported_at_once(tmp_path):
