@@ -1,7 +1,5 @@
 """`python -m benchmarks [GROUP ...] [--only PATTERN] [--rounds N] [--out FOLDER]`; without GROUP all of them."""
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import fnmatch

@@ -5,8 +5,6 @@ folder). torch.save does neither; it is shown as programs do it that want the sa
 Loading compares every checksum.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

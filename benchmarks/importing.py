@@ -1,7 +1,5 @@
 """Import time beyond NumPy's and resident memory after import, each in a fresh process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

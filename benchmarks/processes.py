@@ -1,7 +1,5 @@
 """Tensors between processes, and the loaders of data. Children are made by fork and end with this program."""
 
-from __future__ import annotations
-
 import importlib
 import random
 

@@ -3,8 +3,6 @@
 Pieces of training with and without a session alternate; what counts is the recording, not the start of a session nor its end,
 when the events become Python objects. Times are of the thread, so that what else runs on the machine is not measured."""
 
-from __future__ import annotations
-
 import statistics
 import time
 

@@ -1,8 +1,6 @@
 """Recorded steps (tapegrad.compile) against the same functions run eagerly here and in PyTorch: whole training steps, models compiled
 alone, inference, chains of operators."""
 
-from __future__ import annotations
-
 from .harness import Case
 
 

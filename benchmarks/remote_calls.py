@@ -4,8 +4,6 @@ Two workers on one machine; a process of its own for each worker and library. Bo
 the other alternate; medians of the rounds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

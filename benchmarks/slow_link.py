@@ -6,8 +6,6 @@ Two network namespaces are joined by a pair of virtual interfaces whose rate is 
 Tensors go through gloo; torch does the same in the same rounds where it is installed. Times are of the slower rank, medians of all rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

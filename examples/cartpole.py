@@ -4,8 +4,6 @@ The environment is Barto, Sutton and Anderson's (1983), computed for many carts 
 generalised advantages. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 
 import common

@@ -9,8 +9,6 @@ one another. `--resume` goes on from the last complete epoch with the same bits.
 keeps the others waiting, and every 100 steps all ranks compare their networks.
 """
 
-from __future__ import annotations
-
 import common
 import tapegrad as tg
 import tapegrad.distributed as dist

@@ -5,8 +5,6 @@ that is taken away in a few dozen steps without drawing more (Song et al., DDIM,
 digits is that of dcgan.py. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 

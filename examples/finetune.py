@@ -6,8 +6,6 @@ matrices added to its weight (Hu et al., LoRA, 2021), as a parametrisation, and 
 weights, and the result is written as a checkpoint of the same format. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import os
 
 import common

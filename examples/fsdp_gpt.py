@@ -9,8 +9,6 @@ before it ends with the same bits as a run that was never stopped. Under `--max-
 and they go on by themselves.
 """
 
-from __future__ import annotations
-
 import os
 
 import common

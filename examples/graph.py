@@ -5,8 +5,6 @@ matrix of the graph, so that what is known of a labelled digit reaches its neigh
 is worth. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import common
 import tapegrad as tg
 from tapegrad import nn

@@ -4,8 +4,6 @@ Long rows of text are read from left to right, a few words at a time, with the s
 of the held-out text is compared with what the frequencies of words alone would give. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 import re

@@ -5,8 +5,6 @@ known vectors and noise, so that it is known how good a recommendation can be: t
 sparse, and only the rows of a batch are touched. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import common
 import tapegrad as tg
 from tapegrad import nn

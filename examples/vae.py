@@ -4,8 +4,6 @@ A digit becomes a small Gaussian cloud in a space of a few dimensions and is dra
 picture shows digits, what is left of them, and digits that never were. `--resume` goes on bit for bit.
 """
 
-from __future__ import annotations
-
 import common
 import tapegrad as tg
 from tapegrad import nn

@@ -4,8 +4,6 @@
 tiny, with as many layers as the real ones. A busy neighbour changes no count, and neither does the processor, as long as it has
 AVX2: it is run with kernels for that, in oneDNN too, and on one thread."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

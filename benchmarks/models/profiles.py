@@ -1,7 +1,5 @@
 """Where the time of a step goes, by the library's own profiler."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import defaultdict

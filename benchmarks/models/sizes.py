@@ -1,7 +1,5 @@
 """How large the models are made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Functions of sparse tensors."""
 
-from __future__ import annotations
-
 from . import _C
 from ._root.legacy import sparse_types
 from ._root.sparse import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor

@@ -1,7 +1,5 @@
 """Names for annotations."""
 
-from __future__ import annotations
-
 import builtins as _builtins
 import os as _os
 import typing as _typing

@@ -1,7 +1,5 @@
 """python -m conformance: run, report, store."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import fnmatch

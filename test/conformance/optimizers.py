@@ -1,7 +1,5 @@
 """The checks of one optimizer: parameters after each of some steps, with every setting that the database names."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

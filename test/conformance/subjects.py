@@ -1,7 +1,5 @@
 """What is run: the entries of PyTorch's three databases, by kind and name."""
 
-from __future__ import annotations
-
 import tapegrad
 import torch
 

@@ -1,7 +1,5 @@
 """Tiers, reviewed deviations, the stored baseline, and the page docs/conformance.md."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import re

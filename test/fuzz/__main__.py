@@ -1,7 +1,5 @@
 """`python test/fuzz [--calls N] [--seed S] [--jobs J] [NAME...]`: broken calls of every operator; see README.md."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

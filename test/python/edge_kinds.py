@@ -2,8 +2,6 @@
 without elements or expanded.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

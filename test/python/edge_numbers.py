@@ -2,8 +2,6 @@
 elementwise rows some edge values, too (test/python/edges.py).
 """
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

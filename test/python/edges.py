@@ -5,8 +5,6 @@ every combination of edge values, others some of them among their sample's numbe
 memory that overlaps itself.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """How long a call goes on after an interrupt, and operands with which an operator runs long."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

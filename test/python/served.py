@@ -1,7 +1,5 @@
 """A folder behind a local http server, for tests of downloads."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.server

@@ -1,7 +1,5 @@
 """The comparison of other people's test suites (test/suites): a small suite, run as the real ones are."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

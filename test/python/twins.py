@@ -1,7 +1,5 @@
 """Our module and PyTorch's of the same name, with the same weights, compared on the same inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

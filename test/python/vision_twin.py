@@ -4,8 +4,6 @@ The package `torch_twin` is PyTorch under another name, so that the relative imp
 take from tapegrad alone is ours.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

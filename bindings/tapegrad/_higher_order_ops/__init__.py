@@ -3,8 +3,6 @@
 Called eagerly they are loops and branches of Python, and gradients pass through them as through any other calls. Recorded steps and
 programs keep them as one call each: see docs/recorded.md."""
 
-from __future__ import annotations
-
 from .associative_scan import associative_scan
 from .cond import cond
 from .map import map

@@ -1,7 +1,5 @@
 """Decompositions that are put together from operators: random projections, and the old names of LU."""
 
-from __future__ import annotations
-
 from .. import _C
 from .._C import Tensor
 from .overloads import overridable

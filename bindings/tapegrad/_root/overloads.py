@@ -1,7 +1,5 @@
 """Functions whose arguments or results have more forms than a row can say."""
 
-from __future__ import annotations
-
 from .. import _C
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "tensordot"]

@@ -1,7 +1,5 @@
 """segment_reduce and vander: functions of consecutive parts and of powers."""
 
-from __future__ import annotations
-
 from .. import _C
 from .overloads import overridable
 

@@ -1,7 +1,5 @@
 """unique and unique_consecutive, whose number of results depends on the arguments."""
 
-from __future__ import annotations
-
 from .. import _C
 from .overloads import overridable
 

@@ -1,7 +1,5 @@
 """Mixed precision: autocast computes chosen operators in a lower floating dtype, GradScaler keeps small gradients."""
 
-from __future__ import annotations
-
 from . import autocast_mode, grad_scaler
 from .autocast_mode import autocast, custom_bwd, custom_fwd, is_autocast_available
 from .grad_scaler import GradScaler

@@ -4,8 +4,6 @@ On the CPU results have the same bits from run to run, and float32 products are 
 and read back, and change nothing.
 """
 
-from __future__ import annotations
-
 from .._lazy import more_names as _more_names
 from . import cpu, cuda, cudnn, mkldnn
 

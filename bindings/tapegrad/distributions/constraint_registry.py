@@ -4,8 +4,6 @@
 element, and may take more numbers than the set has dimensions.
 """
 
-from __future__ import annotations
-
 from numbers import Number
 
 from . import constraints, transforms

@@ -1,7 +1,5 @@
 """Exponential families: densities exp(<t(x), eta> - F(eta) + k(x))."""
 
-from __future__ import annotations
-
 from .distribution import Distribution
 
 __all__ = ["ExponentialFamily"]

@@ -1,7 +1,5 @@
 """Functions of functions: gradients, Jacobians, mapping over samples, modules as functions of their parameters."""
 
-from __future__ import annotations
-
 from ._gradients import grad, grad_and_value, jvp, linearize, vjp
 from ._jacobians import hessian, jacfwd, jacrev
 from ._modules import functional_call, replace_all_batch_norm_modules_, stack_module_state

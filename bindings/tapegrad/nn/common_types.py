@@ -1,7 +1,5 @@
 """Names for the kinds of arguments that layers take: a number or a tuple of as many as there are dimensions."""
 
-from __future__ import annotations
-
 from .. import Tensor
 
 _scalar_or_tuple_any_t = int | tuple[int, ...]

@@ -1,7 +1,5 @@
 """Comparisons for tests, and random tensors for them."""
 
-from __future__ import annotations
-
 from ._comparison import assert_allclose, assert_close
 from ._creation import make_tensor
 

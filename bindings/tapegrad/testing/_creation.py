@@ -1,7 +1,5 @@
 """make_tensor: random tensors of a shape, dtype and range."""
 
-from __future__ import annotations
-
 import math
 
 from .. import _C

@@ -1,7 +1,5 @@
 """Tensors that say what they are, so that `transforms.v2` knows what to do with them."""
 
-from __future__ import annotations
-
 from .. import _C, Tensor, as_tensor
 from ._pillow import is_pil_image
 

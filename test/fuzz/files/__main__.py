@@ -1,7 +1,5 @@
 """`python test/fuzz/files [--seconds 60] [--seed N] [TARGET...]`: damaged and hostile files for every reader, side by side."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

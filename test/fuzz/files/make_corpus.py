@@ -1,7 +1,5 @@
 """Writes the corpus: small files of every kind. `python test/fuzz/files/make_corpus.py` (needs torch and safetensors)."""
 
-from __future__ import annotations
-
 import collections
 import io
 import pickle

@@ -1,7 +1,5 @@
 """What is done with a file, and what may come of it."""
 
-from __future__ import annotations
-
 import io
 import os
 

@@ -1,8 +1,6 @@
 """What is saved for gradients, over every row of the op table: a program that writes to a result or to an operand after the call is accepted where
 PyTorch accepts it, and gives the gradients that it would have without the write."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -3,8 +3,6 @@
 Everything that a real run has draws random numbers: the order of samples, dropout, augmentation by NumPy and by Python's random.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 import sys

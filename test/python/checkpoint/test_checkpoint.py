@@ -1,7 +1,5 @@
 """tapegrad.checkpoint: what comes back, optimizer state by name, folders of files."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

@@ -1,7 +1,5 @@
 """A run that is killed with SIGKILL at random moments and resumed ends with the bits of the run that was not."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -4,8 +4,6 @@ Each function takes the library (tapegrad or torch) and gives the modules and a 
 Data come from NumPy, weights from the test; nothing draws from the libraries' generators while training.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

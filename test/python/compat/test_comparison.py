@@ -1,7 +1,5 @@
 """testing.assert_close says what PyTorch's says; make_tensor draws what was asked for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

@@ -1,7 +1,5 @@
 """Devices that are not there: questions are answered, the rest says in one sentence what is missing."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

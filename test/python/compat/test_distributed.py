@@ -1,7 +1,5 @@
 """Collectives in a world of one process have the results that they have among one, with neither shared memory nor gloo."""
 
-from __future__ import annotations
-
 import datetime
 
 import pytest

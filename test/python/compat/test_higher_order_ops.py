@@ -1,7 +1,5 @@
 """Scans and loops with functions of one's own: values against loops and closed forms, gradients against finite differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

@@ -1,7 +1,5 @@
 """hub: weights by URL with checksums, models from folders; no code from the network."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

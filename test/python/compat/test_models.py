@@ -1,7 +1,5 @@
 """Models of the kinds that public scripts train: from the same weights, tapegrad and PyTorch go through the same losses."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

@@ -1,7 +1,5 @@
 """Names of PyTorch by how much public code uses them (names.txt: name, number of repositories that use it): each is there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

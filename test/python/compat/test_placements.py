@@ -1,7 +1,5 @@
 """Placements are values: made at import, compared, printed and asked as PyTorch's are."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

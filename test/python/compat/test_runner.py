@@ -1,7 +1,5 @@
 """`python -m tapegrad` and compat.install: programs written for PyTorch, as they are."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """compat/names.py: each module of the table is imported, found from above and under PyTorch's name, and each of its names does what its row says."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pickle

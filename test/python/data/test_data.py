@@ -1,7 +1,5 @@
 """Datasets, samplers and the DataLoader; against PyTorch where results do not hang on random numbers."""
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict, namedtuple
 

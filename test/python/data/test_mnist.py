@@ -1,7 +1,5 @@
 """MNIST: the packaged images, idx files in folders, downloads from a local server."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Two network namespaces with a link between them, as two machines have."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """The simulator of benchmarks/scaling against formulas, and against the paper's figures that it was not fitted to."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

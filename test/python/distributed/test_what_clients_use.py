@@ -1,7 +1,5 @@
 """What libraries above (Lightning, Accelerate) call of torch.distributed and beside it, by its names there."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 

@@ -1,7 +1,5 @@
 """Every distribution at the edges of its support and of its parameters against PyTorch (test/python/edges.py)."""
 
-from __future__ import annotations
-
 import math
 
 import edges

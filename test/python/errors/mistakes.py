@@ -3,8 +3,6 @@
 `python test/python/errors/mistakes.py` writes the page. `...` in a message stands for what differs from machine to machine.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 from pathlib import Path
 

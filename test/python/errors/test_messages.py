@@ -1,7 +1,5 @@
 """Every mistake of the table raises what the table says, and docs/errors.md says the same."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

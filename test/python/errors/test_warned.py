@@ -1,7 +1,5 @@
 """Every row of the table of warnings: PyTorch warns, and this library does what the row says, naming the program's line."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import re

@@ -4,8 +4,6 @@ Of the warnings of PyTorch 2.13 that a user of what is here can meet: every `war
 its operators, but for those of its compilers, exporters, quantisation and other devices.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 
 Warned = namedtuple("Warned", "section title code said")

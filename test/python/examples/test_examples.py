@@ -1,7 +1,5 @@
 """Each example in small: it learns what only learning reaches, draws, and goes on bit for bit after a stop."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

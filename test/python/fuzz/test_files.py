@@ -1,7 +1,5 @@
 """Damaged and hostile files for every reader (test/fuzz/files does the work): no crash, no code run, no hang, bounded memory."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

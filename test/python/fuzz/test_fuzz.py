@@ -1,7 +1,5 @@
 """Broken calls of every operator of the table: no crash, typed refusals, memory given back (test/fuzz does the work)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

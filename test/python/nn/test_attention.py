@@ -1,7 +1,5 @@
 """Attention with functions for scores and masks (nn.attention.flex_attention), and causal masks, against PyTorch."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

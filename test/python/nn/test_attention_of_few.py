@@ -1,7 +1,5 @@
 """Attention of few queries, as generation asks it: a cache of keys is read where it lies."""
 
-from __future__ import annotations
-
 import pytest
 import tapegrad as tg
 

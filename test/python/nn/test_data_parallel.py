@@ -1,7 +1,5 @@
 """DataParallel on two simulated devices: what one device gives."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Convolutions of one channel each, whose kernels work on the planes: all geometries against float64, which has other kernels."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers, and functions that are no rows, at edge values against PyTorch (test/python/edges.py): inputs and parameters."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small helpers of nn under the paths where PyTorch's users import them, and global hooks, against PyTorch."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Layers written by hand, and those that learn their sizes from the first input, against PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 

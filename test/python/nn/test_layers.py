@@ -1,7 +1,5 @@
 """Every row of nn/*.toml against PyTorch: text, state, values and gradients, with the same weights."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Module's semantics: each scenario runs with tapegrad and with torch and must give the same plain data."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """Every public name of torch.nn is here, under the same path, or in a list that says why not. The lists may only shrink."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import types

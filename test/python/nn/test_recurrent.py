@@ -1,7 +1,5 @@
 """Recurrent networks and packed sequences against PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

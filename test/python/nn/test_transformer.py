@@ -1,7 +1,5 @@
 """Attention layers and transformers against PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 import tapegrad as tg
 from tapegrad import nn

@@ -1,7 +1,5 @@
 """nn.utils: normalisations, parametrisations and pruning against PyTorch."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -6,8 +6,6 @@ OutOfMemoryError (Python's own MemoryError may come from Python). Then memory is
 elsewhere, and a network trains. Every line that is printed is a call that broke this.
 """
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import gc

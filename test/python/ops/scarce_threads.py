@@ -1,8 +1,6 @@
 """A program whose threads share too little memory: `scarce_threads.py LEFT SEED`. A mix of large calls of libraries and of our own, each of
 which succeeds or raises OutOfMemoryError; then memory is given back, and all of them give what they give elsewhere."""
 
-from __future__ import annotations
-
 import random
 import resource
 import sys

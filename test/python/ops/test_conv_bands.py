@@ -1,7 +1,5 @@
 """Convolutions of images that are cut into bands: values, gradients, and bits for any number of threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

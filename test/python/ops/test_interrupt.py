@@ -1,7 +1,5 @@
 """Ctrl-C ends long calls, and the process lives on, or ends without a crash."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -2,8 +2,6 @@
 it can be interrupted, or its operands have TAPEGRAD_INTERRUPT_ELEMENTS. An hour and more, so only where TAPEGRAD_INTERRUPT_ROWS
 asks for it (1, or names of rows with commas)."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

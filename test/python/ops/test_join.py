@@ -1,7 +1,5 @@
 """cat and stack: the layout of what they join."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

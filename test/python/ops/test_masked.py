@@ -1,7 +1,5 @@
 """Masked reductions and normalisations against PyTorch's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

@@ -1,7 +1,5 @@
 """Numbers that are made into elements: a dtype takes those that PyTorch's takes, and refuses the others before it writes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """No memory is an exception, in every operator and wherever it is that memory is missing; afterwards all is as before."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Pooling beyond what the rows' samples hold: windows and sizes that only fit in 64 bits, or do not."""
 
-from __future__ import annotations
-
 import pytest
 import tapegrad as tg
 

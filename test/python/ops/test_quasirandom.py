@@ -1,7 +1,5 @@
 """Sobol's sequences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

@@ -1,7 +1,5 @@
 """Functions of the root module that are not rows: against PyTorch where it is there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

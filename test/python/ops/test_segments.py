@@ -1,7 +1,5 @@
 """segment_reduce and vander, which are written in Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

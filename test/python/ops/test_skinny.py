@@ -1,7 +1,5 @@
 """Products of few rows: every size about the borders of the kernel's blocks, both layouts of the matrix, any strides of the rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

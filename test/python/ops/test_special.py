@@ -1,7 +1,5 @@
 """Special functions at their edges, against values computed to 30 digits, and functions of PyTorch's root module."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Every optimizer at gradients and parameters of 0, infinity, NaN, the least and the largest numbers, against PyTorch."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

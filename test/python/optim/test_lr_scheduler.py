@@ -1,7 +1,5 @@
 """Schedules of the learning rate against PyTorch: the rates of 40 steps, resuming, messages."""
 
-from __future__ import annotations
-
 import copy
 import random
 import warnings

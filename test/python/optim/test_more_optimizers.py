@@ -1,7 +1,5 @@
 """What is not in the table of test_optimizers.py: L-BFGS, Muon, recorded steps, complex and small formats, states of PyTorch's."""
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np

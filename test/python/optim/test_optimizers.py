@@ -1,7 +1,5 @@
 """Optimizers against PyTorch: trajectories, state dictionaries, messages, hooks."""
 
-from __future__ import annotations
-
 import copy
 import time
 

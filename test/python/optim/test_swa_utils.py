@@ -1,7 +1,5 @@
 """Averages of weights against PyTorch."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 

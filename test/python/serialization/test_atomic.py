@@ -1,7 +1,5 @@
 """A save that fails or is killed leaves the old file; what is on the disk is always a whole file."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """A layer that the caller allows is found in a file that names it by another of its paths."""
 
-from __future__ import annotations
-
 import pytest
 import tapegrad as tg
 from tapegrad import nn

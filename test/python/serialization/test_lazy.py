@@ -1,7 +1,5 @@
 """Files whose tensors are read when they are asked for."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

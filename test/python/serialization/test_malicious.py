@@ -1,7 +1,5 @@
 """Files that want to run code, or to take all memory or time: each is refused, in every container, and nothing happens."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

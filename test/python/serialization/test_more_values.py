@@ -1,7 +1,5 @@
 """What else tapegrad's own container keeps: layouts, attributes, NumPy's dtypes, times, objects of allowed classes, whole layers."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import dataclasses

@@ -1,7 +1,5 @@
 """safetensors both ways, against the safetensors package."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """save and load: what comes back, ties and views, files of others, damage, interruption."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

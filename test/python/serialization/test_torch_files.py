@@ -1,7 +1,5 @@
 """PyTorch's files: what torch.save writes is read, in every format that it had; what is written here torch.load reads."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import io

@@ -1,7 +1,5 @@
 """Whole modules that torch.save wrote: every class of torch.nn loads as the class of the same name and computes the same."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

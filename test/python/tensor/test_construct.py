@@ -1,7 +1,5 @@
 """tensor(), as_tensor() and friends; dtype, device, Size; conversions of tensors."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Memory shared with NumPy, with torch and through the buffer protocol."""
 
-from __future__ import annotations
-
 import array
 import gc
 import mmap

@@ -1,7 +1,5 @@
 """Dtypes of 8 bits and complex32: stored, converted, moved and compared, with PyTorch's bits."""
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Sizes and strides near 2^63, which only tensors without elements can have, and counts that no memory holds."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,7 +1,5 @@
 """Identity of Python objects, subclasses, attributes, weak references, garbage."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

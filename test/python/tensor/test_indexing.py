@@ -1,7 +1,5 @@
 """x[...] and x[...] = y against PyTorch: every kind of subscript, and random mixtures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

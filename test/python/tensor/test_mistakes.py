@@ -1,7 +1,5 @@
 """Common mistakes: the class of the exception, the values in the message, and what to do instead."""
 
-from __future__ import annotations
-
 import pytest
 import tapegrad as tg
 

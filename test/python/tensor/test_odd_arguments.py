@@ -1,7 +1,5 @@
 """No input ends the process: random calls with odd arguments, each batch in a child process (odd_arguments.py)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

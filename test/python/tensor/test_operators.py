@@ -1,7 +1,5 @@
 """Python's operators on tensors: arithmetic, reflected, in place, comparison, numbers, iteration."""
 
-from __future__ import annotations
-
 import math
 import operator
 

@@ -1,7 +1,5 @@
 """Printing: PyTorch's text, number for number."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Sparse tensors against PyTorch, and that what was not written for them refuses them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Matrices compressed by rows and by columns, against PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Storages over files and slices, and what asarray makes of them."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """uint16, uint32 and uint64: stored, moved, compared, converted and exchanged as in torch; kernels refuse the rest by name."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Data sets of pictures: files made here, served from here."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

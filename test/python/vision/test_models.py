@@ -1,7 +1,5 @@
 """Networks: sizes as published, names of weights, equal outputs and gradients on PyTorch's operators, published files."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 

@@ -1,7 +1,5 @@
 """Boxes, regions, losses and blocks: against plain formulas written here, and on PyTorch's operators."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

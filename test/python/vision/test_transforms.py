@@ -1,7 +1,5 @@
 """Transforms: images of Pillow and tensors give the same pictures; tensors against NumPy's formulas and on PyTorch's operators."""
 
-from __future__ import annotations
-
 import colorsys
 import pickle
 

@@ -1,7 +1,5 @@
 """Transforms of whole samples, files of images, and the sets that are read by formats of their own."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import struct

@@ -1,7 +1,5 @@
 """amp with the device type 'cpu', as older scripts call it."""
 
-from __future__ import annotations
-
 from ... import bfloat16
 from ...amp import _of_device, autocast_mode, grad_scaler
 

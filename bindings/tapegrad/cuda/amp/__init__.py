@@ -1,7 +1,5 @@
 """amp with the device type 'cuda', as older scripts call it."""
 
-from __future__ import annotations
-
 import functools
 
 from ... import amp, float16

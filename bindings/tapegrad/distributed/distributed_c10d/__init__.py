@@ -1,7 +1,5 @@
 """All names of groups and collectives by PyTorch's path: stores, launch environments, groups, collectives, sends and receives, objects."""
 
-from __future__ import annotations
-
 from ..._warn import warn
 from ..constants import default_pg_nccl_timeout, default_pg_timeout  # noqa: F401
 from . import (

@@ -1,7 +1,5 @@
 """Fully sharded models: parameters, gradients and optimizer states are cut among the ranks."""
 
-from __future__ import annotations
-
 from ..._lazy import more_names as _more_names
 from . import wrap  # noqa: F401
 from ._api import *  # noqa: F403

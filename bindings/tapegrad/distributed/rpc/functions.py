@@ -1,7 +1,5 @@
 """How functions are run for callers."""
 
-from __future__ import annotations
-
 import functools
 
 __all__ = ["async_execution"]

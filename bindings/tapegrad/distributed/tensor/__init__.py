@@ -1,7 +1,5 @@
 """Tensors whose parts several processes hold: DTensor, how it lies over a mesh, and modules made of it."""
 
-from __future__ import annotations
-
 from .._placements import Partial, Placement, Replicate, Shard
 from ..device_mesh import DeviceMesh, init_device_mesh
 from ._api import distribute_module, distribute_tensor, empty, full, ones, rand, randn, zeros

@@ -1,7 +1,5 @@
 """What the absolute values of numbers spread evenly around zero have in common."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

@@ -1,7 +1,5 @@
 """What distributions of numbers on the whole line have in common that are moved by a location and stretched by a scale."""
 
-from __future__ import annotations
-
 from .. import constraints
 from ..distribution import Distribution
 from ..utils import same_as

@@ -1,7 +1,5 @@
 """Cauchy's distribution."""
 
-from __future__ import annotations
-
 import math
 
 from ._location_scale import LocationScale

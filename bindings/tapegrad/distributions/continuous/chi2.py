@@ -1,7 +1,5 @@
 """The chi-squared distribution."""
 
-from __future__ import annotations
-
 from .. import constraints
 from .gamma import Gamma
 

@@ -1,7 +1,5 @@
 """The exponential distribution."""
 
-from __future__ import annotations
-
 from .. import constraints
 from ..exp_family import ExponentialFamily
 

@@ -1,7 +1,5 @@
 """The F distribution of Fisher and Snedecor."""
 
-from __future__ import annotations
-
 from .. import constraints
 from ..distribution import Distribution
 from ..utils import clamp_tiny

@@ -1,7 +1,5 @@
 """Gumbel's distribution."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

@@ -1,7 +1,5 @@
 """The absolute value of a Cauchy number."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

@@ -1,7 +1,5 @@
 """The absolute value of a normal number."""
 
-from __future__ import annotations
-
 import math
 
 from ._folded import Folded

@@ -1,7 +1,5 @@
 """The inverse of a gamma number."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

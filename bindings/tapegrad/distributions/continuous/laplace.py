@@ -1,7 +1,5 @@
 """Laplace's distribution."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from ..utils import same_as

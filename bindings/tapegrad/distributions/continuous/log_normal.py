@@ -1,7 +1,5 @@
 """Numbers whose logarithms are normal."""
 
-from __future__ import annotations
-
 from .. import constraints
 from ..transformed_distribution import TransformedDistribution
 from ..transforms import ExpTransform

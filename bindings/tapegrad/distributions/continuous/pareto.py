@@ -1,7 +1,5 @@
 """Pareto's distribution."""
 
-from __future__ import annotations
-
 from .. import constraints
 from ..transformed_distribution import TransformedDistribution
 from ..transforms import AffineTransform, ExpTransform

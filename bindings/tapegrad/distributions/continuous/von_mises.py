@@ -1,7 +1,5 @@
 """The von Mises distribution of angles."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

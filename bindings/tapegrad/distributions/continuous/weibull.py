@@ -1,7 +1,5 @@
 """Weibull's distribution."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

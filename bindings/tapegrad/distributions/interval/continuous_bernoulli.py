@@ -1,7 +1,5 @@
 """The continuous Bernoulli distribution (Loaiza-Ganem and Cunningham, 2019)."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

@@ -1,7 +1,5 @@
 """Differentiable stand-ins for coin tosses (Maddison et al., 2017; Jang et al., 2017)."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """The Dirichlet distribution."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """Cholesky factors of random correlation matrices (Lewandowski, Kurowicka and Joe, 2009)."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

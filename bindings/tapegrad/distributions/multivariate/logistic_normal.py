@@ -1,7 +1,5 @@
 """Points of the simplex made of normal vectors."""
 
-from __future__ import annotations
-
 from .. import constraints
 from ..continuous.normal import Normal, OfNormal
 from ..independent import Independent

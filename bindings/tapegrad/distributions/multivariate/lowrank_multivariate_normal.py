@@ -1,7 +1,5 @@
 """Normal vectors whose covariance is of low rank plus a diagonal."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

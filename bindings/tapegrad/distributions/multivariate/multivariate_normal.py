@@ -1,7 +1,5 @@
 """The normal distribution of vectors."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

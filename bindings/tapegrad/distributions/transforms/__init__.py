@@ -1,7 +1,5 @@
 """Differentiable maps with the logarithm of their Jacobian's determinant."""
 
-from __future__ import annotations
-
 from ._numbers import (
     AbsTransform,
     AffineTransform,

@@ -4,8 +4,6 @@ Source of the formulas: F. J. Harris, On the use of windows for harmonic analysi
 Proc. IEEE 66 (1978); J. F. Kaiser and R. W. Schafer (1980) for Kaiser's.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 

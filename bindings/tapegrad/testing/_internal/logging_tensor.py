@@ -1,7 +1,5 @@
 """LoggingTensor: a wrapper that hands each operator to the tensor in it."""
 
-from __future__ import annotations
-
 import sys
 
 from ...utils import _pytree

@@ -1,7 +1,5 @@
 """TwoTensor: a wrapper that runs each operator on two tensors, as tests of wrappers use it."""
 
-from __future__ import annotations
-
 import sys
 
 from ...utils import _pytree

@@ -1,7 +1,5 @@
 """DistributedDataParallel: N processes train what one trains, and what PyTorch's does not do: see test_ddp_peer.py for the rest."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import pickle

@@ -1,7 +1,5 @@
 """What ranks see when one is killed or interrupted inside DistributedDataParallel's backward, and tensors of a device in collectives."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

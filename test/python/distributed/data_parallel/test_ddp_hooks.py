@@ -1,7 +1,5 @@
 """Hooks of DistributedDataParallel of which PyTorch has none, or none with the same numbers: error feedback, PowerSGD, bytes."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """DistributedDataParallel against PyTorch's over gloo: the same scenarios in as many processes, the same numbers on every rank."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from distributed.data_parallel import ddp_scenarios

@@ -1,7 +1,5 @@
 """Parameters in fewer bits while the model is at work: DistributedDataParallel(mixed_precision=...) and fully_shard(mp_policy=...)."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """replicate: a module that stays what it is takes DistributedDataParallel's steps."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

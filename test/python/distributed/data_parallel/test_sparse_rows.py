@@ -1,7 +1,5 @@
 """Gradients that are rows of tables: ids and values in one message, a dense table where the ranks have more rows than it."""
 
-from __future__ import annotations
-
 import pytest
 import tapegrad as tg
 import tapegrad.distributed as dist

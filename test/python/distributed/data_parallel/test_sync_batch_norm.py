@@ -1,7 +1,5 @@
 """SyncBatchNorm: values, gradients and running statistics of the joined batch, whatever each rank's part of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

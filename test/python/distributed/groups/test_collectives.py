@@ -1,7 +1,5 @@
 """Every collective on every dtype, among 2 to 4 ranks, gives what torch's gives on gloo in the same processes, else what NumPy computes."""
 
-from __future__ import annotations
-
 import functools
 import operator
 import os

@@ -1,7 +1,5 @@
 """A rank that dies while the group is being made ends the others' waiting long before their limit, whatever the store and the engine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

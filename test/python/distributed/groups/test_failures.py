@@ -1,7 +1,5 @@
 """What ranks see when they do not agree, when one raises, dies, hangs, leaves or is interrupted: all raise soon, and say who and where."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

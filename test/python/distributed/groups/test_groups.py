@@ -1,7 +1,5 @@
 """Groups of some ranks, meshes, and who is who in them; collectives with gradients; all compared with torch in the same processes."""
 
-from __future__ import annotations
-
 import os
 import warnings
 

@@ -1,7 +1,5 @@
 """Two ranks in network namespaces of their own, as on two machines: a link that is cut; and a disk that is full."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

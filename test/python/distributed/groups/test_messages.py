@@ -1,7 +1,5 @@
 """Sends and receives: small sends do not wait, nothing that was sent is lost at an end, refusals are heard, the order of receives."""
 
-from __future__ import annotations
-
 import os
 import time
 

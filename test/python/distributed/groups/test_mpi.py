@@ -1,7 +1,5 @@
 """backend="mpi": groups over the MPI of mpirun, which has started the ranks."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

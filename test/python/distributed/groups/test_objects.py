@@ -1,7 +1,5 @@
 """Objects travel as plain data; what is not is refused by name, on all ranks, and nothing is unpickled that nobody allowed."""
 
-from __future__ import annotations
-
 import collections
 import datetime
 import pathlib

@@ -1,7 +1,5 @@
 """torchrun, srun, mpirun (Open MPI and MPICH) and Ray start the same script, unmodified, where they are installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil

@@ -1,7 +1,5 @@
 """notebook_launcher, samplers of ranks, and the example that trains on several processes."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import subprocess

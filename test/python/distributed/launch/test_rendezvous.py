@@ -1,7 +1,5 @@
 """What launchers say, how processes find each other by it, and torchrun's own store."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import subprocess

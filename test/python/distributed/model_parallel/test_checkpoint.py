@@ -1,7 +1,5 @@
 """Checkpoints of several ranks: loaded by other numbers of ranks and other cuts, and complete or not there."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Wrappers that compute activations again: the same gradients, in one process, sharded, tensor-parallel and in a pipeline."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The norm of all gradients, and clipping by it, in every way of sharing a model, beside one process."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

@@ -1,7 +1,5 @@
 """DTensors: each operator, with each way in which its arguments may lie, gives what one process gives, gradients included."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

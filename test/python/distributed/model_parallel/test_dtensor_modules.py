@@ -1,7 +1,5 @@
 """Modules whose parameters are DTensors: layers, optimizers, their states and files give what one process gives."""
 
-from __future__ import annotations
-
 import copy
 import io
 

@@ -1,7 +1,5 @@
 """Tables that are cut among ranks, and losses over a sample of the classes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

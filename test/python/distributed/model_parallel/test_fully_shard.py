@@ -1,7 +1,5 @@
 """fully_shard: parameters of awkward shapes, options and methods, tensor parallel beneath, models without values."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

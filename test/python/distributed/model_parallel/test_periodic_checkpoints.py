@@ -1,7 +1,5 @@
 """Periodic checkpoints of several ranks: the last ones are kept, a job that went on from the newest good one ends with the same bits."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """Pipelines: stages of several ranks train as one process does, and as torch's; failures reach all stages."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Sharded optimizers and models: n ranks end with the parameters of one, and keep the share of memory that they should."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tapegrad as tg

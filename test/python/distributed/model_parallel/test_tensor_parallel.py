@@ -1,7 +1,5 @@
 """Tensor parallel: models that ranks share train as in one process, and as torch's."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

@@ -1,7 +1,5 @@
 """FullyShardedDataParallel: strategies, states of nested wrappers, and functions inside that backward runs again."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 

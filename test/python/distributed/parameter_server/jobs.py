@@ -1,7 +1,5 @@
 """A small model with a table, servers on threads of the test, and what one process makes of the same data."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

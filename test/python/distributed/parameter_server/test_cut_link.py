@@ -1,7 +1,5 @@
 """A parameter server and two workers, one of them on another machine (a network namespace) whose link is cut."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Workers that are not heard of, and whose key is wrong: who is stopped holds nobody up for long, and goes on when it comes back."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Shards go on from one common step, whatever happened to some of their files; tables may have an optimizer of their own."""
 
-from __future__ import annotations
-
 import functools
 import os
 import threading

@@ -1,7 +1,5 @@
 """The same program on torch.distributed.rpc and on ours: gradients, losses, what is raised and what is said."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 

@@ -1,7 +1,5 @@
 """Calls: what travels, what is raised, how long they take, who runs them."""
 
-from __future__ import annotations
-
 import collections
 import enum
 import functools

@@ -1,7 +1,5 @@
 """Faults: who waits for a worker that is lost is told at once, strangers harm nobody, and no program hangs at its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Backward passes over several workers give the gradients of one process."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

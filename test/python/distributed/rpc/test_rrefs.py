@@ -1,7 +1,5 @@
 """References: what they lead to, and that their owner frees it with the last one."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 

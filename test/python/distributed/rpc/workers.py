@@ -1,7 +1,5 @@
 """Workers of the tests of remote calls: what they call on each other, and how they meet."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

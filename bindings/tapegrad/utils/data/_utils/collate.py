@@ -1,7 +1,5 @@
 """`collate` with a map from types to functions, and the functions of the standard map."""
 
-from __future__ import annotations
-
 import collections.abc
 
 import numpy as np

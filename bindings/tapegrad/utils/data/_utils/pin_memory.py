@@ -1,7 +1,5 @@
 """Pinned memory, for what has it."""
 
-from __future__ import annotations
-
 import collections.abc
 
 from .... import Tensor

@@ -4,8 +4,6 @@ What is no image goes through unchanged. Of plain tensors the first is an image 
 geometry (without interpolation) and keep their values. Bounding boxes are not supported.
 """
 
-from __future__ import annotations
-
 from ... import tv_tensors
 from ..autoaugment import AutoAugmentPolicy
 from ..functional import InterpolationMode
