@@ -56,12 +56,14 @@ class Arg:
 
 
 def named_after(row: dict) -> dict:
-    """The functions of C++ that a row has by its name, unless it says otherwise."""
+    """What a row has by its name, unless it says otherwise: the functions of C++, and the module where the name begins with one."""
     name, takes_kernel = row["name"].strip("_"), row["kind"] in ("kernel", "random")
-    functions = {"impl": name} if row["kind"] == "composite" and "body" not in row else {}
+    found = {"impl": name} if row["kind"] == "composite" and "body" not in row else {}
+    if (module := name.split("_")[0]) in ("fft", "linalg"):
+        found["module"] = [module]
     if takes_kernel and not row.get("dynamic") and not row["name"].removesuffix("__").endswith("_"):
-        functions["shape"] = f"{name}_shape"
-    return {**functions, "cpu": f"{name}_cpu"} if takes_kernel and "cpu_once" not in row else functions
+        found["shape"] = f"{name}_shape"
+    return {**found, "cpu": f"{name}_cpu"} if takes_kernel and "cpu_once" not in row else found
 
 
 class Op:

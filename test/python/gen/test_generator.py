@@ -74,14 +74,15 @@ def test_a_wrong_row_is_reported(tmp_path, old, new, message):
 def test_functions_are_named_after_the_row(tmp_path):
     def keys(name, kind, *more):
         row = table(tmp_path, "\n".join([GOOD.replace('"lerp"', f'"{name}"').replace("pointwise", kind), *more]))[0].row
-        return {key: row[key] for key in ("impl", "shape", "cpu", "cpu_once") if key in row}
+        return {key: row[key] for key in ("impl", "module", "shape", "cpu", "cpu_once") if key in row}
 
     assert keys("_lerp", "kernel") == {"shape": "lerp_shape", "cpu": "lerp_cpu"}
     assert keys("_lerp", "random", 'cpu_once = "once"') == {"shape": "lerp_shape", "cpu_once": "once"}
     assert keys("lerp", "kernel", 'shape = "own"', 'cpu = "other"') == {"shape": "own", "cpu": "other"}
     assert keys("lerp", "kernel", "dynamic = true") == {"cpu": "lerp_cpu"}
     assert keys("_lerp", "composite") == {"impl": "lerp"} and keys("lerp", "composite", 'body = "input"') == {}
-    assert keys("lerp", "pointwise") == {}
+    assert keys("lerp", "pointwise") == keys("linalgebra_lerp", "pointwise") == {}
+    assert keys("linalg_lerp", "pointwise") == {"module": ["linalg"]} and keys("fft_lerp", "pointwise", 'module = [""]') == {"module": [""]}
 
 
 def test_defaults_of_a_file(tmp_path):
